@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * The pool's format as eBPF sees it; docs/format.md is the text, ringtap-pool/src/format.rs the
+ * Rust view, and a test compares the two. All numbers are little-endian.
+ */
+#ifndef RINGTAP_H
+#define RINGTAP_H
+
+#include <linux/types.h>
+
+#define RT_MAGIC 0x31504154474e4952ULL /* "RINGTAP1" */
+#define RT_VERSION 1
+
+#define RT_MAX_CHUNK_SIZE (512 * 1024)
+#define RT_SEALED 0x80000000U /* in rt_chunk.state: nothing more will be published here */
+
+/* First bytes of a region. Chunk 0 holds this header; packets live in chunks 1 to chunk_count - 1. */
+struct rt_region {
+	__u64 magic;
+	__u32 version;
+	__u32 header_size;
+	__u64 features;
+	__u32 chunk_size;  /* bytes, a power of two */
+	__u32 chunk_count; /* with chunk 0 */
+	__u32 lane_count;
+	__u32 snap_length;
+	__u64 segment_size;   /* bytes of chunks in one segment: a power of two */
+	__u64 segment_stride; /* bytes from one segment to the next */
+};
+
+/* First bytes of a chunk; slots follow it upwards, payloads come down from the chunk's end. */
+struct rt_chunk {
+	__u32 state; /* slots published, with RT_SEALED once no more will follow */
+	__u32 lane;
+	__u64 first_sequence; /* of the packet in slot 0, counted per lane from 0 */
+	__u64 chunk_sequence; /* n-th chunk of this lane, from 0 */
+	__u64 lost_before;    /* packets this lane lost for want of a chunk before this one */
+	__u64 reserved[4];
+};
+
+/* One packet. */
+struct rt_slot {
+	__u64 time_ns; /* since 1970, UTC */
+	__u64 mask;    /* readers that want it; all ones while nothing classifies */
+	__u32 hash;    /* symmetric flow hash, valid with RT_HASHED */
+	__u32 wire_length;
+	__u32 captured; /* low 24 bits: bytes captured; high 8 bits: RT_* flags */
+	__u16 payload;  /* offset in the chunk, in units of 8 bytes */
+	__u16 queue;    /* receive queue */
+};
+
+#define RT_OUT 0x01          /* sent by this host, not received */
+#define RT_VLAN_RESTORED 0x02 /* the tag was stripped before us and put back */
+#define RT_HASHED 0x04
+#define RT_PARTIAL_CHECKSUM 0x08 /* the host left the checksum to the NIC */
+#define RT_SUPER 0x10        /* merged by GRO, or not yet cut by GSO */
+
+#endif

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ringtap's sources (what writes packets into a pool) and its sender.

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `ringtap` command: the only place that wires the parts together and prints.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Packet capture for Linux: capture once, deliver everywhere, account for every packet.
+#[derive(Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// What can be done.
+#[derive(Subcommand)]
+enum Verb {}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result: anyhow::Result<ExitCode> = match cli.verb {};
+    result.unwrap_or_else(|error: anyhow::Error| {
+        eprintln!("ringtap: {error:#}");
+        ExitCode::FAILURE
+    })
+}
