@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What tests that need root share: private networks, bounded child processes, loud skips.
+//!
+//! Invariants
+//! - Used as a dev-dependency only; a failure here panics, because the panic is the test's report.
+//! - Nothing outlives its guard: dropping a [`Namespace`] or a [`Running`] removes what it made,
+//!   also while a panic unwinds.
+//! - Whatever was not tested is printed as a line that starts with `SKIPPED:`.
+//!
+//! ```no_run
+//! use ringtap_testkit::{Namespace, require_root, require_tool};
+//!
+//! # fn tap_counts_what_was_sent() {
+//! require_root!();
+//! require_tool!("tcpdump");
+//! let net = Namespace::with_veth("tap_counts_what_was_sent");
+//! let dump = net.spawn("tcpdump", &["-i", "rx0", "-c", "1", "-w", "/dev/null"]);
+//! net.inject("tx0", &[vec![0xff; 64]]);
+//! # drop(dump);
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod leftovers;
+mod namespace;
+mod needs;
+mod running;
+
+pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
+pub use namespace::Namespace;
+pub use needs::{missing_capability, say_skipped, tool_exists};
+pub use running::{Finished, Running};

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a test needs from the machine, and the line it prints where that is missing.
+
+use std::{env, fs, io::Write as _, path::Path, thread};
+
+/// Returns from the calling test, saying so, unless it may make namespaces and load eBPF programs.
+#[macro_export]
+macro_rules! require_root {
+    () => {
+        if let Some(missing) = $crate::missing_capability() {
+            $crate::say_skipped(&format!("needs root ({missing})"));
+            return;
+        }
+    };
+}
+
+/// Returns from the calling test, saying so, unless each named program is installed.
+#[macro_export]
+macro_rules! require_tool {
+    ($($tool:expr),+ $(,)?) => {
+        $(if !$crate::tool_exists($tool) {
+            $crate::say_skipped(&format!("needs the program {}", $tool));
+            return;
+        })+
+    };
+}
+
+/// Name and number of each capability that a test with namespaces and eBPF needs.
+const CAPABILITIES: [(&str, u32); 5] = [
+    ("CAP_DAC_OVERRIDE", 1),
+    ("CAP_NET_ADMIN", 12),
+    ("CAP_NET_RAW", 13),
+    ("CAP_SYS_ADMIN", 21),
+    ("CAP_BPF", 39),
+];
+
+/// The first capability that this process lacks, or nothing where all are there.
+#[must_use]
+pub fn missing_capability() -> Option<&'static str> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    first_missing(effective)
+}
+
+fn first_missing(effective: u64) -> Option<&'static str> {
+    CAPABILITIES
+        .iter()
+        .find(|(_, bit)| effective & (1 << bit) == 0)
+        .map(|(name, _)| *name)
+}
+
+/// Whether `tool` is an executable on the `PATH` (or in the system's administration folders).
+#[must_use]
+pub fn tool_exists(tool: &str) -> bool {
+    let path = env::var("PATH").unwrap_or_default();
+    path.split(':')
+        .chain(["/usr/sbin", "/sbin"])
+        .any(|folder| Path::new(folder).join(tool).is_file())
+}
+
+/// Prints `SKIPPED: test: why` past libtest's capture of output, so that a skip is never silent.
+///
+/// `make test` counts these lines.
+pub fn say_skipped(why: &str) {
+    let thread = thread::current();
+    let line = format!("SKIPPED: {}: {why}\n", thread.name().unwrap_or("test"));
+    // One write: parallel tests must not cut each other's lines.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_capabilities_is_told_which_one_it_lacks() {
+        assert_eq!(first_missing(0), Some("CAP_DAC_OVERRIDE"));
+        assert_eq!(first_missing(1 << 1), Some("CAP_NET_ADMIN"));
+        assert_eq!(first_missing(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_tool_that_is_not_installed_is_not_found() {
+        assert!(tool_exists("sh"));
+        assert!(!tool_exists("ringtap-no-such-tool"));
+    }
+}
