@@ -1,2 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's waist: format, chunks, queues, delivery and ledger. No I/O, no system calls.
+//!
+//! A *source* writes packets into chunks of a pool through [`writer::LaneWriter`] (or an eBPF
+//! program does the same), a [`distributor::Distributor`] moves chunk ownership, and every
+//! [`reader::Reader`] reads the packets in place. `docs/format.md` has the memory's layout.
+//!
+//! Under `--cfg loom` only what loom can model is compiled: queues, publishing and wake-ups.
+
+pub mod format;
+pub mod ids;
+pub mod ledger;
+pub mod memory;
+pub mod publish;
+pub mod queue;
+mod sync;
+pub mod wake;
+
+#[cfg(all(not(loom), feature = "conformance"))]
+pub mod conformance;
+#[cfg(not(loom))]
+pub mod distributor;
+#[cfg(not(loom))]
+pub mod free;
+#[cfg(not(loom))]
+pub mod reader;
+#[cfg(not(loom))]
+pub mod source;
+#[cfg(not(loom))]
+pub mod view;
+#[cfg(not(loom))]
+pub mod writer;
+
+pub use sync::{AtomicU32, AtomicU64};

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The suite that every source must pass.
+//!
+//! A source's tests implement [`Harness`] and call [`check`]. Packets of the suite are Ethernet
+//! frames of the experimental type 0x88b5 with a number, so that others (neighbour discovery,
+//! say) are told apart.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::distributor::{Distributor, Policy, ReaderOptions};
+use crate::ids::LaneId;
+use crate::reader::{Next, Packet, Reader};
+use crate::source::{Counts, Source, Status};
+use crate::wake::NoSignal;
+
+/// How large a pool the suite wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolSize {
+    /// Room for everything that is offered.
+    Ample,
+    /// The fewest chunks that the source allows, far less than is offered.
+    Tiny,
+}
+
+/// Makes a source and traffic for it.
+pub trait Harness {
+    /// Opens the source, then offers these frames to it in order, and returns when it has them
+    /// or never will. A file source may write the file first.
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source>;
+
+    /// Whether a packet may be lost before the source sees it (a kernel's own queue).
+    fn lossless(&self) -> bool {
+        true
+    }
+}
+
+/// Runs every check.
+///
+/// # Panics
+///
+/// If the source breaks a rule: the message says which.
+pub fn check(harness: &mut dyn Harness) {
+    every_packet_comes_once_in_order_and_whole(harness);
+    an_exhausted_pool_is_counted(harness);
+    a_slow_reader_is_charged_alone(harness);
+    what_was_captured_before_a_stop_is_delivered(harness);
+}
+
+/// Frames of many sizes with a number and bytes that follow from it.
+pub fn frames(count: u32) -> Vec<Vec<u8>> {
+    const HEADER: [u8; 14] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+    let frame = |number: u32| {
+        let length = 60 + (number.wrapping_mul(2_654_435_761) >> 8) % 1441;
+        let mut bytes = HEADER.to_vec();
+        bytes.extend(number.to_be_bytes());
+        bytes.extend((18..length).map(|at| (at ^ number.wrapping_mul(31)).to_le_bytes()[0]));
+        bytes
+    };
+    (0..count).map(frame).collect()
+}
+
+fn number(data: &[u8]) -> Option<u32> {
+    let ours = data.get(12..14) == Some(&[0x88, 0xb5]);
+    let bytes: [u8; 4] = data.get(14..18)?.try_into().ok()?;
+    ours.then(|| u32::from_be_bytes(bytes))
+}
+
+/// What one reader found.
+#[derive(Default)]
+struct Found {
+    /// The suite's frames, as read, per lane.
+    frames: BTreeMap<u32, Vec<Vec<u8>>>,
+    /// All packets read.
+    packets: u64,
+    /// Packets missing in gaps.
+    missing: u64,
+    next_sequence: BTreeMap<u32, u64>,
+    last_time_ns: BTreeMap<u32, u64>,
+}
+
+impl Found {
+    fn read(&mut self, reader: &mut Reader) -> Progress {
+        let mut progress = Progress::Nothing;
+        loop {
+            let batch = match reader.next().expect("a source delivers readable chunks") {
+                Next::Batch(batch) => batch,
+                Next::Empty => return progress,
+                Next::Ended => return Progress::Ended,
+            };
+            progress = Progress::Some;
+            self.missing += batch.gap().map_or(0, |gap| gap.packets);
+            let lane = batch.lane().0;
+            if let Some(gap) = batch.gap() {
+                *self.next_sequence.entry(lane).or_default() += gap.packets;
+            }
+            for packet in batch.packets() {
+                self.packet(lane, &packet.expect("a source writes readable slots"));
+            }
+        }
+    }
+
+    fn packet(&mut self, lane: u32, packet: &Packet<'_>) {
+        let expected = self.next_sequence.entry(lane).or_default();
+        assert_eq!(
+            packet.sequence, *expected,
+            "sequences are without holes on lane {lane}"
+        );
+        *expected += 1;
+        let time = self.last_time_ns.entry(lane).or_default();
+        assert!(
+            packet.slot.time_ns >= *time,
+            "time runs forward on lane {lane}"
+        );
+        *time = packet.slot.time_ns;
+        self.packets += 1;
+        if number(packet.data).is_some() {
+            self.frames
+                .entry(lane)
+                .or_default()
+                .push(packet.data.to_vec());
+        }
+    }
+
+    fn own(&self) -> usize {
+        self.frames.values().map(Vec::len).sum()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Nothing,
+    Some,
+    Ended,
+}
+
+/// A source with its distributor and readers, all driven by one thread.
+struct Run {
+    source: Box<dyn Source>,
+    distributor: Distributor,
+    readers: Vec<(Reader, Found)>,
+}
+
+impl Run {
+    fn new(mut source: Box<dyn Source>, readers: &[ReaderOptions]) -> Self {
+        let lanes = source.take_lanes();
+        assert!(!lanes.is_empty(), "a source has lanes");
+        assert!(source.take_lanes().is_empty(), "lanes are given away once");
+        let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+        let reader = |options| {
+            let (_, reader) = distributor.add_reader(options).expect("there is a place");
+            (reader, Found::default())
+        };
+        let readers = readers.iter().map(reader).collect();
+        Run {
+            source,
+            distributor,
+            readers,
+        }
+    }
+
+    /// Reads until nothing has come for a while (or the file ended), then stops and reads on.
+    fn read_to_end(&mut self) -> Counts {
+        let mut last_progress = Instant::now();
+        while last_progress.elapsed() < Duration::from_millis(300) {
+            let moved = self.distributor.step().expect("a source's lanes are sound");
+            let ended = match self.source.status() {
+                Status::Running => false,
+                Status::Ended => true,
+                Status::Failed(error) => panic!("the source failed: {error}"),
+            };
+            let read = self.read();
+            if moved || read {
+                last_progress = Instant::now();
+            } else if ended {
+                break;
+            } else {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Counts {
+        self.source.stop();
+        let counts = self.source.counts();
+        while self
+            .distributor
+            .step()
+            .expect("a stopped source's lanes are sound")
+            | self.read()
+        {}
+        self.distributor.finish();
+        for (reader, found) in &mut self.readers {
+            let progress = found.read(reader);
+            assert!(progress == Progress::Ended, "readers are told of the end");
+        }
+        assert_eq!(
+            self.source.counts(),
+            counts,
+            "counters are final after a stop"
+        );
+        counts
+    }
+
+    fn read(&mut self) -> bool {
+        let read = |(reader, found): &mut (Reader, Found)| found.read(reader) == Progress::Some;
+        self.readers
+            .iter_mut()
+            .map(read)
+            .fold(false, |any, one| any | one)
+    }
+
+    fn slow(&self, reader: u32) -> u64 {
+        let lanes = self.source.pool().geometry().lane_count;
+        let id = crate::ids::ReaderId(reader);
+        (0..lanes)
+            .map(|lane| self.distributor.slow_reader(id, LaneId(lane)))
+            .sum()
+    }
+}
+
+/// Every packet that a source saw is in one place of its own ledger.
+fn source_balances(counts: &Counts) {
+    for (lane, count) in counts.lanes.iter().enumerate() {
+        let accounted = count.captured + count.no_chunk + count.kernel;
+        assert_eq!(
+            count.seen, accounted,
+            "lane {lane} accounts for what it saw: {count:?}"
+        );
+    }
+}
+
+fn captured(counts: &Counts) -> u64 {
+    counts.lanes.iter().map(|lane| lane.captured).sum()
+}
+
+fn every_packet_comes_once_in_order_and_whole(harness: &mut dyn Harness) {
+    let offered = frames(3000);
+    let source = harness.capture(&offered, PoolSize::Ample);
+    let mut run = Run::new(source, &[ReaderOptions::default(); 2]);
+    let counts = run.read_to_end();
+    source_balances(&counts);
+    for (_, found) in &run.readers {
+        assert_eq!(
+            found.packets,
+            captured(&counts),
+            "a reader gets all that was captured"
+        );
+        assert_eq!(found.missing, 0);
+        if harness.lossless() {
+            assert_eq!(
+                found.own(),
+                offered.len(),
+                "nothing is lost, not even before the first read"
+            );
+        }
+        for frames in found.frames.values() {
+            let order: Vec<_> = frames.iter().filter_map(|data| number(data)).collect();
+            assert!(
+                order.is_sorted_by(|a, b| a < b),
+                "order is kept within a lane"
+            );
+            for data in frames {
+                let sent = number(data).and_then(|n| offered.get(usize::try_from(n).ok()?));
+                assert_eq!(Some(data), sent, "bytes are those that were sent");
+            }
+        }
+    }
+}
+
+fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
+    let offered = frames(20_000);
+    let source = harness.capture(&offered, PoolSize::Tiny);
+    let policy = source.facts().policy;
+    let mut run = Run::new(
+        source,
+        &[ReaderOptions {
+            credit: Some(u32::MAX),
+            policy,
+        }],
+    );
+    let counts = run.read_to_end();
+    source_balances(&counts);
+    let lost: u64 = counts
+        .lanes
+        .iter()
+        .map(|lane| lane.no_chunk + lane.kernel)
+        .sum();
+    let found = &run.readers[0].1;
+    assert_eq!(found.packets + run.slow(0), captured(&counts));
+    match policy {
+        Policy::Block => assert_eq!((lost, found.own()), (0, offered.len()), "files wait"),
+        Policy::DropNewest if harness.lossless() => {
+            assert!(lost > 0, "a tiny pool cannot hold everything");
+        }
+        Policy::DropNewest => {}
+    }
+}
+
+fn a_slow_reader_is_charged_alone(harness: &mut dyn Harness) {
+    let offered = frames(3000);
+    let source = harness.capture(&offered, PoolSize::Ample);
+    let slow = ReaderOptions {
+        credit: Some(1),
+        policy: Policy::DropNewest,
+    };
+    let mut run = Run::new(source, &[slow, ReaderOptions::default()]);
+    // All is delivered before anybody reads: the slow one gets one chunk a lane.
+    run.distributor.step().expect("a source's lanes are sound");
+    let counts = run.read_to_end();
+    let (slow, fast) = (&run.readers[0].1, &run.readers[1].1);
+    assert_eq!(
+        fast.packets,
+        captured(&counts),
+        "the fast reader loses nothing"
+    );
+    assert_eq!(
+        slow.packets + run.slow(0),
+        captured(&counts),
+        "losses are counted to the packet"
+    );
+    assert_eq!(run.slow(1), 0);
+    assert!(
+        slow.missing <= run.slow(0),
+        "gaps tell of no more than was lost"
+    );
+}
+
+fn what_was_captured_before_a_stop_is_delivered(harness: &mut dyn Harness) {
+    let offered = frames(500);
+    let source = harness.capture(&offered, PoolSize::Ample);
+    let mut run = Run::new(source, &[ReaderOptions::default()]);
+    let counts = run.finish();
+    source_balances(&counts);
+    assert_eq!(run.readers[0].1.packets, captured(&counts));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the distributor knows of each chunk: its lane, who leases it, who misses it.
+#![forbid(unsafe_code)]
+
+use crate::ids::{ChunkId, widen};
+
+/// A reader does not get a chunk, from this slot on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missed {
+    pub(super) reader: usize,
+    pub(super) from: u32,
+}
+
+#[derive(Clone, Default)]
+struct Record {
+    in_use: bool,
+    sealed: bool,
+    lane: usize,
+    /// One bit a reader.
+    leases: u64,
+    missed: Vec<Missed>,
+}
+
+/// One record a chunk.
+pub(super) struct Chunks(Vec<Record>);
+
+impl Chunks {
+    pub(super) fn new(count: u32) -> Self {
+        Chunks(vec![Record::default(); widen(count)])
+    }
+
+    /// Marks a chunk as opened by a lane; `false` if it was in use.
+    pub(super) fn take(&mut self, id: ChunkId, lane: usize) -> bool {
+        let record = &mut self.0[id.index()];
+        if record.in_use {
+            return false;
+        }
+        record.in_use = true;
+        record.sealed = false;
+        record.lane = lane;
+        true
+    }
+
+    pub(super) fn lane(&self, id: ChunkId) -> usize {
+        self.0[id.index()].lane
+    }
+
+    pub(super) fn lease(&mut self, id: ChunkId, reader: usize) {
+        self.0[id.index()].leases |= 1 << reader;
+    }
+
+    /// Ends a lease; `false` if there was none.
+    pub(super) fn end_lease(&mut self, id: ChunkId, reader: usize) -> bool {
+        let Some(record) = self.0.get_mut(id.index()) else {
+            return false;
+        };
+        let held = record.leases & (1 << reader) != 0;
+        record.leases &= !(1 << reader);
+        held
+    }
+
+    /// Ends all leases of a reader and tells of which chunks; what it missed is forgotten.
+    pub(super) fn end_leases_of(&mut self, reader: usize) -> Vec<ChunkId> {
+        self.forget_missed(reader);
+        let mut ended = Vec::new();
+        for (id, record) in (0..).zip(&mut self.0) {
+            if record.leases & (1 << reader) != 0 {
+                record.leases &= !(1 << reader);
+                ended.push(ChunkId(id));
+            }
+        }
+        ended
+    }
+
+    pub(super) fn forget_missed(&mut self, reader: usize) {
+        for record in &mut self.0 {
+            record.missed.retain(|missed| missed.reader != reader);
+        }
+    }
+
+    pub(super) fn miss(&mut self, id: ChunkId, missed: Missed) {
+        self.0[id.index()].missed.push(missed);
+    }
+
+    pub(super) fn take_missed(&mut self, id: ChunkId) -> Vec<Missed> {
+        std::mem::take(&mut self.0[id.index()].missed)
+    }
+
+    /// Marks a chunk as sealed and tells who misses it.
+    pub(super) fn seal(&mut self, id: ChunkId) -> Vec<Missed> {
+        self.0[id.index()].sealed = true;
+        self.take_missed(id)
+    }
+
+    /// Frees a chunk that is sealed and that nobody leases; tells whether it did.
+    pub(super) fn free_if_done(&mut self, id: ChunkId) -> bool {
+        let record = &mut self.0[id.index()];
+        let done = record.in_use && record.sealed && record.leases == 0;
+        if done {
+            record.in_use = false;
+        }
+        done
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Delivery, credit and recycling with hand-made traffic.
+
+use super::*;
+use crate::reader::Next;
+use crate::source;
+use crate::wake::NoSignal;
+use crate::writer::{LaneWriter, PacketMeta};
+
+struct Bench {
+    writer: LaneWriter,
+    distributor: Distributor,
+}
+
+/// One lane with this many chunks of 4096 bytes; ten packets of 300 bytes fill one.
+fn bench(chunks: u32) -> Bench {
+    let geometry = Geometry::contiguous(4096, chunks + 1, 1, 65_535).unwrap();
+    let pool = Pool::on_heap(geometry);
+    let ids = source::share(&geometry, LaneId(0));
+    // SAFETY: on the heap, and this is its only lane.
+    let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), ids, Arc::new(NoSignal)) };
+    Bench {
+        writer,
+        distributor: Distributor::new(pool, vec![ends], Arc::new(NoSignal)),
+    }
+}
+
+impl Bench {
+    fn write(&mut self, packets: u64) {
+        for time_ns in 0..packets {
+            let meta = PacketMeta {
+                time_ns,
+                wire_length: 300,
+                ..PacketMeta::default()
+            };
+            let _counted = self.writer.write(&meta, [&[7; 300]]);
+        }
+    }
+
+    fn reader(&mut self, options: ReaderOptions) -> (ReaderId, Reader) {
+        self.distributor.add_reader(&options).unwrap()
+    }
+}
+
+/// Reads all there is: packets, and packets missing in gaps.
+fn drain(reader: &mut Reader) -> (u64, u64) {
+    let (mut read, mut missing) = (0, 0);
+    while let Next::Batch(batch) = reader.next().unwrap() {
+        missing += batch.gap().map_or(0, |gap| gap.packets);
+        read += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
+    }
+    (read, missing)
+}
+
+#[test]
+fn packets_of_an_open_chunk_are_read_at_once() {
+    let mut bench = bench(4);
+    let (_, mut reader) = bench.reader(ReaderOptions::default());
+    bench.write(1);
+    bench.distributor.step().unwrap();
+    assert_eq!(drain(&mut reader), (1, 0));
+    bench.write(1);
+    assert_eq!(
+        drain(&mut reader),
+        (1, 0),
+        "no step is needed within a chunk"
+    );
+}
+
+#[test]
+fn a_chunk_comes_back_when_every_reader_moved_past_it() {
+    let mut bench = bench(4);
+    let (_, mut first) = bench.reader(ReaderOptions::default());
+    let (_, mut second) = bench.reader(ReaderOptions::default());
+    bench.write(15);
+    bench.distributor.step().unwrap();
+    assert_eq!(bench.distributor.chunks_in_use(LaneId(0)), 2);
+    drain(&mut first);
+    bench.distributor.step().unwrap();
+    assert_eq!(bench.distributor.chunks_in_use(LaneId(0)), 2);
+    drain(&mut second);
+    bench.distributor.step().unwrap();
+    assert_eq!(
+        bench.distributor.chunks_in_use(LaneId(0)),
+        1,
+        "the open one"
+    );
+}
+
+#[test]
+fn a_slow_reader_loses_alone_and_to_the_packet() {
+    let mut bench = bench(8);
+    let (slow, mut slow_reader) = bench.reader(ReaderOptions {
+        credit: Some(2),
+        ..Default::default()
+    });
+    let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());
+    let mut fast_read = 0;
+    for _ in 0..100 {
+        bench.write(10);
+        bench.distributor.step().unwrap();
+        fast_read += drain(&mut fast_reader).0;
+    }
+    bench.writer.close();
+    bench.distributor.step().unwrap();
+    bench.distributor.finish();
+    fast_read += drain(&mut fast_reader).0;
+    assert_eq!(fast_read, 1000);
+    assert_eq!(bench.distributor.slow_reader(fast, LaneId(0)), 0);
+    let lost = bench.distributor.slow_reader(slow, LaneId(0));
+    let (read, _) = drain(&mut slow_reader);
+    assert_eq!(read + lost, 1000);
+    assert!(lost > 900, "two chunks of ten at most: {read} read");
+}
+
+#[test]
+fn a_reader_with_credit_again_gets_the_rest_of_the_open_chunk() {
+    let mut bench = bench(8);
+    let (id, mut reader) = bench.reader(ReaderOptions {
+        credit: Some(1),
+        ..Default::default()
+    });
+    let per_chunk = 12;
+    bench.write(per_chunk + 3);
+    bench.distributor.step().unwrap();
+    let (read, _) = drain(&mut reader);
+    bench.distributor.step().unwrap();
+    bench.write(2);
+    let (rest, missing) = drain(&mut reader);
+    assert_eq!(read + rest + missing, per_chunk + 5);
+    assert_eq!(rest, 2);
+    assert_eq!(bench.distributor.slow_reader(id, LaneId(0)), missing);
+}
+
+#[test]
+fn a_late_reader_begins_with_the_next_packet() {
+    let mut bench = bench(8);
+    bench.write(3);
+    bench.distributor.step().unwrap();
+    let (_, mut reader) = bench.reader(ReaderOptions::default());
+    bench.write(2);
+    bench.distributor.step().unwrap();
+    assert_eq!(drain(&mut reader), (2, 0));
+}
+
+#[test]
+fn a_reader_that_leaves_gives_back_everything() {
+    let mut bench = bench(8);
+    let (id, reader) = bench.reader(ReaderOptions::default());
+    bench.write(60);
+    bench.distributor.step().unwrap();
+    drop(reader);
+    bench.distributor.remove_reader(id);
+    assert_eq!(
+        bench.distributor.chunks_in_use(LaneId(0)),
+        1,
+        "the open one"
+    );
+}
+
+#[test]
+fn with_nobody_reading_chunks_go_round() {
+    let mut bench = bench(3);
+    for _ in 0..50 {
+        bench.write(10);
+        bench.distributor.step().unwrap();
+    }
+    assert_eq!(bench.writer.counters().no_chunk(), 0);
+}
+
+#[test]
+fn a_full_pool_is_counted_and_found_again() {
+    let mut bench = bench(3);
+    let (_, mut reader) = bench.reader(ReaderOptions {
+        policy: Policy::Block,
+        ..Default::default()
+    });
+    bench.write(100);
+    let counters = bench.writer.counters();
+    assert_eq!(counters.captured() + counters.no_chunk(), 100);
+    assert!(counters.no_chunk() > 0);
+    bench.distributor.step().unwrap();
+    drain(&mut reader);
+    bench.distributor.step().unwrap();
+    let before = counters.no_chunk();
+    bench.write(5);
+    assert_eq!(counters.no_chunk(), before);
+}
+
+#[test]
+fn the_end_comes_after_the_last_packet() {
+    let mut bench = bench(4);
+    let (_, mut reader) = bench.reader(ReaderOptions::default());
+    bench.write(3);
+    bench.writer.close();
+    bench.distributor.step().unwrap();
+    bench.distributor.finish();
+    assert_eq!(drain(&mut reader), (3, 0));
+    assert!(matches!(reader.next(), Ok(Next::Ended)));
+}

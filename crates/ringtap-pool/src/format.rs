@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The region's format: what stands where, in bytes; `docs/format.md` is the text.
+//!
+//! Invariants
+//! - Every number is little-endian; places are offsets, never pointers.
+//! - `bpf/ringtap.h` says the same; a test compares the two.
+//! - A change here is a change of the ABI and of [`VERSION`].
+#![forbid(unsafe_code)]
+
+use crate::ids::{ChunkId, RegionOffset, widen};
+
+/// First eight bytes of a region: "RINGTAP1".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"RINGTAP1");
+/// Version of this format.
+pub const VERSION: u32 = 1;
+/// Bytes of the region header at the start of chunk 0.
+pub const REGION_HEADER_SIZE: usize = 56;
+/// Bytes of a chunk's header.
+pub const CHUNK_HEADER_SIZE: usize = 64;
+/// Bytes of a slot.
+pub const SLOT_SIZE: usize = 32;
+/// Smallest chunk, in bytes.
+pub const MIN_CHUNK_SIZE: u32 = 4096;
+/// Largest chunk, in bytes: a slot tells its payload's place in 16 bits of 8-byte units.
+pub const MAX_CHUNK_SIZE: u32 = 512 * 1024;
+/// In a chunk's state: nothing more will be published there.
+pub const SEALED: u32 = 1 << 31;
+
+/// Flags of a slot.
+pub mod flag {
+    /// Sent by this host, not received.
+    pub const OUT: u8 = 0x01;
+    /// The VLAN tag was stripped before capture and put back.
+    pub const VLAN_RESTORED: u8 = 0x02;
+    /// The slot's flow hash is valid.
+    pub const HASHED: u8 = 0x04;
+    /// The host left the checksum to the NIC.
+    pub const PARTIAL_CHECKSUM: u8 = 0x08;
+    /// Merged by GRO, or not yet cut by GSO: larger than what was on the wire.
+    pub const SUPER: u8 = 0x10;
+}
+
+/// Offsets in the region header.
+pub mod region {
+    /// Magic, u64.
+    pub const MAGIC: usize = 0;
+    /// Version, u32.
+    pub const VERSION: usize = 8;
+    /// Size of the region header, u32.
+    pub const HEADER_SIZE: usize = 12;
+    /// Feature bits, u64.
+    pub const FEATURES: usize = 16;
+    /// Bytes of a chunk, u32.
+    pub const CHUNK_SIZE: usize = 24;
+    /// Chunks with chunk 0, u32.
+    pub const CHUNK_COUNT: usize = 28;
+    /// Lanes, u32.
+    pub const LANE_COUNT: usize = 32;
+    /// Snap length in bytes, u32.
+    pub const SNAP_LENGTH: usize = 36;
+    /// Bytes of chunks in one segment, u64.
+    pub const SEGMENT_SIZE: usize = 40;
+    /// Bytes from one segment to the next, u64.
+    pub const SEGMENT_STRIDE: usize = 48;
+}
+
+/// Offsets in a chunk's header.
+pub mod chunk {
+    /// Slots published and [`SEALED`](super::SEALED), u32.
+    pub const STATE: usize = 0;
+    /// Lane, u32.
+    pub const LANE: usize = 4;
+    /// Sequence of the packet in slot 0, u64.
+    pub const FIRST_SEQUENCE: usize = 8;
+    /// Number of this chunk in its lane, u64.
+    pub const CHUNK_SEQUENCE: usize = 16;
+    /// Packets that the lane lost for want of a chunk before this one, u64.
+    pub const LOST_BEFORE: usize = 24;
+}
+
+/// The four words of a slot, as they lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Slot {
+    /// Nanoseconds since 1970, UTC.
+    pub time_ns: u64,
+    /// Readers that want this packet; all ones while nothing classifies.
+    pub mask: u64,
+    /// Symmetric flow hash, valid with [`flag::HASHED`].
+    pub hash: u32,
+    /// Length on the wire in bytes, without the frame check sequence.
+    pub wire_length: u32,
+    /// Bytes captured, below 2^24.
+    pub captured_length: u32,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// Offset of the payload in its chunk, in units of 8 bytes.
+    pub payload: u16,
+    /// Receive queue.
+    pub queue: u16,
+}
+
+impl Slot {
+    /// This slot as four little-endian words.
+    pub fn to_words(self) -> [u64; 4] {
+        let captured = (self.captured_length & 0x00ff_ffff) | (u32::from(self.flags) << 24);
+        let places = u32::from(self.payload) | (u32::from(self.queue) << 16);
+        [
+            self.time_ns.to_le(),
+            self.mask.to_le(),
+            (u64::from(self.hash) | (u64::from(self.wire_length) << 32)).to_le(),
+            (u64::from(captured) | (u64::from(places) << 32)).to_le(),
+        ]
+    }
+
+    /// The slot in these four words. Nothing is checked: see `ChunkView::packet`.
+    pub fn from_words(words: [u64; 4]) -> Self {
+        let [time, mask, lengths, places] = words.map(u64::from_le);
+        Slot {
+            time_ns: time,
+            mask,
+            hash: low(lengths),
+            wire_length: high(lengths),
+            captured_length: low(places) & 0x00ff_ffff,
+            flags: low(places).to_le_bytes()[3],
+            payload: half(high(places), 0),
+            queue: half(high(places), 1),
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "taking the low half is the point"
+)]
+const fn low(word: u64) -> u32 {
+    word as u32
+}
+
+const fn high(word: u64) -> u32 {
+    low(word >> 32)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "taking one half is the point"
+)]
+const fn half(word: u32, index: u32) -> u16 {
+    (word >> (16 * index)) as u16
+}
+
+/// Sizes of a pool, as its region header tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a chunk: a power of two.
+    pub chunk_size: u32,
+    /// Chunks, with chunk 0, which holds the region header.
+    pub chunk_count: u32,
+    /// Lanes that write into this pool.
+    pub lane_count: u32,
+    /// Most bytes captured of a packet.
+    pub snap_length: u32,
+    /// Bytes of chunks in one segment: a power of two.
+    pub segment_size: u64,
+    /// Bytes from one segment to the next; what is above `segment_size` is unused slack.
+    pub segment_stride: u64,
+}
+
+/// Why sizes cannot be a pool's.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GeometryError {
+    /// The chunk size is not usable.
+    #[error("chunk size {0} bytes: want a power of two from {MIN_CHUNK_SIZE} to {MAX_CHUNK_SIZE}")]
+    ChunkSize(u32),
+    /// There are too few chunks.
+    #[error("{count} chunks for {lanes} lanes: want at least two a lane and one for the header")]
+    ChunkCount {
+        /// Chunks asked for.
+        count: u32,
+        /// Lanes asked for.
+        lanes: u32,
+    },
+    /// The segments do not hold the chunks.
+    #[error("segments of {size} bytes every {stride}: want a power of two that holds a chunk")]
+    Segment {
+        /// Segment size in bytes.
+        size: u64,
+        /// Segment stride in bytes.
+        stride: u64,
+    },
+}
+
+impl Geometry {
+    /// A pool in one piece: `chunk_count` chunks with chunk 0, side by side.
+    ///
+    /// # Errors
+    ///
+    /// Every [`GeometryError`].
+    pub fn contiguous(
+        chunk_size: u32,
+        chunk_count: u32,
+        lane_count: u32,
+        snap_length: u32,
+    ) -> Result<Self, GeometryError> {
+        let bytes = u64::from(chunk_size) * u64::from(chunk_count);
+        let segment_size = bytes.next_power_of_two();
+        Geometry {
+            chunk_size,
+            chunk_count,
+            lane_count,
+            snap_length,
+            segment_size,
+            segment_stride: segment_size,
+        }
+        .checked()
+    }
+
+    /// These sizes, if they can be a pool's.
+    ///
+    /// # Errors
+    ///
+    /// Every [`GeometryError`].
+    pub fn checked(self) -> Result<Self, GeometryError> {
+        let chunk = self.chunk_size;
+        if !chunk.is_power_of_two() || !(MIN_CHUNK_SIZE..=MAX_CHUNK_SIZE).contains(&chunk) {
+            return Err(GeometryError::ChunkSize(chunk));
+        }
+        let least = self.lane_count.saturating_mul(2).saturating_add(1);
+        if self.lane_count == 0 || self.chunk_count < least {
+            return Err(GeometryError::ChunkCount {
+                count: self.chunk_count,
+                lanes: self.lane_count,
+            });
+        }
+        let (size, stride) = (self.segment_size, self.segment_stride);
+        if !size.is_power_of_two() || size < u64::from(chunk) || stride < size || stride % 8 != 0 {
+            return Err(GeometryError::Segment { size, stride });
+        }
+        Ok(self)
+    }
+
+    /// Where a chunk begins.
+    pub fn chunk_offset(&self, id: ChunkId) -> RegionOffset {
+        let linear = u64::from(id.0) * u64::from(self.chunk_size);
+        let segment = linear / self.segment_size;
+        RegionOffset(segment * self.segment_stride + linear % self.segment_size)
+    }
+
+    /// Bytes from the region's start to the end of its last chunk.
+    pub fn region_bytes(&self) -> u64 {
+        let last = ChunkId(self.chunk_count - 1);
+        self.chunk_offset(last).0 + u64::from(self.chunk_size)
+    }
+
+    /// Slots that a chunk could hold at most, were the payloads empty.
+    pub fn max_slots(&self) -> u32 {
+        (self.chunk_size - narrow(CHUNK_HEADER_SIZE)) / narrow(SLOT_SIZE)
+    }
+
+    /// Most bytes of one packet that a chunk can hold.
+    pub fn max_payload(&self) -> u32 {
+        self.chunk_size - narrow(CHUNK_HEADER_SIZE + SLOT_SIZE)
+    }
+
+    /// Whether packets may live in this chunk.
+    pub fn holds(&self, id: ChunkId) -> bool {
+        id.0 != 0 && id.0 < self.chunk_count
+    }
+
+    /// Bytes of a chunk as `usize`.
+    pub fn chunk_bytes(&self) -> usize {
+        widen(self.chunk_size)
+    }
+
+    /// The region header that tells these sizes.
+    pub fn header(&self) -> [u8; REGION_HEADER_SIZE] {
+        let mut bytes = [0; REGION_HEADER_SIZE];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(region::MAGIC, &MAGIC.to_le_bytes());
+        put(region::VERSION, &VERSION.to_le_bytes());
+        put(
+            region::HEADER_SIZE,
+            &narrow(REGION_HEADER_SIZE).to_le_bytes(),
+        );
+        put(region::CHUNK_SIZE, &self.chunk_size.to_le_bytes());
+        put(region::CHUNK_COUNT, &self.chunk_count.to_le_bytes());
+        put(region::LANE_COUNT, &self.lane_count.to_le_bytes());
+        put(region::SNAP_LENGTH, &self.snap_length.to_le_bytes());
+        put(region::SEGMENT_SIZE, &self.segment_size.to_le_bytes());
+        put(region::SEGMENT_STRIDE, &self.segment_stride.to_le_bytes());
+        bytes
+    }
+
+    /// The sizes that a region header tells.
+    ///
+    /// # Errors
+    ///
+    /// - [`HeaderError::Magic`], [`HeaderError::Version`]: not a region of ours.
+    /// - [`HeaderError::Geometry`]: sizes that cannot be.
+    pub fn from_header(bytes: &[u8; REGION_HEADER_SIZE]) -> Result<Self, HeaderError> {
+        let magic = u64_at(bytes, region::MAGIC);
+        if magic != MAGIC {
+            return Err(HeaderError::Magic(magic));
+        }
+        let version = u32_at(bytes, region::VERSION);
+        if version != VERSION {
+            return Err(HeaderError::Version(version));
+        }
+        let features = u64_at(bytes, region::FEATURES);
+        if features != 0 {
+            return Err(HeaderError::Features(features));
+        }
+        Ok(Geometry {
+            chunk_size: u32_at(bytes, region::CHUNK_SIZE),
+            chunk_count: u32_at(bytes, region::CHUNK_COUNT),
+            lane_count: u32_at(bytes, region::LANE_COUNT),
+            snap_length: u32_at(bytes, region::SNAP_LENGTH),
+            segment_size: u64_at(bytes, region::SEGMENT_SIZE),
+            segment_stride: u64_at(bytes, region::SEGMENT_STRIDE),
+        }
+        .checked()?)
+    }
+}
+
+/// Why bytes are not a region header.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// Another magic number.
+    #[error("not a Ringtap region: it begins with {0:#x}")]
+    Magic(u64),
+    /// Another version.
+    #[error("region format version {0}, this program knows {VERSION}: use programs of one release")]
+    Version(u32),
+    /// Features that this program does not know.
+    #[error("the region uses features {0:#x} that this program does not know: update it")]
+    Features(u64),
+    /// Sizes that cannot be.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+}
+
+fn u32_at(bytes: &[u8; REGION_HEADER_SIZE], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn u64_at(bytes: &[u8; REGION_HEADER_SIZE], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+/// A small size, known at compile time, as `u32`.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "only for the constants above, which fit"
+)]
+const fn narrow(size: usize) -> u32 {
+    size as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_survives_its_words() {
+        let slot = Slot {
+            time_ns: 1,
+            mask: u64::MAX - 1,
+            hash: 0xdead_beef,
+            wire_length: 70_000,
+            captured_length: 0x00ab_cdef,
+            flags: flag::OUT | flag::SUPER,
+            payload: 0xfffe,
+            queue: 513,
+        };
+        assert_eq!(Slot::from_words(slot.to_words()), slot);
+    }
+
+    #[test]
+    fn a_geometry_survives_its_header() {
+        let geometry = Geometry::contiguous(65_536, 500, 2, 262_144).unwrap();
+        assert_eq!(Geometry::from_header(&geometry.header()), Ok(geometry));
+    }
+
+    #[test]
+    fn a_foreign_header_is_refused() {
+        let mut header = Geometry::contiguous(65_536, 5, 2, 100).unwrap().header();
+        header[region::VERSION] = 9;
+        assert_eq!(Geometry::from_header(&header), Err(HeaderError::Version(9)));
+        header[0] = b'X';
+        assert!(matches!(
+            Geometry::from_header(&header),
+            Err(HeaderError::Magic(_))
+        ));
+    }
+
+    #[test]
+    fn segments_leave_their_slack_unused() {
+        let geometry = Geometry {
+            chunk_size: 65_536,
+            chunk_count: 8,
+            lane_count: 1,
+            snap_length: 1,
+            segment_size: 4 * 65_536,
+            segment_stride: 4 * 65_536 + 524_288,
+        }
+        .checked()
+        .unwrap();
+        assert_eq!(geometry.chunk_offset(ChunkId(3)), RegionOffset(3 * 65_536));
+        assert_eq!(
+            geometry.chunk_offset(ChunkId(4)),
+            RegionOffset(4 * 65_536 + 524_288)
+        );
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        assert_eq!(
+            Geometry::contiguous(65_537, 5, 2, 100),
+            Err(GeometryError::ChunkSize(65_537))
+        );
+        assert_eq!(
+            Geometry::contiguous(65_536, 4, 2, 100),
+            Err(GeometryError::ChunkCount { count: 4, lanes: 2 })
+        );
+    }
+}

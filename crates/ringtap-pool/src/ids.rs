@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Numbers that must not be mixed up: chunks, lanes, readers and offsets in a region.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+/// Number of a chunk in its pool. Chunk 0 holds the region header, so packets never live there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkId(pub u32);
+
+/// Number of a lane in its source: one writer's ordered stream of chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u32);
+
+/// Number of a reader at its distributor; reused after the reader left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReaderId(pub u32);
+
+/// Bytes from the start of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionOffset(pub u64);
+
+impl ChunkId {
+    /// This number as an index into a table with one entry a chunk.
+    pub fn index(self) -> usize {
+        widen(self.0)
+    }
+}
+
+impl LaneId {
+    /// This number as an index into a table with one entry a lane.
+    pub fn index(self) -> usize {
+        widen(self.0)
+    }
+}
+
+impl ReaderId {
+    /// This number as an index into a table with one entry a reader.
+    pub fn index(self) -> usize {
+        widen(self.0)
+    }
+}
+
+/// A `u32` as `usize`; nothing is lost on the 64-bit machines that Ringtap runs on.
+pub(crate) const fn widen(value: u32) -> usize {
+    const { assert!(usize::BITS >= u32::BITS) };
+    value as usize
+}
+
+impl fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {}", self.0)
+    }
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lane {}", self.0)
+    }
+}
+
+impl fmt::Display for ReaderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reader {}", self.0)
+    }
+}

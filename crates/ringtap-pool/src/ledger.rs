@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The counters that always balance.
+//!
+//! `offered = delivered + filtered + dropped.nic + dropped.kernel + dropped.no_chunk +
+//! dropped.slow_reader`, per source and lane, and again per reader.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// Packets that were offered and not delivered, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Lost by the NIC or its driver before capture saw them.
+    pub nic: u64,
+    /// Lost by the kernel before capture saw them (AF_PACKET ring full, copy failed).
+    pub kernel: u64,
+    /// Seen, but no chunk was free.
+    pub no_chunk: u64,
+    /// Captured, but this reader was past its credit.
+    pub slow_reader: u64,
+}
+
+impl Dropped {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.nic + self.kernel + self.no_chunk + self.slow_reader
+    }
+}
+
+/// One account: of a source's lane, or of a reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Packets that were there to be captured, by counters that do not depend on the reader.
+    pub offered: u64,
+    /// Packets handed to the reader that pass its filter.
+    pub delivered: u64,
+    /// Packets handed to the reader that do not pass its filter.
+    pub filtered: u64,
+    /// Bytes on the wire of the delivered packets.
+    pub bytes: u64,
+    /// Packets lost, by reason.
+    pub dropped: Dropped,
+}
+
+/// What checking a ledger found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// Packets offered.
+    pub offered: u64,
+    /// Packets delivered, filtered or dropped.
+    pub accounted: u64,
+}
+
+impl Ledger {
+    /// Both sides of the equation.
+    pub fn balance(&self) -> Balance {
+        Balance {
+            offered: self.offered,
+            accounted: self.delivered + self.filtered + self.dropped.total(),
+        }
+    }
+}
+
+impl Balance {
+    /// Whether both sides are equal.
+    pub fn holds(&self) -> bool {
+        self.offered == self.accounted
+    }
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Balance { offered, accounted } = self;
+        if self.holds() {
+            return write!(f, "balanced: {offered} offered, {accounted} accounted for");
+        }
+        let difference = offered.abs_diff(*accounted);
+        let side = if offered > accounted {
+            "missing"
+        } else {
+            "too many"
+        };
+        write!(
+            f,
+            "NOT balanced: {offered} offered, {accounted} accounted for, {difference} {side}"
+        )
+    }
+}
+
+impl AddAssign for Dropped {
+    fn add_assign(&mut self, other: Self) {
+        self.nic += other.nic;
+        self.kernel += other.kernel;
+        self.no_chunk += other.no_chunk;
+        self.slow_reader += other.slow_reader;
+    }
+}
+
+impl AddAssign for Ledger {
+    fn add_assign(&mut self, other: Self) {
+        self.offered += other.offered;
+        self.delivered += other.delivered;
+        self.filtered += other.filtered;
+        self.bytes += other.bytes;
+        self.dropped += other.dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn even() -> Ledger {
+        Ledger {
+            offered: 15,
+            delivered: 5,
+            filtered: 4,
+            bytes: 320,
+            dropped: Dropped {
+                nic: 3,
+                kernel: 1,
+                no_chunk: 2,
+                slow_reader: 0,
+            },
+        }
+    }
+
+    #[test]
+    fn a_ledger_with_every_packet_in_one_place_balances() {
+        assert!(even().balance().holds());
+        let mut sum = even();
+        sum += even();
+        assert!(sum.balance().holds());
+    }
+
+    #[test]
+    fn a_ledger_with_a_packet_missing_does_not_balance() {
+        let mut ledger = even();
+        ledger.delivered -= 1;
+        assert!(!ledger.balance().holds());
+        assert!(ledger.balance().to_string().contains("1 missing"));
+        ledger.dropped.slow_reader += 2;
+        assert!(ledger.balance().to_string().contains("1 too many"));
+    }
+}

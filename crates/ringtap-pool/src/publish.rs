@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a writer makes slots visible and how a reader sees them.
+//!
+//! Invariants
+//! - The count in a chunk's state only grows until the chunk is sealed, and never after.
+//! - Slot and payload are complete before the count that covers them is stored.
+#![forbid(unsafe_code)]
+
+use crate::format::{SEALED, Slot};
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+
+/// What a chunk's state word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Slots that may be read.
+    pub published: u32,
+    /// Whether no more will follow.
+    pub sealed: bool,
+}
+
+/// Lets readers see the first `published` slots.
+pub fn publish(state: &AtomicU32, published: u32) {
+    // Pairs with the acquire load in `observe`: slots and payloads come first.
+    state.store((published & !SEALED).to_le(), Release);
+}
+
+/// Lets readers see the first `published` slots, and that no more will follow.
+pub fn seal(state: &AtomicU32, published: u32) {
+    // Pairs with the acquire load in `observe`: slots and payloads come first.
+    state.store((published | SEALED).to_le(), Release);
+}
+
+/// What may be read now.
+pub fn observe(state: &AtomicU32) -> State {
+    // Pairs with the release stores in `publish` and `seal`, and with the eBPF program's store.
+    let word = u32::from_le(state.load(Acquire));
+    State {
+        published: word & !SEALED,
+        sealed: word & SEALED != 0,
+    }
+}
+
+/// Writes a slot that is not yet published.
+pub fn put_slot(words: &[AtomicU64; 4], slot: Slot) {
+    for (word, value) in words.iter().zip(slot.to_words()) {
+        word.store(value, Relaxed);
+    }
+}
+
+/// Reads a published slot.
+pub fn get_slot(words: &[AtomicU64; 4]) -> Slot {
+    let [time, mask, lengths, places] = words;
+    Slot::from_words([
+        time.load(Relaxed),
+        mask.load(Relaxed),
+        lengths.load(Relaxed),
+        places.load(Relaxed),
+    ])
+}

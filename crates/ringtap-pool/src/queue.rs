@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ring of 64-bit entries (mostly chunk numbers) between one producer and one consumer.
+//!
+//! One side pushes, the other pops, in order, without locks.
+//!
+//! Invariants
+//! - The capacity is a power of two and never changes.
+//! - `tail - head` never exceeds the capacity, unless the peer misbehaves.
+//! - Each side keeps its own index to itself and publishes a copy: the peer cannot change it.
+//! - The peer is not trusted: what it wrote is checked before it is used.
+#![forbid(unsafe_code)]
+
+use crate::ids::widen;
+use crate::memory::Words;
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+
+/// The shared parts of a queue; head and tail may lie in different mappings.
+#[derive(Clone)]
+pub struct Parts {
+    head: Words<AtomicU32>,
+    tail: Words<AtomicU32>,
+    entries: Words<AtomicU64>,
+}
+
+/// Why parts cannot make a queue.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("a queue of {entries} entries: want a power of two up to 2^31, one head and one tail")]
+pub struct PartsError {
+    entries: usize,
+}
+
+/// The peer wrote an impossible index.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
+#[error("the other side claims {claimed} entries in a queue of {capacity}")]
+pub struct PeerCorrupt {
+    /// Entries that the peer's index implies.
+    pub claimed: u32,
+    /// Entries that there can be.
+    pub capacity: u32,
+}
+
+/// Why an entry could not be pushed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
+#[non_exhaustive]
+pub enum PushError {
+    /// No place is free.
+    #[error("the queue is full")]
+    Full,
+    /// The consumer's index is impossible.
+    #[error(transparent)]
+    PeerCorrupt(#[from] PeerCorrupt),
+}
+
+impl Parts {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    ///
+    /// [`PartsError`] if the number of entries is not a power of two, or head or tail is missing.
+    pub fn new(
+        head: Words<AtomicU32>,
+        tail: Words<AtomicU32>,
+        entries: Words<AtomicU64>,
+    ) -> Result<Self, PartsError> {
+        let count = entries.len();
+        if !count.is_power_of_two() || count > 1 << 31 || head.is_empty() || tail.is_empty() {
+            return Err(PartsError { entries: count });
+        }
+        Ok(Parts {
+            head,
+            tail,
+            entries,
+        })
+    }
+
+    /// A queue on the heap with room for `capacity` entries at least (at most 2^31).
+    pub fn on_heap(capacity: u32) -> Self {
+        let capacity = widen(capacity.clamp(1, 1 << 31).next_power_of_two());
+        let word = || Words::on_heap(vec![AtomicU32::new(0)]);
+        let entries = (0..capacity).map(|_| AtomicU64::new(0)).collect();
+        Parts {
+            head: word(),
+            tail: word(),
+            entries: Words::on_heap(entries),
+        }
+    }
+
+    fn capacity(&self) -> u32 {
+        // `new` and `on_heap` keep it at or below 2^31.
+        u32::try_from(self.entries.len()).unwrap_or(1 << 31)
+    }
+
+    fn entry(&self, index: u32) -> &AtomicU64 {
+        &self.entries[widen(index & (self.capacity() - 1))]
+    }
+}
+
+/// Makes both ends of a queue on the heap.
+pub fn pair(capacity: u32) -> (Producer, Consumer) {
+    let parts = Parts::on_heap(capacity);
+    (Producer::new(parts.clone()), Consumer::new(parts))
+}
+
+/// The end that pushes.
+pub struct Producer {
+    parts: Parts,
+    tail: u32,
+}
+
+impl Producer {
+    /// The producing end of these parts; there must be no other.
+    pub fn new(parts: Parts) -> Self {
+        let tail = parts.tail[0].load(Relaxed);
+        Producer { parts, tail }
+    }
+
+    /// Appends an entry; the consumer sees it, and all that was written before, at once.
+    ///
+    /// # Errors
+    ///
+    /// - [`PushError::Full`]: nothing was pushed.
+    /// - [`PushError::PeerCorrupt`]: the consumer claims what cannot be.
+    pub fn push(&mut self, entry: u64) -> Result<(), PushError> {
+        let capacity = self.parts.capacity();
+        // Pairs with the release store in `Consumer::pop`: the place was read before we reuse it.
+        let waiting = self.tail.wrapping_sub(self.parts.head[0].load(Acquire));
+        if waiting > capacity {
+            return Err(PeerCorrupt {
+                claimed: waiting,
+                capacity,
+            }
+            .into());
+        }
+        if waiting == capacity {
+            return Err(PushError::Full);
+        }
+        self.parts.entry(self.tail).store(entry, Relaxed);
+        self.tail = self.tail.wrapping_add(1);
+        // Pairs with the acquire load in `Consumer::pop`: makes the entry visible.
+        self.parts.tail[0].store(self.tail, Release);
+        Ok(())
+    }
+}
+
+/// The end that pops.
+pub struct Consumer {
+    parts: Parts,
+    head: u32,
+}
+
+impl Consumer {
+    /// The consuming end of these parts; there must be no other.
+    pub fn new(parts: Parts) -> Self {
+        let head = parts.head[0].load(Relaxed);
+        Consumer { parts, head }
+    }
+
+    /// Takes the oldest entry; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`PeerCorrupt`]: the producer claims what cannot be.
+    pub fn pop(&mut self) -> Result<Option<u64>, PeerCorrupt> {
+        let capacity = self.parts.capacity();
+        // Pairs with the release store in `Producer::push`: makes the entry visible.
+        let waiting = self.parts.tail[0].load(Acquire).wrapping_sub(self.head);
+        if waiting > capacity {
+            return Err(PeerCorrupt {
+                claimed: waiting,
+                capacity,
+            });
+        }
+        if waiting == 0 {
+            return Ok(None);
+        }
+        let entry = self.parts.entry(self.head).load(Relaxed);
+        self.head = self.head.wrapping_add(1);
+        // Pairs with the acquire load in `Producer::push`: the place may be written again.
+        self.parts.head[0].store(self.head, Release);
+        Ok(Some(entry))
+    }
+
+    /// Whether nothing waits (or the producer's index is impossible, which `pop` will tell).
+    pub fn is_empty(&self) -> bool {
+        self.parts.tail[0].load(Acquire) == self.head
+    }
+}

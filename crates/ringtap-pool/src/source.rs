@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every source offers: a pool, lanes, counters, a way to wait for it, a way to stop it.
+
+use std::error::Error;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::distributor::{LaneEnds, Policy};
+use crate::format::Geometry;
+use crate::free::FreeChunks;
+use crate::ids::{ChunkId, LaneId};
+use crate::queue;
+use crate::view::Pool;
+use crate::wake::{Signal, WakeWord};
+use crate::writer::{LaneWriter, LaneWriterParts};
+
+/// Why a source failed; the message says what to do.
+pub type SourceError = Box<dyn Error + Send + Sync>;
+
+/// What a source is, for people and for file headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The device as the user would write it: `tap:eth0`, `pcap:FILE`.
+    pub device: String,
+    /// The network interface, if it is one.
+    pub interface: Option<String>,
+    /// The link type (`LINKTYPE_*`, 1 for Ethernet).
+    pub link_type: u16,
+    /// Most bytes captured of a packet.
+    pub snap_length: u32,
+    /// What happens to a reader that is past its credit.
+    pub policy: Policy,
+    /// What a user should know: fall-backs taken and why, a line each.
+    pub notes: Vec<String>,
+    /// Where `offered` comes from, in words: "the XDP program and the interface's drop counters".
+    pub offered_from: String,
+}
+
+/// What one lane counted since the source began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneCounts {
+    /// Packets that reached the source on this lane, by a counter of its own.
+    pub seen: u64,
+    /// Packets in the pool.
+    pub captured: u64,
+    /// Packets lost because no chunk was free.
+    pub no_chunk: u64,
+    /// Packets lost by the kernel on this lane (copy failed, nested run).
+    pub kernel: u64,
+}
+
+/// What a source counted since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Per lane.
+    pub lanes: Vec<LaneCounts>,
+    /// Packets lost by the NIC or its driver, on no lane in particular.
+    pub nic: u64,
+    /// Packets lost by the kernel, on no lane in particular.
+    pub kernel: u64,
+}
+
+/// Whether a source goes on.
+#[derive(Debug)]
+pub enum Status {
+    /// Packets may come.
+    Running,
+    /// All was read (a file's end), or the source was stopped.
+    Ended,
+    /// No more packets, and the reason; what came before is in the pool.
+    Failed(SourceError),
+}
+
+/// What writes packets into a pool.
+///
+/// From the moment a source exists it captures; nothing is lost before the first read but what
+/// the pool cannot hold.
+pub trait Source: Send {
+    /// What this source is.
+    fn facts(&self) -> &Facts;
+
+    /// The pool, as readers map it.
+    fn pool(&self) -> Pool;
+
+    /// The distributor's ends of the lanes; empty when called again.
+    fn take_lanes(&mut self) -> Vec<LaneEnds>;
+
+    /// All counters now. `seen` may be one ahead of the rest while a packet is being captured.
+    fn counts(&mut self) -> Counts;
+
+    /// Whether the source goes on; the reason of a failure is told once.
+    fn status(&mut self) -> Status;
+
+    /// Becomes readable when a lane signals and when the status changes.
+    fn wake_fd(&self) -> BorrowedFd<'_>;
+
+    /// Makes `wake_fd` unreadable again.
+    fn clear_wake(&mut self);
+
+    /// Stops capturing and detaches; when it returns nothing is written any more, and counters
+    /// are final.
+    fn stop(&mut self);
+}
+
+/// Both ends of a lane of a source in user space.
+///
+/// # Safety
+///
+/// As for [`LaneWriter::new`]: the pool is writable and `chunks` belong to no other lane.
+pub unsafe fn lane(
+    pool: &Pool,
+    lane: LaneId,
+    chunks: Vec<ChunkId>,
+    signal: Arc<dyn Signal>,
+) -> (LaneWriter, LaneEnds) {
+    let count = u32::try_from(chunks.len()).unwrap_or(u32::MAX);
+    let (open, opened) = queue::pair(count);
+    let (recycle, recycled) = queue::pair(count);
+    let wake = WakeWord::on_heap();
+    let free = FreeChunks::new(chunks, recycled, *pool.geometry());
+    let parts = LaneWriterParts {
+        lane,
+        opened: open,
+        free,
+        wake: wake.clone(),
+        signal,
+    };
+    // SAFETY: the caller's promise.
+    let writer = unsafe { LaneWriter::new(pool.clone(), parts) };
+    (
+        writer,
+        LaneEnds {
+            opened,
+            recycle,
+            wake,
+            chunks: count,
+        },
+    )
+}
+
+/// The chunks of one lane when all lanes share a pool evenly, highest first, so that the lowest
+/// is used first.
+pub fn share(geometry: &Geometry, lane: LaneId) -> Vec<ChunkId> {
+    let each = (geometry.chunk_count - 1) / geometry.lane_count;
+    let first = 1 + lane.0 * each;
+    (first..first + each).rev().map(ChunkId).collect()
+}

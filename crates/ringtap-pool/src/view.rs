@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A pool as its readers see it: chunks, slots and payloads, checked before use.
+//!
+//! Invariants
+//! - Counts, offsets and lengths that lie in the region are checked against the chunk's size
+//!   before they are used, whoever wrote them.
+//! - A payload is only lent out for a slot that was published, and only as long as the reader
+//!   holds its lease on the chunk: the writer does not touch published payloads, and reuses a
+//!   chunk only after every lease on it ended.
+
+use crate::format::{self, CHUNK_HEADER_SIZE, Geometry, HeaderError, SLOT_SIZE, Slot};
+use crate::ids::{ChunkId, LaneId, widen};
+use crate::memory::{Piece, Region};
+use crate::publish::{self, State};
+use crate::sync::Ordering::*;
+
+/// A region with a pool in it.
+#[derive(Clone)]
+pub struct Pool {
+    region: Region,
+    geometry: Geometry,
+}
+
+/// Why a region cannot be used as a pool.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The mapping is smaller than its header says.
+    #[error("the region has {have_bytes} bytes, its sizes need {need_bytes}")]
+    TooSmall {
+        /// Bytes mapped.
+        have_bytes: usize,
+        /// Bytes needed.
+        need_bytes: u64,
+    },
+    /// The header is not a region's.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+}
+
+impl Pool {
+    /// The pool in a region whose sizes are known.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::TooSmall`].
+    pub fn new(region: Region, geometry: Geometry) -> Result<Self, PoolError> {
+        let need_bytes = geometry.region_bytes();
+        if u64::try_from(region.bytes()).is_ok_and(|have| have >= need_bytes) {
+            return Ok(Pool { region, geometry });
+        }
+        Err(PoolError::TooSmall {
+            have_bytes: region.bytes(),
+            need_bytes,
+        })
+    }
+
+    /// The pool in a region that somebody else formatted.
+    ///
+    /// # Errors
+    ///
+    /// Every [`PoolError`].
+    pub fn open(region: Region) -> Result<Self, PoolError> {
+        let need = format::REGION_HEADER_SIZE;
+        let Some(piece) = region.piece(0, need) else {
+            let need_bytes = u64::try_from(need).unwrap_or(u64::MAX);
+            return Err(PoolError::TooSmall {
+                have_bytes: region.bytes(),
+                need_bytes,
+            });
+        };
+        let mut header = [0; format::REGION_HEADER_SIZE];
+        for (bytes, at) in header.chunks_exact_mut(8).zip((0..).step_by(8)) {
+            bytes.copy_from_slice(&piece.word64(at).load(Relaxed).to_ne_bytes());
+        }
+        Self::new(region, Geometry::from_header(&header)?)
+    }
+
+    /// A pool on the heap of this process, for sources in user space and for tests.
+    pub fn on_heap(geometry: Geometry) -> Self {
+        let bytes = usize::try_from(geometry.region_bytes()).unwrap_or(usize::MAX);
+        let pool = Pool {
+            region: Region::on_heap(bytes),
+            geometry,
+        };
+        // SAFETY: just allocated, writable, and nobody else knows of it.
+        unsafe { pool.write_header() };
+        pool
+    }
+
+    /// Writes the region header.
+    ///
+    /// # Safety
+    ///
+    /// The region must be writable, and nobody may be reading or writing it yet.
+    pub unsafe fn write_header(&self) {
+        let header = self.geometry.header();
+        if let Some(piece) = self.region.piece(0, header.len()) {
+            // SAFETY: writable and ours alone, by the caller's word.
+            unsafe { piece.write(0, &header) };
+        }
+    }
+
+    /// The pool's sizes.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// A chunk that can hold packets; `None` for a number outside the pool.
+    #[inline]
+    pub fn chunk(&self, id: ChunkId) -> Option<Chunk<'_>> {
+        if !self.geometry.holds(id) {
+            return None;
+        }
+        let offset = self.geometry.chunk_offset(id);
+        Some(Chunk(
+            self.region.piece(offset.0, self.geometry.chunk_bytes())?,
+        ))
+    }
+}
+
+/// One chunk of a pool.
+#[derive(Clone, Copy)]
+pub struct Chunk<'a>(pub(crate) Piece<'a>);
+
+impl<'a> Chunk<'a> {
+    /// What may be read now. A count that cannot be is cut to what the chunk could hold.
+    pub fn state(self) -> State {
+        let mut state = publish::observe(self.0.word32(format::chunk::STATE));
+        let most = (self.0.bytes() - CHUNK_HEADER_SIZE) / SLOT_SIZE;
+        state.published = state.published.min(u32::try_from(most).unwrap_or(u32::MAX));
+        state
+    }
+
+    /// The lane that filled this chunk.
+    pub fn lane(self) -> LaneId {
+        LaneId(u32::from_le(
+            self.0.word32(format::chunk::LANE).load(Relaxed),
+        ))
+    }
+
+    /// Sequence of the packet in slot 0.
+    pub fn first_sequence(self) -> u64 {
+        u64::from_le(self.0.word64(format::chunk::FIRST_SEQUENCE).load(Relaxed))
+    }
+
+    /// Number of this chunk in its lane.
+    pub fn chunk_sequence(self) -> u64 {
+        u64::from_le(self.0.word64(format::chunk::CHUNK_SEQUENCE).load(Relaxed))
+    }
+
+    /// Packets that the lane lost for want of a chunk before this one.
+    pub fn lost_before(self) -> u64 {
+        u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
+    }
+
+    /// The slot at `index` and its payload.
+    ///
+    /// `None` if the slot or its payload would not lie within the chunk.
+    ///
+    /// # Safety
+    ///
+    /// `index` must be below a count that [`Chunk::state`] returned while the caller held a
+    /// lease on this chunk, and the lease must last for `'a`.
+    #[inline]
+    pub unsafe fn packet(self, index: u32) -> Option<(Slot, &'a [u8])> {
+        let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
+        let slot = publish::get_slot(words);
+        let start = widen(u32::from(slot.payload)) * 8;
+        if start < CHUNK_HEADER_SIZE {
+            return None;
+        }
+        // SAFETY: published (the caller's word), so complete, and not written again while the
+        // caller holds its lease, which lasts for `'a`.
+        let data = unsafe { self.0.slice(start, widen(slot.captured_length)) };
+        Some((slot, data?))
+    }
+}
