@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Holds packets of a file back until they are due: at recorded speed, or at a rate.
+//!
+//! Invariants
+//! - Deadlines are absolute, counted from the first packet: a late wake-up is made up for by
+//!   the packets behind it and never adds up.
+//! - Waiting ends soon after the stop flag is set.
+#![forbid(unsafe_code)]
+
+use std::{
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The longest sleep before the stop flag is looked at again.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// How fast the packets of a file are to be given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// As fast as the machine can.
+    Top,
+    /// As recorded, `factor` times as fast.
+    Recorded {
+        /// 1 is the recorded speed, 10 is ten times as fast.
+        factor: f64,
+    },
+    /// Evenly, whatever the recorded times.
+    Rate {
+        /// Packets per second.
+        rate_pps: f64,
+    },
+}
+
+/// A speed that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{given:?} is not a speed: use top, a factor like 1x or 0.5x, or a rate like 1000pps or 2Mpps"
+)]
+pub struct SpeedError {
+    given: String,
+}
+
+impl FromStr for Speed {
+    type Err = SpeedError;
+
+    fn from_str(given: &str) -> Result<Self, SpeedError> {
+        let parsed = if given == "top" {
+            Some(Self::Top)
+        } else if let Some(number) = given.strip_suffix(['x', 'X']) {
+            positive(number, 1.0).map(|factor| Self::Recorded { factor })
+        } else if let Some(rate) = given.strip_suffix("pps") {
+            let (number, unit) = match rate.strip_suffix(['k', 'K']) {
+                Some(number) => (number, 1e3),
+                None => rate.strip_suffix('M').map_or((rate, 1.0), |n| (n, 1e6)),
+            };
+            positive(number, unit).map(|rate_pps| Self::Rate { rate_pps })
+        } else {
+            None
+        };
+        parsed.ok_or_else(|| SpeedError {
+            given: given.to_owned(),
+        })
+    }
+}
+
+fn positive(number: &str, unit: f64) -> Option<f64> {
+    let value = number.parse::<f64>().ok()? * unit;
+    (value.is_finite() && value > 0.0).then_some(value)
+}
+
+/// When each packet is due, counted from the first; no clock, no waiting.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    speed: Speed,
+    first_ns: Option<u64>,
+    given: u64,
+}
+
+impl Schedule {
+    /// A schedule whose first packet is due at once.
+    pub fn new(speed: Speed) -> Self {
+        Self {
+            speed,
+            first_ns: None,
+            given: 0,
+        }
+    }
+
+    /// When the next packet, recorded at `time_ns`, is due after the first one.
+    ///
+    /// A packet that was recorded before the first one is due at once.
+    pub fn next_due(&mut self, time_ns: u64) -> Duration {
+        let before = self.given;
+        self.given += 1;
+        match self.speed {
+            Speed::Top => Duration::ZERO,
+            Speed::Recorded { factor } => {
+                let first_ns = *self.first_ns.get_or_insert(time_ns);
+                let after = Duration::from_nanos(time_ns.saturating_sub(first_ns));
+                scaled(after.as_secs_f64(), factor)
+            }
+            // Exact to a packet up to 2^53 packets.
+            Speed::Rate { rate_pps } => scaled(before as f64, rate_pps),
+        }
+    }
+}
+
+fn scaled(amount: f64, per_second: f64) -> Duration {
+    Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX)
+}
+
+/// What came of waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Turn {
+    /// The packet is due.
+    Due,
+    /// The stop flag was set.
+    Stopped,
+}
+
+/// A [`Schedule`] with a clock: waits until each packet is due.
+#[derive(Debug)]
+pub struct Pace {
+    schedule: Schedule,
+    stop: Arc<AtomicBool>,
+    began: Option<Instant>,
+}
+
+impl Pace {
+    /// Paces at `speed` until `stop` is set.
+    pub fn new(speed: Speed, stop: Arc<AtomicBool>) -> Self {
+        Self {
+            schedule: Schedule::new(speed),
+            stop,
+            began: None,
+        }
+    }
+
+    /// Waits until the next packet, recorded at `time_ns`, is due.
+    ///
+    /// Sleeps rather than spins: above some 20,000 packets a second packets come in small
+    /// bursts, one for each wake-up; the rate over a millisecond is exact.
+    #[inline]
+    pub fn wait(&mut self, time_ns: u64) -> Turn {
+        if self.stop.load(Relaxed) {
+            return Turn::Stopped;
+        }
+        if self.schedule.speed == Speed::Top {
+            return Turn::Due;
+        }
+        let due = self.schedule.next_due(time_ns);
+        let began = *self.began.get_or_insert_with(Instant::now);
+        loop {
+            let left = due.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Turn::Due;
+            }
+            thread::sleep(left.min(SLICE));
+            if self.stop.load(Relaxed) {
+                return Turn::Stopped;
+            }
+        }
+    }
+}
