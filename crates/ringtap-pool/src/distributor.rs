@@ -185,8 +185,13 @@ impl Distributor {
         Ok(moved)
     }
 
-    /// Tells every reader that nothing follows. The writers have ended; call it after the last
-    /// [`Distributor::step`].
+    /// Whether every chunk that was opened has been delivered, or missed.
+    pub fn is_drained(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.ends.opened.is_empty())
+    }
+
+    /// Tells every reader that nothing follows. The writers have ended; call it once
+    /// [`Distributor::step`] moves nothing and [`Distributor::is_drained`].
     pub fn finish(&mut self) {
         for lane in 0..self.lanes.len() {
             if let Some(chunk) = self.lanes[lane].open.take() {
@@ -254,7 +259,9 @@ impl Distributor {
     fn want_returns(&self) {
         let dry =
             |lane: &Lane| lane.in_use >= lane.ends.chunks - lane.ends.chunks.min(entry::RESERVE);
-        let wants = u32::from(self.lanes.iter().any(dry));
+        // What a lane opened is left in its queue only while a blocking reader has no credit.
+        let waits = |lane: &Lane| !lane.ends.opened.is_empty();
+        let wants = u32::from(self.lanes.iter().any(|lane| dry(lane) || waits(lane)));
         for entry in self.readers.iter().flatten() {
             entry.shared.wants_returns.store(wants, SeqCst);
         }

@@ -143,6 +143,11 @@ impl Pace {
         }
     }
 
+    /// Whether packets are due as soon as they are read.
+    pub fn is_top(&self) -> bool {
+        self.schedule.speed == Speed::Top
+    }
+
     /// Waits until the next packet, recorded at `time_ns`, is due.
     ///
     /// Sleeps rather than spins: above some 20,000 packets a second packets come in small

@@ -280,6 +280,11 @@ impl Reader {
         &self.interfaces
     }
 
+    /// Whether the bytes come from a pipe or the like, which may stay silent at any packet.
+    pub fn is_stream(&self) -> bool {
+        self.window.is_stream()
+    }
+
     /// Position in the file after the last packet that was yielded.
     pub fn offset(&self) -> u64 {
         self.window.offset()

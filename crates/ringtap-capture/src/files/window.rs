@@ -56,6 +56,10 @@ impl Window {
         self.stop.as_ref().is_some_and(|stop| stop.load(Relaxed))
     }
 
+    pub(super) fn is_stream(&self) -> bool {
+        !matches!(self.input, Input::File(_))
+    }
+
     pub(super) fn file(&self) -> &str {
         &self.file
     }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `pcap` source: packets of a capture file or of standard input, written into a pool.
+//!
+//! Invariants
+//! - Nothing is lost: when no chunk is free the file waits.
+//! - What stands before damage in the file is delivered before the damage is reported.
+
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread::JoinHandle;
+
+use ringtap_pool::distributor::{LaneEnds, Policy};
+use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Source, SourceError, Status};
+use ringtap_pool::view::Pool;
+
+use crate::event::Event;
+use crate::files::{LinkType, Pace, ReadError, Reader, Speed};
+use crate::memfd::SealedPool;
+use writer::{FileWriter, Progress};
+
+/// Bytes of the pool unless the user says otherwise.
+const POOL_BYTES: u64 = 64 << 20;
+
+/// What to read, and how.
+#[derive(Clone, Debug)]
+pub struct PcapOptions {
+    /// Path of the file; `-` is standard input.
+    pub file: String,
+    /// How fast.
+    pub speed: Speed,
+    /// Most bytes kept of a packet.
+    pub snap_length: Option<u32>,
+    /// Bytes of the pool.
+    pub pool_bytes: Option<u64>,
+}
+
+/// Why a file cannot be a source, or ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PcapError {
+    /// The file cannot be read, or is damaged.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Packets of another link type than the first.
+    #[error(
+        "{file}: packet {packet} is of link type \"{found}\", those before are \"{first}\": \
+         split the file by interface, e.g. with tshark -Y frame.interface_id==0 -w"
+    )]
+    MixedLinkTypes {
+        /// The file.
+        file: String,
+        /// Number of the packet, from 1.
+        packet: u64,
+        /// Its link type.
+        found: LinkType,
+        /// The link type of those before.
+        first: LinkType,
+    },
+    /// The pool's sizes cannot be.
+    #[error("pool: {0}")]
+    Geometry(#[from] GeometryError),
+    /// The system refused memory, a descriptor or a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A capture file as a source.
+pub struct PcapSource {
+    facts: Facts,
+    pool: Pool,
+    lanes: Vec<LaneEnds>,
+    event: Event,
+    stop: Arc<AtomicBool>,
+    progress: Arc<Progress>,
+    thread: Option<JoinHandle<()>>,
+    outcome: Receiver<Result<(), PcapError>>,
+}
+
+impl PcapSource {
+    /// Opens the file and begins to read it into the pool.
+    ///
+    /// Waits for the first packet, which tells the link type.
+    ///
+    /// # Errors
+    ///
+    /// Every [`PcapError`] but `MixedLinkTypes`.
+    pub fn open(options: &PcapOptions) -> Result<Self, PcapError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let reader = Reader::open(&options.file)?.stop_when(Arc::clone(&stop));
+        let pace = Pace::new(options.speed, Arc::clone(&stop));
+        let event = Event::new().map_err(system("cannot make an event"))?;
+        let pool = make_pool(options)?;
+        let ids = source::share(pool.writable.geometry(), LaneId(0));
+        // SAFETY: `writable` is mapped writable, and this is its only lane.
+        let (lane, ends) =
+            unsafe { source::lane(&pool.writable, LaneId(0), ids, Arc::new(event.clone())) };
+        let mut writer = FileWriter::new(reader, lane, pace, Arc::clone(&stop));
+        let first = writer.first();
+        let progress = writer.progress();
+        let facts = facts(options, &writer, pool.readable.geometry().snap_length);
+        let (thread, outcome) = run(writer, first, event.clone())?;
+        let (lanes, thread) = (vec![ends], Some(thread));
+        Ok(PcapSource {
+            facts,
+            pool: pool.readable,
+            lanes,
+            event,
+            stop,
+            progress,
+            thread,
+            outcome,
+        })
+    }
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> PcapError {
+    move |source| PcapError::System { what, source }
+}
+
+fn make_pool(options: &PcapOptions) -> Result<SealedPool, PcapError> {
+    let chunks = options.pool_bytes.unwrap_or(POOL_BYTES) / u64::from(MAX_CHUNK_SIZE);
+    let chunks = u32::try_from(chunks)
+        .unwrap_or(u32::MAX)
+        .saturating_add(1)
+        .max(3);
+    let snap_length = options.snap_length.unwrap_or(MAX_CHUNK_SIZE);
+    let geometry = Geometry::contiguous(MAX_CHUNK_SIZE, chunks, 1, snap_length)?;
+    let geometry = Geometry {
+        snap_length: snap_length.min(geometry.max_payload()),
+        ..geometry
+    };
+    SealedPool::create(geometry).map_err(system("cannot make the pool"))
+}
+
+fn facts(options: &PcapOptions, writer: &FileWriter, snap_length: u32) -> Facts {
+    Facts {
+        device: format!("pcap:{}", options.file),
+        interface: None,
+        link_type: writer.link_type().0,
+        snap_length,
+        policy: Policy::Block,
+        notes: Vec::new(),
+        offered_from: "the packets in the file".into(),
+    }
+}
+
+/// The reading thread, and where its outcome will be told.
+type Running = (JoinHandle<()>, Receiver<Result<(), PcapError>>);
+
+fn run(
+    mut writer: FileWriter,
+    first: Result<(), PcapError>,
+    event: Event,
+) -> Result<Running, PcapError> {
+    let (tell, outcome) = mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name("pcap".into())
+        .spawn(move || {
+            let result = first.and_then(|()| writer.write_all());
+            // Seals what is open before the end is told.
+            drop(writer);
+            let _gone = tell.send(result);
+            ringtap_pool::wake::Signal::signal(&event);
+        });
+    Ok((thread.map_err(system("cannot start a thread"))?, outcome))
+}
+
+impl Source for PcapSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    fn take_lanes(&mut self) -> Vec<LaneEnds> {
+        std::mem::take(&mut self.lanes)
+    }
+
+    fn counts(&mut self) -> Counts {
+        let seen = self.progress.seen.load(Relaxed);
+        let captured = self.progress.lane.captured();
+        let no_chunk = self.progress.lane.no_chunk();
+        let lane = LaneCounts {
+            seen,
+            captured,
+            no_chunk,
+            kernel: 0,
+        };
+        Counts {
+            lanes: vec![lane],
+            nic: 0,
+            kernel: 0,
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        match self.outcome.try_recv() {
+            Ok(Ok(())) | Err(TryRecvError::Disconnected) => Status::Ended,
+            Ok(Err(error)) => Status::Failed(SourceError::from(error)),
+            Err(TryRecvError::Empty) => Status::Running,
+        }
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn clear_wake(&mut self) {
+        self.event.clear();
+    }
+
+    fn stop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for PcapSource {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `pcap` source on files that the tests write.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use ringtap_pool::conformance::{self, Harness, PoolSize};
+use ringtap_pool::distributor::{Distributor, ReaderOptions};
+use ringtap_pool::reader::Next;
+use ringtap_pool::wake::NoSignal;
+use tempfile::TempDir;
+
+use super::*;
+
+/// A pcap file with nanosecond times, made by hand.
+fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend(0xa1b2_3c4d_u32.to_le_bytes());
+    bytes.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(262_144_u32.to_le_bytes());
+    bytes.extend(1_u32.to_le_bytes());
+    for (number, frame) in (1_u32..).zip(frames) {
+        let length = u32::try_from(frame.len()).unwrap().to_le_bytes();
+        bytes.extend([1_u32.to_le_bytes(), number.to_le_bytes(), length, length].concat());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+fn options(path: &Path) -> PcapOptions {
+    let file = path.to_str().unwrap().to_owned();
+    PcapOptions {
+        file,
+        speed: Speed::Top,
+        snap_length: None,
+        pool_bytes: None,
+    }
+}
+
+fn write(folder: &TempDir, bytes: &[u8]) -> PcapOptions {
+    let path = folder.path().join("test.pcap");
+    std::fs::File::create(&path)
+        .unwrap()
+        .write_all(bytes)
+        .unwrap();
+    options(&path)
+}
+
+struct Files(TempDir);
+
+impl Harness for Files {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+        let mut options = write(&self.0, &pcap_file(frames));
+        if size == PoolSize::Tiny {
+            options.pool_bytes = Some(0);
+        }
+        Box::new(PcapSource::open(&options).unwrap())
+    }
+}
+
+#[test]
+fn the_pcap_source_conforms() {
+    conformance::check(&mut Files(TempDir::new().unwrap()));
+}
+
+/// Packets read until the source ended, and why it ended.
+fn read_all(mut source: PcapSource) -> (u64, Option<String>) {
+    let lanes = source.take_lanes();
+    let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+    let options = ReaderOptions {
+        policy: Policy::Block,
+        credit: None,
+    };
+    let (_, mut reader) = distributor.add_reader(&options).unwrap();
+    let mut packets = 0;
+    loop {
+        let status = source.status();
+        let moved = distributor.step().unwrap();
+        while let Next::Batch(batch) = reader.next().unwrap() {
+            packets += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
+        }
+        match status {
+            Status::Running => {}
+            Status::Ended if moved => {}
+            Status::Ended => return (packets, None),
+            Status::Failed(error) => {
+                assert!(distributor.step().is_ok());
+                while let Next::Batch(batch) = reader.next().unwrap() {
+                    packets += u64::try_from(batch.len()).unwrap();
+                }
+                return (packets, Some(error.to_string()));
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_before_damage_are_delivered_before_the_error() {
+    let folder = TempDir::new().unwrap();
+    let frames = conformance::frames(100);
+    let mut bytes = pcap_file(&frames);
+    bytes.truncate(bytes.len() - 1);
+    let source = PcapSource::open(&write(&folder, &bytes)).unwrap();
+    let (packets, error) = read_all(source);
+    assert_eq!(packets, 99);
+    assert!(
+        error.is_some_and(|error| error.contains("cut off")),
+        "the damage is told"
+    );
+}
+
+#[test]
+fn a_file_without_packets_ends_at_once() {
+    let folder = TempDir::new().unwrap();
+    let source = PcapSource::open(&write(&folder, &pcap_file(&[]))).unwrap();
+    assert_eq!(source.facts().link_type, 1);
+    assert_eq!(read_all(source), (0, None));
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = PcapSource::open(&options(Path::new("/nowhere/at.pcap")))
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("/nowhere/at.pcap"));
+}
+
+#[test]
+fn a_stop_ends_a_paced_file_at_once() {
+    let folder = TempDir::new().unwrap();
+    let mut options = write(&folder, &pcap_file(&conformance::frames(100)));
+    options.speed = Speed::Rate { rate_pps: 0.01 };
+    let mut source = PcapSource::open(&options).unwrap();
+    source.stop();
+    assert!(source.counts().lanes[0].seen < 100);
+}
