@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's sources (what writes packets into a pool) and its sender.
 
+mod caret;
 pub mod event;
 pub mod files;
+pub mod filter;
+pub mod interface;
+pub mod kernel;
 mod memfd;
 pub mod pcap;

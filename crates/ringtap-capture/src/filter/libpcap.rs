@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The five functions of libpcap that compile an expression; nothing of libpcap outlives the call.
+#![allow(unsafe_code, reason = "the one place that calls libpcap's C interface")]
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_uint},
+    ptr::NonNull,
+};
+
+use super::Instruction;
+
+/// `PCAP_NETMASK_UNKNOWN`: a filter that needs the netmask (`ip broadcast`) is then refused.
+const NETMASK_UNKNOWN: u32 = 0xffff_ffff;
+
+#[repr(C)]
+struct Handle {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+struct Program {
+    length: c_uint,
+    instructions: *mut Instruction,
+}
+
+#[link(name = "pcap")]
+unsafe extern "C" {
+    fn pcap_open_dead(link_type: c_int, snap_length: c_int) -> *mut Handle;
+    fn pcap_close(handle: *mut Handle);
+    fn pcap_geterr(handle: *mut Handle) -> *const c_char;
+    fn pcap_compile(
+        handle: *mut Handle,
+        program: *mut Program,
+        expression: *const c_char,
+        optimize: c_int,
+        netmask: u32,
+    ) -> c_int;
+    fn pcap_freecode(program: *mut Program);
+}
+
+/// A handle without a device, closed when dropped.
+struct Dead(NonNull<Handle>);
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from pcap_open_dead and is closed only here.
+        unsafe { pcap_close(self.0.as_ptr()) }
+    }
+}
+
+/// Whether libpcap works on the program once it has parsed the expression.
+#[derive(Clone, Copy)]
+pub(super) enum Optimizer {
+    On,
+    /// Only what is no expression at all is refused, not what contradicts itself.
+    Off,
+}
+
+/// Compiles `expression`, or gives libpcap's message.
+pub(super) fn compile(
+    expression: &str,
+    dlt: u16,
+    snap_length: u32,
+    optimizer: Optimizer,
+) -> Result<Vec<Instruction>, String> {
+    let text = CString::new(expression).map_err(|error| error.to_string())?;
+    // A program returns the snap length to say yes: 0 would turn every yes into a no.
+    let snap_length = c_int::try_from(snap_length.max(1)).unwrap_or(c_int::MAX);
+    // SAFETY: takes two numbers and gives a new handle, or null when memory is short.
+    let handle = unsafe { pcap_open_dead(c_int::from(dlt), snap_length) };
+    let handle = Dead(NonNull::new(handle).ok_or("libpcap: out of memory")?);
+    let mut program = Program {
+        length: 0,
+        instructions: std::ptr::null_mut(),
+    };
+    // SAFETY: handle, program and text live until the call returns; libpcap keeps none of them.
+    let outcome = unsafe {
+        pcap_compile(
+            handle.0.as_ptr(),
+            &raw mut program,
+            text.as_ptr(),
+            c_int::from(matches!(optimizer, Optimizer::On)),
+            NETMASK_UNKNOWN,
+        )
+    };
+    if outcome != 0 {
+        return Err(message(&handle));
+    }
+    let instructions = copy(&program);
+    // SAFETY: pcap_compile filled the program, and it is freed once, here.
+    unsafe { pcap_freecode(&raw mut program) };
+    Ok(instructions)
+}
+
+fn message(handle: &Dead) -> String {
+    // SAFETY: gives a pointer to the handle's own buffer, valid until the handle is closed.
+    let text = unsafe { pcap_geterr(handle.0.as_ptr()) };
+    if text.is_null() {
+        return "libpcap gave no reason".to_owned();
+    }
+    // SAFETY: libpcap ends its messages with a NUL; the handle is still open while we copy.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}
+
+fn copy(program: &Program) -> Vec<Instruction> {
+    let length = usize::try_from(program.length).unwrap_or(0);
+    if length == 0 || program.instructions.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: libpcap allocated `length` instructions of this layout, freed only after this copy.
+    unsafe { std::slice::from_raw_parts(program.instructions, length) }.to_vec()
+}
