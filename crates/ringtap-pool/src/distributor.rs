@@ -243,7 +243,7 @@ impl Distributor {
 
     /// Readers that said they sleep; each is then taken to be awake: signal it.
     pub fn sleepers(&self) -> impl Iterator<Item = ReaderId> {
-        // Pairs with the fence in `Reader::arm`.
+        // Pairs with the fence in `Sleeper::arm`.
         fence(SeqCst);
         self.readers
             .iter()

@@ -162,19 +162,12 @@ impl Reader {
         Ok(if ended { Next::Ended } else { Next::Empty })
     }
 
-    /// Says that this reader is about to sleep; then call [`Reader::next`] once more.
-    pub fn arm(&self) {
-        self.shared.asleep.store(1, SeqCst);
-        // Pairs with the fence in `Distributor::sleepers`.
-        fence(SeqCst);
-        for word in &self.wake_words {
-            word.arm(Level::Packet);
+    /// What this reader says before it sleeps and after.
+    pub fn sleeper(&self) -> Sleeper {
+        Sleeper {
+            shared: Arc::clone(&self.shared),
+            wake_words: self.wake_words.clone(),
         }
-    }
-
-    /// Says that this reader is awake again.
-    pub fn disarm(&self) {
-        self.shared.asleep.store(0, Relaxed);
     }
 
     /// Sorts new deliveries to their lanes.
@@ -250,6 +243,30 @@ impl Reader {
             first_sequence,
             gap,
         }
+    }
+}
+
+/// A reader's announcements that it sleeps; apart from it, so that a batch may be borrowed.
+#[derive(Clone)]
+pub struct Sleeper {
+    shared: Arc<Shared>,
+    wake_words: Vec<WakeWord>,
+}
+
+impl Sleeper {
+    /// Says that the reader is about to sleep; then call [`Reader::next`] once more.
+    pub fn arm(&self) {
+        self.shared.asleep.store(1, SeqCst);
+        // Pairs with the fence in `Distributor::sleepers`.
+        fence(SeqCst);
+        for word in &self.wake_words {
+            word.arm(Level::Packet);
+        }
+    }
+
+    /// Says that the reader is awake again.
+    pub fn disarm(&self) {
+        self.shared.asleep.store(0, Relaxed);
     }
 }
 

@@ -11,6 +11,8 @@ use std::{
 
 use serde_json::Value;
 
+use crate::needs::bpftool;
+
 /// The kernel frees objects a moment after their last holder is gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -41,10 +43,11 @@ fn maker(name: &str) -> Option<u32> {
 /// When `bpftool` cannot be run or prints no JSON.
 #[must_use]
 pub fn orphans() -> Vec<String> {
+    let tool = bpftool().expect("bpftool is installed");
     ["prog", "map", "link"]
         .into_iter()
         .flat_map(|kind| {
-            let output = Command::new("bpftool")
+            let output = Command::new(&tool)
                 .args(["--json", kind, "show"])
                 .output()
                 .expect("bpftool can be run");

@@ -29,5 +29,5 @@ mod running;
 
 pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
 pub use namespace::Namespace;
-pub use needs::{missing_capability, say_skipped, tool_exists};
+pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};
 pub use running::{Finished, Running};

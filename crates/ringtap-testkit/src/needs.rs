@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a test needs from the machine, and the line it prints where that is missing.
 
-use std::{env, fs, io::Write as _, path::Path, thread};
+use std::{
+    env, fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
 
 /// Returns from the calling test, saying so, unless it may make namespaces and load eBPF programs.
 #[macro_export]
@@ -54,12 +60,32 @@ fn first_missing(effective: u64) -> Option<&'static str> {
 }
 
 /// Whether `tool` is an executable on the `PATH` (or in the system's administration folders).
+///
+/// `bpftool` must also answer: some systems have a wrapper that finds no program to wrap.
 #[must_use]
 pub fn tool_exists(tool: &str) -> bool {
+    if tool == "bpftool" {
+        return bpftool().is_some();
+    }
     let path = env::var("PATH").unwrap_or_default();
     path.split(':')
         .chain(["/usr/sbin", "/sbin"])
         .any(|folder| Path::new(folder).join(tool).is_file())
+}
+
+/// A `bpftool` that runs here, wherever it lies.
+#[must_use]
+pub fn bpftool() -> Option<PathBuf> {
+    let tools = fs::read_dir("/usr/lib/linux-tools").into_iter().flatten();
+    let beside_the_kernel = tools.filter_map(|entry| Some(entry.ok()?.path().join("bpftool")));
+    ["bpftool", "/usr/sbin/bpftool"]
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(beside_the_kernel)
+        .find(|tool| {
+            let version = Command::new(tool).arg("version").output();
+            version.is_ok_and(|output| output.status.success())
+        })
 }
 
 /// Prints `SKIPPED: test: why` past libtest's capture of output, so that a skip is never silent.

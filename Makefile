@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Every target says what it does and how long it may take; `make` alone lists them.
+
+SHELL := /bin/bash
+PREFIX ?= /usr/local
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test check bench install uninstall clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## install what is missing, build the release binary (about 3 minutes when cold)
+	@scripts/prepare run
+	@echo "build: the release binary, $(BINARY): about 3 minutes when cold, seconds otherwise"
+	@cargo build --release --bin ringtap
+
+run: build ## build, then show a capture in a private network (at most 20 seconds)
+	@echo "run: ringtap demo, at most 20 seconds"
+	@$(BINARY) demo
+
+test: ## all tests of all tiers that this machine can run (about 20 minutes when cold)
+	@echo "test: all tiers; about 20 minutes on 2 cores when cold, 5 to 10 otherwise"
+	@scripts/prepare test
+	@scripts/test all
+
+check: ## format, lints, layout, unit tests (less than 2 minutes when warm)
+	@echo "check: format, lints, layout, unit tests; less than 2 minutes when warm"
+	@scripts/prepare check
+	@scripts/test check
+
+bench: ## compare with other programs, write bench/results/ (about 20 minutes, needs root)
+	@echo "bench: five alternating rounds of every program in a private network; about 20 minutes"
+	@scripts/prepare bench
+	@cargo build --release --bin ringtap
+	@python3 lab/bench.py
+
+$(BINARY):
+	@$(MAKE) --no-print-directory build
+
+install: $(BINARY) ## copy the binary to $(DESTDIR)$(PREFIX)/bin (build it first with make build)
+	@echo "install: $(BINARY) to $(DESTDIR)$(PREFIX)/bin/ringtap"
+	@install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
+
+uninstall: ## remove the installed binary
+	rm -f $(DESTDIR)$(PREFIX)/bin/ringtap
+
+clean: ## remove everything that was built
+	cargo clean
