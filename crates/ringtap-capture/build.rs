@@ -30,6 +30,7 @@ fn compile(source: &Path, object: &Path) {
         .args([
             "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
         ])
+        .arg(format!("-D__TARGET_ARCH_{}", kernel_name(&multiarch)))
         .arg(format!("-I/usr/include/{multiarch}-linux-gnu"))
         .arg("-c")
         .arg(source)
@@ -42,4 +43,13 @@ fn compile(source: &Path, object: &Path) {
         "clang could not compile {}",
         source.display()
     );
+}
+
+/// The architecture as the kernel's sources call it.
+fn kernel_name(architecture: &str) -> &str {
+    match architecture {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }

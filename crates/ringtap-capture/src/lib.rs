@@ -7,5 +7,7 @@ pub mod files;
 pub mod filter;
 pub mod interface;
 pub mod kernel;
+mod libbpf;
 mod memfd;
 pub mod pcap;
+pub mod tap;

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * A lane: one CPU's stream of chunks. Finds room for a packet, publishes it, and signals the
+ * sleepers. Softirq on one CPU is never re-entered, so a lane needs no lock.
+ */
+#ifndef RINGTAP_LANE_H
+#define RINGTAP_LANE_H
+
+#include "tap.h"
+
+/* Recycled chunks taken over at a time: bounds the work of one packet. */
+#define RT_DRAIN 64
+
+/* Keeps clang from merging a bound with an earlier check that the verifier cannot follow. */
+#define rt_opaque(x) asm volatile("" : "+r"(x))
+#define rt_compiler_barrier() asm volatile("" ::: "memory")
+#define rt_load(x) (*(volatile typeof(x) *)&(x))
+
+#if defined(__TARGET_ARCH_x86)
+/* x86 keeps stores in order among themselves, and loads too. */
+#define rt_store_release(word, value)                                  \
+	do {                                                           \
+		rt_compiler_barrier();                                 \
+		*(volatile typeof(word) *)&(word) = (value);           \
+	} while (0)
+#define rt_load_acquire(word) rt_load(word)
+#else
+#define rt_store_release(word, value) ((void)__sync_lock_test_and_set(&(word), (value)))
+#define rt_load_acquire(word) __sync_fetch_and_add(&(word), 0)
+#endif
+
+/* Where one packet goes. */
+struct rt_room {
+	struct rt_chunk *chunk;
+	struct rt_slot *slot;
+	__u8 *payload;
+	__u32 payload_offset; /* in the chunk */
+};
+
+static __always_inline __u8 *rt_segment(__u32 chunk)
+{
+	__u32 segment = chunk >> config.segment_shift;
+
+	return bpf_map_lookup_elem(&rt_pool, &segment);
+}
+
+/* The address of a chunk's byte `offset`; the slack makes RT_SLACK bytes from there accessible. */
+static __always_inline void *rt_at(__u8 *segment, __u32 chunk, __u32 offset)
+{
+	__u64 at = ((__u64)chunk << config.chunk_shift) + offset;
+
+	rt_opaque(at);
+	return segment + (at & config.segment_mask);
+}
+
+static __always_inline void rt_signal(struct rt_control *words, __u32 lane, __u32 event)
+{
+	__u64 note = lane;
+
+	if (rt_load(words->wake) < event)
+		return;
+	words->wake = RT_WAKE_NEVER;
+	/* A full ring means that unread signals wait there already. */
+	bpf_ringbuf_output(&rt_wakeups, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
+}
+
+/* Moves chunks that user space recycled onto the lane's stack, the last one on top. */
+static __always_inline void rt_drain(struct rt_lane *lane, __u32 index, struct rt_control *words)
+{
+	__u32 size = 1U << config.ring_shift, base = index << config.ring_shift;
+	__u32 head = lane->recycle_head, waiting = rt_load_acquire(words->recycle_tail) - head;
+
+	/* Not ours to repair: user space broke its own ring. */
+	if (waiting > size) {
+		lane->refused++;
+		return;
+	}
+	for (int i = 0; i < RT_DRAIN; i++) {
+		__u32 key = base + (head & (size - 1));
+		__u64 *entry, *top, chunk;
+
+		if (!waiting)
+			break;
+		entry = bpf_map_lookup_elem(&rt_recycle_ring, &key);
+		key = base + lane->free_depth;
+		top = bpf_map_lookup_elem(&rt_free_chunks, &key);
+		if (!entry || !top)
+			break;
+		chunk = rt_load(*entry);
+		head++;
+		waiting--;
+		if (!chunk || chunk >= config.chunk_count || lane->free_depth >= size) {
+			lane->refused++;
+			continue;
+		}
+		*top = chunk;
+		lane->free_depth++;
+	}
+	rt_store_release(lane->recycle_head, head);
+}
+
+/* Opens the chunk that was freed last and hands it to the readers; 0 when none is free. */
+static __noinline int rt_open(struct rt_lane *lane, __u32 index, struct rt_control *words)
+{
+	__u32 key, tail;
+	__u64 *free_chunk, *entry;
+	struct rt_chunk *chunk;
+	__u8 *segment;
+
+	rt_drain(lane, index, words);
+	if (!lane->free_depth)
+		return 0;
+	key = (index << config.ring_shift) + lane->free_depth - 1;
+	free_chunk = bpf_map_lookup_elem(&rt_free_chunks, &key);
+	tail = lane->capture_tail;
+	key = (index << config.ring_shift) + (tail & ((1U << config.ring_shift) - 1));
+	entry = bpf_map_lookup_elem(&rt_capture_ring, &key);
+	segment = free_chunk ? rt_segment(*free_chunk) : 0;
+	if (!free_chunk || !entry || !segment)
+		return 0;
+	lane->free_depth--;
+	lane->chunk = *free_chunk;
+	lane->count = 0;
+	lane->back = config.chunk_size;
+
+	chunk = rt_at(segment, lane->chunk, 0);
+	chunk->state = 0;
+	chunk->lane = index;
+	chunk->first_sequence = lane->sequence;
+	chunk->chunk_sequence = lane->chunk_sequence++;
+	chunk->lost_before = lane->no_chunk;
+	*entry = lane->chunk;
+	rt_store_release(lane->capture_tail, tail + 1);
+	rt_signal(words, index, RT_WAKE_CHUNK);
+	return 1;
+}
+
+static __always_inline void rt_seal(struct rt_lane *lane)
+{
+	__u8 *segment = rt_segment(lane->chunk);
+	struct rt_chunk *chunk;
+
+	if (segment && lane->chunk) {
+		chunk = rt_at(segment, lane->chunk, 0);
+		rt_store_release(chunk->state, lane->count | RT_SEALED);
+	}
+	lane->chunk = 0;
+	lane->back = 0;
+}
+
+/* Finds room for `bytes` of one packet; 0 when the lane's chunks are used up. */
+static __always_inline int rt_reserve(struct rt_lane *lane, __u32 index, struct rt_control *words,
+				      __u32 bytes, struct rt_room *room)
+{
+	__u32 need = (bytes + 7) & ~7U;
+	__u32 front = sizeof(struct rt_chunk) + (lane->count + 1) * sizeof(struct rt_slot);
+	__u8 *segment;
+
+	if (lane->back < front + need) {
+		if (lane->chunk)
+			rt_seal(lane);
+		if (!rt_open(lane, index, words))
+			return 0;
+		front = sizeof(struct rt_chunk) + sizeof(struct rt_slot);
+	}
+	segment = rt_segment(lane->chunk);
+	if (!segment)
+		return 0;
+	room->payload_offset = lane->back - need;
+	room->chunk = rt_at(segment, lane->chunk, 0);
+	room->slot = rt_at(segment, lane->chunk, front - sizeof(struct rt_slot));
+	room->payload = rt_at(segment, lane->chunk, room->payload_offset);
+	return 1;
+}
+
+/* Makes the packet in `room`, complete by now, visible to readers. */
+static __always_inline void rt_publish(struct rt_lane *lane, struct rt_room *room)
+{
+	lane->back = room->payload_offset;
+	lane->count++;
+	lane->sequence++;
+	rt_store_release(room->chunk->state, lane->count);
+}
+
+#endif

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Dual MIT/GPL
+/*
+ * The tap: copies each packet once, from an XDP or a tcx hook, into the pool chunk that the
+ * current CPU's lane has open, and lets it go its way (or drops it, if the tap is exclusive).
+ */
+#include "lane.h"
+
+enum rt_hook { RT_XDP, RT_TC };
+
+/* What a tcx program says: on to the next one, or no further (kernel 6.6's linux/bpf.h). */
+#define RT_TC_NEXT (-1)
+#define RT_TC_DROP 2
+#define RT_PACKET_LOOPBACK 5 /* linux/if_packet.h */
+
+#define RT_MACS 12 /* bytes before a VLAN tag */
+#define RT_TAG 4
+
+/* A packet as a hook hands it over. */
+struct rt_packet {
+	void *ctx;
+	enum rt_hook hook;
+	__u32 length;
+	__u32 queue;
+	__u32 flags;
+	__u32 tag; /* VLAN tag to put back, as the wire has it; 0 if none */
+};
+
+extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
+					__u16 *vlan_tci) __ksym __weak;
+
+/* Copies `length` bytes, at least one and less than RT_SLACK, to a place from rt_at(). */
+static __always_inline long rt_copy(const struct rt_packet *packet, __u32 from, void *to,
+				    __u64 length)
+{
+	length -= 1;
+	rt_opaque(length);
+	length = (length & (RT_SLACK - 1)) + 1;
+	if (packet->hook == RT_XDP)
+		return bpf_xdp_load_bytes(packet->ctx, from, to, length);
+	return bpf_skb_load_bytes(packet->ctx, from, to, length);
+}
+
+static __always_inline long rt_copy_tagged(const struct rt_packet *packet, __u8 *to, __u32 length)
+{
+	if (rt_copy(packet, 0, to, RT_MACS))
+		return -1;
+	*(__u32 *)(to + RT_MACS) = packet->tag;
+	if (length <= RT_MACS + RT_TAG)
+		return 0;
+	return rt_copy(packet, RT_MACS, to + RT_MACS + RT_TAG, length - RT_MACS - RT_TAG);
+}
+
+/* Captures one packet into an idle lane; 1 when it was captured. */
+static __always_inline int rt_capture(const struct rt_packet *packet, struct rt_lane *lane,
+				      __u32 index)
+{
+	struct rt_control *words = bpf_map_lookup_elem(&rt_control, &index);
+	__u32 wire = packet->length + (packet->tag ? RT_TAG : 0);
+	__u32 length = wire < config.snap_length ? wire : config.snap_length;
+	struct rt_room room;
+	struct rt_slot *slot;
+	long error;
+
+	lane->seen++;
+	if (!config.all_queues && !(packet->flags & RT_OUT) &&
+	    (packet->queue > 255 || !(config.queues[packet->queue / 64 & 3] >> (packet->queue & 63) & 1))) {
+		lane->other_queue++;
+		return 0;
+	}
+	/* No chunk free: count it and let the packet go its way, so capture never cuts the network. */
+	if (!words || !rt_reserve(lane, index, words, length < 16 ? 16 : length, &room)) {
+		lane->no_chunk++;
+		return 0;
+	}
+	error = packet->tag ? rt_copy_tagged(packet, room.payload, length)
+			    : rt_copy(packet, 0, room.payload, length);
+	/* The room is simply used by the next packet. */
+	if (error) {
+		lane->failed++;
+		return 0;
+	}
+	slot = room.slot;
+	slot->time_ns = bpf_ktime_get_tai_ns() - words->tai_minus_utc_ns;
+	slot->mask = ~0ULL;
+	slot->hash = 0;
+	slot->wire_length = wire;
+	slot->captured = length | packet->flags << 24;
+	slot->payload = room.payload_offset >> 3;
+	slot->queue = packet->queue;
+	lane->bytes += wire;
+	rt_publish(lane, &room);
+	rt_signal(words, index, RT_WAKE_PACKET);
+	return 1;
+}
+
+/* Captures one packet into this CPU's lane; 1 when it was captured. */
+static __always_inline int rt_take(const struct rt_packet *packet)
+{
+	__u32 index = bpf_get_smp_processor_id();
+	struct rt_lane *lane = bpf_map_lookup_elem(&rt_lanes, &index);
+	int captured;
+
+	if (!lane)
+		return 0;
+	/* Interrupted ourselves: the lane is half changed, so this packet goes by, counted. */
+	if (rt_load(lane->busy)) {
+		__sync_fetch_and_add(&lane->nested, 1);
+		return 0;
+	}
+	*(volatile __u32 *)&lane->busy = 1;
+	rt_compiler_barrier();
+	captured = rt_capture(packet, lane, index);
+	rt_compiler_barrier();
+	*(volatile __u32 *)&lane->busy = 0;
+	return captured;
+}
+
+static __always_inline __u32 rt_tag(__u32 network_proto, __u32 tci)
+{
+	return (network_proto & 0xffff) | (__u32)__builtin_bswap16(tci) << 16;
+}
+
+static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag)
+{
+	struct rt_packet packet = {
+		.ctx = ctx,
+		.hook = RT_XDP,
+		.length = bpf_xdp_get_buff_len(ctx),
+		.queue = ctx->rx_queue_index,
+		.flags = tag ? RT_VLAN_RESTORED : 0,
+		.tag = tag,
+	};
+
+	return rt_take(&packet) && config.exclusive ? XDP_DROP : XDP_PASS;
+}
+
+static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
+{
+	struct rt_packet packet = {
+		.ctx = ctx,
+		.hook = RT_TC,
+		.length = ctx->len,
+		.queue = ctx->queue_mapping,
+		.flags = direction,
+	};
+
+	if (ctx->vlan_present) {
+		packet.tag = rt_tag(ctx->vlan_proto, ctx->vlan_tci);
+		packet.flags |= RT_VLAN_RESTORED;
+	}
+	if (ctx->gso_size)
+		packet.flags |= RT_SUPER;
+	/* The kernel counts a packet's receive queue from 1. */
+	if (!direction && packet.queue)
+		packet.queue--;
+	return rt_take(&packet);
+}
+
+SEC("xdp.frags")
+int rt_rx(struct xdp_md *ctx)
+{
+	return rt_take_xdp(ctx, 0);
+}
+
+/* For one device only, whose driver can say which VLAN tag it stripped. */
+SEC("xdp.frags")
+int rt_rx_vlan(struct xdp_md *ctx)
+{
+	__be16 proto = 0;
+	__u16 tci = 0;
+
+	if (bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci))
+		return rt_take_xdp(ctx, 0);
+	return rt_take_xdp(ctx, rt_tag(proto, tci));
+}
+
+SEC("tcx/ingress")
+int rt_tc_rx(struct __sk_buff *ctx)
+{
+	/* A copy of our own multicast that never was on the wire. */
+	if (ctx->pkt_type == RT_PACKET_LOOPBACK)
+		return RT_TC_NEXT;
+	return rt_take_tc(ctx, 0) && config.exclusive ? RT_TC_DROP : RT_TC_NEXT;
+}
+
+SEC("tcx/egress")
+int rt_tc_tx(struct __sk_buff *ctx)
+{
+	rt_take_tc(ctx, RT_OUT);
+	return RT_TC_NEXT;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

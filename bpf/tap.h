@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * What the tap's programs share with user space besides the pool's format: settings, lanes,
+ * control words and the maps that hold them. crates/ringtap-capture/src/tap/layout.rs is the
+ * Rust view, and a test compares the two.
+ */
+#ifndef RINGTAP_TAP_H
+#define RINGTAP_TAP_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "ringtap.h"
+
+/* Room after a segment's last byte, so that a masked offset plus a masked length stays inside. */
+#define RT_SLACK RT_MAX_CHUNK_SIZE
+
+/* Set before the programs are loaded, constant for the verifier from then on. */
+struct rt_config {
+	__u64 segment_mask; /* segment_size - 1 */
+	__u64 queues[4];    /* receive queues to capture, a bit each */
+	__u32 all_queues;
+	__u32 exclusive;   /* 1: a packet that was captured goes no further */
+	__u32 snap_length; /* at most what an empty chunk holds */
+	__u32 chunk_size;
+	__u32 chunk_shift;   /* log2(chunk_size) */
+	__u32 segment_shift; /* log2(chunks in a segment) */
+	__u32 chunk_count;
+	__u32 ring_shift; /* log2(entries in each of a lane's rings) */
+};
+
+/* One CPU's writer. Only the program writes it; user space sees it read-only. */
+struct rt_lane {
+	/* First cache line: private to the CPU. */
+	__u32 chunk; /* open chunk, 0 if none */
+	__u32 count; /* slots published in it */
+	__u32 back;  /* offset in it below which payload may be put */
+	__u32 busy;
+	__u64 sequence; /* packets captured */
+	__u64 chunk_sequence;
+	__u64 seen; /* = sequence + no_chunk + failed + other_queue, when not busy */
+	__u64 bytes; /* wire bytes of the packets captured */
+	__u32 free_depth;
+	__u32 reserved[3];
+	/* Second cache line: user space watches it. */
+	__u32 capture_tail;
+	__u32 recycle_head;
+	__u64 no_chunk;
+	__u64 nested; /* runs that met a busy lane; not in `seen` */
+	__u64 failed; /* the kernel refused to copy */
+	__u64 other_queue;
+	__u64 refused; /* recycled chunk numbers that cannot be */
+	__u64 reserved2[2];
+} __attribute__((aligned(64)));
+
+enum rt_wake {
+	RT_WAKE_NEVER,
+	RT_WAKE_CHUNK, /* signal when a chunk is opened */
+	RT_WAKE_PACKET,
+};
+
+/* One lane's words that user space writes. */
+struct rt_control {
+	__u32 recycle_tail;
+	__u32 capture_head;
+	__u32 wake;
+	__u32 reserved;
+	__s64 tai_minus_utc_ns;
+	__u64 reserved2[5];
+} __attribute__((aligned(64)));
+
+const volatile struct rt_config config SEC(".rodata.config");
+
+/* User space sets every size that reads 1 here before the maps are made. */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 1); /* a segment and its slack */
+} rt_pool SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rt_lane);
+} rt_lanes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rt_control);
+} rt_control SEC(".maps");
+
+/* A stack of free chunks per lane. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} rt_free_chunks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} rt_capture_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} rt_recycle_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1); /* a page, rounded up by the loader */
+} rt_wakeups SEC(".maps");
+
+#endif

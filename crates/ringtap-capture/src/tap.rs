@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tap: an eBPF program that writes each packet once into a pool that nobody else can write.
+//!
+//! Invariants
+//! - Attached by links only: whatever ends the process, the interface is as it was.
+//! - The pool cannot be written by user space, not even by us: its map is frozen.
+//! - Every fall-back is a note in [`Facts::notes`](ringtap_pool::source::Facts).
+
+mod attach;
+mod clock;
+mod error;
+mod holder;
+mod hook;
+mod interface;
+mod mapping;
+mod netlink;
+mod object;
+mod options;
+mod plan;
+mod rights;
+mod source;
+mod words;
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use libbpf_rs::RingBuffer;
+use ringtap_pool::distributor::LaneEnds;
+use ringtap_pool::memory::Words;
+use ringtap_pool::source::Facts;
+use ringtap_pool::view::Pool;
+
+pub use error::TapError;
+use interface::Interface;
+use netlink::LinkWatch;
+use object::Loaded;
+pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Direction, Mode, Taking, TapOptions};
+use words::LaneWords;
+
+/// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
+pub struct Tap {
+    links: Vec<OwnedFd>,
+    interface: Interface,
+    facts: Facts,
+    pool: Pool,
+    /// Until the distributor takes them.
+    ends: Vec<LaneEnds>,
+    lanes: Words<LaneWords>,
+    signals: RingBuffer<'static>,
+    watch: LinkWatch,
+    /// Readable when there are signals or changes of the interface.
+    events: OwnedFd,
+    /// Set when capture is over; the reason stays until it is told.
+    ended: Option<Option<TapError>>,
+    /// Packets that the NIC had missed when the tap was attached.
+    missed_before: u64,
+    clock_set: Instant,
+    loaded: Loaded,
+}

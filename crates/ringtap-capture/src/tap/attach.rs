@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From what the caller asks to an attached tap: which hook, which programs, what went wrong.
+//!
+//! Invariants
+//! - A hook is left for the next one only where the kernel refuses it, and a note says why.
+//! - Everything that packets need (pool, clock, stacks) is in place before a program is attached.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::error::TapError;
+use super::holder::{self, Refusals};
+use super::hook::{self, Hook, Program};
+use super::interface::Interface;
+use super::netlink::{XdpFeatures, xdp_features};
+use super::object::Loaded;
+use super::options::{Direction, Mode, TapOptions};
+use super::plan::Plan;
+
+/// Loaded programs, attached.
+pub(super) struct Attached {
+    pub(super) links: Vec<OwnedFd>,
+    pub(super) loaded: Loaded,
+    /// Where packets are captured, in words.
+    pub(super) hook: &'static str,
+    /// What the user should know, a line each.
+    pub(super) notes: Vec<String>,
+}
+
+/// Sizes for what `options` ask, on this machine.
+///
+/// # Errors
+///
+/// [`TapError::Queue`], [`TapError::Sizes`], [`TapError::System`].
+pub(super) fn plan(options: &TapOptions) -> Result<Plan, TapError> {
+    let interface = || options.interface.clone();
+    if let Some(queue) = options.queues.iter().copied().find(|queue| *queue > 255) {
+        return Err(TapError::Queue {
+            interface: interface(),
+            queue,
+        });
+    }
+    let possible = libbpf_rs::num_possible_cpus().map_err(io::Error::other);
+    let possible = possible.and_then(|cpus| u32::try_from(cpus).map_err(io::Error::other));
+    let possible = possible.map_err(|source| TapError::System {
+        interface: interface(),
+        action: "counting CPUs",
+        source,
+    })?;
+    let plan = Plan::new(
+        options,
+        online_cpus().unwrap_or(possible).min(possible),
+        possible,
+    );
+    plan.map_err(|source| TapError::Sizes {
+        interface: interface(),
+        source,
+    })
+}
+
+/// One more than the highest CPU that is online.
+fn online_cpus() -> Option<u32> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let last = list.trim().rsplit([',', '-']).next()?;
+    last.parse::<u32>().ok()?.checked_add(1)
+}
+
+/// Loads and attaches the programs for what `options` ask.
+///
+/// # Errors
+///
+/// Those of [`Loaded::new`], [`TapError::AnotherProgram`], [`TapError::Refused`],
+/// [`TapError::KernelTooOld`], [`TapError::Gone`].
+pub(super) fn attach(
+    options: &TapOptions,
+    interface: &Interface,
+    plan: &Plan,
+) -> Result<Attached, TapError> {
+    let mut notes = Vec::new();
+    let direction = direction(options, interface, &mut notes);
+    if !direction.arriving() {
+        let loaded = Loaded::new(options, plan, interface.index, &[Program::TcTx])?;
+        let links = vec![egress(&loaded, interface)?];
+        return Ok(Attached {
+            links,
+            loaded,
+            hook: Hook::Tc.words(),
+            notes,
+        });
+    }
+    let hooks = hooks(
+        options.mode,
+        interface,
+        xdp_features(interface.index),
+        &mut notes,
+    );
+    if hooks.first().is_some_and(|hook| hook.is_xdp())
+        && let Some(error) = holder::another_program(interface)
+    {
+        return Err(error);
+    }
+    for (at, hook) in hooks.iter().enumerate() {
+        let mut programs = vec![hook.program()];
+        programs.extend(direction.leaving().then_some(Program::TcTx));
+        let loaded = Loaded::new(options, plan, interface.index, &programs)?;
+        let link = match (ingress(*hook, &loaded, interface), hooks.get(at + 1)) {
+            (Ok(link), _) => link,
+            (Err(error), Some(next)) if next_may_do(&error) => {
+                notes.push(format!("{error}; falling back to {}", next.words()));
+                continue;
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let mut links = vec![link];
+        if direction.leaving() {
+            links.push(egress(&loaded, interface)?);
+        }
+        return Ok(Attached {
+            links,
+            loaded,
+            hook: hook.words(),
+            notes,
+        });
+    }
+    let reason = "there is no hook to try".to_owned();
+    Err(TapError::Refused {
+        interface: interface.name.clone(),
+        mode: "any",
+        reason,
+    })
+}
+
+/// A loopback interface receives all that it sends: capturing both would show each packet twice.
+fn direction(options: &TapOptions, interface: &Interface, notes: &mut Vec<String>) -> Direction {
+    if interface.loopback && options.direction == Direction::InOut {
+        notes.push(format!(
+            "{}: every packet sent arrives again, so only arriving packets are captured",
+            interface.name
+        ));
+        return Direction::In;
+    }
+    options.direction
+}
+
+/// The hooks to try, best first.
+fn hooks(
+    mode: Mode,
+    interface: &Interface,
+    features: Option<XdpFeatures>,
+    notes: &mut Vec<String>,
+) -> Vec<Hook> {
+    let name = &interface.name;
+    let tells_vlan = features.is_some_and(XdpFeatures::tells_vlan);
+    let native = if tells_vlan {
+        Hook::NativeVlan
+    } else {
+        Hook::Native
+    };
+    match mode {
+        Mode::Native => return vec![native],
+        Mode::Generic => return vec![Hook::Generic],
+        Mode::Tc => return vec![Hook::Tc],
+        Mode::Auto => {}
+    }
+    let mut hooks = vec![Hook::Tc, Hook::Generic];
+    if features.is_some_and(|features| !features.native()) {
+        let next = Hook::Tc.words();
+        notes.push(format!(
+            "{name}: the driver has no native XDP; falling back to {next}"
+        ));
+    } else if interface.strips_vlan && !tells_vlan {
+        hooks.insert(1, native);
+        notes.push(format!(
+            "{name}: the NIC strips VLAN tags and cannot tell XDP which; falling back to {} \
+             (faster: `ethtool -K {name} rxvlan off`, then start again)",
+            Hook::Tc.words()
+        ));
+    } else {
+        hooks.insert(0, native);
+    }
+    hooks
+}
+
+fn next_may_do(error: &TapError) -> bool {
+    matches!(
+        error,
+        TapError::Refused { .. } | TapError::KernelTooOld { .. }
+    )
+}
+
+fn ingress(hook: Hook, loaded: &Loaded, interface: &Interface) -> Result<OwnedFd, TapError> {
+    let program = program(loaded, hook.program(), interface)?;
+    let attach = || hook.attach(program.as_fd(), interface.index);
+    let error = match attach() {
+        Ok(link) => return Ok(link),
+        Err(error) => error,
+    };
+    if !hook.is_xdp() {
+        return Err(refusal(&error, hook, None, interface));
+    }
+    if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+        && let Some(error) = holder::another_program(interface)
+    {
+        return Err(error);
+    }
+    // Once more, listening for the reason.
+    let refusals = Refusals::listen();
+    let error = match attach() {
+        Ok(link) => return Ok(link),
+        Err(error) => error,
+    };
+    let reason = refusals.and_then(|refusals| refusals.last());
+    Err(refusal(&error, hook, reason, interface))
+}
+
+fn egress(loaded: &Loaded, interface: &Interface) -> Result<OwnedFd, TapError> {
+    let program = program(loaded, Program::TcTx, interface)?;
+    hook::attach_egress(program.as_fd(), interface.index)
+        .map_err(|error| refusal(&error, Hook::Tc, None, interface))
+}
+
+fn program(loaded: &Loaded, program: Program, interface: &Interface) -> Result<OwnedFd, TapError> {
+    loaded.program(program).map_err(|source| TapError::System {
+        interface: interface.name.clone(),
+        action: "finding the loaded program",
+        source,
+    })
+}
+
+fn refusal(
+    error: &io::Error,
+    hook: Hook,
+    reason: Option<String>,
+    interface: &Interface,
+) -> TapError {
+    let name = interface.name.clone();
+    match error.raw_os_error() {
+        Some(libc::ENODEV) => TapError::Gone { interface: name },
+        Some(libc::EINVAL | libc::EOPNOTSUPP) if hook == Hook::Tc => TapError::KernelTooOld {
+            interface: name,
+            feature: "tcx hook",
+            since: "6.6",
+        },
+        _ => TapError::Refused {
+            interface: name,
+            mode: hook.words(),
+            reason: reason.unwrap_or_else(|| error.to_string()),
+        },
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The difference between atomic time, which eBPF can read, and UTC, which slots hold.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::time::Duration;
+
+use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// TAI minus UTC in nanoseconds, a whole number of seconds (0 where nobody told the kernel).
+pub(super) fn tai_minus_utc_ns() -> io::Result<i64> {
+    loop {
+        let before = clock_gettime(ClockId::Realtime);
+        let atomic = clock_gettime_dynamic(DynamicClockId::Tai)?;
+        let after = clock_gettime(ClockId::Realtime);
+        // Not interrupted for long in between: then rounding gives the exact second.
+        if nanoseconds(after) - nanoseconds(before) < 100_000_000 {
+            return Ok(round(nanoseconds(atomic) - nanoseconds(before)));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn nanoseconds(time: Timespec) -> i64 {
+    time.tv_sec
+        .saturating_mul(SECOND_NS)
+        .saturating_add(time.tv_nsec)
+}
+
+fn round(difference_ns: i64) -> i64 {
+    (difference_ns + SECOND_NS / 2).div_euclid(SECOND_NS) * SECOND_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_rounded_to_whole_seconds() {
+        assert_eq!(round(37 * SECOND_NS + 90_000_000), 37 * SECOND_NS);
+        assert_eq!(round(20), 0);
+        assert_eq!(round(-20), 0);
+    }
+}

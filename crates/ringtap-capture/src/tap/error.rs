@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a tap cannot be attached, or cannot go on, and what to do about it.
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use ringtap_pool::format::GeometryError;
+
+/// Why a tap cannot be attached, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TapError {
+    /// There is no such interface.
+    #[error("{interface}: no such network interface")]
+    NoInterface {
+        /// The name asked for.
+        interface: String,
+    },
+    /// The interface is down.
+    #[error("{interface}: the interface is down: set it up with `ip link set dev {interface} up`")]
+    Down {
+        /// The interface.
+        interface: String,
+    },
+    /// The interface was removed, or moved to another network namespace, during capture.
+    #[error("{interface}: the interface is gone; nothing more can be captured on it")]
+    Gone {
+        /// The interface.
+        interface: String,
+    },
+    /// Packets on this interface do not begin with an Ethernet header.
+    #[error(
+        "{interface}: not an Ethernet interface (hardware type {hardware}), \
+         which the tap cannot capture: use packet:{interface}"
+    )]
+    NotEthernet {
+        /// The interface.
+        interface: String,
+        /// `ARPHRD_*`.
+        hardware: u16,
+    },
+    /// The process lacks a capability.
+    #[error(
+        "{interface}: no right to attach a tap: {missing} is missing: run it as root, or grant \
+         CAP_BPF and CAP_NET_ADMIN (before kernel 5.8: CAP_SYS_ADMIN)"
+    )]
+    NoRights {
+        /// The interface.
+        interface: String,
+        /// Capabilities that are missing.
+        missing: String,
+    },
+    /// Another XDP program is attached.
+    #[error(
+        "{interface}: another XDP program is attached (id {id}, `{name}`): {remedy}, \
+         or use packet:{interface}"
+    )]
+    AnotherProgram {
+        /// The interface.
+        interface: String,
+        /// Its id, as `bpftool prog` shows it.
+        id: u32,
+        /// Its name.
+        name: String,
+        /// How to detach it.
+        remedy: String,
+    },
+    /// The kernel lacks something.
+    #[error(
+        "{interface}: this kernel has no {feature} (Linux {since} and later do): \
+         use packet:{interface}"
+    )]
+    KernelTooOld {
+        /// The interface.
+        interface: String,
+        /// What it lacks.
+        feature: &'static str,
+        /// The first version with it.
+        since: &'static str,
+    },
+    /// The kernel gave no memory for the pool.
+    #[error(
+        "{interface}: no memory for a pool of {pool_bytes} bytes: ask for a smaller one \
+         (tap:{interface}?pool=64MiB), or raise the limit (the control group's memory.max; \
+         before kernel 5.11 `ulimit -l`)"
+    )]
+    NoMemory {
+        /// The interface.
+        interface: String,
+        /// Bytes asked for.
+        pool_bytes: u64,
+    },
+    /// Sizes that cannot be.
+    #[error("{interface}: {source}: change the pool or the chunk size")]
+    Sizes {
+        /// The interface.
+        interface: String,
+        /// What is wrong with them.
+        source: GeometryError,
+    },
+    /// A queue that cannot be selected.
+    #[error("{interface}: receive queue {queue} cannot be selected: the tap knows 0 to 255")]
+    Queue {
+        /// The interface.
+        interface: String,
+        /// The queue asked for.
+        queue: u16,
+    },
+    /// The interface refuses the only mode that was allowed.
+    #[error("{interface}: cannot attach in {mode} mode: {reason}")]
+    Refused {
+        /// The interface.
+        interface: String,
+        /// The mode, in words.
+        mode: &'static str,
+        /// The kernel's reason.
+        reason: String,
+    },
+    /// The kernel's verifier, or libbpf, refuses the program.
+    #[error("{interface}: the kernel does not load the tap's program: {log}")]
+    Load {
+        /// The interface.
+        interface: String,
+        /// Last lines of libbpf's log.
+        log: String,
+    },
+    /// A system call failed.
+    #[error("{interface}: {action} failed: {source}")]
+    System {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}

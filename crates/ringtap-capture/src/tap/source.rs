@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tap as a source: its lanes' ends, its counters, its wake-ups, its end.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+
+use ringtap_pool::distributor::{LaneEnds, Policy};
+use ringtap_pool::memory::Words;
+use ringtap_pool::queue::{Consumer, Parts, Producer};
+use ringtap_pool::source::{Counts, Facts, LaneCounts, Source, Status};
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::WakeWord;
+use rustix::event::epoll;
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::attach::{Attached, attach, plan};
+use super::interface::{Interface, State};
+use super::mapping::Mapping;
+use super::netlink::LinkWatch;
+use super::object::Loaded;
+use super::plan::Plan;
+use super::words::{ControlWords, LaneWords};
+use super::{Tap, TapError, TapOptions, clock, hook};
+
+const LINKTYPE_ETHERNET: u16 = 1;
+/// How often the difference between atomic time and UTC is looked up again.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a lane that is being written is read again for counters that fit together.
+const MOST_LOOKS: u32 = 1000;
+
+impl Tap {
+    /// Attaches a tap: when this returns, packets are being captured.
+    ///
+    /// # Errors
+    ///
+    /// Every [`TapError`]; nothing is attached then.
+    pub fn attach(options: &TapOptions) -> Result<Self, TapError> {
+        let interface = Interface::find(&options.interface)?;
+        let system = |action| {
+            let interface = options.interface.clone();
+            move |source| TapError::System {
+                interface,
+                action,
+                source,
+            }
+        };
+        let watch = LinkWatch::new(interface.index).map_err(system("watching the interface"))?;
+        let plan = plan(options)?;
+        let missed_before = watch.rx_missed().unwrap_or(0);
+        let attached = attach(options, &interface, &plan)?;
+        let facts = facts(options, &plan, &attached);
+        Tap::assemble(interface, watch, missed_before, &plan, attached, facts)
+            .map_err(system("sharing memory with the program"))
+    }
+
+    fn assemble(
+        interface: Interface,
+        watch: LinkWatch,
+        missed_before: u64,
+        plan: &Plan,
+        attached: Attached,
+        facts: Facts,
+    ) -> io::Result<Self> {
+        let Attached { links, loaded, .. } = attached;
+        let lanes = words::<LaneWords>(&loaded.lanes, 0, plan.possible)?;
+        let ends: io::Result<_> = (0..plan.lanes)
+            .map(|lane| ends(&loaded, plan, lane))
+            .collect();
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [loaded.wakeups.as_fd(), watch.fd()] {
+            epoll::add(
+                &events,
+                fd,
+                epoll::EventData::new_u64(0),
+                epoll::EventFlags::IN,
+            )?;
+        }
+        Ok(Tap {
+            links,
+            facts,
+            pool: Pool::new(loaded.pool.region(), plan.geometry).map_err(io::Error::other)?,
+            ends: ends?,
+            lanes,
+            signals: loaded.signals()?,
+            events,
+            ended: None,
+            interface,
+            watch,
+            missed_before,
+            clock_set: Instant::now(),
+            loaded,
+        })
+    }
+
+    /// Looks what became of the interface.
+    fn look_at_interface(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let interface = self.interface.name.clone();
+        self.ended = match self.interface.state() {
+            State::Up => None,
+            State::Down => Some(Some(TapError::Down { interface })),
+            State::Gone => Some(Some(TapError::Gone { interface })),
+        };
+    }
+
+    /// Follows the kernel's idea of UTC.
+    fn refresh_clock(&mut self) {
+        if self.clock_set.elapsed() >= CLOCK_INTERVAL {
+            self.clock_set = Instant::now();
+            // It could be read when the tap was attached, so it can now.
+            if let Ok(difference_ns) = clock::tai_minus_utc_ns() {
+                self.loaded.set_clock(difference_ns);
+            }
+        }
+    }
+}
+
+impl Source for Tap {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    fn take_lanes(&mut self) -> Vec<LaneEnds> {
+        std::mem::take(&mut self.ends)
+    }
+
+    fn counts(&mut self) -> Counts {
+        self.refresh_clock();
+        let missed = self.watch.rx_missed().unwrap_or(self.missed_before);
+        Counts {
+            lanes: self.lanes.iter().map(lane_counts).collect(),
+            nic: missed.saturating_sub(self.missed_before),
+            kernel: 0,
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        self.refresh_clock();
+        match &mut self.ended {
+            None => Status::Running,
+            Some(reason) => reason
+                .take()
+                .map_or(Status::Ended, |error| Status::Failed(error.into())),
+        }
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    fn clear_wake(&mut self) {
+        // A failure leaves the signals where they are: the caller is woken again.
+        let _again = self.signals.consume();
+        if self.watch.changed() {
+            self.look_at_interface();
+        }
+    }
+
+    fn stop(&mut self) {
+        for link in self.links.drain(..) {
+            hook::detach(link);
+        }
+        wait_for_running_programs(&self.lanes);
+        self.ended.get_or_insert(None);
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn facts(options: &TapOptions, plan: &Plan, attached: &Attached) -> Facts {
+    Facts {
+        device: format!("tap:{}", options.interface),
+        interface: Some(options.interface.clone()),
+        link_type: LINKTYPE_ETHERNET,
+        snap_length: plan.geometry.snap_length,
+        policy: Policy::DropNewest,
+        notes: attached.notes.clone(),
+        offered_from: format!(
+            "the packets that the program saw ({}) and the interface's rx_missed_errors",
+            attached.hook
+        ),
+    }
+}
+
+fn words<T>(mapping: &Arc<Mapping>, at: usize, count: u32) -> io::Result<Words<T>> {
+    let count = usize::try_from(count).map_err(io::Error::other)?;
+    let outside = || io::Error::other("a lane lies outside its map");
+    mapping.words(at, count).ok_or_else(outside)
+}
+
+/// The distributor's ends of one lane.
+fn ends(loaded: &Loaded, plan: &Plan, lane: u32) -> io::Result<LaneEnds> {
+    let index = usize::try_from(lane).map_err(io::Error::other)?;
+    let (written, ours) = (
+        index * size_of::<LaneWords>(),
+        index * size_of::<ControlWords>(),
+    );
+    let entries = usize::try_from(plan.ring_entries).map_err(io::Error::other)?;
+    let ring = index * entries * size_of::<AtomicU64>();
+    let of_lane = |at| words::<AtomicU32>(&loaded.lanes, written + at, 1);
+    let of_ours = |at| words::<AtomicU32>(&loaded.control, ours + at, 1);
+    let opened = Parts::new(
+        of_ours(offset_of!(ControlWords, capture_head))?,
+        of_lane(offset_of!(LaneWords, capture_tail))?,
+        words(&loaded.capture_ring, ring, plan.ring_entries)?,
+    );
+    let recycle = Parts::new(
+        of_lane(offset_of!(LaneWords, recycle_head))?,
+        of_ours(offset_of!(ControlWords, recycle_tail))?,
+        words(&loaded.recycle_ring, ring, plan.ring_entries)?,
+    );
+    Ok(LaneEnds {
+        opened: Consumer::new(opened.map_err(io::Error::other)?),
+        recycle: Producer::new(recycle.map_err(io::Error::other)?),
+        wake: WakeWord::new(of_ours(offset_of!(ControlWords, wake))?),
+        chunks: plan.share(),
+    })
+}
+
+/// A lane's counters that fit together, unless its CPU is too busy to let us see them.
+fn lane_counts(lane: &LaneWords) -> LaneCounts {
+    let mut counts = look(lane);
+    for _ in 0..MOST_LOOKS {
+        if counts.seen == counts.captured + counts.no_chunk + counts.kernel {
+            break;
+        }
+        counts = look(lane);
+    }
+    counts
+}
+
+fn look(lane: &LaneWords) -> LaneCounts {
+    // Later counters first, so that `seen` is never behind what became of the packets.
+    let captured = lane.sequence.load(Acquire);
+    let no_chunk = lane.no_chunk.load(Acquire);
+    let failed = lane.failed.load(Acquire);
+    let other_queue = lane.other_queue.load(Acquire);
+    let nested = lane.nested.load(Acquire);
+    let seen = lane.seen.load(Acquire);
+    LaneCounts {
+        seen: (seen + nested).saturating_sub(other_queue),
+        captured,
+        no_chunk,
+        kernel: failed + nested,
+    }
+}
+
+/// Returns when no run of a detached program is under way.
+fn wait_for_running_programs(lanes: &[LaneWords]) {
+    // The kernel waits for every CPU to pass through a quiet state, as program runs do not.
+    if membarrier(MembarrierCommand::Global).is_ok() {
+        return;
+    }
+    // Not to be had with nohz_full: runs are far shorter than this, and marked.
+    std::thread::sleep(Duration::from_millis(50));
+    while lanes.iter().any(|lane| lane.busy.load(Acquire) != 0) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

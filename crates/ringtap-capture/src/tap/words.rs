@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tap's programs share with user space besides the pool: `bpf/tap.h` is the C view.
+//!
+//! Invariants
+//! - Sizes and places are those of `bpf/tap.h`; a test compares them with the object's BTF.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+
+/// Set before the programs are loaded: `struct rt_config`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Config {
+    pub(super) segment_mask: u64,
+    pub(super) queues: [u64; 4],
+    pub(super) all_queues: u32,
+    pub(super) exclusive: u32,
+    pub(super) snap_length: u32,
+    pub(super) chunk_size: u32,
+    pub(super) chunk_shift: u32,
+    pub(super) segment_shift: u32,
+    pub(super) chunk_count: u32,
+    pub(super) ring_shift: u32,
+}
+
+impl Config {
+    /// These settings as they lie in the program's read-only data.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let wide = [self.segment_mask].into_iter().chain(self.queues);
+        let narrow = [
+            self.all_queues,
+            self.exclusive,
+            self.snap_length,
+            self.chunk_size,
+            self.chunk_shift,
+            self.segment_shift,
+            self.chunk_count,
+            self.ring_shift,
+        ];
+        wide.flat_map(u64::to_ne_bytes)
+            .chain(narrow.into_iter().flat_map(u32::to_ne_bytes))
+            .collect()
+    }
+}
+
+/// One CPU's writer: `struct rt_lane`. Only the program writes it.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct LaneWords {
+    pub(super) chunk: AtomicU32,
+    pub(super) count: AtomicU32,
+    pub(super) back: AtomicU32,
+    pub(super) busy: AtomicU32,
+    pub(super) sequence: AtomicU64,
+    pub(super) chunk_sequence: AtomicU64,
+    pub(super) seen: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) free_depth: AtomicU32,
+    reserved: [AtomicU32; 3],
+    pub(super) capture_tail: AtomicU32,
+    pub(super) recycle_head: AtomicU32,
+    pub(super) no_chunk: AtomicU64,
+    pub(super) nested: AtomicU64,
+    pub(super) failed: AtomicU64,
+    pub(super) other_queue: AtomicU64,
+    pub(super) refused: AtomicU64,
+    reserved2: [AtomicU64; 2],
+}
+
+/// One lane's words that user space writes: `struct rt_control`.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct ControlWords {
+    pub(super) recycle_tail: AtomicU32,
+    pub(super) capture_head: AtomicU32,
+    pub(super) wake: AtomicU32,
+    reserved: AtomicU32,
+    pub(super) tai_minus_utc_ns: AtomicI64,
+    reserved2: [AtomicU64; 5],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn a_lane_is_two_cache_lines_and_user_space_watches_the_second() {
+        assert_eq!(size_of::<LaneWords>(), 128);
+        assert_eq!(offset_of!(LaneWords, free_depth), 48);
+        assert_eq!(offset_of!(LaneWords, capture_tail), 64);
+        assert_eq!(offset_of!(LaneWords, refused), 104);
+        assert_eq!(size_of::<ControlWords>(), 64);
+    }
+}
