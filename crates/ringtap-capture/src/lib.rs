@@ -2,6 +2,7 @@
 //! Ringtap's sources (what writes packets into a pool) and its sender.
 
 mod caret;
+pub mod device;
 pub mod event;
 pub mod files;
 pub mod filter;
@@ -10,4 +11,5 @@ pub mod kernel;
 mod libbpf;
 mod memfd;
 pub mod pcap;
+pub mod rights;
 pub mod tap;

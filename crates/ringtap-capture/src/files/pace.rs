@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::{
+    fmt,
     str::FromStr,
     sync::{
         Arc,
@@ -66,6 +67,17 @@ impl FromStr for Speed {
         parsed.ok_or_else(|| SpeedError {
             given: given.to_owned(),
         })
+    }
+}
+
+impl fmt::Display for Speed {
+    /// The text that parses to the same speed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Top => f.write_str("top"),
+            Self::Recorded { factor } => write!(f, "{factor}x"),
+            Self::Rate { rate_pps } => write!(f, "{rate_pps}pps"),
+        }
     }
 }
 
