@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `ringtap` command: the only place that wires the parts together and prints.
 
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "rotation and ticks are for the verb that records"
+)]
+mod record;
+mod sample;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -15,11 +23,17 @@ struct Cli {
 
 /// What can be done.
 #[derive(Subcommand)]
-enum Verb {}
+enum Verb {
+    /// Write a small capture to try the other verbs on.
+    #[command(hide = true)]
+    Sample(sample::Options),
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result: anyhow::Result<ExitCode> = match cli.verb {};
+    let result: anyhow::Result<ExitCode> = match cli.verb {
+        Verb::Sample(options) => sample::run(&options),
+    };
     result.unwrap_or_else(|error: anyhow::Error| {
         eprintln!("ringtap: {error:#}");
         ExitCode::FAILURE

@@ -11,22 +11,22 @@ use std::io;
 #[non_exhaustive]
 pub enum ReadError {
     /// The file cannot be opened.
-    #[error("{file}: cannot be opened: {source}")]
+    #[error("{file}: cannot be opened: {cause}")]
     Open {
         /// The file as the user named it.
         file: String,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The system failed to read the file.
-    #[error("{file}: reading failed at byte {offset}: {source}")]
+    #[error("{file}: reading failed at byte {offset}: {cause}")]
     Read {
         /// The file as the user named it.
         file: String,
         /// The first byte that could not be read.
         offset: u64,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The file is compressed.
     #[error("{file}: is compressed: unpack it first, e.g. `{unpack} {file} | ringtap ... -r -`")]

@@ -167,9 +167,9 @@ impl Reader {
     ///   the file is something else.
     /// - [`ReadError::Truncated`], [`ReadError::Corrupt`]: its header is damaged.
     pub fn open(path: &str) -> Result<Self, ReadError> {
-        let named = |source| ReadError::Open {
+        let named = |cause| ReadError::Open {
             file: path.to_owned(),
-            source,
+            cause,
         };
         let (file, name) = match path {
             "-" => {

@@ -105,11 +105,11 @@ impl Window {
             }) {
                 Ok(0) => break,
                 Ok(count) => self.end += count,
-                Err(source) => {
+                Err(cause) => {
                     return Err(ReadError::Read {
                         file: self.file.clone(),
                         offset: self.offset + widen(self.end),
-                        source,
+                        cause,
                     });
                 }
             }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why recording ended.
+#![forbid(unsafe_code)]
+
+use std::io;
+
+/// Why packets can no longer be recorded; what was written before stays valid.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum WriteError {
+    /// The options contradict each other.
+    #[error("{0}")]
+    Options(&'static str),
+    /// A name with `%` that `strftime` does not understand.
+    #[error("{pattern}: not a file name with a time: {reason}; write %% for a single %")]
+    Pattern {
+        /// What the user gave.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file cannot be made.
+    #[error("{file}: cannot be created: {cause}")]
+    Create {
+        /// The file.
+        file: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Not even the head of the file could be written.
+    #[error("{file}: nothing could be written: {cause}")]
+    Begin {
+        /// The file, now empty.
+        file: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Writing failed; the file was cut back to its last whole packet.
+    #[error(
+        "{file}: writing failed after {size_bytes} bytes: {cause}; \
+         the file is valid and holds {packets} packets"
+    )]
+    Write {
+        /// The file.
+        file: String,
+        /// Its size.
+        size_bytes: u64,
+        /// The packets in it.
+        packets: u64,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Writing failed, and the end could not be made clean.
+    #[error(
+        "{file}: writing failed after {size_bytes} bytes: {cause}; \
+         after its {packets} whole packets the file ends inside a block"
+    )]
+    Torn {
+        /// The file.
+        file: String,
+        /// The bytes up to the last whole packet.
+        size_bytes: u64,
+        /// The whole packets in it.
+        packets: u64,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Whoever read our standard output has left.
+    #[error("{file}: the reading end is closed; {packets} packets were written before")]
+    Closed {
+        /// The pipe.
+        file: String,
+        /// The packets written.
+        packets: u64,
+    },
+    /// The oldest file of a ring cannot be deleted.
+    #[error("{file}: the oldest file of the ring cannot be deleted: {cause}")]
+    Delete {
+        /// The file.
+        file: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+}

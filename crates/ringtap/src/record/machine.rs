@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a file says about the machine and the program that wrote it.
+#![forbid(unsafe_code)]
+
+use std::fs;
+
+use super::blocks::Origin;
+
+impl Origin {
+    /// This program on this machine, as far as /proc tells.
+    pub(crate) fn here() -> Self {
+        Self {
+            hardware: processor(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            os: fs::read_to_string("/proc/sys/kernel/osrelease")
+                .ok()
+                .map(|release| format!("Linux {}", release.trim())),
+            application: format!("ringtap {}", env!("CARGO_PKG_VERSION")),
+        }
+    }
+}
+
+/// The processor's name; arm64 gives none.
+fn processor(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("model name"))?;
+    let (_, name) = line.split_once(':')?;
+    Some(name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_name_is_found_where_there_is_one() {
+        let x86 = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t: fpu\n";
+        assert_eq!(processor(x86).as_deref(), Some("Some CPU @ 2 GHz"));
+        assert_eq!(processor("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The names of a rotating series of files, and which of them has to go; no I/O.
+//!
+//! Invariants
+//! - Two files in a row never have the same name.
+//! - The ring never names a file for deletion that is younger than one it keeps.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
+
+use super::error::WriteError;
+
+/// Makes the name of each next file.
+pub(super) struct Names {
+    pattern: String,
+    kind: Kind,
+    zone: TimeZone,
+    number: u32,
+    /// The last name that the time gave, and how often in a row.
+    stamped: (String, u32),
+}
+
+enum Kind {
+    /// One file only.
+    Single,
+    /// `NAME_00001_20261231235959.pcapng`.
+    Numbered,
+    /// `strftime` fields in the name.
+    Stamped,
+}
+
+impl Names {
+    /// Names for a single file, or for a series of them.
+    pub(super) fn new(pattern: &str, series: bool, zone: TimeZone) -> Self {
+        let kind = match series {
+            false => Kind::Single,
+            true if pattern.contains('%') => Kind::Stamped,
+            true => Kind::Numbered,
+        };
+        Self {
+            pattern: pattern.to_owned(),
+            kind,
+            zone,
+            number: 0,
+            stamped: (String::new(), 0),
+        }
+    }
+
+    /// The name of the file that is opened at `time_ns`.
+    pub(super) fn next(&mut self, time_ns: u64) -> Result<String, WriteError> {
+        match self.kind {
+            Kind::Single => Ok(self.pattern.clone()),
+            Kind::Numbered => {
+                self.number += 1;
+                let (stem, extension) = split_extension(&self.pattern);
+                let stamp = self.format("%Y%m%d%H%M%S", time_ns)?;
+                Ok(format!("{stem}_{:05}_{stamp}{extension}", self.number))
+            }
+            Kind::Stamped => {
+                let name = self.format(&self.pattern, time_ns)?;
+                if self.stamped.0 != name {
+                    self.stamped = (name.clone(), 1);
+                    return Ok(name);
+                }
+                // The fields in the name change more slowly than the files.
+                self.stamped.1 += 1;
+                let (stem, extension) = split_extension(&name);
+                Ok(format!("{stem}_{:05}{extension}", self.stamped.1))
+            }
+        }
+    }
+
+    fn format(&self, pattern: &str, time_ns: u64) -> Result<String, WriteError> {
+        let time = Timestamp::from_nanosecond(i128::from(time_ns)).unwrap_or(Timestamp::MAX);
+        let local = time.to_zoned(self.zone.clone());
+        strtime::format(pattern, &local).map_err(|error| WriteError::Pattern {
+            pattern: pattern.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+}
+
+/// `dir/name.pcapng` into `dir/name` and `.pcapng`.
+fn split_extension(path: &str) -> (&str, &str) {
+    let name = path.rfind('/').map_or(0, |slash| slash + 1);
+    match path[name..].rfind('.') {
+        Some(dot) if dot > 0 => path.split_at(name + dot),
+        _ => (path, ""),
+    }
+}
+
+/// The closed files of a ring, oldest first.
+#[derive(Default)]
+pub(super) struct Ring {
+    kept: VecDeque<String>,
+}
+
+impl Ring {
+    /// Files that must go before `next` is made, so that at most `count` exist.
+    pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
+        // A name that comes again replaces its file.
+        self.kept.retain(|kept| kept != next);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let surplus = (self.kept.len() + 1).saturating_sub(count);
+        let gone = self.kept.drain(..surplus).collect();
+        self.kept.push_back(next.to_owned());
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON_NS: u64 = 1_700_000_000_000_000_000; // 2023-11-14 22:13:20 UTC
+    const MINUTE_NS: u64 = 60_000_000_000;
+
+    fn names(pattern: &str, series: bool) -> Names {
+        Names::new(pattern, series, TimeZone::UTC)
+    }
+
+    #[test]
+    fn a_single_file_keeps_its_name_even_with_a_percent_sign() {
+        let name = names("50%.pcapng", false).next(NOON_NS).unwrap();
+        assert_eq!(name, "50%.pcapng");
+    }
+
+    #[test]
+    fn a_series_is_numbered_and_dated_as_by_dumpcap() {
+        let mut series = names("dir.d/trace.pcapng", true);
+        let first = series.next(NOON_NS).unwrap();
+        assert_eq!(first, "dir.d/trace_00001_20231114221320.pcapng");
+        let second = series.next(NOON_NS + MINUTE_NS).unwrap();
+        assert_eq!(second, "dir.d/trace_00002_20231114221420.pcapng");
+        let bare = names("dir.d/trace", true).next(NOON_NS).unwrap();
+        assert_eq!(bare, "dir.d/trace_00001_20231114221320");
+        let hidden = names("d/.trace", true).next(NOON_NS).unwrap();
+        assert_eq!(hidden, "d/.trace_00001_20231114221320");
+    }
+
+    #[test]
+    fn dates_are_local() {
+        let zone = TimeZone::fixed(jiff::tz::offset(2));
+        let name = Names::new("%H.pcapng", true, zone).next(NOON_NS).unwrap();
+        assert_eq!(name, "00.pcapng");
+    }
+
+    #[test]
+    fn a_stamp_that_did_not_change_gets_a_number() {
+        let mut series = names("t-%H%M.pcapng", true);
+        let given: Vec<_> = [0, 1, 2, MINUTE_NS]
+            .map(|after| series.next(NOON_NS + after).unwrap())
+            .into();
+        assert_eq!(
+            given,
+            [
+                "t-2213.pcapng",
+                "t-2213_00002.pcapng",
+                "t-2213_00003.pcapng",
+                "t-2214.pcapng"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_impossible_pattern_is_refused() {
+        let error = names("t-%E.pcapng", true).next(NOON_NS).unwrap_err();
+        assert!(matches!(error, WriteError::Pattern { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_ring_deletes_the_oldest_and_never_the_file_that_comes_again() {
+        let mut ring = Ring::default();
+        assert!(ring.make_room("a", 2).is_empty());
+        assert!(ring.make_room("b", 2).is_empty());
+        assert_eq!(ring.make_room("c", 2), ["a"]);
+        assert_eq!(ring.make_room("b", 2), [""; 0]);
+        assert_eq!(ring.make_room("d", 2), ["c"]);
+        assert_eq!(ring.make_room("e", 1), ["b", "d"]);
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One file being written: a buffer of whole blocks, and what to do when the disk is full.
+//!
+//! Invariants
+//! - The buffer starts and ends at a block's border, so the file does whenever it is flushed.
+//! - After an error the file ends at a block's border, if it is a file at all, and is left alone.
+#![forbid(unsafe_code)]
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Write},
+    os::fd::AsFd,
+};
+
+use super::{blocks, error::WriteError};
+
+/// Stays in the second-level cache; larger and smaller buffers were slower.
+pub(super) const BUFFER_BYTES: usize = 256 * 1024;
+
+/// What bytes go to.
+pub(super) trait Medium: Write + Send {
+    /// Shortens the file to `size_bytes`.
+    fn cut(&mut self, size_bytes: u64) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn cut(&mut self, size_bytes: u64) -> io::Result<()> {
+        match self.metadata()?.is_file() {
+            true => self.set_len(size_bytes),
+            false => Err(io::Error::from(io::ErrorKind::InvalidInput)),
+        }
+    }
+}
+
+/// Standard output: what is written cannot be taken back.
+struct Pipe(File);
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Medium for Pipe {
+    fn cut(&mut self, _: u64) -> io::Result<()> {
+        Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+}
+
+/// A file (or pipe) and the blocks that are still to be written to it.
+pub(super) struct Output {
+    name: String,
+    medium: Box<dyn Medium>,
+    buffer: Vec<u8>,
+    /// Bytes and packets that are in the file.
+    size_bytes: u64,
+    packets: u64,
+    failed: bool,
+}
+
+impl Output {
+    /// Creates the file `name`; `-` is standard output. An old file of that name is replaced.
+    pub(super) fn create(name: &str) -> Result<Self, WriteError> {
+        if name == "-" {
+            return Self::standard_output();
+        }
+        let file = File::create(name).map_err(|cause| WriteError::Create {
+            file: name.to_owned(),
+            cause,
+        })?;
+        Ok(Self::new(name, Box::new(file)))
+    }
+
+    fn standard_output() -> Result<Self, WriteError> {
+        let stdout = io::stdout();
+        if stdout.is_terminal() {
+            return Err(WriteError::Options(
+                "-w -: standard output is a terminal: pipe it into a program or give a file name",
+            ));
+        }
+        let name = "standard output";
+        let owned = stdout.as_fd().try_clone_to_owned();
+        let pipe = owned.map_err(|cause| WriteError::Create {
+            file: name.to_owned(),
+            cause,
+        })?;
+        Ok(Self::new(name, Box::new(Pipe(File::from(pipe)))))
+    }
+
+    pub(super) fn new(name: &str, medium: Box<dyn Medium>) -> Self {
+        Self {
+            name: name.to_owned(),
+            medium,
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+            size_bytes: 0,
+            packets: 0,
+            failed: false,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes in the file and in the buffer.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes + widen(self.buffer.len())
+    }
+
+    /// Whether everything has been written.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The buffer, with room for `room` more bytes; to be extended by whole blocks only.
+    #[inline]
+    pub(super) fn buffer(&mut self, room: usize) -> Result<&mut Vec<u8>, WriteError> {
+        if self.buffer.len() + room > BUFFER_BYTES {
+            self.flush()?;
+        }
+        Ok(&mut self.buffer)
+    }
+
+    /// Writes what is in the buffer.
+    pub(super) fn flush(&mut self) -> Result<(), WriteError> {
+        if self.failed {
+            return Err(self.fail(0, io::Error::other("an earlier write failed")));
+        }
+        let mut done = 0;
+        while done < self.buffer.len() {
+            match self.medium.write(&self.buffer[done..]) {
+                Ok(0) => return Err(self.fail(done, io::ErrorKind::WriteZero.into())),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.fail(done, error)),
+            }
+        }
+        let (end, packets) = blocks::whole_blocks(&self.buffer, done);
+        self.size_bytes += widen(end);
+        self.packets += packets;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes the end clean after `done` bytes of the buffer were written; the rest is lost.
+    #[cold]
+    fn fail(&mut self, done: usize, cause: io::Error) -> WriteError {
+        let (end, packets) = blocks::whole_blocks(&self.buffer, done);
+        self.size_bytes += widen(end);
+        self.packets += packets;
+        self.buffer.clear();
+        self.failed = true;
+        let file = self.name.clone();
+        let (size_bytes, packets) = (self.size_bytes, self.packets);
+        if cause.kind() == io::ErrorKind::BrokenPipe {
+            return WriteError::Closed { file, packets };
+        }
+        let clean = end == done || self.medium.cut(size_bytes).is_ok();
+        if clean && size_bytes == 0 {
+            return WriteError::Begin { file, cause };
+        }
+        if clean {
+            return WriteError::Write {
+                file,
+                size_bytes,
+                packets,
+                cause,
+            };
+        }
+        WriteError::Torn {
+            file,
+            size_bytes,
+            packets,
+            cause,
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // Reached with a full buffer only when somebody else failed: save what can be saved.
+        let _ = self.flush();
+    }
+}
+
+pub(super) fn widen(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes packets to a file, or to one file of a series after the other.
+//!
+//! Invariants
+//! - Every file begins with a section and the interface, and ends with statistics.
+//! - At most `file_count` files of the series exist at any time.
+#![forbid(unsafe_code)]
+
+use std::{fs, io};
+
+use jiff::tz::TimeZone;
+
+use super::{
+    blocks::{self, Interface, Origin, Packet, Statistics},
+    error::WriteError,
+    names::{Names, Ring},
+    options::FileOptions,
+    output::Output,
+};
+
+/// How long a packet may stay in the buffer of a file while little comes in.
+const FLUSH_NS: u64 = 1_000_000_000;
+
+/// What the writer wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a file that is full has to be rotated"]
+pub(crate) enum Next {
+    /// More packets.
+    Continue,
+    /// [`Writer::rotate`]: the file has reached its size or its age.
+    Rotate,
+}
+
+/// What was written, over all files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Files begun.
+    pub(crate) files: u64,
+    /// The name of the last one.
+    pub(crate) file: String,
+    /// Packets in all files.
+    pub(crate) packets: u64,
+    /// Bytes in all files.
+    pub(crate) size_bytes: u64,
+}
+
+/// Records packets of one interface.
+pub(crate) struct Writer {
+    options: FileOptions,
+    interface: Interface,
+    origin: Origin,
+    names: Names,
+    ring: Ring,
+    output: Output,
+    /// `size_bytes` counts closed files only.
+    written: Written,
+    opened_ns: u64,
+    flushed_ns: u64,
+}
+
+impl Writer {
+    /// Makes the first file, which says that it is from `origin`; `now_ns` is the time of day, for its name and its age.
+    ///
+    /// # Errors
+    ///
+    /// - [`WriteError::Options`]: a series on standard output, or -W without -C and -G.
+    /// - [`WriteError::Pattern`]: a name with `%` that makes no sense.
+    /// - [`WriteError::Create`], [`WriteError::Write`]: no such folder, no right, no space.
+    pub(crate) fn create(
+        options: &FileOptions,
+        origin: Origin,
+        interface: Interface,
+        now_ns: u64,
+    ) -> Result<Self, WriteError> {
+        let series = options.file_size.is_some() || options.file_seconds.is_some();
+        if options.file_count.is_some() && !series {
+            return Err(WriteError::Options(
+                "-W keeps the newest files of a series: add -C SIZE or -G SECONDS",
+            ));
+        }
+        if series && options.file == "-" {
+            return Err(WriteError::Options(
+                "standard output cannot be split into files: give a file name with -w",
+            ));
+        }
+        let mut names = Names::new(&options.file, series, TimeZone::system());
+        let mut ring = Ring::default();
+        let output = next_output(options, &mut names, &mut ring, now_ns)?;
+        let mut writer = Self {
+            options: options.clone(),
+            interface,
+            origin,
+            names,
+            ring,
+            output,
+            written: Written::default(),
+            opened_ns: now_ns,
+            flushed_ns: now_ns,
+        };
+        writer.begin(now_ns)?;
+        Ok(writer)
+    }
+
+    /// Appends a packet.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Write`] and its kin: the file is cut back to whole packets and closed to
+    /// more; packets that were still buffered are lost.
+    #[inline]
+    pub(crate) fn packet(&mut self, packet: &Packet<'_>) -> Result<Next, WriteError> {
+        let buffer = self.output.buffer(blocks::packet_room(packet.data.len()))?;
+        blocks::packet(buffer, packet);
+        self.written.packets += 1;
+        match self.options.file_size {
+            Some(limit) if self.output.size_bytes() >= limit => Ok(Next::Rotate),
+            _ => Ok(Next::Continue),
+        }
+    }
+
+    /// To be called often, also when nothing comes in: lets few packets not wait for many.
+    ///
+    /// # Errors
+    ///
+    /// As [`packet`](Self::packet).
+    pub(crate) fn tick(&mut self, now_ns: u64) -> Result<Next, WriteError> {
+        let patience_ns = match self.options.file.as_str() {
+            "-" => 0,
+            _ => FLUSH_NS,
+        };
+        if now_ns.saturating_sub(self.flushed_ns) >= patience_ns {
+            self.flushed_ns = now_ns;
+            if !self.output.is_flushed() {
+                self.output.flush()?;
+            }
+        }
+        let age_ns = now_ns.saturating_sub(self.opened_ns);
+        match self.options.file_seconds {
+            Some(limit) if age_ns >= u64::from(limit) * 1_000_000_000 => Ok(Next::Rotate),
+            _ => Ok(Next::Continue),
+        }
+    }
+
+    /// Closes the file with `statistics` and begins the next one of the series.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create), and [`WriteError::Delete`] in a ring.
+    pub(crate) fn rotate(
+        &mut self,
+        statistics: &Statistics,
+        now_ns: u64,
+    ) -> Result<(), WriteError> {
+        self.end(statistics)?;
+        let next = next_output(&self.options, &mut self.names, &mut self.ring, now_ns)?;
+        self.written.size_bytes += self.output.size_bytes();
+        self.output = next;
+        self.begin(now_ns)
+    }
+
+    /// Closes the last file with `statistics`; gives what was written.
+    ///
+    /// # Errors
+    ///
+    /// As [`packet`](Self::packet).
+    pub(crate) fn finish(mut self, statistics: &Statistics) -> Result<Written, WriteError> {
+        self.end(statistics)?;
+        Ok(self.written())
+    }
+
+    /// What was written so far; bytes and packets may still be in the buffer.
+    pub(crate) fn written(&self) -> Written {
+        Written {
+            size_bytes: self.written.size_bytes + self.output.size_bytes(),
+            ..self.written.clone()
+        }
+    }
+
+    fn begin(&mut self, now_ns: u64) -> Result<(), WriteError> {
+        self.opened_ns = now_ns;
+        self.flushed_ns = now_ns;
+        self.written.files += 1;
+        self.written.file = self.output.name().to_owned();
+        let buffer = self.output.buffer(0)?;
+        blocks::section(buffer, &self.origin);
+        blocks::interface(buffer, &self.interface, self.origin.os.as_deref());
+        // At once, so that whoever follows the file or the pipe has its head.
+        self.output.flush()
+    }
+
+    fn end(&mut self, statistics: &Statistics) -> Result<(), WriteError> {
+        let buffer = self.output.buffer(1024)?;
+        blocks::statistics(buffer, statistics);
+        self.output.flush()
+    }
+}
+
+/// Opens the next file, after deleting those that leave the ring for it.
+fn next_output(
+    options: &FileOptions,
+    names: &mut Names,
+    ring: &mut Ring,
+    now_ns: u64,
+) -> Result<Output, WriteError> {
+    let name = names.next(now_ns)?;
+    if let Some(count) = options.file_count {
+        for old in ring.make_room(&name, count) {
+            match fs::remove_file(&old) {
+                // Somebody else took it away, which is as good.
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                    return Err(WriteError::Delete { file: old, cause });
+                }
+                _ => {}
+            }
+        }
+    }
+    Output::create(&name)
+}
