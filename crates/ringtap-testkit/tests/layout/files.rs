@@ -8,6 +8,15 @@ mod rust;
 ///
 /// Tests are free: where a promise has to be made to call the code, they make it.
 const MAY_BE_UNSAFE: &[(&str, &str)] = &[
+    ("crates/ringtap-capture/src/filter/libpcap.rs", "libpcap"),
+    (
+        "crates/ringtap-capture/src/interface/ethtool.rs",
+        "an ioctl",
+    ),
+    (
+        "crates/ringtap-capture/src/interface/promiscuous.rs",
+        "a socket option",
+    ),
     ("crates/ringtap-capture/src/memfd.rs", "mappings"),
     (
         "crates/ringtap-capture/src/pcap.rs",
