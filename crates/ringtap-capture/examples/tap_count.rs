@@ -6,6 +6,7 @@
 
 use std::env;
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// How long to look for packets before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tap_count: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let usage = "usage: tap_count INTERFACE SECONDS [KEY=VALUE]...";
     let mut arguments = env::args().skip(1);
     let mut options = TapOptions::new(arguments.next().ok_or(usage)?);
@@ -52,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             eprintln!("{error}");
             break;
         }
-        reader.arm();
+        reader.sleeper().arm();
         if read(&mut reader, &mut packets, &mut sum)? || distributor.step()? {
             continue;
         }

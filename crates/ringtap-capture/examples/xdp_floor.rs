@@ -7,6 +7,7 @@
 use std::env;
 use std::error::Error;
 use std::os::fd::{AsFd, AsRawFd};
+use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -16,7 +17,17 @@ use libbpf_rs::{MapCore, MapFlags, ObjectBuilder};
 /// The compiled `bpf/floor.bpf.c`.
 const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xdp_floor: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let usage = "usage: xdp_floor INTERFACE SECONDS [native|generic]";
     let mut arguments = env::args().skip(1);
     let interface = arguments.next().ok_or(usage)?;

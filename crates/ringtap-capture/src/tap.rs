@@ -11,7 +11,6 @@ mod clock;
 mod error;
 mod holder;
 mod hook;
-mod interface;
 mod mapping;
 mod netlink;
 mod object;
@@ -31,29 +30,36 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 
 pub use error::TapError;
-use interface::Interface;
-use netlink::LinkWatch;
+use netlink::Losses;
 use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Direction, Mode, Taking, TapOptions};
 use words::LaneWords;
 
+use crate::interface::{Interface, Watch};
+
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
 pub struct Tap {
     links: Vec<OwnedFd>,
-    interface: Interface,
+    watched: Watched,
     facts: Facts,
     pool: Pool,
     /// Until the distributor takes them.
     ends: Vec<LaneEnds>,
     lanes: Words<LaneWords>,
     signals: RingBuffer<'static>,
-    watch: LinkWatch,
     /// Readable when there are signals or changes of the interface.
     events: OwnedFd,
     /// Set when capture is over; the reason stays until it is told.
     ended: Option<Option<TapError>>,
-    /// Packets that the NIC had missed when the tap was attached.
-    missed_before: u64,
     clock_set: Instant,
     loaded: Loaded,
+}
+
+/// The interface, and how to hear of it.
+struct Watched {
+    interface: Interface,
+    watch: Watch,
+    losses: Losses,
+    /// Packets that the NIC had lost when the tap was attached.
+    lost_before: u64,
 }

@@ -13,11 +13,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::error::TapError;
 use super::holder::{self, Refusals};
 use super::hook::{self, Hook, Program};
-use super::interface::Interface;
 use super::netlink::{XdpFeatures, xdp_features};
 use super::object::Loaded;
 use super::options::{Direction, Mode, TapOptions};
 use super::plan::Plan;
+use crate::interface::Interface;
+use crate::kernel::{self, Feature};
 
 /// Loaded programs, attached.
 pub(super) struct Attached {
@@ -72,7 +73,7 @@ fn online_cpus() -> Option<u32> {
 /// # Errors
 ///
 /// Those of [`Loaded::new`], [`TapError::AnotherProgram`], [`TapError::Refused`],
-/// [`TapError::KernelTooOld`], [`TapError::Gone`].
+/// [`TapError::TooOld`], [`TapError::Interface`].
 pub(super) fn attach(
     options: &TapOptions,
     interface: &Interface,
@@ -134,7 +135,7 @@ pub(super) fn attach(
 
 /// A loopback interface receives all that it sends: capturing both would show each packet twice.
 fn direction(options: &TapOptions, interface: &Interface, notes: &mut Vec<String>) -> Direction {
-    if interface.loopback && options.direction == Direction::InOut {
+    if interface.is_loopback && options.direction == Direction::InOut {
         notes.push(format!(
             "{}: every packet sent arrives again, so only arriving packets are captured",
             interface.name
@@ -170,7 +171,7 @@ fn hooks(
         notes.push(format!(
             "{name}: the driver has no native XDP; falling back to {next}"
         ));
-    } else if interface.strips_vlan && !tells_vlan {
+    } else if interface.offloads.rx_vlan == Some(true) && !tells_vlan {
         hooks.insert(1, native);
         notes.push(format!(
             "{name}: the NIC strips VLAN tags and cannot tell XDP which; falling back to {} \
@@ -184,10 +185,7 @@ fn hooks(
 }
 
 fn next_may_do(error: &TapError) -> bool {
-    matches!(
-        error,
-        TapError::Refused { .. } | TapError::KernelTooOld { .. }
-    )
+    matches!(error, TapError::Refused { .. } | TapError::TooOld { .. })
 }
 
 fn ingress(hook: Hook, loaded: &Loaded, interface: &Interface) -> Result<OwnedFd, TapError> {
@@ -236,12 +234,13 @@ fn refusal(
     interface: &Interface,
 ) -> TapError {
     let name = interface.name.clone();
-    match error.raw_os_error() {
-        Some(libc::ENODEV) => TapError::Gone { interface: name },
-        Some(libc::EINVAL | libc::EOPNOTSUPP) if hook == Hook::Tc => TapError::KernelTooOld {
+    if error.raw_os_error() == Some(libc::ENODEV) {
+        return interface.removed().into();
+    }
+    match kernel::require(Feature::Tcx) {
+        Err(source) if hook == Hook::Tc => TapError::TooOld {
             interface: name,
-            feature: "tcx hook",
-            since: "6.6",
+            source,
         },
         _ => TapError::Refused {
             interface: name,

@@ -6,38 +6,26 @@ use std::io;
 
 use ringtap_pool::format::GeometryError;
 
+use crate::interface::InterfaceError;
+use crate::kernel::TooOld;
+
 /// Why a tap cannot be attached, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TapError {
-    /// There is no such interface.
-    #[error("{interface}: no such network interface")]
-    NoInterface {
-        /// The name asked for.
-        interface: String,
-    },
-    /// The interface is down.
-    #[error("{interface}: the interface is down: set it up with `ip link set dev {interface} up`")]
-    Down {
-        /// The interface.
-        interface: String,
-    },
-    /// The interface was removed, or moved to another network namespace, during capture.
-    #[error("{interface}: the interface is gone; nothing more can be captured on it")]
-    Gone {
-        /// The interface.
-        interface: String,
-    },
+    /// The interface does not exist, is down, or went away.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
     /// Packets on this interface do not begin with an Ethernet header.
     #[error(
-        "{interface}: not an Ethernet interface (hardware type {hardware}), \
+        "{interface}: not an Ethernet interface (its packets have link type {link_type}), \
          which the tap cannot capture: use packet:{interface}"
     )]
     NotEthernet {
         /// The interface.
         interface: String,
-        /// `ARPHRD_*`.
-        hardware: u16,
+        /// `LINKTYPE_*`.
+        link_type: u16,
     },
     /// The process lacks a capability.
     #[error(
@@ -66,17 +54,12 @@ pub enum TapError {
         remedy: String,
     },
     /// The kernel lacks something.
-    #[error(
-        "{interface}: this kernel has no {feature} (Linux {since} and later do): \
-         use packet:{interface}"
-    )]
-    KernelTooOld {
+    #[error("{interface}: {source}")]
+    TooOld {
         /// The interface.
         interface: String,
-        /// What it lacks.
-        feature: &'static str,
-        /// The first version with it.
-        since: &'static str,
+        /// What it lacks, and what to use instead.
+        source: TooOld,
     },
     /// The kernel gave no memory for the pool.
     #[error(

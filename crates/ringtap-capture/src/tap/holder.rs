@@ -10,7 +10,7 @@ use rustix::thread::gettid;
 
 use super::error::TapError;
 use super::hook;
-use super::interface::Interface;
+use crate::interface::Interface;
 use crate::libbpf::{self, Code};
 
 /// The compiled `bpf/refusal.bpf.c`.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Three questions over netlink: what XDP the driver can do, what the NIC lost, what changed.
+//! Two questions over netlink: what XDP the driver can do, and what the NIC lost.
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::netlink;
 use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send,
-    socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
 /// The family of links and routes is number 0, which needs no name.
@@ -16,8 +15,6 @@ const ROUTE: Option<Protocol> = None;
 const REQUEST: u16 = 1;
 const MESSAGE_ERROR: u16 = 2;
 const HEADER: usize = 16;
-/// Multicast group bit of link changes.
-const GROUP_LINK: u32 = 1;
 
 /// What the driver says about XDP (kernel 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,8 +35,8 @@ impl XdpFeatures {
     }
 }
 
-fn open(family: Option<Protocol>, flags: SocketFlags) -> io::Result<OwnedFd> {
-    let flags = flags | SocketFlags::CLOEXEC;
+fn open(family: Option<Protocol>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
     Ok(socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -106,7 +103,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// What the driver says about XDP; `None` if the kernel does not know (before 6.3).
 pub(super) fn xdp_features(interface: u32) -> Option<XdpFeatures> {
     const FAMILY_CONTROL: u16 = 16;
-    let socket = open(Some(netlink::GENERIC), SocketFlags::empty()).ok()?;
+    let socket = open(Some(netlink::GENERIC)).ok()?;
     // CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME; the answer has CTRL_ATTR_FAMILY_ID.
     let question = [vec![3, 1, 0, 0], attribute(2, b"netdev\0")].concat();
     let answer = ask(&socket, FAMILY_CONTROL, &question).ok()?;
@@ -122,51 +119,33 @@ pub(super) fn xdp_features(interface: u32) -> Option<XdpFeatures> {
     })
 }
 
-/// Asks for and hears about one interface, in the network namespace where it was made.
+/// Asks what the NIC lost, in the network namespace where it was made, whatever thread asks.
 #[derive(Debug)]
-pub(super) struct LinkWatch {
-    questions: OwnedFd,
-    changes: OwnedFd,
+pub(super) struct Losses {
+    socket: OwnedFd,
     interface: u32,
 }
 
-impl LinkWatch {
-    pub(super) fn new(interface: u32) -> io::Result<Self> {
-        let questions = open(ROUTE, SocketFlags::empty())?;
-        let changes = open(ROUTE, SocketFlags::NONBLOCK)?;
-        bind(&changes, &SocketAddrNetlink::new(0, GROUP_LINK))?;
-        Ok(LinkWatch {
-            questions,
-            changes,
+impl Losses {
+    pub(super) fn of(interface: u32) -> io::Result<Self> {
+        Ok(Losses {
+            socket: open(ROUTE)?,
             interface,
         })
     }
 
-    /// Readable when some interface of the namespace changed.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.changes.as_fd()
-    }
-
-    /// Takes all waiting messages; whether there was any, or some were lost.
-    pub(super) fn changed(&self) -> bool {
-        let mut buffer = [0; 4096];
-        let mut any = false;
-        loop {
-            match recv(&self.changes, &mut buffer[..], RecvFlags::empty()) {
-                Ok(_) | Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => any = true,
-                Err(_) => return any,
-            }
-        }
-    }
-
-    /// Packets that the NIC missed since it came up (`rx_missed_errors`).
-    pub(super) fn rx_missed(&self) -> Option<u64> {
+    /// Packets that the NIC lost since it came up, as
+    /// [`Counters::lost_by_nic`](crate::interface::Counters::lost_by_nic) understands it.
+    pub(super) fn now(&self) -> Option<u64> {
         const GET_STATS: u16 = 94;
+        // Places in struct rtnl_link_stats64.
+        const FIFO: usize = 14 * 8;
         const MISSED: usize = 15 * 8;
         // struct if_stats_msg: family, padding, ifindex, filter IFLA_STATS_LINK_64.
         let body = [[0; 4], self.interface.to_ne_bytes(), 1_u32.to_ne_bytes()].concat();
-        let answer = ask(&self.questions, GET_STATS, &body).ok()?;
-        u64_at(find(answer.get(12..)?, 1)?, MISSED)
+        let answer = ask(&self.socket, GET_STATS, &body).ok()?;
+        let stats = find(answer.get(12..)?, 1)?;
+        Some(u64_at(stats, MISSED)?.max(u64_at(stats, FIFO)?))
     }
 }
 

@@ -11,11 +11,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use libbpf_rs::libbpf_sys::{
-    BPF_F_XDP_DEV_BOUND_ONLY, BPF_FUNC_ktime_get_tai_ns, BPF_FUNC_xdp_load_bytes,
-};
+use libbpf_rs::libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
 use libbpf_rs::{
-    ErrorKind, MapCore, Object, ObjectBuilder, OpenMapMut, OpenObject, ProgramType, RingBuffer,
+    ErrorKind, MapCore, Object, ObjectBuilder, OpenMapMut, OpenObject, RingBuffer,
     RingBufferBuilder,
 };
 
@@ -29,6 +27,7 @@ use super::options::TapOptions;
 use super::plan::Plan;
 use super::rights;
 use super::words::{ControlWords, LaneWords};
+use crate::kernel::{self, Feature};
 use crate::libbpf::{self, Code};
 
 /// The compiled `bpf/tap.bpf.c`.
@@ -55,7 +54,7 @@ impl Loaded {
     ///
     /// # Errors
     ///
-    /// [`TapError::NoRights`], [`TapError::KernelTooOld`], [`TapError::NoMemory`],
+    /// [`TapError::NoRights`], [`TapError::TooOld`], [`TapError::NoMemory`],
     /// [`TapError::Load`], [`TapError::System`].
     pub(super) fn new(
         options: &TapOptions,
@@ -247,25 +246,14 @@ fn explain(
         }
         _ => {}
     }
-    let helper = |id| ProgramType::Xdp.is_helper_supported(id).unwrap_or(true);
-    let (supported, _) = libbpf::collect(|| {
-        [
-            helper(BPF_FUNC_xdp_load_bytes),
-            helper(BPF_FUNC_ktime_get_tai_ns),
-        ]
-    });
-    match supported {
-        [false, _] => TapError::KernelTooOld {
-            interface,
-            feature: "copying from XDP packets (bpf_xdp_load_bytes)",
-            since: "5.18",
-        },
-        [_, false] => TapError::KernelTooOld {
-            interface,
-            feature: "wall-clock time in eBPF (bpf_ktime_get_tai_ns)",
-            since: "6.1",
-        },
-        _ => TapError::Load {
+    let needs = [
+        Feature::MappedMaps,
+        Feature::XdpMultiBuffer,
+        Feature::TaiClock,
+    ];
+    match needs.into_iter().try_for_each(kernel::require) {
+        Err(source) => TapError::TooOld { interface, source },
+        Ok(()) => TapError::Load {
             interface,
             log: last_lines(&log, error),
         },

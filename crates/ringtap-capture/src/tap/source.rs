@@ -19,13 +19,13 @@ use rustix::event::epoll;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::attach::{Attached, attach, plan};
-use super::interface::{Interface, State};
 use super::mapping::Mapping;
-use super::netlink::LinkWatch;
+use super::netlink::Losses;
 use super::object::Loaded;
 use super::plan::Plan;
 use super::words::{ControlWords, LaneWords};
-use super::{Tap, TapError, TapOptions, clock, hook};
+use super::{Tap, TapError, TapOptions, Watched, clock, hook};
+use crate::interface::{Change, Interface, InterfaceError, Watch};
 
 const LINKTYPE_ETHERNET: u16 = 1;
 /// How often the difference between atomic time and UTC is looked up again.
@@ -41,6 +41,13 @@ impl Tap {
     /// Every [`TapError`]; nothing is attached then.
     pub fn attach(options: &TapOptions) -> Result<Self, TapError> {
         let interface = Interface::find(&options.interface)?;
+        interface.require_up()?;
+        if !interface.link_type.is_ethernet() {
+            return Err(TapError::NotEthernet {
+                link_type: interface.link_type.0,
+                interface: interface.name,
+            });
+        }
         let system = |action| {
             let interface = options.interface.clone();
             move |source| TapError::System {
@@ -49,19 +56,24 @@ impl Tap {
                 source,
             }
         };
-        let watch = LinkWatch::new(interface.index).map_err(system("watching the interface"))?;
+        let watch = Watch::new(&interface)?;
+        let losses = Losses::of(interface.index).map_err(system("opening a netlink socket"))?;
         let plan = plan(options)?;
-        let missed_before = watch.rx_missed().unwrap_or(0);
+        let lost_before = losses.now().unwrap_or(0);
         let attached = attach(options, &interface, &plan)?;
         let facts = facts(options, &plan, &attached);
-        Tap::assemble(interface, watch, missed_before, &plan, attached, facts)
+        let watched = Watched {
+            interface,
+            watch,
+            losses,
+            lost_before,
+        };
+        Tap::assemble(watched, &plan, attached, facts)
             .map_err(system("sharing memory with the program"))
     }
 
     fn assemble(
-        interface: Interface,
-        watch: LinkWatch,
-        missed_before: u64,
+        watched: Watched,
         plan: &Plan,
         attached: Attached,
         facts: Facts,
@@ -72,7 +84,7 @@ impl Tap {
             .map(|lane| ends(&loaded, plan, lane))
             .collect();
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for fd in [loaded.wakeups.as_fd(), watch.fd()] {
+        for fd in [loaded.wakeups.as_fd(), watched.watch.as_fd()] {
             epoll::add(
                 &events,
                 fd,
@@ -89,9 +101,7 @@ impl Tap {
             signals: loaded.signals()?,
             events,
             ended: None,
-            interface,
-            watch,
-            missed_before,
+            watched,
             clock_set: Instant::now(),
             loaded,
         })
@@ -99,15 +109,22 @@ impl Tap {
 
     /// Looks what became of the interface.
     fn look_at_interface(&mut self) {
-        if self.ended.is_some() {
+        let Watched {
+            interface, watch, ..
+        } = &mut self.watched;
+        loop {
+            let error = match watch.take() {
+                Ok(None) => return,
+                Ok(Some(Change::Down)) => InterfaceError::Down {
+                    name: interface.name.clone(),
+                },
+                Ok(Some(Change::Removed)) => interface.removed(),
+                Ok(Some(_)) => continue,
+                Err(error) => error,
+            };
+            self.ended.get_or_insert(Some(error.into()));
             return;
         }
-        let interface = self.interface.name.clone();
-        self.ended = match self.interface.state() {
-            State::Up => None,
-            State::Down => Some(Some(TapError::Down { interface })),
-            State::Gone => Some(Some(TapError::Gone { interface })),
-        };
     }
 
     /// Follows the kernel's idea of UTC.
@@ -137,10 +154,16 @@ impl Source for Tap {
 
     fn counts(&mut self) -> Counts {
         self.refresh_clock();
-        let missed = self.watch.rx_missed().unwrap_or(self.missed_before);
+        let Watched {
+            losses,
+            lost_before,
+            ..
+        } = &self.watched;
         Counts {
             lanes: self.lanes.iter().map(lane_counts).collect(),
-            nic: missed.saturating_sub(self.missed_before),
+            nic: losses
+                .now()
+                .map_or(0, |lost| lost.saturating_sub(*lost_before)),
             kernel: 0,
         }
     }
@@ -162,9 +185,7 @@ impl Source for Tap {
     fn clear_wake(&mut self) {
         // A failure leaves the signals where they are: the caller is woken again.
         let _again = self.signals.consume();
-        if self.watch.changed() {
-            self.look_at_interface();
-        }
+        self.look_at_interface();
     }
 
     fn stop(&mut self) {
@@ -191,7 +212,7 @@ fn facts(options: &TapOptions, plan: &Plan, attached: &Attached) -> Facts {
         policy: Policy::DropNewest,
         notes: attached.notes.clone(),
         offered_from: format!(
-            "the packets that the program saw ({}) and the interface's rx_missed_errors",
+            "the packets that the program saw ({}) and the interface's missed packets",
             attached.hook
         ),
     }
