@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `ringtap` command: the only place that wires the parts together and prints.
+#![forbid(unsafe_code)]
 
+mod affinity;
+mod count;
+mod input;
+mod interrupt;
+mod reading;
 #[allow(
     dead_code,
     unused_imports,
     reason = "rotation and ticks are for the verb that records"
 )]
 mod record;
+mod report;
 mod sample;
+mod session;
+mod tally;
 
 use std::process::ExitCode;
 
@@ -24,6 +33,8 @@ struct Cli {
 /// What can be done.
 #[derive(Subcommand)]
 enum Verb {
+    /// Count packets: a line a second, then the ledger of where every packet went.
+    Count(count::CountArgs),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]
     Sample(sample::Options),
@@ -31,10 +42,11 @@ enum Verb {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result: anyhow::Result<ExitCode> = match cli.verb {
+    let result = match cli.verb {
+        Verb::Count(args) => count::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };
-    result.unwrap_or_else(|error: anyhow::Error| {
+    result.unwrap_or_else(|error| {
         eprintln!("ringtap: {error:#}");
         ExitCode::FAILURE
     })

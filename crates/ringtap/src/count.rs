@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap count`: rates while packets come, the ledger at the end.
+#![forbid(unsafe_code)]
+
+mod consumer;
+mod latency;
+pub(crate) mod work;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use ringtap_pool::distributor::ReaderOptions;
+
+use crate::affinity;
+use crate::input::InputArgs;
+use crate::interrupt;
+use crate::reading::{Reading, ReadingArgs};
+use crate::session::Session;
+use consumer::{Counter, Extras};
+use latency::Latency;
+use work::{Work, WorkKind};
+
+/// The filter that `--work bpf:X` runs when none is given: it takes few packets, after several
+/// comparisons.
+const WORK_FILTER: &str = "131.225.2 and udp";
+
+/// Counts packets: a line a second, then the ledger of where every packet went.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CountArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    reading: ReadingArgs,
+
+    /// Load per packet: `zlib:0` to `zlib:9` compresses it, `bpf:X` runs the filter X times.
+    #[arg(long, value_name = "WORK")]
+    work: Option<WorkKind>,
+
+    /// Tell how long packets took from capture to here: median, 99th percentile, longest.
+    #[arg(long)]
+    latency: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap count -r first.pcapng                 a file, at top speed
+  ringtap count -i eth0                         an interface; the packets go their way
+  ringtap count -i eth0 udp port 53             with a filter, as for tcpdump
+  ringtap count -i 'tap:eth1?exclusive'         a port that only monitors: no host stack
+  ringtap count -i packet:eth0 --json           by AF_PACKET, for a program
+  ringtap count -i eth0 --work zlib:1 --cpu reader=1,capture=0";
+
+/// Runs the verb.
+pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
+    let (session, mut readers, filter) = affinity::on(args.reading.cpu.capture, || {
+        let source = args.input.open()?;
+        let filter = args.input.filter(source.facts())?;
+        let options = ReaderOptions {
+            credit: None,
+            policy: source.facts().policy,
+        };
+        let (session, readers) = Session::start(source, &[options])?;
+        Ok((session, readers, filter))
+    })?;
+    interrupt::stop_on_time_or_signal(&session, args.reading.duration)?;
+    session.say_notes();
+    affinity::pin(args.reading.cpu.reader)?;
+    let extras = Extras {
+        work: args
+            .work
+            .map(|kind| make_work(kind, args, &session))
+            .transpose()?,
+        latency: args.latency.then(Latency::new).transpose()?,
+    };
+    let reading = Reading::new(&args.reading, &session, readers[0].id(), "count", filter);
+    let mut counter = Counter { reading, extras };
+    readers[0].receive(args.reading.interval, &mut counter)?;
+    counter.finish()?;
+    session.outcome()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The work, with the user's filter or one of its own.
+fn make_work(kind: WorkKind, args: &CountArgs, session: &Session) -> Result<Work> {
+    let expression = args.input.filter_text();
+    let expression = if expression.is_empty() {
+        WORK_FILTER
+    } else {
+        &expression
+    };
+    Ok(Work::new(
+        kind,
+        crate::input::compile(expression, session.facts())?,
+    ))
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `count` does with packets.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use ringtap_pool::reader::{Batch, Packet};
+
+use super::latency::Latency;
+use super::work::Work;
+use crate::reading::Reading;
+use crate::session::{Consumer, Flow};
+
+/// Counts, and does the work that was asked for.
+pub(super) struct Counter<'a> {
+    pub(super) reading: Reading<'a>,
+    pub(super) extras: Extras,
+}
+
+/// What can be done to each packet besides counting it.
+pub(super) struct Extras {
+    pub(super) work: Option<Work>,
+    pub(super) latency: Option<Latency>,
+}
+
+impl Extras {
+    fn none(&self) -> bool {
+        self.work.is_none() && self.latency.is_none()
+    }
+
+    fn packet(&mut self, packet: &Packet<'_>) {
+        if let Some(work) = &mut self.work {
+            work.packet(packet);
+        }
+        if let Some(latency) = &mut self.latency {
+            latency.packet(packet.slot.time_ns);
+        }
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let lines = [
+            self.latency.as_ref().map(Latency::summary),
+            self.work.as_ref().map(Work::summary),
+        ];
+        lines.into_iter().flatten().collect()
+    }
+}
+
+impl Counter<'_> {
+    /// Prints the final ledger and what else was asked for.
+    pub(super) fn finish(self) -> Result<()> {
+        self.reading.finish(&self.extras.summary())?;
+        Ok(())
+    }
+}
+
+impl Consumer for Counter<'_> {
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+        if self.extras.none() {
+            return self.reading.batch(batch, |_, _| Ok(()));
+        }
+        let extras = &mut self.extras;
+        self.reading.batch(batch, |packet, _| {
+            extras.packet(packet);
+            Ok(())
+        })
+    }
+
+    fn tick(&mut self) -> Result<Flow> {
+        self.reading.tick()
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every reading verb does alike: filter, tally, limits, lines, the final ledger.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ringtap_capture::filter::Filter;
+use ringtap_pool::ids::ReaderId;
+use ringtap_pool::ledger::Ledger;
+use ringtap_pool::reader::{Batch, Packet};
+
+use crate::affinity::Placement;
+use crate::report;
+use crate::session::{Flow, Session};
+use crate::tally::Tally;
+
+/// When to stop, where to run, what to print.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct ReadingArgs {
+    /// Stop after this many packets that pass the filter.
+    #[arg(short = 'c', long, value_name = "PACKETS", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Seconds between lines.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub(crate) interval: Duration,
+
+    /// CPUs: `1`, or `reader=1,capture=0`.
+    #[arg(long, value_name = "CPUS", default_value = "")]
+    pub(crate) cpu: Placement,
+
+    /// One JSON object a line instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Also the ledger of every lane.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Only the final ledger.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// A positive number of seconds.
+fn seconds(text: &str) -> Result<Duration> {
+    match text.parse().map(Duration::try_from_secs_f64) {
+        Ok(Ok(duration)) if !duration.is_zero() => Ok(duration),
+        _ => bail!("want a number of seconds above 0"),
+    }
+}
+
+/// One reader at work.
+pub(crate) struct Reading<'a> {
+    args: &'a ReadingArgs,
+    session: &'a Session,
+    id: ReaderId,
+    name: &'static str,
+    filter: Option<Filter>,
+    tally: Tally,
+    begun: Instant,
+    last: (Instant, Ledger),
+    sink: Sink,
+}
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sink {
+    /// As usual.
+    Stdout,
+}
+
+impl Sink {
+    fn say(self, line: &str) -> Result<()> {
+        let written = match self {
+            Sink::Stdout => writeln!(io::stdout(), "{line}"),
+        };
+        written.context("nobody reads the output")
+    }
+}
+
+impl<'a> Reading<'a> {
+    /// A reader called `name` in ledgers.
+    pub(crate) fn new(
+        args: &'a ReadingArgs,
+        session: &'a Session,
+        id: ReaderId,
+        name: &'static str,
+        filter: Option<Filter>,
+    ) -> Self {
+        let now = Instant::now();
+        let tally = Tally::new(session.lanes());
+        let last = (now, Ledger::default());
+        Reading {
+            args,
+            session,
+            id,
+            name,
+            filter,
+            tally,
+            begun: now,
+            last,
+            sink: Sink::Stdout,
+        }
+    }
+
+    /// Hands each packet that passes the filter to `each`, counts all, and minds the limit.
+    ///
+    /// `each` may ask for the ledger before that packet. A packet is delivered once `each` took
+    /// it without an error.
+    #[inline]
+    pub(crate) fn batch(
+        &mut self,
+        batch: &Batch<'_>,
+        mut each: impl FnMut(&Packet<'_>, &dyn Fn() -> Result<Ledger>) -> Result<()>,
+    ) -> Result<Flow> {
+        let lane = batch.lane();
+        let mut left = self
+            .args
+            .count
+            .map_or(u64::MAX, |limit| limit - self.tally.packets());
+        self.tally.begin(batch);
+        for packet in batch.packets() {
+            let packet = packet?;
+            let wire_length = packet.slot.wire_length;
+            let filter = self.filter.as_ref();
+            if filter.is_some_and(|filter| !filter.matches(packet.data, wire_length)) {
+                self.tally.at(lane).filtered(packet.sequence);
+                continue;
+            }
+            let ledger = || Ok(self.tally.total(&self.session.snapshot(Some(self.id))?));
+            each(&packet, &ledger)?;
+            self.tally.at(lane).delivered(packet.sequence, wire_length);
+            left -= 1;
+            if left == 0 {
+                return Ok(Flow::Stop);
+            }
+        }
+        Ok(Flow::Go)
+    }
+
+    /// The ledger now.
+    pub(crate) fn ledger(&self) -> Result<Ledger> {
+        Ok(self.tally.total(&self.session.snapshot(Some(self.id))?))
+    }
+
+    /// Prints what changed since the last tick, unless quiet.
+    pub(crate) fn tick(&mut self) -> Result<Flow> {
+        let now = Instant::now();
+        let ledger = self.ledger()?;
+        if self.args.json && !self.args.quiet {
+            println!(
+                "{}",
+                report::json(&self.session.facts().device, self.name, None, &ledger)?
+            );
+        } else if !self.args.quiet {
+            let (then, before) = self.last;
+            self.sink
+                .say(&report::live_line(&ledger, &before, now - then))?;
+        }
+        self.last = (now, ledger);
+        Ok(Flow::Go)
+    }
+
+    /// Seconds since this reader began.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
+    /// Prints the final ledger, of each lane too if asked for, and `extras` below it.
+    pub(crate) fn finish(&self, extras: &[String]) -> Result<Ledger> {
+        let snapshot = self.session.snapshot(Some(self.id))?;
+        let total = self.tally.total(&snapshot);
+        let facts = self.session.facts();
+        let lanes = if self.args.verbose {
+            self.tally.lanes(&snapshot)
+        } else {
+            Vec::new()
+        };
+        for (lane, ledger) in lanes {
+            if self.args.json {
+                println!(
+                    "{}",
+                    report::json(&facts.device, self.name, Some(lane), &ledger)?
+                );
+            } else {
+                let title = format!("{} {lane}:", facts.device);
+                self.sink
+                    .say(&report::ledger(&title, "seen on this lane", &ledger))?;
+            }
+        }
+        if self.args.json {
+            self.sink
+                .say(&report::json(&facts.device, self.name, None, &total)?)?;
+        } else {
+            let title = format!("{} {:.1} s:", facts.device, self.seconds());
+            self.sink
+                .say(&report::ledger(&title, &facts.offered_from, &total))?;
+        }
+        for line in extras {
+            // Beside the JSON, not in it: its names are promised.
+            if self.args.json {
+                eprintln!("{line}")
+            } else {
+                println!("  {line}")
+            }
+        }
+        Ok(total)
+    }
+}

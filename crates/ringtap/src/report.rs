@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ledgers for people and, one object a line, for programs.
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::ledger::Ledger;
+use serde::Serialize;
+
+/// One ledger as JSON; the names are promised in `docs/promises.md`.
+#[derive(Serialize)]
+struct Line<'a> {
+    time_ns: u64,
+    device: &'a str,
+    /// `null`: all lanes together.
+    lane: Option<u32>,
+    reader: &'a str,
+    offered: u64,
+    delivered: u64,
+    filtered: u64,
+    bytes: u64,
+    dropped: DroppedFields,
+    balanced: bool,
+}
+
+#[derive(Serialize)]
+struct DroppedFields {
+    nic: u64,
+    kernel: u64,
+    no_chunk: u64,
+    slow_reader: u64,
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A ledger as one line of JSON.
+pub(crate) fn json(
+    device: &str,
+    reader: &str,
+    lane: Option<LaneId>,
+    ledger: &Ledger,
+) -> Result<String> {
+    let dropped = ledger.dropped;
+    let line = Line {
+        time_ns: now_ns(),
+        device,
+        lane: lane.map(|lane| lane.0),
+        reader,
+        offered: ledger.offered,
+        delivered: ledger.delivered,
+        filtered: ledger.filtered,
+        bytes: ledger.bytes,
+        dropped: DroppedFields {
+            nic: dropped.nic,
+            kernel: dropped.kernel,
+            no_chunk: dropped.no_chunk,
+            slow_reader: dropped.slow_reader,
+        },
+        balanced: ledger.balance().holds(),
+    };
+    Ok(serde_json::to_string(&line)?)
+}
+
+/// A number with its thousands apart.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// What changed in one interval, on one line.
+pub(crate) fn live_line(now: &Ledger, before: &Ledger, interval: Duration) -> String {
+    let seconds = interval.as_secs_f64();
+    let packets = now.delivered.saturating_sub(before.delivered);
+    let bytes = now.bytes.saturating_sub(before.bytes);
+    let lost = now.dropped.total().saturating_sub(before.dropped.total());
+    let filtered = now.filtered.saturating_sub(before.filtered);
+    let mut line = format!(
+        "{:>12} packets/s {:>10} {:>14} packets",
+        grouped(rounded(as_f64(packets) / seconds)),
+        bits_per_second(as_f64(bytes) * 8.0 / seconds),
+        grouped(now.delivered),
+    );
+    if now.filtered > 0 {
+        let _infallible = write!(line, "  {} filtered", grouped(filtered));
+    }
+    if now.dropped.total() > 0 {
+        let total = grouped(now.dropped.total());
+        let _infallible = write!(line, "  {} lost ({total} so far)", grouped(lost));
+    }
+    if !now.balance().holds() {
+        let _infallible = write!(line, "  {}", now.balance());
+    }
+    line
+}
+
+/// The whole ledger, a line an entry.
+pub(crate) fn ledger(title: &str, offered_from: &str, ledger: &Ledger) -> String {
+    let dropped = ledger.dropped;
+    let rows = [
+        ("offered", ledger.offered, offered_from),
+        ("delivered", ledger.delivered, ""),
+        ("filtered", ledger.filtered, "did not pass the filter"),
+        (
+            "dropped.nic",
+            dropped.nic,
+            "lost by the interface or its driver",
+        ),
+        (
+            "dropped.kernel",
+            dropped.kernel,
+            "lost by the kernel before capture",
+        ),
+        ("dropped.no_chunk", dropped.no_chunk, "the pool was full"),
+        (
+            "dropped.slow_reader",
+            dropped.slow_reader,
+            "this reader was too slow",
+        ),
+    ];
+    let mut text = format!("{title}\n");
+    for (name, number, note) in rows {
+        let note = if number == 0 && name != "offered" {
+            ""
+        } else {
+            note
+        };
+        let line = format!("  {name:<20} {:>16}  {note}", grouped(number));
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    let equation = "offered = delivered + filtered + dropped.*";
+    let _infallible = write!(text, "  {}  ({equation})", ledger.balance());
+    text
+}
+
+/// A rate with the unit that suits it.
+pub(crate) fn bits_per_second(rate: f64) -> String {
+    let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
+    match units.iter().find(|(unit, _)| rate >= *unit) {
+        Some((unit, name)) => format!("{:.2} {name}", rate / unit),
+        None => format!("{rate:.0} bit/s"),
+    }
+}
+
+/// Exact up to 2^53, which no counter of a session reaches.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "rates for people need no 16th digit"
+)]
+pub(crate) fn as_f64(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate is positive and far below 2^53"
+)]
+fn rounded(rate: f64) -> u64 {
+    rate.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_pool::ledger::Dropped;
+
+    use super::*;
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn json_uses_exactly_the_promised_names() {
+        let dropped = Dropped {
+            nic: 1,
+            kernel: 2,
+            no_chunk: 3,
+            slow_reader: 4,
+        };
+        let ledger = Ledger {
+            offered: 30,
+            delivered: 15,
+            filtered: 5,
+            bytes: 960,
+            dropped,
+        };
+        let text = json("tap:eth0", "count", None, &ledger).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut names: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
+        names.sort();
+        let promised =
+            "balanced bytes delivered device dropped filtered lane offered reader time_ns";
+        assert_eq!(names.join(" "), promised);
+        assert_eq!(value["balanced"], true);
+        assert_eq!(value["dropped"]["slow_reader"], 4);
+    }
+
+    #[test]
+    fn an_unbalanced_ledger_says_so() {
+        let ledger = Ledger {
+            offered: 2,
+            delivered: 1,
+            ..Ledger::default()
+        };
+        assert!(super::ledger("x", "y", &ledger).contains("NOT balanced"));
+    }
+}
