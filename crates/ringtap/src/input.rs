@@ -4,25 +4,54 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ringtap_capture::device::{DeviceSpec, Direction, Mode, Options, Size};
 use ringtap_capture::files::{LinkType, Speed};
 use ringtap_capture::filter::Filter;
-use ringtap_capture::pcap::{PcapOptions, PcapSource};
 use ringtap_pool::source::{Facts, Source};
 
 /// Where packets come from.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputArgs {
+    /// Device: an interface (`eth0`), or `tap:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`.
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
+    device: Option<DeviceSpec>,
+
     /// Capture file to read, pcap or pcapng; `-` is standard input.
-    #[arg(short = 'r', long = "read", value_name = "FILE")]
+    #[arg(
+        short = 'r',
+        long = "read",
+        value_name = "FILE",
+        conflicts_with = "device"
+    )]
     file: Option<String>,
 
     /// How fast a file is read: `top`, `1x` as recorded, `10x`, or `1000pps`.
-    #[arg(long, value_name = "SPEED", default_value = "top", requires = "file")]
-    speed: Speed,
+    #[arg(long, value_name = "SPEED")]
+    speed: Option<Speed>,
 
-    /// Keep at most this many bytes of each packet.
+    /// Keep at most this many bytes of each packet (0: all).
     #[arg(short = 's', long = "snap", value_name = "BYTES")]
     snap_length: Option<u32>,
+
+    /// Packets do not go on to the host: for a port that only monitors.
+    #[arg(long)]
+    exclusive: bool,
+
+    /// Which packets: `in` (received), `out` (sent by this host) or `inout`.
+    #[arg(long, value_name = "WAY", value_parser = direction)]
+    direction: Option<Direction>,
+
+    /// Where the tap attaches: `native`, `generic`, `tc`, or `auto` for the best that works.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<Mode>,
+
+    /// Do not ask the interface for packets to other hosts.
+    #[arg(short = 'p', long)]
+    no_promiscuous_mode: bool,
+
+    /// Memory for packets that wait for their reader, e.g. 512MiB.
+    #[arg(short = 'B', long, value_name = "SIZE")]
+    pool: Option<Size>,
 
     /// Capture filter in pcap-filter syntax, as for tcpdump.
     #[arg(
@@ -38,19 +67,45 @@ pub(crate) struct InputArgs {
     words: Vec<String>,
 }
 
+/// The two ways of one option: a word on the command line, a word in the device's text.
+fn option<T>(key: &str, word: &str, pick: impl Fn(&Options) -> Option<T>) -> Result<T, String> {
+    let text = format!("tap:x?{key}={word}");
+    let device: Result<DeviceSpec, _> = text.parse();
+    let picked = device.ok().and_then(|device| pick(&device.options));
+    picked.ok_or_else(|| format!("\"{word}\" is not a {key}"))
+}
+
+fn direction(word: &str) -> Result<Direction, String> {
+    option("direction", word, |options| options.direction)
+}
+
+fn mode(word: &str) -> Result<Mode, String> {
+    option("mode", word, |options| options.mode)
+}
+
 impl InputArgs {
     /// Opens the source; it captures from now on.
     pub(crate) fn open(&self) -> Result<Box<dyn Source>> {
-        let Some(file) = &self.file else {
-            bail!("what to capture? -i DEVICE or -r FILE")
+        let named = match (&self.device, &self.file) {
+            (Some(device), _) => device.clone(),
+            (None, Some(file)) => DeviceSpec::file(file),
+            (None, None) => bail!("what to capture? -i DEVICE or -r FILE (see --help)"),
         };
-        let options = PcapOptions {
-            file: file.clone(),
+        crate::open::open(&named.with_flags(&self.flags())?)
+    }
+
+    /// What the flags add to the device's own options.
+    fn flags(&self) -> Options {
+        Options {
+            exclusive: self.exclusive,
+            mode: self.mode,
+            direction: self.direction,
+            promiscuous: self.no_promiscuous_mode.then_some(false),
+            snap_length: self.snap_length.filter(|bytes| *bytes > 0),
+            pool: self.pool,
+            chunk: None,
             speed: self.speed,
-            snap_length: self.snap_length,
-            pool_bytes: None,
-        };
-        Ok(Box::new(PcapSource::open(&options)?))
+        }
     }
 
     /// The filter as one text.

@@ -6,6 +6,7 @@ mod affinity;
 mod count;
 mod input;
 mod interrupt;
+mod open;
 mod reading;
 #[allow(
     dead_code,
