@@ -8,11 +8,6 @@ mod input;
 mod interrupt;
 mod open;
 mod reading;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "rotation and ticks are for the verb that records"
-)]
 mod record;
 mod report;
 mod sample;
@@ -36,6 +31,8 @@ struct Cli {
 enum Verb {
     /// Count packets: a line a second, then the ledger of where every packet went.
     Count(count::CountArgs),
+    /// Record packets into pcapng files, with rotation and the ledger in each file.
+    Record(record::RecordArgs),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]
     Sample(sample::Options),
@@ -45,6 +42,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.verb {
         Verb::Count(args) => count::run(&args),
+        Verb::Record(args) => record::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {

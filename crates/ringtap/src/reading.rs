@@ -75,12 +75,15 @@ pub(crate) struct Reading<'a> {
 pub(crate) enum Sink {
     /// As usual.
     Stdout,
+    /// When standard output carries packets.
+    Stderr,
 }
 
 impl Sink {
     fn say(self, line: &str) -> Result<()> {
         let written = match self {
             Sink::Stdout => writeln!(io::stdout(), "{line}"),
+            Sink::Stderr => writeln!(io::stderr(), "{line}"),
         };
         written.context("nobody reads the output")
     }
@@ -109,6 +112,11 @@ impl<'a> Reading<'a> {
             last,
             sink: Sink::Stdout,
         }
+    }
+
+    /// Prints to this sink from now on.
+    pub(crate) fn to(self, sink: Sink) -> Self {
+        Reading { sink, ..self }
     }
 
     /// Hands each packet that passes the filter to `each`, counts all, and minds the limit.

@@ -16,12 +16,14 @@ mod machine;
 mod names;
 mod options;
 mod output;
+mod recorder;
+mod verb;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use blocks::{Interface, Origin, Packet, Statistics};
-pub(crate) use error::WriteError;
 pub(crate) use options::FileOptions;
+pub(crate) use verb::{RecordArgs, run};
 pub(crate) use writer::{Next, Writer, Written};

@@ -15,7 +15,8 @@ use ringtap_testkit::{Running, require_root};
 use tempfile::TempDir;
 
 use super::super::{
-    FileOptions, Origin, WriteError, Writer, blocks,
+    FileOptions, Origin, Writer, blocks,
+    error::WriteError,
     output::{Medium, Output},
 };
 use super::{Kept, START_NS, interface, packets, read};

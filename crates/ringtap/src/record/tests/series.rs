@@ -6,7 +6,7 @@ use std::fs;
 use ringtap_capture::files::Reader;
 use tempfile::TempDir;
 
-use super::super::{FileOptions, Next, Origin, WriteError, Writer};
+use super::super::{FileOptions, Next, Origin, Writer, error::WriteError};
 use super::{Kept, START_NS, file, interface, packets, read, statistics};
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `record` does with packets: into the file, with what was lost before each.
+//!
+//! Invariants
+//! - A packet counts as delivered only once the writer took it.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write as _};
+
+use anyhow::Result;
+use ringtap_capture::files::Direction;
+use ringtap_pool::format::flag;
+use ringtap_pool::ledger::Ledger;
+use ringtap_pool::reader::{Batch, Packet as PoolPacket};
+
+use super::{Next, Packet, Statistics, Writer, Written};
+use crate::reading::Reading;
+use crate::report::{self, grouped, now_ns};
+use crate::session::{Consumer, Flow};
+
+/// Records what one reader gets.
+pub(crate) struct Recorder<'a> {
+    reading: Reading<'a>,
+    writer: Writer,
+    start_ns: u64,
+    /// Whether a line on the terminal follows what is written.
+    progress: bool,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(reading: Reading<'a>, writer: Writer, start_ns: u64, progress: bool) -> Self {
+        Recorder {
+            reading,
+            writer,
+            start_ns,
+            progress,
+        }
+    }
+
+    /// Closes the last file with the final ledger, and prints both.
+    ///
+    /// # Errors
+    ///
+    /// What ended the recording, after the ledger was printed.
+    pub(crate) fn finish(self, received: Result<()>) -> Result<(Ledger, Written)> {
+        if self.progress {
+            eprint!("\r\x1b[K");
+        }
+        let statistics = statistics(self.start_ns, self.reading.ledger()?);
+        if let Err(error) = received {
+            // The file is closed already; it says in the error what it holds.
+            self.reading.finish(&[])?;
+            return Err(error);
+        }
+        let written = self.writer.finish(&statistics)?;
+        let ledger = self.reading.finish(&[summary(&written)])?;
+        Ok((ledger, written))
+    }
+
+    fn show_progress(&self) -> Result<()> {
+        let (written, ledger) = (self.writer.written(), self.reading.ledger()?);
+        let lost = grouped(ledger.dropped.total());
+        eprint!("\r{}, {lost} lost\x1b[K", summary(&written));
+        Ok(io::stderr().flush()?)
+    }
+}
+
+impl Consumer for Recorder<'_> {
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+        let Recorder {
+            reading,
+            writer,
+            start_ns,
+            ..
+        } = self;
+        let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
+        reading.batch(batch, |packet, ledger| {
+            let packet = to_file(packet, std::mem::take(&mut dropped_before));
+            if writer.packet(&packet)? == Next::Rotate {
+                let mut ledger = ledger()?;
+                // This packet is in the file that is being closed.
+                ledger.delivered += 1;
+                ledger.offered += 1;
+                ledger.bytes += u64::from(packet.wire_length);
+                writer.rotate(&statistics(*start_ns, ledger), now_ns())?;
+            }
+            Ok(())
+        })
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        if self.writer.tick(now_ns())? == Next::Rotate {
+            let statistics = statistics(self.start_ns, self.reading.ledger()?);
+            self.writer.rotate(&statistics, now_ns())?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<Flow> {
+        self.idle()?;
+        if self.progress {
+            self.show_progress()?;
+            return Ok(Flow::Go);
+        }
+        self.reading.tick()
+    }
+}
+
+fn to_file<'a>(packet: &PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
+    let out = packet.slot.flags & flag::OUT != 0;
+    Packet {
+        time_ns: packet.slot.time_ns,
+        wire_length: packet.slot.wire_length,
+        data: packet.data,
+        direction: if out {
+            Direction::Outbound
+        } else {
+            Direction::Inbound
+        },
+        dropped_before,
+    }
+}
+
+fn statistics(start_ns: u64, ledger: Ledger) -> Statistics {
+    Statistics {
+        start_ns,
+        time_ns: now_ns(),
+        ledger,
+    }
+}
+
+fn summary(written: &Written) -> String {
+    let Written {
+        files,
+        file,
+        packets,
+        size_bytes,
+    } = written;
+    let (packets, megabytes) = (grouped(*packets), report::as_f64(*size_bytes) / 1e6);
+    match files {
+        1 => format!("{packets} packets, {megabytes:.1} MB in {file}"),
+        _ => format!("{packets} packets, {megabytes:.1} MB in {files} files, the last is {file}"),
+    }
+}

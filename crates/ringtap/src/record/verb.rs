@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap record`: packets of a device into pcapng files.
+#![forbid(unsafe_code)]
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use ringtap_capture::files::LinkType;
+use ringtap_pool::distributor::ReaderOptions;
+use ringtap_pool::source::Facts;
+
+use super::recorder::Recorder;
+use super::{FileOptions, Interface, Origin, Writer};
+use crate::affinity;
+use crate::input::InputArgs;
+use crate::interrupt;
+use crate::reading::{Reading, ReadingArgs, Sink};
+use crate::report::now_ns;
+use crate::session::Session;
+
+/// Records packets into pcapng files, with the ledger in each of them.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    files: FileOptions,
+
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap record -i eth0 -w web.pcapng tcp port 80
+  ringtap record -i eth0 -w trace.pcapng -C 100MB -W 10     the newest 1 GB, in ten files
+  ringtap record -i eth0 -w 'trace-%H%M.pcapng' -G 60       a file a minute
+  ringtap record -i packet:lo -w - | tshark -r -            into another program
+  ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
+
+A disk that is too slow loses packets of this recorder only: dropped.slow_reader.";
+
+/// Runs the verb.
+pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
+    let (session, mut readers, filter) = affinity::on(args.reading.cpu.capture, || {
+        let source = args.input.open()?;
+        let filter = args.input.filter(source.facts())?;
+        let options = ReaderOptions {
+            credit: None,
+            policy: source.facts().policy,
+        };
+        let (session, readers) = Session::start(source, &[options])?;
+        Ok((session, readers, filter))
+    })?;
+    let start_ns = now_ns();
+    let interface = interface(session.facts(), &args.input.filter_text());
+    let writer = Writer::create(&args.files, Origin::here(), interface, start_ns)?;
+    interrupt::stop_on_time_or_signal(&session, args.reading.duration)?;
+    session.say_notes();
+    affinity::pin(args.reading.cpu.reader)?;
+    // Standard output may be the file itself.
+    let sink = if args.files.file == "-" {
+        Sink::Stderr
+    } else {
+        Sink::Stdout
+    };
+    let id = readers[0].id();
+    let reading = Reading::new(&args.reading, &session, id, "record", filter).to(sink);
+    let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
+    let mut recorder = Recorder::new(reading, writer, start_ns, progress);
+    let received = readers[0].receive(args.reading.interval, &mut recorder);
+    recorder.finish(received)?;
+    session.outcome()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the files say about the device.
+pub(super) fn interface(facts: &Facts, filter: &str) -> Interface {
+    let name = facts.interface.as_ref().unwrap_or(&facts.device);
+    Interface {
+        name: name.clone(),
+        filter: Some(filter.to_owned()).filter(|filter| !filter.is_empty()),
+        link_type: LinkType(facts.link_type),
+        snap_length: facts.snap_length,
+    }
+}
