@@ -86,7 +86,7 @@ fn mode(word: &str) -> Result<Mode, String> {
 impl InputArgs {
     /// Opens the source; it captures from now on.
     pub(crate) fn open(&self) -> Result<Box<dyn Source>> {
-        let named = match (&self.device, &self.file) {
+        let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
             (None, Some(file)) => DeviceSpec::file(file),
             (None, None) => bail!("what to capture? -i DEVICE or -r FILE (see --help)"),
