@@ -23,6 +23,8 @@ pub(crate) use near::near;
 pub use promiscuous::Promiscuous;
 pub use watch::{Change, Watch};
 
+const LARGEST_IP_PACKET: u32 = 65_535;
+
 /// One network interface, as it was when it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -47,6 +49,8 @@ pub struct Interface {
     pub kind: Option<String>,
     /// The driver, where ethtool tells it.
     pub driver: Option<String>,
+    /// Largest packet that GRO may merge or the host may leave to the NIC to cut, in bytes.
+    pub largest_merged_bytes: u32,
     /// Receive queues that exist.
     pub rx_queue_count: u32,
     /// What it does to packets before anybody sees them.
@@ -253,6 +257,7 @@ impl Interface {
             link_type: LinkType::of_hardware(link.header.link_layer_type.into()),
             kind: None,
             driver: ethtool::driver(&name),
+            largest_merged_bytes: LARGEST_IP_PACKET,
             rx_queue_count: 1,
             offloads: ethtool::offloads(&name),
             counters: counters_of(link),
@@ -261,6 +266,9 @@ impl Interface {
         for attribute in &link.attributes {
             match attribute {
                 LinkAttribute::Mtu(mtu) => interface.mtu_bytes = *mtu,
+                LinkAttribute::GroMaxSize(bytes) | LinkAttribute::GsoMaxSize(bytes) => {
+                    interface.largest_merged_bytes = interface.largest_merged_bytes.max(*bytes);
+                }
                 LinkAttribute::NumRxQueues(count) => interface.rx_queue_count = *count,
                 LinkAttribute::OperState(State::Down) => interface.is_running = false,
                 LinkAttribute::LinkInfo(infos) => interface.kind = kind_of(infos),

@@ -10,6 +10,7 @@ pub mod interface;
 pub mod kernel;
 mod libbpf;
 mod memfd;
+pub mod packet;
 pub mod pcap;
 pub mod rights;
 pub mod tap;

@@ -4,24 +4,25 @@
 
 use crate::files::LinkType;
 
-const PPP: LinkType = LinkType(9);
 const IEEE802_11: LinkType = LinkType(105);
 const IEEE802_11_RADIOTAP: LinkType = LinkType(127);
 const NETLINK: LinkType = LinkType(253);
 
 impl LinkType {
+    /// What a packet socket gives has no type of its own (PPP, CAN, ...); assigned to nothing.
+    pub const UNKNOWN: Self = Self(u16::MAX);
+
     /// What packets of an interface of this kernel type (`ARPHRD_...`) start with.
     ///
     /// Interfaces without a header of their own carry bare IP packets; so do all tunnels of IP.
-    #[must_use]
     pub(crate) fn of_hardware(hardware: u16) -> Self {
         match hardware {
-            512 => PPP,
+            1 | 772 => Self::ETHERNET,
             768 | 769 | 776 | 778 | 823 | 519 | 65534 => Self::RAW_IP,
             801 => IEEE802_11,
             803 => IEEE802_11_RADIOTAP,
             824 => NETLINK,
-            _ => Self::ETHERNET,
+            _ => Self::UNKNOWN,
         }
     }
 
@@ -54,6 +55,7 @@ mod tests {
         assert_eq!(LinkType::of_hardware(1), LinkType::ETHERNET);
         assert_eq!(LinkType::of_hardware(772), LinkType::ETHERNET);
         assert_eq!(LinkType::of_hardware(65534), LinkType::RAW_IP);
+        assert_eq!(LinkType::of_hardware(512), LinkType::UNKNOWN);
         assert_eq!(LinkType::RAW_IP.dlt(), 12);
         assert_eq!(LinkType::ETHERNET.dlt(), 1);
     }

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A source driven to its end by one reader, with its packets copied out.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ringtap_capture::packet::{PacketOptions, PacketSource};
+use ringtap_pool::{
+    distributor::{Distributor, ReaderOptions},
+    format::Slot,
+    reader::{Next, Reader},
+    source::{Counts, Source, Status},
+    wake::NoSignal,
+};
+use ringtap_testkit::Namespace;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// One packet, copied out of the pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Captured {
+    pub(crate) data: Vec<u8>,
+    pub(crate) slot: Slot,
+}
+
+impl Captured {
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.slot.flags & flag != 0
+    }
+}
+
+/// A running capture.
+pub(crate) struct Capture {
+    source: PacketSource,
+    distributor: Distributor,
+    reader: Reader,
+    pub(crate) packets: Vec<Captured>,
+}
+
+impl Capture {
+    pub(crate) fn start(net: &Namespace, options: &PacketOptions) -> Self {
+        Self::of(
+            net.enter(|| PacketSource::open(options))
+                .expect("the source opens"),
+        )
+    }
+
+    pub(crate) fn of(mut source: PacketSource) -> Self {
+        let lanes = source.take_lanes();
+        let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+        let (_, reader) = distributor
+            .add_reader(&ReaderOptions::default())
+            .expect("there is a place");
+        Self {
+            source,
+            distributor,
+            reader,
+            packets: Vec::new(),
+        }
+    }
+
+    pub(crate) fn source(&mut self) -> &mut PacketSource {
+        &mut self.source
+    }
+
+    /// Copies what has come; whether anything moved.
+    fn read(&mut self) -> bool {
+        let mut moved = self.distributor.step().expect("lanes are sound");
+        while let Next::Batch(batch) = self.reader.next().expect("chunks are readable") {
+            moved = true;
+            for packet in batch.packets() {
+                let packet = packet.expect("slots are readable");
+                self.packets.push(Captured {
+                    data: packet.data.to_vec(),
+                    slot: packet.slot,
+                });
+            }
+        }
+        moved
+    }
+
+    /// Reads until so many packets have come.
+    pub(crate) fn read_until(&mut self, packets: usize) {
+        let started = Instant::now();
+        while self.packets.len() < packets {
+            let found = self.packets.len();
+            assert!(started.elapsed() < LIMIT, "{found} of {packets} packets");
+            if !self.read() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Reads until the source ends by itself, and gives its reason.
+    pub(crate) fn read_until_it_fails(&mut self) -> String {
+        let started = Instant::now();
+        loop {
+            assert!(started.elapsed() < LIMIT, "the source does not end");
+            if let Status::Failed(error) = self.source.status() {
+                while self.read() {}
+                return error.to_string();
+            }
+            if !self.read() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Stops the source and reads what is left; the counters balance.
+    pub(crate) fn finish(mut self) -> (Vec<Captured>, Counts) {
+        self.source.stop();
+        let counts = self.source.counts();
+        while self.read() {}
+        let [lane] = counts.lanes.as_slice() else {
+            panic!("one lane: {counts:?}");
+        };
+        let accounted = lane.captured + lane.no_chunk + lane.kernel;
+        assert_eq!(lane.seen, accounted, "{counts:?}");
+        assert_eq!(usize::try_from(lane.captured), Ok(self.packets.len()));
+        (self.packets, counts)
+    }
+}
