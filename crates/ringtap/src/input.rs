@@ -23,7 +23,7 @@ pub(crate) struct InputArgs {
         value_name = "FILE",
         conflicts_with = "device"
     )]
-    file: Option<String>,
+    read: Option<String>,
 
     /// How fast a file is read: `top`, `1x` as recorded, `10x`, or `1000pps`.
     #[arg(long, value_name = "SPEED")]
