@@ -5,7 +5,9 @@
 use anyhow::{Context, Result};
 use ringtap_capture::device::{self, DeviceSpec, Kind, Options, Queues};
 use ringtap_capture::files::Speed;
-use ringtap_capture::interface::Interface;
+use ringtap_capture::interface::{Interface, InterfaceError};
+use ringtap_capture::kernel::{self, Feature};
+use ringtap_capture::packet::{PacketOptions, PacketSource};
 use ringtap_capture::pcap::{PcapOptions, PcapSource};
 use ringtap_capture::tap::{self, Tap, TapOptions};
 use ringtap_pool::source::Source;
@@ -18,9 +20,42 @@ pub(crate) fn open(device: &DeviceSpec) -> Result<Box<dyn Source>> {
     device.require_available()?;
     match device.kind {
         Kind::Pcap => open_file(device),
+        Kind::Packet => open_packet(device),
         Kind::Tap => open_tap(device),
-        _ => open_tap(device),
+        _ => open_best(device),
     }
+}
+
+/// The tap where it can be had, else the packet source; the reason is said aloud.
+fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>> {
+    let reason = match open_tap(device) {
+        Ok(source) => return Ok(source),
+        Err(error) => error,
+    };
+    // What only a tap can do is not left out silently.
+    let needs_tap =
+        device.options.exclusive || device.options.mode.is_some() || device.queues != Queues::All;
+    let hopeless = reason.downcast_ref::<InterfaceError>().is_some();
+    if needs_tap || hopeless {
+        return Err(reason);
+    }
+    let packet = DeviceSpec {
+        kind: Kind::Packet,
+        ..device.clone()
+    };
+    let source =
+        open_packet(&packet).with_context(|| format!("{reason:#}; and packet:{}", device.name))?;
+    eprintln!(
+        "ringtap: no tap on {}, capturing with packet:{0}: {reason:#}",
+        device.name
+    );
+    Ok(source)
+}
+
+fn open_packet(device: &DeviceSpec) -> Result<Box<dyn Source>> {
+    Ok(Box::new(PacketSource::open(&PacketOptions::from_device(
+        device,
+    )?)?))
 }
 
 fn open_file(device: &DeviceSpec) -> Result<Box<dyn Source>> {
@@ -34,12 +69,12 @@ fn open_file(device: &DeviceSpec) -> Result<Box<dyn Source>> {
 }
 
 fn open_tap(device: &DeviceSpec) -> Result<Box<dyn Source>> {
-    // For the near names, should there be no such interface.
-    Interface::find(&device.name)?;
-    Ok(Box::new(Tap::attach(&tap_options(device)?)?))
+    let interface = Interface::find(&device.name)?;
+    interface.require_up()?;
+    Ok(Box::new(Tap::attach(&tap_options(device, &interface)?)?))
 }
 
-fn tap_options(device: &DeviceSpec) -> Result<TapOptions> {
+fn tap_options(device: &DeviceSpec, interface: &Interface) -> Result<TapOptions> {
     let Options {
         exclusive,
         mode,
@@ -60,7 +95,7 @@ fn tap_options(device: &DeviceSpec) -> Result<TapOptions> {
         device::Mode::Tc => tap::Mode::Tc,
         _ => tap::Mode::Auto,
     };
-    options.direction = match direction.unwrap_or(device::Direction::In) {
+    options.direction = match direction.unwrap_or_else(|| usual_direction(device, interface)) {
         device::Direction::In => tap::Direction::In,
         device::Direction::Out => tap::Direction::Out,
         device::Direction::InOut => tap::Direction::InOut,
@@ -73,6 +108,21 @@ fn tap_options(device: &DeviceSpec) -> Result<TapOptions> {
         options.chunk_size = u32::try_from(size.0).context("the chunk size is too large")?;
     }
     Ok(options)
+}
+
+/// Both ways, as tcpdump shows them, where that makes sense and the kernel can.
+fn usual_direction(device: &DeviceSpec, interface: &Interface) -> device::Direction {
+    // On the loopback every packet that is sent is also received: once is enough.
+    if device.options.exclusive || interface.is_loopback {
+        return device::Direction::In;
+    }
+    match kernel::require(Feature::Tcx) {
+        Ok(()) => device::Direction::InOut,
+        Err(too_old) => {
+            eprintln!("ringtap: capturing received packets only: {too_old}");
+            device::Direction::In
+        }
+    }
 }
 
 fn queues(queues: &Queues) -> Result<Vec<u16>> {
