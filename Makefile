@@ -4,10 +4,11 @@
 SHELL := /bin/bash
 PREFIX ?= /usr/local
 export PATH := $(HOME)/.cargo/bin:$(PATH)
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test check bench install uninstall clean
+.PHONY: help build run test check bench readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,11 +32,14 @@ check: ## format, lints, layout, unit tests (less than 2 minutes when warm)
 	@scripts/prepare check
 	@scripts/test check
 
-bench: ## compare with other programs, write bench/results/ (about 20 minutes, needs root)
-	@echo "bench: five alternating rounds of every program in a private network; about 20 minutes"
+bench: ## compare with other programs, write bench/results/ (about 15 minutes, needs root)
+	@echo "bench: five alternating rounds of every program in a private network; about 15 minutes"
 	@scripts/prepare bench
-	@cargo build --release --bin ringtap
-	@python3 lab/bench.py
+	@cargo build --release --workspace --bin ringtap --examples
+	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
+
+readme: ## put the table of the latest benchmark into README.md
+	@python3 lab/bench.py --readme
 
 $(BINARY):
 	@$(MAKE) --no-print-directory build

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `xdp_floor INTERFACE SECONDS [MODE]`: drops every packet that arrives and counts it; prints JSON.
 //!
-//! The benchmark's floor: no capture can be faster than throwing packets away. MODE is `native`
-//! (the default) or `generic`.
+//! The benchmark's floor: no capture can be faster than throwing packets away. SECONDS may be
+//! `-`: until standard input closes. MODE is `native` (the default) or `generic`.
 
 use std::env;
 use std::error::Error;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -28,10 +29,13 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: xdp_floor INTERFACE SECONDS [native|generic]";
+    let usage = "usage: xdp_floor INTERFACE SECONDS|- [native|generic]";
     let mut arguments = env::args().skip(1);
     let interface = arguments.next().ok_or(usage)?;
-    let seconds: f64 = arguments.next().ok_or(usage)?.parse().map_err(|_| usage)?;
+    let seconds: Option<f64> = match arguments.next().ok_or(usage)?.as_str() {
+        "-" => None,
+        number => Some(number.parse().map_err(|_| usage)?),
+    };
     let flags = match arguments.next().as_deref() {
         None | Some("native") => XDP_FLAGS_DRV_MODE,
         Some("generic") => XDP_FLAGS_SKB_MODE,
@@ -57,10 +61,13 @@ fn run() -> Result<(), Box<dyn Error>> {
     // is never closed here: it ends with the process.
     let link = unsafe { libbpf_sys::bpf_link_create(fd, target, BPF_XDP, &raw const options) };
     if link < 0 {
-        return Err(std::io::Error::from_raw_os_error(-link).into());
+        return Err(io::Error::from_raw_os_error(-link).into());
     }
     eprintln!("ready");
-    sleep(Duration::try_from_secs_f64(seconds)?);
+    match seconds {
+        Some(seconds) => sleep(Duration::try_from_secs_f64(seconds)?),
+        None => drop(io::copy(&mut io::stdin(), &mut io::sink())?),
+    }
     let map = object.maps().next().ok_or("no map")?;
     let counts = map
         .lookup_percpu(&[0; 4], MapFlags::ANY)?

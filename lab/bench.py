@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Compares Ringtap with other capture programs on this machine, in one run; see --help.
+
+Exit status: 0 if every measurement's accounts agreed (goals may be missed), 1 if not, 130 if
+interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import arena
+import capture
+import contenders
+import page
+import pool
+import quiet
+import record
+import result
+import tables
+from options import parse_arguments, settings
+from run import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One kind of measurement."""
+
+    name: str
+    contenders: list[contenders.Contender]
+    #: About how long it takes, and what does it.
+    seconds: Callable[[Run], float]
+    run: Callable[[Run], dict]
+    #: What it needs of our own programs.
+    needs: tuple[str, ...] = ("ringtap",)
+
+
+SCENARIOS = [
+    Scenario("capture", contenders.CAPTURE, capture.seconds, capture.run, ("ringtap", "floor")),
+    Scenario("pool", [], pool.seconds, pool.run, ("pool_bench",)),
+    Scenario("record", contenders.RECORD, record.seconds, record.run),
+    Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
+    Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),
+]
+
+
+def names() -> list[str]:
+    """All that `--only` may hold."""
+    return [one.name for one in SCENARIOS] + [
+        contender.name for one in SCENARIOS for contender in one.contenders
+    ]
+
+
+def chosen(only: tuple[str, ...]) -> list[Scenario]:
+    """Scenarios that are named; else those that a named contender takes part in; else all."""
+    by_name = [one for one in SCENARIOS if one.name in only]
+    by_contender = [
+        one for one in SCENARIOS if any(contender.name in only for contender in one.contenders)
+    ]
+    return by_name or by_contender or SCENARIOS
+
+
+def programs(target: Path) -> contenders.Programs:
+    """Where our own programs are, once built."""
+    release = target / "release"
+    return contenders.Programs(
+        ringtap=release / "ringtap",
+        floor=release / "examples" / "xdp_floor",
+        pool_bench=release / "examples" / "pool_bench",
+        pcap_latency=arena.SCRATCH / "pcap_latency",
+    )
+
+
+def compile_reader(run: Run) -> None:
+    """Builds the lab's libpcap reader; without a compiler the comparison goes without it."""
+    source = ROOT / "lab" / "pcap_latency.c"
+    command = f"cc -O2 -Wall -Wextra -o {run.programs.pcap_latency} {source} -lpcap"
+    try:
+        subprocess.run(shlex.split(command), check=True, capture_output=True, text=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = getattr(error, "stderr", None) or error
+        run.say(f"bench: no libpcap reader to compare with, because `{command}` failed: {reason}")
+
+
+def measure(run: Run, command: str, folder: Path) -> int:
+    """The whole run, inside the arena; gives the exit status."""
+    scenarios = chosen(run.settings.only)
+    minutes = sum(one.seconds(run) for one in scenarios) / 60
+    run.say(
+        f"bench: {', '.join(one.name for one in scenarios)}: about {minutes:.0f} minutes;"
+        " Ctrl-C ends it and leaves nothing"
+    )
+    arena.make_veth()
+    compile_reader(run)
+    for one in run.absent():
+        run.say(f"bench: {one} is not installed: its rows will say so")
+    found = result.head(run, command, ROOT)
+    for one in scenarios:
+        found[one.name] = one.run(run)
+    result.finish(found, run)
+    run.say("\n" + tables.capture(found["capture"]) if "capture" in found else "")
+    run.say(tables.goals(found["goals"]))
+    for note in found["notes"]:
+        run.say(f"note: {note}")
+    for path in result.write(found, folder):
+        run.say(f"bench: wrote {path}")
+    return 1 if run.problems else 0
+
+
+def refuse(text: str) -> int:
+    """Says why nothing is measured."""
+    print(f"bench: {text}", file=sys.stderr)
+    return 2
+
+
+def main(words: list[str]) -> int:
+    """Runs what the command line asks for; gives the exit status."""
+    asked = parse_arguments(words, names())
+    if asked.readme:
+        page.refresh(ROOT / "README.md", json.loads((RESULTS / "latest.json").read_text()))
+        print("bench: README.md shows bench/results/latest.json")
+        return 0
+    if os.geteuid() != 0:
+        return refuse("needs root, for network namespaces and XDP: sudo python3 lab/bench.py")
+    if (os.cpu_count() or 1) < 2:
+        return refuse("needs two cores: one for the sender, one for the readers")
+    target = (asked.target or Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))).resolve()
+    run = Run(settings(asked), programs(target))
+    for need in sorted({need for one in chosen(run.settings.only) for need in one.needs}):
+        path = getattr(run.programs, need)
+        if not path.exists():
+            return refuse(f"{path} is not built: `make bench` builds what is needed")
+    folder = asked.out or (RESULTS if run.settings.is_full() else target / "bench")
+    command = shlex.join(["lab/bench.py", *words])
+    return arena.run_inside(lambda: measure(run, command, folder.resolve()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

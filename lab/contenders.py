@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Who is compared, as data: how each is started, seen to be ready, and read at its end.
+
+Another program or another way to start one is another entry here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import arena
+import parse
+
+#: Kernel side of the sender and of the capture on one core, readers on the other.
+SENDER_CPU, READER_CPU = 0, 1
+#: Every contender gets the same memory for packets that wait.
+RING_MIB = 64
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to capture."""
+
+    name: str
+    #: Command line; `{...}` is filled in by `Programs.fill`.
+    command: str
+    parse: Callable[[str], parse.Report]
+    #: What shows that it captures: `xdp`, `ring` or `nothing`, and a line in its output.
+    attached: str
+    ready: str | None = None
+    #: It has read all once it did nothing for so long: longer than its block time-out.
+    quiet_seconds: float = 0.3
+    #: Path of the file that it writes, below the arena's scratch folder.
+    writes: str | None = None
+    stdin_ends_it: bool = False
+    #: What a reader of the table must know.
+    note: str = ""
+
+
+_OURS = "--quiet --json --cpu reader={reader_cpu},capture={reader_cpu}"
+_COUNT = "{ringtap} count " + _OURS + " -i "
+_RECORD = "{ringtap} record " + _OURS + " -w {scratch}/ringtap.pcapng -i "
+_TASKSET = "taskset -c {reader_cpu} "
+_TCPDUMP = _TASKSET + "tcpdump -n -i {dev} -B {ring_kib} -w /dev/null"
+_DUMPCAP = _TASKSET + "dumpcap -q -i {dev} -B {ring_mib} -w "
+_NETSNIFF = (
+    "netsniff-ng --in {dev} --out /dev/null --silent --no-sock-mem "
+    "--ring-size {ring_mib}MiB --bind-cpu {reader_cpu}"
+)
+
+FLOOR = Contender(
+    "XDP_DROP floor", _TASKSET + "{floor} {dev} -", parse.floor, "xdp", "ready",
+    quiet_seconds=0.1, stdin_ends_it=True, note="drops every packet: nothing can be faster",
+)  # fmt: skip
+TAP_EXCLUSIVE = Contender(
+    "tap exclusive", _COUNT + "tap:{dev}?exclusive&pool={ring_mib}MiB", parse.ringtap, "xdp",
+    note="packets end here",
+)  # fmt: skip
+TAP_PASS = Contender(
+    "tap pass", _COUNT + "tap:{dev}?pool={ring_mib}MiB", parse.ringtap, "xdp",
+    note="packets go on into the host's network stack, as with all below",
+)  # fmt: skip
+PACKET = Contender(
+    "packet", _COUNT + "packet:{dev}?pool={ring_mib}MiB", parse.ringtap, "ring",
+)  # fmt: skip
+TCPDUMP = Contender(
+    "tcpdump", _TCPDUMP, parse.tcpdump, "ring", "listening on", quiet_seconds=1.2,
+    note="-w /dev/null",
+)  # fmt: skip
+DUMPCAP_NULL = Contender(
+    "dumpcap /dev/null", _DUMPCAP + "/dev/null", parse.dumpcap, "ring", "File: ",
+    quiet_seconds=0.5, note="-w /dev/null",
+)  # fmt: skip
+DUMPCAP_FILE = Contender(
+    "dumpcap file", _DUMPCAP + "{scratch}/dumpcap.pcapng", parse.dumpcap, "ring", "File: ",
+    quiet_seconds=0.5, writes="dumpcap.pcapng", note="to a file in a tmpfs",
+)  # fmt: skip
+NETSNIFF = Contender(
+    "netsniff-ng", _NETSNIFF, parse.netsniff, "ring", "Running!", quiet_seconds=0.5,
+    note="--out /dev/null --silent",
+)  # fmt: skip
+
+#: In the order of the table; the floor must be first.
+CAPTURE = [
+    FLOOR, TAP_EXCLUSIVE, TAP_PASS, PACKET, TCPDUMP, DUMPCAP_NULL, DUMPCAP_FILE, NETSNIFF,
+]  # fmt: skip
+
+RECORD = [
+    Contender(
+        "ringtap record (tap)", _RECORD + "tap:{dev}?pool={ring_mib}MiB", parse.ringtap, "xdp",
+        writes="ringtap.pcapng", note="packets go on into the host's network stack",
+    ),
+    Contender(
+        "ringtap record (tap exclusive)", _RECORD + "tap:{dev}?exclusive&pool={ring_mib}MiB",
+        parse.ringtap, "xdp", writes="ringtap.pcapng", note="packets end here",
+    ),
+    DUMPCAP_FILE,
+]  # fmt: skip
+
+IDLE = [TAP_PASS, PACKET, TCPDUMP]
+
+_LATENCY = "{ringtap} count --latency " + _OURS + " -i "
+LOW_RATE = [
+    Contender("tap", _LATENCY + "tap:{dev}", parse.ringtap, "xdp"),
+    Contender("packet", _LATENCY + "packet:{dev}", parse.ringtap, "ring"),
+    Contender(
+        "libpcap immediate mode", _TASKSET + "{pcap_latency} {dev}", parse.libpcap_reader, "ring",
+        "ready", note="as tcpdump --immediate-mode, but with a clock at the reader",
+    ),
+]  # fmt: skip
+
+SEND = (
+    "taskset -c {sender_cpu} {ringtap} send -i {sender} --size {size} --rate {rate} "
+    "--duration {seconds} --json"
+)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Where our own programs are."""
+
+    ringtap: Path
+    floor: Path
+    pool_bench: Path
+    pcap_latency: Path
+
+    def fill(self, command: str, **more: object) -> str:
+        """A command line with its places filled in."""
+        return command.format(
+            ringtap=self.ringtap, floor=self.floor, pcap_latency=self.pcap_latency,
+            dev=arena.CAPTURED, sender=arena.SENDER, scratch=arena.SCRATCH,
+            reader_cpu=READER_CPU, sender_cpu=SENDER_CPU,
+            ring_mib=RING_MIB, ring_kib=RING_MIB * 1024, **more,
+        )  # fmt: skip
+
+    def missing(self, contender: Contender) -> str | None:
+        """The program that a contender needs and this machine has not."""
+        words = self.fill(contender.command).split()
+        program = words[3] if words[0] == "taskset" else words[0]
+        return None if shutil.which(program) else program

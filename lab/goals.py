@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The figures that the project wants to reach, each judged by what one run measured.
+
+Invariants
+- A goal whose figure was not measured, or whose measurement contradicts itself, is never met.
+- Goals are numbers here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import contenders
+import figures
+
+SMALL = "64"
+EXCLUSIVE, FLOOR = contenders.TAP_EXCLUSIVE.name, contenders.FLOOR.name
+TCPDUMP = contenders.TCPDUMP.name
+TAP_RECORD, OTHER_RECORD = contenders.RECORD[0].name, contenders.DUMPCAP_FILE.name
+IDLE_TAP, IDLE_PACKET = contenders.TAP_PASS.name, contenders.PACKET.name
+LOW_RATE_TAP = contenders.LOW_RATE[0].name
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One figure to reach."""
+
+    text: str
+    #: `least` or `most`, and the number.
+    bound: str
+    number: float
+    unit: str
+    #: Finds the figure in a result; None if it is not there.
+    figure: Callable[[dict], float | None]
+    #: More to know beside the figure.
+    beside: Callable[[dict], str] = lambda _result: ""
+
+
+def _rounds(result: dict, name: str, size: str = SMALL) -> list[dict]:
+    """The rounds of a contender whose accounts agree."""
+    rows = result.get("capture", {}).get(size, {}).get(name, {}).get("rounds", [])
+    return [row for row in rows if not row["problems"]]
+
+
+def _median(values: list[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _against_floor(result: dict) -> float | None:
+    rows, floor = _rounds(result, EXCLUSIVE), _rounds(result, FLOOR)
+    return _median(figures.ratios(rows, floor, "delivered_mpps"))
+
+
+def _lost(result: dict) -> float | None:
+    """Packets lost in all rounds together; a round with contradictions is no proof of none."""
+    rows = result.get("capture", {}).get(SMALL, {}).get(EXCLUSIVE, {}).get("rounds", [])
+    if not rows or any(row["problems"] for row in rows):
+        return None
+    return sum(row["lost"] for row in rows)
+
+
+def _against_tcpdump(result: dict, key: str = "ns_above_floor") -> float | None:
+    rows, other = _rounds(result, EXCLUSIVE), _rounds(result, TCPDUMP)
+    return _median(figures.ratios(rows, other, key))
+
+
+def _by_offered(result: dict) -> str:
+    ratio = _against_tcpdump(result, "ns_above_floor_offered")
+    return "" if ratio is None else f"{ratio:.3f} by the offered rates"
+
+
+def _pool(chunks: int) -> Callable[[dict], float | None]:
+    def figure(result: dict) -> float | None:
+        summary = result.get("pool", {}).get(str(chunks), {}).get("summary", {})
+        return summary.get("mpps", {}).get("median")
+
+    return figure
+
+
+def _record_ratio(result: dict, ours: str) -> float | None:
+    found = result.get("record", {}).get("contenders", {})
+    rows, other = (found.get(name, {}).get("rounds", []) for name in (ours, OTHER_RECORD))
+    return _median(figures.ratios(rows, other, "lossless_pps"))
+
+
+def _record_exclusive(result: dict) -> str:
+    ratio = _record_ratio(result, contenders.RECORD[1].name)
+    return "" if ratio is None else f"{ratio:.2f} with tap exclusive"
+
+
+def _idle(name: str) -> Callable[[dict], float | None]:
+    def figure(result: dict) -> float | None:
+        row = result.get("idle", {}).get("contenders", {}).get(name, {}).get("result")
+        return row["cpu_ticks"] if row and not row["problems"] else None
+
+    return figure
+
+
+def _idle_exactly(name: str) -> Callable[[dict], str]:
+    def beside(result: dict) -> str:
+        idle = result.get("idle", {})
+        row = idle.get("contenders", {}).get(name, {}).get("result")
+        return f"{row['cpu_ns'] / 1e6:.2f} ms in {idle['seconds']:g} s" if row else ""
+
+    return beside
+
+
+def _latency(result: dict) -> float | None:
+    rows = result.get("low-rate", {}).get("contenders", {}).get(LOW_RATE_TAP, {}).get("rounds", [])
+    good = [row["median_ns"] / 1000 for row in rows if not row["problems"]]
+    return _median(good)
+
+
+GOALS = [
+    Goal("64 bytes: tap exclusive against the XDP_DROP floor", "least", 0.78, "x", _against_floor),
+    Goal("64 bytes: packets that tap exclusive lost, all rounds", "most", 0, "packets", _lost),
+    Goal(
+        "64 bytes: ns above the floor, tap exclusive against tcpdump",
+        "most", 0.25, "x", _against_tcpdump, _by_offered,
+    ),
+    Goal("pool alone, 500 chunks", "least", 150, "Mpps", _pool(500)),
+    Goal("pool alone, 5,000 chunks", "least", 100, "Mpps", _pool(5000)),
+    Goal(
+        "record of 1500-byte packets to a tmpfs, tap against dumpcap",
+        "least", 2, "x", lambda result: _record_ratio(result, TAP_RECORD), _record_exclusive,
+    ),
+    Goal("idle: processor time of tap", "most", 0, "ticks", _idle(IDLE_TAP),
+         _idle_exactly(IDLE_TAP)),
+    Goal("idle: processor time of packet", "most", 0, "ticks", _idle(IDLE_PACKET),
+         _idle_exactly(IDLE_PACKET)),
+    Goal("1,000 packets/s: median from tap to a sleeping reader", "most", 100, "us", _latency),
+]  # fmt: skip
+
+
+def judge(result: dict) -> list[dict]:
+    """Every goal with the figure of this result and the verdict: met, MISSED or not measured."""
+    return [_verdict(goal, goal.figure(result), goal.beside(result)) for goal in GOALS]
+
+
+def _verdict(goal: Goal, figure: float | None, beside: str) -> dict:
+    if figure is None:
+        verdict = "not measured"
+    elif goal.bound == "least":
+        verdict = "met" if figure >= goal.number else "MISSED"
+    else:
+        verdict = "met" if figure <= goal.number else "MISSED"
+    return {
+        "goal": goal.text,
+        "bound": goal.bound,
+        "number": goal.number,
+        "unit": goal.unit,
+        "figure": figure,
+        "beside": beside,
+        "verdict": verdict,
+    }

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Where and with what a result was made: machine, kernel, versions, and how quiet it was."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+
+#: Above this, other work shares the cores with what is measured.
+BUSY_SHARE = 0.05
+BUSY_LOAD = 0.5
+
+#: How each program tells its version, on its first lines.
+VERSIONS = {
+    "tcpdump": ("tcpdump --version", r"tcpdump version (\S+)"),
+    "libpcap": ("tcpdump --version", r"libpcap version (\S+)"),
+    "dumpcap": ("dumpcap --version", r"Dumpcap \(Wireshark\) (\S+)"),
+    "netsniff-ng": ("netsniff-ng --version", r"netsniff-ng (\S+)"),
+    "iproute2": ("ip -V", r"iproute2-(\S+?),"),
+    "clang": ("clang --version", r"clang version (\S+)"),
+}
+
+
+def _output(command: list[str], cwd: Path | None = None) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=20, cwd=cwd
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout + done.stderr
+
+
+def versions(ringtap: Path) -> dict[str, str]:
+    """The version of every program that takes part, and of what built ours."""
+    found = {"ringtap": _output([str(ringtap), "--version"]).strip().removeprefix("ringtap ")}
+    for name, (command, pattern) in VERSIONS.items():
+        match = re.search(pattern, _output(command.split()))
+        found[name] = match.group(1) if match else "not installed"
+    # Cargo notes what it built with; under sudo its own PATH is not ours.
+    notes = ringtap.parent.parent / ".rustc_info.json"
+    match = re.search(r"rustc (\d\S*)", notes.read_text()) if notes.exists() else None
+    found["rustc"] = match.group(1) if match else "unknown"
+    return found
+
+
+def revision(root: Path) -> str:
+    """The git revision, and whether the tree differs from it."""
+    git = ["git", "-c", f"safe.directory={root}"]
+    text = _output([*git, "describe", "--always", "--abbrev=12", "--dirty"], root).strip()
+    return text.splitlines()[-1] if text else "unknown"
+
+
+def facts() -> dict[str, object]:
+    """CPU, cores, memory, kernel and system."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    model = re.search(r"^model name\s*: (.*)$", cpuinfo, re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    try:
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        system = "unknown"
+    return {
+        "cpu": model.group(1) if model else platform.machine(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_mib": int(memory.group(1)) // 1024 if memory else None,
+        "virtual": " hypervisor" in cpuinfo,
+        "kernel": platform.release(),
+        "system": system,
+    }
+
+
+def now() -> str:
+    """The time, UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def busy_share(seconds: float) -> float:
+    """Share of all cores that is not idle, over so many seconds."""
+    before = _cpu_times()
+    time.sleep(seconds)
+    total, idle = (after - first for after, first in zip(_cpu_times(), before))
+    return 1 - idle / total if total else 0.0
+
+
+def _cpu_times() -> tuple[int, int]:
+    fields = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(fields), fields[3] + fields[4]
+
+
+def wait_quiet(patience_seconds: float) -> dict[str, float]:
+    """Waits until the cores are idle, but not for ever; gives what it found.
+
+    The load average remembers a minute, such as the build before a benchmark; the share of busy
+    cores is of this very moment.
+    """
+    end = time.monotonic() + patience_seconds
+    while (share := busy_share(1.0)) > BUSY_SHARE and time.monotonic() < end:
+        pass
+    return {"busy_share": round(share, 3), "load_average": os.getloadavg()[0]}

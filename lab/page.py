@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The Markdown page of a result, and the part of it that the README shows.
+
+Invariants
+- Both are made from the JSON alone: a page can be made again from any stored result.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tables
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+METHOD = """\
+One run measures all, contenders in turn, round by round; figures are `median (least to most)`
+over the rounds. Everything happens in a private network namespace with a veth pair. The sender
+(`ringtap send`: XDP live frames redirected into the veth) and the kernel's receive side share
+core {sender_cpu}, the readers have core {reader_cpu}. Sizes include the 4 bytes of the frame check
+sequence, which no buffer holds. Every contender has {ring_mib} MiB for packets that wait.
+
+- **offered**: what the veth took, by the sender's counter in the kernel; the captured device's
+  counter must agree.
+- **delivered**: what the contender itself reports at its end, after it was left to read all that
+  waited. Packets that waited when the sender stopped count as delivered, which flatters whoever
+  reads slower than it captures.
+- **ns above the floor**: 1/delivered rate - 1/rate of XDP_DROP in the same round.
+- A measurement is at fault, and listed below, if sender, device and contender do not account for
+  the same packets, if a ledger does not balance, if an exit code is not 0, or if anything of a
+  contender stays behind.
+"""
+
+
+def machine_line(result: dict) -> str:
+    """Where, when and with what, in one sentence."""
+    machine, tools = result["machine"], result["tools"]
+    peers = ", ".join(f"{name} {tools[name]}" for name in ("tcpdump", "dumpcap", "netsniff-ng"))
+    virtual = " (virtual)" if machine["virtual"] else ""
+    return (
+        f"{result['date']}, revision {result['revision']}; {machine['cpu']}, {machine['cores']}"
+        f" cores{virtual}, Linux {machine['kernel']}, {machine['system']}; {peers}."
+    )
+
+
+SECTIONS = [
+    ("capture", "Capture at full speed", tables.capture),
+    ("pool", "The pool alone: a writer on one core, a reader on the other", tables.pool),
+    ("record", "Record 1500-byte packets to a tmpfs", tables.record),
+    ("idle", "No traffic", tables.idle),
+    ("low-rate", "1,000 packets a second: from the kernel's time stamp to the reader",
+     tables.low_rate),
+]  # fmt: skip
+
+
+def markdown(result: dict) -> str:
+    """The whole page."""
+    parts = ["# Benchmark\n", machine_line(result) + "\n", f"Made by `{result['command']}`.\n"]
+    parts += [f"> **Note**: {note}\n" for note in result["notes"]]
+    parts += ["## Goals\n", tables.goals(result["goals"])]
+    for key, title, render in SECTIONS:
+        if key in result:
+            parts += [f"## {title}\n", render(result[key])]
+    parts += ["## Method\n", METHOD.format(**result["layout"])]
+    parts += ["## Faults\n", _faults(result["problems"])]
+    parts += ["## Command lines\n", _commands(result)]
+    return "\n".join(parts)
+
+
+def _faults(problems: list[str]) -> str:
+    if not problems:
+        return "None: every measurement's accounts agree.\n"
+    return "".join(f"- {one}\n" for one in problems)
+
+
+def _commands(result: dict) -> str:
+    lines = [f"sender: {result['sender_command']}"]
+    for key, _, _ in SECTIONS:
+        for name, entry in _entries(result.get(key, {})):
+            line = f"{name}: {entry['command']}"
+            if line not in lines:
+                lines.append(line)
+    return "```\n" + "\n".join(lines) + "\n```\n"
+
+
+def _entries(found: dict) -> list[tuple[str, dict]]:
+    """All contenders of a scenario, whatever it groups them by."""
+    entries = []
+    for name, value in found.items():
+        if isinstance(value, dict):
+            entries += [(name, value)] if "command" in value else _entries(value)
+    return entries
+
+
+def readme_part(result: dict) -> str:
+    """What stands between the markers of the README."""
+    parts = [
+        tables.short(result["capture"]),
+        machine_line(result),
+        "",
+        tables.goals(result["goals"]),
+    ]
+    parts += [f"> **Note**: {note}\n" for note in result["notes"]]
+    return "\n".join(parts)
+
+
+def refresh(readme: Path, result: dict) -> None:
+    """Puts a result between the markers of the README.
+
+    Raises ValueError if the README has not exactly one of each marker, in this order.
+    """
+    text = readme.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in rest or END in after:
+        raise ValueError(f"{readme}: wants one {BEGIN} and then one {END}")
+    readme.write_text(f"{before}{BEGIN}\n{readme_part(result)}\n{END}{after}")

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What each tool says of itself at its end, read into one shape.
+
+Invariants
+- A report that cannot be read is an error, never a zero.
+- `lost` is the tool's own claim; whoever measures compares it with what was offered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+
+class ReportError(Exception):
+    """A tool's last words are not what they should be."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """One tool's own account: packets that reached its user, and packets it says it lost."""
+
+    delivered: int
+    lost: int
+    #: What the tool says it was offered, if it says so.
+    offered: int | None = None
+    #: Whether its ledger balances, if it keeps one.
+    balanced: bool | None = None
+
+
+def _numbers(pattern: str, text: str, who: str) -> tuple[int, ...]:
+    found = re.findall(pattern, text, re.MULTILINE)
+    if not found:
+        raise ReportError(f"{who}: no final report in its output: {text.strip()[-300:]!r}")
+    last = found[-1]
+    return tuple(int(one) for one in ([last] if isinstance(last, str) else last))
+
+
+def last_json(text: str, key: str, who: str) -> dict:
+    """The last line that is a JSON object with this key."""
+    for line in reversed(text.splitlines()):
+        if line.lstrip().startswith("{"):
+            try:
+                found = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if key in found:
+                return found
+    raise ReportError(f"{who}: no JSON line with {key!r} in its output: {text.strip()[-300:]!r}")
+
+
+def tcpdump(text: str) -> Report:
+    """`N packets captured`, `N packets received by filter`, `N packets dropped by kernel`."""
+    (captured,) = _numbers(r"^(\d+) packets? captured", text, "tcpdump")
+    (dropped,) = _numbers(r"^(\d+) packets? dropped by kernel", text, "tcpdump")
+    return Report(delivered=captured, lost=dropped)
+
+
+def dumpcap(text: str) -> Report:
+    """`Packets received/dropped on interface 'x': R/D (pcap:A/dumpcap:B/flushed:C/ps_ifdrop:E)`."""
+    pattern = r"on interface '[^']*': (\d+)/(\d+) \(pcap:(\d+)/dumpcap:(\d+)/flushed:(\d+)"
+    received, _, in_kernel, inside, flushed = _numbers(pattern, text, "dumpcap")
+    return Report(delivered=received, lost=in_kernel + inside + flushed)
+
+
+def netsniff(text: str) -> Report:
+    """`N packets incoming (U unread on exit)`, `N packets passed filter`, `N ... (out of space)`.
+
+    `passed` is incoming minus what found no space, unread packets included.
+    """
+    (unread,) = _numbers(r"packets incoming \((\d+) unread on exit\)", text, "netsniff-ng")
+    (passed,) = _numbers(r"(\d+)\s+packets passed filter", text, "netsniff-ng")
+    (lost,) = _numbers(r"(\d+)\s+packets failed filter \(out of space\)", text, "netsniff-ng")
+    return Report(delivered=passed - unread, lost=lost + unread)
+
+
+def ringtap(text: str) -> Report:
+    """The last object of `--json`: the final ledger over all lanes."""
+    ledger = last_json(text, "balanced", "ringtap")
+    return Report(
+        delivered=ledger["delivered"],
+        lost=sum(ledger["dropped"].values()),
+        offered=ledger["offered"],
+        balanced=ledger["balanced"],
+    )
+
+
+def floor(text: str) -> Report:
+    """`{"dropped": N}`: what the floor's XDP program threw away is what it was given."""
+    dropped = last_json(text, "dropped", "floor")["dropped"]
+    return Report(delivered=dropped, lost=0, offered=dropped)
+
+
+def latency(text: str) -> dict[str, int]:
+    """`latency_ns median M p99 P max X`, as ringtap and the libpcap reader say it."""
+    found = re.findall(r"latency_ns median (\d+) p99 (\d+) max (\d+)", text)
+    if not found:
+        raise ReportError(f"no latency in the output: {text.strip()[-300:]!r}")
+    return dict(zip(("median_ns", "p99_ns", "max_ns"), map(int, found[-1])))
+
+
+def libpcap_reader(text: str) -> Report:
+    """`received N dropped D`, from the lab's own libpcap reader."""
+    received, dropped = _numbers(r"^received (\d+) dropped (\d+)", text, "libpcap reader")
+    return Report(delivered=received, lost=dropped)

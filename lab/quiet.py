@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Scenarios `idle` and `low-rate`: what capture costs when nothing comes, and how late little is."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import contenders
+import figures
+import parse
+from run import Run
+from tool import Tool, leftovers
+from trial import Traffic, contradictions, send
+
+TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
+LOW_RATE_PPS = 1000
+LOW_RATE_SIZE = 128
+LATENCY_KEYS = ("median_ns", "p99_ns", "max_ns")
+
+
+def idle_seconds(run: Run) -> float:
+    """About how long it takes."""
+    return len(run.chosen(contenders.IDLE)) * (run.settings.idle_seconds + 2)
+
+
+def idle(run: Run) -> dict:
+    """Processor time that each contender uses while no packet comes."""
+    found = {"seconds": run.settings.idle_seconds, "tick_ms": TICK_MS, "contenders": {}}
+    for one in run.chosen(contenders.IDLE):
+        row = run.attempt(one, lambda one=one: _idle(run, one))
+        if row:
+            run.say(
+                f"idle {found['seconds']:g} s  {one.name:<24} {row['cpu_ticks']} ticks of"
+                f" {TICK_MS} ms ({row['cpu_ns'] / 1e6:.2f} ms by the scheduler's clock)"
+            )
+        found["contenders"][one.name] = {**run.entry(one), "result": row}
+    return found
+
+
+def _idle(run: Run, contender: contenders.Contender) -> dict:
+    with Tool(run.programs.fill(contender.command), contender.stdin_ends_it) as tool:
+        tool.wait_ready(contender.ready, contender.attached)
+        # Starting is over when it has nothing more to do.
+        tool.wait_idle(contender.quiet_seconds)
+        ticks, ran = tool.cpu_ticks(), tool.cpu_ns()
+        time.sleep(run.settings.idle_seconds)
+        ticks, ran = tool.cpu_ticks() - ticks, tool.cpu_ns() - ran
+        text = tool.end()
+    problems = contradictions(contender.parse(text), 0, 0)
+    problems += [f"left behind: {one}" for one in leftovers()]
+    return {"cpu_ticks": ticks, "cpu_ns": ran, "problems": problems, "output": text}
+
+
+def low_rate_seconds(run: Run) -> float:
+    """About how long it takes."""
+    each = run.settings.low_rate_seconds + 1.2
+    return len(run.chosen(contenders.LOW_RATE)) * run.settings.low_rate_rounds * each
+
+
+def low_rate(run: Run) -> dict:
+    """Time from capture to a reader that sleeps, at 1,000 packets a second."""
+    chosen = run.chosen(contenders.LOW_RATE)
+    rows: dict[str, list[dict]] = {one.name: [] for one in chosen}
+    for number in range(run.settings.low_rate_rounds):
+        for one in chosen:
+            row = run.attempt(one, lambda one=one: _low_rate(run, one))
+            if row is None:
+                continue
+            rows[one.name].append({"round": number, **row})
+            run.say(
+                f"low rate  round {number + 1}/{run.settings.low_rate_rounds}  {one.name:<24}"
+                f" median {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us"
+            )
+    found = {"rate_pps": LOW_RATE_PPS, "size": LOW_RATE_SIZE, "contenders": {}}
+    for one in chosen:
+        row = run.entry(one)
+        row["rounds"] = rows[one.name]
+        row["summary"] = figures.summary(rows[one.name], LATENCY_KEYS)
+        found["contenders"][one.name] = row
+    return found
+
+
+def _low_rate(run: Run, contender: contenders.Contender) -> dict:
+    traffic = Traffic(LOW_RATE_SIZE, f"{LOW_RATE_PPS}pps", run.settings.low_rate_seconds)
+    with Tool(run.programs.fill(contender.command), contender.stdin_ends_it) as tool:
+        tool.wait_ready(contender.ready, contender.attached)
+        sent = send(run.programs, traffic)
+        tool.wait_idle(contender.quiet_seconds)
+        text = tool.end()
+    problems = contradictions(contender.parse(text), sent.packets, sent.packets)
+    problems += [f"left behind: {one}" for one in leftovers()]
+    return {**parse.latency(text), "offered": sent.packets, "problems": problems, "output": text}

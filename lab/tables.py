@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Markdown tables of a result, each from the JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+ABSENT = "-"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]], left: int = 1) -> str:
+    """A Markdown table, its columns aligned; all but the first `left` are numbers."""
+    lines = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    text = []
+    for number, line in enumerate(lines):
+        cells = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths))
+        ]
+        text.append("| " + " | ".join(cells) + " |")
+        if number == 0:
+            rules = [
+                "-" * width if column < left else "-" * (width - 1) + ":"
+                for column, width in enumerate(widths)
+            ]
+            text.append("| " + " | ".join(rules) + " |")
+    return "\n".join(text) + "\n"
+
+
+def figure(spread: dict | None, digits: int, scale: float = 1.0) -> str:
+    """`median (min-max)`."""
+    if not spread:
+        return ABSENT
+    low, mid, high = (f"{spread[key] * scale:.{digits}f}" for key in ("min", "median", "max"))
+    return f"{mid} ({low} to {high})"
+
+
+def _loss(summary: dict) -> str:
+    loss = summary.get("loss_percent")
+    if not loss:
+        return ABSENT
+    return "0" if loss["max"] == 0 else figure(loss, 2)
+
+
+def _absent(entry: dict) -> str | None:
+    return "not installed" if entry.get("missing") else None
+
+
+def capture(sizes: dict) -> str:
+    """One table a frame size."""
+    head = ["", "offered Mpps", "delivered Mpps", "lost %", "ns above the floor"]
+    text = []
+    for size, found in sizes.items():
+        rows = []
+        for name, entry in found.items():
+            absent, summary = _absent(entry), entry["summary"]
+            if absent:
+                rows.append([name, absent, ABSENT, ABSENT, ABSENT])
+                continue
+            rows.append([
+                name,
+                figure(summary.get("offered_mpps"), 3),
+                figure(summary.get("delivered_mpps"), 3),
+                _loss(summary),
+                figure(summary.get("ns_above_floor"), 0),
+            ])  # fmt: skip
+        text.append(f"**{size} bytes**\n\n{table(head, rows)}")
+    return "\n".join(text)
+
+
+def short(sizes: dict) -> str:
+    """All sizes in one table: delivered Mpps, and what was lost, by median."""
+    head = ["Mpps without the lost ones", *(f"{size} bytes" for size in sizes)]
+    names: list[str] = []
+    for found in sizes.values():
+        names += [name for name in found if name not in names]
+    rows = []
+    for name in names:
+        cells = [_short(found.get(name)) for found in sizes.values()]
+        rows.append([name, *cells])
+    return table(head, rows)
+
+
+def _short(entry: dict | None) -> str:
+    if entry is None:
+        return ABSENT
+    rate = entry["summary"].get("delivered_mpps")
+    if rate is None:
+        return _absent(entry) or ABSENT
+    loss = entry["summary"]["loss_percent"]["median"]
+    return f"{rate['median']:.2f}" + (f" ({loss:.1f} % lost)" if loss else "")
+
+
+def pool(found: dict) -> str:
+    """The pool alone."""
+    rows = [
+        [f"{int(chunks):,} chunks", figure(entry["summary"].get("mpps"), 0)]
+        for chunks, entry in found.items()
+    ]
+    return table(["", "Mpps"], rows)
+
+
+def record(found: dict) -> str:
+    """Highest lossless rates, and how often they are dumpcap's."""
+    rows = []
+    for name, entry in found["contenders"].items():
+        summary = entry["summary"].get("lossless_pps")
+        absent = _absent(entry)
+        limited = any(row["limited"] for row in entry["rounds"])
+        gbps = figure(summary, 2, found["size"] * 8 / 1e9)
+        rate = absent or figure(summary, 3, 1e-6)
+        rows.append([name, rate, gbps, "yes" if limited else "no"])
+    return table(["", "Mpps without loss", "Gbit/s", "sender's limit"], rows)
+
+
+def idle(found: dict) -> str:
+    """Processor time without traffic."""
+    rows = []
+    for name, entry in found["contenders"].items():
+        row = entry["result"]
+        absent = _absent(entry)
+        ticks = absent or (str(row["cpu_ticks"]) if row else ABSENT)
+        rows.append([name, ticks, f"{row['cpu_ns'] / 1e6:.2f}" if row else ABSENT])
+    head = ["", f"ticks of {found['tick_ms']} ms in {found['seconds']:g} s", "ms by the scheduler"]
+    return table(head, rows)
+
+
+def low_rate(found: dict) -> str:
+    """Time from capture to the reader."""
+    rows = []
+    for name, entry in found["contenders"].items():
+        summary = entry["summary"]
+        cells = [figure(summary.get(key), 1, 1e-3) for key in ("median_ns", "p99_ns", "max_ns")]
+        rows.append([name, *cells])
+    return table(["", "median us", "p99 us", "longest us"], rows)
+
+
+def goals(verdicts: list[dict]) -> str:
+    """What was to be reached, and what was."""
+    rows = []
+    for one in verdicts:
+        sign = ">=" if one["bound"] == "least" else "<="
+        measured = ABSENT if one["figure"] is None else f"{one['figure']:.4g} {one['unit']}"
+        beside = f" ({one['beside']})" if one["beside"] else ""
+        goal = f"{sign} {one['number']:g} {one['unit']}"
+        rows.append([one["goal"], goal, measured + beside, one["verdict"]])
+    return table(["Goal", "wanted", "measured", "verdict"], rows, left=4)

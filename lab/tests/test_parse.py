@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Last words of each tool, as the tools said them, and what is read from them."""
+
+import unittest
+
+import parse
+
+TCPDUMP = """\
+tcpdump: listening on rt1, link-type EN10MB (Ethernet), snapshot length 262144 bytes
+71680 packets captured
+71700 packets received by filter
+20 packets dropped by kernel
+"""
+DUMPCAP = """\
+Capturing on 'rt1'
+File: /dev/shm/dumpcap.pcapng
+Packets captured: 90112
+Packets received/dropped on interface 'rt1': 90112/60 (pcap:50/dumpcap:10/flushed:0/ps_ifdrop:0) (99.9%)
+"""
+NETSNIFF = """\
+Running! Hang up with ^C!
+
+       88064  packets incoming (64 unread on exit)
+       88000  packets passed filter
+          64  packets failed filter (out of space)
+      0.0727% packet droprate
+           2  sec, 744165 usec in total
+"""
+RINGTAP = """\
+{"time_ns":1,"device":"tap:rt1","lane":0,"reader":"count","offered":9,"delivered":9,"filtered":0,"bytes":540,"dropped":{"nic":0,"kernel":0,"no_chunk":0,"slow_reader":0},"balanced":true}
+{"time_ns":2,"device":"tap:rt1","lane":null,"reader":"count","offered":30,"delivered":20,"filtered":0,"bytes":1200,"dropped":{"nic":1,"kernel":2,"no_chunk":3,"slow_reader":4},"balanced":true}
+
+ringtap: a note on standard error
+latency_ns median 31000 p99 95000 max 210000
+"""
+
+
+class Reports(unittest.TestCase):
+    def test_tcpdump(self):
+        self.assertEqual(parse.tcpdump(TCPDUMP), parse.Report(delivered=71680, lost=20))
+
+    def test_tcpdump_says_packet_of_one(self):
+        text = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n"
+        self.assertEqual(parse.tcpdump(text), parse.Report(delivered=1, lost=0))
+
+    def test_dumpcap_loses_in_the_kernel_and_inside(self):
+        self.assertEqual(parse.dumpcap(DUMPCAP), parse.Report(delivered=90112, lost=60))
+
+    def test_netsniff_unread_packets_are_not_delivered(self):
+        self.assertEqual(parse.netsniff(NETSNIFF), parse.Report(delivered=87936, lost=128))
+
+    def test_ringtap_is_read_from_its_last_ledger(self):
+        want = parse.Report(delivered=20, lost=10, offered=30, balanced=True)
+        self.assertEqual(parse.ringtap(RINGTAP), want)
+
+    def test_floor_delivers_what_it_drops(self):
+        want = parse.Report(delivered=7, lost=0, offered=7)
+        self.assertEqual(parse.floor('{"dropped":7}\nready\n'), want)
+
+    def test_latency(self):
+        want = {"median_ns": 31000, "p99_ns": 95000, "max_ns": 210000}
+        self.assertEqual(parse.latency(RINGTAP), want)
+
+    def test_libpcap_reader(self):
+        want = parse.Report(delivered=5000, lost=3)
+        self.assertEqual(parse.libpcap_reader("received 5000 dropped 3\n"), want)
+
+    def test_silence_is_an_error_and_not_zero(self):
+        every = [parse.tcpdump, parse.dumpcap, parse.netsniff, parse.ringtap, parse.floor,
+                 parse.latency, parse.libpcap_reader]  # fmt: skip
+        for read in every:
+            for text in ("", "Killed\n", "{not json\n"):
+                with self.subTest(read=read.__name__, text=text):
+                    self.assertRaises(parse.ReportError, read, text)

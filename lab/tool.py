@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""One running program: started, seen to be ready, seen to be done, ended, and gone.
+
+Invariants
+- Readiness is seen, never slept for: a line in the output, a ring in the process, an XDP program
+  on the device.
+- Each program leads a process group of its own, which is empty when `Tool` is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import arena
+
+READY_SECONDS = 15.0
+END_SECONDS = 30.0
+LOOK_SECONDS = 0.005
+
+
+class ToolError(Exception):
+    """A program did not do what a measurement needs."""
+
+
+class Tool:
+    """A program under measurement; use it with `with`."""
+
+    def __init__(self, command: str, stdin_ends_it: bool = False) -> None:
+        self.command = command
+        self.name = shlex.split(command)[0]
+        self._stdin_ends_it = stdin_ends_it
+        self._files = [arena.SCRATCH / f"tool.{kind}" for kind in ("out", "err")]
+
+    def __enter__(self) -> Tool:
+        out, err = (path.open("wb") for path in self._files)
+        with out, err:
+            stdin = subprocess.PIPE if self._stdin_ends_it else subprocess.DEVNULL
+            self.process = subprocess.Popen(
+                shlex.split(self.command),
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        if self.process.stdin:
+            self.process.stdin.close()
+
+    def output(self) -> str:
+        """All that it wrote so far, both streams."""
+        return "\n".join(path.read_text(errors="replace") for path in self._files)
+
+    def _must_live(self) -> None:
+        if self.process.poll() is not None:
+            words = self.output().strip()[-600:]
+            raise ToolError(f"{self.command}: ended with {self.process.returncode}: {words}")
+
+    def wait_ready(self, line: str | None, attached: str) -> None:
+        """Waits until it says `line` and its `attached` is there: `xdp`, `ring` or `nothing`."""
+        seen = {"xdp": xdp_attached, "ring": self._has_ring, "nothing": lambda: True}[attached]
+        end = time.monotonic() + READY_SECONDS
+        while not ((line is None or line in self.output()) and seen()):
+            self._must_live()
+            if time.monotonic() > end:
+                words = self.output().strip()[-600:]
+                raise ToolError(f"{self.command}: not ready after {READY_SECONDS} s: {words}")
+            time.sleep(LOOK_SECONDS)
+
+    def _has_ring(self) -> bool:
+        """Whether it has mapped a packet socket's ring."""
+        try:
+            return "socket:[" in Path(f"/proc/{self.process.pid}/maps").read_text()
+        except OSError:
+            return False
+
+    def cpu_ns(self) -> int:
+        """Nanoseconds that all its threads ran, as the scheduler counts."""
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[0])
+        return total
+
+    def cpu_ticks(self) -> int:
+        """utime + stime, in ticks."""
+        text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = text.rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    def wait_idle(self, quiet_seconds: float) -> None:
+        """Waits until it has not run for so long: then it has read all that there is."""
+        end = time.monotonic() + END_SECONDS
+        last, since = self.cpu_ns(), time.monotonic()
+        while time.monotonic() - since < quiet_seconds:
+            time.sleep(min(0.05, quiet_seconds / 4))
+            self._must_live()
+            now = self.cpu_ns()
+            # Its own clock-driven line a second is no reading of packets.
+            if now - last > 200_000:
+                since = time.monotonic()
+            last = now
+            if time.monotonic() > end:
+                raise ToolError(f"{self.command}: still busy {END_SECONDS} s after the last packet")
+
+    def end(self) -> str:
+        """Asks it to end as a user does; gives its output. It must exit with 0."""
+        self._must_live()
+        if self._stdin_ends_it:
+            self.process.stdin.close()
+        else:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            status = self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise ToolError(f"{self.command}: still there {END_SECONDS} s after Ctrl-C") from None
+        if status != 0:
+            raise ToolError(f"{self.command}: exit code {status}: {self.output().strip()[-600:]}")
+        return self.output()
+
+
+def xdp_attached(device: str = arena.CAPTURED) -> bool:
+    """Whether an XDP program is on the device."""
+    command = ["ip", "-j", "link", "show", device]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return "xdp" in json.loads(text)[0]
+
+
+def leftovers() -> list[str]:
+    """What a program left behind in the arena, in words."""
+    found = []
+    if xdp_attached():
+        found.append("an XDP program on the device")
+    sockets = Path("/proc/net/packet").read_text().splitlines()[1:]
+    if sockets:
+        found.append(f"{len(sockets)} packet sockets")
+    filters = subprocess.run(
+        ["tc", "qdisc", "show", "dev", arena.CAPTURED], capture_output=True, text=True, check=False
+    ).stdout
+    if "clsact" in filters:
+        found.append("a clsact qdisc")
+    return found
