@@ -9,6 +9,7 @@ interrupted.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -96,10 +97,10 @@ def compile_reader(run: Run) -> None:
 def measure(run: Run, command: str, folder: Path) -> int:
     """The whole run, inside the arena; gives the exit status."""
     scenarios = chosen(run.settings.only)
-    minutes = sum(one.seconds(run) for one in scenarios) / 60
+    minutes = math.ceil(sum(one.seconds(run) for one in scenarios) / 60)
     run.say(
-        f"bench: {', '.join(one.name for one in scenarios)}: about {minutes:.0f} minutes;"
-        " Ctrl-C ends it and leaves nothing"
+        f"bench: {', '.join(one.name for one in scenarios)}: about {minutes} min, Ctrl-C ends it"
+        f" and leaves nothing; first waits up to {result.PATIENCE_SECONDS} s for idle cores"
     )
     arena.make_veth()
     compile_reader(run)
@@ -118,6 +119,16 @@ def measure(run: Run, command: str, folder: Path) -> int:
     return 1 if run.problems else 0
 
 
+def show_in_readme(stored: Path) -> int:
+    """Puts a stored result into the README; gives the exit status."""
+    try:
+        page.refresh(ROOT / "README.md", json.loads(stored.read_text()))
+    except (OSError, ValueError) as error:
+        return refuse(f"README.md stays as it is: {error}")
+    print(f"bench: README.md shows {stored}")
+    return 0
+
+
 def refuse(text: str) -> int:
     """Says why nothing is measured."""
     print(f"bench: {text}", file=sys.stderr)
@@ -128,9 +139,7 @@ def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
     asked = parse_arguments(words, names())
     if asked.readme:
-        page.refresh(ROOT / "README.md", json.loads((RESULTS / "latest.json").read_text()))
-        print("bench: README.md shows bench/results/latest.json")
-        return 0
+        return show_in_readme((asked.out or RESULTS) / "latest.json")
     if os.geteuid() != 0:
         return refuse("needs root, for network namespaces and XDP: sudo python3 lab/bench.py")
     if (os.cpu_count() or 1) < 2:

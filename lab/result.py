@@ -17,6 +17,8 @@ from run import Run
 SCHEMA = 1
 #: Stolen time, and other work on the reader's core, that make a measurement doubtful.
 DISTURBED_SHARE = 0.05
+#: How long a run waits for other work, such as its own build, to end.
+PATIENCE_SECONDS = 60
 
 
 def head(run: Run, command: str, root: Path) -> dict:
@@ -37,7 +39,7 @@ def head(run: Run, command: str, root: Path) -> dict:
         "sender_command": run.programs.fill(
             contenders.SEND, size="SIZE", rate="RATE", seconds="SECONDS"
         ),
-        "quiet": machine.wait_quiet(patience_seconds=60),
+        "quiet": machine.wait_quiet(PATIENCE_SECONDS),
     }
 
 
