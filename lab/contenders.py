@@ -56,15 +56,15 @@ FLOOR = Contender(
     quiet_seconds=0.1, stdin_ends_it=True, note="drops every packet: nothing can be faster",
 )  # fmt: skip
 TAP_EXCLUSIVE = Contender(
-    "tap exclusive", _COUNT + "tap:{dev}?exclusive&pool={ring_mib}MiB", parse.ringtap, "xdp",
+    "tap exclusive", _COUNT + "'tap:{dev}?exclusive&pool={ring_mib}MiB'", parse.ringtap, "xdp",
     note="packets end here",
 )  # fmt: skip
 TAP_PASS = Contender(
-    "tap pass", _COUNT + "tap:{dev}?pool={ring_mib}MiB", parse.ringtap, "xdp",
+    "tap pass", _COUNT + "'tap:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
     note="packets go on into the host's network stack, as with all below",
 )  # fmt: skip
 PACKET = Contender(
-    "packet", _COUNT + "packet:{dev}?pool={ring_mib}MiB", parse.ringtap, "ring",
+    "packet", _COUNT + "'packet:{dev}?pool={ring_mib}MiB'", parse.ringtap, "ring",
 )  # fmt: skip
 TCPDUMP = Contender(
     "tcpdump", _TCPDUMP, parse.tcpdump, "ring", "listening on", quiet_seconds=1.2,
@@ -90,11 +90,11 @@ CAPTURE = [
 
 RECORD = [
     Contender(
-        "ringtap record (tap)", _RECORD + "tap:{dev}?pool={ring_mib}MiB", parse.ringtap, "xdp",
+        "ringtap record (tap)", _RECORD + "'tap:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
         writes="ringtap.pcapng", note="packets go on into the host's network stack",
     ),
     Contender(
-        "ringtap record (tap exclusive)", _RECORD + "tap:{dev}?exclusive&pool={ring_mib}MiB",
+        "ringtap record (tap exclusive)", _RECORD + "'tap:{dev}?exclusive&pool={ring_mib}MiB'",
         parse.ringtap, "xdp", writes="ringtap.pcapng", note="packets end here",
     ),
     DUMPCAP_FILE,
@@ -114,7 +114,7 @@ LOW_RATE = [
 
 SEND = (
     "taskset -c {sender_cpu} {ringtap} send -i {sender} --size {size} --rate {rate} "
-    "--duration {seconds} --json"
+    "--duration {seconds} --method live --quiet --json"
 )
 
 

@@ -76,10 +76,8 @@ def _faults(problems: list[str]) -> str:
 def _commands(result: dict) -> str:
     lines = [f"sender: {result['sender_command']}"]
     for key, _, _ in SECTIONS:
-        for name, entry in _entries(result.get(key, {})):
-            line = f"{name}: {entry['command']}"
-            if line not in lines:
-                lines.append(line)
+        commands = {name: entry["command"] for name, entry in _entries(result.get(key, {}))}
+        lines += [f"{key}, {name}: {command}" for name, command in commands.items()]
     return "```\n" + "\n".join(lines) + "\n```\n"
 
 

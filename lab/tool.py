@@ -99,8 +99,14 @@ class Tool:
         fields = text.rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])
 
+    def _wants_to_run(self) -> bool:
+        """Whether any of its threads runs or waits for a core."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        states = ((task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks)
+        return any(state in "RD" for state in states)
+
     def wait_idle(self, quiet_seconds: float) -> None:
-        """Waits until it has not run for so long: then it has read all that there is."""
+        """Waits until it has neither run nor wanted to for so long: then it has read all."""
         end = time.monotonic() + END_SECONDS
         last, since = self.cpu_ns(), time.monotonic()
         while time.monotonic() - since < quiet_seconds:
@@ -108,7 +114,7 @@ class Tool:
             self._must_live()
             now = self.cpu_ns()
             # Its own clock-driven line a second is no reading of packets.
-            if now - last > 200_000:
+            if now - last > 200_000 or self._wants_to_run():
                 since = time.monotonic()
             last = now
             if time.monotonic() > end:

@@ -4,6 +4,7 @@
 import unittest
 
 import parse
+import pool
 
 TCPDUMP = """\
 tcpdump: listening on rt1, link-type EN10MB (Ethernet), snapshot length 262144 bytes
@@ -32,6 +33,11 @@ RINGTAP = """\
 
 ringtap: a note on standard error
 latency_ns median 31000 p99 95000 max 210000
+"""
+POOL = """\
+{"bench":"pool","chunks":500,"rounds":5,"median_mpps":160.1,"least_mpps":150.2,"most_mpps":170.3}
+pool of 500 chunks: 160 Mpps (median of 5, 150 to 170), at most 9 chunks in use
+{"bench":"pool","chunks":5000,"rounds":5,"median_mpps":120.0,"least_mpps":110.0,"most_mpps":130.0}
 """
 
 
@@ -72,3 +78,12 @@ class Reports(unittest.TestCase):
             for text in ("", "Killed\n", "{not json\n"):
                 with self.subTest(read=read.__name__, text=text):
                     self.assertRaises(parse.ReportError, read, text)
+
+    def test_pool_bench_gives_a_spread_for_every_size(self):
+        found = pool.read(POOL)
+        self.assertEqual(list(found), ["500", "5000"])
+        want = {"median": 160.1, "min": 150.2, "max": 170.3}
+        self.assertEqual(found["500"]["summary"]["mpps"], want)
+
+    def test_a_size_that_pool_bench_leaves_out_is_an_error(self):
+        self.assertRaises(ValueError, pool.read, POOL.splitlines()[0])
