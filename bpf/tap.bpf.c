@@ -3,6 +3,8 @@
  * The tap: copies each packet once, from an XDP or a tcx hook, into the pool chunk that the
  * current CPU's lane has open, and lets it go its way (or drops it, if the tap is exclusive).
  */
+#include <bpf/bpf_core_read.h>
+
 #include "lane.h"
 
 enum rt_hook { RT_XDP, RT_TC };
@@ -27,6 +29,15 @@ struct rt_packet {
 
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
+
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+
+/* The one field that the stable view of a packet buffer leaves out; CO-RE finds its place. */
+struct sk_buff {
+	__u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
+
+#define RT_CHECKSUM_PARTIAL 3 /* CHECKSUM_PARTIAL of linux/skbuff.h */
 
 /* Copies `length` bytes, at least one and less than RT_SLACK, to a place from rt_at(). */
 static __always_inline long rt_copy(const struct rt_packet *packet, __u32 from, void *to,
@@ -150,6 +161,12 @@ static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 	}
 	if (ctx->gso_size)
 		packet.flags |= RT_SUPER;
+	if (bpf_cast_to_kern_ctx) {
+		struct sk_buff *buffer = bpf_cast_to_kern_ctx(ctx);
+
+		if (BPF_CORE_READ_BITFIELD(buffer, ip_summed) == RT_CHECKSUM_PARTIAL)
+			packet.flags |= RT_PARTIAL_CHECKSUM;
+	}
 	/* The kernel counts a packet's receive queue from 1. */
 	if (!direction && packet.queue)
 		packet.queue--;
@@ -188,6 +205,13 @@ int rt_tc_tx(struct __sk_buff *ctx)
 {
 	rt_take_tc(ctx, RT_OUT);
 	return RT_TC_NEXT;
+}
+
+/* Never called: puts the format into the type information, which a test compares with Rust's. */
+int rt_format(const struct rt_region *region, const struct rt_chunk *chunk,
+	      const struct rt_slot *slot)
+{
+	return !region || !chunk || !slot;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -20,6 +20,9 @@ use super::plan::Plan;
 use crate::interface::Interface;
 use crate::kernel::{self, Feature};
 
+/// Chunks of a pool that no machine has the memory for.
+const MOST_CHUNKS: u64 = 1 << 28;
+
 /// Loaded programs, attached.
 pub(super) struct Attached {
     pub(super) links: Vec<OwnedFd>,
@@ -34,13 +37,19 @@ pub(super) struct Attached {
 ///
 /// # Errors
 ///
-/// [`TapError::Queue`], [`TapError::Sizes`], [`TapError::System`].
+/// [`TapError::Queue`], [`TapError::NoMemory`], [`TapError::Sizes`], [`TapError::System`].
 pub(super) fn plan(options: &TapOptions) -> Result<Plan, TapError> {
     let interface = || options.interface.clone();
     if let Some(queue) = options.queues.iter().copied().find(|queue| *queue > 255) {
         return Err(TapError::Queue {
             interface: interface(),
             queue,
+        });
+    }
+    if options.pool_bytes / u64::from(options.chunk_size.max(1)) > MOST_CHUNKS {
+        return Err(TapError::NoMemory {
+            interface: interface(),
+            pool_bytes: options.pool_bytes,
         });
     }
     let possible = libbpf_rs::num_possible_cpus().map_err(io::Error::other);
@@ -159,11 +168,22 @@ fn hooks(
     } else {
         Hook::Native
     };
-    match mode {
-        Mode::Native => return vec![native],
-        Mode::Generic => return vec![Hook::Generic],
-        Mode::Tc => return vec![Hook::Tc],
-        Mode::Auto => {}
+    let strips = interface.offloads.rx_vlan == Some(true);
+    let advice = format!("`ethtool -K {name} rxvlan off`, then start again");
+    let forced = match mode {
+        Mode::Auto => None,
+        Mode::Native => Some(native),
+        Mode::Generic => Some(Hook::Generic),
+        Mode::Tc => Some(Hook::Tc),
+    };
+    if let Some(hook) = forced {
+        if strips && matches!(hook, Hook::Native | Hook::Generic) {
+            notes.push(format!(
+                "{name}: VLAN tags are stripped before {} can see them; to see them: {advice}",
+                hook.words()
+            ));
+        }
+        return vec![hook];
     }
     let mut hooks = vec![Hook::Tc, Hook::Generic];
     if features.is_some_and(|features| !features.native()) {
@@ -171,11 +191,11 @@ fn hooks(
         notes.push(format!(
             "{name}: the driver has no native XDP; falling back to {next}"
         ));
-    } else if interface.offloads.rx_vlan == Some(true) && !tells_vlan {
+    } else if strips && !tells_vlan {
         hooks.insert(1, native);
         notes.push(format!(
             "{name}: the NIC strips VLAN tags and cannot tell XDP which; falling back to {} \
-             (faster: `ethtool -K {name} rxvlan off`, then start again)",
+             (faster: {advice})",
             Hook::Tc.words()
         ));
     } else {

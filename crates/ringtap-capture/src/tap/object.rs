@@ -39,7 +39,8 @@ const WORD: usize = size_of::<u64>();
 
 /// Loaded programs and the mappings of their maps.
 pub(super) struct Loaded {
-    pub(super) object: Object,
+    object: Object,
+    pub(super) pool_map: OwnedFd,
     pub(super) pool: Arc<Mapping>,
     pub(super) lanes: Arc<Mapping>,
     pub(super) control: Arc<Mapping>,
@@ -100,6 +101,7 @@ impl Loaded {
         let control = map("rt_control", control, Access::ReadWrite)?;
         let words = control.words(0, usize::try_from(plan.possible).map_err(io::Error::other)?);
         let loaded = Loaded {
+            pool_map: fd(&object, "rt_pool")?,
             pool: map("rt_pool", pool, Access::Read)?,
             lanes: map("rt_lanes", lanes, Access::Read)?,
             control_words: words.ok_or(io::ErrorKind::UnexpectedEof)?,

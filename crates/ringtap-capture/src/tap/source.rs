@@ -30,6 +30,8 @@ use crate::interface::{Change, Interface, InterfaceError, Watch};
 const LINKTYPE_ETHERNET: u16 = 1;
 /// How often the difference between atomic time and UTC is looked up again.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long an interface must stay down before that ends capture.
+const DOWN_FOR_GOOD: Duration = Duration::from_millis(200);
 /// How often a lane that is being written is read again for counters that fit together.
 const MOST_LOOKS: u32 = 1000;
 
@@ -72,6 +74,11 @@ impl Tap {
             .map_err(system("sharing memory with the program"))
     }
 
+    /// The pool's map, for those who may read it: it cannot be mapped writable, by nobody.
+    pub fn pool_map(&self) -> BorrowedFd<'_> {
+        self.loaded.pool_map.as_fd()
+    }
+
     fn assemble(
         watched: Watched,
         plan: &Plan,
@@ -112,19 +119,23 @@ impl Tap {
         let Watched {
             interface, watch, ..
         } = &mut self.watched;
-        loop {
-            let error = match watch.take() {
-                Ok(None) => return,
-                Ok(Some(Change::Down)) => InterfaceError::Down {
-                    name: interface.name.clone(),
-                },
-                Ok(Some(Change::Removed)) => interface.removed(),
-                Ok(Some(_)) => continue,
-                Err(error) => error,
-            };
-            self.ended.get_or_insert(Some(error.into()));
-            return;
+        let mut change = watch.take();
+        // A removed interface is set down first, and one that is reset comes up again.
+        while matches!(change, Ok(Some(Change::Down))) {
+            match watch.wait(Some(DOWN_FOR_GOOD)) {
+                Ok(None) => break,
+                next => change = next,
+            }
         }
+        let error = match change {
+            Ok(Some(Change::Down)) => InterfaceError::Down {
+                name: interface.name.clone(),
+            },
+            Ok(Some(Change::Removed)) => interface.removed(),
+            Ok(_) => return,
+            Err(error) => error,
+        };
+        self.ended.get_or_insert(Some(error.into()));
     }
 
     /// Follows the kernel's idea of UTC.

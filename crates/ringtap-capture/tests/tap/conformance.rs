@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The suite that every source must pass, on every hook.
+
+use ringtap_capture::tap::{Mode, TapOptions};
+use ringtap_pool::conformance::{Harness, PoolSize, check};
+use ringtap_pool::source::Source;
+use ringtap_testkit::{Namespace, require_root, require_tool};
+
+use crate::support::{attach, options};
+
+struct Taps {
+    test: &'static str,
+    mode: Mode,
+    nets: Vec<Namespace>,
+}
+
+impl Harness for Taps {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+        let net = Namespace::with_veth(self.test);
+        let tiny = TapOptions {
+            pool_bytes: 1,
+            chunk_size: 4096,
+            ..options("rx0")
+        };
+        let options = TapOptions {
+            mode: self.mode,
+            ..match size {
+                PoolSize::Ample => options("rx0"),
+                PoolSize::Tiny => smallest(tiny),
+            }
+        };
+        let tap = attach(&net, &options);
+        net.inject("tx0", frames);
+        self.nets.push(net);
+        Box::new(tap)
+    }
+
+    fn lossless(&self) -> bool {
+        // A veth drops what its queue cannot hold when its CPU is late; the sender counts it.
+        let lost = |net: &Namespace| net.counter("tx0", "tx_dropped") > 0;
+        !self.nets.last().is_some_and(lost)
+    }
+}
+
+/// The smallest pool that is not refused.
+fn smallest(mut options: TapOptions) -> TapOptions {
+    let cpus = u64::try_from(std::thread::available_parallelism().map_or(1, usize::from));
+    options.pool_bytes = (2 * cpus.unwrap() + 1) * u64::from(options.chunk_size);
+    options
+}
+
+fn conforms(test: &'static str, mode: Mode) {
+    let nets = Vec::new();
+    check(&mut Taps { test, mode, nets });
+}
+
+#[test]
+fn native_xdp_keeps_every_rule() {
+    require_root!();
+    require_tool!("ip", "python3");
+    conforms("native", Mode::Native);
+}
+
+#[test]
+fn generic_xdp_keeps_every_rule() {
+    require_root!();
+    require_tool!("ip", "python3");
+    conforms("generic", Mode::Generic);
+}
+
+#[test]
+fn traffic_control_keeps_every_rule() {
+    require_root!();
+    require_tool!("ip", "python3");
+    conforms("tc", Mode::Tc);
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tap in private networks; needs root.
+//!
+//! `cfg(test)` on the modules tells clippy that helpers are tests too.
+
+#[cfg(test)]
+mod bytes;
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod leaving;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod protection;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod support;
