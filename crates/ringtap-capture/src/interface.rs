@@ -35,6 +35,8 @@ pub struct Interface {
     pub name: String,
     /// Other names it answers to (`ip link property add altname`).
     pub other_names: Vec<String>,
+    /// Its Ethernet address, where it has one.
+    pub mac: Option<[u8; 6]>,
     /// Largest payload of a frame, without the link header.
     pub mtu_bytes: u32,
     /// Set up by the administrator (`ip link set up`).
@@ -250,6 +252,7 @@ impl Interface {
         let mut interface = Self {
             index: link.header.index,
             other_names: other_names(link),
+            mac: None,
             mtu_bytes: 0,
             is_up: flags.contains(LinkFlags::Up),
             is_running: flags.contains(LinkFlags::Running),
@@ -265,6 +268,7 @@ impl Interface {
         };
         for attribute in &link.attributes {
             match attribute {
+                LinkAttribute::Address(mac) => interface.mac = mac.as_slice().try_into().ok(),
                 LinkAttribute::Mtu(mtu) => interface.mtu_bytes = *mtu,
                 LinkAttribute::GroMaxSize(bytes) | LinkAttribute::GsoMaxSize(bytes) => {
                     interface.largest_merged_bytes = interface.largest_merged_bytes.max(*bytes);

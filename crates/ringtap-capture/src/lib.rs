@@ -14,3 +14,4 @@ pub mod packet;
 pub mod pcap;
 pub mod rights;
 pub mod tap;
+pub mod transmit;

@@ -285,6 +285,12 @@ impl Reader {
         self.window.is_stream()
     }
 
+    /// Bytes that are read from the file and not yet yielded: without any, the next packet of a
+    /// pipe may be long in coming.
+    pub fn buffered_bytes(&self) -> usize {
+        self.window.ready().len()
+    }
+
     /// Position in the file after the last packet that was yielded.
     pub fn offset(&self) -> u64 {
         self.window.offset()

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets of a file where the eBPF program finds them: a map that this process has mapped.
+//!
+//! Invariants
+//! - Nothing is written while the program runs: `&mut self` here, and one thread for both.
+//! - A packet never reaches beyond its cell.
+
+use std::{io, os::fd::AsFd, ptr::NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::layout::{CELL_HEADER_BYTES, CELL_STRIDE_BYTES, CELLS, LONGEST_BYTES};
+
+const BYTES: usize = CELLS * CELL_STRIDE_BYTES;
+
+pub(super) struct Cells {
+    start: NonNull<u8>,
+    /// The cell that the program will look at next.
+    next: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and is not tied to a thread.
+unsafe impl Send for Cells {}
+
+impl Cells {
+    /// Maps the map behind `fd`, whose first cell the program has not looked at yet.
+    pub(super) fn new(fd: impl AsFd) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                protection,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, next: 0 })
+    }
+
+    /// Writes a packet into the next cell.
+    ///
+    /// The caller lets the program take it before it writes more than [`CELLS`]. A packet that
+    /// is too long is cut; the caller keeps those out.
+    pub(super) fn write(&mut self, packet: &[u8]) {
+        let packet = &packet[..packet.len().min(LONGEST_BYTES)];
+        let length = u32::try_from(packet.len()).unwrap_or(0).to_ne_bytes();
+        let offset = self.next * CELL_STRIDE_BYTES;
+        // SAFETY: `next` is below CELLS, so the whole cell lies in the mapping, which lives as
+        // long as `self`.
+        let cell = unsafe { self.start.add(offset) };
+        // SAFETY: the first 4 bytes of the cell, as above; nobody else accesses it meanwhile.
+        unsafe { cell.copy_from_nonoverlapping(NonNull::from(&length).cast(), length.len()) };
+        // SAFETY: the packet's place in the cell, as above.
+        let data = unsafe { cell.add(CELL_HEADER_BYTES) };
+        // SAFETY: at most LONGEST_BYTES, which the cell has from there on.
+        unsafe { data.copy_from_nonoverlapping(NonNull::from(packet).cast(), packet.len()) };
+        self.next = (self.next + 1) % CELLS;
+    }
+}
+
+impl Drop for Cells {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length, and nobody keeps a pointer into it. Failing
+        // would only leave the mapping until the process ends.
+        let _kept = unsafe { munmap(self.start.as_ptr().cast(), BYTES) };
+    }
+}
