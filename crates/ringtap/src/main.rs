@@ -11,6 +11,7 @@ mod reading;
 mod record;
 mod report;
 mod sample;
+mod send;
 mod session;
 mod tally;
 
@@ -33,6 +34,8 @@ enum Verb {
     Count(count::CountArgs),
     /// Record packets into pcapng files, with rotation and the ledger in each file.
     Record(record::RecordArgs),
+    /// Send packets: made ones or those of a file, at a rate, all of them counted.
+    Send(Box<send::SendArgs>),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]
     Sample(sample::Options),
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     let result = match cli.verb {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
+        Verb::Send(args) => send::run(*args),
         Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {

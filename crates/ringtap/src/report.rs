@@ -172,7 +172,7 @@ pub(crate) fn as_f64(number: u64) -> f64 {
     clippy::cast_sign_loss,
     reason = "a rate is positive and far below 2^53"
 )]
-fn rounded(rate: f64) -> u64 {
+pub(crate) fn rounded(rate: f64) -> u64 {
     rate.round() as u64
 }
 
