@@ -39,16 +39,32 @@ struct sk_buff {
 
 #define RT_CHECKSUM_PARTIAL 3 /* CHECKSUM_PARTIAL of linux/skbuff.h */
 
-/* Copies `length` bytes, at least one and less than RT_SLACK, to a place from rt_at(). */
-static __always_inline long rt_copy(const struct rt_packet *packet, __u32 from, void *to,
-				    __u64 length)
+/* bpf_xdp_load_bytes() takes offsets and lengths of 16 bits: larger packets go in two parts. */
+#define RT_XDP_PART 0xfff0
+#define RT_XDP_MOST (2 * RT_XDP_PART)
+
+/* A length that the verifier believes: from 1 to `most`, a power of two. */
+static __always_inline __u64 rt_bounded(__u64 length, __u64 most)
 {
 	length -= 1;
 	rt_opaque(length);
-	length = (length & (RT_SLACK - 1)) + 1;
-	if (packet->hook == RT_XDP)
-		return bpf_xdp_load_bytes(packet->ctx, from, to, length);
-	return bpf_skb_load_bytes(packet->ctx, from, to, length);
+	return (length & (most - 1)) + 1;
+}
+
+/* Copies `length` bytes, from 1 to RT_SLACK, to a place from rt_at(). */
+static __always_inline long rt_copy(const struct rt_packet *packet, __u32 from, __u8 *to,
+				    __u64 length)
+{
+	if (packet->hook == RT_TC)
+		return bpf_skb_load_bytes(packet->ctx, from, to, rt_bounded(length, RT_SLACK));
+	if (length > RT_XDP_PART) {
+		if (bpf_xdp_load_bytes(packet->ctx, from, to, RT_XDP_PART))
+			return -1;
+		from += RT_XDP_PART;
+		to += RT_XDP_PART;
+		length -= RT_XDP_PART;
+	}
+	return bpf_xdp_load_bytes(packet->ctx, from, to, rt_bounded(length, 1 << 16));
 }
 
 static __always_inline long rt_copy_tagged(const struct rt_packet *packet, __u8 *to, __u32 length)
@@ -68,10 +84,13 @@ static __always_inline int rt_capture(const struct rt_packet *packet, struct rt_
 	struct rt_control *words = bpf_map_lookup_elem(&rt_control, &index);
 	__u32 wire = packet->length + (packet->tag ? RT_TAG : 0);
 	__u32 length = wire < config.snap_length ? wire : config.snap_length;
+	__u32 most = packet->hook == RT_XDP ? RT_XDP_MOST : RT_SLACK;
 	struct rt_room room;
 	struct rt_slot *slot;
 	long error;
 
+	if (length > most)
+		length = most;
 	lane->seen++;
 	if (!config.all_queues && !(packet->flags & RT_OUT) &&
 	    (packet->queue > 255 || !(config.queues[packet->queue / 64 & 3] >> (packet->queue & 63) & 1))) {

@@ -16,7 +16,6 @@ mod netlink;
 mod object;
 mod options;
 mod plan;
-mod rights;
 mod source;
 mod words;
 

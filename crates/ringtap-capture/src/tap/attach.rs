@@ -10,6 +10,8 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringtap_pool::format::MIN_CHUNK_SIZE;
+
 use super::error::TapError;
 use super::holder::{self, Refusals};
 use super::hook::{self, Hook, Program};
@@ -38,7 +40,7 @@ pub(super) struct Attached {
 /// # Errors
 ///
 /// [`TapError::Queue`], [`TapError::NoMemory`], [`TapError::Sizes`], [`TapError::System`].
-pub(super) fn plan(options: &TapOptions) -> Result<Plan, TapError> {
+pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<Plan, TapError> {
     let interface = || options.interface.clone();
     if let Some(queue) = options.queues.iter().copied().find(|queue| *queue > 255) {
         return Err(TapError::Queue {
@@ -46,7 +48,7 @@ pub(super) fn plan(options: &TapOptions) -> Result<Plan, TapError> {
             queue,
         });
     }
-    if options.pool_bytes / u64::from(options.chunk_size.max(1)) > MOST_CHUNKS {
+    if options.pool_bytes / u64::from(options.chunk_size.max(MIN_CHUNK_SIZE)) > MOST_CHUNKS {
         return Err(TapError::NoMemory {
             interface: interface(),
             pool_bytes: options.pool_bytes,
@@ -59,11 +61,8 @@ pub(super) fn plan(options: &TapOptions) -> Result<Plan, TapError> {
         action: "counting CPUs",
         source,
     })?;
-    let plan = Plan::new(
-        options,
-        online_cpus().unwrap_or(possible).min(possible),
-        possible,
-    );
+    let lanes = online_cpus().unwrap_or(possible).min(possible);
+    let plan = Plan::new(options, largest_frame, lanes, possible);
     plan.map_err(|source| TapError::Sizes {
         interface: interface(),
         source,

@@ -8,6 +8,7 @@ use ringtap_pool::format::GeometryError;
 
 use crate::interface::InterfaceError;
 use crate::kernel::TooOld;
+use crate::rights::RightsError;
 
 /// Why a tap cannot be attached, or cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -28,15 +29,12 @@ pub enum TapError {
         link_type: u16,
     },
     /// The process lacks a capability.
-    #[error(
-        "{interface}: no right to attach a tap: {missing} is missing: run it as root, or grant \
-         CAP_BPF and CAP_NET_ADMIN (before kernel 5.8: CAP_SYS_ADMIN)"
-    )]
+    #[error("{interface}: {source}")]
     NoRights {
         /// The interface.
         interface: String,
-        /// Capabilities that are missing.
-        missing: String,
+        /// What is missing, and what to do.
+        source: RightsError,
     },
     /// Another XDP program is attached.
     #[error(

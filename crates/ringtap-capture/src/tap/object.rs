@@ -25,10 +25,11 @@ use super::hook::Program;
 use super::mapping::{Access, Mapping, fill, freeze};
 use super::options::TapOptions;
 use super::plan::Plan;
-use super::rights;
 use super::words::{ControlWords, LaneWords};
+use crate::device::Kind;
 use crate::kernel::{self, Feature};
 use crate::libbpf::{self, Code};
+use crate::rights::Rights;
 
 /// The compiled `bpf/tap.bpf.c`.
 static CODE: &Code<[u8]> = &Code(*include_bytes!(concat!(env!("OUT_DIR"), "/tap.bpf.o")));
@@ -242,8 +243,8 @@ fn explain(
             };
         }
         ErrorKind::PermissionDenied => {
-            if let Some(missing) = rights::missing() {
-                return TapError::NoRights { interface, missing };
+            if let Err(source) = Rights::of_this_process().require(Kind::Tap) {
+                return TapError::NoRights { interface, source };
             }
         }
         _ => {}

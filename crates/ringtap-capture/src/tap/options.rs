@@ -4,7 +4,7 @@
 
 /// Memory of a pool unless said otherwise, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
-/// Size of a chunk unless said otherwise, in bytes.
+/// Size of a chunk unless said otherwise, in bytes, if the largest frame of the interface fits.
 pub const DEFAULT_CHUNK_SIZE: u32 = 64 << 10;
 
 /// Which packets are captured, seen from the host.
@@ -70,7 +70,7 @@ pub struct TapOptions {
     pub snap_length: u32,
     /// Memory for chunks in bytes, rounded up; all of it is taken at once.
     pub pool_bytes: u64,
-    /// Bytes of a chunk: a power of two from 4 KiB to 512 KiB.
+    /// Bytes of a chunk: a power of two from 4 KiB to 512 KiB; 0 for what suits the interface.
     pub chunk_size: u32,
 }
 
@@ -85,7 +85,7 @@ impl TapOptions {
             mode: Mode::default(),
             snap_length: 0,
             pool_bytes: DEFAULT_POOL_BYTES,
-            chunk_size: DEFAULT_CHUNK_SIZE,
+            chunk_size: 0,
         }
     }
 }

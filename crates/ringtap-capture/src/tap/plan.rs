@@ -10,10 +10,12 @@ use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
 use ringtap_pool::ids::ChunkId;
 use ringtap_pool::source;
 
-use super::options::{Taking, TapOptions};
+use super::options::{DEFAULT_CHUNK_SIZE, Taking, TapOptions};
 use super::words::Config;
 
 const MAX_SEGMENT: u64 = 256 << 20;
+/// What a chunk with one packet holds besides its bytes, and what aligning them takes.
+const CHUNK_OVERHEAD: u32 = 64 + 32 + 8;
 const SMALL_SEGMENT: u64 = 16 << 20;
 
 /// Sizes of a tap's maps.
@@ -29,13 +31,17 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Sizes for `lanes` CPUs online of `possible`.
+    /// Sizes for `lanes` CPUs online of `possible`, and frames of up to `largest_frame` bytes.
     pub(super) fn new(
         options: &TapOptions,
+        largest_frame: u32,
         lanes: u32,
         possible: u32,
     ) -> Result<Self, GeometryError> {
-        let chunk = options.chunk_size;
+        let chunk = match options.chunk_size {
+            0 => suitable_chunk(largest_frame),
+            chosen => chosen,
+        };
         let segment = segment_size(options.pool_bytes.max(u64::from(chunk)));
         let total = options.pool_bytes.max(1).next_multiple_of(segment);
         let chunks = total.checked_div(u64::from(chunk)).unwrap_or(0);
@@ -115,6 +121,15 @@ impl Plan {
     }
 }
 
+/// The default, or more where a frame of the interface would not fit.
+fn suitable_chunk(largest_frame: u32) -> u32 {
+    let mut chunk = DEFAULT_CHUNK_SIZE;
+    while chunk < MAX_CHUNK_SIZE && chunk - CHUNK_OVERHEAD < largest_frame {
+        chunk *= 2;
+    }
+    chunk
+}
+
 /// The largest segment that does not round the pool up by much.
 fn segment_size(pool_bytes: u64) -> u64 {
     if pool_bytes <= SMALL_SEGMENT {
@@ -138,7 +153,7 @@ mod tests {
             pool_bytes,
             ..TapOptions::new("x")
         };
-        Plan::new(&options, 2, 4).unwrap()
+        Plan::new(&options, 1522, 2, 4).unwrap()
     }
 
     #[test]
@@ -160,6 +175,14 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_the_loopback_fits_into_a_chunk() {
+        assert_eq!(suitable_chunk(1522), DEFAULT_CHUNK_SIZE);
+        assert_eq!(suitable_chunk(65_432), DEFAULT_CHUNK_SIZE);
+        assert_eq!(suitable_chunk(65_536 + 22), 2 * DEFAULT_CHUNK_SIZE);
+        assert_eq!(suitable_chunk(u32::MAX), MAX_CHUNK_SIZE);
+    }
+
+    #[test]
     fn no_chunk_is_free_twice_and_none_is_the_header() {
         let plan = plan(8 << 20);
         let mut ids: Vec<_> = plan.free_chunks().map(|(_, id)| id.0).collect();
@@ -178,7 +201,7 @@ mod tests {
             ..TapOptions::new("x")
         };
         assert!(matches!(
-            Plan::new(&options, 2, 2),
+            Plan::new(&options, 1522, 2, 2),
             Err(GeometryError::ChunkCount { .. })
         ));
     }

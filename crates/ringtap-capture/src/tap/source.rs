@@ -60,7 +60,7 @@ impl Tap {
         };
         let watch = Watch::new(&interface)?;
         let losses = Losses::of(interface.index).map_err(system("opening a netlink socket"))?;
-        let plan = plan(options)?;
+        let plan = plan(options, interface.largest_frame_bytes())?;
         let lost_before = losses.now().unwrap_or(0);
         let attached = attach(options, &interface, &plan)?;
         let facts = facts(options, &plan, &attached);

@@ -135,6 +135,32 @@ fn generic_xdp_captures_where_there_is_no_native() {
 }
 
 #[test]
+fn the_largest_packet_of_the_loopback_is_captured_whole() {
+    require_root!();
+    require_tool!("ip", "python3", "taskset");
+    let net = Namespace::new("largest");
+    for mode in [Mode::Generic, Mode::Tc] {
+        let tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("lo")
+            },
+        );
+        python(&net, "0", &TO_OURSELVES.replace("100", "65507"));
+        let (captured, _) = finish(tap);
+        let lengths = captured
+            .iter()
+            .map(|it| (it.slot.wire_length, it.data.len()));
+        assert!(
+            lengths.clone().any(|it| it == (65_549, 65_549)),
+            "{mode:?}: {:?}",
+            lengths.collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
 fn a_packet_larger_than_the_wire_is_marked_and_whole() {
     require_root!();
     require_tool!("ip", "python3", "taskset");

@@ -185,7 +185,7 @@ fn without_rights_the_missing_capability_is_named() {
     let text = net.enter(|| {
         use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
         let kept = capabilities(None).unwrap();
-        let dropped = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
+        let dropped = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
         let effective = kept.effective & !dropped;
         set_capabilities(None, CapabilitySets { effective, ..kept }).unwrap();
         ringtap_capture::tap::Tap::attach(&options("rx0"))
@@ -193,5 +193,5 @@ fn without_rights_the_missing_capability_is_named() {
             .unwrap()
             .to_string()
     });
-    assert!(text.contains("CAP_BPF is missing"), "{text}");
+    assert!(text.contains("needs CAP_BPF and CAP_PERFMON:"), "{text}");
 }
