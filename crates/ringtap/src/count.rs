@@ -4,6 +4,7 @@
 
 mod consumer;
 mod latency;
+mod stamps;
 pub(crate) mod work;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use crate::reading::{Reading, ReadingArgs};
 use crate::session::Session;
 use consumer::{Counter, Extras};
 use latency::Latency;
+use stamps::Stamps;
 use work::{Work, WorkKind};
 
 /// The filter that `--work bpf:X` runs when none is given: it takes few packets, after several
@@ -42,6 +44,10 @@ pub(crate) struct CountArgs {
     /// Tell how long packets took from capture to here: median, 99th percentile, longest.
     #[arg(long)]
     latency: bool,
+
+    /// Check the numbers that `ringtap send --stamp` puts into packets: order and loss.
+    #[arg(long)]
+    stamps: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -74,6 +80,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
             .map(|kind| make_work(kind, args, &session))
             .transpose()?,
         latency: args.latency.then(Latency::new).transpose()?,
+        stamps: args.stamps.then(Stamps::default),
     };
     let reading = Reading::new(&args.reading, &session, readers[0].id(), "count", filter);
     let mut counter = Counter { reading, extras };

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
+use ringtap_capture::transmit::stamp;
 use ringtap_pool::reader::{Batch, Packet};
 
 use super::latency::Latency;
+use super::stamps::Stamps;
 use super::work::Work;
 use crate::reading::Reading;
 use crate::session::{Consumer, Flow};
@@ -20,11 +22,12 @@ pub(super) struct Counter<'a> {
 pub(super) struct Extras {
     pub(super) work: Option<Work>,
     pub(super) latency: Option<Latency>,
+    pub(super) stamps: Option<Stamps>,
 }
 
 impl Extras {
     fn none(&self) -> bool {
-        self.work.is_none() && self.latency.is_none()
+        self.work.is_none() && self.latency.is_none() && self.stamps.is_none()
     }
 
     fn packet(&mut self, packet: &Packet<'_>) {
@@ -34,11 +37,17 @@ impl Extras {
         if let Some(latency) = &mut self.latency {
             latency.packet(packet.slot.time_ns);
         }
+        if let Some(stamps) = &mut self.stamps
+            && let Some(stamp) = stamp::parse(packet.data)
+        {
+            stamps.sequence(stamp.sequence);
+        }
     }
 
     fn summary(&self) -> Vec<String> {
         let lines = [
             self.latency.as_ref().map(Latency::summary),
+            self.stamps.as_ref().map(Stamps::summary),
             self.work.as_ref().map(Work::summary),
         ];
         lines.into_iter().flatten().collect()
