@@ -4,11 +4,14 @@
 SHELL := /bin/bash
 PREFIX ?= /usr/local
 export PATH := $(HOME)/.cargo/bin:$(PATH)
+# The programs that need root say so; sudo is used where we are not root.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+# Arguments for lab/bench.py, for instance BENCH=--quick.
+BENCH ?=
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test check bench readme install uninstall clean
+.PHONY: help build sample run test check bench readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,6 +20,10 @@ build: ## install what is missing, build the release binary (about 3 minutes whe
 	@scripts/prepare run
 	@echo "build: the release binary, $(BINARY): about 3 minutes when cold, seconds otherwise"
 	@cargo build --release --bin ringtap
+
+sample: build ## build, write a small capture file to try the reading verbs on
+	@$(BINARY) sample examples/first.pcapng
+	@echo "sample: now try $(BINARY) count -r examples/first.pcapng"
 
 run: build ## build, then show a capture in a private network (at most 20 seconds)
 	@echo "run: ringtap demo, at most 20 seconds"
