@@ -39,10 +39,13 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>> {
     if needs_tap || hopeless {
         return Err(reason);
     }
-    let packet = DeviceSpec {
+    let mut packet = DeviceSpec {
         kind: Kind::Packet,
         ..device.clone()
     };
+    // The tap's default: the same command counts the same packets either way.
+    let direction = packet.options.direction.unwrap_or(device::Direction::In);
+    packet.options.direction = Some(direction);
     let source =
         open_packet(&packet).with_context(|| format!("{reason:#}; and packet:{}", device.name))?;
     eprintln!(
