@@ -85,9 +85,63 @@ impl Waiter {
 
     fn sleep(&mut self, timeout: Option<Duration>) -> Result<()> {
         let begun = Instant::now();
-        sleep_until_readable(&[self.event.as_fd()], timeout).context("cannot wait for packets")?;
+        let woken = sleep_until_readable(&[self.event.as_fd()], timeout)
+            .context("cannot wait for packets")?;
         self.fast = begun.elapsed() < NAP;
-        self.phase = Phase::Slept;
+        self.phase = match woken {
+            // The event stays readable until the sleep is announced anew: to sleep on would be
+            // to spin, should nothing have come.
+            true => {
+                self.sleeper.disarm();
+                Phase::Napped
+            }
+            false => Phase::Slept,
+        };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ringtap_capture::files::Speed;
+    use ringtap_capture::pcap::{PcapOptions, PcapSource};
+    use ringtap_pool::distributor::{Distributor, ReaderOptions};
+    use ringtap_pool::source::Source;
+    use ringtap_pool::wake::{NoSignal, Signal};
+
+    use super::*;
+
+    /// A pcap file without packets.
+    const EMPTY: [u8; 24] = [
+        0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
+    ];
+
+    #[test]
+    fn a_signal_for_nothing_does_not_keep_a_reader_awake() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), EMPTY).unwrap();
+        let mut source = PcapSource::open(&PcapOptions {
+            file: file.path().to_str().unwrap().into(),
+            speed: Speed::Top,
+            snap_length: None,
+            pool_bytes: None,
+        })
+        .unwrap();
+        let lanes = source.take_lanes();
+        let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+        let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+        let mut waiter = Waiter::new(reader.sleeper(), Event::new().unwrap());
+        let until = Instant::now() + Duration::from_millis(200);
+        let mut waits = 0;
+        while Instant::now() < until {
+            if waits == 2 {
+                waiter.event().signal();
+            }
+            waiter.wait(Some(until)).unwrap();
+            waits += 1;
+        }
+        assert!((3..20).contains(&waits), "{waits} waits");
     }
 }
