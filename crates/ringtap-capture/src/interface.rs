@@ -9,6 +9,7 @@ mod link_type;
 mod near;
 mod netlink;
 mod promiscuous;
+mod veth;
 mod watch;
 
 use std::{fmt, io};
@@ -21,6 +22,7 @@ use crate::files::LinkType;
 
 pub(crate) use near::near;
 pub use promiscuous::Promiscuous;
+pub use veth::add_veth;
 pub use watch::{Change, Watch};
 
 const LARGEST_IP_PACKET: u32 = 65_535;

@@ -12,6 +12,7 @@ mod libbpf;
 mod memfd;
 pub mod packet;
 pub mod pcap;
+pub mod private;
 pub mod rights;
 pub mod tap;
 pub mod transmit;

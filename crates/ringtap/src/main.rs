@@ -4,6 +4,7 @@
 
 mod affinity;
 mod count;
+mod demo;
 mod input;
 mod interrupt;
 mod open;
@@ -36,6 +37,8 @@ enum Verb {
     Record(record::RecordArgs),
     /// Send packets: made ones or those of a file, at a rate, all of them counted.
     Send(Box<send::SendArgs>),
+    /// Show a capture in a private network: a sender, a tap, two readers, their ledgers.
+    Demo(demo::DemoArgs),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]
     Sample(sample::Options),
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Send(args) => send::run(*args),
+        Verb::Demo(args) => demo::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {

@@ -49,6 +49,21 @@ pub(crate) struct ReadingArgs {
     pub(crate) quiet: bool,
 }
 
+impl ReadingArgs {
+    /// Without limits, and only the final ledger is printed.
+    pub(crate) fn silent() -> Self {
+        ReadingArgs {
+            count: None,
+            duration: None,
+            interval: Duration::from_secs(1),
+            cpu: Placement::default(),
+            json: false,
+            verbose: false,
+            quiet: true,
+        }
+    }
+}
+
 /// A positive number of seconds.
 fn seconds(text: &str) -> Result<Duration> {
     match text.parse().map(Duration::try_from_secs_f64) {
@@ -154,6 +169,11 @@ impl<'a> Reading<'a> {
         Ok(Flow::Go)
     }
 
+    /// Packets that passed the filter so far.
+    pub(crate) fn packets(&self) -> u64 {
+        self.tally.packets()
+    }
+
     /// The ledger now.
     pub(crate) fn ledger(&self) -> Result<Ledger> {
         Ok(self.tally.total(&self.session.snapshot(Some(self.id))?))
@@ -217,7 +237,7 @@ impl<'a> Reading<'a> {
             if self.args.json {
                 eprintln!("{line}")
             } else {
-                println!("  {line}")
+                self.sink.say(&format!("  {line}"))?;
             }
         }
         Ok(total)

@@ -25,5 +25,6 @@ mod tests;
 
 pub(crate) use blocks::{Interface, Origin, Packet, Statistics};
 pub(crate) use options::FileOptions;
-pub(crate) use verb::{RecordArgs, run};
+pub(crate) use recorder::Recorder;
+pub(crate) use verb::{RecordArgs, interface, run};
 pub(crate) use writer::{Next, Writer, Written};

@@ -10,8 +10,8 @@ mod hub;
 mod receive;
 mod waiter;
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
@@ -50,7 +50,8 @@ pub(crate) struct Session {
     orders: Sender<Order>,
     event: Event,
     hub: Option<JoinHandle<()>>,
-    failure: Receiver<SourceError>,
+    /// Locked, so that readers on threads of their own can share the session.
+    failure: Mutex<Receiver<SourceError>>,
 }
 
 /// One reader of a session.
@@ -92,7 +93,7 @@ impl Session {
             orders,
             event,
             hub: Some(hub),
-            failure,
+            failure: Mutex::new(failure),
         };
         Ok((session, attached))
     }
@@ -133,7 +134,9 @@ impl Session {
 
     /// How the capture ended: why the source failed, if it did.
     pub(crate) fn outcome(&self) -> Result<()> {
-        self.failure
+        let failure = self.failure.lock();
+        failure
+            .unwrap_or_else(PoisonError::into_inner)
             .try_recv()
             .map_or(Ok(()), |error| Err(anyhow!(error)))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Questions to rtnetlink about links: one, or all of them.
+//! Questions to rtnetlink about links, one or all of them, and orders to it.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -24,7 +24,8 @@ pub(super) enum Answer {
 /// All links of this namespace, in the order of their indexes.
 pub(super) fn links() -> Result<Vec<LinkMessage>, InterfaceError> {
     let mut links = Vec::new();
-    ask(LinkMessage::default(), NLM_F_DUMP, |answer| {
+    let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    ask(question, NLM_F_DUMP, |answer| {
         match answer {
             Answer::Link(link) => links.push(*link),
             Answer::Refused(error) => return Err(error),
@@ -43,6 +44,7 @@ pub(super) fn link(index: u32) -> Result<Option<LinkMessage>, InterfaceError> {
     let mut question = LinkMessage::default();
     question.header.index = index;
     let mut found = None;
+    let question = RouteNetlinkMessage::GetLink(question);
     let outcome = ask(question, 0, |answer| match answer {
         Answer::Link(link) => {
             found = Some(*link);
@@ -61,9 +63,18 @@ pub(super) fn link(index: u32) -> Result<Option<LinkMessage>, InterfaceError> {
     }
 }
 
+/// Has the kernel change something; `flags` include that it acknowledges.
+pub(super) fn order(message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    ask(message, flags, |answer| match answer {
+        Answer::Done => Ok(true),
+        Answer::Refused(error) => Err(error),
+        Answer::Link(_) | Answer::LinkGone(_) | Answer::Other => Ok(false),
+    })
+}
+
 /// Sends one question and hands every answer to `take` until that says it is enough.
 fn ask(
-    question: LinkMessage,
+    question: RouteNetlinkMessage,
     flags: u16,
     mut take: impl FnMut(Answer) -> io::Result<bool>,
 ) -> io::Result<()> {
@@ -72,7 +83,7 @@ fn ask(
     socket.connect(&SocketAddr::new(0, 0))?;
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | flags;
-    let payload = NetlinkPayload::from(RouteNetlinkMessage::GetLink(question));
+    let payload = NetlinkPayload::from(question);
     let mut message = NetlinkMessage::new(header, payload);
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];

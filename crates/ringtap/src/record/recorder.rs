@@ -37,6 +37,11 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// Packets that passed the filter so far.
+    pub(crate) fn packets(&self) -> u64 {
+        self.reading.packets()
+    }
+
     /// Closes the last file with the final ledger, and prints both.
     ///
     /// # Errors

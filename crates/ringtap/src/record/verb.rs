@@ -79,7 +79,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
 }
 
 /// What the files say about the device.
-pub(super) fn interface(facts: &Facts, filter: &str) -> Interface {
+pub(crate) fn interface(facts: &Facts, filter: &str) -> Interface {
     let name = facts.interface.as_ref().unwrap_or(&facts.device);
     Interface {
         name: name.clone(),

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap demo`: a sender, a capture and two readers in a private network, for some seconds.
+//!
+//! Invariants
+//! - The process enters the private network before it starts a thread; so nothing of the machine
+//!   is touched, and nothing is left when the process ends, however it ends.
+#![forbid(unsafe_code)]
+
+mod board;
+mod places;
+mod readers;
+mod words;
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use ringtap_capture::interface::{Interface, add_veth};
+use ringtap_capture::private::{self, Standing};
+use ringtap_capture::transmit::{Load, Method, Rate, Sender, SenderOptions, Traffic};
+use ringtap_pool::distributor::ReaderOptions;
+use ringtap_pool::source::Source;
+
+use crate::affinity;
+use crate::interrupt;
+use crate::open;
+use crate::reading::ReadingArgs;
+use crate::session::{Session, Stopper};
+use board::{Board, Table};
+use places::Places;
+use readers::Outcome;
+
+/// Packets enter here.
+const TX: &str = "tx0";
+/// They come out and are captured here.
+const RX: &str = "rx0";
+const FLOWS: u32 = 16;
+const RATE_BPS: u64 = 1_000_000_000;
+/// One flow of the sixteen: a file with all would have 150 MB a second.
+const FILTER: &str = "udp src port 10007";
+/// How often the end of the run and notes are looked for.
+const TICK: Duration = Duration::from_millis(50);
+/// After this time everything that was sent has arrived.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Shows a capture in a private network: a sender, a tap, a reader that counts and one that
+/// records. Needs no root; with it, it shows more.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// File for the recorded packets, overwritten. Without it: ringtap-demo.pcapng in the current
+    /// folder, or in that for temporary files where the current one cannot be written.
+    #[arg(short = 'w', long, value_name = "FILE")]
+    write: Option<String>,
+
+    /// Seconds of traffic.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
+    seconds: u64,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let standing = private::enter().context("no private network")?;
+    add_veth(TX, RX)?;
+    let places = Places::choose()?;
+    let file = places::file(args.write.as_deref())?;
+    let (session, mut attached) = affinity::on(places.counter, || {
+        let source = open_source(standing)?;
+        let options = ReaderOptions {
+            credit: None,
+            policy: source.facts().policy,
+        };
+        Session::start(source, &[options, options])
+    })?;
+    session.say_notes();
+    words::begin(standing, &session.facts().device, args.seconds, &file)?;
+    let sender = sender_options(&session.facts().device, args.seconds, places.sender);
+    let (board, silent) = (Board::default(), ReadingArgs::silent());
+    let ids = [attached[0].id(), attached[1].id()];
+    let readers = readers::prepare(&silent, &session, &attached, &board, &file)?;
+    let (outcome, traffic) = thread::scope(|scope| {
+        // However this ends, readers find the end of the capture, and the scope its own.
+        let stop = StopAtEnd(session.stopper());
+        let running = readers.start(scope, &mut attached, &places)?;
+        let table = Table::begin(&board, &session, ids);
+        let traffic = table.and_then(|table| send(sender, table, || running.is_any_over()));
+        thread::sleep(SETTLE);
+        drop(stop);
+        anyhow::Ok((running.join(), traffic))
+    })?;
+    let outcome: Outcome = outcome?;
+    words::end(&outcome, &traffic?, standing)?;
+    session.outcome()?;
+    Ok(match outcome.is_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// What the sender and the kernel say was sent.
+struct Sent {
+    counters: ringtap_capture::transmit::Counters,
+    tx_packets: u64,
+    tx_dropped: u64,
+}
+
+/// Sends to the end, with a line of the table each second.
+fn send(
+    options: SenderOptions,
+    mut table: Table<'_>,
+    is_reader_over: impl Fn() -> bool,
+) -> Result<Sent> {
+    let sender = Sender::start(options)?;
+    let stopper = sender.stopper();
+    interrupt::on_interrupt(move || stopper.stop())?;
+    let mut next = Instant::now() + board::INTERVAL;
+    while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
+        for note in sender.take_notes() {
+            eprintln!("ringtap: {note}");
+        }
+        if is_reader_over() {
+            sender.stop();
+        }
+        if Instant::now() >= next {
+            next += board::INTERVAL;
+            table.line(sender.counters())?;
+        }
+    }
+    let counters = sender.finish()?;
+    table.last_line(counters)?;
+    let kernel = Interface::find(TX)?.counters;
+    Ok(Sent {
+        counters,
+        tx_packets: kernel.tx_packets,
+        tx_dropped: kernel.tx_dropped,
+    })
+}
+
+/// The tap that takes all packets, with the rights for it; else the packet source.
+fn open_source(standing: Standing) -> Result<Box<dyn Source>> {
+    if standing == Standing::AsBefore {
+        // The host stack has no use for these packets, and would be slower than the capture.
+        match open::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {
+            Ok(source) => return Ok(source),
+            Err(reason) => eprintln!("ringtap: no tap, so the packet source: {reason:#}"),
+        }
+    }
+    open::open(&format!("packet:{RX}?direction=in").parse()?)
+}
+
+fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptions {
+    let load = Load::Made {
+        traffic: Traffic {
+            flows: FLOWS,
+            ..Traffic::default()
+        },
+        rate: Rate::BitsPerSecond(RATE_BPS),
+    };
+    let mut options = SenderOptions::new(TX, load);
+    options.duration = Some(Duration::from_secs(seconds));
+    options.cpu = cpu;
+    // A veth takes live frames only where an XDP program awaits them at its other end.
+    if device.starts_with("packet:") {
+        options.method = Method::Packet;
+    }
+    options
+}
+
+/// Stops the session when dropped.
+struct StopAtEnd(Stopper);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the readers have done so far, and the table that shows it, a line a second.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ringtap_capture::transmit::Counters;
+use ringtap_pool::ids::ReaderId;
+use ringtap_pool::reader::Batch;
+
+use crate::report::{as_f64, grouped, rounded};
+use crate::session::{Consumer, Flow, Session};
+
+/// From one line to the next.
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Packets that each reader took so far; only for the eye.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    pub(super) counted: AtomicU64,
+    pub(super) recorded: AtomicU64,
+}
+
+/// A reader that can say how far it is.
+pub(super) trait Progress: Consumer {
+    /// Packets that passed its filter so far.
+    fn packets(&self) -> u64;
+}
+
+/// A reader that writes its progress on the board after each batch.
+pub(super) struct Watched<'a, C> {
+    pub(super) consumer: C,
+    pub(super) place: &'a AtomicU64,
+}
+
+impl<C: Progress> Consumer for Watched<'_, C> {
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+        let flow = self.consumer.batch(batch)?;
+        self.place.store(self.consumer.packets(), Relaxed);
+        Ok(flow)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.consumer.idle()
+    }
+
+    fn tick(&mut self) -> Result<Flow> {
+        self.consumer.tick()
+    }
+}
+
+/// The live table.
+pub(super) struct Table<'a> {
+    board: &'a Board,
+    session: &'a Session,
+    readers: [ReaderId; 2],
+    begun: Instant,
+    last: (Instant, [u64; 4]),
+}
+
+impl<'a> Table<'a> {
+    /// Prints the head.
+    pub(super) fn begin(
+        board: &'a Board,
+        session: &'a Session,
+        readers: [ReaderId; 2],
+    ) -> Result<Self> {
+        let [second, sent, counted, recorded, lost] =
+            ["second", "sent/s", "counted/s", "recorded/s", "lost"];
+        say(&format!(
+            "\n{second:>8} {sent:>14} {counted:>14} {recorded:>14} {lost:>10}"
+        ))?;
+        let now = Instant::now();
+        Ok(Table {
+            board,
+            session,
+            readers,
+            begun: now,
+            last: (now, [0; 4]),
+        })
+    }
+
+    /// Prints what was done since the last line.
+    pub(super) fn line(&mut self, sender: Counters) -> Result<()> {
+        let now = Instant::now();
+        let figures = [
+            sender.sent,
+            self.board.counted.load(Relaxed),
+            self.board.recorded.load(Relaxed),
+            self.lost()?,
+        ];
+        let (then, before) = self.last;
+        let seconds = (now - then).as_secs_f64();
+        let since = |place: usize| figures[place].saturating_sub(before[place]);
+        let rate = |place| grouped(rounded(as_f64(since(place)) / seconds));
+        say(&format!(
+            "{:>8} {:>14} {:>14} {:>14} {:>10}",
+            format!("{:.0}", (now - self.begun).as_secs_f64()),
+            rate(0),
+            rate(1),
+            rate(2),
+            grouped(since(3)),
+        ))?;
+        self.last = (now, figures);
+        Ok(())
+    }
+
+    /// Prints what is left, unless that is less than half a line.
+    pub(super) fn last_line(&mut self, sender: Counters) -> Result<()> {
+        match self.last.0.elapsed() < INTERVAL / 2 {
+            true => Ok(()),
+            false => self.line(sender),
+        }
+    }
+
+    /// Packets lost so far: before the readers, and by either of them.
+    fn lost(&self) -> Result<u64> {
+        let mut lost = 0;
+        for (place, reader) in self.readers.into_iter().enumerate() {
+            let snapshot = self.session.snapshot(Some(reader))?;
+            lost += snapshot.slow_reader.iter().sum::<u64>();
+            if place == 0 {
+                let lanes = snapshot.source.lanes.iter();
+                lost += lanes.map(|lane| lane.no_chunk + lane.kernel).sum::<u64>();
+                lost += snapshot.source.nic + snapshot.source.kernel;
+            }
+        }
+        Ok(lost)
+    }
+}
+
+/// Prints a line; an error where nobody reads it.
+pub(super) fn say(line: &str) -> Result<()> {
+    writeln!(io::stdout().lock(), "{line}")?;
+    Ok(())
+}

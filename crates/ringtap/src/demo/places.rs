@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the demo's threads run and where its file goes.
+#![forbid(unsafe_code)]
+
+use std::fs::OpenOptions;
+
+use anyhow::{Context, Result};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+const FILE: &str = "ringtap-demo.pcapng";
+
+/// A CPU for each; none where there is only one.
+pub(super) struct Places {
+    /// The sender and, in its softirq, the capture.
+    pub(super) sender: Option<usize>,
+    /// The reader that counts, and the hub.
+    pub(super) counter: Option<usize>,
+    /// The reader that records.
+    pub(super) recorder: Option<usize>,
+}
+
+impl Places {
+    /// Out of the CPUs that this process may use.
+    pub(super) fn choose() -> Result<Self> {
+        let set = sched_getaffinity(None).context("cannot ask for the CPUs in use")?;
+        let cpus: Vec<_> = (0..CpuSet::MAX_CPU)
+            .filter(|cpu| set.is_set(*cpu))
+            .collect();
+        Ok(Self::among(&cpus))
+    }
+
+    fn among(cpus: &[usize]) -> Self {
+        let (sender, others) = match cpus {
+            [first, others @ ..] if !others.is_empty() => (Some(*first), others),
+            _ => (None, &[][..]),
+        };
+        let counter = others.first().copied();
+        Places {
+            sender,
+            counter,
+            recorder: others.get(1).copied().or(counter),
+        }
+    }
+}
+
+/// The file that was asked for; else one in the first folder of two that can be written.
+pub(super) fn file(wanted: Option<&str>) -> Result<String> {
+    let name = match wanted {
+        Some(name) => name.to_owned(),
+        None => usual_file()?,
+    };
+    let file = std::path::absolute(&name).with_context(|| format!("\"{name}\" names no file"))?;
+    Ok(file.display().to_string())
+}
+
+fn usual_file() -> Result<String> {
+    let temporary = std::env::temp_dir().join(FILE);
+    let candidates = [FILE.to_owned(), temporary.display().to_string()];
+    let can_be_written = |file: &String| {
+        let opened = OpenOptions::new().append(true).create(true).open(file);
+        opened.is_ok()
+    };
+    let found = candidates.iter().find(|file| can_be_written(file));
+    found.cloned().with_context(|| {
+        format!(
+            "neither {} nor {} can be written: choose another file with --write",
+            candidates[0], candidates[1]
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(cpus: &[usize]) -> [Option<usize>; 3] {
+        let places = Places::among(cpus);
+        [places.sender, places.counter, places.recorder]
+    }
+
+    #[test]
+    fn the_sender_shares_its_cpu_with_no_reader_where_there_are_two() {
+        assert_eq!(places(&[3]), [None; 3]);
+        assert_eq!(places(&[0, 1]), [Some(0), Some(1), Some(1)]);
+        assert_eq!(places(&[2, 5, 7, 9]), [Some(2), Some(5), Some(7)]);
+    }
+}

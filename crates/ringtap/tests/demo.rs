@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The demo, as its users run it: with root, without, interrupted, killed.
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use ringtap_testkit::{
+    Finished, Running, orphans, require_root, require_tool, say_skipped, tool_exists,
+};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+/// More than it takes on a machine that does other things as well.
+const LIMIT: Duration = Duration::from_secs(60);
+const NOBODY: u32 = 65_534;
+
+fn demo(binary: &Path, folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("demo").args(args).current_dir(folder);
+    command
+}
+
+/// Both ledgers balance, and the file holds what the recorder's ledger says.
+fn assert_complete(end: &Finished, file: &Path) {
+    let shown = format!("stdout: {}\nstderr: {}", end.stdout, end.stderr);
+    assert!(end.status.success(), "{}\n{shown}", end.status);
+    assert_eq!(end.stdout.matches("  balanced: ").count(), 2, "{shown}");
+    let delivered = numbers_after(&end.stdout, "  delivered ");
+    let [counted, recorded] = delivered[..] else {
+        panic!("two ledgers wanted\n{shown}");
+    };
+    assert!(counted > recorded && recorded > 0, "{shown}");
+    let name = file.display().to_string();
+    assert!(end.stdout.contains(&name), "{name} is not named\n{shown}");
+    if tool_exists("capinfos") {
+        assert_eq!(packets_in(file), recorded, "{shown}");
+    } else {
+        say_skipped("the file was not checked: needs the program capinfos");
+    }
+}
+
+/// No eBPF program or map of the demo outlives it; the kernel may take a moment for that.
+fn assert_nothing_left() {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let mut left = orphans();
+        // Of tests and benchmarks that run beside this one; the demo has no such program.
+        left.retain(|object| !object.contains("rt_drop"));
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "left behind: {left:#?}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The number that follows each `label`.
+fn numbers_after(text: &str, label: &str) -> Vec<u64> {
+    let number = |rest: &str| {
+        let word = rest.split_whitespace().next()?;
+        word.replace(',', "").parse().ok()
+    };
+    let lines = text.lines().filter_map(|line| line.strip_prefix(label));
+    lines.filter_map(number).collect()
+}
+
+fn packets_in(file: &Path) -> u64 {
+    let mut command = Command::new("capinfos");
+    command.args(["-M", "-c"]).arg(file);
+    let end = Running::start(command).wait(LIMIT).success();
+    let numbers = numbers_after(&end.stdout, "Number of packets:");
+    *numbers.first().expect("capinfos counts packets")
+}
+
+#[test]
+fn with_root_both_readers_balance_and_nothing_is_left() {
+    require_root!();
+    require_tool!("bpftool");
+    let folder = TempDir::new().expect("a folder can be made");
+    let command = demo(Path::new(BINARY), folder.path(), &["--seconds", "2"]);
+    let end = Running::start(command).wait(LIMIT);
+    assert_complete(&end, &folder.path().join("ringtap-demo.pcapng"));
+    assert!(end.stdout.contains("tap:rx0"), "{}", end.stdout);
+    assert_nothing_left();
+}
+
+#[test]
+fn an_interrupt_ends_it_with_complete_ledgers() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder can be made");
+    let file = folder.path().join("mine.pcapng");
+    let args = ["--seconds", "15", "--write", "mine.pcapng"];
+    let running = Running::start(demo(Path::new(BINARY), folder.path(), &args));
+    running.wait_for_stdout("\n       1 ", LIMIT);
+    running.interrupt();
+    assert_complete(&running.wait(LIMIT), &file);
+}
+
+#[test]
+fn nothing_is_left_when_it_is_killed() {
+    require_root!();
+    require_tool!("bpftool");
+    let folder = TempDir::new().expect("a folder can be made");
+    let args = ["--seconds", "15"];
+    let running = Running::start(demo(Path::new(BINARY), folder.path(), &args));
+    running.wait_for_stdout("\n       1 ", LIMIT);
+    running.signal(Signal::KILL);
+    assert!(!running.wait(LIMIT).status.success());
+    assert_nothing_left();
+}
+
+/// A copy of the program that everybody can run, beside a folder that everybody can write.
+fn for_everybody(folder: &TempDir) -> PathBuf {
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))
+        .expect("the own folder's mode can be set");
+    let copy = folder.path().join("ringtap");
+    fs::copy(BINARY, &copy).expect("the program can be copied");
+    copy
+}
+
+fn as_nobody(mut command: Command) -> Command {
+    command.uid(NOBODY).gid(NOBODY);
+    command
+}
+
+/// Whether this system gives an unprivileged process a network of its own.
+fn has_user_namespaces() -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-current-user", "--net", "true"]);
+    let end = Running::start(as_nobody(command)).wait(LIMIT);
+    end.status.success()
+}
+
+#[test]
+fn without_root_the_packet_source_does_the_same() {
+    require_root!();
+    require_tool!("unshare");
+    if !has_user_namespaces() {
+        say_skipped("this system gives no user namespace to unprivileged processes");
+        return;
+    }
+    let folder = TempDir::new().expect("a folder can be made");
+    let binary = for_everybody(&folder);
+    let command = demo(&binary, folder.path(), &["--seconds", "2"]);
+    let end = Running::start(as_nobody(command)).wait(LIMIT);
+    assert_complete(&end, &folder.path().join("ringtap-demo.pcapng"));
+    assert!(end.stdout.contains("packet:rx0"), "{}", end.stdout);
+    assert!(end.stdout.contains("sudo ringtap demo"), "{}", end.stdout);
+}
