@@ -29,7 +29,7 @@ pub enum ReadError {
         cause: io::Error,
     },
     /// The file is compressed.
-    #[error("{file}: is compressed: unpack it first, e.g. `{unpack} {file} | ringtap ... -r -`")]
+    #[error("{file}: is compressed: unpack it with `{unpack}` and read the result with -r -")]
     Compressed {
         /// The file as the user named it.
         file: String,
