@@ -34,7 +34,7 @@ use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Direction, Mode, Taking, TapOptions};
 use words::LaneWords;
 
-use crate::interface::{Interface, Watch};
+use crate::interface::{Interface, Promiscuous, Watch};
 
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
 pub struct Tap {
@@ -61,4 +61,5 @@ struct Watched {
     losses: Losses,
     /// Packets that the NIC had lost when the tap was attached.
     lost_before: u64,
+    _promiscuous: Option<Promiscuous>,
 }

@@ -39,13 +39,10 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>> {
     if needs_tap || hopeless {
         return Err(reason);
     }
-    let mut packet = DeviceSpec {
+    let packet = DeviceSpec {
         kind: Kind::Packet,
         ..device.clone()
     };
-    // The tap's default: the same command counts the same packets either way.
-    let direction = packet.options.direction.unwrap_or(device::Direction::In);
-    packet.options.direction = Some(direction);
     let source =
         open_packet(&packet).with_context(|| format!("{reason:#}; and packet:{}", device.name))?;
     eprintln!(
@@ -82,6 +79,7 @@ fn tap_options(device: &DeviceSpec, interface: &Interface) -> Result<TapOptions>
         exclusive,
         mode,
         direction,
+        promiscuous,
         snap_length,
         pool,
         chunk,
@@ -104,6 +102,7 @@ fn tap_options(device: &DeviceSpec, interface: &Interface) -> Result<TapOptions>
         device::Direction::InOut => tap::Direction::InOut,
     };
     options.snap_length = snap_length.unwrap_or(0);
+    options.promiscuous = promiscuous.unwrap_or(true);
     if let Some(size) = pool {
         options.pool_bytes = size.0;
     }

@@ -66,6 +66,8 @@ pub struct TapOptions {
     pub taking: Taking,
     /// Where the kernel runs the tap.
     pub mode: Mode,
+    /// Whether to receive packets for other hosts too, as long as the tap lives.
+    pub promiscuous: bool,
     /// Most bytes captured of a packet; 0 for as many as a chunk holds.
     pub snap_length: u32,
     /// Memory for chunks in bytes, rounded up; all of it is taken at once.
@@ -83,6 +85,7 @@ impl TapOptions {
             direction: Direction::default(),
             taking: Taking::default(),
             mode: Mode::default(),
+            promiscuous: true,
             snap_length: 0,
             pool_bytes: DEFAULT_POOL_BYTES,
             chunk_size: 0,

@@ -25,7 +25,7 @@ use super::object::Loaded;
 use super::plan::Plan;
 use super::words::{ControlWords, LaneWords};
 use super::{Tap, TapError, TapOptions, Watched, clock, hook};
-use crate::interface::{Change, Interface, InterfaceError, Watch};
+use crate::interface::{Change, Interface, InterfaceError, Promiscuous, Watch};
 
 const LINKTYPE_ETHERNET: u16 = 1;
 /// How often the difference between atomic time and UTC is looked up again.
@@ -62,6 +62,11 @@ impl Tap {
         let losses = Losses::of(interface.index).map_err(system("opening a netlink socket"))?;
         let plan = plan(options, interface.largest_frame_bytes())?;
         let lost_before = losses.now().unwrap_or(0);
+        // The loopback has nobody else's packets; a tap of what leaves wants none.
+        let wanted = options.promiscuous && options.direction.arriving() && !interface.is_loopback;
+        let promiscuous = wanted
+            .then(|| Promiscuous::enable(interface.index))
+            .transpose()?;
         let attached = attach(options, &interface, &plan)?;
         let facts = facts(options, &plan, &attached);
         let watched = Watched {
@@ -69,6 +74,7 @@ impl Tap {
             watch,
             losses,
             lost_before,
+            _promiscuous: promiscuous,
         };
         Tap::assemble(watched, &plan, attached, facts)
             .map_err(system("sharing memory with the program"))
