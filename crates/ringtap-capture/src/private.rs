@@ -45,7 +45,7 @@ pub enum PrivateError {
     #[error(
         "without root this needs a user namespace, and this system refuses one ({cause}{}): run \
          it with sudo, in a container with --privileged",
-        why_refused()
+        why_refused(.cause)
     )]
     UserNamespace {
         /// The kernel's reason.
@@ -123,8 +123,12 @@ fn silence_ipv6() -> io::Result<()> {
     fs::write(folder.join("default/disable_ipv6"), "1")
 }
 
-/// What Ubuntu's kernel says of it, since 24.04.
-fn why_refused() -> &'static str {
+/// The setting that is behind it, where that can be told.
+fn why_refused(cause: &io::Error) -> &'static str {
+    if cause.raw_os_error() == Some(libc::ENOSPC) {
+        return ", more than user.max_user_namespaces";
+    }
+    // Ubuntu, since 24.04.
     let switch = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
     match fs::read_to_string(switch) {
         Ok(text) if text.trim() == "1" => ", kernel.apparmor_restrict_unprivileged_userns = 1",

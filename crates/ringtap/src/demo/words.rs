@@ -26,7 +26,7 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
          machine can, for {seconds} s\n\
          capture   {device}: {taking}\n\
          reader 1  counts all packets\n\
-         reader 2  records one flow of {FLOWS}, \"{FILTER}\", \n          \
+         reader 2  records one flow of {FLOWS}, \"{FILTER}\",\n          \
          to {file}; all of them would be 150 MB a second"
     ))
 }
