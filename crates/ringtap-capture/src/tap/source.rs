@@ -62,12 +62,12 @@ impl Tap {
         let losses = Losses::of(interface.index).map_err(system("opening a netlink socket"))?;
         let plan = plan(options, interface.largest_frame_bytes())?;
         let lost_before = losses.now().unwrap_or(0);
+        let attached = attach(options, &interface, &plan)?;
         // The loopback has nobody else's packets; a tap of what leaves wants none.
         let wanted = options.promiscuous && options.direction.arriving() && !interface.is_loopback;
         let promiscuous = wanted
             .then(|| Promiscuous::enable(interface.index))
             .transpose()?;
-        let attached = attach(options, &interface, &plan)?;
         let facts = facts(options, &plan, &attached);
         let watched = Watched {
             interface,
