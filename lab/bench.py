@@ -49,7 +49,8 @@ class Scenario:
 
 SCENARIOS = [
     Scenario("capture", contenders.CAPTURE, capture.seconds, capture.run, ("ringtap", "floor")),
-    Scenario("pool", [], pool.seconds, pool.run, ("pool_bench",)),
+    # Without its example this one is a fault in the result; the others do not wait for it.
+    Scenario("pool", [], pool.seconds, pool.run, ()),
     Scenario("record", contenders.RECORD, record.seconds, record.run),
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
     Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),

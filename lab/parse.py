@@ -86,6 +86,14 @@ def ringtap(text: str) -> Report:
     )
 
 
+def sender(text: str) -> tuple[int, int]:
+    """Packets that the device took, and nanoseconds, from the final line of `ringtap send`."""
+    final = last_json(text, "sent", "ringtap send")
+    if not final["final"] or final["elapsed_ns"] <= 0:
+        raise ReportError(f"ringtap send: no final line in its output: {text.strip()[-300:]!r}")
+    return final["sent"], final["elapsed_ns"]
+
+
 def floor(text: str) -> Report:
     """`{"dropped": N}`: what the floor's XDP program threw away is what it was given."""
     dropped = last_json(text, "dropped", "floor")["dropped"]

@@ -54,8 +54,7 @@ def send(programs: Programs, traffic: Traffic) -> Sent:
     )
     if done.returncode != 0:
         raise ToolError(f"{command}: exit code {done.returncode}: {done.stderr.strip()[-600:]}")
-    final = parse.last_json(done.stdout, "sent", "ringtap send")
-    return Sent(final["sent"], final["elapsed_ns"])
+    return Sent(*parse.sender(done.stdout))
 
 
 def busy_ticks(cpu: int) -> tuple[int, int]:

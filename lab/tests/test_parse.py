@@ -34,6 +34,10 @@ RINGTAP = """\
 ringtap: a note on standard error
 latency_ns median 31000 p99 95000 max 210000
 """
+SENT = (
+    '{"time_ns":1,"device":"rt0","method":"live","elapsed_ns":2000000000,"sent":3000000,'
+    '"refused":0,"bytes":180000000,"rate_pps":1500000.0,"rate_bps":1.0,"refusal":null,"final":'
+)
 POOL = """\
 {"bench":"pool","chunks":500,"rounds":5,"median_mpps":160.1,"least_mpps":150.2,"most_mpps":170.3}
 pool of 500 chunks: 160 Mpps (median of 5, 150 to 170), at most 9 chunks in use
@@ -62,6 +66,11 @@ class Reports(unittest.TestCase):
     def test_floor_delivers_what_it_drops(self):
         want = parse.Report(delivered=7, lost=0, offered=7)
         self.assertEqual(parse.floor('{"dropped":7}\nready\n'), want)
+
+    def test_sender_is_read_from_its_final_line_only(self):
+        self.assertEqual(parse.sender(SENT + "true}\n"), (3_000_000, 2_000_000_000))
+        self.assertRaises(parse.ReportError, parse.sender, SENT + "false}\n")
+        self.assertRaises(parse.ReportError, parse.sender, "")
 
     def test_latency(self):
         want = {"median_ns": 31000, "p99_ns": 95000, "max_ns": 210000}
