@@ -54,14 +54,33 @@ fn main() -> ExitCode {
         Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("ringtap: {error:#}");
+        eprintln!("ringtap: {}", describe(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error and its causes on one line; a cause that was said already is not said again.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = anyhow::anyhow!("no such file");
+        let told = cause.context("a.pcap: no such file").context("cannot read");
+        assert_eq!(super::describe(&told), "cannot read: a.pcap: no such file");
+    }
 
     #[test]
     fn the_command_line_does_not_contradict_itself() {

@@ -44,9 +44,9 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>> {
         ..device.clone()
     };
     let source =
-        open_packet(&packet).with_context(|| format!("{reason:#}; and packet:{}", device.name))?;
+        open_packet(&packet).with_context(|| format!("{reason}; and packet:{}", device.name))?;
     eprintln!(
-        "ringtap: no tap on {}, capturing with packet:{0}: {reason:#}",
+        "ringtap: no tap on {}, capturing with packet:{0}: {reason}",
         device.name
     );
     Ok(source)

@@ -59,13 +59,13 @@ pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<Plan, Tap
     let possible = possible.map_err(|source| TapError::System {
         interface: interface(),
         action: "counting CPUs",
-        source,
+        reason: source,
     })?;
     let lanes = online_cpus().unwrap_or(possible).min(possible);
     let plan = Plan::new(options, largest_frame, lanes, possible);
     plan.map_err(|source| TapError::Sizes {
         interface: interface(),
-        source,
+        reason: source,
     })
 }
 
@@ -242,7 +242,7 @@ fn program(loaded: &Loaded, program: Program, interface: &Interface) -> Result<O
     loaded.program(program).map_err(|source| TapError::System {
         interface: interface.name.clone(),
         action: "finding the loaded program",
-        source,
+        reason: source,
     })
 }
 
@@ -259,7 +259,7 @@ fn refusal(
     match kernel::require(Feature::Tcx) {
         Err(source) if hook == Hook::Tc => TapError::TooOld {
             interface: name,
-            source,
+            reason: source,
         },
         _ => TapError::Refused {
             interface: name,

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a tap cannot be attached, or cannot go on, and what to do about it.
+//!
+//! Invariants
+//! - A message says all; no variant has a source that would say it again.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -29,12 +32,12 @@ pub enum TapError {
         link_type: u16,
     },
     /// The process lacks a capability.
-    #[error("{interface}: {source}")]
+    #[error("{interface}: {reason}")]
     NoRights {
         /// The interface.
         interface: String,
         /// What is missing, and what to do.
-        source: RightsError,
+        reason: RightsError,
     },
     /// Another XDP program is attached.
     #[error(
@@ -52,12 +55,12 @@ pub enum TapError {
         remedy: String,
     },
     /// The kernel lacks something.
-    #[error("{interface}: {source}")]
+    #[error("{interface}: {reason}")]
     TooOld {
         /// The interface.
         interface: String,
         /// What it lacks, and what to use instead.
-        source: TooOld,
+        reason: TooOld,
     },
     /// The kernel gave no memory for the pool.
     #[error(
@@ -72,12 +75,12 @@ pub enum TapError {
         pool_bytes: u64,
     },
     /// Sizes that cannot be.
-    #[error("{interface}: {source}: change the pool or the chunk size")]
+    #[error("{interface}: {reason}: change the pool or the chunk size")]
     Sizes {
         /// The interface.
         interface: String,
         /// What is wrong with them.
-        source: GeometryError,
+        reason: GeometryError,
     },
     /// A queue that cannot be selected.
     #[error("{interface}: receive queue {queue} cannot be selected: the tap knows 0 to 255")]
@@ -106,13 +109,51 @@ pub enum TapError {
         log: String,
     },
     /// A system call failed.
-    #[error("{interface}: {action} failed: {source}")]
+    #[error("{interface}: {action} failed: {reason}")]
     System {
         /// The interface.
         interface: String,
         /// What was tried.
         action: &'static str,
         /// What the kernel said.
-        source: io::Error,
+        reason: io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+    use crate::kernel::{Feature, Version};
+
+    #[test]
+    fn no_message_is_said_twice() {
+        let interface = || "eth0".to_owned();
+        let errors = [
+            TapError::TooOld {
+                interface: interface(),
+                reason: TooOld {
+                    feature: Feature::Tcx,
+                    running: Version(6, 1),
+                },
+            },
+            TapError::Sizes {
+                interface: interface(),
+                reason: GeometryError::ChunkSize(5),
+            },
+            TapError::System {
+                interface: interface(),
+                action: "trying",
+                reason: io::Error::other("it broke"),
+            },
+        ];
+        for error in errors {
+            assert!(
+                error.source().is_none(),
+                "{error} would be followed by its reason"
+            );
+            assert!(error.to_string().starts_with("eth0: "), "{error}");
+        }
+    }
 }

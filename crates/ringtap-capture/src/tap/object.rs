@@ -74,7 +74,7 @@ impl Loaded {
         Loaded::map(object, plan).map_err(|source| TapError::System {
             interface: options.interface.clone(),
             action: "sharing the pool's memory",
-            source,
+            reason: source,
         })
     }
 
@@ -244,7 +244,10 @@ fn explain(
         }
         ErrorKind::PermissionDenied => {
             if let Err(source) = Rights::of_this_process().require(Kind::Tap) {
-                return TapError::NoRights { interface, source };
+                return TapError::NoRights {
+                    interface,
+                    reason: source,
+                };
             }
         }
         _ => {}
@@ -255,7 +258,10 @@ fn explain(
         Feature::TaiClock,
     ];
     match needs.into_iter().try_for_each(kernel::require) {
-        Err(source) => TapError::TooOld { interface, source },
+        Err(source) => TapError::TooOld {
+            interface,
+            reason: source,
+        },
         Ok(()) => TapError::Load {
             interface,
             log: last_lines(&log, error),

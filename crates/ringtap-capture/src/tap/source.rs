@@ -55,7 +55,7 @@ impl Tap {
             move |source| TapError::System {
                 interface,
                 action,
-                source,
+                reason: source,
             }
         };
         let watch = Watch::new(&interface)?;
