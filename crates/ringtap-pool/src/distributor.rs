@@ -21,7 +21,7 @@ use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::{Delivery, Reader};
-use crate::sync::{Ordering::*, fence};
+use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};
 use chunks::{Chunks, Missed};
@@ -233,7 +233,7 @@ impl Distributor {
             .readers
             .iter()
             .flatten()
-            .any(|entry| entry.shared.asleep.load(SeqCst) != 0);
+            .any(|entry| entry.shared.asleep.is_raised());
         let level = if asleep { Level::Packet } else { Level::Chunk };
         for lane in &self.lanes {
             lane.ends.wake.arm(level);
@@ -243,14 +243,13 @@ impl Distributor {
 
     /// Readers that said they sleep; each is then taken to be awake: signal it.
     pub fn sleepers(&self) -> impl Iterator<Item = ReaderId> {
-        // Pairs with the fence in `Sleeper::arm`.
-        fence(SeqCst);
         self.readers
             .iter()
             .enumerate()
             .filter_map(|(index, entry)| {
                 let asleep = &entry.as_ref()?.shared.asleep;
-                (asleep.load(Relaxed) != 0 && asleep.swap(0, SeqCst) != 0)
+                asleep
+                    .take()
                     .then(|| ReaderId(u32::try_from(index).unwrap_or(u32::MAX)))
             })
     }
@@ -261,12 +260,14 @@ impl Distributor {
             |lane: &Lane| lane.in_use >= lane.ends.chunks - lane.ends.chunks.min(entry::RESERVE);
         // What a lane opened is left in its queue only while a blocking reader has no credit.
         let waits = |lane: &Lane| !lane.ends.opened.is_empty();
-        let wants = u32::from(self.lanes.iter().any(|lane| dry(lane) || waits(lane)));
+        let wants = self.lanes.iter().any(|lane| dry(lane) || waits(lane));
         for entry in self.readers.iter().flatten() {
-            entry.shared.wants_returns.store(wants, SeqCst);
+            if wants {
+                entry.shared.wants_returns.raise();
+            } else {
+                entry.shared.wants_returns.lower();
+            }
         }
-        // Pairs with the fence in `Reader::give_back`.
-        fence(SeqCst);
     }
 
     /// Sequence of the next packet of a lane, and the first slot of the open chunk that is

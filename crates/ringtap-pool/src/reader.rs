@@ -12,17 +12,17 @@ use std::sync::Arc;
 use crate::format::Slot;
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::queue::{Consumer, PeerCorrupt, Producer, PushError};
-use crate::sync::{AtomicU32, Ordering::*, fence};
+use crate::sync::{AtomicU32, Ordering::*};
 use crate::view::{Chunk, Pool};
-use crate::wake::{Level, Signal, WakeWord};
+use crate::wake::{Level, Signal, WakeFlag, WakeWord};
 
 /// Words that a reader and the distributor share beside the two queues.
 #[derive(Default, Debug)]
 pub(crate) struct Shared {
-    /// The reader sleeps (1) or not (0).
-    pub(crate) asleep: AtomicU32,
-    /// The distributor waits for chunks to come back (1) or not (0).
-    pub(crate) wants_returns: AtomicU32,
+    /// The reader sleeps.
+    pub(crate) asleep: WakeFlag,
+    /// The distributor waits for chunks to come back.
+    pub(crate) wants_returns: WakeFlag,
     /// Nothing will be delivered any more (1).
     pub(crate) ended: AtomicU32,
 }
@@ -213,10 +213,7 @@ impl Reader {
             // There is room for every chunk that the distributor may lend.
             Err(PushError::Full) => return Err(RecvError::BadChunk(chunk)),
         }
-        // Pairs with the fence in `Distributor::want_returns`.
-        fence(SeqCst);
-        if self.shared.wants_returns.load(Relaxed) != 0 {
-            self.shared.wants_returns.store(0, Relaxed);
+        if self.shared.wants_returns.take() {
             self.distributor.signal();
         }
         Ok(())
@@ -256,9 +253,7 @@ pub struct Sleeper {
 impl Sleeper {
     /// Says that the reader is about to sleep; then call [`Reader::next`] once more.
     pub fn arm(&self) {
-        self.shared.asleep.store(1, SeqCst);
-        // Pairs with the fence in `Distributor::sleepers`.
-        fence(SeqCst);
+        self.shared.asleep.raise();
         for word in &self.wake_words {
             word.arm(Level::Packet);
         }
@@ -266,7 +261,7 @@ impl Sleeper {
 
     /// Says that the reader is awake again.
     pub fn disarm(&self) {
-        self.shared.asleep.store(0, Relaxed);
+        self.shared.asleep.lower();
     }
 }
 

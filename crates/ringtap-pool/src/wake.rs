@@ -17,6 +17,39 @@ use crate::sync::{AtomicU32, Ordering::*, fence};
 /// A store that was in flight when the sleeper looked is visible long before this has passed.
 pub const FIRST_SLEEP: Duration = Duration::from_millis(2);
 
+/// A flag by which one side asks the other for a signal.
+///
+/// Who asks raises it, then looks once more, then sleeps. Who has news writes it down, then takes
+/// the flag, and signals if it was raised.
+#[derive(Debug, Default)]
+pub struct WakeFlag(AtomicU32);
+
+impl WakeFlag {
+    /// Asks for a signal; then look once more.
+    pub fn raise(&self) {
+        self.0.store(1, Relaxed);
+        // Pairs with the fence in `take`: either they see the flag or we see their news.
+        fence(SeqCst);
+    }
+
+    /// Asks for nothing any more.
+    pub fn lower(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    /// Whether the other side asks.
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+
+    /// Whether the other side asked, who is then taken to know: signal it.
+    pub fn take(&self) -> bool {
+        // Pairs with the fence in `raise`.
+        fence(SeqCst);
+        self.is_raised() && self.0.swap(0, AcqRel) != 0
+    }
+}
+
 /// What a sleeper waits for; the number is what lies in the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]

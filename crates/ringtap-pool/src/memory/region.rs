@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A mapping with a pool in it, and checked access to pieces of it.
+//!
+//! Invariants
+//! - Every access is checked to lie within its piece, and every piece within its region.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use super::Owner;
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// A mapping with a pool in it.
+#[derive(Clone)]
+pub struct Region {
+    base: NonNull<u8>,
+    bytes: usize,
+    _owner: Owner,
+}
+
+// SAFETY: a region only gives out addresses; what is done there is the duty of the modules
+// `view` and `writer`, which share it by publish and acquire.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Zeroed memory on the heap, aligned to a page.
+    pub fn on_heap(bytes: usize) -> Self {
+        let heap = Arc::new(Heap::new(bytes));
+        Region {
+            base: heap.base,
+            bytes,
+            _owner: heap,
+        }
+    }
+
+    /// A mapping that `owner` keeps.
+    ///
+    /// # Safety
+    ///
+    /// `bytes` bytes from `base` on must stay mapped until `owner` is dropped, readable, and
+    /// writable if a [`LaneWriter`](crate::writer::LaneWriter) is made of this region. `base`
+    /// must be aligned to 8 bytes. Nobody in this process may hold a reference into it.
+    pub unsafe fn from_raw(base: NonNull<u8>, bytes: usize, owner: Owner) -> Self {
+        Region {
+            base,
+            bytes,
+            _owner: owner,
+        }
+    }
+
+    /// Bytes mapped.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// `bytes` bytes from `offset` on, if they are mapped and `offset` is a multiple of 8.
+    pub(crate) fn piece(&self, offset: u64, bytes: usize) -> Option<Piece<'_>> {
+        let offset = usize::try_from(offset).ok()?;
+        let end = offset.checked_add(bytes)?;
+        if end > self.bytes || !offset.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: just checked to lie within the mapping.
+        let base = unsafe { self.base.add(offset) };
+        Some(Piece {
+            base,
+            bytes,
+            _region: PhantomData,
+        })
+    }
+}
+
+/// Part of a region, mapped for `'a` and aligned to 8 bytes. Every access checks its place.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    base: NonNull<u8>,
+    bytes: usize,
+    _region: PhantomData<&'a Region>,
+}
+
+// SAFETY: as for `Region`.
+unsafe impl Send for Piece<'_> {}
+
+impl<'a> Piece<'a> {
+    /// Bytes in this piece.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// The same piece for as long as the caller keeps its region.
+    ///
+    /// # Safety
+    ///
+    /// The region must outlive every use of the result.
+    pub(crate) unsafe fn outlive(self) -> Piece<'static> {
+        Piece {
+            base: self.base,
+            bytes: self.bytes,
+            _region: PhantomData,
+        }
+    }
+
+    /// The address of `bytes` bytes at `at`, if they lie here and are aligned to `align`.
+    #[inline]
+    fn place(self, at: usize, bytes: usize, align: usize) -> Option<NonNull<u8>> {
+        let end = at.checked_add(bytes)?;
+        if end > self.bytes || at & (align - 1) != 0 {
+            return None;
+        }
+        // SAFETY: just checked to lie within the piece.
+        Some(unsafe { self.base.add(at) })
+    }
+
+    /// The 32-bit word at `at`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not lie within this piece: `at` is always one of the format's constants.
+    #[inline]
+    pub(crate) fn word32(self, at: usize) -> &'a AtomicU32 {
+        let place = self
+            .place(at, 4, 4)
+            .expect("a header word lies in its chunk");
+        // SAFETY: mapped for 'a and aligned (`place`); shared words are reached as atomics only.
+        unsafe { place.cast().as_ref() }
+    }
+
+    /// The 64-bit word at `at`.
+    ///
+    /// # Panics
+    ///
+    /// As for [`Piece::word32`].
+    #[inline]
+    pub(crate) fn word64(self, at: usize) -> &'a AtomicU64 {
+        let place = self
+            .place(at, 8, 8)
+            .expect("a header word lies in its chunk");
+        // SAFETY: as for `word32`.
+        unsafe { place.cast().as_ref() }
+    }
+
+    /// The four words at `at`.
+    #[inline]
+    pub(crate) fn words(self, at: usize) -> Option<&'a [AtomicU64; 4]> {
+        let place = self.place(at, 32, 8)?;
+        // SAFETY: as for `word32`.
+        Some(unsafe { place.cast().as_ref() })
+    }
+
+    /// `bytes` bytes at `at`.
+    ///
+    /// # Safety
+    ///
+    /// Nobody may write there during `'a`.
+    #[inline]
+    pub(crate) unsafe fn slice(self, at: usize, bytes: usize) -> Option<&'a [u8]> {
+        let place = self.place(at, bytes, 1)?;
+        // SAFETY: mapped for 'a (`place`); the caller keeps writers away.
+        Some(unsafe { std::slice::from_raw_parts(place.as_ptr(), bytes) })
+    }
+
+    /// Copies `source` to `at`; `false` if it would not fit.
+    ///
+    /// # Safety
+    ///
+    /// The region must be writable, and nobody else may read or write there meanwhile.
+    #[inline]
+    pub(crate) unsafe fn write(self, at: usize, source: &[u8]) -> bool {
+        let Some(place) = self.place(at, source.len(), 1) else {
+            return false;
+        };
+        // SAFETY: mapped (`place`) and ours alone (the caller), so `source` cannot overlap.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), place.as_ptr(), source.len()) };
+        true
+    }
+}
+
+struct Heap {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a plain allocation; who writes where is settled by the modules `view` and `writer`.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes.max(1), 4096)
+            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()));
+        // SAFETY: the layout is not empty.
+        let base = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(base) {
+            Some(base) => Heap { base, layout },
+            None => handle_alloc_error(layout),
+        }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout, and freed only here.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}

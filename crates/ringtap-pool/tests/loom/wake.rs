@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Wake-ups: whoever sleeps either saw the news or is signalled, whatever the order.
+
+use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use loom::sync::{Arc, Notify};
+use loom::thread;
+use ringtap_pool::AtomicU32;
+use ringtap_pool::publish::{observe, publish};
+use ringtap_pool::queue;
+use ringtap_pool::wake::{Level, WakeFlag, WakeWord};
+
+fn word_wakes(armed: Level, happened: Level) {
+    loom::model(move || {
+        let word = WakeWord::on_heap();
+        let state = Arc::new(AtomicU32::new(0));
+        let writing = thread::spawn({
+            let (word, state) = (word.clone(), Arc::clone(&state));
+            move || {
+                publish(&state, 1);
+                word.take(happened)
+            }
+        });
+        word.arm(armed);
+        let seen = observe(&state).published == 1;
+        assert!(writing.join().unwrap() || seen, "a wake-up is lost");
+    });
+}
+
+#[test]
+fn who_waits_for_packets_is_woken_by_a_packet() {
+    word_wakes(Level::Packet, Level::Packet);
+}
+
+#[test]
+fn who_waits_for_packets_is_woken_by_a_chunk() {
+    word_wakes(Level::Packet, Level::Chunk);
+}
+
+#[test]
+fn who_waits_for_chunks_is_woken_by_a_chunk() {
+    word_wakes(Level::Chunk, Level::Chunk);
+}
+
+#[test]
+fn who_waits_for_chunks_is_left_alone_by_packets() {
+    loom::model(|| {
+        let word = WakeWord::on_heap();
+        word.arm(Level::Chunk);
+        assert!(!word.take(Level::Packet));
+        assert!(word.take(Level::Chunk));
+        assert!(
+            !word.take(Level::Chunk),
+            "one signal for one announced sleep"
+        );
+    });
+}
+
+/// The driver waits for chunks, a reader for packets, both in one word: the packet wakes.
+#[test]
+fn of_two_sleepers_in_one_word_none_is_forgotten() {
+    loom::model(|| {
+        let word = WakeWord::on_heap();
+        let state = Arc::new(AtomicU32::new(0));
+        let sleeper = |level| {
+            let (word, state) = (word.clone(), Arc::clone(&state));
+            move || {
+                word.arm(level);
+                observe(&state).published == 1
+            }
+        };
+        let reader = thread::spawn(sleeper(Level::Packet));
+        let driver = thread::spawn(sleeper(Level::Chunk));
+        publish(&state, 1);
+        let woken = word.take(Level::Packet);
+        assert!(reader.join().unwrap() || woken, "the reader is forgotten");
+        driver.join().unwrap();
+    });
+}
+
+#[test]
+fn who_raised_the_flag_sees_the_news_or_is_signalled() {
+    loom::model(|| {
+        let flag = Arc::new(WakeFlag::default());
+        let state = Arc::new(AtomicU32::new(0));
+        let telling = thread::spawn({
+            let (flag, state) = (Arc::clone(&flag), Arc::clone(&state));
+            move || {
+                publish(&state, 1);
+                flag.take()
+            }
+        });
+        flag.raise();
+        let seen = observe(&state).published == 1;
+        assert!(telling.join().unwrap() || seen, "a wake-up is lost");
+    });
+}
+
+/// What a reader and the distributor's driver share in the model below.
+struct Chain {
+    state: AtomicU32,
+    word: WakeWord,
+    asleep: WakeFlag,
+    reader: Notify,
+    driver: Notify,
+    left: AtomicBool,
+}
+
+impl Chain {
+    /// As `Distributor::arm`.
+    fn arm_driver(&self) {
+        let level = if self.asleep.is_raised() {
+            Level::Packet
+        } else {
+            Level::Chunk
+        };
+        self.word.arm(level);
+    }
+
+    /// As `Distributor::sleepers` and what is done with them.
+    fn wake_reader(&self) {
+        if self.asleep.take() {
+            self.reader.notify();
+        }
+    }
+}
+
+/// Writer, sleeping driver and sleeping reader: a packet in a chunk that the reader already has
+/// reaches it through the driver. A wake-up lost would leave everybody asleep, which loom finds.
+#[test]
+fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let chain = Arc::new(Chain {
+            state: AtomicU32::new(0),
+            word: WakeWord::on_heap(),
+            asleep: WakeFlag::default(),
+            reader: Notify::new(),
+            driver: Notify::new(),
+            left: AtomicBool::new(false),
+        });
+        let reading = thread::spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                while observe(&chain.state).published == 0 {
+                    chain.asleep.raise();
+                    chain.word.arm(Level::Packet);
+                    if observe(&chain.state).published == 0 {
+                        chain.reader.wait();
+                    }
+                }
+                chain.left.store(true, SeqCst);
+                chain.driver.notify();
+            }
+        });
+        let driving = thread::spawn({
+            let chain = Arc::clone(&chain);
+            move || {
+                chain.wake_reader();
+                chain.arm_driver();
+                while !chain.left.load(SeqCst) {
+                    chain.driver.wait();
+                    chain.wake_reader();
+                    chain.arm_driver();
+                }
+            }
+        });
+        publish(&chain.state, 1);
+        if chain.word.take(Level::Packet) {
+            chain.driver.notify();
+        }
+        reading.join().unwrap();
+        driving.join().unwrap();
+    });
+}
+
+/// A reader sleeps while the distributor delivers: it finds the chunk or is told of it.
+#[test]
+fn a_delivery_wakes_a_sleeping_reader() {
+    loom::model(|| {
+        let (mut deliveries, mut delivered) = queue::pair(2);
+        let asleep = Arc::new(WakeFlag::default());
+        let delivering = thread::spawn({
+            let asleep = Arc::clone(&asleep);
+            move || {
+                deliveries.push(5).unwrap();
+                asleep.take()
+            }
+        });
+        asleep.raise();
+        let seen = delivered.pop().unwrap().is_some();
+        assert!(delivering.join().unwrap() || seen, "the delivery is missed");
+    });
+}
+
+/// The driver waits for chunks; a reader gives two back, each time looking at the flag.
+#[test]
+fn returned_chunks_wake_a_driver_that_wants_them() {
+    loom::model(|| {
+        let (mut returns, mut returned) = queue::pair(2);
+        let wants = Arc::new(WakeFlag::default());
+        let driver = Arc::new(Notify::new());
+        let reading = thread::spawn({
+            let (wants, driver) = (Arc::clone(&wants), Arc::clone(&driver));
+            move || {
+                for chunk in 1..=2 {
+                    returns.push(chunk).unwrap();
+                    if wants.take() {
+                        driver.notify();
+                    }
+                }
+            }
+        });
+        let mut next = 1;
+        while next <= 2 {
+            wants.raise();
+            match returned.pop().unwrap() {
+                Some(chunk) => {
+                    assert_eq!(chunk, next);
+                    next += 1;
+                }
+                None => driver.wait(),
+            }
+        }
+        reading.join().unwrap();
+    });
+}
