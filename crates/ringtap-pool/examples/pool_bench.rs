@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pool alone: a writer on one core, a reader on the other, 64-byte packets between them.
+//!
+//! The writer stages packets and publishes them in batches, as the sources in user space do. The
+//! reader loads every slot and every byte of every payload; it also steps the distributor, so
+//! that two cores are all there is. Pool sizes take turns, and every round checks its answer.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Instant;
+
+use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
+use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::reader::{Next, Packet, Reader};
+use ringtap_pool::source;
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::NoSignal;
+use ringtap_pool::writer::{LaneWriter, PacketMeta};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+const PACKET_BYTES: usize = 64;
+const CHUNK_BYTES: u32 = 65_536;
+
+/// Packets of one round.
+const PACKETS: u64 = 40_000_000;
+/// Packets published at a time.
+const BATCH: u64 = 64;
+const WRITER_CPU: usize = 0;
+const READER_CPU: usize = 1;
+
+const USAGE: &str =
+    "usage: pool_bench [ROUNDS [CHUNKS...]]   (7 rounds with 500 and with 5000 chunks)";
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// A pool with its writer and distributor, used for all rounds of its size.
+struct Bench {
+    chunks: u32,
+    writer: LaneWriter,
+    distributor: Distributor,
+    rates_mpps: Vec<f64>,
+    most_in_use: u32,
+}
+
+fn main() -> Result<()> {
+    let arguments: std::result::Result<Vec<u32>, _> = std::env::args()
+        .skip(1)
+        .map(|argument| argument.parse())
+        .collect();
+    let arguments = arguments.map_err(|error| format!("{error}\n{USAGE}"))?;
+    let (rounds, sizes) = arguments
+        .split_first()
+        .map_or((7, &[][..]), |(r, s)| (*r, s));
+    let sizes = if sizes.is_empty() {
+        &[500, 5000]
+    } else {
+        sizes
+    };
+    let benches: Result<Vec<_>> = sizes.iter().map(|&chunks| Bench::new(chunks)).collect();
+    let mut benches = benches?;
+    for round in 0..=rounds {
+        for bench in &mut benches {
+            let rate_mpps = bench.round()?;
+            // The first round of a size maps its memory.
+            if round > 0 {
+                bench.rates_mpps.push(rate_mpps);
+            }
+        }
+    }
+    benches.iter_mut().for_each(Bench::report);
+    Ok(())
+}
+
+impl Bench {
+    fn new(chunks: u32) -> Result<Self> {
+        let geometry = Geometry::contiguous(CHUNK_BYTES, chunks + 1, 1, 65_535)?;
+        let pool = Pool::on_heap(geometry);
+        let ids = source::share(&geometry, LaneId(0));
+        // SAFETY: on the heap, and this is its only lane.
+        let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), ids, Arc::new(NoSignal)) };
+        let distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
+        Ok(Bench {
+            chunks,
+            writer,
+            distributor,
+            rates_mpps: Vec::new(),
+            most_in_use: 0,
+        })
+    }
+
+    /// Sends all packets of a round through the pool; tells the rate in millions a second.
+    fn round(&mut self) -> Result<f64> {
+        let blocking = ReaderOptions {
+            credit: None,
+            policy: Policy::Block,
+        };
+        let (id, mut reader) = self.distributor.add_reader(&blocking)?;
+        let (writer, distributor) = (&mut self.writer, &mut self.distributor);
+        let start = Barrier::new(2);
+        let (found, seconds, most_in_use) = thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                let pinned = pin(WRITER_CPU);
+                start.wait();
+                write(writer);
+                pinned
+            });
+            let pinned = pin(READER_CPU);
+            start.wait();
+            let begun = Instant::now();
+            let read = read(&mut reader, distributor);
+            let seconds = begun.elapsed().as_secs_f64();
+            writing.join().expect("the writer does not panic")?;
+            pinned?;
+            read.map(|(found, most)| (found, seconds, most))
+        })?;
+        self.most_in_use = self.most_in_use.max(most_in_use);
+        drop(reader);
+        self.distributor.remove_reader(id);
+        if found != Found::expected() || self.writer.counters().no_chunk() != 0 {
+            return Err(format!("packets were lost or changed: {found:?}").into());
+        }
+        Ok(f64::from(u32::try_from(PACKETS)?) / seconds / 1e6)
+    }
+
+    fn report(&mut self) {
+        let rates = &mut self.rates_mpps;
+        rates.sort_by(f64::total_cmp);
+        let (Some(least), Some(most)) = (rates.first(), rates.last()) else {
+            return;
+        };
+        let (median, rounds) = (rates[rates.len() / 2], rates.len());
+        let Bench {
+            chunks,
+            most_in_use,
+            ..
+        } = self;
+        println!(
+            r#"{{"bench":"pool","chunks":{chunks},"chunk_bytes":{CHUNK_BYTES},"packet_bytes":{PACKET_BYTES},"packets":{PACKETS},"batch":{BATCH},"rounds":{rounds},"median_mpps":{median:.1},"least_mpps":{least:.1},"most_mpps":{most:.1},"most_chunks_in_use":{most_in_use}}}"#
+        );
+        println!(
+            "pool of {chunks} chunks: {median:.0} Mpps (median of {rounds}, {least:.0} to {most:.0}), at most {most_in_use} chunks in use"
+        );
+    }
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    let pinned = sched_setaffinity(None, &cpus);
+    Ok(pinned.map_err(|error| format!("cannot run on core {cpu}: {error}"))?)
+}
+
+/// Writes packets whose time and whose first payload word count them.
+fn write(writer: &mut LaneWriter) {
+    let mut payload = [0x5a; PACKET_BYTES];
+    let mut meta = PacketMeta {
+        wire_length: 64,
+        ..PacketMeta::default()
+    };
+    let mut number = 0;
+    while number < PACKETS {
+        let end = PACKETS.min(number + BATCH);
+        while number < end {
+            if !writer.has_room(PACKET_BYTES) {
+                std::hint::spin_loop();
+                continue;
+            }
+            meta.time_ns = number;
+            payload[..8].copy_from_slice(&number.to_le_bytes());
+            let _room = writer.stage(&meta, [&payload]);
+            number += 1;
+        }
+        writer.publish();
+    }
+    writer.close();
+}
+
+/// What a reader found: sums, so that every byte counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Found {
+    packets: u64,
+    slots: u64,
+    payloads: u64,
+}
+
+impl Found {
+    fn expected() -> Self {
+        let numbers = PACKETS * (PACKETS - 1) / 2;
+        let rest = 7_u64.wrapping_mul(u64::from_le_bytes([0x5a; 8]));
+        Found {
+            packets: PACKETS,
+            slots: numbers.wrapping_add(PACKETS * 128),
+            payloads: numbers.wrapping_add(PACKETS.wrapping_mul(rest)),
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, packet: &Packet<'_>) {
+        let slot = &packet.slot;
+        let lengths = u64::from(slot.wire_length) + u64::from(slot.captured_length);
+        self.packets += 1;
+        self.slots = self.slots.wrapping_add(slot.time_ns).wrapping_add(lengths);
+        for word in packet.data.as_chunks::<8>().0 {
+            self.payloads = self.payloads.wrapping_add(u64::from_le_bytes(*word));
+        }
+    }
+}
+
+/// Reads all packets and steps the distributor; tells how many chunks were in use at most.
+fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(Found, u32)> {
+    let (mut found, mut most_in_use) = (Found::default(), 0);
+    while found.packets < PACKETS {
+        if let Next::Batch(batch) = reader.next()? {
+            for packet in batch.packets() {
+                found.add(&packet?);
+            }
+            black_box(found);
+        }
+        distributor.step()?;
+        most_in_use = most_in_use.max(distributor.chunks_in_use(LaneId(0)));
+    }
+    Ok((found, most_in_use))
+}
