@@ -24,10 +24,13 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 const PACKET_BYTES: usize = 64;
 const CHUNK_BYTES: u32 = 65_536;
 
-/// Packets of one round.
+/// Packets of one round: whole batches.
 const PACKETS: u64 = 40_000_000;
-/// Packets published at a time.
-const BATCH: u64 = 64;
+/// Packets published at a time, as the `pcap` source does.
+const BATCH: usize = 64;
+/// After so many packets, or when it finds none, the reader steps the distributor: a chunk holds
+/// 682 of them.
+const PACKETS_PER_STEP: u64 = 600;
 const WRITER_CPU: usize = 0;
 const READER_CPU: usize = 1;
 
@@ -153,25 +156,28 @@ fn pin(cpu: usize) -> Result<()> {
     Ok(pinned.map_err(|error| format!("cannot run on core {cpu}: {error}"))?)
 }
 
-/// Writes packets whose time and whose first payload word count them.
+/// The packets that are written by turns: as if a driver's ring were copied.
+fn payloads() -> [[u8; PACKET_BYTES]; BATCH] {
+    std::array::from_fn(|at| {
+        let number = u8::try_from(at).unwrap_or(0);
+        std::array::from_fn(|byte| if byte == 0 { number } else { 0x5a })
+    })
+}
+
+/// Writes packets whose time counts them.
 fn write(writer: &mut LaneWriter) {
-    let mut payload = [0x5a; PACKET_BYTES];
+    let payloads = payloads();
     let mut meta = PacketMeta {
         wire_length: 64,
         ..PacketMeta::default()
     };
-    let mut number = 0;
-    while number < PACKETS {
-        let end = PACKETS.min(number + BATCH);
-        while number < end {
-            if !writer.has_room(PACKET_BYTES) {
+    for _batch in 0..PACKETS / 64 {
+        for payload in &payloads {
+            while !writer.has_room(PACKET_BYTES) {
                 std::hint::spin_loop();
-                continue;
             }
-            meta.time_ns = number;
-            payload[..8].copy_from_slice(&number.to_le_bytes());
-            let _room = writer.stage(&meta, [&payload]);
-            number += 1;
+            let _room = writer.stage(&meta, [payload]);
+            meta.time_ns += 1;
         }
         writer.publish();
     }
@@ -188,12 +194,18 @@ struct Found {
 
 impl Found {
     fn expected() -> Self {
-        let numbers = PACKETS * (PACKETS - 1) / 2;
-        let rest = 7_u64.wrapping_mul(u64::from_le_bytes([0x5a; 8]));
+        let words = |payload: &[u8; PACKET_BYTES]| {
+            let (words, _) = payload.as_chunks::<8>();
+            words
+                .iter()
+                .map(|word| u64::from_le_bytes(*word))
+                .fold(0, u64::wrapping_add)
+        };
+        let turn = payloads().iter().map(words).fold(0, u64::wrapping_add);
         Found {
             packets: PACKETS,
-            slots: numbers.wrapping_add(PACKETS * 128),
-            payloads: numbers.wrapping_add(PACKETS.wrapping_mul(rest)),
+            slots: PACKETS * (PACKETS - 1) / 2 + PACKETS * 128,
+            payloads: turn.wrapping_mul(PACKETS / 64),
         }
     }
 
@@ -203,24 +215,36 @@ impl Found {
         let lengths = u64::from(slot.wire_length) + u64::from(slot.captured_length);
         self.packets += 1;
         self.slots = self.slots.wrapping_add(slot.time_ns).wrapping_add(lengths);
-        for word in packet.data.as_chunks::<8>().0 {
-            self.payloads = self.payloads.wrapping_add(u64::from_le_bytes(*word));
-        }
+        let words = packet.data.as_chunks::<8>().0.iter();
+        let sum = words
+            .map(|word| u64::from_le_bytes(*word))
+            .fold(0, u64::wrapping_add);
+        self.payloads = self.payloads.wrapping_add(sum);
     }
 }
 
 /// Reads all packets and steps the distributor; tells how many chunks were in use at most.
 fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(Found, u32)> {
     let (mut found, mut most_in_use) = (Found::default(), 0);
+    let mut since_step = 0;
     while found.packets < PACKETS {
+        let before = found.packets;
         if let Next::Batch(batch) = reader.next()? {
             for packet in batch.packets() {
                 found.add(&packet?);
             }
             black_box(found);
         }
-        distributor.step()?;
-        most_in_use = most_in_use.max(distributor.chunks_in_use(LaneId(0)));
+        let idle = found.packets == before;
+        since_step += found.packets - before;
+        if idle || since_step >= PACKETS_PER_STEP {
+            distributor.step()?;
+            most_in_use = most_in_use.max(distributor.chunks_in_use(LaneId(0)));
+            since_step = 0;
+        }
+        if idle {
+            std::hint::spin_loop();
+        }
     }
     Ok((found, most_in_use))
 }

@@ -24,6 +24,11 @@ pub enum PoolSize {
     Tiny,
 }
 
+/// Frames of a usual check; an interpreter has the time for a few only.
+const MANY: u32 = if cfg!(miri) { 50 } else { 3000 };
+/// Frames that no tiny pool can hold.
+const FLOOD: u32 = if cfg!(miri) { 150 } else { 20_000 };
+
 /// Makes a source and traffic for it.
 pub trait Harness {
     /// Opens the source, then offers these frames to it in order, and returns when it has them
@@ -237,7 +242,7 @@ fn captured(counts: &Counts) -> u64 {
 }
 
 fn every_packet_comes_once_in_order_and_whole(harness: &mut dyn Harness) {
-    let offered = frames(3000);
+    let offered = frames(MANY);
     let source = harness.capture(&offered, PoolSize::Ample);
     let mut run = Run::new(source, &[ReaderOptions::default(); 2]);
     let counts = run.read_to_end();
@@ -271,7 +276,7 @@ fn every_packet_comes_once_in_order_and_whole(harness: &mut dyn Harness) {
 }
 
 fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
-    let offered = frames(20_000);
+    let offered = frames(FLOOD);
     let source = harness.capture(&offered, PoolSize::Tiny);
     let policy = source.facts().policy;
     let mut run = Run::new(
@@ -300,7 +305,7 @@ fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
 }
 
 fn a_slow_reader_is_charged_alone(harness: &mut dyn Harness) {
-    let offered = frames(3000);
+    let offered = frames(MANY);
     let source = harness.capture(&offered, PoolSize::Ample);
     let slow = ReaderOptions {
         credit: Some(1),
@@ -329,7 +334,7 @@ fn a_slow_reader_is_charged_alone(harness: &mut dyn Harness) {
 }
 
 fn what_was_captured_before_a_stop_is_delivered(harness: &mut dyn Harness) {
-    let offered = frames(500);
+    let offered = frames(MANY / 6);
     let source = harness.capture(&offered, PoolSize::Ample);
     let mut run = Run::new(source, &[ReaderOptions::default()]);
     let counts = run.finish();

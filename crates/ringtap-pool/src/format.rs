@@ -106,6 +106,7 @@ pub struct Slot {
 
 impl Slot {
     /// This slot as four little-endian words.
+    #[inline]
     pub fn to_words(self) -> [u64; 4] {
         let captured = (self.captured_length & 0x00ff_ffff) | (u32::from(self.flags) << 24);
         let places = u32::from(self.payload) | (u32::from(self.queue) << 16);
@@ -118,6 +119,7 @@ impl Slot {
     }
 
     /// The slot in these four words. Nothing is checked: see `ChunkView::packet`.
+    #[inline]
     pub fn from_words(words: [u64; 4]) -> Self {
         let [time, mask, lengths, places] = words.map(u64::from_le);
         Slot {
@@ -245,10 +247,12 @@ impl Geometry {
     }
 
     /// Where a chunk begins.
+    #[inline]
     pub fn chunk_offset(&self, id: ChunkId) -> RegionOffset {
         let linear = u64::from(id.0) * u64::from(self.chunk_size);
-        let segment = linear / self.segment_size;
-        RegionOffset(segment * self.segment_stride + linear % self.segment_size)
+        // A segment's size is a power of two: no need to divide for every chunk.
+        let segment = linear >> self.segment_size.trailing_zeros();
+        RegionOffset(segment * self.segment_stride + (linear & (self.segment_size - 1)))
     }
 
     /// Bytes from the region's start to the end of its last chunk.

@@ -7,6 +7,8 @@
 //! - Shared words are reached as atomics only.
 
 #[cfg(not(loom))]
+mod prefetch;
+#[cfg(not(loom))]
 mod region;
 
 use std::any::Any;
@@ -15,9 +17,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 #[cfg(not(loom))]
-pub(crate) use region::Piece;
-#[cfg(not(loom))]
 pub use region::Region;
+#[cfg(not(loom))]
+pub(crate) use region::{AHEAD, LINE, Piece};
 
 /// Whatever keeps a mapping alive; dropped with its last user.
 pub type Owner = Arc<dyn Any + Send + Sync>;

@@ -19,18 +19,21 @@ pub struct State {
 }
 
 /// Lets readers see the first `published` slots.
+#[inline]
 pub fn publish(state: &AtomicU32, published: u32) {
     // Pairs with the acquire load in `observe`: slots and payloads come first.
     state.store((published & !SEALED).to_le(), Release);
 }
 
 /// Lets readers see the first `published` slots, and that no more will follow.
+#[inline]
 pub fn seal(state: &AtomicU32, published: u32) {
     // Pairs with the acquire load in `observe`: slots and payloads come first.
     state.store((published | SEALED).to_le(), Release);
 }
 
 /// What may be read now.
+#[inline]
 pub fn observe(state: &AtomicU32) -> State {
     // Pairs with the release stores in `publish` and `seal`, and with the eBPF program's store.
     let word = u32::from_le(state.load(Acquire));
@@ -41,6 +44,7 @@ pub fn observe(state: &AtomicU32) -> State {
 }
 
 /// Writes a slot that is not yet published.
+#[inline]
 pub fn put_slot(words: &[AtomicU64; 4], slot: Slot) {
     for (word, value) in words.iter().zip(slot.to_words()) {
         word.store(value, Relaxed);
@@ -48,6 +52,7 @@ pub fn put_slot(words: &[AtomicU64; 4], slot: Slot) {
 }
 
 /// Reads a published slot.
+#[inline]
 pub fn get_slot(words: &[AtomicU64; 4]) -> Slot {
     let [time, mask, lengths, places] = words;
     Slot::from_words([
@@ -56,4 +61,10 @@ pub fn get_slot(words: &[AtomicU64; 4]) -> Slot {
         lengths.load(Relaxed),
         places.load(Relaxed),
     ])
+}
+
+/// Only the payload's place in a published slot, in units of 8 bytes.
+#[inline]
+pub fn get_place(words: &[AtomicU64; 4]) -> u16 {
+    Slot::from_words([0, 0, 0, words[3].load(Relaxed)]).payload
 }

@@ -154,7 +154,10 @@ impl Reader {
         self.accept()?;
         for _ in 0..self.lanes.len() {
             let lane = self.turn;
-            self.turn = (self.turn + 1) % self.lanes.len();
+            self.turn += 1;
+            if self.turn == self.lanes.len() {
+                self.turn = 0;
+            }
             if let Some(found) = self.advance(lane)? {
                 return Ok(Next::Batch(self.batch(lane, found)));
             }
@@ -265,6 +268,9 @@ impl Sleeper {
     }
 }
 
+/// How many packets ahead payloads are asked for.
+const AHEAD: u32 = 12;
+
 struct Found {
     chunk: ChunkId,
     from: u32,
@@ -354,6 +360,9 @@ impl<'a> Iterator for Packets<'a> {
             self.at = self.to;
             return Some(Err(RecvError::BadChunk(self.id)));
         };
+        if let Some(chunk) = self.chunk.filter(|_| self.at + AHEAD < self.to) {
+            chunk.will_read(self.at + AHEAD);
+        }
         let packet = Packet {
             slot,
             sequence: self.sequence,

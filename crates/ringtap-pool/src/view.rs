@@ -14,6 +14,9 @@ use crate::memory::{Piece, Region};
 use crate::publish::{self, State};
 use crate::sync::Ordering::*;
 
+/// How far above a slot the next ones are asked for, in bytes.
+const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
+
 /// A region with a pool in it.
 #[derive(Clone)]
 pub struct Pool {
@@ -152,6 +155,17 @@ impl<'a> Chunk<'a> {
     /// Packets that the lane lost for want of a chunk before this one.
     pub fn lost_before(self) -> u64 {
         u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
+    }
+
+    /// Says that the packet at `index`, which is published, will be read soon.
+    #[inline]
+    pub(crate) fn will_read(self, index: u32) {
+        let place = CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE;
+        self.0.will_read(place + SLOTS_AHEAD);
+        if let Some(words) = self.0.words(place) {
+            self.0
+                .will_read(widen(u32::from(publish::get_slot(words).payload)) * 8);
+        }
     }
 
     /// The slot at `index` and its payload.

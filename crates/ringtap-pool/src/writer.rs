@@ -6,17 +6,17 @@
 //! - Slot and payload are complete before they are published, and not touched afterwards.
 //! - Every packet is either captured (and has a sequence number) or counted as `no_chunk`.
 
+mod open;
+
 use std::sync::Arc;
 
-use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot};
 use crate::free::FreeChunks;
 use crate::ids::{ChunkId, LaneId, widen};
-use crate::memory::Piece;
-use crate::publish;
 use crate::queue::{Producer, PushError};
-use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::{AtomicU64, Ordering::*};
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};
+use open::{Header, Open};
 
 /// What is known of a packet besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct PacketMeta {
     pub time_ns: u64,
     /// Length on the wire in bytes.
     pub wire_length: u32,
-    /// Bits of [`format::flag`].
+    /// Bits of [`flag`](crate::format::flag).
     pub flags: u8,
     /// Receive queue.
     pub queue: u16,
@@ -59,10 +59,13 @@ pub struct NoChunk;
 pub struct LaneWriter {
     pool: Pool,
     lane: LaneId,
+    /// Most bytes kept of a packet.
+    limit: usize,
     opened: Producer,
     free: FreeChunks,
     open: Option<Open>,
     chunk_sequence: u64,
+    /// Sequence of the next packet, were the open chunk empty.
     sequence: u64,
     lost: u64,
     counters: Arc<LaneCounters>,
@@ -84,15 +87,6 @@ pub struct LaneWriterParts {
     pub signal: Arc<dyn Signal>,
 }
 
-/// The chunk that is being filled.
-struct Open {
-    piece: Piece<'static>,
-    staged: u32,
-    published: u32,
-    /// Lowest byte that a payload occupies.
-    floor: usize,
-}
-
 impl LaneWriter {
     /// The writing end of a lane.
     ///
@@ -108,7 +102,9 @@ impl LaneWriter {
             wake,
             signal,
         } = parts;
+        let geometry = pool.geometry();
         LaneWriter {
+            limit: widen(geometry.snap_length.min(geometry.max_payload())),
             pool,
             lane,
             opened,
@@ -148,15 +144,14 @@ impl LaneWriter {
             self.counters.no_chunk.store(self.lost, Relaxed);
             return Err(NoChunk);
         }
-        let Some(open) = self.open.as_mut() else {
-            return Err(NoChunk);
-        };
-        open.put(meta, length, parts);
-        self.sequence += 1;
+        if let Some(open) = self.open.as_mut() {
+            open.put(meta, length, parts);
+        }
         Ok(())
     }
 
     /// Whether a packet of this many bytes would find a place now; takes a new chunk if need be.
+    #[inline]
     pub fn has_room(&mut self, length: usize) -> bool {
         let length = self.captured_length(length);
         self.fits(length) || self.change_chunk()
@@ -165,16 +160,14 @@ impl LaneWriter {
     /// Lets readers see all that was staged, and wakes whoever waits for it.
     #[inline]
     pub fn publish(&mut self) {
-        let Some(open) = self
-            .open
-            .as_mut()
-            .filter(|open| open.staged != open.published)
-        else {
+        let Some(open) = self.open.as_mut() else {
             return;
         };
-        open.published = open.staged;
-        publish::publish(open.state(), open.staged);
-        self.counters.captured.store(self.sequence, Release);
+        if !open.publish() {
+            return;
+        }
+        let captured = self.sequence + u64::from(open.staged());
+        self.counters.captured.store(captured, Release);
         if self.wake.take(Level::Packet) {
             self.signal.signal();
         }
@@ -197,18 +190,15 @@ impl LaneWriter {
 
     /// Publishes and seals what is open: nothing follows for now.
     pub fn close(&mut self) {
-        if let Some(open) = self.open.take() {
-            publish::seal(open.state(), open.staged);
-        }
-        self.counters.captured.store(self.sequence, Release);
+        self.seal();
         if self.wake.take(Level::Chunk) {
             self.signal.signal();
         }
     }
 
+    #[inline]
     fn captured_length(&self, length: usize) -> usize {
-        let geometry = self.pool.geometry();
-        length.min(widen(geometry.snap_length.min(geometry.max_payload())))
+        length.min(self.limit)
     }
 
     #[inline]
@@ -216,13 +206,17 @@ impl LaneWriter {
         self.open.as_ref().is_some_and(|open| open.fits(length))
     }
 
+    fn seal(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.sequence += u64::from(open.seal());
+            self.counters.captured.store(self.sequence, Release);
+        }
+    }
+
     /// Seals the open chunk and opens the one that was freed last.
     #[cold]
     fn change_chunk(&mut self) -> bool {
-        if let Some(open) = self.open.take() {
-            publish::seal(open.state(), open.staged);
-            self.counters.captured.store(self.sequence, Release);
-        }
+        self.seal();
         let opened = match self.free.take() {
             Ok(Some(id)) => self.open_chunk(id),
             // A corrupt recycling side cannot give chunks back: as if none were free.
@@ -240,13 +234,14 @@ impl LaneWriter {
         };
         // SAFETY: `self.pool` keeps the region, and `open` lives no longer than `self`.
         let piece = unsafe { chunk.0.outlive() };
-        let open = Open {
-            piece,
-            staged: 0,
-            published: 0,
-            floor: piece.bytes(),
+        let header = Header {
+            lane: self.lane,
+            first_sequence: self.sequence,
+            chunk_sequence: self.chunk_sequence,
+            lost_before: self.lost,
         };
-        open.put_header(self.lane, self.sequence, self.chunk_sequence, self.lost);
+        // SAFETY: `new` was promised a writable region; a free chunk is this writer's alone.
+        let open = unsafe { Open::new(piece, &header) };
         match self.opened.push(u64::from(id.0)) {
             Ok(()) => {}
             // The queue has room for every chunk of the pool: only a corrupt peer gets here.
@@ -261,67 +256,5 @@ impl LaneWriter {
 impl Drop for LaneWriter {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Open {
-    #[inline]
-    fn fits(&self, length: usize) -> bool {
-        let slots_end = CHUNK_HEADER_SIZE + (widen(self.staged) + 1) * SLOT_SIZE;
-        self.floor >= slots_end + length.next_multiple_of(8)
-    }
-
-    fn state(&self) -> &AtomicU32 {
-        self.piece.word32(format::chunk::STATE)
-    }
-
-    fn put_header(&self, lane: LaneId, first: u64, chunk_sequence: u64, lost: u64) {
-        let word = |at| self.piece.word64(at);
-        self.piece
-            .word32(format::chunk::LANE)
-            .store(lane.0.to_le(), Relaxed);
-        word(format::chunk::FIRST_SEQUENCE).store(first.to_le(), Relaxed);
-        word(format::chunk::CHUNK_SEQUENCE).store(chunk_sequence.to_le(), Relaxed);
-        word(format::chunk::LOST_BEFORE).store(lost.to_le(), Relaxed);
-        publish::publish(self.state(), 0);
-    }
-
-    /// Copies a packet of `length` bytes that is known to fit.
-    #[inline]
-    fn put<const N: usize>(&mut self, meta: &PacketMeta, length: usize, parts: [&[u8]; N]) {
-        self.floor -= length.next_multiple_of(8);
-        let mut at = self.floor;
-        let mut left = length;
-        for part in parts {
-            let bytes = part.len().min(left);
-            // SAFETY: `LaneWriter::new` promised that the region is writable and these chunks
-            // ours; what is below the floor is not published, so nobody reads it.
-            unsafe { self.piece.write(at, &part[..bytes]) };
-            at += bytes;
-            left -= bytes;
-        }
-        let slot = self.slot(meta, length);
-        if let Some(words) = self
-            .piece
-            .words(CHUNK_HEADER_SIZE + widen(self.staged) * SLOT_SIZE)
-        {
-            publish::put_slot(words, slot);
-        }
-        self.staged += 1;
-    }
-
-    #[inline]
-    fn slot(&self, meta: &PacketMeta, length: usize) -> Slot {
-        Slot {
-            time_ns: meta.time_ns,
-            mask: u64::MAX,
-            hash: 0,
-            wire_length: meta.wire_length,
-            // A chunk has at most 2^19 bytes.
-            captured_length: u32::try_from(length).unwrap_or(0),
-            flags: meta.flags,
-            payload: u16::try_from(self.floor / 8).unwrap_or(0),
-            queue: meta.queue,
-        }
     }
 }

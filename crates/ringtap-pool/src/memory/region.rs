@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::Owner;
+use super::{Owner, prefetch};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// A mapping with a pool in it.
@@ -175,9 +175,79 @@ impl<'a> Piece<'a> {
             return false;
         };
         // SAFETY: mapped (`place`) and ours alone (the caller), so `source` cannot overlap.
-        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), place.as_ptr(), source.len()) };
+        unsafe { copy(source, place.as_ptr()) };
         true
     }
+
+    /// Says that the line at `at` will be read soon; it need not lie in this piece.
+    #[inline]
+    pub(crate) fn will_read(self, at: usize) {
+        prefetch::for_reading(self.base.as_ptr().wrapping_add(at));
+    }
+
+    /// Says that the line at `at` will be written soon; it need not lie in this piece.
+    #[inline]
+    pub(crate) fn will_write(self, at: usize) {
+        prefetch::for_writing(self.base.as_ptr().wrapping_add(at));
+    }
+}
+
+/// Bytes that move between cores at a time.
+pub(crate) const LINE: usize = 64;
+
+/// How far below a payload the next ones will be written, in bytes: sixteen lines are under way
+/// while a packet is copied.
+pub(crate) const AHEAD: usize = 1024;
+
+/// Copies `source` to `to` and asks for the lines [`AHEAD`] below, where the next packets go.
+///
+/// Most packets are short: moving blocks in place costs less than a call.
+///
+/// # Safety
+///
+/// As many bytes must be writable at `to`, and not overlap `source`.
+#[inline]
+unsafe fn copy(source: &[u8], mut to: *mut u8) {
+    let mut rest = source;
+    while let Some((block, after)) = rest.split_first_chunk::<LINE>() {
+        prefetch::for_writing(to.wrapping_sub(AHEAD));
+        // SAFETY: the caller's promise, for the block's part of `source`.
+        to = unsafe { put(block, to) };
+        rest = after;
+    }
+    if rest.is_empty() {
+        return;
+    }
+    prefetch::for_writing(to.wrapping_sub(AHEAD));
+    if let Some((block, after)) = rest.split_first_chunk::<32>() {
+        // SAFETY: as above.
+        to = unsafe { put(block, to) };
+        rest = after;
+    }
+    if let Some((block, after)) = rest.split_first_chunk::<16>() {
+        // SAFETY: as above.
+        to = unsafe { put(block, to) };
+        rest = after;
+    }
+    match source.last_chunk::<16>() {
+        // SAFETY: the last sixteen bytes of `source`; the first of them are written once more.
+        Some(last) => drop(unsafe { put(last, to.wrapping_add(rest.len()).wrapping_sub(16)) }),
+        // SAFETY: as above.
+        None => unsafe { ptr::copy_nonoverlapping(rest.as_ptr(), to, rest.len()) },
+    }
+}
+
+/// Stores a block at `to`; gives the place behind it.
+///
+/// # Safety
+///
+/// The block must be writable at `to`.
+#[inline]
+unsafe fn put<const N: usize>(block: &[u8; N], to: *mut u8) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { to.cast::<[u8; N]>().write_unaligned(*block) };
+    // SAFETY: at most one past the end.
+    unsafe { to.add(N) }
 }
 
 struct Heap {

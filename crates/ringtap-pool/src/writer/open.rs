@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The chunk that a lane fills.
+//!
+//! Invariants
+//! - Slots grow up from the header, payloads down from the end: `next_slot <= floor`.
+//! - What lies between `next_slot` and `floor` is not published: nobody else reads or writes it.
+
+use super::PacketMeta;
+use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot};
+use crate::ids::LaneId;
+use crate::memory::{AHEAD, LINE, Piece};
+use crate::publish;
+use crate::sync::{AtomicU32, Ordering::*};
+
+/// How far above a slot the lines of the next ones are asked for, in bytes.
+const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
+
+pub(super) struct Open {
+    piece: Piece<'static>,
+    /// Where the next slot goes.
+    next_slot: usize,
+    /// Lowest byte that a payload occupies.
+    floor: usize,
+    published: u32,
+}
+
+/// Bytes that a payload takes: they begin at multiples of 8. The length is a packet's, so small.
+#[inline]
+fn padded(length: usize) -> usize {
+    (length + 7) & !7
+}
+
+/// What a chunk's header tells of it.
+pub(super) struct Header {
+    pub(super) lane: LaneId,
+    pub(super) first_sequence: u64,
+    pub(super) chunk_sequence: u64,
+    pub(super) lost_before: u64,
+}
+
+impl Open {
+    /// Begins to fill a chunk.
+    ///
+    /// # Safety
+    ///
+    /// The chunk must be writable and the caller's alone until the result is dropped.
+    pub(super) unsafe fn new(piece: Piece<'static>, header: &Header) -> Self {
+        let word = |at, value: u64| piece.word64(at).store(value.to_le(), Relaxed);
+        let lane = piece.word32(format::chunk::LANE);
+        lane.store(header.lane.0.to_le(), Relaxed);
+        word(format::chunk::FIRST_SEQUENCE, header.first_sequence);
+        word(format::chunk::CHUNK_SEQUENCE, header.chunk_sequence);
+        word(format::chunk::LOST_BEFORE, header.lost_before);
+        let open = Open {
+            piece,
+            next_slot: CHUNK_HEADER_SIZE,
+            floor: piece.bytes(),
+            published: 0,
+        };
+        publish::publish(open.state(), 0);
+        open.ask_for_first_lines();
+        open
+    }
+
+    /// Later lines are asked for packet by packet.
+    fn ask_for_first_lines(&self) {
+        let slots = (0..SLOTS_AHEAD).step_by(LINE);
+        slots.for_each(|at| self.piece.will_write(self.next_slot + at));
+        let payloads = (LINE..=AHEAD).step_by(LINE);
+        payloads.for_each(|below| self.piece.will_write(self.floor - below));
+    }
+
+    fn state(&self) -> &AtomicU32 {
+        self.piece.word32(format::chunk::STATE)
+    }
+
+    /// Packets in this chunk, published or not.
+    #[inline]
+    pub(super) fn staged(&self) -> u32 {
+        let slots = (self.next_slot - CHUNK_HEADER_SIZE) / SLOT_SIZE;
+        // A chunk has at most 2^19 bytes.
+        u32::try_from(slots).unwrap_or(0)
+    }
+
+    /// Whether a packet of `length` bytes finds a place.
+    #[inline]
+    pub(super) fn fits(&self, length: usize) -> bool {
+        self.floor - self.next_slot >= SLOT_SIZE + padded(length)
+    }
+
+    /// Copies the first `length` bytes of a packet that is known to fit.
+    #[inline]
+    pub(super) fn put<const N: usize>(
+        &mut self,
+        meta: &PacketMeta,
+        length: usize,
+        parts: [&[u8]; N],
+    ) {
+        self.floor -= padded(length);
+        let mut at = self.floor;
+        let mut left = length;
+        for part in parts {
+            let bytes = part.len().min(left);
+            // SAFETY: `new` was promised that the chunk is writable and ours; what is below the
+            // floor is not published, so nobody reads it.
+            unsafe { self.piece.write(at, &part[..bytes]) };
+            at += bytes;
+            left -= bytes;
+        }
+        self.piece.will_write(self.next_slot + SLOTS_AHEAD);
+        if let Some(words) = self.piece.words(self.next_slot) {
+            publish::put_slot(words, self.slot(meta, length));
+        }
+        self.next_slot += SLOT_SIZE;
+    }
+
+    #[inline]
+    fn slot(&self, meta: &PacketMeta, length: usize) -> Slot {
+        Slot {
+            time_ns: meta.time_ns,
+            mask: u64::MAX,
+            hash: 0,
+            wire_length: meta.wire_length,
+            // A chunk has at most 2^19 bytes.
+            captured_length: u32::try_from(length).unwrap_or(0),
+            flags: meta.flags,
+            payload: u16::try_from(self.floor / 8).unwrap_or(0),
+            queue: meta.queue,
+        }
+    }
+
+    /// Lets readers see all that was staged; tells whether there was anything new.
+    #[inline]
+    pub(super) fn publish(&mut self) -> bool {
+        let staged = self.staged();
+        if staged == self.published {
+            return false;
+        }
+        self.published = staged;
+        publish::publish(self.state(), staged);
+        true
+    }
+
+    /// Lets readers see all that was staged, and that nothing follows; tells how many there are.
+    pub(super) fn seal(self) -> u32 {
+        publish::seal(self.state(), self.staged());
+        self.staged()
+    }
+}
