@@ -37,7 +37,7 @@ fn write_pcap(path: &Path, packets: &[Vec<u8>], gap_ns: u64) {
             length,
             length,
         ] {
-            bytes.extend_from_slice(&u32::try_from(word).unwrap().to_le_bytes());
+            bytes.extend_from_slice(&u32::try_from(word).expect("fits").to_le_bytes());
         }
         bytes.extend_from_slice(packet);
     }
