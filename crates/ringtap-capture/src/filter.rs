@@ -2,8 +2,8 @@
 //! A packet filter in pcap-filter syntax: libpcap compiles it once, a safe interpreter runs it.
 //!
 //! Invariants
-//! - A `Filter` holds a checked program: every jump lands inside, and jumps back are bounded, so
-//!   that `matches` always ends and never panics, whatever the packet holds.
+//! - A `Filter` holds a checked program: every jump goes forward and lands inside, so that
+//!   `matches` always ends and never panics, whatever the packet holds.
 //! - Loads see the captured bytes; `len`, `less` and `greater` see the length on the wire.
 #![deny(unsafe_code)]
 
@@ -105,8 +105,6 @@ impl Filter {
     }
 
     /// The classic BPF program, as libpcap made it.
-    ///
-    /// `protochain` makes libpcap jump back (a `ja` with a negative `k`), which the kernel refuses.
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions

@@ -2,9 +2,8 @@
 //! Interpreter for classic BPF, with libpcap's semantics, in safe code.
 //!
 //! Invariants
-//! - Only programs that `check` passed are run: jumps stay inside, the last instruction returns,
-//!   scratch words exist. Any other program ends too, with 0.
-//! - Conditional jumps go forward. `protochain` jumps back, at most [`ROUNDS`] times.
+//! - Only programs that `check` passed are run: jumps go forward and stay inside, the last
+//!   instruction returns, scratch words exist. `run` ends for any other program too, with 0.
 //! - A load outside the packet, and a division by zero, reject the packet.
 #![forbid(unsafe_code)]
 
@@ -21,9 +20,6 @@ pub struct Instruction {
     /// The constant, offset or scratch word.
     pub k: u32,
 }
-
-/// More headers than an IPv6 packet has room for: each has eight bytes at least.
-const ROUNDS: u32 = 10_000;
 
 const SCRATCH_WORDS: usize = 16;
 
@@ -54,17 +50,11 @@ const CLASS_JMP: u16 = 0x05;
 const JA: u16 = 0x05;
 const SOURCE_X: u16 = 0x08;
 const OPERATION: u16 = 0xf0;
-/// Negation has no operand.
-const NEGATE_BY_X: u16 = 0x8c;
 
 /// The first instruction that `run` must not meet.
 pub(super) fn check(program: &[Instruction]) -> Result<(), usize> {
     for (at, instruction) in program.iter().enumerate() {
-        let valid = match instruction.code {
-            JA => target(at + 1, instruction.k).is_some_and(|to| to < program.len()),
-            _ => is_valid(instruction, program.len() - at - 1),
-        };
-        if !valid {
+        if !is_valid(instruction, program.len() - at - 1) {
             return Err(at);
         }
     }
@@ -75,33 +65,27 @@ pub(super) fn check(program: &[Instruction]) -> Result<(), usize> {
 }
 
 fn is_valid(instruction: &Instruction, following: usize) -> bool {
-    let reaches = |skip: u8| usize::from(skip) < following;
+    let reaches = |skip: u32| usize::try_from(skip).is_ok_and(|skip| skip < following);
     match instruction.code {
         RETURN_CONSTANT | RETURN_A | TAX | TXA => true,
         LD_W_ABS | LD_H_ABS | LD_B_ABS | LD_W_IND | LD_H_IND | LD_B_IND => true,
         LD_IMM | LD_LEN | LDX_IMM | LDX_LEN | LDX_MSH => true,
         LD_MEM | LDX_MEM | ST | STX => scratch(instruction.k).is_some(),
+        JA => reaches(instruction.k),
         code if code & 0x07 == CLASS_JMP => {
             matches!(code & OPERATION, 0x10 | 0x20 | 0x30 | 0x40)
                 && code & !(OPERATION | SOURCE_X | 0x07) == 0
-                && reaches(instruction.jump_true)
-                && reaches(instruction.jump_false)
+                && reaches(instruction.jump_true.into())
+                && reaches(instruction.jump_false.into())
         }
         code if code & 0x07 == CLASS_ALU => {
             let divides = matches!(code & OPERATION, 0x30 | 0x90);
             code & OPERATION <= 0xa0
-                && code != NEGATE_BY_X
                 && code & !(OPERATION | SOURCE_X | 0x07) == 0
                 && (code & SOURCE_X != 0 || !divides || instruction.k != 0)
         }
         _ => false,
     }
-}
-
-/// Where an unconditional jump leads: `k` is signed, counted from the instruction behind it.
-fn target(behind: usize, k: u32) -> Option<usize> {
-    let skip = isize::try_from(k.cast_signed()).ok()?;
-    behind.checked_add_signed(skip)
 }
 
 fn scratch(k: u32) -> Option<usize> {
@@ -120,7 +104,6 @@ fn evaluate(program: &[Instruction], data: &[u8], wire_length: u32) -> Option<u3
     let mut x = 0_u32;
     let mut memory = [0_u32; SCRATCH_WORDS];
     let mut at = 0_usize;
-    let mut rounds = 0_u32;
     loop {
         let instruction = program.get(at)?;
         at += 1;
@@ -145,14 +128,7 @@ fn evaluate(program: &[Instruction], data: &[u8], wire_length: u32) -> Option<u3
             STX => memory[scratch(k)?] = x,
             TAX => x = a,
             TXA => a = x,
-            JA => {
-                let to = target(at, k)?;
-                rounds += u32::from(to < at);
-                if rounds > ROUNDS {
-                    return None;
-                }
-                at = to;
-            }
+            JA => at += usize::try_from(k).ok()?,
             code => {
                 let operand = if code & SOURCE_X == 0 { k } else { x };
                 if code & 0x07 == CLASS_JMP {
