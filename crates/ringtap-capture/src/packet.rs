@@ -193,6 +193,7 @@ impl Source for PacketSource {
             lanes: vec![LaneCounts {
                 seen: kernel.seen,
                 captured,
+                unwanted: 0,
                 no_chunk,
                 kernel: kernel.lost,
             }],

@@ -199,6 +199,7 @@ impl Source for PcapSource {
         let lane = LaneCounts {
             seen,
             captured,
+            unwanted: 0,
             no_chunk,
             kernel: 0,
         };

@@ -7,6 +7,8 @@
 //!
 //! Under `--cfg loom` only what loom can model is compiled: queues, publishing and wake-ups.
 
+#[cfg(not(loom))]
+pub mod classify;
 pub mod format;
 pub mod ids;
 pub mod ledger;

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use crate::classify::{Place, Rules};
 use crate::distributor::{LaneEnds, Policy};
 use crate::format::Geometry;
 use crate::free::FreeChunks;
@@ -43,6 +44,8 @@ pub struct LaneCounts {
     pub seen: u64,
     /// Packets in the pool.
     pub captured: u64,
+    /// Packets that no rule wanted, and that were not captured.
+    pub unwanted: u64,
     /// Packets lost because no chunk was free.
     pub no_chunk: u64,
     /// Packets lost by the kernel on this lane (copy failed, nested run).
@@ -58,6 +61,15 @@ pub struct Counts {
     pub nic: u64,
     /// Packets lost by the kernel, on no lane in particular.
     pub kernel: u64,
+}
+
+/// Whether a lane captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It does not, until the readers have caught up.
+    Paused,
+    /// It does.
+    Capturing,
 }
 
 /// Whether a source goes on.
@@ -87,6 +99,24 @@ pub trait Source: Send {
 
     /// All counters now. `seen` may be one ahead of the rest while a packet is being captured.
     fn counts(&mut self) -> Counts;
+
+    /// Judges packets by these rules from now on; tells for each where its filter runs.
+    ///
+    /// A source that cannot classify leaves every bit set, and every filter to the readers.
+    ///
+    /// # Errors
+    ///
+    /// The rules before are still in force then.
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        let why = "this source does not classify".to_owned();
+        Ok(vec![Place::Reader(why); rules.0.len()])
+    }
+
+    /// Stops capture on a lane at its cheapest point, or goes on. Packets that come meanwhile
+    /// count as `no_chunk`. Only sources that can drop packets do anything.
+    fn pause(&mut self, lane: LaneId, pause: Pause) {
+        let _cannot = (lane, pause);
+    }
 
     /// Whether the source goes on; the reason of a failure is told once.
     fn status(&mut self) -> Status;

@@ -133,6 +133,7 @@ mod tests {
         let lane = LaneCounts {
             seen,
             captured,
+            unwanted: 0,
             no_chunk,
             kernel: 0,
         };

@@ -274,7 +274,7 @@ fn ends(loaded: &Loaded, plan: &Plan, lane: u32) -> io::Result<LaneEnds> {
 fn lane_counts(lane: &LaneWords) -> LaneCounts {
     let mut counts = look(lane);
     for _ in 0..MOST_LOOKS {
-        if counts.seen == counts.captured + counts.no_chunk + counts.kernel {
+        if counts.seen == counts.captured + counts.unwanted + counts.no_chunk + counts.kernel {
             break;
         }
         counts = look(lane);
@@ -293,6 +293,7 @@ fn look(lane: &LaneWords) -> LaneCounts {
     LaneCounts {
         seen: (seen + nested).saturating_sub(other_queue),
         captured,
+        unwanted: 0,
         no_chunk,
         kernel: failed + nested,
     }

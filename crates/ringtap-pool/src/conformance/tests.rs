@@ -55,6 +55,7 @@ impl Memory {
         let counts = LaneCounts {
             seen: counters.captured() + counters.no_chunk() + u64::from(fault == Fault::Miscounts),
             captured: counters.captured(),
+            unwanted: 0,
             no_chunk: counters.no_chunk(),
             kernel: 0,
         };
