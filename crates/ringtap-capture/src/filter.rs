@@ -2,29 +2,29 @@
 //! A packet filter in pcap-filter syntax: libpcap compiles it once, a safe interpreter runs it.
 //!
 //! Invariants
-//! - A `Filter` holds a checked program: every jump goes forward and lands inside, so that
-//!   `matches` always ends and never panics, whatever the packet holds.
+//! - A `Filter` holds a checked program: `matches` always ends and never panics, whatever the
+//!   packet holds.
 //! - Loads see the captured bytes; `len`, `less` and `greater` see the length on the wire.
 #![deny(unsafe_code)]
 
 mod libpcap;
-mod machine;
 mod position;
 
 use std::ops::Range;
 
 use libpcap::Optimizer;
+use ringtap_filter::{Program, ProgramError};
 
 use crate::{caret, files::LinkType};
 
-pub use machine::Instruction;
+pub use ringtap_filter::Instruction;
 
 /// A compiled filter. The empty expression takes everything.
 #[derive(Debug, Clone)]
 pub struct Filter {
     expression: String,
     link_type: LinkType,
-    instructions: Vec<Instruction>,
+    program: Program,
 }
 
 /// Why an expression is no filter.
@@ -85,14 +85,17 @@ impl Filter {
             place: position::find(expression, &message, parses),
             message,
         })?;
-        if let Err(at) = machine::check(&instructions) {
-            let expression = expression.to_owned();
-            return Err(FilterError::Program { expression, at });
-        }
+        let program = Program::new(&instructions).map_err(|error| FilterError::Program {
+            expression: expression.to_owned(),
+            at: match error {
+                ProgramError::Instruction { at, .. } => at,
+                _ => instructions.len().saturating_sub(1),
+            },
+        })?;
         Ok(Self {
             expression: expression.to_owned(),
             link_type,
-            instructions,
+            program,
         })
     }
 
@@ -101,19 +104,27 @@ impl Filter {
     #[inline]
     #[must_use]
     pub fn matches(&self, data: &[u8], wire_length: u32) -> bool {
-        machine::run(&self.instructions, data, wire_length) != 0
+        self.program.matches(data, wire_length)
     }
 
     /// The classic BPF program, as libpcap made it.
+    ///
+    /// `protochain` makes libpcap jump back (a `ja` with a negative `k`), which the kernel refuses.
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
-        &self.instructions
+        self.program.instructions()
+    }
+
+    /// The same program, checked; copies share it.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
     }
 
     /// Whether it takes every packet, so that nobody needs to ask it.
     #[must_use]
     pub fn takes_everything(&self) -> bool {
-        matches!(self.instructions.as_slice(), [only] if only.code == machine::RETURN_CONSTANT && only.k != 0)
+        self.program.takes_everything()
     }
 
     /// What was compiled, without spaces around it.

@@ -111,3 +111,20 @@ fn copy(program: &Program) -> Vec<Instruction> {
     // SAFETY: libpcap allocated `length` instructions of this layout, freed only after this copy.
     unsafe { std::slice::from_raw_parts(program.instructions, length) }.to_vec()
 }
+
+/// What libpcap's own interpreter makes of a packet, for comparison.
+#[cfg(test)]
+pub(super) fn interpret(program: &[Instruction], data: &[u8], wire_length: u32) -> u32 {
+    #[link(name = "pcap")]
+    unsafe extern "C" {
+        fn bpf_filter(
+            program: *const Instruction,
+            packet: *const u8,
+            wire_length: c_uint,
+            captured: c_uint,
+        ) -> c_uint;
+    }
+    let captured = c_uint::try_from(data.len()).unwrap_or(c_uint::MAX);
+    // SAFETY: the program was checked, and both slices live until the call returns.
+    unsafe { bpf_filter(program.as_ptr(), data.as_ptr(), wire_length, captured) }
+}

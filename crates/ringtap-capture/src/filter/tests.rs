@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the filter promises, held against known packets.
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Ethernet, IPv4, UDP 1000 → 53, four bytes of data.
@@ -125,24 +127,100 @@ fn a_nul_is_refused() {
     assert_eq!(error, FilterError::Nul { position: 3 });
 }
 
-#[test]
-fn impossible_programs_are_refused() {
-    let instruction = |code, jump_true, k| Instruction {
-        code,
-        jump_true,
-        jump_false: 0,
-        k,
-    };
-    let end = instruction(6, 0, 1);
-    for (program, at) in [
-        (vec![], 0),
-        (vec![instruction(0x15, 5, 0), end], 0),
-        (vec![end, instruction(0x28, 0, 12)], 1),
-        (vec![instruction(0x05, 0, u32::MAX), end], 0),
-        (vec![instruction(0x60, 0, 16), end], 0),
-        (vec![instruction(0x34, 0, 0), end], 0),
-        (vec![instruction(0xff, 0, 0), end], 0),
-    ] {
-        assert_eq!(machine::check(&program), Err(at), "{program:?}");
+/// Expressions that use every kind of instruction that libpcap makes.
+const EXPRESSIONS: [&str; 24] = [
+    "",
+    "ip",
+    "ip6 and tcp port 80",
+    "tcp port 80 or udp port 53",
+    "host 10.0.0.1",
+    "src net 10.0.0.0/8 and not dst host 10.0.0.2",
+    "ether host 06:07:08:09:0a:0b",
+    "ether broadcast or ether multicast",
+    "vlan",
+    "vlan 7 and ip",
+    "vlan and vlan 9 and udp",
+    "mpls 5",
+    "pppoes and ip",
+    "portrange 1000-2000",
+    "greater 100",
+    "less 61",
+    "len = 60",
+    "ip[0] & 0xf != 5",
+    "tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+    "udp[8:4] = 0x01020304",
+    "ip[2:2] - ((ip[0] & 0xf) << 2) > 12",
+    "ip[8] * 2 + ip[9] / 3 - 1 > 20 or ip[1] % 3 = 1",
+    "ether[len - 1] = 0",
+    "ip6 protochain 17 or icmp6",
+];
+
+/// Bytes that look enough like packets to get past a filter's first instructions.
+fn packets() -> impl Strategy<Value = Vec<u8>> {
+    let types = prop::sample::select(vec![
+        vec![8, 0],
+        vec![0x86, 0xdd],
+        vec![0x81, 0, 0, 7, 8, 0],
+        vec![0x88, 0xa8, 0, 9, 0x81, 0, 0, 7, 8, 0],
+        vec![0x88, 0x47],
+        vec![0x88, 0x64],
+    ]);
+    let header = prop::sample::select(vec![0x45_u8, 0x46, 0x60, 0x00]);
+    let protocol = prop::sample::select(vec![1_u8, 6, 17, 58, 0]);
+    let rest = prop::collection::vec(prop_oneof![Just(0_u8), any::<u8>()], 0..100);
+    (
+        prop::array::uniform12(0_u8..12),
+        types,
+        header,
+        protocol,
+        rest,
+    )
+        .prop_map(|(addresses, types, header, protocol, mut rest)| {
+            for (at, value) in [(0, header), (6, protocol), (9, protocol)] {
+                if let Some(byte) = rest.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            [&addresses[..], &types, &rest].concat()
+        })
+}
+
+proptest! {
+    #[test]
+    fn verdicts_are_those_of_libpcaps_interpreter(
+        number in 0..EXPRESSIONS.len(), packet in packets(), more in 0_u32..100,
+    ) {
+        let filter = filter(EXPRESSIONS[number]);
+        let wire_length = u32::try_from(packet.len()).unwrap() + more;
+        let theirs = libpcap::interpret(filter.instructions(), &packet, wire_length);
+        prop_assert_eq!(filter.program().run(&packet, wire_length), theirs);
+    }
+
+    #[test]
+    fn any_program_that_is_checked_ends_as_in_libpcap(
+        codes in prop::collection::vec((0_u16..0xc0, 0_u8..4, 0_u8..4, 0_u32..40), 1..20),
+        packet in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
+        // libpcap does not clear its scratch words.
+        let stores = (0..16).map(|k| Instruction { code: 0x02, k, ..END });
+        let given = codes
+            .into_iter()
+            .map(|(code, jump_true, jump_false, k)| Instruction { code, jump_true, jump_false, k });
+        let mut program: Vec<_> = stores
+            .chain(given)
+            .filter(|one| Program::new(&[*one, *one, *one, *one, *one, *one, END]).is_ok())
+            .collect();
+        program.push(Instruction { code: 0x16, ..END });
+        if let Ok(checked) = Program::new(&program) {
+            let theirs = libpcap::interpret(&program, &packet, 99);
+            prop_assert_eq!(checked.run(&packet, 99), theirs, "{:?}", program);
+        }
     }
 }
+
+const END: Instruction = Instruction {
+    code: 0x06,
+    jump_true: 0,
+    jump_false: 0,
+    k: 1,
+};

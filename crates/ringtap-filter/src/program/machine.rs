@@ -2,90 +2,69 @@
 //! Interpreter for classic BPF, with libpcap's semantics, in safe code.
 //!
 //! Invariants
-//! - Only programs that `check` passed are run: jumps go forward and stay inside, the last
-//!   instruction returns, scratch words exist. `run` ends for any other program too, with 0.
+//! - Only programs that `check` passed are run. Any other program ends too, with 0.
+//! - Conditional jumps go forward. `protochain` jumps back, at most [`MAX_ROUNDS`] times.
 //! - A load outside the packet, and a division by zero, reject the packet.
-#![forbid(unsafe_code)]
 
-/// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub struct Instruction {
-    /// Class, size, mode or operation.
-    pub code: u16,
-    /// Instructions to skip when the condition holds.
-    pub jump_true: u8,
-    /// Instructions to skip when it does not.
-    pub jump_false: u8,
-    /// The constant, offset or scratch word.
-    pub k: u32,
-}
+use super::code::*;
+use super::{Instruction, MAX_ROUNDS, ProgramError, SCRATCH_WORDS};
 
-const SCRATCH_WORDS: usize = 16;
-
-pub(super) const RETURN_CONSTANT: u16 = 0x06;
-const RETURN_A: u16 = 0x16;
-
-// Loads into A: word, half, byte; absolute (0x20), indexed (0x40), and the rest.
-const LD_W_ABS: u16 = 0x20;
-const LD_H_ABS: u16 = 0x28;
-const LD_B_ABS: u16 = 0x30;
-const LD_W_IND: u16 = 0x40;
-const LD_H_IND: u16 = 0x48;
-const LD_B_IND: u16 = 0x50;
-const LD_IMM: u16 = 0x00;
-const LD_MEM: u16 = 0x60;
-const LD_LEN: u16 = 0x80;
-const LDX_IMM: u16 = 0x01;
-const LDX_MEM: u16 = 0x61;
-const LDX_LEN: u16 = 0x81;
-const LDX_MSH: u16 = 0xb1;
-const ST: u16 = 0x02;
-const STX: u16 = 0x03;
-const TAX: u16 = 0x07;
-const TXA: u16 = 0x87;
-
-const CLASS_ALU: u16 = 0x04;
-const CLASS_JMP: u16 = 0x05;
-const JA: u16 = 0x05;
-const SOURCE_X: u16 = 0x08;
-const OPERATION: u16 = 0xf0;
-
-/// The first instruction that `run` must not meet.
-pub(super) fn check(program: &[Instruction]) -> Result<(), usize> {
+/// Whether `run` can run it.
+pub(super) fn check(program: &[Instruction]) -> Result<(), ProgramError> {
+    let count = program.len();
     for (at, instruction) in program.iter().enumerate() {
-        if !is_valid(instruction, program.len() - at - 1) {
-            return Err(at);
+        let valid = match instruction.code {
+            JA => jump(at, instruction.k).is_some_and(|to| to < count),
+            _ => is_valid(instruction, count - at - 1),
+        };
+        if !valid {
+            let Instruction { code, k, .. } = *instruction;
+            return Err(ProgramError::Instruction { at, code, k });
         }
     }
     match program.last() {
-        Some(last) if last.code == RETURN_CONSTANT || last.code == RETURN_A => Ok(()),
-        _ => Err(program.len().saturating_sub(1)),
+        Some(last) if matches!(last.code, RETURN_CONSTANT | RETURN_A) => Ok(()),
+        _ => Err(ProgramError::NoEnd),
     }
 }
 
+/// Where the unconditional jump at `at` leads: `k` is signed, counted from the next instruction.
+pub(super) fn jump(at: usize, k: u32) -> Option<usize> {
+    let skip = isize::try_from(k.cast_signed()).ok()?;
+    at.checked_add(1)?.checked_add_signed(skip)
+}
+
 fn is_valid(instruction: &Instruction, following: usize) -> bool {
-    let reaches = |skip: u32| usize::try_from(skip).is_ok_and(|skip| skip < following);
+    let reaches = |skip: u8| usize::from(skip) < following;
+    let k = instruction.k;
     match instruction.code {
         RETURN_CONSTANT | RETURN_A | TAX | TXA => true,
-        LD_W_ABS | LD_H_ABS | LD_B_ABS | LD_W_IND | LD_H_IND | LD_B_IND => true,
-        LD_IMM | LD_LEN | LDX_IMM | LDX_LEN | LDX_MSH => true,
-        LD_MEM | LDX_MEM | ST | STX => scratch(instruction.k).is_some(),
-        JA => reaches(instruction.k),
-        code if code & 0x07 == CLASS_JMP => {
-            matches!(code & OPERATION, 0x10 | 0x20 | 0x30 | 0x40)
-                && code & !(OPERATION | SOURCE_X | 0x07) == 0
-                && reaches(instruction.jump_true.into())
-                && reaches(instruction.jump_false.into())
+        LD_W_ABS | LD_H_ABS | LD_B_ABS | LDX_MSH => k < KERNEL_OFFSETS,
+        LD_W_IND | LD_H_IND | LD_B_IND | LD_IMM | LD_LEN | LDX_IMM | LDX_LEN => true,
+        LD_MEM | LDX_MEM | ST | STX => scratch(k).is_some(),
+        code if code & CLASS == CLASS_JMP => {
+            matches!(code & OPERATION, JEQ | JGT | JGE | JSET)
+                && code & !(OPERATION | SOURCE_X | CLASS) == 0
+                && reaches(instruction.jump_true)
+                && reaches(instruction.jump_false)
         }
-        code if code & 0x07 == CLASS_ALU => {
-            let divides = matches!(code & OPERATION, 0x30 | 0x90);
-            code & OPERATION <= 0xa0
-                && code & !(OPERATION | SOURCE_X | 0x07) == 0
-                && (code & SOURCE_X != 0 || !divides || instruction.k != 0)
-        }
+        code if code & CLASS == CLASS_ALU => is_calculation(code, k),
         _ => false,
     }
+}
+
+fn is_calculation(code: u16, k: u32) -> bool {
+    let has_constant = code & SOURCE_X == 0;
+    let has_meaning = match code & OPERATION {
+        ADD | SUB | MUL | OR | AND | XOR => true,
+        DIV | MOD => !has_constant || k != 0,
+        // libpcap's interpreter leaves a shift by more to the machine that it runs on.
+        LSH | RSH => !has_constant || k < 32,
+        // It has no operand: libpcap aborts on "by X".
+        NEG => has_constant,
+        _ => false,
+    };
+    has_meaning && code & !(OPERATION | SOURCE_X | CLASS) == 0
 }
 
 fn scratch(k: u32) -> Option<usize> {
@@ -93,6 +72,7 @@ fn scratch(k: u32) -> Option<usize> {
 }
 
 /// What the program returns for a packet: how many bytes to keep, 0 for "not this one".
+#[inline]
 pub(super) fn run(program: &[Instruction], data: &[u8], wire_length: u32) -> u32 {
     evaluate(program, data, wire_length).unwrap_or(0)
 }
@@ -104,9 +84,9 @@ fn evaluate(program: &[Instruction], data: &[u8], wire_length: u32) -> Option<u3
     let mut x = 0_u32;
     let mut memory = [0_u32; SCRATCH_WORDS];
     let mut at = 0_usize;
+    let mut rounds = 0_u32;
     loop {
         let instruction = program.get(at)?;
-        at += 1;
         let k = instruction.k;
         match instruction.code {
             LD_H_ABS => a = load_half(data, k)?,
@@ -128,26 +108,35 @@ fn evaluate(program: &[Instruction], data: &[u8], wire_length: u32) -> Option<u3
             STX => memory[scratch(k)?] = x,
             TAX => x = a,
             TXA => a = x,
-            JA => at += usize::try_from(k).ok()?,
+            JA => {
+                let to = jump(at, k)?;
+                rounds += u32::from(to <= at);
+                if rounds > MAX_ROUNDS {
+                    return None;
+                }
+                at = to;
+                continue;
+            }
             code => {
                 let operand = if code & SOURCE_X == 0 { k } else { x };
-                if code & 0x07 == CLASS_JMP {
+                if code & CLASS == CLASS_JMP {
                     at += usize::from(skip(instruction, a, operand)?);
                 } else {
                     a = calculate(code, a, operand)?;
                 }
             }
         }
+        at += 1;
     }
 }
 
 #[inline]
 fn skip(instruction: &Instruction, a: u32, operand: u32) -> Option<u8> {
     let holds = match instruction.code & OPERATION {
-        0x10 => a == operand,
-        0x20 => a > operand,
-        0x30 => a >= operand,
-        0x40 => a & operand != 0,
+        JEQ => a == operand,
+        JGT => a > operand,
+        JGE => a >= operand,
+        JSET => a & operand != 0,
         _ => return None,
     };
     Some(if holds {
@@ -160,17 +149,17 @@ fn skip(instruction: &Instruction, a: u32, operand: u32) -> Option<u8> {
 #[inline]
 fn calculate(code: u16, a: u32, operand: u32) -> Option<u32> {
     Some(match code & OPERATION {
-        0x00 => a.wrapping_add(operand),
-        0x10 => a.wrapping_sub(operand),
-        0x20 => a.wrapping_mul(operand),
-        0x30 => a.checked_div(operand)?,
-        0x40 => a | operand,
-        0x50 => a & operand,
-        0x60 => a.checked_shl(operand).unwrap_or(0),
-        0x70 => a.checked_shr(operand).unwrap_or(0),
-        0x80 => a.wrapping_neg(),
-        0x90 => a.checked_rem(operand)?,
-        0xa0 => a ^ operand,
+        ADD => a.wrapping_add(operand),
+        SUB => a.wrapping_sub(operand),
+        MUL => a.wrapping_mul(operand),
+        DIV => a.checked_div(operand)?,
+        OR => a | operand,
+        AND => a & operand,
+        LSH => a.checked_shl(operand).unwrap_or(0),
+        RSH => a.checked_shr(operand).unwrap_or(0),
+        NEG => a.wrapping_neg(),
+        MOD => a.checked_rem(operand)?,
+        XOR => a ^ operand,
         _ => return None,
     })
 }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the hash promises, held against packets whose hash was computed by other means.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MACS: [u8; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+
+fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
+    [&MACS[..], &ethertype.to_be_bytes(), payload].concat()
+}
+
+fn ipv4(protocol: u8, hosts: (u8, u8), fragment: u16, payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0];
+    header[6..8].copy_from_slice(&fragment.to_be_bytes());
+    header.extend([10, 0, 0, hosts.0, 10, 0, 0, hosts.1]);
+    [header, payload.to_vec()].concat()
+}
+
+fn ipv6(next: u8, hosts: (u8, u8), payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![0x60, 0, 0, 0, 0, 0, next, 64];
+    for host in [hosts.0, hosts.1] {
+        header.extend([
+            0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host,
+        ]);
+    }
+    [header, payload.to_vec()].concat()
+}
+
+fn transport(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
+    let (source, destination) = (source.to_be_bytes(), destination.to_be_bytes());
+    [&source[..], &destination, &[0, 8, 0, 0], payload].concat()
+}
+
+/// An Ethernet packet of one UDP connection, there or back.
+fn udp(is_there: bool) -> Vec<u8> {
+    let (hosts, ports) = match is_there {
+        true => ((1, 2), (1000, 53)),
+        false => ((2, 1), (53, 1000)),
+    };
+    ethernet(
+        0x0800,
+        &ipv4(17, hosts, 0, &transport(ports.0, ports.1, &[])),
+    )
+}
+
+// Computed from the definition by a program in another language.
+const UDP_HASH: u32 = 0xf572_d10d;
+const ADDRESSES_HASH: u32 = 0xcbe4_e908;
+const TCP6_HASH: u32 = 0x45d6_c46f;
+const ARP_HASH: u32 = 0x58fb_7794;
+const PORTLESS_HASH: u32 = 0xe41a_9317;
+
+fn outer(data: &[u8]) -> u32 {
+    flow(data, Headers::Outer)
+}
+
+fn inner(data: &[u8]) -> u32 {
+    flow(data, Headers::Inner)
+}
+
+#[test]
+fn hashes_are_those_of_the_definition() {
+    assert_eq!(outer(&udp(true)), UDP_HASH);
+    assert_eq!(addresses(&udp(true), Headers::Outer), ADDRESSES_HASH);
+    let tcp = ethernet(0x86dd, &ipv6(6, (2, 1), &transport(50000, 443, &[])));
+    assert_eq!(outer(&tcp), TCP6_HASH);
+    assert_eq!(outer(&ethernet(0x0806, &[])), ARP_HASH);
+    assert_eq!(outer(&udp(true)[..13]), 0);
+}
+
+#[test]
+fn both_directions_meet() {
+    assert_eq!(outer(&udp(true)), outer(&udp(false)));
+    let same_host = |source, destination| {
+        ethernet(
+            0x0800,
+            &ipv4(6, (1, 1), 0, &transport(source, destination, &[])),
+        )
+    };
+    assert_eq!(outer(&same_host(1, 2)), outer(&same_host(2, 1)));
+    assert_ne!(outer(&same_host(1, 2)), outer(&same_host(1, 3)));
+}
+
+#[test]
+fn the_pieces_of_a_datagram_stay_together() {
+    let piece = |fragment, payload: &[u8]| ethernet(0x0800, &ipv4(17, (1, 2), fragment, payload));
+    let first = piece(0x2000, &transport(1000, 53, &[]));
+    assert_eq!(outer(&first), PORTLESS_HASH);
+    assert_eq!(outer(&piece(0x0010, b"anything")), PORTLESS_HASH);
+    let piece6 = |payload: &[u8]| {
+        let header = [17, 0, 0, 1, 0, 0, 0, 7];
+        ethernet(0x86dd, &ipv6(44, (1, 2), &[&header, payload].concat()))
+    };
+    let ports = transport(1000, 53, &[]);
+    assert_eq!(outer(&piece6(&ports)), outer(&piece6(b"anything")));
+}
+
+#[test]
+fn tags_are_seen_through_and_named_by_vlan() {
+    let tagged = |tag: &[u8]| [&udp(true)[..12], tag, &udp(true)[12..]].concat();
+    assert_eq!(outer(&tagged(&[0x81, 0, 0xe0, 7])), UDP_HASH);
+    let double = tagged(&[0x88, 0xa8, 0x30, 9, 0x81, 0, 0, 7]);
+    assert_eq!(outer(&double), UDP_HASH);
+    assert_eq!(vlan(&double), 9);
+    assert_eq!(vlan(&udp(true)), 0);
+    let three = tagged(&[0x81, 0, 0, 1, 0x81, 0, 0, 2, 0x91, 0, 0, 3]);
+    assert_ne!(outer(&three), UDP_HASH);
+}
+
+#[test]
+fn extension_headers_are_passed_over() {
+    let ports = transport(443, 50000, &[]);
+    let plain = ethernet(0x86dd, &ipv6(6, (1, 2), &ports));
+    let hop_by_hop = [43, 0, 0, 0, 0, 0, 0, 0];
+    let routing = [[6, 1, 0, 0, 0, 0, 0, 0], [0; 8]].concat();
+    let extended = [&hop_by_hop[..], &routing, &ports].concat();
+    let extended = ethernet(0x86dd, &ipv6(0, (1, 2), &extended));
+    assert_eq!(outer(&plain), TCP6_HASH);
+    assert_eq!(outer(&extended), TCP6_HASH);
+}
+
+#[test]
+fn packets_in_tunnels_are_found_when_asked_for() {
+    let ip = ipv4(17, (1, 2), 0, &transport(1000, 53, &[]));
+    let over_udp = |port, header: &[u8], payload: &[u8]| {
+        let datagram = transport(9, port, &[header, payload].concat());
+        ethernet(0x0800, &ipv4(17, (8, 9), 0, &datagram))
+    };
+    let over_gre = |header: &[u8], payload: &[u8]| {
+        ethernet(0x86dd, &ipv6(47, (8, 9), &[header, payload].concat()))
+    };
+    let vxlan = over_udp(4789, &[8, 0, 0, 0, 0, 0, 1, 0], &udp(true));
+    let gtp = over_udp(2152, &[0x30, 255, 0, 0, 0, 0, 0, 1], &ip);
+    let extended = [0x36, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 0, 0];
+    let gtp_extended = over_udp(2152, &extended, &ip);
+    let gre = over_gre(&[0, 0, 8, 0], &ip);
+    let keyed = over_gre(
+        &[0xb0, 0, 0x65, 0x58, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3],
+        &udp(true),
+    );
+    for tunnel in [vxlan, gtp, gtp_extended, gre, keyed] {
+        assert_eq!(inner(&tunnel), UDP_HASH, "{tunnel:?}");
+        assert_ne!(outer(&tunnel), UDP_HASH, "{tunnel:?}");
+    }
+}
+
+#[test]
+fn a_tunnel_without_a_packet_counts_as_itself() {
+    for (port, payload) in [
+        (4789, &[0; 40][..]),
+        (2152, &[0x30, 255, 0, 0]),
+        (80, &udp(true)),
+    ] {
+        let datagram = transport(9, port, payload);
+        let packet = ethernet(0x0800, &ipv4(17, (8, 9), 0, &datagram));
+        assert_eq!(inner(&packet), outer(&packet), "{port}");
+    }
+}
+
+#[test]
+fn packets_without_ethernet_have_the_same_hash() {
+    let ip = ipv4(17, (1, 2), 0, &transport(1000, 53, &[]));
+    assert_eq!(flow_of(&ip, Link::Ip, Headers::Outer), UDP_HASH);
+    assert_eq!(addresses_of(&ip, Link::Ip, Headers::Outer), ADDRESSES_HASH);
+    assert_eq!(flow_of(&[], Link::Ip, Headers::Outer), 0);
+}
+
+proptest! {
+    #[test]
+    fn no_packet_panics(
+        start in prop::sample::select(vec![vec![], udp(true), ethernet(0x86dd, &ipv6(0, (1, 2), &[]))]),
+        rest in prop::collection::vec(any::<u8>(), 0..200),
+        cut in 0_usize..200,
+    ) {
+        let data = [start, rest].concat();
+        let data = &data[..cut.min(data.len())];
+        let _hash = (inner(data), addresses_of(data, Link::Ip, Headers::Inner));
+        prop_assert!(vlan(data) < 4096);
+    }
+}
