@@ -84,7 +84,11 @@ fn run() -> Result<(), Box<dyn Error>> {
         counts.lanes.iter().map(f).sum()
     };
     let slow: u64 = (0..tap.pool().geometry().lane_count)
-        .map(|lane| distributor.slow_reader(id, ringtap_pool::ids::LaneId(lane)))
+        .map(|lane| {
+            distributor
+                .missed(id, ringtap_pool::ids::LaneId(lane))
+                .packets
+        })
         .sum();
     println!(
         "{{\"offered\":{},\"delivered\":{packets},\"no_chunk\":{},\"kernel\":{},\

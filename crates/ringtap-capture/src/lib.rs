@@ -3,13 +3,11 @@
 
 mod caret;
 pub mod device;
-pub mod event;
 pub mod files;
 pub mod filter;
 pub mod interface;
 pub mod kernel;
 mod libbpf;
-mod memfd;
 pub mod packet;
 pub mod pcap;
 pub mod private;

@@ -15,7 +15,7 @@ mod socket;
 mod worker;
 
 use std::{
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         mpsc::{self, Receiver, TryRecvError},
@@ -30,11 +30,9 @@ use ringtap_pool::{
     view::Pool,
 };
 
-use crate::{
-    event::Event,
-    interface::{Counters, Interface, Promiscuous},
-    memfd::SealedPool,
-};
+use ringtap_shared::{event::Event, memfd::SealedPool};
+
+use crate::interface::{Counters, Interface, Promiscuous};
 
 pub use error::PacketError;
 pub use options::PacketOptions;
@@ -50,6 +48,7 @@ pub struct PacketSource {
     counters_before: Counters,
     lost_by_nic: u64,
     pool: Pool,
+    pool_file: Arc<OwnedFd>,
     lanes: Vec<LaneEnds>,
     event: Event,
     progress: Arc<Progress>,
@@ -89,6 +88,7 @@ impl PacketSource {
             lost_by_nic: 0,
             interface,
             pool: pool.readable,
+            pool_file: pool.file,
             lanes: vec![ends],
             event,
             progress,
@@ -172,6 +172,10 @@ impl Source for PacketSource {
 
     fn pool(&self) -> Pool {
         self.pool.clone()
+    }
+
+    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pool_file.as_fd())
     }
 
     fn take_lanes(&mut self) -> Vec<LaneEnds> {

@@ -10,7 +10,7 @@ mod tests;
 mod writer;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -22,9 +22,9 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 
-use crate::event::Event;
 use crate::files::{LinkType, Pace, ReadError, Reader, Speed};
-use crate::memfd::SealedPool;
+use ringtap_shared::event::Event;
+use ringtap_shared::memfd::SealedPool;
 use writer::{FileWriter, Progress};
 
 /// Bytes of the pool unless the user says otherwise.
@@ -82,6 +82,7 @@ pub enum PcapError {
 pub struct PcapSource {
     facts: Facts,
     pool: Pool,
+    pool_file: Arc<OwnedFd>,
     lanes: Vec<LaneEnds>,
     event: Event,
     stop: Arc<AtomicBool>,
@@ -117,6 +118,7 @@ impl PcapSource {
         Ok(PcapSource {
             facts,
             pool: pool.readable,
+            pool_file: pool.file,
             lanes,
             event,
             stop,
@@ -186,6 +188,10 @@ impl Source for PcapSource {
 
     fn pool(&self) -> Pool {
         self.pool.clone()
+    }
+
+    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.pool_file.as_fd())
     }
 
     fn take_lanes(&mut self) -> Vec<LaneEnds> {

@@ -99,6 +99,7 @@ impl Bench {
         let blocking = ReaderOptions {
             credit: None,
             policy: Policy::Block,
+            ..ReaderOptions::default()
         };
         let (id, mut reader) = self.distributor.add_reader(&blocking)?;
         let (writer, distributor) = (&mut self.writer, &mut self.distributor);

@@ -12,24 +12,30 @@
 
 mod chunks;
 mod entry;
+mod lending;
 #[cfg(test)]
 mod tests;
+mod wakeups;
 
 use std::sync::Arc;
 
+use crate::control::{self, Control, ControlError, Progress};
 use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId, ReaderId};
+use crate::memory::Region;
 use crate::queue::{Consumer, PeerCorrupt, Producer};
-use crate::reader::{Delivery, Reader};
+use crate::reader::Reader;
 use crate::sync::Ordering::*;
 use crate::view::Pool;
-use crate::wake::{Level, Signal, WakeWord};
-use chunks::{Chunks, Missed};
+use crate::wake::{Signal, WakeWord};
+use chunks::Chunks;
+use chunks::Missed;
 use entry::Entry;
-pub use entry::{Policy, ReaderOptions};
+pub use entry::{Missing, Policy, ReaderOptions};
+pub use wakeups::Returns;
 
 /// Most readers of one distributor.
-pub const MAX_READERS: usize = 64;
+pub const MAX_READERS: usize = 256;
 
 /// The distributor's ends of one lane.
 pub struct LaneEnds {
@@ -67,6 +73,17 @@ pub enum AddReaderError {
     /// All places are taken.
     #[error("there are {MAX_READERS} readers already, the most that one pool can have")]
     TooMany,
+    /// The reader's control region is of no use.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A lane's beginning lies where nothing can be read any more, or not yet.
+    #[error("{lane} cannot be read from packet {start} on")]
+    Start {
+        /// The lane.
+        lane: LaneId,
+        /// The sequence that was asked for.
+        start: u64,
+    },
 }
 
 struct Lane {
@@ -77,6 +94,12 @@ struct Lane {
     in_use: u32,
 }
 
+impl Lane {
+    fn free(&self) -> u32 {
+        self.ends.chunks.saturating_sub(self.in_use)
+    }
+}
+
 /// Moves chunks from lanes to readers and back.
 pub struct Distributor {
     pool: Pool,
@@ -84,6 +107,8 @@ pub struct Distributor {
     chunks: Chunks,
     readers: Vec<Option<Entry>>,
     signal: Arc<dyn Signal>,
+    /// A sleeper was woken since the last look: it will soon sleep again.
+    woke: bool,
 }
 
 impl Distributor {
@@ -103,6 +128,7 @@ impl Distributor {
             chunks,
             readers: Vec::new(),
             signal,
+            woke: false,
         }
     }
 
@@ -111,7 +137,7 @@ impl Distributor {
         self.pool.geometry()
     }
 
-    /// Adds a reader: it gets every packet that is published from now on.
+    /// Adds a reader in this process: it gets every packet that is published from now on.
     ///
     /// # Errors
     ///
@@ -120,33 +146,51 @@ impl Distributor {
         &mut self,
         options: &ReaderOptions,
     ) -> Result<(ReaderId, Reader), AddReaderError> {
+        let memory = Region::on_heap(control::control_bytes(self.pool.geometry()));
+        let starts: Vec<_> = self.lanes.iter().map(|lane| self.now(lane)).collect();
+        let id = self.lend_to(options, &memory, &starts)?;
+        let signal = Arc::clone(&self.signal);
+        let reader = Reader::open(self.pool.clone(), &memory, options.policy, signal)?;
+        Ok((id, reader))
+    }
+
+    /// Adds a reader with this control region (zeroed, writable, not yet known to anybody else):
+    /// it gets every packet from these sequences on, one a lane.
+    ///
+    /// # Errors
+    ///
+    /// Every [`AddReaderError`]; [`AddReaderError::Start`] if the lane's open chunk begins after
+    /// that packet, or it is not yet published. Call [`Distributor::step`] and try a newer one.
+    pub fn lend_to(
+        &mut self,
+        options: &ReaderOptions,
+        memory: &Region,
+        starts: &[u64],
+    ) -> Result<ReaderId, AddReaderError> {
         let free = self.readers.iter().position(Option::is_none);
         let index = free.unwrap_or(self.readers.len());
         if index >= MAX_READERS {
             return Err(AddReaderError::TooMany);
         }
-        let starts: Vec<_> = self.lanes.iter().map(|lane| self.now(lane)).collect();
-        let (entry, parts) = Entry::new(
-            options,
-            self.lanes.iter().map(|lane| lane.ends.chunks).collect(),
-            starts.clone(),
-            &self.pool,
-            self.lanes
-                .iter()
-                .map(|lane| lane.ends.wake.clone())
-                .collect(),
-            Arc::clone(&self.signal),
-        );
+        for (id, (lane, start)) in (0..).map(LaneId).zip(self.lanes.iter().zip(starts)) {
+            if !(self.sealed_before(lane)..=self.now(lane)).contains(start) {
+                return Err(AddReaderError::Start {
+                    lane: id,
+                    start: *start,
+                });
+            }
+        }
+        let control = Control::create(memory, self.pool.geometry(), starts)?;
+        let shares: Vec<_> = self.lanes.iter().map(|lane| lane.ends.chunks).collect();
         if index == self.readers.len() {
             self.readers.push(None);
         }
-        self.readers[index] = Some(entry);
+        self.readers[index] = Some(Entry::new(options, &shares, control));
         self.chunks.forget_missed(index);
         for lane in 0..self.lanes.len() {
-            self.deliver_open_chunk(lane, index, &starts);
+            self.deliver_open_chunk(lane, index, starts);
         }
-        let id = ReaderId(u32::try_from(index).unwrap_or(u32::MAX));
-        Ok((id, Reader::new(parts)))
+        Ok(ReaderId(u32::try_from(index).unwrap_or(u32::MAX)))
     }
 
     /// Takes a reader out, and back everything that it holds.
@@ -199,18 +243,32 @@ impl Distributor {
             }
         }
         for entry in self.readers.iter().flatten() {
-            entry.shared.ended.store(1, Release);
+            entry.control.hub().ended.store(1, Release);
         }
     }
 
-    /// Packets that this reader lost on this lane because it was past its credit.
+    /// What this reader missed on this lane because it was past its credit.
     ///
     /// What it misses in a chunk that is still being filled is not yet counted.
-    pub fn slow_reader(&self, id: ReaderId, lane: LaneId) -> u64 {
-        let entry = self.readers.get(id.index()).and_then(Option::as_ref);
-        entry
-            .and_then(|entry| entry.slow.get(lane.index()).copied())
-            .unwrap_or(0)
+    pub fn missed(&self, id: ReaderId, lane: LaneId) -> Missing {
+        self.account(id, lane)
+            .map_or(Missing::default(), |account| account.missed)
+    }
+
+    /// Chunks of this lane that this reader holds.
+    pub fn held(&self, id: ReaderId, lane: LaneId) -> u32 {
+        self.account(id, lane).map_or(0, |account| account.held)
+    }
+
+    /// How far a reader says it came, for those who watch it.
+    pub fn progress(&self, id: ReaderId) -> Option<&Progress> {
+        let entry = self.readers.get(id.index())?.as_ref()?;
+        Some(entry.control.reader().progress())
+    }
+
+    fn account(&self, id: ReaderId, lane: LaneId) -> Option<&entry::Account> {
+        let entry = self.readers.get(id.index())?.as_ref()?;
+        entry.lanes.get(lane.index())
     }
 
     /// Whether this reader broke the rules and gets nothing any more.
@@ -226,48 +284,31 @@ impl Distributor {
         self.lanes.get(lane.index()).map_or(0, |lane| lane.in_use)
     }
 
-    /// Says to writers and readers that the driver is about to sleep; then call
-    /// [`Distributor::step`] once more.
-    pub fn arm(&self) {
-        let asleep = self
-            .readers
-            .iter()
-            .flatten()
-            .any(|entry| entry.shared.asleep.is_raised());
-        let level = if asleep { Level::Packet } else { Level::Chunk };
-        for lane in &self.lanes {
-            lane.ends.wake.arm(level);
-        }
-        self.want_returns();
+    /// Chunks of this lane in all.
+    pub fn chunks_of(&self, lane: LaneId) -> u32 {
+        self.lanes
+            .get(lane.index())
+            .map_or(0, |lane| lane.ends.chunks)
     }
 
-    /// Readers that said they sleep; each is then taken to be awake: signal it.
-    pub fn sleepers(&self) -> impl Iterator<Item = ReaderId> {
-        self.readers
-            .iter()
-            .enumerate()
-            .filter_map(|(index, entry)| {
-                let asleep = &entry.as_ref()?.shared.asleep;
-                asleep
-                    .take()
-                    .then(|| ReaderId(u32::try_from(index).unwrap_or(u32::MAX)))
-            })
+    /// Whether some reader may still be lent chunks of this lane; `true` without readers.
+    pub fn anyone_has_credit(&self, lane: LaneId) -> bool {
+        let room = self.room(lane.index());
+        let mut readers = self.readers.iter().flatten().peekable();
+        readers.peek().is_none() || readers.any(|entry| entry.has_credit(lane.index(), room))
     }
 
-    /// Asks readers to signal when they give a chunk back, if a lane is about to run dry.
-    fn want_returns(&self) {
-        let dry =
-            |lane: &Lane| lane.in_use >= lane.ends.chunks - lane.ends.chunks.min(entry::RESERVE);
-        // What a lane opened is left in its queue only while a blocking reader has no credit.
-        let waits = |lane: &Lane| !lane.ends.opened.is_empty();
-        let wants = self.lanes.iter().any(|lane| dry(lane) || waits(lane));
-        for entry in self.readers.iter().flatten() {
-            if wants {
-                entry.shared.wants_returns.raise();
-            } else {
-                entry.shared.wants_returns.lower();
-            }
-        }
+    /// Sequence of the next packet of a lane.
+    pub fn position(&self, lane: LaneId) -> u64 {
+        self.lanes
+            .get(lane.index())
+            .map_or(0, |lane| self.now(lane))
+    }
+
+    /// Sequence of the first packet of a lane that can still be lent.
+    fn sealed_before(&self, lane: &Lane) -> u64 {
+        let open = lane.open.and_then(|id| self.pool.chunk(id));
+        open.map_or(lane.sealed_to, |chunk| chunk.first_sequence())
     }
 
     /// Sequence of the next packet of a lane, and the first slot of the open chunk that is
@@ -277,25 +318,6 @@ impl Distributor {
             Some(chunk) => chunk.first_sequence() + u64::from(chunk.state().published),
             None => lane.sealed_to,
         }
-    }
-
-    /// Lends the chunk that is being filled to a new reader, from `starts` on.
-    fn deliver_open_chunk(&mut self, lane: usize, reader: usize, starts: &[u64]) {
-        let Some(id) = self.lanes[lane].open else {
-            return;
-        };
-        let Some(chunk) = self.pool.chunk(id) else {
-            return;
-        };
-        let from = starts[lane].saturating_sub(chunk.first_sequence());
-        let from = u32::try_from(from).unwrap_or(u32::MAX);
-        self.lend(lane, reader, Delivery { chunk: id, from });
-    }
-
-    /// Whether every reader that must not miss anything can take another chunk.
-    fn may_deliver(&self, lane: usize) -> bool {
-        let waits = |entry: &Entry| entry.policy == Policy::Block && !entry.has_credit(lane);
-        !self.readers.iter().flatten().any(waits)
     }
 
     /// A writer opened a chunk: the one before is sealed, the new one goes to the readers.
@@ -310,28 +332,9 @@ impl Distributor {
         }
         self.lanes[lane].in_use += 1;
         for reader in 0..self.readers.len() {
-            self.lend(lane, reader, Delivery { chunk: id, from: 0 });
+            self.lend(lane, reader, id, 0);
         }
         Ok(())
-    }
-
-    /// Lends a chunk to a reader, or notes that the reader misses it from there on.
-    fn lend(&mut self, lane: usize, reader: usize, delivery: Delivery) -> bool {
-        let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
-            return false;
-        };
-        if entry.has_credit(lane) && entry.deliver(lane, delivery) {
-            self.chunks.lease(delivery.chunk, reader);
-            return true;
-        }
-        self.chunks.miss(
-            delivery.chunk,
-            Missed {
-                reader,
-                from: delivery.from,
-            },
-        );
-        false
     }
 
     /// The open chunk of a lane, if its writer sealed it without opening another.
@@ -359,42 +362,12 @@ impl Distributor {
         let published = chunk.state().published;
         self.lanes[lane].sealed_to = chunk.first_sequence() + u64::from(published);
         for Missed { reader, from } in self.chunks.seal(id) {
+            let missing = self.missing(id, reader, from..published);
             if let Some(entry) = self.readers[reader].as_mut() {
-                entry.slow[lane] += u64::from(published.saturating_sub(from));
+                entry.miss(lane, missing);
             }
         }
         self.recycle_if_done(id);
-    }
-
-    /// Readers with credit again get the rest of a chunk that is still being filled.
-    fn deliver_missed(&mut self, lane: usize) {
-        let Some(id) = self.lanes[lane].open else {
-            return;
-        };
-        for Missed { reader, from } in self.chunks.take_missed(id) {
-            let Some(chunk) = self.pool.chunk(id) else {
-                return;
-            };
-            let now = chunk.state().published;
-            let credit = self.readers[reader]
-                .as_ref()
-                .is_some_and(|entry| entry.has_credit(lane));
-            if !credit {
-                self.chunks.miss(id, Missed { reader, from });
-                continue;
-            }
-            if self.lend(
-                lane,
-                reader,
-                Delivery {
-                    chunk: id,
-                    from: now,
-                },
-            ) && let Some(entry) = self.readers[reader].as_mut()
-            {
-                entry.slow[lane] += u64::from(now.saturating_sub(from));
-            }
-        }
     }
 
     /// Takes chunks that readers gave back.
@@ -411,7 +384,7 @@ impl Distributor {
                 }
                 let lane = self.chunks.lane(id);
                 if let Some(entry) = self.readers[reader].as_mut() {
-                    entry.held[lane] -= 1;
+                    entry.lanes[lane].held -= 1;
                 }
                 self.recycle_if_done(id);
             }

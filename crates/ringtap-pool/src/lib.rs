@@ -21,6 +21,8 @@ pub mod wake;
 #[cfg(all(not(loom), feature = "conformance"))]
 pub mod conformance;
 #[cfg(not(loom))]
+pub mod control;
+#[cfg(not(loom))]
 pub mod distributor;
 #[cfg(not(loom))]
 pub mod free;

@@ -6,55 +6,31 @@
 //!   two batches is told as a [`Gap`].
 //! - A chunk goes back when the reader moves past it, never while a batch of it is borrowed.
 
+mod batch;
+mod delivery;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::format::Slot;
+use crate::control::{Control, ControlError, Progress};
+use crate::distributor::Policy;
 use crate::ids::{ChunkId, LaneId, widen};
+use crate::memory::Region;
 use crate::queue::{Consumer, PeerCorrupt, Producer, PushError};
-use crate::sync::{AtomicU32, Ordering::*};
-use crate::view::{Chunk, Pool};
-use crate::wake::{Level, Signal, WakeFlag, WakeWord};
+use crate::sync::Ordering::*;
+use crate::view::Pool;
+use crate::wake::{Level, Signal};
+pub use batch::{Batch, Packet, Packets};
+pub(crate) use delivery::{Delivery, MOST_LOST};
 
-/// Words that a reader and the distributor share beside the two queues.
-#[derive(Default, Debug)]
-pub(crate) struct Shared {
-    /// The reader sleeps.
-    pub(crate) asleep: WakeFlag,
-    /// The distributor waits for chunks to come back.
-    pub(crate) wants_returns: WakeFlag,
-    /// Nothing will be delivered any more (1).
-    pub(crate) ended: AtomicU32,
-}
-
-/// A delivery: a chunk, and the first slot that is meant for this reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delivery {
-    pub(crate) chunk: ChunkId,
-    pub(crate) from: u32,
-}
-
-impl Delivery {
-    pub(crate) fn to_entry(self) -> u64 {
-        u64::from(self.chunk.0) | (u64::from(self.from) << 32)
-    }
-
-    pub(crate) fn from_entry(entry: u64) -> Self {
-        let word = |bytes: [u8; 4]| u32::from_le_bytes(bytes);
-        let [a, b, c, d, e, f, g, h] = entry.to_le_bytes();
-        Delivery {
-            chunk: ChunkId(word([a, b, c, d])),
-            from: word([e, f, g, h]),
-        }
-    }
-}
-
-/// Packets of a lane that this reader does not get.
+/// What a reader does not get of a lane, just before a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Sequence of the first missing packet.
+    /// Sequence of the first packet that is left out.
     pub first_sequence: u64,
-    /// How many are missing.
+    /// How many packets of the lane are left out, wanted or not.
+    pub sequences: u64,
+    /// How many of them this reader wanted, and lost.
     pub packets: u64,
 }
 
@@ -68,6 +44,9 @@ pub enum RecvError {
     /// A delivered chunk lies outside the pool, or holds what cannot be.
     #[error("the capture side is corrupt: it delivered {0}, which cannot be read")]
     BadChunk(ChunkId),
+    /// A loss was told of a lane that there is not.
+    #[error("the capture side is corrupt: it told of {0}, which does not exist")]
+    BadLane(LaneId),
 }
 
 /// What [`Reader::next`] found.
@@ -83,11 +62,49 @@ pub enum Next<'a> {
 struct Held {
     chunk: ChunkId,
     next: u32,
+    cut: bool,
 }
 
+#[derive(Default)]
 struct Lane {
     held: VecDeque<Held>,
     expected: u64,
+    /// Lost packets that were told of and belong before each held chunk, in order.
+    lost: VecDeque<(ChunkId, u64)>,
+    /// Lost packets whose next chunk has not come yet.
+    lost_since: u64,
+}
+
+impl Lane {
+    /// Takes the loss that was told of before this chunk.
+    fn loss_before(&mut self, chunk: ChunkId) -> u64 {
+        let first = self.lost.front().copied();
+        let Some((_, packets)) = first.filter(|(before, _)| *before == chunk) else {
+            return 0;
+        };
+        self.lost.pop_front();
+        packets
+    }
+
+    /// A loss that was told of before a chunk without news belongs before the next one.
+    fn carry_loss(&mut self, passed: ChunkId) {
+        let packets = self.loss_before(passed);
+        if packets == 0 {
+            return;
+        }
+        match (self.held.front(), self.lost.front_mut()) {
+            (Some(next), Some((chunk, more))) if *chunk == next.chunk => *more += packets,
+            (Some(next), _) => self.lost.push_front((next.chunk, packets)),
+            (None, _) => self.lost_since += packets,
+        }
+    }
+}
+
+struct Found {
+    chunk: ChunkId,
+    from: u32,
+    to: u32,
+    cut: bool,
 }
 
 /// One consumer of a pool.
@@ -95,40 +112,54 @@ pub struct Reader {
     pool: Pool,
     deliveries: Consumer,
     returns: Producer,
-    shared: Arc<Shared>,
+    control: Control,
     lanes: Vec<Lane>,
     turn: usize,
-    wake_words: Vec<WakeWord>,
+    /// Bytes of a packet that are left when the distributor says that it is cut.
+    cut_bytes: u32,
     distributor: Arc<dyn Signal>,
 }
 
-/// What a [`Reader`] is made of; the distributor puts it together.
-pub(crate) struct ReaderParts {
-    pub(crate) pool: Pool,
-    pub(crate) deliveries: Consumer,
-    pub(crate) returns: Producer,
-    pub(crate) shared: Arc<Shared>,
-    /// Sequence of the first packet that the reader may get, per lane.
-    pub(crate) expected: Vec<u64>,
-    pub(crate) wake_words: Vec<WakeWord>,
-    pub(crate) distributor: Arc<dyn Signal>,
-}
-
 impl Reader {
-    pub(crate) fn new(parts: ReaderParts) -> Self {
+    /// The reader whose control region a distributor made.
+    ///
+    /// `distributor` wakes its driver. `policy` is the one that the reader was added with.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ControlError`].
+    pub fn open(
+        pool: Pool,
+        control: &Region,
+        policy: Policy,
+        distributor: Arc<dyn Signal>,
+    ) -> Result<Self, ControlError> {
+        let control = Control::open(control)?;
+        Ok(Reader::new(pool, control, policy, distributor))
+    }
+
+    pub(crate) fn new(
+        pool: Pool,
+        control: Control,
+        policy: Policy,
+        distributor: Arc<dyn Signal>,
+    ) -> Self {
         let lane = |expected| Lane {
-            held: VecDeque::new(),
             expected,
+            ..Lane::default()
         };
         Reader {
-            pool: parts.pool,
-            deliveries: parts.deliveries,
-            returns: parts.returns,
-            shared: parts.shared,
-            lanes: parts.expected.into_iter().map(lane).collect(),
+            deliveries: Consumer::new(control.deliveries.clone()),
+            returns: Producer::new(control.returns.clone()),
+            lanes: control.starts().into_iter().map(lane).collect(),
             turn: 0,
-            wake_words: parts.wake_words,
-            distributor: parts.distributor,
+            cut_bytes: match policy {
+                Policy::Cut { snap_bytes } => snap_bytes,
+                _ => u32::MAX,
+            },
+            pool,
+            control,
+            distributor,
         }
     }
 
@@ -150,7 +181,7 @@ impl Reader {
     )]
     pub fn next(&mut self) -> Result<Next<'_>, RecvError> {
         // Read before the queue: what was delivered before the end is found below.
-        let ended = self.shared.ended.load(Acquire) != 0;
+        let ended = self.control.hub().ended.load(Acquire) != 0;
         self.accept()?;
         for _ in 0..self.lanes.len() {
             let lane = self.turn;
@@ -168,19 +199,47 @@ impl Reader {
     /// What this reader says before it sleeps and after.
     pub fn sleeper(&self) -> Sleeper {
         Sleeper {
-            shared: Arc::clone(&self.shared),
-            wake_words: self.wake_words.clone(),
+            control: self.control.clone(),
+            distributor: Arc::clone(&self.distributor),
         }
+    }
+
+    /// Where the reader tells how far it came, for those who watch it.
+    pub fn progress(&self) -> &Progress {
+        self.control.reader().progress()
+    }
+
+    /// Packets that wait here: published, delivered, and not yet read.
+    pub fn waiting(&mut self) -> Result<u64, RecvError> {
+        self.accept()?;
+        let held = self.lanes.iter().flat_map(|lane| &lane.held);
+        let waiting = |held: &Held| {
+            let published = self.pool.chunk(held.chunk)?.state().published;
+            Some(u64::from(published.saturating_sub(held.next)))
+        };
+        Ok(held.filter_map(waiting).sum())
     }
 
     /// Sorts new deliveries to their lanes.
     fn accept(&mut self) -> Result<(), RecvError> {
         while let Some(entry) = self.deliveries.pop()? {
-            let Delivery { chunk, from } = Delivery::from_entry(entry);
-            let view = self.pool.chunk(chunk).ok_or(RecvError::BadChunk(chunk))?;
-            let lane = self.lanes.get_mut(view.lane().index());
-            let lane = lane.ok_or(RecvError::BadChunk(chunk))?;
-            lane.held.push_back(Held { chunk, next: from });
+            match Delivery::from_entry(entry) {
+                Delivery::Chunk { chunk, from, cut } => {
+                    let view = self.pool.chunk(chunk).ok_or(RecvError::BadChunk(chunk))?;
+                    let lane = self.lanes.get_mut(view.lane().index());
+                    let lane = lane.ok_or(RecvError::BadChunk(chunk))?;
+                    let lost = std::mem::take(&mut lane.lost_since);
+                    if lost > 0 {
+                        lane.lost.push_back((chunk, lost));
+                    }
+                    let next = from;
+                    lane.held.push_back(Held { chunk, next, cut });
+                }
+                Delivery::Lost { lane, packets } => {
+                    let known = self.lanes.get_mut(lane.index());
+                    known.ok_or(RecvError::BadLane(lane))?.lost_since += packets;
+                }
+            }
         }
         Ok(())
     }
@@ -196,6 +255,7 @@ impl Reader {
                     chunk,
                     from: held.next,
                     to: state.published,
+                    cut: held.cut,
                 };
                 held.next = state.published;
                 return Ok(Some(found));
@@ -204,6 +264,7 @@ impl Reader {
                 return Ok(None);
             }
             self.lanes[lane].held.pop_front();
+            self.lanes[lane].carry_loss(chunk);
             self.give_back(chunk)?;
         }
         Ok(None)
@@ -216,7 +277,7 @@ impl Reader {
             // There is room for every chunk that the distributor may lend.
             Err(PushError::Full) => return Err(RecvError::BadChunk(chunk)),
         }
-        if self.shared.wants_returns.take() {
+        if self.control.hub().wants_returns.take() {
             self.distributor.signal();
         }
         Ok(())
@@ -227,12 +288,15 @@ impl Reader {
         let first_sequence = chunk
             .map_or(0, |chunk| chunk.first_sequence())
             .wrapping_add(u64::from(found.from));
-        let expected = self.lanes[lane].expected;
+        let lane_state = &mut self.lanes[lane];
+        let expected = lane_state.expected;
         let count = found.to - found.from;
-        self.lanes[lane].expected = first_sequence.wrapping_add(u64::from(count));
+        lane_state.expected = first_sequence.wrapping_add(u64::from(count));
+        let packets = lane_state.loss_before(found.chunk);
         let gap = (first_sequence > expected).then(|| Gap {
             first_sequence: expected,
-            packets: first_sequence - expected,
+            sequences: first_sequence - expected,
+            packets,
         });
         Batch {
             chunk,
@@ -242,6 +306,11 @@ impl Reader {
             lane: LaneId(u32::try_from(lane).unwrap_or(u32::MAX)),
             first_sequence,
             gap,
+            most_bytes: if found.cut {
+                widen(self.cut_bytes)
+            } else {
+                usize::MAX
+            },
         }
     }
 }
@@ -249,132 +318,23 @@ impl Reader {
 /// A reader's announcements that it sleeps; apart from it, so that a batch may be borrowed.
 #[derive(Clone)]
 pub struct Sleeper {
-    shared: Arc<Shared>,
-    wake_words: Vec<WakeWord>,
+    control: Control,
+    distributor: Arc<dyn Signal>,
 }
 
 impl Sleeper {
     /// Says that the reader is about to sleep; then call [`Reader::next`] once more.
     pub fn arm(&self) {
-        self.shared.asleep.raise();
-        for word in &self.wake_words {
-            word.arm(Level::Packet);
+        // The fence in it pairs with the one in `Distributor::arm`: either we see that it does
+        // not watch every packet, or it sees that we sleep.
+        self.control.reader().asleep.raise();
+        if self.control.hub().watching.load(Relaxed) < Level::Packet as u32 {
+            self.distributor.signal();
         }
     }
 
     /// Says that the reader is awake again.
     pub fn disarm(&self) {
-        self.shared.asleep.lower();
-    }
-}
-
-/// How many packets ahead payloads are asked for.
-const AHEAD: u32 = 12;
-
-struct Found {
-    chunk: ChunkId,
-    from: u32,
-    to: u32,
-}
-
-/// Packets of one lane that follow each other, lent out until the next call.
-pub struct Batch<'a> {
-    chunk: Option<Chunk<'a>>,
-    id: ChunkId,
-    from: u32,
-    to: u32,
-    lane: LaneId,
-    first_sequence: u64,
-    gap: Option<Gap>,
-}
-
-/// One packet in the pool.
-#[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    /// What was written of it.
-    pub slot: Slot,
-    /// Its number in its lane, counted from 0 over all captured packets.
-    pub sequence: u64,
-    /// Its captured bytes.
-    pub data: &'a [u8],
-}
-
-impl<'a> Batch<'a> {
-    /// The lane that captured these packets.
-    pub fn lane(&self) -> LaneId {
-        self.lane
-    }
-
-    /// What this reader misses just before this batch.
-    pub fn gap(&self) -> Option<Gap> {
-        self.gap
-    }
-
-    /// How many packets there are; never none.
-    pub fn len(&self) -> usize {
-        widen(self.to - self.from)
-    }
-
-    /// Whether there is no packet; never, see [`Next::Empty`].
-    pub fn is_empty(&self) -> bool {
-        self.to == self.from
-    }
-
-    /// The packets, in the order of capture.
-    ///
-    /// A slot that cannot be (its payload outside the chunk) ends the iteration with an error.
-    pub fn packets(&self) -> Packets<'a> {
-        Packets {
-            chunk: self.chunk,
-            id: self.id,
-            at: self.from,
-            to: self.to,
-            sequence: self.first_sequence,
-        }
-    }
-}
-
-/// Iterator over the packets of a [`Batch`].
-pub struct Packets<'a> {
-    chunk: Option<Chunk<'a>>,
-    id: ChunkId,
-    at: u32,
-    to: u32,
-    sequence: u64,
-}
-
-impl<'a> Iterator for Packets<'a> {
-    type Item = Result<Packet<'a>, RecvError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.to {
-            return None;
-        }
-        // SAFETY: `at` is below the count that `advance` observed; the lease is held until the
-        // reader is borrowed mutably again, which ends `'a`.
-        let found = self
-            .chunk
-            .and_then(|chunk| unsafe { chunk.packet(self.at) });
-        let Some((slot, data)) = found else {
-            self.at = self.to;
-            return Some(Err(RecvError::BadChunk(self.id)));
-        };
-        if let Some(chunk) = self.chunk.filter(|_| self.at + AHEAD < self.to) {
-            chunk.will_read(self.at + AHEAD);
-        }
-        let packet = Packet {
-            slot,
-            sequence: self.sequence,
-            data,
-        };
-        self.at += 1;
-        self.sequence = self.sequence.wrapping_add(1);
-        Some(Ok(packet))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = widen(self.to - self.at);
-        (left, Some(left))
+        self.control.reader().asleep.lower();
     }
 }

@@ -94,6 +94,12 @@ pub trait Source: Send {
     /// The pool, as readers map it.
     fn pool(&self) -> Pool;
 
+    /// What other processes map to read the pool; nobody can map it writable. `None` if it lies
+    /// in this process only.
+    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// The distributor's ends of the lanes; empty when called again.
     fn take_lanes(&mut self) -> Vec<LaneEnds>;
 

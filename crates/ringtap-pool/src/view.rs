@@ -8,6 +8,8 @@
 //!   holds its lease on the chunk: the writer does not touch published payloads, and reuses a
 //!   chunk only after every lease on it ended.
 
+use std::ops::Range;
+
 use crate::format::{self, CHUNK_HEADER_SIZE, Geometry, HeaderError, SLOT_SIZE, Slot};
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::memory::{Piece, Region};
@@ -155,6 +157,15 @@ impl<'a> Chunk<'a> {
     /// Packets that the lane lost for want of a chunk before this one.
     pub fn lost_before(self) -> u64 {
         u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
+    }
+
+    /// How many of these slots have one of the bits of `mask`; the chunk is not yet recycled.
+    pub(crate) fn count_wanted(self, slots: Range<u32>, mask: u64) -> u64 {
+        let wanted = |index: &u32| {
+            let words = self.0.words(CHUNK_HEADER_SIZE + widen(*index) * SLOT_SIZE);
+            words.is_some_and(|words| publish::get_slot(words).mask & mask != 0)
+        };
+        slots.filter(wanted).map(|_| 1).sum()
     }
 
     /// Says that the packet at `index`, which is published, will be read soon.

@@ -22,6 +22,7 @@ pub const FIRST_SLEEP: Duration = Duration::from_millis(2);
 /// Who asks raises it, then looks once more, then sleeps. Who has news writes it down, then takes
 /// the flag, and signals if it was raised.
 #[derive(Debug, Default)]
+#[repr(transparent)]
 pub struct WakeFlag(AtomicU32);
 
 impl WakeFlag {

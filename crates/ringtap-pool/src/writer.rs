@@ -19,7 +19,7 @@ use crate::wake::{Level, Signal, WakeWord};
 use open::{Header, Open};
 
 /// What is known of a packet besides its bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketMeta {
     /// Nanoseconds since 1970, UTC.
     pub time_ns: u64,
@@ -29,6 +29,23 @@ pub struct PacketMeta {
     pub flags: u8,
     /// Receive queue.
     pub queue: u16,
+    /// Readers that want it; all of them unless a rule says otherwise.
+    pub mask: u64,
+    /// Flow hash, if one was computed.
+    pub hash: Option<u32>,
+}
+
+impl Default for PacketMeta {
+    fn default() -> Self {
+        PacketMeta {
+            time_ns: 0,
+            wire_length: 0,
+            flags: 0,
+            queue: 0,
+            mask: u64::MAX,
+            hash: None,
+        }
+    }
 }
 
 /// What a lane counted since it began. One thread adds, any thread reads.

@@ -166,7 +166,11 @@ impl World {
         };
         let (id, reader) = self
             .distributor
-            .add_reader(&ReaderOptions { credit, policy })
+            .add_reader(&ReaderOptions {
+                credit,
+                policy,
+                ..ReaderOptions::default()
+            })
             .unwrap();
         let start = |lane: &Lane| Place {
             start: lane.published,
@@ -244,6 +248,7 @@ impl Client {
         let place = &mut self.place[lane];
         if let Some(gap) = batch.gap() {
             assert_eq!(gap.first_sequence, u64::try_from(place.at).unwrap());
+            assert_eq!(gap.packets, gap.sequences, "it wants all of them");
             let packets = usize::try_from(gap.packets).unwrap();
             place.at += packets;
             place.missed += packets;
@@ -266,7 +271,7 @@ impl Client {
 
     fn check(&self, lanes: &[Lane], distributor: &Distributor) {
         for (id, (place, lane)) in (0..).map(LaneId).zip(self.place.iter().zip(lanes)) {
-            let charged = usize::try_from(distributor.slow_reader(self.id, id)).unwrap();
+            let charged = usize::try_from(distributor.missed(self.id, id).packets).unwrap();
             assert_eq!(
                 place.start + place.got + charged,
                 lane.lengths.len(),

@@ -67,6 +67,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
         let options = ReaderOptions {
             credit: None,
             policy: source.facts().policy,
+            ..ReaderOptions::default()
         };
         let (session, readers) = Session::start(source, &[options])?;
         Ok((session, readers, filter))

@@ -70,6 +70,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
         let options = ReaderOptions {
             credit: None,
             policy: source.facts().policy,
+            ..ReaderOptions::default()
         };
         Session::start(source, &[options, options])
     })?;

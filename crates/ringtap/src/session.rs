@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
-use ringtap_capture::event::Event;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::reader::Reader;
 use ringtap_pool::source::{Counts, Facts, Source, SourceError};
 use ringtap_pool::wake::Signal;
+use ringtap_shared::event::Event;
 
 pub(crate) use receive::{Consumer, Flow};
 use waiter::Waiter;

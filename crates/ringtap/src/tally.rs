@@ -50,7 +50,7 @@ impl LaneTally {
         let mut ledger = Ledger {
             offered: counts.seen,
             delivered: self.delivered,
-            filtered: self.filtered,
+            filtered: self.filtered + counts.unwanted,
             bytes: self.bytes,
             dropped: Dropped {
                 nic: 0,
@@ -68,7 +68,7 @@ impl LaneTally {
         }
         // Not yet this reader's: what is in the pool, and the packet that is being written.
         let in_pool = counts.captured.saturating_sub(self.position);
-        let settled = counts.captured + counts.no_chunk + counts.kernel;
+        let settled = counts.captured + counts.unwanted + counts.no_chunk + counts.kernel;
         let in_flight = u64::from(counts.seen == settled + 1);
         ledger.offered = counts.seen.saturating_sub(in_pool + in_flight);
         ledger
@@ -85,7 +85,8 @@ impl Tally {
         if let Some(gap) = batch.gap() {
             let lane = self.at(batch.lane());
             lane.missed += gap.packets;
-            lane.position = gap.first_sequence + gap.packets;
+            lane.filtered += gap.sequences - gap.packets;
+            lane.position = gap.first_sequence + gap.sequences;
         }
     }
 

@@ -24,10 +24,9 @@ use ringtap_pool::{
     writer::{LaneCounters, LaneWriter, PacketMeta},
 };
 
-use crate::{
-    event::{Event, sleep_until_readable},
-    interface::Interface,
-};
+use ringtap_shared::event::{Event, sleep_until_readable};
+
+use crate::interface::Interface;
 
 use super::{PacketError, frame, frame::Frame, options, ring::Ring, socket::PacketSocket};
 
@@ -232,6 +231,7 @@ impl Lane {
             wire_length: frame.wire_length,
             flags: self.flags(frame),
             queue: 0,
+            ..PacketMeta::default()
         };
         // A packet for which there is no chunk is counted by the writer.
         let _counted = match (frame.tag, frame.data.split_at_checked(ADDRESSES)) {

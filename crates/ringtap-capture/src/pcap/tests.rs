@@ -71,6 +71,7 @@ fn read_all(mut source: PcapSource) -> (u64, Option<String>) {
     let options = ReaderOptions {
         policy: Policy::Block,
         credit: None,
+        ..ReaderOptions::default()
     };
     let (_, mut reader) = distributor.add_reader(&options).unwrap();
     let mut packets = 0;

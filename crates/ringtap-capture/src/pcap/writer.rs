@@ -135,6 +135,7 @@ impl Lane {
             wire_length: packet.wire_length,
             flags,
             queue,
+            ..PacketMeta::default()
         };
         self.seen += 1;
         // Counted by the lane if it should ever fail; there is room, so it does not.

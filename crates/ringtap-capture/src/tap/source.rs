@@ -80,11 +80,6 @@ impl Tap {
             .map_err(system("sharing memory with the program"))
     }
 
-    /// The pool's map, for those who may read it: it cannot be mapped writable, by nobody.
-    pub fn pool_map(&self) -> BorrowedFd<'_> {
-        self.loaded.pool_map.as_fd()
-    }
-
     fn assemble(
         watched: Watched,
         plan: &Plan,
@@ -163,6 +158,10 @@ impl Source for Tap {
 
     fn pool(&self) -> Pool {
         self.pool.clone()
+    }
+
+    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.loaded.pool_map.as_fd())
     }
 
     fn take_lanes(&mut self) -> Vec<LaneEnds> {

@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_capture::event::sleep_until_readable;
 use ringtap_capture::tap::{Mode, Taking, TapOptions};
-use ringtap_pool::distributor::{Distributor, ReaderOptions};
+use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
 use ringtap_pool::reader::Next;
 use ringtap_pool::source::{Source, Status};
 use ringtap_pool::wake::NoSignal;
+use ringtap_shared::event::sleep_until_readable;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
 use crate::support::{attach, finish, frame, options};
@@ -195,8 +195,8 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
     for number in 2..5 {
         distributor.step().unwrap();
         while let Next::Batch(_) = reader.next().unwrap() {}
-        distributor.arm();
         reader.sleeper().arm();
+        distributor.arm(Returns::WhenDry);
         assert!(!distributor.step().unwrap(), "nothing came meanwhile");
         net.inject("tx0", &[frame(number, 60)]);
         assert!(sleep_until_readable(&[tap.wake_fd().as_fd()], Some(LONG)).unwrap());

@@ -25,7 +25,7 @@ fn the_pool_can_be_read_and_not_written() {
     require_tool!("ip");
     let net = Namespace::with_veth("frozen");
     let tap = attach(&net, &options("rx0"));
-    let map = tap.pool_map();
+    let map = tap.pool_file().unwrap();
     let all = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the kernel chooses the place; a mapping that should be refused is not used.
     let writable = unsafe { mmap(ptr::null_mut(), PAGE, all, MapFlags::SHARED, map, 0) };

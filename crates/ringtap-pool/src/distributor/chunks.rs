@@ -2,6 +2,7 @@
 //! What the distributor knows of each chunk: its lane, who leases it, who misses it.
 #![forbid(unsafe_code)]
 
+use super::MAX_READERS;
 use crate::ids::{ChunkId, widen};
 
 /// A reader does not get a chunk, from this slot on.
@@ -11,13 +12,35 @@ pub(super) struct Missed {
     pub(super) from: u32,
 }
 
+/// One bit a reader.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Leases([u64; MAX_READERS / 64]);
+
+impl Leases {
+    fn add(&mut self, reader: usize) {
+        self.0[reader / 64] |= 1 << (reader % 64);
+    }
+
+    /// Ends one; `false` if there was none.
+    fn end(&mut self, reader: usize) -> bool {
+        let word = &mut self.0[reader / 64];
+        let bit = 1 << (reader % 64);
+        let held = *word & bit != 0;
+        *word &= !bit;
+        held
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+}
+
 #[derive(Clone, Default)]
 struct Record {
     in_use: bool,
     sealed: bool,
     lane: usize,
-    /// One bit a reader.
-    leases: u64,
+    leases: Leases,
     missed: Vec<Missed>,
 }
 
@@ -46,7 +69,7 @@ impl Chunks {
     }
 
     pub(super) fn lease(&mut self, id: ChunkId, reader: usize) {
-        self.0[id.index()].leases |= 1 << reader;
+        self.0[id.index()].leases.add(reader);
     }
 
     /// Ends a lease; `false` if there was none.
@@ -54,9 +77,7 @@ impl Chunks {
         let Some(record) = self.0.get_mut(id.index()) else {
             return false;
         };
-        let held = record.leases & (1 << reader) != 0;
-        record.leases &= !(1 << reader);
-        held
+        record.leases.end(reader)
     }
 
     /// Ends all leases of a reader and tells of which chunks; what it missed is forgotten.
@@ -64,8 +85,7 @@ impl Chunks {
         self.forget_missed(reader);
         let mut ended = Vec::new();
         for (id, record) in (0..).zip(&mut self.0) {
-            if record.leases & (1 << reader) != 0 {
-                record.leases &= !(1 << reader);
+            if record.leases.end(reader) {
                 ended.push(ChunkId(id));
             }
         }
@@ -95,7 +115,7 @@ impl Chunks {
     /// Frees a chunk that is sealed and that nobody leases; tells whether it did.
     pub(super) fn free_if_done(&mut self, id: ChunkId) -> bool {
         let record = &mut self.0[id.index()];
-        let done = record.in_use && record.sealed && record.leases == 0;
+        let done = record.in_use && record.sealed && record.leases.is_empty();
         if done {
             record.in_use = false;
         }

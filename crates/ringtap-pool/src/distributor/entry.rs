@@ -2,13 +2,12 @@
 //! What the distributor knows of one reader: its queues, its credit, its losses.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::ops::AddAssign;
 
-use crate::ids::ChunkId;
-use crate::queue::{self, Consumer, Producer};
-use crate::reader::{Delivery, ReaderParts, Shared};
-use crate::view::Pool;
-use crate::wake::{Signal, WakeWord};
+use crate::control::Control;
+use crate::ids::{ChunkId, LaneId};
+use crate::queue::{Consumer, Producer};
+use crate::reader::{Delivery, MOST_LOST};
 
 /// Chunks of a lane that one reader's default credit leaves to the others, at most.
 pub(super) const RESERVE: u32 = 64;
@@ -19,85 +18,167 @@ pub enum Policy {
     /// The reader loses the newest packets; nobody else notices.
     #[default]
     DropNewest,
+    /// From half its credit on the reader gets one chunk in so many; past it, none.
+    Sample {
+        /// One chunk of so many is kept, at least 1.
+        one_in: u32,
+    },
+    /// From half its credit on the reader gets so many bytes of each packet; past it, none.
+    Cut {
+        /// Bytes left of a packet.
+        snap_bytes: u32,
+    },
     /// The source waits. Only for sources that can: files and simulated ones.
     Block,
 }
 
 /// How a reader wants to be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderOptions {
     /// Chunks of one lane that it may hold; by default all but a reserve for the others, and
     /// really all when the source can wait.
     pub credit: Option<u32>,
     /// What happens past that.
     pub policy: Policy,
+    /// Bits of a slot's mask of which one must be set for this reader to want the packet.
+    pub mask: u64,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        ReaderOptions {
+            credit: None,
+            policy: Policy::default(),
+            mask: u64::MAX,
+        }
+    }
+}
+
+/// What a reader missed of a lane because it was past its credit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Packets of the lane, wanted or not.
+    pub sequences: u64,
+    /// Packets that it wanted: its losses.
+    pub packets: u64,
+}
+
+impl AddAssign for Missing {
+    fn add_assign(&mut self, more: Self) {
+        self.sequences += more.sequences;
+        self.packets += more.packets;
+    }
+}
+
+/// What the distributor knows of one reader on one lane.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    credit: u32,
+    /// Chunks that it holds.
+    pub(super) held: u32,
+    /// All that it missed.
+    pub(super) missed: Missing,
+    /// Packets of it that the reader has not been told of.
+    untold: u64,
+    /// Chunks that were opened while it was in need of a sample.
+    turn: u32,
 }
 
 pub(super) struct Entry {
     deliveries: Producer,
     returns: Consumer,
-    pub(super) shared: Arc<Shared>,
+    pub(super) control: Control,
     pub(super) policy: Policy,
-    credit: Vec<u32>,
-    /// Chunks that it holds, per lane.
-    pub(super) held: Vec<u32>,
-    /// Packets that it lost past its credit, per lane.
-    pub(super) slow: Vec<u64>,
+    pub(super) mask: u64,
+    pub(super) lanes: Vec<Account>,
     pub(super) corrupt: bool,
 }
 
+/// How a chunk may be lent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Terms {
+    No,
+    Whole,
+    Cut,
+}
+
 impl Entry {
-    pub(super) fn new(
-        options: &ReaderOptions,
-        shares: Vec<u32>,
-        expected: Vec<u64>,
-        pool: &Pool,
-        wake_words: Vec<WakeWord>,
-        distributor: Arc<dyn Signal>,
-    ) -> (Self, ReaderParts) {
-        let all: u32 = shares.iter().sum();
-        let (deliveries, delivered) = queue::pair(all);
-        let (returned, returns) = queue::pair(all);
-        let shared: Arc<Shared> = Arc::default();
-        let entry = Entry {
-            deliveries,
-            returns,
-            shared: Arc::clone(&shared),
+    pub(super) fn new(options: &ReaderOptions, shares: &[u32], control: Control) -> Self {
+        let account = |share: &u32| Account {
+            credit: credit(options, *share),
+            ..Account::default()
+        };
+        Entry {
+            deliveries: Producer::new(control.deliveries.clone()),
+            returns: Consumer::new(control.returns.clone()),
             policy: options.policy,
-            held: vec![0; shares.len()],
-            slow: vec![0; shares.len()],
-            credit: shares
-                .into_iter()
-                .map(|share| credit(options, share))
-                .collect(),
+            mask: options.mask,
+            lanes: shares.iter().map(account).collect(),
             corrupt: false,
-        };
-        let pool = pool.clone();
-        let parts = ReaderParts {
-            pool,
-            deliveries: delivered,
-            returns: returned,
-            shared,
-            expected,
-            wake_words,
-            distributor,
-        };
-        (entry, parts)
+            control,
+        }
     }
 
-    pub(super) fn has_credit(&self, lane: usize) -> bool {
-        self.held[lane] < self.credit[lane]
+    /// Whether it may hold another chunk when `room` is what the others leave it.
+    pub(super) fn has_credit(&self, lane: usize, room: u32) -> bool {
+        let account = &self.lanes[lane];
+        let limit = match self.policy {
+            Policy::Block => account.credit,
+            _ => account.credit.min(room),
+        };
+        account.held < limit
     }
 
-    /// Hands a chunk over; `false` if the reader's queue is corrupt.
-    pub(super) fn deliver(&mut self, lane: usize, delivery: Delivery) -> bool {
+    /// On which terms it gets the chunk that was just opened.
+    pub(super) fn terms(&mut self, lane: usize, room: u32) -> Terms {
+        if !self.has_credit(lane, room) {
+            return Terms::No;
+        }
+        let account = &mut self.lanes[lane];
+        let strained = account.held * 2 >= account.credit;
+        match self.policy {
+            Policy::Cut { .. } if strained => Terms::Cut,
+            Policy::Sample { one_in } if strained => {
+                account.turn = account.turn.wrapping_add(1);
+                if account.turn.is_multiple_of(one_in.max(1)) {
+                    Terms::Whole
+                } else {
+                    Terms::No
+                }
+            }
+            _ => Terms::Whole,
+        }
+    }
+
+    /// Hands a chunk over, after the news of what was lost; `false` if the queue is corrupt.
+    pub(super) fn deliver(&mut self, lane: usize, chunk: ChunkId, from: u32, cut: bool) -> bool {
+        let untold = std::mem::take(&mut self.lanes[lane].untold);
+        let told = untold == 0 || self.tell_loss(lane, untold);
         // There is room for every chunk of the pool: only a corrupt reader refuses one.
-        if self.deliveries.push(delivery.to_entry()).is_err() {
+        let delivery = Delivery::Chunk { chunk, from, cut };
+        if !told || self.deliveries.push(delivery.to_entry()).is_err() {
             self.corrupt = true;
             return false;
         }
-        self.held[lane] += 1;
+        self.lanes[lane].held += 1;
         true
+    }
+
+    fn tell_loss(&mut self, lane: usize, packets: u64) -> bool {
+        let lane = LaneId(u32::try_from(lane).unwrap_or(u32::MAX));
+        let packets = packets.min(MOST_LOST);
+        let loss = Delivery::Lost { lane, packets };
+        self.deliveries.push(loss.to_entry()).is_ok()
+    }
+
+    /// Notes what it missed on a lane.
+    pub(super) fn miss(&mut self, lane: usize, missing: Missing) {
+        self.lanes[lane].missed += missing;
+        self.lanes[lane].untold += missing.packets;
+    }
+
+    pub(super) fn is_asleep(&self) -> bool {
+        self.control.reader().asleep.is_raised()
     }
 
     /// The next chunk that the reader gave back.
@@ -119,7 +200,26 @@ impl Entry {
 fn credit(options: &ReaderOptions, share: u32) -> u32 {
     let most = match options.policy {
         Policy::Block => share,
-        Policy::DropNewest => share - (share / 8).clamp(2, RESERVE).min(share - 1),
+        _ => share - reserve(share),
     };
     options.credit.unwrap_or(most).clamp(1, share.max(1))
+}
+
+/// Chunks of a lane with `share` chunks that no single reader's usual credit takes.
+pub(super) fn reserve(share: u32) -> u32 {
+    (share / 8).clamp(2, RESERVE).min(share.saturating_sub(1))
+}
+
+/// Chunks that one reader may hold when so many of a lane are free: the fewer there are, the
+/// less, so that several slow readers together cannot starve a fast one.
+pub(super) fn room(share: u32, free: u32, readers: u32) -> u32 {
+    let reserve = reserve(share);
+    if free >= reserve || readers <= 1 {
+        return u32::MAX;
+    }
+    if free >= reserve / 2 {
+        return (reserve / 2).max(1);
+    }
+    // The open chunk and the next one: less would cut off a reader that keeps up.
+    (reserve / (4 * readers)).max(2)
 }

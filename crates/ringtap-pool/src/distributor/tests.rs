@@ -106,8 +106,8 @@ fn a_slow_reader_loses_alone_and_to_the_packet() {
     bench.distributor.finish();
     fast_read += drain(&mut fast_reader).0;
     assert_eq!(fast_read, 1000);
-    assert_eq!(bench.distributor.slow_reader(fast, LaneId(0)), 0);
-    let lost = bench.distributor.slow_reader(slow, LaneId(0));
+    assert_eq!(bench.distributor.missed(fast, LaneId(0)).packets, 0);
+    let lost = bench.distributor.missed(slow, LaneId(0)).packets;
     let (read, _) = drain(&mut slow_reader);
     assert_eq!(read + lost, 1000);
     assert!(lost > 900, "two chunks of ten at most: {read} read");
@@ -129,7 +129,7 @@ fn a_reader_with_credit_again_gets_the_rest_of_the_open_chunk() {
     let (rest, missing) = drain(&mut reader);
     assert_eq!(read + rest + missing, per_chunk + 5);
     assert_eq!(rest, 2);
-    assert_eq!(bench.distributor.slow_reader(id, LaneId(0)), missing);
+    assert_eq!(bench.distributor.missed(id, LaneId(0)).packets, missing);
 }
 
 #[test]
@@ -197,4 +197,146 @@ fn the_end_comes_after_the_last_packet() {
     bench.distributor.finish();
     assert_eq!(drain(&mut reader), (3, 0));
     assert!(matches!(reader.next(), Ok(Next::Ended)));
+}
+
+/// A lane whose packets belong to bits 1 and 2 by turns.
+fn write_by_turns(bench: &mut Bench, packets: u64) {
+    for sequence in 0..packets {
+        let meta = PacketMeta {
+            wire_length: 300,
+            mask: 1 + sequence % 2,
+            ..PacketMeta::default()
+        };
+        let _counted = bench.writer.write(&meta, [&[7; 300]]);
+    }
+}
+
+#[test]
+fn a_reader_is_charged_only_for_packets_that_it_wanted() {
+    let mut bench = bench(8);
+    let options = ReaderOptions {
+        credit: Some(1),
+        mask: 2,
+        ..ReaderOptions::default()
+    };
+    let (id, mut reader) = bench.reader(options);
+    for _ in 0..10 {
+        write_by_turns(&mut bench, 10);
+        bench.distributor.step().unwrap();
+    }
+    let held = drain(&mut reader).0;
+    bench.distributor.step().unwrap();
+    write_by_turns(&mut bench, 1);
+    bench.distributor.step().unwrap();
+    let Next::Batch(batch) = reader.next().unwrap() else {
+        panic!("the open chunk was lent again")
+    };
+    let gap = batch.gap().unwrap();
+    assert_eq!(gap.first_sequence, held);
+    assert_eq!(gap.packets, gap.sequences / 2, "every other one is ours");
+    let missed = bench.distributor.missed(id, LaneId(0));
+    assert_eq!(
+        (missed.sequences, missed.packets),
+        (gap.sequences, gap.packets)
+    );
+}
+
+#[test]
+fn slow_readers_together_cannot_starve_a_fast_one() {
+    let mut bench = bench(64);
+    let mut lost = 0;
+    let (_, _asleep) = bench.reader(ReaderOptions::default());
+    let (_, mut stops_later) = bench.reader(ReaderOptions::default());
+    let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());
+    for round in 0..500 {
+        bench.write(10);
+        lost += u64::from(bench.distributor.chunks_in_use(LaneId(0)) == 64);
+        bench.distributor.step().unwrap();
+        drain(&mut fast_reader);
+        if round < 200 {
+            drain(&mut stops_later);
+        }
+    }
+    assert_eq!(
+        bench.distributor.missed(fast, LaneId(0)),
+        Missing::default()
+    );
+    assert_eq!(lost, 0, "there was always a free chunk");
+}
+
+#[test]
+fn a_strained_reader_gets_a_sample_of_chunks() {
+    let mut bench = bench(64);
+    let (id, mut reader) = bench.reader(ReaderOptions {
+        credit: Some(8),
+        policy: Policy::Sample { one_in: 4 },
+        ..ReaderOptions::default()
+    });
+    bench.write(4 * 12);
+    bench.distributor.step().unwrap();
+    assert_eq!(bench.distributor.missed(id, LaneId(0)).packets, 0);
+    bench.write(8 * 12);
+    bench.distributor.step().unwrap();
+    assert_eq!(
+        bench.distributor.held(id, LaneId(0)),
+        6,
+        "two of the next eight"
+    );
+    bench.writer.close();
+    bench.distributor.step().unwrap();
+    bench.distributor.finish();
+    let (read, _) = drain(&mut reader);
+    assert_eq!(
+        read + bench.distributor.missed(id, LaneId(0)).packets,
+        12 * 12
+    );
+}
+
+#[test]
+fn a_strained_reader_gets_the_beginning_of_packets() {
+    let mut bench = bench(64);
+    let (_, mut reader) = bench.reader(ReaderOptions {
+        credit: Some(4),
+        policy: Policy::Cut { snap_bytes: 100 },
+        ..ReaderOptions::default()
+    });
+    bench.write(4 * 12);
+    bench.distributor.step().unwrap();
+    let mut lengths = Vec::new();
+    while let Next::Batch(batch) = reader.next().unwrap() {
+        lengths.extend(batch.packets().map(|packet| packet.unwrap().data.len()));
+    }
+    assert_eq!(lengths, [[300; 24], [100; 24]].concat());
+}
+
+#[test]
+fn more_readers_than_bits_in_a_word_each_get_everything() {
+    let mut bench = bench(8);
+    let mut readers: Vec<_> = (0..100)
+        .map(|_| bench.reader(ReaderOptions::default()))
+        .collect();
+    bench.write(25);
+    bench.distributor.step().unwrap();
+    for (_, reader) in &mut readers {
+        assert_eq!(drain(reader), (25, 0));
+    }
+    bench.distributor.remove_reader(readers[70].0);
+    drop(readers);
+}
+
+#[test]
+fn a_reader_cannot_begin_where_nothing_can_be_read() {
+    let mut bench = bench(8);
+    bench.write(15);
+    bench.distributor.step().unwrap();
+    let geometry = *bench.distributor.geometry();
+    let mut begin = |start| {
+        let memory = Region::on_heap(control::control_bytes(&geometry));
+        bench
+            .distributor
+            .lend_to(&ReaderOptions::default(), &memory, &[start])
+    };
+    assert!(begin(9).is_err(), "that chunk is sealed");
+    assert!(begin(16).is_err(), "that packet is not there");
+    assert!(begin(12).is_ok());
 }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::{Owner, prefetch};
+use super::{Owner, Words, prefetch};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// A mapping with a pool in it.
@@ -17,7 +17,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
-    _owner: Owner,
+    owner: Owner,
 }
 
 // SAFETY: a region only gives out addresses; what is done there is the duty of the modules
@@ -33,7 +33,7 @@ impl Region {
         Region {
             base: heap.base,
             bytes,
-            _owner: heap,
+            owner: heap,
         }
     }
 
@@ -45,16 +45,29 @@ impl Region {
     /// writable if a [`LaneWriter`](crate::writer::LaneWriter) is made of this region. `base`
     /// must be aligned to 8 bytes. Nobody in this process may hold a reference into it.
     pub unsafe fn from_raw(base: NonNull<u8>, bytes: usize, owner: Owner) -> Self {
-        Region {
-            base,
-            bytes,
-            _owner: owner,
-        }
+        Region { base, bytes, owner }
     }
 
     /// Bytes mapped.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// `count` values of `T`, a word or struct of atomics, from byte `at` on, if they are mapped
+    /// and aligned. Whoever stores there must know the region to be writable.
+    pub(crate) fn words<T: Sync>(&self, at: usize, count: usize) -> Option<Words<T>> {
+        let bytes = count.checked_mul(size_of::<T>())?;
+        if at.checked_add(bytes)? > self.bytes {
+            return None;
+        }
+        // SAFETY: just checked to lie within the mapping.
+        let first = unsafe { self.base.add(at) }.cast::<T>();
+        if !first.is_aligned() {
+            return None;
+        }
+        // SAFETY: mapped, readable and aligned until the owner is dropped; by `from_raw`'s
+        // contract nobody holds references into the region, so all reach it as atomics.
+        Some(unsafe { Words::from_raw(first, count, self.owner.clone()) })
     }
 
     /// `bytes` bytes from `offset` on, if they are mapped and `offset` is a multiple of 8.

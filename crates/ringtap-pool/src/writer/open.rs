@@ -6,7 +6,7 @@
 //! - What lies between `next_slot` and `floor` is not published: nobody else reads or writes it.
 
 use super::PacketMeta;
-use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot};
+use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot, flag};
 use crate::ids::LaneId;
 use crate::memory::{AHEAD, LINE, Piece};
 use crate::publish;
@@ -118,12 +118,12 @@ impl Open {
     fn slot(&self, meta: &PacketMeta, length: usize) -> Slot {
         Slot {
             time_ns: meta.time_ns,
-            mask: u64::MAX,
-            hash: 0,
+            mask: meta.mask,
+            hash: meta.hash.unwrap_or(0),
             wire_length: meta.wire_length,
             // A chunk has at most 2^19 bytes.
             captured_length: u32::try_from(length).unwrap_or(0),
-            flags: meta.flags,
+            flags: meta.flags | if meta.hash.is_some() { flag::HASHED } else { 0 },
             payload: u16::try_from(self.floor / 8).unwrap_or(0),
             queue: meta.queue,
         }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wake-ups: whoever sleeps either saw the news or is signalled, whatever the order.
 
-use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use loom::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 use loom::sync::{Arc, Notify};
 use loom::thread;
 use ringtap_pool::AtomicU32;
@@ -99,6 +103,7 @@ fn who_raised_the_flag_sees_the_news_or_is_signalled() {
 struct Chain {
     state: AtomicU32,
     word: WakeWord,
+    watching: AtomicU32,
     asleep: WakeFlag,
     reader: Notify,
     driver: Notify,
@@ -107,20 +112,36 @@ struct Chain {
 
 impl Chain {
     /// As `Distributor::arm`.
-    fn arm_driver(&self) {
-        let level = if self.asleep.is_raised() {
-            Level::Packet
-        } else {
-            Level::Chunk
-        };
-        self.word.arm(level);
+    fn arm_driver(&self, woke: bool) {
+        let level = |asleep| if asleep { Level::Packet } else { Level::Chunk };
+        let first = level(woke || self.asleep.is_raised());
+        self.watch(first);
+        fence(SeqCst);
+        if first == Level::Chunk && self.asleep.is_raised() {
+            self.watch(Level::Packet);
+        }
     }
 
-    /// As `Distributor::sleepers` and what is done with them.
-    fn wake_reader(&self) {
-        if self.asleep.take() {
+    fn watch(&self, level: Level) {
+        self.word.arm(level);
+        self.watching.store(level as u32, Relaxed);
+    }
+
+    /// As `Sleeper::arm`.
+    fn arm_reader(&self) {
+        self.asleep.raise();
+        if self.watching.load(Relaxed) < Level::Packet as u32 {
+            self.driver.notify();
+        }
+    }
+
+    /// As `Distributor::wake_sleepers`.
+    fn wake_reader(&self) -> bool {
+        let woke = self.asleep.take();
+        if woke {
             self.reader.notify();
         }
+        woke
     }
 }
 
@@ -134,6 +155,7 @@ fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
         let chain = Arc::new(Chain {
             state: AtomicU32::new(0),
             word: WakeWord::on_heap(),
+            watching: AtomicU32::new(0),
             asleep: WakeFlag::default(),
             reader: Notify::new(),
             driver: Notify::new(),
@@ -143,8 +165,7 @@ fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
             let chain = Arc::clone(&chain);
             move || {
                 while observe(&chain.state).published == 0 {
-                    chain.asleep.raise();
-                    chain.word.arm(Level::Packet);
+                    chain.arm_reader();
                     if observe(&chain.state).published == 0 {
                         chain.reader.wait();
                     }
@@ -156,12 +177,10 @@ fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
         let driving = thread::spawn({
             let chain = Arc::clone(&chain);
             move || {
-                chain.wake_reader();
-                chain.arm_driver();
+                chain.arm_driver(chain.wake_reader());
                 while !chain.left.load(SeqCst) {
                     chain.driver.wait();
-                    chain.wake_reader();
-                    chain.arm_driver();
+                    chain.arm_driver(chain.wake_reader());
                 }
             }
         });

@@ -8,6 +8,8 @@ use cargo_metadata::{DependencyKind, Metadata};
 enum Layer {
     /// The waist: pure, no input or output.
     Bottom,
+    /// What processes share: memory, events, messages. Stands on the bottom.
+    Shared,
     /// No arrows between these.
     Middle,
     /// Wires the middle together.
@@ -17,14 +19,16 @@ enum Layer {
 }
 
 /// Every crate of the workspace.
-const CRATES: [(&str, Layer); 10] = [
+const CRATES: [(&str, Layer); 12] = [
     ("ringtap-pool", Layer::Bottom),
     ("ringtap-filter", Layer::Bottom),
+    ("ringtap-shared", Layer::Shared),
     ("ringtap-capture", Layer::Middle),
     ("ringtap-hub", Layer::Middle),
     ("ringtap-client", Layer::Middle),
     ("ringtap-probe", Layer::Middle),
     ("ringtap", Layer::Top),
+    ("ringtap-c", Layer::Top),
     ("ringtap-pcap", Layer::Top),
     ("ringtap-python", Layer::Top),
     ("ringtap-testkit", Layer::Test),

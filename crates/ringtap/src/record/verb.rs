@@ -52,6 +52,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         let options = ReaderOptions {
             credit: None,
             policy: source.facts().policy,
+            ..ReaderOptions::default()
         };
         let (session, readers) = Session::start(source, &[options])?;
         Ok((session, readers, filter))

@@ -7,11 +7,11 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
-use ringtap_capture::event::{Event, sleep_until_readable};
-use ringtap_pool::distributor::Distributor;
+use ringtap_pool::distributor::{Distributor, Returns};
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::source::{Counts, Source, SourceError, Status};
 use ringtap_pool::wake::{FIRST_SLEEP, Signal};
+use ringtap_shared::event::{Event, sleep_until_readable};
 
 use super::{Order, Snapshot};
 
@@ -103,14 +103,13 @@ impl Hub {
         moved
     }
 
-    fn wake_sleepers(&self) {
-        for event in self
-            .distributor
-            .sleepers()
-            .filter_map(|id| self.readers.get(&id))
-        {
-            event.signal();
-        }
+    fn wake_sleepers(&mut self) {
+        let readers = &self.readers;
+        self.distributor.wake_sleepers(|id| {
+            if let Some(event) = readers.get(&id) {
+                event.signal();
+            }
+        });
     }
 
     /// Does what was ordered; `false` once it shall leave.
@@ -137,7 +136,7 @@ impl Hub {
         let lanes = 0..self.distributor.geometry().lane_count;
         let slow_reader = match reader {
             Some(id) => lanes
-                .map(|lane| self.distributor.slow_reader(id, LaneId(lane)))
+                .map(|lane| self.distributor.missed(id, LaneId(lane)).packets)
                 .collect(),
             None => Vec::new(),
         };
@@ -164,7 +163,7 @@ impl Hub {
     fn sleep(&mut self) {
         self.phase = match self.phase {
             Phase::Awake => {
-                self.distributor.arm();
+                self.distributor.arm(Returns::WhenDry);
                 Phase::Armed
             }
             Phase::Armed => self.sleep_for(Some(FIRST_SLEEP), Phase::ShortSleep),

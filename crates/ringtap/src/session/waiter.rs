@@ -9,9 +9,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringtap_capture::event::{Event, sleep_until_readable};
 use ringtap_pool::reader::Sleeper;
 use ringtap_pool::wake::FIRST_SLEEP;
+use ringtap_shared::event::{Event, sleep_until_readable};
 
 /// Length of a nap: at a million packets a second about 250 packets come meanwhile.
 const NAP: Duration = Duration::from_micros(250);

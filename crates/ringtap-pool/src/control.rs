@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reader's control region: the two queues and the words that it shares with the distributor.
+//!
+//! It is the only memory that a reader in another process may write. `docs/format.md` has its
+//! layout, and a test compares the two.
+//!
+//! Invariants
+//! - Sizes are taken from the region once, by the reader that maps it; the distributor keeps its
+//!   own and never reads them back. What a reader writes here hurts only itself.
+//! - Each index is written by one side; the other side checks it.
+#![forbid(unsafe_code)]
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+use crate::format::Geometry;
+use crate::ids::widen;
+use crate::memory::{Region, Words};
+use crate::queue::Parts;
+use crate::wake::WakeFlag;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"RINGCTL1");
+const VERSION: u32 = 1;
+/// Entries that a queue may have, lest a false header make us map too much.
+const MOST_ENTRIES: u32 = 1 << 26;
+const MOST_LANES: u32 = 1 << 16;
+
+/// First bytes of the region: written before the reader sees it.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Header {
+    magic: AtomicU64,
+    version: AtomicU32,
+    lanes: AtomicU32,
+    deliveries: AtomicU32,
+    returns: AtomicU32,
+}
+
+/// What the distributor writes (and the reader takes, in the case of `wants_returns`).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct HubWords {
+    deliveries_tail: AtomicU32,
+    returns_head: AtomicU32,
+    /// Nothing will be delivered any more (1).
+    pub(crate) ended: AtomicU32,
+    /// The level (see [`crate::wake::Level`]) of which the distributor will be signalled.
+    pub(crate) watching: AtomicU32,
+    /// The distributor waits for chunks to come back.
+    pub(crate) wants_returns: WakeFlag,
+}
+
+/// What the reader writes (and the distributor takes, in the case of `asleep`).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct ReaderWords {
+    deliveries_head: AtomicU32,
+    returns_tail: AtomicU32,
+    /// The reader sleeps.
+    pub(crate) asleep: WakeFlag,
+    _reserved: AtomicU32,
+    progress: Progress,
+}
+
+/// What a reader tells of itself, for those who watch it; nobody relies on it.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Packets that passed its filter.
+    pub delivered: AtomicU64,
+    /// Packets that did not.
+    pub filtered: AtomicU64,
+    /// Bytes on the wire of the packets that passed.
+    pub bytes: AtomicU64,
+}
+
+/// One side's view of a control region.
+#[derive(Clone)]
+pub(crate) struct Control {
+    pub(crate) hub: Words<HubWords>,
+    pub(crate) reader: Words<ReaderWords>,
+    pub(crate) deliveries: Parts,
+    pub(crate) returns: Parts,
+    /// Sequence of the first packet that the reader may get, per lane.
+    pub(crate) starts: Words<AtomicU64>,
+}
+
+/// Why a region is no control region.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// Another format, or another version of it.
+    #[error("no control region of version {VERSION}: update ringtap on both sides")]
+    Unknown,
+    /// The sizes in it do not fit the mapping.
+    #[error("a control region of {have_bytes} bytes is too small for what it says it holds")]
+    TooSmall {
+        /// Bytes mapped.
+        have_bytes: usize,
+    },
+}
+
+/// Sizes of a control region.
+#[derive(Clone, Copy)]
+struct Sizes {
+    lanes: u32,
+    deliveries: u32,
+    returns: u32,
+}
+
+/// Where each part begins; all are multiples of 64 bytes.
+struct Places {
+    starts: usize,
+    deliveries: usize,
+    returns: usize,
+    end: usize,
+}
+
+const HUB_WORDS: usize = size_of::<Header>();
+const READER_WORDS: usize = HUB_WORDS + size_of::<HubWords>();
+const STARTS: usize = READER_WORDS + size_of::<ReaderWords>();
+
+impl Sizes {
+    fn of(geometry: &Geometry) -> Self {
+        let chunks = geometry.chunk_count.clamp(1, MOST_ENTRIES / 4);
+        Sizes {
+            lanes: geometry.lane_count,
+            // A delivery may be preceded by the news of a loss.
+            deliveries: (2 * chunks).next_power_of_two(),
+            returns: chunks.next_power_of_two(),
+        }
+    }
+
+    fn places(self) -> Places {
+        let line = |bytes: usize| bytes.next_multiple_of(64);
+        let entries = |count: u32| widen(count) * size_of::<u64>();
+        let deliveries = STARTS + line(entries(self.lanes));
+        let returns = deliveries + line(entries(self.deliveries));
+        Places {
+            starts: STARTS,
+            deliveries,
+            returns,
+            end: returns + line(entries(self.returns)),
+        }
+    }
+}
+
+/// Bytes of a control region for a reader of a pool of these sizes.
+pub fn control_bytes(geometry: &Geometry) -> usize {
+    Sizes::of(geometry).places().end
+}
+
+impl Control {
+    /// Writes a control region into zeroed, writable memory that nobody else knows of yet.
+    pub(crate) fn create(
+        region: &Region,
+        geometry: &Geometry,
+        starts: &[u64],
+    ) -> Result<Self, ControlError> {
+        let sizes = Sizes::of(geometry);
+        let control = Control::view(region, sizes)?;
+        for (word, start) in control.starts.iter().zip(starts) {
+            word.store(start.to_le(), Relaxed);
+        }
+        let header = header(region)?;
+        let header = &header[0];
+        header.version.store(VERSION.to_le(), Relaxed);
+        header.lanes.store(sizes.lanes.to_le(), Relaxed);
+        header.deliveries.store(sizes.deliveries.to_le(), Relaxed);
+        header.returns.store(sizes.returns.to_le(), Relaxed);
+        header.magic.store(MAGIC.to_le(), Release);
+        Ok(control)
+    }
+
+    /// The reader's view of a region that a distributor made.
+    pub(crate) fn open(region: &Region) -> Result<Self, ControlError> {
+        let header = header(region)?;
+        let header = &header[0];
+        let word = |word: &AtomicU32| u32::from_le(word.load(Relaxed));
+        let magic = u64::from_le(header.magic.load(Acquire));
+        if magic != MAGIC || word(&header.version) != VERSION {
+            return Err(ControlError::Unknown);
+        }
+        let sizes = Sizes {
+            lanes: word(&header.lanes),
+            deliveries: word(&header.deliveries),
+            returns: word(&header.returns),
+        };
+        if sizes.lanes > MOST_LANES || sizes.deliveries.max(sizes.returns) > MOST_ENTRIES {
+            return Err(ControlError::Unknown);
+        }
+        Control::view(region, sizes)
+    }
+
+    fn view(region: &Region, sizes: Sizes) -> Result<Self, ControlError> {
+        let places = sizes.places();
+        let too_small = || ControlError::TooSmall {
+            have_bytes: region.bytes(),
+        };
+        if region.bytes() < places.end {
+            return Err(too_small());
+        }
+        let word = |at| region.words::<AtomicU32>(at, 1).ok_or_else(too_small);
+        let entries = |at, count| {
+            let words = region.words::<AtomicU64>(at, widen(count));
+            words.ok_or_else(too_small)
+        };
+        let deliveries = Parts::new(
+            word(READER_WORDS + offset_of!(ReaderWords, deliveries_head))?,
+            word(HUB_WORDS + offset_of!(HubWords, deliveries_tail))?,
+            entries(places.deliveries, sizes.deliveries)?,
+        );
+        let returns = Parts::new(
+            word(HUB_WORDS + offset_of!(HubWords, returns_head))?,
+            word(READER_WORDS + offset_of!(ReaderWords, returns_tail))?,
+            entries(places.returns, sizes.returns)?,
+        );
+        Ok(Control {
+            hub: region.words(HUB_WORDS, 1).ok_or_else(too_small)?,
+            reader: region.words(READER_WORDS, 1).ok_or_else(too_small)?,
+            deliveries: deliveries.map_err(|_| ControlError::Unknown)?,
+            returns: returns.map_err(|_| ControlError::Unknown)?,
+            starts: entries(places.starts, sizes.lanes)?,
+        })
+    }
+
+    pub(crate) fn hub(&self) -> &HubWords {
+        &self.hub[0]
+    }
+
+    pub(crate) fn reader(&self) -> &ReaderWords {
+        &self.reader[0]
+    }
+
+    /// Sequence of the first packet that the reader may get, per lane.
+    pub(crate) fn starts(&self) -> Vec<u64> {
+        let start = |word: &AtomicU64| u64::from_le(word.load(Relaxed));
+        self.starts.iter().map(start).collect()
+    }
+}
+
+impl ReaderWords {
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+fn header(region: &Region) -> Result<Words<Header>, ControlError> {
+    region.words(0, 1).ok_or(ControlError::TooSmall {
+        have_bytes: region.bytes(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry() -> Geometry {
+        Geometry::contiguous(4096, 9, 2, 1500).unwrap()
+    }
+
+    fn made() -> (Region, Control) {
+        let region = Region::on_heap(control_bytes(&geometry()));
+        let control = Control::create(&region, &geometry(), &[3, 4]).unwrap();
+        (region, control)
+    }
+
+    #[test]
+    fn a_reader_finds_what_the_distributor_wrote() {
+        let (region, _) = made();
+        assert_eq!(Control::open(&region).unwrap().starts(), [3, 4]);
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        assert_eq!((HUB_WORDS, READER_WORDS, STARTS), (64, 128, 192));
+        assert_eq!(offset_of!(Header, returns), 20);
+        assert_eq!(offset_of!(HubWords, wants_returns), 16);
+        assert_eq!(offset_of!(ReaderWords, asleep), 8);
+        assert_eq!(offset_of!(ReaderWords, progress), 16);
+        // 2 lanes, 2 x 9 deliveries and 9 returns, each rounded up.
+        assert_eq!(control_bytes(&geometry()), 192 + 64 + 32 * 8 + 16 * 8);
+    }
+
+    #[test]
+    fn a_region_with_impossible_sizes_is_refused() {
+        let (region, _) = made();
+        let word = |at| region.words::<AtomicU32>(at, 1).unwrap();
+        for (at, value) in [
+            (8, 2),
+            (12, 1 << 20),
+            (16, 1 << 27),
+            (16, 48),
+            (20, 1 << 12),
+        ] {
+            let before = word(at)[0].swap(value, Relaxed);
+            assert!(Control::open(&region).is_err(), "{at}: {value}");
+            word(at)[0].store(before, Relaxed);
+        }
+        assert!(Control::open(&region).is_ok());
+        assert!(Control::open(&Region::on_heap(64)).is_err());
+        assert!(Control::open(&Region::on_heap(8)).is_err());
+    }
+}

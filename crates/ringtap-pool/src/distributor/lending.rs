@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who gets a chunk, on which terms, and what those miss that do not.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use super::Distributor;
+use super::chunks::Missed;
+use super::entry::{self, Entry, Missing, Policy, Terms};
+use crate::ids::ChunkId;
+
+impl Distributor {
+    /// Chunks that one reader may hold, going by what is free.
+    pub(super) fn room(&self, lane: usize) -> u32 {
+        let lane = &self.lanes[lane];
+        let readers = self.readers.iter().flatten().count();
+        let readers = u32::try_from(readers).unwrap_or(u32::MAX);
+        entry::room(lane.ends.chunks, lane.free(), readers)
+    }
+
+    /// What a reader misses that does not get these slots of a chunk.
+    pub(super) fn missing(&self, id: ChunkId, reader: usize, slots: Range<u32>) -> Missing {
+        let sequences = u64::from(slots.end.saturating_sub(slots.start));
+        let mask = self.readers[reader].as_ref().map_or(0, |entry| entry.mask);
+        let packets = match self.pool.chunk(id) {
+            Some(chunk) if mask != u64::MAX => chunk.count_wanted(slots, mask),
+            _ => sequences,
+        };
+        Missing { sequences, packets }
+    }
+
+    /// Lends the chunk that is being filled to a new reader, from `starts` on.
+    pub(super) fn deliver_open_chunk(&mut self, lane: usize, reader: usize, starts: &[u64]) {
+        let Some(id) = self.lanes[lane].open else {
+            return;
+        };
+        let Some(chunk) = self.pool.chunk(id) else {
+            return;
+        };
+        let from = starts[lane].saturating_sub(chunk.first_sequence());
+        let from = u32::try_from(from).unwrap_or(u32::MAX);
+        self.lend(lane, reader, id, from);
+    }
+
+    /// Whether every reader that must not miss anything can take another chunk.
+    pub(super) fn may_deliver(&self, lane: usize) -> bool {
+        let waits =
+            |entry: &Entry| entry.policy == Policy::Block && !entry.has_credit(lane, u32::MAX);
+        !self.readers.iter().flatten().any(waits)
+    }
+
+    /// Lends a chunk to a reader, or notes that the reader misses it from there on.
+    pub(super) fn lend(&mut self, lane: usize, reader: usize, chunk: ChunkId, from: u32) {
+        let room = self.room(lane);
+        let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
+            return;
+        };
+        let terms = entry.terms(lane, room);
+        if terms != Terms::No && entry.deliver(lane, chunk, from, terms == Terms::Cut) {
+            self.chunks.lease(chunk, reader);
+        } else {
+            self.chunks.miss(chunk, Missed { reader, from });
+        }
+    }
+
+    /// Readers with credit again get the rest of a chunk that is still being filled.
+    pub(super) fn deliver_missed(&mut self, lane: usize) {
+        let Some(id) = self.lanes[lane].open else {
+            return;
+        };
+        let room = self.room(lane);
+        for Missed { reader, from } in self.chunks.take_missed(id) {
+            let Some(chunk) = self.pool.chunk(id) else {
+                return;
+            };
+            let now = chunk.state().published;
+            let entry = self.readers[reader].as_ref();
+            // A sample is of whole chunks.
+            let may = entry.is_some_and(|entry| {
+                !matches!(entry.policy, Policy::Sample { .. }) && entry.has_credit(lane, room)
+            });
+            if !may {
+                self.chunks.miss(id, Missed { reader, from });
+                continue;
+            }
+            let missing = self.missing(id, reader, from..now);
+            if let Some(entry) = self.readers[reader].as_mut() {
+                entry.miss(lane, missing);
+            }
+            self.lend(lane, reader, id, now);
+        }
+    }
+}

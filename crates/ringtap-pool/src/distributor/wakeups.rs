@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who is to be signalled when: the driver by lanes and readers, sleeping readers by the driver.
+#![forbid(unsafe_code)]
+
+use super::{Distributor, Entry, Lane, entry};
+use crate::ids::ReaderId;
+use crate::sync::{Ordering::*, fence};
+use crate::wake::Level;
+
+/// Whether the driver wants a signal when chunks come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    /// Only when a lane is about to run dry.
+    WhenDry,
+    /// In any case.
+    Wanted,
+}
+
+impl Distributor {
+    /// Says to writers and readers that the driver is about to sleep; then call
+    /// [`Distributor::step`] once more. Readers signal when they give chunks back if the driver
+    /// asks for it, or a lane is about to run dry.
+    pub fn arm(&mut self, returns: Returns) {
+        let asleep = || self.readers.iter().flatten().any(Entry::is_asleep);
+        // Who was woken by a packet will want to be woken by the next one, too.
+        let lately = std::mem::take(&mut self.woke);
+        let mut level = if lately || asleep() {
+            Level::Packet
+        } else {
+            Level::Chunk
+        };
+        self.watch(level);
+        // Pairs with the fence in `Sleeper::arm`.
+        fence(SeqCst);
+        if level == Level::Chunk && asleep() {
+            level = Level::Packet;
+            self.watch(level);
+        }
+        self.want_returns(returns);
+    }
+
+    fn watch(&self, level: Level) {
+        for lane in &self.lanes {
+            lane.ends.wake.arm(level);
+        }
+        for entry in self.readers.iter().flatten() {
+            entry.control.hub().watching.store(level as u32, Relaxed);
+        }
+    }
+
+    /// Calls `wake` for each reader that said it sleeps; it is then taken to be awake.
+    pub fn wake_sleepers(&mut self, mut wake: impl FnMut(ReaderId)) {
+        for (index, entry) in (0..).zip(&self.readers) {
+            if entry
+                .as_ref()
+                .is_some_and(|entry| entry.control.reader().asleep.take())
+            {
+                self.woke = true;
+                wake(ReaderId(index));
+            }
+        }
+    }
+
+    /// Asks readers to signal when they give a chunk back, or not to.
+    fn want_returns(&self, returns: Returns) {
+        let dry = |lane: &Lane| lane.free() <= entry::reserve(lane.ends.chunks);
+        // What a lane opened is left in its queue only while a blocking reader has no credit.
+        let waits = |lane: &Lane| !lane.ends.opened.is_empty();
+        let wants =
+            returns == Returns::Wanted || self.lanes.iter().any(|lane| dry(lane) || waits(lane));
+        for entry in self.readers.iter().flatten() {
+            let flag = &entry.control.hub().wants_returns;
+            if wants {
+                flag.raise();
+            } else {
+                flag.lower();
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets that a reader reads in place, lent out until it moves on.
+
+use super::{Gap, RecvError};
+use crate::format::Slot;
+use crate::ids::{ChunkId, LaneId, widen};
+use crate::view::Chunk;
+
+/// How many packets ahead payloads are asked for.
+const AHEAD: u32 = 12;
+
+/// Packets of one lane that follow each other, lent out until the next call.
+pub struct Batch<'a> {
+    pub(super) chunk: Option<Chunk<'a>>,
+    pub(super) id: ChunkId,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) lane: LaneId,
+    pub(super) first_sequence: u64,
+    pub(super) gap: Option<Gap>,
+    pub(super) most_bytes: usize,
+}
+
+/// One packet in the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// What was written of it.
+    pub slot: Slot,
+    /// Its number in its lane, counted from 0 over all captured packets.
+    pub sequence: u64,
+    /// Its captured bytes.
+    pub data: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// The lane that captured these packets.
+    pub fn lane(&self) -> LaneId {
+        self.lane
+    }
+
+    /// Sequence of the first packet.
+    pub fn first_sequence(&self) -> u64 {
+        self.first_sequence
+    }
+
+    /// What this reader misses just before this batch.
+    pub fn gap(&self) -> Option<Gap> {
+        self.gap
+    }
+
+    /// How many packets there are; never none.
+    pub fn len(&self) -> usize {
+        widen(self.to - self.from)
+    }
+
+    /// Whether there is no packet; never, see [`Next::Empty`].
+    pub fn is_empty(&self) -> bool {
+        self.to == self.from
+    }
+
+    /// The packets, in the order of capture.
+    ///
+    /// A slot that cannot be (its payload outside the chunk) ends the iteration with an error.
+    pub fn packets(&self) -> Packets<'a> {
+        Packets {
+            chunk: self.chunk,
+            id: self.id,
+            at: self.from,
+            to: self.to,
+            sequence: self.first_sequence,
+            most_bytes: self.most_bytes,
+        }
+    }
+}
+
+/// Iterator over the packets of a [`Batch`].
+pub struct Packets<'a> {
+    chunk: Option<Chunk<'a>>,
+    id: ChunkId,
+    at: u32,
+    to: u32,
+    sequence: u64,
+    most_bytes: usize,
+}
+
+impl<'a> Iterator for Packets<'a> {
+    type Item = Result<Packet<'a>, RecvError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.to {
+            return None;
+        }
+        // SAFETY: `at` is below the count that `advance` observed; the lease is held until the
+        // reader is borrowed mutably again, which ends `'a`.
+        let found = self
+            .chunk
+            .and_then(|chunk| unsafe { chunk.packet(self.at) });
+        let Some((slot, data)) = found else {
+            self.at = self.to;
+            return Some(Err(RecvError::BadChunk(self.id)));
+        };
+        if let Some(chunk) = self.chunk.filter(|_| self.at + AHEAD < self.to) {
+            chunk.will_read(self.at + AHEAD);
+        }
+        let packet = Packet {
+            slot,
+            sequence: self.sequence,
+            data: &data[..data.len().min(self.most_bytes)],
+        };
+        self.at += 1;
+        self.sequence = self.sequence.wrapping_add(1);
+        Some(Ok(packet))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = widen(self.to - self.at);
+        (left, Some(left))
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shared mappings of descriptors: the unsafe part of sharing memory between processes.
+//!
+//! Invariants
+//! - Views of a mapping hold it, so it stays mapped as long as they live.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use ringtap_pool::memory::{Owner, Region, Words};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// What a mapping allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only.
+    Read,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// A shared mapping of a file's or map's first bytes.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it only keeps an address range mapped; what lies there is reached through `Region` and
+// `Words`, which have their own rules.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared reference gives no access to the memory.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The system's: no memory, or the access is not allowed (a frozen map, a sealed memfd).
+    pub fn new(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        let base = unsafe {
+            mmap(
+                ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { base, bytes })
+    }
+
+    /// The whole mapping as a region. It must be mapped [`Access::ReadWrite`] if anybody is to
+    /// store there, and the file must stay as long as it was.
+    pub fn region(self: &Arc<Self>) -> Region {
+        // SAFETY: mapped, page-aligned and readable until the owner, which is this mapping, is
+        // dropped; this module gives out no references into a mapping.
+        unsafe { Region::from_raw(self.base, self.bytes, self.owner()) }
+    }
+
+    /// `count` values of `T`, a struct or word of atomics, from byte `at` on.
+    ///
+    /// `None` if they would not lie in the mapping, or not be aligned.
+    pub fn words<T>(self: &Arc<Self>, at: usize, count: usize) -> Option<Words<T>> {
+        const { assert!(align_of::<T>() <= 64) };
+        let end = count.checked_mul(size_of::<T>())?.checked_add(at)?;
+        if end > self.bytes || !at.is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: just checked to lie in the mapping.
+        let first = unsafe { self.base.add(at) };
+        // SAFETY: mapped and aligned (checked above) until the owner is dropped. Readable, and
+        // writable where users store: they map such memory ReadWrite.
+        Some(unsafe { Words::from_raw(first.cast(), count, self.owner()) })
+    }
+
+    fn owner(self: &Arc<Self>) -> Owner {
+        Arc::clone(self) as _
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this size; every view holds this mapping, so none is left.
+        // It cannot fail for a whole mapping, and there would be nothing to do about it.
+        let _always_ok = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Lets `write` fill the first `bytes` bytes of a file that nobody else knows of yet.
+///
+/// # Errors
+///
+/// As for [`Mapping::new`].
+pub fn fill(file: impl AsFd, bytes: usize, write: impl FnOnce(&mut [u8])) -> io::Result<()> {
+    let mapping = Mapping::new(file, bytes, Access::ReadWrite)?;
+    // SAFETY: mapped and writable until `mapping` is dropped below; by the caller's word nobody
+    // else knows of the file, so this is the only access.
+    write(unsafe { std::slice::from_raw_parts_mut(mapping.base.as_ptr(), bytes) });
+    Ok(())
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that is handed to other processes: pools that only we may write, control regions.
+//!
+//! Invariants
+//! - After [`SealedPool::create`] nobody can map the memory writable any more, whoever gets the
+//!   descriptor; and no memory made here can be grown or cut under somebody's mapping.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ringtap_pool::format::Geometry;
+use ringtap_pool::memory::Region;
+use ringtap_pool::view::Pool;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use crate::mapping::{Access, Mapping};
+
+/// A pool in a sealed memfd.
+pub struct SealedPool {
+    /// For the writer: the only writable mapping there is.
+    pub writable: Pool,
+    /// For readers.
+    pub readable: Pool,
+    /// For readers in other processes.
+    pub file: Arc<OwnedFd>,
+}
+
+/// Memory that a reader and the hub both write.
+pub struct SharedMemory {
+    /// Our mapping of it, zeroed.
+    pub region: Region,
+    /// For the other process.
+    pub file: OwnedFd,
+}
+
+impl SealedPool {
+    /// Makes a pool of these sizes.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when there is not enough memory or no descriptor is free.
+    pub fn create(geometry: Geometry) -> io::Result<Self> {
+        let bytes = geometry.region_bytes();
+        let file = make(c"ringtap-pool", bytes)?;
+        let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let writable = pool(&file, bytes, Access::ReadWrite, geometry)?;
+        // SAFETY: mapped writable just now, and nobody else knows of it yet.
+        unsafe { writable.write_header() };
+        seal(&file, SealFlags::FUTURE_WRITE)?;
+        let readable = pool(&file, bytes, Access::Read, geometry)?;
+        Ok(SealedPool {
+            writable,
+            readable,
+            file: Arc::new(file),
+        })
+    }
+}
+
+impl SharedMemory {
+    /// Zeroed memory of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SealedPool::create`].
+    pub fn create(bytes: usize) -> io::Result<Self> {
+        let size = u64::try_from(bytes).map_err(io::Error::other)?;
+        let file = make(c"ringtap-control", size)?;
+        seal(&file, SealFlags::empty())?;
+        let mapping = Arc::new(Mapping::new(&file, bytes, Access::ReadWrite)?);
+        Ok(SharedMemory {
+            region: mapping.region(),
+            file,
+        })
+    }
+}
+
+fn make(name: &std::ffi::CStr, bytes: u64) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, bytes)?;
+    Ok(file)
+}
+
+fn seal(file: &OwnedFd, more: SealFlags) -> io::Result<()> {
+    let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL | more;
+    Ok(fcntl_add_seals(file, seals)?)
+}
+
+fn pool(file: &OwnedFd, bytes: usize, access: Access, geometry: Geometry) -> io::Result<Pool> {
+    let mapping = Arc::new(Mapping::new(file, bytes, access)?);
+    Pool::new(mapping.region(), geometry).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_pool_cannot_be_mapped_writable_again() {
+        let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
+        let pool = SealedPool::create(geometry).unwrap();
+        assert!(Mapping::new(&*pool.file, 4096, Access::ReadWrite).is_err());
+        assert!(Mapping::new(&*pool.file, 4096, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn nothing_made_here_can_be_cut_under_a_mapping() {
+        let memory = SharedMemory::create(8192).unwrap();
+        assert!(ftruncate(&memory.file, 4096).is_err());
+        assert!(ftruncate(&memory.file, 16384).is_err());
+    }
+
+    #[test]
+    fn readers_see_the_header_that_was_written() {
+        let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
+        let pool = SealedPool::create(geometry).unwrap();
+        assert_eq!(pool.readable.geometry(), pool.writable.geometry());
+    }
+}

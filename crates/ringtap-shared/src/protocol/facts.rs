@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reader's place at a source, as it is told in a message.
+#![forbid(unsafe_code)]
+
+use ringtap_pool::classify::Place;
+use ringtap_pool::source::Facts;
+use serde::{Deserialize, Serialize};
+
+use super::PolicyName;
+use crate::seat::{Inlet, Wanted};
+
+/// A reader's place at one source; the descriptors come beside the message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InletFacts {
+    /// The device as the hub's user wrote it.
+    pub device: String,
+    /// The network interface, if it is one.
+    pub interface: Option<String>,
+    /// `LINKTYPE_*`.
+    pub link_type: u16,
+    /// Most bytes captured of a packet.
+    pub snap_length_bytes: u32,
+    /// Where `offered` comes from, in words.
+    pub offered_from: String,
+    /// What a user should know of the source.
+    pub notes: Vec<String>,
+    /// What happens past the reader's credit.
+    pub policy: PolicyName,
+    /// Bytes to map of the pool.
+    pub pool_bytes: u64,
+    /// Bytes to map of the control region.
+    pub control_bytes: u64,
+    /// Which packets are the reader's.
+    pub wanted: WantedFacts,
+}
+
+/// Which packets of a source are a reader's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedFacts {
+    /// See [`Wanted::mask`].
+    pub mask: u64,
+    /// Why the reader must run its filter itself; absent if the source does.
+    pub not_in_source: Option<String>,
+    /// See [`Wanted::from`].
+    pub from: Vec<u64>,
+}
+
+impl From<&Inlet> for InletFacts {
+    fn from(inlet: &Inlet) -> Self {
+        let facts = &inlet.facts;
+        let bytes = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        InletFacts {
+            device: facts.device.clone(),
+            interface: facts.interface.clone(),
+            link_type: facts.link_type,
+            snap_length_bytes: facts.snap_length,
+            offered_from: facts.offered_from.clone(),
+            notes: facts.notes.clone(),
+            policy: inlet.policy.into(),
+            pool_bytes: inlet.pool.geometry().region_bytes(),
+            control_bytes: bytes(inlet.control.bytes()),
+            wanted: (&inlet.wanted).into(),
+        }
+    }
+}
+
+impl From<&InletFacts> for Facts {
+    fn from(facts: &InletFacts) -> Self {
+        Facts {
+            device: facts.device.clone(),
+            interface: facts.interface.clone(),
+            link_type: facts.link_type,
+            snap_length: facts.snap_length_bytes,
+            policy: facts.policy.into(),
+            notes: facts.notes.clone(),
+            offered_from: facts.offered_from.clone(),
+        }
+    }
+}
+
+impl From<&Wanted> for WantedFacts {
+    fn from(wanted: &Wanted) -> Self {
+        WantedFacts {
+            mask: wanted.mask,
+            not_in_source: match &wanted.place {
+                Place::Source => None,
+                Place::Reader(why) => Some(why.clone()),
+            },
+            from: wanted.from.clone(),
+        }
+    }
+}
+
+impl From<WantedFacts> for Wanted {
+    fn from(facts: WantedFacts) -> Self {
+        Wanted {
+            mask: facts.mask,
+            place: facts.not_in_source.map_or(Place::Source, Place::Reader),
+            from: facts.from,
+        }
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reader's side of the account at one moment, as the hub sees it.
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+
+/// Counters of every source that a reader has a seat at, since it took that seat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// In the order of the reader's inlets.
+    pub sources: Vec<SourceSnapshot>,
+}
+
+/// Counters of one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceSnapshot {
+    /// Lane by lane.
+    pub lanes: Vec<LaneSnapshot>,
+    /// Packets lost by the NIC or its driver.
+    pub nic: u64,
+    /// Packets lost by the kernel, on no lane in particular.
+    pub kernel: u64,
+    /// Whether all this is final: the source has ended and every chunk is settled.
+    pub ended: bool,
+    /// Why the source ended, if it failed.
+    pub failure: Option<String>,
+}
+
+/// Counters of one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneSnapshot {
+    /// Sequence of the first packet that the reader may get.
+    pub start: u64,
+    /// Sequence of the next packet that is captured.
+    pub position: u64,
+    /// Packets that reached the source, by a counter of its own.
+    pub seen: u64,
+    /// Packets that nobody wanted.
+    pub unwanted: u64,
+    /// Packets lost because no chunk was free.
+    pub no_chunk: u64,
+    /// Packets lost by the kernel.
+    pub kernel: u64,
+    /// Packets that the reader missed past its credit, wanted or not.
+    pub missed_sequences: u64,
+    /// Those of them that it wanted.
+    pub missed_packets: u64,
+}

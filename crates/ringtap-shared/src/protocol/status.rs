@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Everybody's counters at one moment: what `ringtap status` prints.
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+
+/// A hub.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HubStatus {
+    /// Now, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// When the hub started.
+    pub started_ns: u64,
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: i32,
+    /// Where packets come from.
+    pub sources: Vec<SourceStatus>,
+    /// Who may share them.
+    pub groups: Vec<GroupStatus>,
+    /// Who reads now.
+    pub readers: Vec<ReaderStatus>,
+    /// Losses of readers that left, in packets.
+    pub departed_slow_reader: u64,
+}
+
+/// Whether a source captures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceState {
+    /// It does.
+    #[default]
+    Capturing,
+    /// Some lane waits for readers to catch up.
+    Paused,
+    /// No more; see [`SourceStatus::failure`].
+    Ended,
+}
+
+/// A source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// The device as the user wrote it.
+    pub device: String,
+    /// Whether it captures.
+    pub state: SourceState,
+    /// Why it ended, if it failed.
+    pub failure: Option<String>,
+    /// What a user should know of it.
+    pub notes: Vec<String>,
+    /// Where `seen` comes from.
+    pub offered_from: String,
+    /// Bytes of its pool.
+    pub pool_bytes: u64,
+    /// Bytes of one chunk.
+    pub chunk_bytes: u32,
+    /// Packets lost by the NIC or its driver.
+    pub nic: u64,
+    /// Packets lost by the kernel, on no lane in particular.
+    pub kernel: u64,
+    /// Lane by lane.
+    pub lanes: Vec<LaneStatus>,
+    /// Whether seen = captured + unwanted + dropped on every lane.
+    pub balanced: bool,
+}
+
+/// One lane of a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneStatus {
+    /// Its number.
+    pub lane: u32,
+    /// Packets that reached it.
+    pub seen: u64,
+    /// Packets in the pool.
+    pub captured: u64,
+    /// Packets that nobody wanted.
+    pub unwanted: u64,
+    /// Packets lost because no chunk was free, or capture was paused.
+    pub no_chunk: u64,
+    /// Packets lost by the kernel.
+    pub kernel: u64,
+    /// Its chunks.
+    pub chunks: u32,
+    /// Those of them that are not free.
+    pub chunks_in_use: u32,
+    /// Whether capture waits for readers to catch up.
+    pub paused: bool,
+}
+
+/// A group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// How it divides packets.
+    pub balance: String,
+    /// `shared` or `private`.
+    pub delivery: String,
+    /// Its filter, as the user wrote it.
+    pub filter: String,
+    /// Readers in it.
+    pub members: u32,
+    /// Readers that may be in it.
+    pub most_members: u32,
+}
+
+/// A reader.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReaderStatus {
+    /// Its number at this hub.
+    pub reader: u64,
+    /// What it calls itself.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Its process.
+    pub pid: i32,
+    /// Its user.
+    pub uid: u32,
+    /// `shared` or `private`.
+    pub delivery: String,
+    /// When it attached, in nanoseconds since 1970.
+    pub attached_ns: u64,
+    /// Packets it says it took.
+    pub delivered: u64,
+    /// Packets it says did not pass its filter.
+    pub filtered: u64,
+    /// Bytes on the wire of those it took.
+    pub bytes: u64,
+    /// Packets it lost because it was past its credit.
+    pub slow_reader: u64,
+    /// When it last lost some, in nanoseconds since 1970; 0 if never.
+    pub last_loss_ns: u64,
+    /// Chunks it holds, all lanes together.
+    pub lag_chunks: u32,
+    /// Age of the oldest packet that it holds, in milliseconds.
+    pub lag_ms: u64,
+    /// Chunks it may hold of one lane.
+    pub credit_chunks: u32,
+    /// Why its filter does not run in the source; absent if it does.
+    pub not_in_source: Option<String>,
+    /// It broke the rules and gets nothing any more.
+    pub corrupt: bool,
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a reader gets when it attaches: its place at each source, and two events.
+#![forbid(unsafe_code)]
+
+use ringtap_pool::classify::Place;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::memory::Region;
+use ringtap_pool::source::Facts;
+use ringtap_pool::view::Pool;
+
+use crate::event::Event;
+
+/// A reader's place at one source.
+#[derive(Clone)]
+pub struct Inlet {
+    /// What the source is.
+    pub facts: Facts,
+    /// Its pool.
+    pub pool: Pool,
+    /// The reader's control region.
+    pub control: Region,
+    /// What happens when the reader is past its credit.
+    pub policy: Policy,
+    /// How its packets are told from those of others.
+    pub wanted: Wanted,
+}
+
+/// How a reader tells its packets from those of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Bits of a slot's mask of which one is set in its packets.
+    pub mask: u64,
+    /// Where its filter runs.
+    pub place: Place,
+    /// Per lane, the sequence from which on the source judged packets by this filter; those
+    /// before are to be matched by the reader.
+    pub from: Vec<u64>,
+}
+
+/// A reader's seat at a hub.
+#[derive(Clone)]
+pub struct Seat {
+    /// One for each source.
+    pub inlets: Vec<Inlet>,
+    /// Wakes the reader.
+    pub event: Event,
+    /// Wakes the hub.
+    pub hub: Event,
+}

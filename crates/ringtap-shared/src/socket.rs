@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hub's UNIX socket: one message a datagram, with descriptors beside it.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
+};
+
+/// Most bytes of one message: room for a filter of 4,096 instructions.
+pub const MOST_BYTES: usize = 128 * 1024;
+/// Most descriptors beside one message.
+pub const MOST_FDS: usize = 64;
+
+const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+/// Where readers connect. The file goes away with it.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// Why there is no socket to listen on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Somebody listens there.
+    #[error("{path}: a hub is running there already: stop it, or choose another --socket")]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("{path}: cannot listen: {reason}")]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        reason: io::Error,
+    },
+}
+
+impl Socket {
+    /// Connects to a hub.
+    ///
+    /// # Errors
+    ///
+    /// The system's: nobody listens there, or the path is too long.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let socket = make(SocketFlags::CLOEXEC)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Socket(socket))
+    }
+
+    /// Sends one message.
+    ///
+    /// # Errors
+    ///
+    /// The system's; [`io::ErrorKind::WouldBlock`] if the other side does not read.
+    pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if message.len() > MOST_BYTES || fds.len() > MOST_FDS {
+            return Err(Errno::MSGSIZE.into());
+        }
+        let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::MSGSIZE.into());
+        }
+        let bytes = [IoSlice::new(message)];
+        sendmsg(&self.0, &bytes, &mut beside, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Takes one message into `buffer` (of [`MOST_BYTES`]); no bytes when the other side left.
+    ///
+    /// # Errors
+    ///
+    /// The system's; [`io::ErrorKind::InvalidData`] for a message that is too long.
+    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut beside, flags)?;
+        let mut fds = Vec::new();
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(more) = message {
+                fds.extend(more);
+            }
+        }
+        if received.flags.contains(ReturnFlags::TRUNC) {
+            let text = "a message longer than the protocol allows";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        Ok((&buffer[..received.bytes], fds))
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// Listens at `path`, where everybody may connect: who may attach is decided later.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ListenError`]. What a hub that was killed left there is replaced.
+    pub fn bind(path: &Path) -> Result<Self, ListenError> {
+        let path = path.to_owned();
+        let refused = |reason| ListenError::System {
+            path: path.clone(),
+            reason,
+        };
+        if Socket::connect(&path).is_ok() {
+            return Err(ListenError::InUse { path });
+        }
+        Self::listen(&path).map_err(refused)
+    }
+
+    fn listen(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let fd = make(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        bind(&fd, &SocketAddrUnix::new(path)?)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+        listen(&fd, 64)?;
+        Ok(Listener {
+            fd,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The next connection, which never blocks; `None` when nobody waits.
+    ///
+    /// # Errors
+    ///
+    /// The system's: no descriptor is free.
+    pub fn accept(&self) -> io::Result<Option<Socket>> {
+        match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => Ok(Some(Socket(socket))),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _gone = fs::remove_file(&self.path);
+    }
+}
+
+fn make(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, sleep_until_readable};
+    use ringtap_pool::wake::Signal;
+
+    #[test]
+    fn a_message_arrives_whole_with_its_descriptors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub.sock");
+        let listener = Listener::bind(&path).unwrap();
+        assert!(matches!(
+            Listener::bind(&path),
+            Err(ListenError::InUse { .. })
+        ));
+        let near = Socket::connect(&path).unwrap();
+        assert!(
+            listener.accept().unwrap().is_some(),
+            "the probe of the second listener"
+        );
+        let far = listener.accept().unwrap().unwrap();
+        let event = Event::new().unwrap();
+        near.send(b"hello", &[event.as_fd()]).unwrap();
+        let mut buffer = vec![0; MOST_BYTES];
+        let (message, fds) = far.receive(&mut buffer).unwrap();
+        assert_eq!(message, b"hello");
+        event.signal();
+        assert!(sleep_until_readable(&[fds[0].as_fd()], None).unwrap());
+        drop(near);
+        assert!(far.receive(&mut buffer).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_socket_that_a_dead_hub_left_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub.sock");
+        let dead = Listener::bind(&path).unwrap();
+        // Killed: its destructor never ran.
+        let copy = dead.fd.try_clone().unwrap();
+        std::mem::forget(dead);
+        drop(copy);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(Listener::bind(&path).is_ok());
+        assert!(!path.exists(), "gone with its listener");
+    }
+}
