@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Nobody writes the pool but the program, and nothing stays behind.
 
+use ringtap_pool::source::Source as _;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
