@@ -13,6 +13,8 @@ mod tests;
 
 use std::sync::Arc;
 
+pub(crate) use machine::jump;
+
 /// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]

@@ -29,7 +29,7 @@ pub(super) fn check(program: &[Instruction]) -> Result<(), ProgramError> {
 }
 
 /// Where the unconditional jump at `at` leads: `k` is signed, counted from the next instruction.
-pub(super) fn jump(at: usize, k: u32) -> Option<usize> {
+pub(crate) fn jump(at: usize, k: u32) -> Option<usize> {
     let skip = isize::try_from(k.cast_signed()).ok()?;
     at.checked_add(1)?.checked_add_signed(skip)
 }

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known before each instruction of a classic program, on every way that leads there.
+
+use crate::Program;
+use crate::program::{Instruction, SCRATCH_WORDS, code::*, jump};
+
+/// No packet is as long as this: a load from here on rejects.
+const OUTSIDE_EVERY_PACKET: u32 = 0x7fff_0000;
+
+/// What is known before an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// So many bytes were captured at least.
+    pub(super) captured: u32,
+    pub(super) written: Written,
+}
+
+/// Which of A, X and the scratch words have been written, a bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written(u32);
+
+const A: u32 = 1 << SCRATCH_WORDS;
+const X: u32 = A << 1;
+
+/// A jump back can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Loops;
+
+/// Facts of every instruction, `None` for one that is never reached.
+pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
+    let instructions = program.instructions();
+    let mut facts = vec![None; instructions.len()];
+    let start = Facts {
+        captured: 0,
+        written: Written(0),
+    };
+    if let Some(first) = facts.first_mut() {
+        *first = Some(start);
+    }
+    for (at, instruction) in instructions.iter().enumerate() {
+        let Some(before) = facts[at] else { continue };
+        let after = after(before, instruction);
+        for to in targets(at, instruction) {
+            if to <= at {
+                return Err(Loops);
+            }
+            if let Some(place) = facts.get_mut(to) {
+                *place = Some(place.map_or(after, |known: Facts| known.meet(after)));
+            }
+        }
+    }
+    Ok(facts)
+}
+
+/// What a program may read before it has written it, and which must be 0 then.
+pub(super) fn unwritten(program: &Program, facts: &[Option<Facts>]) -> Unwritten {
+    let reached = program.instructions().iter().zip(facts);
+    let missing = reached.fold(0, |missing, (instruction, facts)| match facts {
+        Some(facts) => missing | reads(instruction) & !facts.written.0,
+        None => missing,
+    });
+    Unwritten(missing)
+}
+
+/// Which of A, X and the scratch words need a value from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unwritten(u32);
+
+impl Unwritten {
+    pub(super) fn a(self) -> bool {
+        self.0 & A != 0
+    }
+
+    pub(super) fn x(self) -> bool {
+        self.0 & X != 0
+    }
+
+    pub(super) fn words(self) -> impl Iterator<Item = u32> {
+        (0..16).filter(move |word| self.0 & 1 << word != 0)
+    }
+}
+
+impl Facts {
+    fn meet(self, other: Facts) -> Facts {
+        Facts {
+            captured: self.captured.min(other.captured),
+            written: Written(self.written.0 & other.written.0),
+        }
+    }
+}
+
+/// A load from the packet: size in bytes, and whether its offset is X + k.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PacketLoad {
+    pub(super) bytes: u8,
+    pub(super) is_indexed: bool,
+}
+
+pub(super) fn packet_load(code: u16) -> Option<PacketLoad> {
+    let (bytes, is_indexed) = match code {
+        LD_W_ABS => (4, false),
+        LD_H_ABS => (2, false),
+        LD_B_ABS | LDX_MSH => (1, false),
+        LD_W_IND => (4, true),
+        LD_H_IND => (2, true),
+        LD_B_IND => (1, true),
+        _ => return None,
+    };
+    Some(PacketLoad { bytes, is_indexed })
+}
+
+/// Whether the instruction rejects every packet.
+pub(super) fn is_outside(instruction: &Instruction) -> bool {
+    packet_load(instruction.code).is_some() && instruction.k >= OUTSIDE_EVERY_PACKET
+}
+
+fn after(before: Facts, instruction: &Instruction) -> Facts {
+    let captured = match packet_load(instruction.code) {
+        Some(load) => instruction.k.saturating_add(load.bytes.into()),
+        None => 0,
+    };
+    Facts {
+        captured: before.captured.max(captured),
+        written: Written(before.written.0 | writes(instruction)),
+    }
+}
+
+/// Where an instruction leads; nowhere when it returns.
+fn targets(at: usize, instruction: &Instruction) -> impl Iterator<Item = usize> {
+    let next = at + 1;
+    let (first, second) = match instruction.code {
+        RETURN_CONSTANT | RETURN_A => (None, None),
+        JA => (jump(at, instruction.k), None),
+        code if code & CLASS == CLASS_JMP => {
+            let to = |skip: u8| Some(next + usize::from(skip));
+            (to(instruction.jump_true), to(instruction.jump_false))
+        }
+        _ if is_outside(instruction) => (None, None),
+        _ => (Some(next), None),
+    };
+    first.into_iter().chain(second)
+}
+
+fn word(instruction: &Instruction) -> u32 {
+    1_u32.checked_shl(instruction.k).unwrap_or(0) & (A - 1)
+}
+
+fn writes(instruction: &Instruction) -> u32 {
+    match instruction.code {
+        LDX_IMM | LDX_LEN | LDX_MEM | LDX_MSH | TAX => X,
+        ST | STX => word(instruction),
+        RETURN_CONSTANT | RETURN_A => 0,
+        code if code & CLASS == CLASS_JMP => 0,
+        _ => A,
+    }
+}
+
+fn reads(instruction: &Instruction) -> u32 {
+    match instruction.code {
+        LD_W_IND | LD_H_IND | LD_B_IND | STX | TXA => X,
+        LD_MEM | LDX_MEM => word(instruction),
+        ST | TAX | RETURN_A => A,
+        JA => 0,
+        code if matches!(code & CLASS, CLASS_JMP | CLASS_ALU) => match code & SOURCE_X {
+            0 => A,
+            _ => A | X,
+        },
+        _ => 0,
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One filter's instructions, one after the other.
+//!
+//! Invariants
+//! - What is emitted is reached: the verifier refuses dead code.
+//! - A filter leaves by falling into the next one, with its bit set if it takes the packet.
+
+use super::TranslateError;
+use super::assembler::{Assembler, Label};
+use super::facts::{self, Facts, is_outside, packet_load};
+use super::frame::{A, Frame, X};
+use super::insn::*;
+use super::load::{self, Field, Offset, Slow};
+use crate::Program;
+use crate::program::{Instruction, code, jump as jump_target};
+
+struct Translator<'a> {
+    to: &'a mut Assembler,
+    frame: &'a Frame,
+    program: &'a [Instruction],
+    /// Before each instruction.
+    labels: Vec<Label>,
+    accept: Label,
+    reject: Label,
+    slow: Vec<Slow>,
+}
+
+/// Emits the filter that sets bit `number`.
+pub(super) fn translate(
+    to: &mut Assembler,
+    frame: &Frame,
+    program: &Program,
+    number: usize,
+) -> Result<(), TranslateError> {
+    let facts = facts::facts(program).map_err(|_loops| TranslateError::Loops { filter: number })?;
+    let labels = facts.iter().map(|_| to.label()).collect();
+    let (accept, reject) = (to.label(), to.label());
+    let unwritten = facts::unwritten(program, &facts);
+    clear(to, frame, unwritten);
+    let mut translator = Translator {
+        to,
+        frame,
+        program: program.instructions(),
+        labels,
+        accept,
+        reject,
+        slow: Vec::new(),
+    };
+    translator.emit_all(&facts);
+    if to.is_target(accept) {
+        to.place(accept);
+        frame.set_bit(to, number);
+    }
+    to.place(reject);
+    Ok(())
+}
+
+/// A, X and scratch words begin as 0, where that can be seen.
+fn clear(to: &mut Assembler, frame: &Frame, unwritten: facts::Unwritten) {
+    let zero = With::Constant(0);
+    if unwritten.a() {
+        to.alu32(Op::Mov, A, zero);
+    }
+    if unwritten.x() {
+        to.alu32(Op::Mov, X, zero);
+    }
+    unwritten
+        .words()
+        .for_each(|word| frame.clear_scratch(to, word));
+}
+
+impl Translator<'_> {
+    fn emit_all(&mut self, facts: &[Option<Facts>]) {
+        let mut falls_through = true;
+        for (at, instruction) in self.program.iter().enumerate() {
+            let label = self.labels[at];
+            let Some(facts) = facts[at] else { continue };
+            if !falls_through && !self.to.is_target(label) {
+                continue;
+            }
+            self.to.place(label);
+            falls_through = self.emit(at, instruction, facts);
+        }
+        for slow in std::mem::take(&mut self.slow) {
+            load::load_slowly(self.to, self.frame, slow, self.reject);
+        }
+    }
+
+    /// Emits one instruction; tells whether the next one may follow it.
+    fn emit(&mut self, at: usize, instruction: &Instruction, facts: Facts) -> bool {
+        let Instruction { code, k, .. } = *instruction;
+        let constant = With::Constant(k.cast_signed());
+        match code {
+            code::RETURN_CONSTANT | code::JA => {
+                let to = self.destination(at);
+                self.to.go(to);
+                return false;
+            }
+            code::RETURN_A => {
+                let (to, zero) = (self.accept, With::Constant(0));
+                self.to.branch(Width::W32, Cond::NotEqual, A, zero, to);
+                self.to.go(self.reject);
+                return false;
+            }
+            code::LD_IMM => self.to.alu32(Op::Mov, A, constant),
+            code::LDX_IMM => self.to.alu32(Op::Mov, X, constant),
+            code::LD_LEN => self.frame.load_wire_length(self.to, A),
+            code::LDX_LEN => self.frame.load_wire_length(self.to, X),
+            code::LD_MEM => self.frame.load_scratch(self.to, A, k),
+            code::LDX_MEM => self.frame.load_scratch(self.to, X, k),
+            code::ST => self.frame.store_scratch(self.to, k, A),
+            code::STX => self.frame.store_scratch(self.to, k, X),
+            code::TAX => self.to.alu32(Op::Mov, X, With::Reg(A)),
+            code::TXA => self.to.alu32(Op::Mov, A, With::Reg(X)),
+            _ if is_outside(instruction) => {
+                self.to.go(self.reject);
+                return false;
+            }
+            code if packet_load(code).is_some() => self.load(instruction, facts),
+            code if code & code::CLASS == code::CLASS_JMP => return self.jump(at, instruction),
+            _ => self.calculate(instruction),
+        }
+        true
+    }
+
+    fn load(&mut self, instruction: &Instruction, facts: Facts) {
+        let Instruction { code, k, .. } = *instruction;
+        let Some(load) = packet_load(code) else {
+            return;
+        };
+        let is_header_length = code == code::LDX_MSH;
+        let field = Field {
+            size: match load.bytes {
+                1 => Size::Byte,
+                2 => Size::Half,
+                _ => Size::Word,
+            },
+            offset: match load.is_indexed {
+                true => Offset::From(X, k),
+                false => Offset::Fixed(k),
+            },
+            into: if is_header_length { X } else { A },
+        };
+        let slow = load::load(self.to, self.frame, field, facts.captured, self.reject);
+        self.slow.extend(slow);
+        if is_header_length {
+            self.to.alu32(Op::And, X, With::Constant(0x0f));
+            self.to.alu32(Op::Lsh, X, With::Constant(2));
+        }
+    }
+
+    fn calculate(&mut self, instruction: &Instruction) {
+        let (code, k) = (instruction.code, instruction.k.cast_signed());
+        let is_by_x = code & code::SOURCE_X != 0;
+        let operand = if is_by_x {
+            With::Reg(X)
+        } else {
+            With::Constant(k)
+        };
+        let op = match code & code::OPERATION {
+            code::ADD => Op::Add,
+            code::SUB => Op::Sub,
+            code::MUL => Op::Mul,
+            code::DIV => Op::Div,
+            code::OR => Op::Or,
+            code::AND => Op::And,
+            code::LSH => Op::Lsh,
+            code::RSH => Op::Rsh,
+            code::NEG => Op::Neg,
+            code::MOD => Op::Mod,
+            _ => Op::Xor,
+        };
+        match op {
+            Op::Div | Op::Mod if is_by_x => {
+                let (zero, reject) = (With::Constant(0), self.reject);
+                self.to.branch(Width::W32, Cond::Equal, X, zero, reject);
+                self.to.alu32(op, A, operand);
+            }
+            Op::Lsh | Op::Rsh if is_by_x => self.shift_by_x(op),
+            Op::Neg => self.to.alu32(op, A, With::Constant(0)),
+            _ => self.to.alu32(op, A, operand),
+        }
+    }
+
+    /// A shift by 32 bits or more leaves nothing; eBPF would take the amount modulo 32.
+    fn shift_by_x(&mut self, op: Op) {
+        let [within, done] = [self.to.label(), self.to.label()];
+        let limit = With::Constant(32);
+        self.to.branch(Width::W32, Cond::Less, X, limit, within);
+        self.to.alu32(Op::Mov, A, With::Constant(0));
+        self.to.go(done);
+        self.to.place(within);
+        self.to.alu32(op, A, With::Reg(X));
+        self.to.place(done);
+    }
+
+    fn jump(&mut self, at: usize, instruction: &Instruction) -> bool {
+        let Instruction { code, k, .. } = *instruction;
+        let operand = match code & code::SOURCE_X {
+            0 => With::Constant(k.cast_signed()),
+            _ => With::Reg(X),
+        };
+        let (cond, opposite) = match code & code::OPERATION {
+            code::JEQ => (Cond::Equal, Some(Cond::NotEqual)),
+            code::JGT => (Cond::Greater, Some(Cond::LessEqual)),
+            code::JGE => (Cond::GreaterEqual, Some(Cond::Less)),
+            _ => (Cond::AnyBit, None),
+        };
+        let next = self.labels.get(at + 1).copied();
+        let target = |skip: u8| at + 1 + usize::from(skip);
+        let when_true = self.destination(target(instruction.jump_true));
+        let when_false = self.destination(target(instruction.jump_false));
+        let is_next = |label| Some(label) == next;
+        if when_true == when_false {
+            if !is_next(when_true) {
+                self.to.go(when_true);
+            }
+        } else if is_next(when_true)
+            && let Some(opposite) = opposite
+        {
+            self.to.branch(Width::W32, opposite, A, operand, when_false);
+        } else {
+            self.to.branch(Width::W32, cond, A, operand, when_true);
+            if !is_next(when_false) {
+                self.to.go(when_false);
+            }
+        }
+        is_next(when_true) || is_next(when_false)
+    }
+
+    /// Where an instruction leads without doing anything, or its own label.
+    fn destination(&self, mut at: usize) -> Label {
+        loop {
+            let Some(instruction) = self.program.get(at) else {
+                return self.reject;
+            };
+            match instruction.code {
+                code::RETURN_CONSTANT if instruction.k == 0 => return self.reject,
+                code::RETURN_CONSTANT => return self.accept,
+                // Jumps back were refused: this ends.
+                code::JA => match jump_target(at, instruction.k) {
+                    Some(to) => at = to,
+                    None => return self.reject,
+                },
+                _ => return self.labels[at],
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The function's registers and stack, its beginning and its end.
+//!
+//! Registers: r6 the packet's first bytes (in place, or the window), r7 A, r8 X, r9 the mask.
+//! A and X have their upper halves zero.
+//!
+//! Invariants
+//! - From r6 on, `prefix` bytes can be read, in every state that the verifier sees.
+//! - The mask and the captured length are opaque to the verifier, which would otherwise go through
+//!   the filters that follow once for each range that it can tell apart.
+
+use super::Hook;
+use super::assembler::{Assembler, Label};
+use super::facts::packet_load;
+use super::insn::*;
+use crate::Program;
+
+/// Longest prefix that is read without asking for more: what the smallest Ethernet packet has.
+const LONGEST_PREFIX: u32 = 60;
+/// A tag and what stands before it.
+const SHORTEST_PREFIX: u32 = 20;
+/// Bytes before a VLAN tag.
+const MACS: u8 = 12;
+const TAG: u8 = 4;
+
+/// Offsets from here on are not read in place: beyond 65,535 the verifier loses track.
+const IN_PLACE: i32 = 0xff00;
+
+// Places on the stack, by their offset from the frame's end.
+const CONTEXT: i16 = -8;
+const WIRE_LENGTH: i16 = -16;
+const SHIFT: i16 = -24;
+const DATA_END: i16 = -32;
+const LIMIT: i16 = -40;
+const LOADED: i16 = -48;
+const CAPTURED: i16 = -56;
+/// Two more than a multiple of four: the stack is read aligned, and IP begins at byte 14.
+const WINDOW: i16 = -126;
+const WINDOW_WORDS: std::ops::Range<i16> = -16..-8;
+const SCRATCH: i16 = -136;
+
+pub(super) const PACKET: Reg = R6;
+pub(super) const A: Reg = R7;
+pub(super) const X: Reg = R8;
+const MASK: Reg = R9;
+
+/// What all filters of a function share.
+pub(super) struct Frame {
+    hook: Hook,
+    /// Bytes that can be read at r6.
+    pub(super) prefix: u32,
+    reads_packet: bool,
+    body: Label,
+    window: Label,
+}
+
+/// Where a context keeps its fields.
+struct Context {
+    data: i16,
+    data_end: i16,
+    /// A number that the verifier does not know.
+    unknown: i16,
+}
+
+impl Frame {
+    pub(super) fn new(to: &mut Assembler, hook: Hook, filters: &[Program]) -> Self {
+        let instructions = filters.iter().flat_map(Program::instructions);
+        let loads = instructions.filter_map(|one| Some((packet_load(one.code)?, one.k)));
+        let fixed = loads.clone().filter(|(load, _)| !load.is_indexed);
+        let ends = fixed.map(|(load, k)| k.saturating_add(load.bytes.into()));
+        let prefix = ends.filter(|end| *end <= LONGEST_PREFIX).max();
+        Self {
+            hook,
+            prefix: prefix.unwrap_or(0).max(SHORTEST_PREFIX),
+            reads_packet: loads.count() > 0,
+            body: to.label(),
+            window: to.label(),
+        }
+    }
+
+    /// Emits what comes before the filters.
+    pub(super) fn begin(&self, to: &mut Assembler) {
+        self.clear_mask(to);
+        to.alu32(Op::Mov, R3, With::Reg(R3));
+        to.store(Size::Double, FRAME, WIRE_LENGTH, R3);
+        if self.reads_packet {
+            self.reach(to);
+        }
+        to.place(self.body);
+    }
+
+    /// Emits what comes after the filters.
+    pub(super) fn end(&self, to: &mut Assembler) {
+        to.alu64(Op::Mov, R0, With::Reg(MASK));
+        to.emit(exit());
+        if self.reads_packet {
+            self.fill_window(to);
+        }
+    }
+
+    fn context(&self) -> Context {
+        match self.hook {
+            Hook::Xdp => Context {
+                data: 0,
+                data_end: 4,
+                unknown: 12,
+            },
+            Hook::Tc => Context {
+                data: 76,
+                data_end: 80,
+                unknown: 0,
+            },
+        }
+    }
+
+    /// An unknown number, in both halves, `xor` itself.
+    fn clear_mask(&self, to: &mut Assembler) {
+        to.load(Size::Word, MASK, R1, self.context().unknown);
+        to.alu64(Op::Mov, R0, With::Reg(MASK));
+        to.alu64(Op::Lsh, R0, With::Constant(32));
+        to.alu64(Op::Or, MASK, With::Reg(R0));
+        to.alu64(Op::Mov, R0, With::Reg(MASK));
+        to.alu64(Op::Xor, MASK, With::Reg(R0));
+    }
+
+    /// In two halves, so that the verifier does not remember the number.
+    fn store_captured(&self, to: &mut Assembler, register: Reg) {
+        to.store(Size::Half, FRAME, CAPTURED, register);
+        to.alu32(Op::Rsh, register, With::Constant(16));
+        to.store(Size::Half, FRAME, CAPTURED + 2, register);
+    }
+
+    /// Loads how many bytes were captured.
+    pub(super) fn load_captured(&self, to: &mut Assembler, register: Reg) {
+        to.load(Size::Word, register, FRAME, CAPTURED);
+    }
+
+    /// Makes the prefix readable, in place where that is possible.
+    fn reach(&self, to: &mut Assembler) {
+        let prefix = With::Constant(self.prefix.cast_signed());
+        to.store(Size::Double, FRAME, CONTEXT, R1);
+        to.alu32(Op::Mov, R0, With::Reg(R4));
+        self.store_captured(to, R0);
+        let zero = With::Constant(0);
+        to.branch(Width::W32, Cond::NotEqual, R2, zero, self.window);
+        to.branch(Width::W32, Cond::Less, R4, prefix, self.window);
+        to.load(Size::Word, PACKET, R1, self.context().data);
+        to.load(Size::Word, R4, R1, self.context().data_end);
+        to.alu64(Op::Mov, R3, With::Reg(PACKET));
+        to.alu64(Op::Add, R3, prefix);
+        to.branch(Width::W64, Cond::Greater, R3, With::Reg(R4), self.window);
+        to.store(Size::Double, FRAME, DATA_END, R4);
+        to.store_constant(Size::Double, FRAME, SHIFT, 0);
+        to.store_constant(Size::Double, FRAME, LIMIT, IN_PLACE);
+    }
+
+    /// Copies the prefix, with its tag, onto the stack.
+    fn fill_window(&self, to: &mut Assembler) {
+        let [plain, filled, broken] = [to.label(), to.label(), to.label()];
+        to.place(self.window);
+        for word in WINDOW_WORDS {
+            to.store_constant(Size::Double, FRAME, word * 8, 0);
+        }
+        to.store_constant(Size::Double, FRAME, LIMIT, 0);
+        to.store_constant(Size::Double, FRAME, SHIFT, 0);
+        to.branch(Width::W32, Cond::Equal, R2, With::Constant(0), plain);
+        to.store_constant(Size::Double, FRAME, SHIFT, TAG.into());
+        let tag = WINDOW + i16::from(MACS);
+        to.store(Size::Half, FRAME, tag, R2);
+        to.alu32(Op::Rsh, R2, With::Constant(16));
+        to.store(Size::Half, FRAME, tag + 2, R2);
+        self.copy(to, 0, 0, MACS.into(), filled, broken);
+        self.copy(to, MACS, MACS + TAG, self.prefix, filled, broken);
+        to.go(filled);
+        to.place(plain);
+        self.copy(to, 0, 0, self.prefix, filled, broken);
+        to.place(filled);
+        to.alu64(Op::Mov, PACKET, With::Reg(FRAME));
+        to.alu64(Op::Add, PACKET, With::Constant(WINDOW.into()));
+        to.go(self.body);
+        // The packet is shorter than the caller said: nothing of it can be read.
+        to.place(broken);
+        to.alu32(Op::Mov, R0, With::Constant(0));
+        self.store_captured(to, R0);
+        to.go(filled);
+    }
+
+    /// Copies from a byte of the packet to a byte of the window, up to where either ends.
+    fn copy(&self, to: &mut Assembler, from: u8, into: u8, end: u32, filled: Label, broken: Label) {
+        let most = With::Constant(end.cast_signed());
+        let skipped = With::Constant(into.into());
+        let within = to.label();
+        self.load_captured(to, R4);
+        to.branch(Width::W64, Cond::LessEqual, R4, most, within);
+        to.alu64(Op::Mov, R4, most);
+        to.place(within);
+        to.branch(Width::W64, Cond::LessEqual, R4, skipped, filled);
+        to.alu64(Op::Sub, R4, skipped);
+        to.alu64(Op::Mov, R3, With::Reg(FRAME));
+        let place = i32::from(WINDOW) + i32::from(into);
+        to.alu64(Op::Add, R3, With::Constant(place));
+        to.alu32(Op::Mov, R2, With::Constant(from.into()));
+        to.load(Size::Double, R1, FRAME, CONTEXT);
+        to.emit(call(self.load_bytes()));
+        to.branch(Width::W64, Cond::NotEqual, R0, With::Constant(0), broken);
+    }
+
+    /// The helper's number.
+    fn load_bytes(&self) -> i32 {
+        match self.hook {
+            Hook::Xdp => 189,
+            Hook::Tc => 26,
+        }
+    }
+
+    /// Sets a bit that was not set.
+    pub(super) fn set_bit(&self, to: &mut Assembler, bit: usize) {
+        // A constant with bit 31 would be extended by its sign.
+        match i32::try_from(1_u64 << bit) {
+            Ok(constant) => to.alu64(Op::Xor, MASK, With::Constant(constant)),
+            Err(_wide) => {
+                let bit = i32::try_from(bit).unwrap_or(0);
+                to.alu32(Op::Mov, R1, With::Constant(1));
+                to.alu64(Op::Lsh, R1, With::Constant(bit));
+                to.alu64(Op::Xor, MASK, With::Reg(R1));
+            }
+        }
+    }
+
+    pub(super) fn load_wire_length(&self, to: &mut Assembler, register: Reg) {
+        to.load(Size::Double, register, FRAME, WIRE_LENGTH);
+    }
+
+    pub(super) fn load_scratch(&self, to: &mut Assembler, register: Reg, word: u32) {
+        to.load(Size::Double, register, FRAME, scratch(word));
+    }
+
+    pub(super) fn store_scratch(&self, to: &mut Assembler, word: u32, register: Reg) {
+        to.store(Size::Double, FRAME, scratch(word), register);
+    }
+
+    pub(super) fn clear_scratch(&self, to: &mut Assembler, word: u32) {
+        to.store_constant(Size::Double, FRAME, scratch(word), 0);
+    }
+
+    /// Loads the linear part's end.
+    pub(super) fn load_data_end(&self, to: &mut Assembler, register: Reg) {
+        to.load(Size::Double, register, FRAME, DATA_END);
+    }
+
+    /// Loads the first offset that is not read in place; 0 when there is a window.
+    pub(super) fn load_limit(&self, to: &mut Assembler, register: Reg) {
+        to.load(Size::Double, register, FRAME, LIMIT);
+    }
+
+    /// Makes an offset from r6 one in the window.
+    pub(super) fn point_into_window(&self, to: &mut Assembler, register: Reg, offset: Reg) {
+        to.alu64(Op::Mov, register, With::Reg(FRAME));
+        to.alu64(Op::Add, register, With::Reg(offset));
+    }
+
+    /// The window's place, to be added to what [`Frame::point_into_window`] gives.
+    pub(super) fn window(&self) -> i16 {
+        WINDOW
+    }
+
+    /// Loads bytes at an offset on the wire, past every tag that is put back, by the helper.
+    pub(super) fn load_far(
+        &self,
+        to: &mut Assembler,
+        size: Size,
+        (register, offset): (Reg, Reg),
+        reject: Label,
+    ) {
+        to.alu64(Op::Mov, R2, With::Reg(offset));
+        to.load(Size::Double, R4, FRAME, SHIFT);
+        to.alu64(Op::Sub, R2, With::Reg(R4));
+        to.load(Size::Double, R1, FRAME, CONTEXT);
+        to.alu64(Op::Mov, R3, With::Reg(FRAME));
+        to.alu64(Op::Add, R3, With::Constant(LOADED.into()));
+        to.alu32(Op::Mov, R4, With::Constant(size.bytes().into()));
+        to.emit(call(self.load_bytes()));
+        to.branch(Width::W64, Cond::NotEqual, R0, With::Constant(0), reject);
+        to.load(size, register, FRAME, LOADED);
+    }
+}
+
+fn scratch(word: u32) -> i16 {
+    // A checked program has sixteen words.
+    SCRATCH - 8 * i16::try_from(word & 0x0f).unwrap_or(0)
+}

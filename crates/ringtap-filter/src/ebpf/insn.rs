@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! eBPF instructions, one function a kind.
+
+/// One eBPF instruction: the bytes of the kernel's `struct bpf_insn` as a little-endian number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Insn(pub u64);
+
+/// A register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reg(u8);
+
+pub(super) const R0: Reg = Reg(0);
+pub(super) const R1: Reg = Reg(1);
+pub(super) const R2: Reg = Reg(2);
+pub(super) const R3: Reg = Reg(3);
+pub(super) const R4: Reg = Reg(4);
+pub(super) const R6: Reg = Reg(6);
+pub(super) const R7: Reg = Reg(7);
+pub(super) const R8: Reg = Reg(8);
+pub(super) const R9: Reg = Reg(9);
+/// The frame's end: the stack grows down from here.
+pub(super) const FRAME: Reg = Reg(10);
+
+/// How many bytes a load or store moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Size {
+    Byte,
+    Half,
+    Word,
+    Double,
+}
+
+impl Size {
+    pub(super) fn bytes(self) -> u8 {
+        match self {
+            Size::Byte => 1,
+            Size::Half => 2,
+            Size::Word => 4,
+            Size::Double => 8,
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Size::Word => 0x00,
+            Size::Half => 0x08,
+            Size::Byte => 0x10,
+            Size::Double => 0x18,
+        }
+    }
+}
+
+/// An operation on a register; the code's upper four bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Op {
+    Add = 0x00,
+    Sub = 0x10,
+    Mul = 0x20,
+    Div = 0x30,
+    Or = 0x40,
+    And = 0x50,
+    Lsh = 0x60,
+    Rsh = 0x70,
+    Neg = 0x80,
+    Mod = 0x90,
+    Xor = 0xa0,
+    Mov = 0xb0,
+}
+
+/// A condition on unsigned numbers; the code's upper four bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cond {
+    Always = 0x00,
+    Equal = 0x10,
+    Greater = 0x20,
+    GreaterEqual = 0x30,
+    AnyBit = 0x40,
+    NotEqual = 0x50,
+    Less = 0xa0,
+    LessEqual = 0xb0,
+}
+
+/// How many bits take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    W32,
+    W64,
+}
+
+/// The second operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum With {
+    Reg(Reg),
+    /// For 64 bits it is extended by its sign.
+    Constant(i32),
+}
+
+const CLASS_LDX: u8 = 0x01;
+const CLASS_ST: u8 = 0x02;
+const CLASS_STX: u8 = 0x03;
+const CLASS_ALU: u8 = 0x04;
+const CLASS_JMP: u8 = 0x05;
+const CLASS_JMP32: u8 = 0x06;
+const CLASS_ALU64: u8 = 0x07;
+const MODE_MEM: u8 = 0x60;
+const SOURCE_X: u8 = 0x08;
+
+pub(super) fn encode(code: u8, dst: Reg, src: Reg, offset: i16, constant: i32) -> Insn {
+    let [o0, o1] = offset.to_le_bytes();
+    let [c0, c1, c2, c3] = constant.to_le_bytes();
+    Insn(u64::from_le_bytes([
+        code,
+        dst.0 | src.0 << 4,
+        o0,
+        o1,
+        c0,
+        c1,
+        c2,
+        c3,
+    ]))
+}
+
+pub(super) fn alu(width: Width, op: Op, dst: Reg, with: With) -> Insn {
+    let class = match width {
+        Width::W32 => CLASS_ALU,
+        Width::W64 => CLASS_ALU64,
+    };
+    match with {
+        With::Reg(src) => encode(class | op as u8 | SOURCE_X, dst, src, 0, 0),
+        With::Constant(constant) => encode(class | op as u8, dst, R0, 0, constant),
+    }
+}
+
+/// A jump whose distance is filled in later.
+pub(super) fn jump(width: Width, cond: Cond, dst: Reg, with: With) -> Insn {
+    let class = match width {
+        Width::W32 => CLASS_JMP32,
+        Width::W64 => CLASS_JMP,
+    };
+    match with {
+        With::Reg(src) => encode(class | cond as u8 | SOURCE_X, dst, src, 0, 0),
+        With::Constant(constant) => encode(class | cond as u8, dst, R0, 0, constant),
+    }
+}
+
+pub(super) fn load(size: Size, dst: Reg, base: Reg, offset: i16) -> Insn {
+    encode(CLASS_LDX | MODE_MEM | size.code(), dst, base, offset, 0)
+}
+
+pub(super) fn store(size: Size, base: Reg, offset: i16, src: Reg) -> Insn {
+    encode(CLASS_STX | MODE_MEM | size.code(), base, src, offset, 0)
+}
+
+pub(super) fn store_constant(size: Size, base: Reg, offset: i16, constant: i32) -> Insn {
+    encode(
+        CLASS_ST | MODE_MEM | size.code(),
+        base,
+        R0,
+        offset,
+        constant,
+    )
+}
+
+/// Turns a big-endian number of this size into one of the machine.
+pub(super) fn from_big_endian(size: Size, dst: Reg) -> Option<Insn> {
+    const TO_BIG_ENDIAN: u8 = 0xdc;
+    let bits = match size {
+        Size::Byte => return None,
+        Size::Half => 16,
+        Size::Word => 32,
+        Size::Double => 64,
+    };
+    Some(encode(TO_BIG_ENDIAN, dst, R0, 0, bits))
+}
+
+pub(super) fn call(helper: i32) -> Insn {
+    encode(0x85, R0, R0, 0, helper)
+}
+
+pub(super) fn exit() -> Insn {
+    encode(0x95, R0, R0, 0, 0)
+}

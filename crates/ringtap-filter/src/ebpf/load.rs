@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loads from the packet: in place, from the window, or by the helper.
+//!
+//! Invariants
+//! - A load that ends behind the captured bytes rejects, before anything is read.
+//! - What is rarely needed stands behind the filter, out of the way.
+
+use super::assembler::{Assembler, Label};
+use super::frame::{Frame, PACKET};
+use super::insn::*;
+
+/// Where a field begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offset {
+    Fixed(u32),
+    /// A register plus a constant.
+    From(Reg, u32),
+}
+
+/// A field of the packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    pub(super) size: Size,
+    pub(super) offset: Offset,
+    pub(super) into: Reg,
+}
+
+/// A load that could not be done in place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slow {
+    field: Field,
+    begin: Label,
+    loaded: Label,
+}
+
+/// Emits a load of which `captured` bytes are known to be there; what is rare comes later.
+pub(super) fn load(
+    to: &mut Assembler,
+    frame: &Frame,
+    field: Field,
+    captured: u32,
+    reject: Label,
+) -> Option<Slow> {
+    let bytes = u32::from(field.size.bytes());
+    match field.offset {
+        Offset::Fixed(k) => {
+            let end = k.saturating_add(bytes);
+            if end > captured {
+                let end = With::Constant(end.cast_signed());
+                frame.load_captured(to, R1);
+                to.branch(Width::W64, Cond::Less, R1, end, reject);
+            }
+            if end <= frame.prefix {
+                load_from_prefix(to, frame, field, k);
+                return None;
+            }
+            to.alu32(Op::Mov, R1, With::Constant(k.cast_signed()));
+        }
+        Offset::From(register, k) => {
+            to.alu64(Op::Mov, R1, With::Reg(register));
+            if k > 0 {
+                to.alu64(Op::Add, R1, With::Constant(k.cast_signed()));
+            }
+            to.alu64(Op::Mov, R2, With::Reg(R1));
+            to.alu64(Op::Add, R2, With::Constant(bytes.cast_signed()));
+            frame.load_captured(to, R4);
+            to.branch(Width::W64, Cond::Greater, R2, With::Reg(R4), reject);
+        }
+    }
+    Some(load_in_place(to, frame, field))
+}
+
+/// Emits a load at the offset in r1.
+fn load_in_place(to: &mut Assembler, frame: &Frame, field: Field) -> Slow {
+    let (begin, loaded) = (to.label(), to.label());
+    let bytes = With::Constant(field.size.bytes().into());
+    frame.load_limit(to, R4);
+    to.branch(Width::W64, Cond::GreaterEqual, R1, With::Reg(R4), begin);
+    to.alu64(Op::Mov, R3, With::Reg(PACKET));
+    to.alu64(Op::Add, R3, With::Reg(R1));
+    to.alu64(Op::Mov, R2, With::Reg(R3));
+    to.alu64(Op::Add, R2, bytes);
+    frame.load_data_end(to, R4);
+    to.branch(Width::W64, Cond::Greater, R2, With::Reg(R4), begin);
+    to.load(field.size, field.into, R3, 0);
+    to.place(loaded);
+    swap(to, field);
+    Slow {
+        field,
+        begin,
+        loaded,
+    }
+}
+
+/// Emits the rest of a load: its offset is in r1, and its bytes were captured.
+pub(super) fn load_slowly(to: &mut Assembler, frame: &Frame, slow: Slow, reject: Label) {
+    let Slow { field, loaded, .. } = slow;
+    let far = to.label();
+    to.place(slow.begin);
+    frame.load_limit(to, R4);
+    to.branch(Width::W64, Cond::NotEqual, R4, With::Constant(0), far);
+    let last = frame.prefix - u32::from(field.size.bytes());
+    let last = With::Constant(last.cast_signed());
+    to.branch(Width::W64, Cond::Greater, R1, last, far);
+    load_from_window(to, frame, field, loaded);
+    to.place(far);
+    frame.load_far(to, field.size, (field.into, R1), reject);
+    to.go(loaded);
+}
+
+/// Byte by byte: the stack is read aligned only.
+fn load_from_window(to: &mut Assembler, frame: &Frame, field: Field, loaded: Label) {
+    let window = frame.window();
+    frame.point_into_window(to, R3, R1);
+    to.load(Size::Byte, field.into, R3, window);
+    // In the order of the packet, as all other ways to `loaded` leave it.
+    for byte in 1..field.size.bytes() {
+        to.load(Size::Byte, R2, R3, window + i16::from(byte));
+        to.alu32(Op::Lsh, R2, With::Constant(8 * i32::from(byte)));
+        to.alu32(Op::Or, field.into, With::Reg(R2));
+    }
+    to.go(loaded);
+}
+
+/// From r6, which may be the stack: in pieces that are aligned there.
+fn load_from_prefix(to: &mut Assembler, frame: &Frame, field: Field, k: u32) {
+    // At most `LONGEST_PREFIX`.
+    let k = i16::try_from(k).unwrap_or(0);
+    let place = frame.window() + k;
+    let bytes = i16::from(field.size.bytes());
+    if place.rem_euclid(bytes) == 0 {
+        to.load(field.size, field.into, PACKET, k);
+        swap(to, field);
+        return;
+    }
+    let piece = if place % 2 == 0 {
+        Size::Half
+    } else {
+        Size::Byte
+    };
+    let step = i16::from(piece.bytes());
+    to.load(piece, field.into, PACKET, k);
+    for at in (step..bytes).step_by(usize::from(piece.bytes())) {
+        to.load(piece, R2, PACKET, k + at);
+        to.alu32(Op::Lsh, R2, With::Constant(8 * i32::from(at)));
+        to.alu32(Op::Or, field.into, With::Reg(R2));
+    }
+    swap(to, field);
+}
+
+fn swap(to: &mut Assembler, field: Field) {
+    if let Some(insn) = from_big_endian(field.size, field.into) {
+        to.emit(insn);
+    }
+}
