@@ -58,7 +58,7 @@ use note::Notes;
 use outlet::{Outlet, Wish};
 use pace::Pace;
 use shared::Shared;
-use worker::{Limits, Worker};
+use worker::{Limits, Span, Worker};
 
 pub use address::{MacAddress, MacAddressError};
 pub use error::{NoLiveFrames, SendError};
@@ -87,6 +87,9 @@ pub enum Load {
         timing: Timing,
     },
 }
+
+/// How much longer than its duration a run may take to end by itself.
+const PATIENCE: Duration = Duration::from_nanos(2 * worker::GRACE_NS);
 
 /// How fast the packets of a file are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -267,7 +270,7 @@ impl Sender {
         is_ready.recv().unwrap_or(Err(SendError::Lost))?;
         let deadline = options
             .duration
-            .and_then(|one| Instant::now().checked_add(one));
+            .and_then(|one| Instant::now().checked_add(one + PATIENCE));
         Ok(Self {
             shared,
             stop,
@@ -420,6 +423,7 @@ impl Job {
             stop,
             limits: self.limits,
             clock: Clock::start(),
+            span: Span::default(),
         };
         Ok(Run { worker, source })
     }

@@ -36,6 +36,7 @@ enum Verb {
     /// Record packets into pcapng files, with rotation and the ledger in each file.
     Record(record::RecordArgs),
     /// Send packets: made ones or those of a file, at a rate, all of them counted.
+    #[command(long_about = send::LONG_ABOUT)]
     Send(Box<send::SendArgs>),
     /// Show a capture in a private network: a sender, a tap, two readers, their ledgers.
     Demo(demo::DemoArgs),

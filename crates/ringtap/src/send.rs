@@ -22,7 +22,8 @@ use report::Report;
 /// How often the end of the run and notes are looked for.
 const TICK: Duration = Duration::from_millis(50);
 
-const LONG_ABOUT: &str = "\
+/// What `ringtap send --help` starts with.
+pub(crate) const LONG_ABOUT: &str = "\
 Sends packets out of an interface: made ones, or those of a capture file. Prints a line a second \
 and a final one with what the device took (sent) and what it did not (refused).
 
@@ -47,14 +48,11 @@ Examples:
 
 /// Packets out of an interface.
 #[derive(clap::Args, Debug)]
-#[command(long_about = LONG_ABOUT, after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct SendArgs {
     /// Interface to send out of.
     #[arg(short = 'i', long = "interface", value_name = "NAME")]
     interface: String,
-
-    #[command(flatten)]
-    load: LoadArgs,
 
     /// Stop after this many packets, sent or refused.
     #[arg(short = 'c', long, value_name = "PACKETS")]
@@ -83,6 +81,9 @@ pub(crate) struct SendArgs {
     /// Only the final line.
     #[arg(short, long)]
     quiet: bool,
+
+    #[command(flatten)]
+    load: LoadArgs,
 }
 
 /// [`Method`], as an option.

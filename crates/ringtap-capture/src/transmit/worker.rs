@@ -3,6 +3,8 @@
 //!
 //! Invariants
 //! - Deadlines are absolute: what one slice sends late, the next ones make up for.
+//! - A run lasts until its last packet left and the time of that packet is over; how late the
+//!   thread wakes up after that does not count.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -26,7 +28,7 @@ const SLICE_NS: u64 = 1_000_000;
 /// Time between two batches of a file at recorded speed, so that gaps are kept.
 const FINE_SLICE_NS: u64 = 100_000;
 /// How much longer a run may take to send what was due in time.
-const GRACE_NS: u64 = 100_000_000;
+pub(super) const GRACE_NS: u64 = 100_000_000;
 /// Packets of one run, so that stopping and counting never wait long.
 const MOST_AT_ONCE: u64 = 8192;
 
@@ -65,6 +67,32 @@ pub(super) struct Worker {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) limits: Limits,
     pub(super) clock: Clock,
+    pub(super) span: Span,
+}
+
+/// When a run ends, in nanoseconds since it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// When the latest packet had left.
+    last_ns: u64,
+    /// When the time of all packets is over; the end of time while that is not known.
+    end_ns: u64,
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self {
+            last_ns: 0,
+            end_ns: u64::MAX,
+        }
+    }
+}
+
+impl Span {
+    /// How long a run has lasted that ends `now_ns`.
+    fn until(self, now_ns: u64) -> u64 {
+        now_ns.min(self.end_ns.max(self.last_ns))
+    }
 }
 
 impl Worker {
@@ -89,6 +117,7 @@ impl Worker {
                 continue;
             }
             let done = self.outlet.make(plan, sequence, due.min(MOST_AT_ONCE));
+            self.span.last_ns = self.clock.elapsed_ns();
             self.publish(0);
             done?;
         }
@@ -98,7 +127,7 @@ impl Worker {
         } else {
             u64::MAX
         };
-        self.sleep_until(end_ns);
+        self.sleep_to_end(end_ns);
         Ok(())
     }
 
@@ -120,6 +149,7 @@ impl Worker {
             batch.clear();
             let next_ns = feed.fill(&mut batch, now_ns, room);
             let done = self.outlet.send(&batch);
+            self.span.last_ns = self.clock.elapsed_ns();
             self.publish(feed.short());
             done?;
             match next_ns {
@@ -131,7 +161,7 @@ impl Worker {
             }
         }
         feed.outcome()?;
-        self.sleep_until(feed.end_ns());
+        self.sleep_to_end(feed.end_ns());
         Ok(())
     }
 
@@ -150,14 +180,34 @@ impl Worker {
         self.clock.sleep_until(end_ns, &self.stop);
     }
 
+    fn sleep_to_end(&mut self, elapsed_ns: u64) {
+        self.span.end_ns = elapsed_ns.min(self.limits.duration_ns());
+        self.sleep_until(elapsed_ns);
+    }
+
     fn publish(&self, short: u64) {
         let mut totals = self.outlet.totals();
         totals.refused += short;
+        let elapsed_ns = self.span.until(self.clock.elapsed_ns());
         self.shared
-            .publish(totals, self.outlet.way(), self.clock.elapsed_ns());
+            .publish(totals, self.outlet.way(), elapsed_ns);
     }
 }
 
 fn next_slice(now_ns: u64, slice_ns: u64) -> u64 {
     (now_ns / slice_ns + 1) * slice_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_lasts_as_long_as_its_packets_not_as_its_thread() {
+        let span = |last_ns, end_ns| Span { last_ns, end_ns };
+        assert_eq!(span(990, 1000).until(1024), 1000, "woke up late");
+        assert_eq!(span(1010, 1000).until(1024), 1010, "sent late");
+        assert_eq!(span(500, 1000).until(700), 700, "stopped early");
+        assert_eq!(Span::default().until(700), 700, "still running");
+    }
 }

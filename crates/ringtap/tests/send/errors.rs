@@ -5,6 +5,7 @@ use std::{process::Command, time::Duration};
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::wire::{RINGTAP, network, send, start};
 
@@ -41,9 +42,37 @@ fn wrong_arguments_are_told_with_what_would_be_right() {
         ("-i tx0 -r /nonexistent.pcap", "/nonexistent.pcap"),
         ("-i tx0 -r /dev/null --size 100", "cannot be used with"),
         ("-i tx0 --loop", "--read"),
+        ("-i tx0 -r /dev/null --speed 10kpps", "use --rate"),
         ("-i tx0 --imix --size 100", "cannot be used with"),
     ] {
         let said = refused(&net, args);
+        assert!(said.contains(says), "{args}: {said}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_sent_are_refused_with_the_reason() {
+    require_root!();
+    let net = Namespace::with_veth("send_files");
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, link_type: u8, packet: &[u8]| {
+        let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend_from_slice(&[0, 0, 1, 0, link_type, 0, 0, 0]);
+        bytes.extend_from_slice(packet);
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    let record = [0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0x45, 0, 0, 4];
+    let empty = file("empty.pcap", 1, &[]);
+    let raw_ip = file("raw.pcap", 101, &record);
+    for (args, says) in [
+        (format!("-r {empty}"), "no packet in it"),
+        (format!("-r {empty} --loop"), "no packet in it"),
+        (format!("-r {raw_ip}"), "link type 101"),
+        ("-r - --loop".to_owned(), "save it to a file"),
+    ] {
+        let said = refused(&net, &format!("-i tx0 {args}"));
         assert!(said.contains(says), "{args}: {said}");
     }
 }
