@@ -8,10 +8,12 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # Arguments for lab/bench.py, for instance BENCH=--quick.
 BENCH ?=
+# How long `make soak` sends, in seconds.
+DURATION ?= 600
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench readme install uninstall clean
+.PHONY: help build sample run test check bench soak readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -44,6 +46,10 @@ bench: ## compare with other programs, write bench/results/ (about 15 minutes, n
 	@scripts/prepare bench
 	@cargo build --release --workspace --bin ringtap --examples
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
+
+soak: build ## a long run at full rate: ledger and memory (DURATION=600 seconds, needs root)
+	@echo "soak: $(DURATION) seconds at full rate in a private network"
+	@$(SUDO) python3 lab/soak.py --seconds $(DURATION) --ringtap $(BINARY)
 
 readme: ## put the table of the latest benchmark into README.md
 	@python3 lab/bench.py --readme

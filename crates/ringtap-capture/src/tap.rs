@@ -31,9 +31,10 @@ use ringtap_pool::view::Pool;
 pub use error::TapError;
 use netlink::Losses;
 use object::Loaded;
-pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Direction, Mode, Taking, TapOptions};
+pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 use words::LaneWords;
 
+pub use crate::device::{Direction, Mode};
 use crate::interface::{Interface, Promiscuous, Watch};
 
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).

@@ -250,7 +250,7 @@ impl Sender {
             load: options.load,
         };
         let (ready, is_ready) = mpsc::channel();
-        let at_end = Arc::clone(&shared);
+        let at_end = AtEnd(Arc::clone(&shared));
         let thread = thread::Builder::new().name("sender".into()).spawn(move || {
             let prepared = worker::settle(options.cpu).and_then(|()| job.prepare());
             let outcome = match prepared {
@@ -263,7 +263,7 @@ impl Sender {
                     Ok(())
                 }
             };
-            at_end.end();
+            drop(at_end);
             outcome
         });
         let thread = thread.map_err(SendError::kernel("starting the sending thread"))?;
@@ -368,6 +368,15 @@ fn usable(options: &SenderOptions) -> Result<Interface, SendError> {
         }
     }
     Ok(interface)
+}
+
+/// Tells that the run is over, however its thread ends.
+struct AtEnd(Arc<Shared>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// A run that is not prepared yet.

@@ -13,21 +13,21 @@ use super::{
     parse::{Place, meant},
 };
 
-/// How the tap attaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
+/// Where the kernel runs the tap for arriving packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Native where the driver can, else generic; which one is said aloud.
+    /// The fastest that shows every packet as the wire had it; each fall-back becomes a note.
+    #[default]
     Auto,
-    /// In the driver, before the kernel makes its own packet of it.
+    /// Native XDP, in the driver, or not at all.
     Native,
-    /// After that: slower, works everywhere.
+    /// Generic XDP, after the kernel made its own packet buffer: slower, works everywhere.
     Generic,
-    /// By tc on receive too.
+    /// The traffic control hook (tcx, kernel 6.6).
     Tc,
 }
 
-/// Which way packets go.
+/// Which packets are captured, seen from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Received by the interface.
@@ -36,6 +36,16 @@ pub enum Direction {
     Out,
     /// Both.
     InOut,
+}
+
+impl Direction {
+    pub(crate) fn arriving(self) -> bool {
+        self != Direction::Out
+    }
+
+    pub(crate) fn leaving(self) -> bool {
+        self != Direction::In
+    }
 }
 
 /// What was asked for; `None` leaves the choice to the source.

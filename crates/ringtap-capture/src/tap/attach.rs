@@ -17,8 +17,9 @@ use super::holder::{self, Refusals};
 use super::hook::{self, Hook, Program};
 use super::netlink::{XdpFeatures, xdp_features};
 use super::object::Loaded;
-use super::options::{Direction, Mode, TapOptions};
+use super::options::TapOptions;
 use super::plan::Plan;
+use crate::device::{Direction, Mode};
 use crate::interface::Interface;
 use crate::kernel::{self, Feature};
 
@@ -87,7 +88,7 @@ pub(super) fn attach(
     interface: &Interface,
     plan: &Plan,
 ) -> Result<Attached, TapError> {
-    let mut notes = Vec::new();
+    let mut notes = options.notes.clone();
     let direction = direction(options, interface, &mut notes);
     if !direction.arriving() {
         let loaded = Loaded::new(options, plan, interface.index, &[Program::TcTx])?;

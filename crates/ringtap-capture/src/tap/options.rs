@@ -2,32 +2,21 @@
 //! What a caller asks of a tap.
 #![forbid(unsafe_code)]
 
+use crate::{
+    device::{DeviceSpec, Direction, Mode},
+    interface::Interface,
+    kernel::{self, Feature},
+};
+
+use super::TapError;
+
 /// Memory of a pool unless said otherwise, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
 /// Size of a chunk unless said otherwise, in bytes, if the largest frame of the interface fits.
 pub const DEFAULT_CHUNK_SIZE: u32 = 64 << 10;
 
-/// Which packets are captured, seen from the host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
-    /// Those that arrive.
-    #[default]
-    In,
-    /// Those that the host sends.
-    Out,
-    /// Both.
-    InOut,
-}
-
-impl Direction {
-    pub(super) fn arriving(self) -> bool {
-        self != Direction::Out
-    }
-
-    pub(super) fn leaving(self) -> bool {
-        self != Direction::In
-    }
-}
+/// Receive queues that can be chosen: those below.
+const QUEUES: u16 = 256;
 
 /// What becomes of a packet after capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,20 +26,6 @@ pub enum Taking {
     Pass,
     /// It goes no further: for a port that only monitors. What could not be captured passes.
     Exclusive,
-}
-
-/// Where the kernel runs the tap for arriving packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// The fastest that shows every packet as the wire had it; each fall-back becomes a note.
-    #[default]
-    Auto,
-    /// In the driver, or not at all.
-    Native,
-    /// Generic XDP, after the kernel made its own packet buffer.
-    Generic,
-    /// The traffic control hook (tcx, kernel 6.6).
-    Tc,
 }
 
 /// What a caller asks of a tap.
@@ -74,6 +49,8 @@ pub struct TapOptions {
     pub pool_bytes: u64,
     /// Bytes of a chunk: a power of two from 4 KiB to 512 KiB; 0 for what suits the interface.
     pub chunk_size: u32,
+    /// What the user should be told of these options; it comes first in the notes of the source.
+    pub notes: Vec<String>,
 }
 
 impl TapOptions {
@@ -82,13 +59,120 @@ impl TapOptions {
         TapOptions {
             interface: interface.into(),
             queues: Vec::new(),
-            direction: Direction::default(),
+            direction: Direction::In,
             taking: Taking::default(),
-            mode: Mode::default(),
+            mode: Mode::Auto,
             promiscuous: true,
             snap_length: 0,
             pool_bytes: DEFAULT_POOL_BYTES,
             chunk_size: 0,
+            notes: Vec::new(),
         }
+    }
+
+    /// What a device's text asks for, on its `interface`.
+    ///
+    /// Without a direction both are captured, as tcpdump shows them, where that makes sense and
+    /// the kernel can.
+    ///
+    /// # Errors
+    ///
+    /// - [`TapError::Queue`]: a receive queue that the tap does not know.
+    pub fn from_device(device: &DeviceSpec, interface: &Interface) -> Result<Self, TapError> {
+        let mut options = Self::new(&device.name);
+        let asked = &device.options;
+        if let Some(queue) = device.queues.highest() {
+            if queue >= QUEUES {
+                let interface = interface.name.clone();
+                return Err(TapError::Queue { interface, queue });
+            }
+            let chosen = (0..QUEUES).filter(|queue| device.queues.contains(*queue));
+            options.queues = chosen.collect();
+        }
+        if asked.exclusive {
+            options.taking = Taking::Exclusive;
+        }
+        options.mode = asked.mode.unwrap_or(options.mode);
+        options.direction = match asked.direction {
+            Some(direction) => direction,
+            None => usual_direction(options.taking, interface, &mut options.notes),
+        };
+        options.promiscuous = asked.promiscuous.unwrap_or(options.promiscuous);
+        options.snap_length = asked.snap_length.unwrap_or(options.snap_length);
+        if let Some(size) = asked.pool {
+            options.pool_bytes = size.0;
+        }
+        if let Some(size) = asked.chunk {
+            // No chunk is that large: it is refused with the others that are too large.
+            options.chunk_size = u32::try_from(size.0).unwrap_or(u32::MAX);
+        }
+        Ok(options)
+    }
+}
+
+fn usual_direction(taking: Taking, interface: &Interface, notes: &mut Vec<String>) -> Direction {
+    // On the loopback every packet that is sent is also received: once is enough.
+    if taking == Taking::Exclusive || interface.is_loopback {
+        return Direction::In;
+    }
+    match kernel::require(Feature::Tcx) {
+        Ok(()) => Direction::InOut,
+        Err(too_old) => {
+            notes.push(format!("capturing received packets only: {too_old}"));
+            Direction::In
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback() -> Interface {
+        Interface::find("lo").expect("every namespace has a loopback")
+    }
+
+    fn options(device: &str) -> Result<TapOptions, TapError> {
+        let device: DeviceSpec = device.parse().expect("a device");
+        TapOptions::from_device(&device, &loopback())
+    }
+
+    #[test]
+    fn a_device_says_all_that_a_tap_can_be_asked() {
+        let text = "tap:lo@1-2,255?exclusive&mode=tc&direction=out&promisc=off&snap=96\
+                    &pool=8MiB&chunk=8KiB";
+        let expected = TapOptions {
+            queues: vec![1, 2, 255],
+            direction: Direction::Out,
+            taking: Taking::Exclusive,
+            mode: Mode::Tc,
+            promiscuous: false,
+            snap_length: 96,
+            pool_bytes: 8 << 20,
+            chunk_size: 8 << 10,
+            ..TapOptions::new("lo")
+        };
+        assert_eq!(options(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_a_device_does_not_say_is_as_usual() {
+        assert_eq!(options("tap:lo").unwrap(), TapOptions::new("lo"));
+        let mut wire = loopback();
+        wire.is_loopback = false;
+        let device: DeviceSpec = "tap:wire".parse().unwrap();
+        let usual = TapOptions::from_device(&device, &wire).unwrap();
+        let both = kernel::require(Feature::Tcx).is_ok();
+        assert_eq!(usual.direction == Direction::InOut, both);
+        assert_eq!(usual.notes.is_empty(), both);
+    }
+
+    #[test]
+    fn a_queue_that_the_tap_does_not_know_is_refused() {
+        let refused = options("tap:lo@256").unwrap_err();
+        assert!(
+            matches!(refused, TapError::Queue { queue: 256, .. }),
+            "{refused}"
+        );
     }
 }

@@ -164,7 +164,7 @@ impl Outlet {
         };
         let never_took_one = now.sent == 0;
         let news = now.refused > self.now.refused;
-        if never_took_one && [Errno::NXIO, Errno::OPNOTSUPP].contains(&errno(now)) {
+        if never_took_one && matches!(errno(now), Some(Errno::NXIO | Errno::OPNOTSUPP)) {
             self.now = Totals::default();
             let why = NoLiveFrames::Device {
                 name: self.interface.name.clone(),
@@ -208,8 +208,9 @@ impl Outlet {
     }
 }
 
-fn errno(totals: Totals) -> Errno {
-    Errno::from_raw_os_error(totals.refusal)
+/// None if nothing was refused, or without an error.
+fn errno(totals: Totals) -> Option<Errno> {
+    (totals.refusal > 0).then(|| Errno::from_raw_os_error(totals.refusal))
 }
 
 fn now_ns() -> u64 {

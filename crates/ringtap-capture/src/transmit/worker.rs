@@ -189,8 +189,7 @@ impl Worker {
         let mut totals = self.outlet.totals();
         totals.refused += short;
         let elapsed_ns = self.span.until(self.clock.elapsed_ns());
-        self.shared
-            .publish(totals, self.outlet.way(), elapsed_ns);
+        self.shared.publish(totals, self.outlet.way(), elapsed_ns);
     }
 }
 

@@ -63,7 +63,9 @@ fn files_that_cannot_be_sent_are_refused_with_the_reason() {
         std::fs::write(&path, bytes).unwrap();
         path.display().to_string()
     };
-    let record = [0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0x45, 0, 0, 4];
+    let record = [
+        0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 4, 0, 0, 0, 0x45, 0, 0, 4,
+    ];
     let empty = file("empty.pcap", 1, &[]);
     let raw_ip = file("raw.pcap", 101, &record);
     for (args, says) in [
