@@ -14,7 +14,7 @@ use ringtap_pool::reader::{Batch, Packet};
 
 use crate::affinity::Placement;
 use crate::report;
-use crate::session::{Flow, Session};
+use crate::session::{Flow, Session, Snapshot};
 use crate::tally::Tally;
 
 /// When to stop, where to run, what to print.
@@ -83,6 +83,8 @@ pub(crate) struct Reading<'a> {
     begun: Instant,
     last: (Instant, Ledger),
     sink: Sink,
+    /// Packets that were delivered and then lost, and their bytes on the wire.
+    lost: (u64, u64),
 }
 
 /// Where lines go.
@@ -126,6 +128,7 @@ impl<'a> Reading<'a> {
             begun: now,
             last,
             sink: Sink::Stdout,
+            lost: (0, 0),
         }
     }
 
@@ -176,7 +179,24 @@ impl<'a> Reading<'a> {
 
     /// The ledger now.
     pub(crate) fn ledger(&self) -> Result<Ledger> {
-        Ok(self.tally.total(&self.session.snapshot(Some(self.id))?))
+        Ok(self.total(&self.session.snapshot(Some(self.id))?))
+    }
+
+    /// Counts all but so many of the delivered packets as this reader's loss; gives how many.
+    ///
+    /// For what took packets and lost them afterwards. Ledgers of single lanes do not know of it.
+    pub(crate) fn keep_only(&mut self, (packets, wire_bytes): (u64, u64)) -> u64 {
+        let bytes = self.tally.bytes().saturating_sub(wire_bytes);
+        self.lost = (self.packets().saturating_sub(packets), bytes);
+        self.lost.0
+    }
+
+    fn total(&self, snapshot: &Snapshot) -> Ledger {
+        let mut ledger = self.tally.total(snapshot);
+        ledger.delivered -= self.lost.0;
+        ledger.bytes -= self.lost.1;
+        ledger.dropped.slow_reader += self.lost.0;
+        ledger
     }
 
     /// Prints what changed since the last tick, unless quiet.
@@ -205,7 +225,7 @@ impl<'a> Reading<'a> {
     /// Prints the final ledger, of each lane too if asked for, and `extras` below it.
     pub(crate) fn finish(&self, extras: &[String]) -> Result<Ledger> {
         let snapshot = self.session.snapshot(Some(self.id))?;
-        let total = self.tally.total(&snapshot);
+        let total = self.total(&snapshot);
         let facts = self.session.facts();
         let lanes = if self.args.verbose {
             self.tally.lanes(&snapshot)

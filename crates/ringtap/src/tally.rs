@@ -101,6 +101,11 @@ impl Tally {
         self.0.iter().map(|lane| lane.delivered).sum()
     }
 
+    /// Bytes on the wire of those packets.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|lane| lane.bytes).sum()
+    }
+
     /// A ledger for each lane.
     pub(crate) fn lanes(&self, snapshot: &Snapshot) -> Vec<(LaneId, Ledger)> {
         let ledger = |(index, lane): (u32, &LaneTally)| {

@@ -203,22 +203,36 @@ fn ledger_text(ledger: &Ledger) -> String {
     )
 }
 
-/// The longest front part of `bytes`, at most `limit` long, that consists of whole blocks.
-///
-/// Gives its length and the number of packets in it. `bytes` starts with a block.
-pub(super) fn whole_blocks(bytes: &[u8], limit: usize) -> (usize, u64) {
-    let (mut end, mut packets) = (0, 0);
-    while let Some(head) = bytes.get(end..end + 8) {
-        let kind = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-        let whole = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        let next = end + usize::try_from(whole).unwrap_or(usize::MAX);
+/// The front part of a buffer that consists of whole blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Whole {
+    /// Its length.
+    pub(super) end: usize,
+    /// The packets in it.
+    pub(super) packets: u64,
+    /// Their bytes on the wire.
+    pub(super) wire_bytes: u64,
+}
+
+/// The longest front part of `bytes`, at most `limit` long; `bytes` starts with a block.
+pub(super) fn whole_blocks(bytes: &[u8], limit: usize) -> Whole {
+    let mut whole = Whole::default();
+    let word = |at: usize| {
+        let four = bytes.get(at..at + 4)?.try_into().ok()?;
+        Some(u32::from_le_bytes(four))
+    };
+    while let (Some(kind), Some(length)) = (word(whole.end), word(whole.end + 4)) {
+        let next = whole.end + usize::try_from(length).unwrap_or(usize::MAX);
         if next > limit || next > bytes.len() {
             break;
         }
-        end = next;
-        packets += u64::from(kind == PACKET);
+        if kind == PACKET {
+            whole.packets += 1;
+            whole.wire_bytes += word(whole.end + 24).map_or(0, u64::from);
+        }
+        whole.end = next;
     }
-    (end, packets)
+    whole
 }
 
 /// Appends a block around what `body` appends.

@@ -59,6 +59,7 @@ pub(super) struct Output {
     /// Bytes and packets that are in the file.
     size_bytes: u64,
     packets: u64,
+    wire_bytes: u64,
     failed: bool,
 }
 
@@ -98,6 +99,7 @@ impl Output {
             buffer: Vec::with_capacity(BUFFER_BYTES),
             size_bytes: 0,
             packets: 0,
+            wire_bytes: 0,
             failed: false,
         }
     }
@@ -139,20 +141,29 @@ impl Output {
                 Err(error) => return Err(self.fail(done, error)),
             }
         }
-        let (end, packets) = blocks::whole_blocks(&self.buffer, done);
-        self.size_bytes += widen(end);
-        self.packets += packets;
-        self.buffer.clear();
+        self.settle(done);
         Ok(())
+    }
+
+    /// Packets in the file, and their bytes on the wire; what is in the buffer does not count.
+    pub(super) fn in_file(&self) -> (u64, u64) {
+        (self.packets, self.wire_bytes)
+    }
+
+    /// Counts what is in the file after `done` bytes of the buffer were written, and empties it.
+    fn settle(&mut self, done: usize) -> usize {
+        let whole = blocks::whole_blocks(&self.buffer, done);
+        self.size_bytes += widen(whole.end);
+        self.packets += whole.packets;
+        self.wire_bytes += whole.wire_bytes;
+        self.buffer.clear();
+        whole.end
     }
 
     /// Makes the end clean after `done` bytes of the buffer were written; the rest is lost.
     #[cold]
     fn fail(&mut self, done: usize, cause: io::Error) -> WriteError {
-        let (end, packets) = blocks::whole_blocks(&self.buffer, done);
-        self.size_bytes += widen(end);
-        self.packets += packets;
-        self.buffer.clear();
+        let end = self.settle(done);
         self.failed = true;
         let file = self.name.clone();
         let (size_bytes, packets) = (self.size_bytes, self.packets);

@@ -2,7 +2,8 @@
 //! What `record` does with packets: into the file, with what was lost before each.
 //!
 //! Invariants
-//! - A packet counts as delivered only once the writer took it.
+//! - A packet counts as delivered only once the writer took it; if the write buffer is lost, what
+//!   was in it is no longer delivered but dropped by this slow reader.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
@@ -13,6 +14,7 @@ use ringtap_pool::format::flag;
 use ringtap_pool::ledger::Ledger;
 use ringtap_pool::reader::{Batch, Packet as PoolPacket};
 
+use super::error::WriteError;
 use super::{Next, Packet, Statistics, Writer, Written};
 use crate::reading::Reading;
 use crate::report::{self, grouped, now_ns};
@@ -47,19 +49,39 @@ impl<'a> Recorder<'a> {
     /// # Errors
     ///
     /// What ended the recording, after the ledger was printed.
-    pub(crate) fn finish(self, received: Result<()>) -> Result<(Ledger, Written)> {
+    pub(crate) fn finish(mut self, received: Result<()>) -> Result<(Ledger, Written)> {
         if self.progress {
             eprint!("\r\x1b[K");
         }
         let statistics = statistics(self.start_ns, self.reading.ledger()?);
-        if let Err(error) = received {
-            // The file is closed already; it says in the error what it holds.
-            self.reading.finish(&[])?;
-            return Err(error);
+        let ended = received.and_then(|()| Ok(self.writer.finish(&statistics)?));
+        match ended {
+            Ok(written) => {
+                let ledger = self.reading.finish(&[summary(&written)])?;
+                Ok((ledger, written))
+            }
+            Err(error) => {
+                let (ledger, written) = self.finish_short()?;
+                // Whoever read the packets has seen enough, as `head` does.
+                match error.downcast_ref() {
+                    Some(WriteError::Closed { .. }) => Ok((ledger, written)),
+                    _ => Err(error),
+                }
+            }
         }
-        let written = self.writer.finish(&statistics)?;
-        let ledger = self.reading.finish(&[summary(&written)])?;
-        Ok((ledger, written))
+    }
+
+    /// The final ledger after the files were closed by an error, which says what they hold.
+    fn finish_short(&mut self) -> Result<(Ledger, Written)> {
+        let lost = self.reading.keep_only(self.writer.in_files());
+        let told = match lost {
+            0 => Vec::new(),
+            _ => vec![format!(
+                "{} packets were lost in the write buffer: counted as dropped.slow_reader",
+                grouped(lost)
+            )],
+        };
+        Ok((self.reading.finish(&told)?, self.writer.written()))
     }
 
     fn show_progress(&self) -> Result<()> {

@@ -178,7 +178,7 @@ fn a_text_longer_than_an_option_keeps_the_file_valid() {
     let options = file(&folder, "a.pcapng");
     let mut long = interface();
     long.filter = Some("or ".repeat(50_000));
-    let writer = Writer::create(&options, Origin::here(), long, START_NS).unwrap();
+    let mut writer = Writer::create(&options, Origin::here(), long, START_NS).unwrap();
     writer.finish(&statistics()).unwrap();
     assert!(read(&options.file).is_empty());
 }

@@ -42,7 +42,8 @@ Examples:
   ringtap record -i packet:lo -w - | tshark -r -            into another program
   ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
 
-A disk that is too slow loses packets of this recorder only: dropped.slow_reader.";
+A disk that is too slow loses packets of this recorder only: dropped.slow_reader.
+With -w - the recording ends with status 0 when the reading program ends first.";
 
 /// Runs the verb.
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {

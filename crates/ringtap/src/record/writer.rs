@@ -54,6 +54,8 @@ pub(crate) struct Writer {
     output: Output,
     /// `size_bytes` counts closed files only.
     written: Written,
+    /// Packets in closed files, and their bytes on the wire.
+    closed: (u64, u64),
     opened_ns: u64,
     flushed_ns: u64,
 }
@@ -94,6 +96,7 @@ impl Writer {
             ring,
             output,
             written: Written::default(),
+            closed: (0, 0),
             opened_ns: now_ns,
             flushed_ns: now_ns,
         };
@@ -154,6 +157,7 @@ impl Writer {
         self.end(statistics)?;
         let next = next_output(&self.options, &mut self.names, &mut self.ring, now_ns)?;
         self.written.size_bytes += self.output.size_bytes();
+        self.closed = self.in_files();
         self.output = next;
         self.begin(now_ns)
     }
@@ -163,7 +167,7 @@ impl Writer {
     /// # Errors
     ///
     /// As [`packet`](Self::packet).
-    pub(crate) fn finish(mut self, statistics: &Statistics) -> Result<Written, WriteError> {
+    pub(crate) fn finish(&mut self, statistics: &Statistics) -> Result<Written, WriteError> {
         self.end(statistics)?;
         Ok(self.written())
     }
@@ -174,6 +178,12 @@ impl Writer {
             size_bytes: self.written.size_bytes + self.output.size_bytes(),
             ..self.written.clone()
         }
+    }
+
+    /// Packets that really are in files, and their bytes on the wire.
+    pub(crate) fn in_files(&self) -> (u64, u64) {
+        let (packets, wire_bytes) = self.output.in_file();
+        (self.closed.0 + packets, self.closed.1 + wire_bytes)
     }
 
     fn begin(&mut self, now_ns: u64) -> Result<(), WriteError> {
