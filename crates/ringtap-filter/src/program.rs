@@ -6,6 +6,7 @@
 //!   returns, scratch words exist, and jumps back are bounded.
 //! - Verdicts are those of libpcap's interpreter for a program that libpcap's compiler can make.
 
+mod both;
 pub(crate) mod code;
 mod machine;
 #[cfg(test)]

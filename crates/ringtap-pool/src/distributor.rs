@@ -193,6 +193,45 @@ impl Distributor {
         Ok(ReaderId(u32::try_from(index).unwrap_or(u32::MAX)))
     }
 
+    /// Changes how many chunks of each lane a reader may hold.
+    pub fn set_credit(&mut self, id: ReaderId, chunks: u32) {
+        let entry = self.readers.get_mut(id.index()).and_then(Option::as_mut);
+        if let Some(entry) = entry {
+            for (account, lane) in entry.lanes.iter_mut().zip(&self.lanes) {
+                account.credit = chunks.clamp(1, lane.ends.chunks.max(1));
+            }
+        }
+    }
+
+    /// Charges a reader with packets that it wanted and that were lost on their way to it by no
+    /// fault of this pool; it is told before the lane's next chunk.
+    pub fn charge(&mut self, id: ReaderId, lane: LaneId, packets: u64) {
+        let entry = self.readers.get_mut(id.index()).and_then(Option::as_mut);
+        if let Some(entry) = entry.filter(|entry| lane.index() < entry.lanes.len()) {
+            entry.miss(
+                lane.index(),
+                Missing {
+                    sequences: 0,
+                    packets,
+                },
+            );
+        }
+    }
+
+    /// Chunks of a lane that a reader may hold.
+    pub fn credit(&self, id: ReaderId, lane: LaneId) -> u32 {
+        self.account(id, lane).map_or(0, |account| account.credit)
+    }
+
+    /// The oldest chunk of a lane that a reader holds.
+    pub fn oldest_held(&self, id: ReaderId, lane: LaneId) -> Option<ChunkId> {
+        let held = self.chunks.leased_to(id.index(), lane.index());
+        held.min_by_key(|chunk| {
+            let chunk = self.pool.chunk(*chunk);
+            chunk.map_or(u64::MAX, |chunk| chunk.first_sequence())
+        })
+    }
+
     /// Takes a reader out, and back everything that it holds.
     pub fn remove_reader(&mut self, id: ReaderId) {
         if self

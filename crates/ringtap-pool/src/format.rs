@@ -105,6 +105,11 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// The flow hash, if one was computed.
+    pub fn hash(&self) -> Option<u32> {
+        (self.flags & flag::HASHED != 0).then_some(self.hash)
+    }
+
     /// This slot as four little-endian words.
     #[inline]
     pub fn to_words(self) -> [u64; 4] {

@@ -59,6 +59,17 @@ pub enum Next<'a> {
     Ended,
 }
 
+/// What [`Reader::waits`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Packets that [`Reader::next`] will give.
+    Packets,
+    /// Nothing now.
+    Nothing,
+    /// Nothing, and nothing will come any more.
+    Ended,
+}
+
 struct Held {
     chunk: ChunkId,
     next: u32,
@@ -189,7 +200,7 @@ impl Reader {
             if self.turn == self.lanes.len() {
                 self.turn = 0;
             }
-            if let Some(found) = self.advance(lane)? {
+            if let Some(found) = self.find(lane)? {
                 return Ok(Next::Batch(self.batch(lane, found)));
             }
         }
@@ -204,20 +215,30 @@ impl Reader {
         }
     }
 
+    /// Sequence of the first packet that the reader may get, per lane.
+    pub fn starts(&self) -> Vec<u64> {
+        self.control.starts()
+    }
+
     /// Where the reader tells how far it came, for those who watch it.
     pub fn progress(&self) -> &Progress {
         self.control.reader().progress()
     }
 
-    /// Packets that wait here: published, delivered, and not yet read.
-    pub fn waiting(&mut self) -> Result<u64, RecvError> {
+    /// Whether packets wait here, without taking them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::next`].
+    pub fn waits(&mut self) -> Result<Waits, RecvError> {
+        let ended = self.control.hub().ended.load(Acquire) != 0;
         self.accept()?;
-        let held = self.lanes.iter().flat_map(|lane| &lane.held);
-        let waiting = |held: &Held| {
-            let published = self.pool.chunk(held.chunk)?.state().published;
-            Some(u64::from(published.saturating_sub(held.next)))
-        };
-        Ok(held.filter_map(waiting).sum())
+        for lane in 0..self.lanes.len() {
+            if self.find(lane)?.is_some() {
+                return Ok(Waits::Packets);
+            }
+        }
+        Ok(if ended { Waits::Ended } else { Waits::Nothing })
     }
 
     /// Sorts new deliveries to their lanes.
@@ -245,20 +266,18 @@ impl Reader {
     }
 
     /// Gives back what a lane has moved past, and finds the next slots to read.
-    fn advance(&mut self, lane: usize) -> Result<Option<Found>, RecvError> {
+    fn find(&mut self, lane: usize) -> Result<Option<Found>, RecvError> {
         while let Some(held) = self.lanes[lane].held.front_mut() {
             let chunk = held.chunk;
             let view = self.pool.chunk(chunk).ok_or(RecvError::BadChunk(chunk))?;
             let state = view.state();
             if held.next < state.published {
-                let found = Found {
+                return Ok(Some(Found {
                     chunk,
                     from: held.next,
                     to: state.published,
                     cut: held.cut,
-                };
-                held.next = state.published;
-                return Ok(Some(found));
+                }));
             }
             if !state.sealed {
                 return Ok(None);
@@ -283,7 +302,11 @@ impl Reader {
         Ok(())
     }
 
+    /// Lends these slots out: the lane has moved past them.
     fn batch(&mut self, lane: usize, found: Found) -> Batch<'_> {
+        if let Some(held) = self.lanes[lane].held.front_mut() {
+            held.next = found.to;
+        }
         let chunk = self.pool.chunk(found.chunk);
         let first_sequence = chunk
             .map_or(0, |chunk| chunk.first_sequence())
@@ -293,9 +316,9 @@ impl Reader {
         let count = found.to - found.from;
         lane_state.expected = first_sequence.wrapping_add(u64::from(count));
         let packets = lane_state.loss_before(found.chunk);
-        let gap = (first_sequence > expected).then(|| Gap {
+        let gap = (first_sequence > expected || packets > 0).then(|| Gap {
             first_sequence: expected,
-            sequences: first_sequence - expected,
+            sequences: first_sequence.saturating_sub(expected),
             packets,
         });
         Batch {

@@ -159,6 +159,12 @@ impl<'a> Chunk<'a> {
         u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
     }
 
+    /// Time of the packet in slot 0, in nanoseconds since 1970; `None` if there is none yet.
+    pub fn first_time_ns(self) -> Option<u64> {
+        let words = self.0.words(CHUNK_HEADER_SIZE)?;
+        (self.state().published > 0).then(|| publish::get_slot(words).time_ns)
+    }
+
     /// How many of these slots have one of the bits of `mask`; the chunk is not yet recycled.
     pub(crate) fn count_wanted(self, slots: Range<u32>, mask: u64) -> u64 {
         let wanted = |index: &u32| {

@@ -26,6 +26,11 @@ impl Event {
         Ok(Event(Arc::new(fd)))
     }
 
+    /// The event of this descriptor, which another process sent.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Event(Arc::new(fd))
+    }
+
     /// Forgets the signals so far.
     pub fn clear(&self) {
         // An event that was not signalled refuses the read, which is as good.
@@ -64,6 +69,36 @@ pub fn sleep_until_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// As [`sleep_until_readable`] for `event`; a connection whose other side left ends it, too.
+///
+/// # Errors
+///
+/// The system's.
+pub fn sleep_until_signalled(
+    event: &Event,
+    connection: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+) -> io::Result<bool> {
+    let own = PollFd::new(event, PollFlags::IN);
+    let mut polled = vec![own];
+    if let Some(connection) = &connection {
+        polled.push(PollFd::new(connection, PollFlags::RDHUP));
+    }
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(readable) => Ok(readable > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the other side of a connection left.
+pub fn has_left(connection: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(&connection, PollFlags::RDHUP)];
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().intersects(gone)
 }
 
 #[cfg(test)]

@@ -10,3 +10,4 @@ pub mod peer;
 pub mod protocol;
 pub mod seat;
 pub mod socket;
+pub mod waiter;

@@ -2,6 +2,8 @@
 //! What a reader gets when it attaches: its place at each source, and two events.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use ringtap_pool::classify::Place;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::memory::Region;
@@ -32,6 +34,9 @@ pub struct Wanted {
     pub mask: u64,
     /// Where its filter runs.
     pub place: Place,
+    /// Its filter together with its group's, as entries of classic BPF: for packets that the
+    /// source did not judge.
+    pub filter: Arc<[u64]>,
     /// Per lane, the sequence from which on the source judged packets by this filter; those
     /// before are to be matched by the reader.
     pub from: Vec<u64>,

@@ -30,6 +30,10 @@ impl Leases {
         held
     }
 
+    fn has(&self, reader: usize) -> bool {
+        self.0[reader / 64] & (1 << (reader % 64)) != 0
+    }
+
     fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
@@ -90,6 +94,19 @@ impl Chunks {
             }
         }
         ended
+    }
+
+    /// Chunks of a lane that a reader holds.
+    pub(super) fn leased_to(
+        &self,
+        reader: usize,
+        lane: usize,
+    ) -> impl Iterator<Item = ChunkId> + '_ {
+        let held = move |record: &Record| record.lane == lane && record.leases.has(reader);
+        let records = (0..).zip(&self.0);
+        records
+            .filter(move |(_, record)| held(record))
+            .map(|(id, _)| ChunkId(id))
     }
 
     pub(super) fn forget_missed(&mut self, reader: usize) {

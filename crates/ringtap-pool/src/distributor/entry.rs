@@ -73,7 +73,7 @@ impl AddAssign for Missing {
 /// What the distributor knows of one reader on one lane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
-    credit: u32,
+    pub(super) credit: u32,
     /// Chunks that it holds.
     pub(super) held: u32,
     /// All that it missed.
@@ -92,6 +92,8 @@ pub(super) struct Entry {
     pub(super) mask: u64,
     pub(super) lanes: Vec<Account>,
     pub(super) corrupt: bool,
+    /// It sleeps and is not to be woken yet.
+    pub(super) deferred: bool,
 }
 
 /// How a chunk may be lent.
@@ -115,6 +117,7 @@ impl Entry {
             mask: options.mask,
             lanes: shares.iter().map(account).collect(),
             corrupt: false,
+            deferred: false,
             control,
         }
     }
@@ -177,8 +180,9 @@ impl Entry {
         self.lanes[lane].untold += missing.packets;
     }
 
+    /// Whether it sleeps and wants to be woken.
     pub(super) fn is_asleep(&self) -> bool {
-        self.control.reader().asleep.is_raised()
+        !self.deferred && self.control.reader().asleep.is_raised()
     }
 
     /// The next chunk that the reader gave back.

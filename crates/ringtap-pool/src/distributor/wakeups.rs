@@ -48,12 +48,19 @@ impl Distributor {
         }
     }
 
+    /// Leaves a sleeper alone, or no longer: it waits for more packets than there are.
+    pub fn defer(&mut self, id: ReaderId, deferred: bool) {
+        if let Some(entry) = self.readers.get_mut(id.index()).and_then(Option::as_mut) {
+            entry.deferred = deferred;
+        }
+    }
+
     /// Calls `wake` for each reader that said it sleeps; it is then taken to be awake.
     pub fn wake_sleepers(&mut self, mut wake: impl FnMut(ReaderId)) {
         for (index, entry) in (0..).zip(&self.readers) {
             if entry
                 .as_ref()
-                .is_some_and(|entry| entry.control.reader().asleep.take())
+                .is_some_and(|entry| !entry.deferred && entry.control.reader().asleep.take())
             {
                 self.woke = true;
                 wake(ReaderId(index));

@@ -41,6 +41,8 @@ pub struct WantedFacts {
     pub mask: u64,
     /// Why the reader must run its filter itself; absent if the source does.
     pub not_in_source: Option<String>,
+    /// See [`Wanted::filter`].
+    pub filter: Vec<u64>,
     /// See [`Wanted::from`].
     pub from: Vec<u64>,
 }
@@ -86,6 +88,7 @@ impl From<&Wanted> for WantedFacts {
                 Place::Source => None,
                 Place::Reader(why) => Some(why.clone()),
             },
+            filter: wanted.filter.to_vec(),
             from: wanted.from.clone(),
         }
     }
@@ -96,6 +99,7 @@ impl From<WantedFacts> for Wanted {
         Wanted {
             mask: facts.mask,
             place: facts.not_in_source.map_or(Place::Source, Place::Reader),
+            filter: facts.filter.into(),
             from: facts.from,
         }
     }

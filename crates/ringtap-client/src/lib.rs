@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a reader links: attach to a hub, receive packets in place, wait for them, account for
+//! every one.
+//!
+//! A [`Receiver`] reads from a [`seat`](ringtap_shared::seat::Seat), wherever that came from: from
+//! a hub in this process, or over its socket by [`Connection`].
+
+mod connection;
+mod control;
+mod judge;
+mod receiver;
+mod tally;
+
+pub use connection::{Attachment, ConnectError, Connection, Wish, default_socket};
+pub use control::{Control, ControlError};
+pub use judge::{Batch, Judged, Packets};
+pub use receiver::{Next, ReceiveError, Receiver};
+pub use tally::{LaneTally, Tally};

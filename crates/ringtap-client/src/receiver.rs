@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Receives packets from a seat: at once, after a wait, or in a poll loop of the caller's.
+//!
+//! Invariants
+//! - What a hub that died left in the pool is still received; then comes the error.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use ringtap_filter::Program;
+use ringtap_pool::control::ControlError as RegionError;
+use ringtap_pool::reader::{self, Reader, RecvError};
+use ringtap_pool::source::Facts;
+use ringtap_pool::wake::Signal;
+use ringtap_shared::event::has_left;
+use ringtap_shared::protocol::Snapshot;
+use ringtap_shared::seat::Seat;
+use ringtap_shared::waiter::Waiter;
+
+use crate::control::{Control, ControlError};
+use crate::judge::{Batch, Judge};
+use crate::tally::Tally;
+
+/// Why nothing can be received any more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The pool holds what cannot be.
+    #[error(transparent)]
+    Corrupt(#[from] RecvError),
+    /// The reader's control region holds what cannot be.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The hub died or was stopped.
+    #[error("the hub left: start it again, then this reader")]
+    HubLeft,
+    /// The hub told of a filter that is none.
+    #[error("the hub is corrupt: {0}")]
+    Filter(String),
+    /// The system refused to wait.
+    #[error("cannot wait for packets: {0}")]
+    System(#[from] io::Error),
+    /// The hub did not do what was asked.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+}
+
+/// What [`Receiver::next`] found.
+pub enum Next<'a> {
+    /// Packets.
+    Batch(Batch<'a>),
+    /// Nothing now.
+    Empty,
+    /// Nothing, and nothing will come any more.
+    Ended,
+}
+
+struct Inlet {
+    facts: Facts,
+    reader: Reader,
+    judge: Judge,
+    lanes_before: u32,
+    ended: bool,
+}
+
+/// A reader at its seat.
+pub struct Receiver {
+    inlets: Vec<Inlet>,
+    turn: usize,
+    waiter: Waiter,
+    control: Arc<dyn Control>,
+}
+
+impl Receiver {
+    /// Sits down.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Region`], [`ReceiveError::Filter`]: the hub is of another mind.
+    pub fn new(seat: Seat, control: Arc<dyn Control>) -> Result<Self, ReceiveError> {
+        let mut inlets = Vec::with_capacity(seat.inlets.len());
+        let mut lanes_before = 0;
+        for inlet in seat.inlets {
+            let hub: Arc<dyn Signal> = Arc::new(seat.hub.clone());
+            let lanes = inlet.pool.geometry().lane_count;
+            inlets.push(Inlet {
+                reader: Reader::open(inlet.pool, &inlet.control, inlet.policy, hub)?,
+                judge: Judge::new(&inlet.wanted)?,
+                facts: inlet.facts,
+                lanes_before,
+                ended: false,
+            });
+            lanes_before += lanes;
+        }
+        let sleepers = inlets.iter().map(|inlet| inlet.reader.sleeper()).collect();
+        Ok(Receiver {
+            waiter: Waiter::new(sleepers, seat.event),
+            turn: 0,
+            inlets,
+            control,
+        })
+    }
+
+    /// What the sources are.
+    pub fn facts(&self) -> impl Iterator<Item = &Facts> {
+        self.inlets.iter().map(|inlet| &inlet.facts)
+    }
+
+    /// Lanes of all sources.
+    pub fn lanes(&self) -> u32 {
+        self.inlets.last().map_or(0, |inlet| {
+            inlet.lanes_before + inlet.reader.pool().geometry().lane_count
+        })
+    }
+
+    /// What may be asked of the hub, from any thread.
+    pub fn control(&self) -> &Arc<dyn Control> {
+        &self.control
+    }
+
+    /// The reader's account now, as the hub sees it.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ControlError`].
+    pub fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        self.control.snapshot()
+    }
+
+    /// Changes the filter: packets that are received after this returned match it.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ControlError`]; the filter before is still in force then.
+    pub fn set_filter(&mut self, filter: &Program) -> Result<(), ReceiveError> {
+        let wanted = self.control.set_filter(filter)?;
+        let judges: Vec<_> = wanted.iter().map(Judge::new).collect::<Result<_, _>>()?;
+        for (inlet, judge) in self.inlets.iter_mut().zip(judges) {
+            inlet.judge = judge;
+        }
+        Ok(())
+    }
+
+    /// Takes all packets that are published in one chunk, sources and lanes by turns; never
+    /// waits. What the last batch lent out goes back first.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Corrupt`].
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a lending iterator cannot be an Iterator"
+    )]
+    pub fn next(&mut self) -> Result<Next<'_>, ReceiveError> {
+        let mut found = None;
+        for _ in 0..self.inlets.len() {
+            let at = self.turn;
+            self.turn = (self.turn + 1) % self.inlets.len();
+            let inlet = &mut self.inlets[at];
+            if inlet.ended {
+                continue;
+            }
+            match inlet.reader.waits()? {
+                reader::Waits::Packets => {
+                    found = Some(at);
+                    break;
+                }
+                reader::Waits::Nothing => {}
+                reader::Waits::Ended => inlet.ended = true,
+            }
+        }
+        let Some(at) = found else {
+            let ended = self.inlets.iter().all(|inlet| inlet.ended);
+            let over = ended || self.control.is_leaving();
+            return Ok(if over { Next::Ended } else { Next::Empty });
+        };
+        self.waiter.found();
+        let Inlet {
+            reader,
+            judge,
+            lanes_before,
+            ..
+        } = &mut self.inlets[at];
+        Ok(match reader.next()? {
+            reader::Next::Batch(inner) => Next::Batch(Batch {
+                inner,
+                judge,
+                lanes_before: *lanes_before,
+            }),
+            reader::Next::Empty | reader::Next::Ended => Next::Empty,
+        })
+    }
+
+    /// Waits a little, at most until `deadline`; then look again.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::HubLeft`], [`ReceiveError::System`].
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+        let connection = self.control.connection();
+        self.waiter.wait(deadline, connection)?;
+        self.require_hub()
+    }
+
+    /// As [`Receiver::next`], but waits for packets, at most for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ReceiveError`].
+    pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Next<'_>, ReceiveError> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if self.has_packets()? || self.is_over() {
+                return self.next();
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Next::Empty);
+            }
+            self.wait(deadline)?;
+        }
+    }
+
+    /// Whether packets can be taken now.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Corrupt`].
+    pub fn has_packets(&mut self) -> Result<bool, ReceiveError> {
+        for inlet in self.inlets.iter_mut().filter(|inlet| !inlet.ended) {
+            match inlet.reader.waits()? {
+                reader::Waits::Packets => return Ok(true),
+                reader::Waits::Nothing => {}
+                reader::Waits::Ended => inlet.ended = true,
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_over(&self) -> bool {
+        self.inlets.iter().all(|inlet| inlet.ended) || self.control.is_leaving()
+    }
+
+    /// For a poll loop of the caller's: says that the reader sleeps, so that its descriptor
+    /// ([`AsFd`]) becomes readable when packets come. Call [`Receiver::next`] until it is empty
+    /// after this, then poll; packets that were published in the very moment of falling asleep
+    /// may be told late, so poll for no longer than [`ringtap_pool::wake::FIRST_SLEEP`] the
+    /// first time.
+    pub fn announce_sleep(&mut self) {
+        self.waiter.announce();
+    }
+
+    /// Whether the hub is there.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::HubLeft`].
+    pub fn require_hub(&self) -> Result<(), ReceiveError> {
+        match self.control.connection() {
+            Some(connection) if has_left(connection) => Err(ReceiveError::HubLeft),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells those who watch the hub how far this reader came.
+    pub fn tell(&self, tally: &Tally) {
+        if let Some(inlet) = self.inlets.first() {
+            let progress = inlet.reader.progress();
+            progress.delivered.store(tally.packets(), Relaxed);
+            progress.filtered.store(tally.filtered(), Relaxed);
+            progress.bytes.store(tally.bytes(), Relaxed);
+        }
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiter.event().as_fd()
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One source and its distributor, from the first packet to the last.
+//!
+//! Invariants
+//! - A source that was stopped is drained before its readers are told the end.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ringtap_pool::classify::{Place, Rules};
+use ringtap_pool::distributor::{AddReaderError, Distributor, ReaderOptions, Returns};
+use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::memory::Region;
+use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::Signal;
+
+use crate::group::Congestion;
+
+/// How often counters are read again to find a moment between two packets.
+const STEADY_TRIES: usize = 16;
+/// How often a seat's beginning is tried while chunks turn over.
+const START_TRIES: usize = 10_000;
+
+/// How far a source has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It may write.
+    Running,
+    /// It has stopped; readers that nothing may be lost to still get the rest.
+    Draining,
+    /// All is delivered and settled.
+    Ended,
+}
+
+/// A source, its pool and its distributor.
+pub(crate) struct Capture {
+    source: Box<dyn Source>,
+    pub(crate) facts: Facts,
+    pub(crate) pool: Pool,
+    pub(crate) distributor: Distributor,
+    pub(crate) stage: Stage,
+    pub(crate) failure: Option<String>,
+    pub(crate) paused: Vec<bool>,
+    congestion: Option<Congestion>,
+}
+
+/// The beginning of a seat: the account is counted from here.
+#[derive(Clone, Debug)]
+pub(crate) struct Beginning {
+    /// Counters at that moment, lane by lane as of the packet at which the seat begins.
+    pub(crate) counts: Counts,
+    /// Sequence of the seat's first packet, per lane.
+    pub(crate) starts: Vec<u64>,
+}
+
+impl Capture {
+    pub(crate) fn new(
+        mut source: Box<dyn Source>,
+        congestion: Option<Congestion>,
+        signal: Arc<dyn Signal>,
+    ) -> Self {
+        let pool = source.pool();
+        let lanes = source.take_lanes();
+        Capture {
+            facts: source.facts().clone(),
+            paused: vec![false; lanes.len()],
+            distributor: Distributor::new(pool.clone(), lanes, signal),
+            pool,
+            source,
+            stage: Stage::Running,
+            failure: None,
+            congestion,
+        }
+    }
+
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneId> + use<> {
+        (0..self.pool.geometry().lane_count).map(LaneId)
+    }
+
+    /// A descriptor by which other processes map the pool.
+    pub(crate) fn pool_file(&self) -> Option<OwnedFd> {
+        self.source.pool_file()?.try_clone_to_owned().ok()
+    }
+
+    pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        (self.stage == Stage::Running).then(|| self.source.wake_fd())
+    }
+
+    /// Judges packets by these rules from now on.
+    pub(crate) fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        self.source.classify(rules)
+    }
+
+    /// Moves what can be moved; tells whether anything was.
+    pub(crate) fn step(&mut self) -> bool {
+        if self.stage == Stage::Ended {
+            return false;
+        }
+        match self.distributor.step() {
+            Ok(true) => {
+                self.mind_congestion();
+                true
+            }
+            Ok(false) if self.stage == Stage::Draining && self.distributor.is_drained() => {
+                self.finish();
+                true
+            }
+            Ok(false) => {
+                self.mind_congestion();
+                false
+            }
+            Err(error) => {
+                self.fail(error.into());
+                self.finish();
+                true
+            }
+        }
+    }
+
+    /// Looks why the source signalled.
+    pub(crate) fn look(&mut self) {
+        if self.stage != Stage::Running {
+            return;
+        }
+        self.source.clear_wake();
+        match self.source.status() {
+            Status::Running => {}
+            Status::Ended => self.stop(),
+            Status::Failed(error) => self.fail(error),
+        }
+    }
+
+    /// Stops the source: nothing is written any more.
+    pub(crate) fn stop(&mut self) {
+        if self.stage == Stage::Running {
+            self.source.stop();
+            self.stage = Stage::Draining;
+        }
+    }
+
+    /// Says that the hub is about to sleep.
+    pub(crate) fn arm(&mut self) {
+        let paused = self.paused.iter().any(|paused| *paused);
+        let returns = if paused {
+            Returns::Wanted
+        } else {
+            Returns::WhenDry
+        };
+        self.distributor.arm(returns);
+    }
+
+    fn fail(&mut self, error: SourceError) {
+        tracing::error!(device = self.facts.device, "{error}");
+        self.failure.get_or_insert(error.to_string());
+        self.stop();
+    }
+
+    fn finish(&mut self) {
+        self.distributor.finish();
+        self.stage = Stage::Ended;
+    }
+
+    /// Counters between two packets where such a moment can be found.
+    pub(crate) fn counts(&mut self) -> Counts {
+        let mut counts = self.source.counts();
+        for _ in 0..STEADY_TRIES {
+            let again = self.source.counts();
+            if again == counts {
+                break;
+            }
+            counts = again;
+        }
+        counts
+    }
+
+    /// Gives a reader a place that begins with the next packet, or with the very first one.
+    pub(crate) fn seat(
+        &mut self,
+        options: &ReaderOptions,
+        control: &Region,
+        from_the_first: bool,
+    ) -> Result<(ReaderId, Beginning), AddReaderError> {
+        if from_the_first {
+            let beginning = self.first();
+            let id = self
+                .distributor
+                .lend_to(options, control, &beginning.starts)?;
+            return Ok((id, beginning));
+        }
+        let mut tries = 0;
+        loop {
+            // What goes wrong here is found by the next step, too.
+            while self.step() {}
+            let counts = self.source.counts();
+            let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
+            match self.distributor.lend_to(options, control, &starts) {
+                Err(AddReaderError::Start { .. }) if tries < START_TRIES => tries += 1,
+                Err(error) => return Err(error),
+                Ok(id) => return Ok((id, Beginning { counts, starts })),
+            }
+        }
+    }
+
+    fn first(&self) -> Beginning {
+        let lanes = self.paused.len();
+        Beginning {
+            counts: Counts {
+                lanes: vec![Default::default(); lanes],
+                ..Counts::default()
+            },
+            starts: vec![0; lanes],
+        }
+    }
+
+    /// Pauses lanes whose readers cannot keep up, and wakes them when they can.
+    fn mind_congestion(&mut self) {
+        let Some(congestion) = self.congestion.filter(|_| self.stage == Stage::Running) else {
+            return;
+        };
+        for (at, lane) in self.lanes().enumerate() {
+            let chunks = self.distributor.chunks_of(lane).max(1);
+            let free = chunks - self.distributor.chunks_in_use(lane).min(chunks);
+            let percent = u64::from(free) * 100 / u64::from(chunks);
+            let credit = self.distributor.anyone_has_credit(lane);
+            let pause = match self.paused[at] {
+                false => percent < u64::from(congestion.low_percent) || !credit,
+                true => percent < u64::from(congestion.high_percent) || !credit,
+            };
+            if pause != self.paused[at] {
+                self.paused[at] = pause;
+                let how = if pause {
+                    Pause::Paused
+                } else {
+                    Pause::Capturing
+                };
+                self.source.pause(lane, how);
+            }
+        }
+    }
+}

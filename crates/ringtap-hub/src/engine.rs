@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hub's thread: steps every distributor when something happened, sleeps in between.
+//!
+//! Invariants
+//! - It owns the sources and the distributors; everybody else only sends it orders.
+//! - It touches chunks, never packets.
+#![forbid(unsafe_code)]
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use ringtap_pool::source::Source;
+use ringtap_pool::wake::Signal;
+use ringtap_shared::event::{Event, sleep_until_readable};
+
+use crate::capture::{Capture, Stage};
+use crate::group::{Congestion, Group};
+use crate::hub::Order;
+use crate::membership::Membership;
+use crate::phase::{Next, Phase};
+use crate::seats::Seats;
+
+/// The state of the hub's thread.
+pub(crate) struct Engine {
+    pub(crate) captures: Vec<Capture>,
+    pub(crate) membership: Membership,
+    pub(crate) seats: Seats,
+    pub(crate) event: Event,
+    pub(crate) started_ns: u64,
+    inbox: Receiver<Order>,
+    phase: Phase,
+    /// When a reader that waits for more packets is to be looked at again.
+    look_again: Option<Duration>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        sources: Vec<Box<dyn Source>>,
+        groups: Vec<Group>,
+        congestion: Option<Congestion>,
+        inbox: Receiver<Order>,
+        event: Event,
+    ) -> Self {
+        let capture = |source| {
+            let signal: Arc<dyn Signal> = Arc::new(event.clone());
+            Capture::new(source, congestion, signal)
+        };
+        Engine {
+            captures: sources.into_iter().map(capture).collect(),
+            membership: Membership::new(groups),
+            seats: Seats::default(),
+            event,
+            started_ns: crate::seats::now_ns(),
+            inbox,
+            phase: Phase::Awake,
+            look_again: None,
+        }
+    }
+
+    /// Runs until it is told to quit.
+    pub(crate) fn run(mut self) {
+        while self.obey() {
+            if self.step() {
+                self.phase = Phase::Awake;
+                continue;
+            }
+            self.rest();
+        }
+        for capture in &mut self.captures {
+            capture.stop();
+        }
+    }
+
+    /// Moves what can be moved; tells whether anything was.
+    fn step(&mut self) -> bool {
+        let mut moved = false;
+        for (at, capture) in self.captures.iter_mut().enumerate() {
+            let before = capture.stage;
+            moved |= capture.step();
+            if capture.stage == Stage::Ended && before != Stage::Ended {
+                self.seats.wake_all_of(at);
+            }
+        }
+        if moved {
+            self.wake_sleepers();
+        }
+        moved
+    }
+
+    fn wake_sleepers(&mut self) {
+        self.look_again = self.seats.wake_sleepers(&mut self.captures, Instant::now());
+    }
+
+    /// Does what was ordered; `false` once it shall quit.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return false,
+                Ok(order) => self.carry_out(order),
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        // Whoever asked may be gone: then nobody needs the answer.
+        match order {
+            Order::Attach(ask, reply) => {
+                let answer = self.attach(&ask);
+                let id = answer.as_ref().ok().map(|taken| taken.id);
+                if let (Err(_), Some(id)) = (reply.send(answer), id) {
+                    self.leave(id);
+                }
+            }
+            Order::Filter(seat, filter, reply) => {
+                let _gone = reply.send(self.set_filter(seat, filter));
+            }
+            Order::Credit(seat, chunks, reply) => {
+                let _gone = reply.send(self.set_credit(seat, chunks));
+            }
+            Order::Leave(seat) => self.leave(seat),
+            Order::Snapshot(seat, reply) => {
+                let _gone = reply.send(self.snapshot(seat));
+            }
+            Order::Status(reply) => {
+                let _gone = reply.send(self.status());
+            }
+            Order::Stop | Order::Quit => {
+                for capture in &mut self.captures {
+                    capture.stop();
+                }
+            }
+        }
+    }
+
+    fn rest(&mut self) {
+        let (next, then) = self.phase.next();
+        self.phase = then;
+        match next {
+            Next::Arm => {
+                for capture in &mut self.captures {
+                    capture.arm();
+                }
+            }
+            Next::Sleep(at_most) => self.sleep(at_most),
+        }
+    }
+
+    /// Sleeps; awake again if somebody signalled or a reader is to be looked at.
+    fn sleep(&mut self, at_most: Option<Duration>) {
+        let timeout = match (at_most, self.look_again) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let mut fds = vec![self.event.as_fd()];
+        fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
+        let signalled = sleep_until_readable(&fds, timeout).unwrap_or_else(|error| {
+            tracing::error!("the hub cannot sleep: {error}");
+            true
+        });
+        if !signalled && self.look_again.is_none() {
+            return;
+        }
+        if signalled {
+            self.event.clear();
+            self.captures.iter_mut().for_each(Capture::look);
+            self.phase = Phase::Awake;
+        }
+        self.wake_sleepers();
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a group is: who may be in it, what it takes, how it divides that, how it is served.
+#![forbid(unsafe_code)]
+
+use ringtap_filter::Program;
+use ringtap_pool::classify::{Balance, Headers};
+use ringtap_pool::distributor::Policy;
+
+use crate::access::Access;
+
+/// How packets reach the readers of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// They read in place, in the source's pool, all of which they can see.
+    #[default]
+    Shared,
+    /// What passes their filter is copied into a pool of their own.
+    Private,
+}
+
+/// Readers that share the traffic of one filter.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What readers call it: `hub:NAME`.
+    pub name: String,
+    /// What it takes.
+    pub filter: Program,
+    /// The same, as the user wrote it.
+    pub filter_text: String,
+    /// How its packets are divided between members.
+    pub balance: Balance,
+    /// How they are delivered.
+    pub delivery: Delivery,
+    /// What happens to a reader past its credit.
+    pub policy: Policy,
+    /// Chunks of one lane that a reader may hold; all but a reserve if absent.
+    pub credit_chunks: Option<u32>,
+    /// Bytes of a private pool.
+    pub private_pool_bytes: u64,
+    /// Readers that may be in it at once.
+    pub most_members: u32,
+    /// Most packets that a reader may let wait before it is woken.
+    pub most_watermark_packets: u32,
+    /// Who may attach.
+    pub access: Access,
+}
+
+/// When capture of a lane pauses because readers cannot keep up, and goes on, in percent of its
+/// chunks that are free (Ksensor's congestion control).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Congestion {
+    /// It pauses below.
+    pub low_percent: u8,
+    /// It goes on from here.
+    pub high_percent: u8,
+}
+
+impl Group {
+    /// A group of this name that gives everything to each of its members.
+    pub fn new(name: impl Into<String>) -> Self {
+        Group {
+            name: name.into(),
+            filter: Program::everything(),
+            filter_text: String::new(),
+            balance: Balance::Everyone,
+            delivery: Delivery::Shared,
+            policy: Policy::DropNewest,
+            credit_chunks: None,
+            private_pool_bytes: 32 << 20,
+            most_members: 256,
+            most_watermark_packets: 100_000,
+            access: Access::default(),
+        }
+    }
+}
+
+impl Delivery {
+    /// Its word in configurations and reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Delivery::Shared => "shared",
+            Delivery::Private => "private",
+        }
+    }
+}
+
+/// A balance's word in configurations and reports.
+pub fn balance_word(balance: &Balance) -> String {
+    match balance {
+        Balance::Everyone => "broadcast".to_owned(),
+        Balance::Flow(Headers::Outer) => "flow".to_owned(),
+        Balance::Flow(Headers::Inner) => "inner-flow".to_owned(),
+        Balance::Address(Headers::Outer) => "address".to_owned(),
+        Balance::Address(Headers::Inner) => "inner-address".to_owned(),
+        Balance::Vlan => "vlan".to_owned(),
+        Balance::RoundRobin => "round-robin".to_owned(),
+        Balance::Program(object) => format!("program:{}", object.display()),
+    }
+}
+
+/// The balance of this word; `None` if there is none.
+pub fn parse_balance(word: &str) -> Option<Balance> {
+    Some(match word {
+        "broadcast" => Balance::Everyone,
+        "flow" => Balance::Flow(Headers::Outer),
+        "inner-flow" => Balance::Flow(Headers::Inner),
+        "address" => Balance::Address(Headers::Outer),
+        "inner-address" => Balance::Address(Headers::Inner),
+        "vlan" => Balance::Vlan,
+        "round-robin" => Balance::RoundRobin,
+        other => Balance::Program(other.strip_prefix("program:")?.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_balance_has_one_word() {
+        for word in [
+            "broadcast",
+            "flow",
+            "inner-flow",
+            "address",
+            "inner-address",
+            "vlan",
+            "round-robin",
+            "program:/tmp/steer.o",
+        ] {
+            assert_eq!(balance_word(&parse_balance(word).unwrap()), word);
+        }
+        assert_eq!(parse_balance("hash"), None);
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bits, buckets and rules.
+
+use ringtap_filter::Instruction;
+use ringtap_pool::classify::Headers;
+
+use super::*;
+
+fn longer_than(bytes: u32) -> Program {
+    let instruction = |code, jump_false, k| Instruction {
+        code,
+        jump_true: 0,
+        jump_false,
+        k,
+    };
+    // ld len; jgt #bytes; ret #1; ret #0
+    Program::new(&[
+        instruction(0x80, 0, 0),
+        instruction(0x25, 1, bytes),
+        instruction(0x06, 0, 1),
+        instruction(0x06, 0, 0),
+    ])
+    .unwrap()
+}
+
+fn membership() -> Membership {
+    let balanced = Group {
+        balance: Balance::Flow(Headers::Outer),
+        most_members: 4,
+        ..Group::new("ids")
+    };
+    Membership::new(vec![Group::new("all"), balanced])
+}
+
+fn owned(membership: &Membership, seat: u64) -> usize {
+    let mask = membership.share(SeatId(seat)).unwrap().mask;
+    let rules = membership.rules();
+    let rule = rules
+        .0
+        .iter()
+        .find(|rule| rule.balance != Balance::Everyone);
+    rule.unwrap().members.iter().filter(|m| **m == mask).count()
+}
+
+#[test]
+fn readers_without_a_filter_share_one_rule() {
+    let mut membership = membership();
+    membership
+        .join("all", SeatId(1), Program::everything())
+        .unwrap();
+    membership.join("all", SeatId(2), longer_than(100)).unwrap();
+    membership
+        .join("all", SeatId(3), Program::everything())
+        .unwrap();
+    let rules = membership.rules().0;
+    assert_eq!(rules.len(), 2);
+    assert_eq!(rules[0].members[0], 0b101);
+    assert!(rules[0].filter.is_empty());
+    assert_eq!(rules[1].members[0], 0b010);
+    let share = membership.share(SeatId(2)).unwrap();
+    assert_eq!((share.mask, share.rule), (0b010, Ok(1)));
+}
+
+#[test]
+fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
+    let mut membership = membership();
+    for seat in 1..=3 {
+        membership
+            .join("ids", SeatId(seat), Program::everything())
+            .unwrap();
+    }
+    let shares: Vec<_> = (1..=3).map(|seat| owned(&membership, seat)).collect();
+    assert_eq!(shares.iter().sum::<usize>(), BUCKETS);
+    assert!(shares.iter().all(|share| (85..=86).contains(share)));
+    let before = membership.rules().0[0].members.clone();
+    membership.leave(SeatId(2));
+    assert_eq!([owned(&membership, 1), owned(&membership, 3)], [128, 128]);
+    let after = membership.rules().0[0].members.clone();
+    let moved = before.iter().zip(after.iter()).filter(|(a, b)| a != b);
+    assert_eq!(moved.count(), 85, "only the leaver's share moves");
+}
+
+#[test]
+fn a_group_that_is_full_or_unknown_is_refused() {
+    let mut membership = membership();
+    for seat in 1..=4 {
+        membership
+            .join("ids", SeatId(seat), Program::everything())
+            .unwrap();
+    }
+    let more = membership.join("ids", SeatId(5), Program::everything());
+    assert_eq!(more, Err(Full::Members(4)));
+    let unknown = membership.join("web", SeatId(5), Program::everything());
+    assert_eq!(unknown, Err(Full::NoGroup));
+}
+
+#[test]
+fn the_hundredth_reader_runs_its_filter_itself() {
+    let mut membership = membership();
+    for seat in 0..100 {
+        membership
+            .join("all", SeatId(seat), longer_than(64))
+            .unwrap();
+    }
+    assert_eq!(membership.rules().0.len(), 64);
+    let share = membership.share(SeatId(99)).unwrap();
+    assert_eq!(share.mask, 1 << 63);
+    assert!(share.rule.is_err());
+    assert_eq!(membership.share(SeatId(62)).unwrap().rule, Ok(62));
+    membership.leave(SeatId(5));
+    membership
+        .join("all", SeatId(100), Program::everything())
+        .unwrap();
+    assert_eq!(
+        membership.share(SeatId(100)).unwrap().mask,
+        1 << 5,
+        "a bit that came free"
+    );
+}
+
+#[test]
+fn an_empty_hub_wants_nothing() {
+    assert!(membership().rules().0.is_empty());
+}
+
+#[test]
+fn a_members_own_filter_in_a_balanced_group_is_its_own_affair() {
+    let mut membership = membership();
+    membership.join("ids", SeatId(1), longer_than(64)).unwrap();
+    assert_eq!(
+        membership.share(SeatId(1)).unwrap().rule,
+        Err(NOT_IN_SOURCE)
+    );
+    assert!(membership.rules().0[0].filter.is_empty());
+}
