@@ -4,7 +4,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -306,11 +305,6 @@ impl Handle {
         let (reply, answer) = mpsc::channel();
         self.order(order(reply));
         answer.recv().map_err(|_| AttachError::Ending)
-    }
-
-    /// What wakes the hub.
-    pub(crate) fn event(&self) -> Arc<dyn Signal> {
-        Arc::new(self.event.clone())
     }
 }
 

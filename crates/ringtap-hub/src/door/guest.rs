@@ -78,7 +78,7 @@ impl Guest {
     /// Takes one message and answers it.
     pub(super) fn serve(&mut self, hub: &Handle, access: &[Access], buffer: &mut [u8]) -> Stay {
         let message = match self.socket.receive(buffer) {
-            Ok((bytes, _)) if bytes.is_empty() => return Stay::Leave,
+            Ok(([], _)) => return Stay::Leave,
             // Descriptors that a reader sends along are closed unseen.
             Ok((bytes, _)) => decode(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Stay::Here,
