@@ -9,12 +9,7 @@
 #include "tap.h"
 
 /* Recycled chunks taken over at a time: bounds the work of one packet. */
-#define RT_DRAIN 64
-
-/* Keeps clang from merging a bound with an earlier check that the verifier cannot follow. */
-#define rt_opaque(x) asm volatile("" : "+r"(x))
-#define rt_compiler_barrier() asm volatile("" ::: "memory")
-#define rt_load(x) (*(volatile typeof(x) *)&(x))
+#define RT_DRAIN 16
 
 #if defined(__TARGET_ARCH_x86)
 /* x86 keeps stores in order among themselves, and loads too. */

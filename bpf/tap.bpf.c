@@ -6,26 +6,13 @@
 #include <bpf/bpf_core_read.h>
 
 #include "lane.h"
-
-enum rt_hook { RT_XDP, RT_TC };
+#include "packet.h"
+#include "steer.h"
 
 /* What a tcx program says: on to the next one, or no further (kernel 6.6's linux/bpf.h). */
 #define RT_TC_NEXT (-1)
 #define RT_TC_DROP 2
 #define RT_PACKET_LOOPBACK 5 /* linux/if_packet.h */
-
-#define RT_MACS 12 /* bytes before a VLAN tag */
-#define RT_TAG 4
-
-/* A packet as a hook hands it over. */
-struct rt_packet {
-	void *ctx;
-	enum rt_hook hook;
-	__u32 length;
-	__u32 queue;
-	__u32 flags;
-	__u32 tag; /* VLAN tag to put back, as the wire has it; 0 if none */
-};
 
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
@@ -39,52 +26,22 @@ struct sk_buff {
 
 #define RT_CHECKSUM_PARTIAL 3 /* CHECKSUM_PARTIAL of linux/skbuff.h */
 
-/* bpf_xdp_load_bytes() takes offsets and lengths of 16 bits: larger packets go in two parts. */
-#define RT_XDP_PART 0xfff0
-#define RT_XDP_MOST (2 * RT_XDP_PART)
-
-/* A length that the verifier believes: from 1 to `most`, a power of two. */
-static __always_inline __u64 rt_bounded(__u64 length, __u64 most)
+static __always_inline int rt_is_other_queue(const struct rt_packet *packet)
 {
-	length -= 1;
-	rt_opaque(length);
-	return (length & (most - 1)) + 1;
-}
-
-/* Copies `length` bytes, from 1 to RT_SLACK, to a place from rt_at(). */
-static __always_inline long rt_copy(const struct rt_packet *packet, __u32 from, __u8 *to,
-				    __u64 length)
-{
-	if (packet->hook == RT_TC)
-		return bpf_skb_load_bytes(packet->ctx, from, to, rt_bounded(length, RT_SLACK));
-	if (length > RT_XDP_PART) {
-		if (bpf_xdp_load_bytes(packet->ctx, from, to, RT_XDP_PART))
-			return -1;
-		from += RT_XDP_PART;
-		to += RT_XDP_PART;
-		length -= RT_XDP_PART;
-	}
-	return bpf_xdp_load_bytes(packet->ctx, from, to, rt_bounded(length, 1 << 16));
-}
-
-static __always_inline long rt_copy_tagged(const struct rt_packet *packet, __u8 *to, __u32 length)
-{
-	if (rt_copy(packet, 0, to, RT_MACS))
-		return -1;
-	*(__u32 *)(to + RT_MACS) = packet->tag;
-	if (length <= RT_MACS + RT_TAG)
+	if (config.all_queues || packet->flags & RT_OUT)
 		return 0;
-	return rt_copy(packet, RT_MACS, to + RT_MACS + RT_TAG, length - RT_MACS - RT_TAG);
+	return packet->queue > 255 ||
+	       !(config.queues[packet->queue / 64 & 3] >> (packet->queue & 63) & 1);
 }
 
-/* Captures one packet into an idle lane; 1 when it was captured. */
-static __always_inline int rt_capture(const struct rt_packet *packet, struct rt_lane *lane,
-				      __u32 index)
+/* Captures one packet into an idle lane; 1 when the tap is done with it, captured or unwanted. */
+static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *lane, __u32 index)
 {
 	struct rt_control *words = bpf_map_lookup_elem(&rt_control, &index);
-	__u32 wire = packet->length + (packet->tag ? RT_TAG : 0);
+	__u32 wire = rt_wire_length(packet);
 	__u32 length = wire < config.snap_length ? wire : config.snap_length;
 	__u32 most = packet->hook == RT_XDP ? RT_XDP_MOST : RT_SLACK;
+	__u64 mask = ~0ULL, rules = rt_number(RT_NO_RULES);
 	struct rt_room room;
 	struct rt_slot *slot;
 	long error;
@@ -92,13 +49,23 @@ static __always_inline int rt_capture(const struct rt_packet *packet, struct rt_
 	if (length > most)
 		length = most;
 	lane->seen++;
-	if (!config.all_queues && !(packet->flags & RT_OUT) &&
-	    (packet->queue > 255 || !(config.queues[packet->queue / 64 & 3] >> (packet->queue & 63) & 1))) {
+	if (rt_is_other_queue(packet)) {
 		lane->other_queue++;
 		return 0;
 	}
+	/* Readers are far behind: what comes now would only be lost later, at a higher price. */
+	if (!words || rt_load(words->paused)) {
+		lane->no_chunk++;
+		return 0;
+	}
+	if (rt_has_rules(rules))
+		mask = rt_steer(packet, words, rules, length);
+	if (!mask) {
+		lane->unwanted++;
+		return 1;
+	}
 	/* No chunk free: count it and let the packet go its way, so capture never cuts the network. */
-	if (!words || !rt_reserve(lane, index, words, length < 16 ? 16 : length, &room)) {
+	if (!rt_reserve(lane, index, words, length < 16 ? 16 : length, &room)) {
 		lane->no_chunk++;
 		return 0;
 	}
@@ -111,8 +78,8 @@ static __always_inline int rt_capture(const struct rt_packet *packet, struct rt_
 	}
 	slot = room.slot;
 	slot->time_ns = bpf_ktime_get_tai_ns() - words->tai_minus_utc_ns;
-	slot->mask = ~0ULL;
-	slot->hash = 0;
+	slot->mask = mask;
+	slot->hash = packet->hash;
 	slot->wire_length = wire;
 	slot->captured = length | packet->flags << 24;
 	slot->payload = room.payload_offset >> 3;
@@ -123,12 +90,12 @@ static __always_inline int rt_capture(const struct rt_packet *packet, struct rt_
 	return 1;
 }
 
-/* Captures one packet into this CPU's lane; 1 when it was captured. */
-static __always_inline int rt_take(const struct rt_packet *packet)
+/* Captures one packet into this CPU's lane; 1 when the tap is done with it. */
+static __always_inline int rt_take(struct rt_packet *packet)
 {
 	__u32 index = bpf_get_smp_processor_id();
 	struct rt_lane *lane = bpf_map_lookup_elem(&rt_lanes, &index);
-	int captured;
+	int done;
 
 	if (!lane)
 		return 0;
@@ -139,15 +106,10 @@ static __always_inline int rt_take(const struct rt_packet *packet)
 	}
 	*(volatile __u32 *)&lane->busy = 1;
 	rt_compiler_barrier();
-	captured = rt_capture(packet, lane, index);
+	done = rt_capture(packet, lane, index);
 	rt_compiler_barrier();
 	*(volatile __u32 *)&lane->busy = 0;
-	return captured;
-}
-
-static __always_inline __u32 rt_tag(__u32 network_proto, __u32 tci)
-{
-	return (network_proto & 0xffff) | (__u32)__builtin_bswap16(tci) << 16;
+	return done;
 }
 
 static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag)
@@ -204,10 +166,11 @@ int rt_rx_vlan(struct xdp_md *ctx)
 {
 	__be16 proto = 0;
 	__u16 tci = 0;
+	__u32 tag = 0;
 
-	if (bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci))
-		return rt_take_xdp(ctx, 0);
-	return rt_take_xdp(ctx, rt_tag(proto, tci));
+	if (!bpf_xdp_metadata_rx_vlan_tag(ctx, &proto, &tci))
+		tag = rt_tag(proto, tci);
+	return rt_take_xdp(ctx, tag);
 }
 
 SEC("tcx/ingress")

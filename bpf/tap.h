@@ -12,6 +12,19 @@
 
 #include "ringtap.h"
 
+/* Keeps clang from merging a bound with an earlier check that the verifier cannot follow. */
+#define rt_opaque(x) asm volatile("" : "+r"(x))
+#define rt_compiler_barrier() asm volatile("" ::: "memory")
+#define rt_load(x) (*(volatile typeof(x) *)&(x))
+
+/* Makes the verifier forget what it knows of `x`, so that the paths that lead here become one. */
+#define rt_forget(x, unknown)           \
+	do {                            \
+		(x) ^= (unknown);       \
+		rt_opaque(x);           \
+		(x) ^= (unknown);       \
+	} while (0)
+
 /* Room after a segment's last byte, so that a masked offset plus a masked length stays inside. */
 #define RT_SLACK RT_MAX_CHUNK_SIZE
 
@@ -38,10 +51,11 @@ struct rt_lane {
 	__u32 busy;
 	__u64 sequence; /* packets captured */
 	__u64 chunk_sequence;
-	__u64 seen; /* = sequence + no_chunk + failed + other_queue, when not busy */
+	__u64 seen; /* = sequence + unwanted + no_chunk + failed + other_queue, when not busy */
 	__u64 bytes; /* wire bytes of the packets captured */
 	__u32 free_depth;
-	__u32 reserved[3];
+	__u32 reserved;
+	__u64 unwanted; /* packets that no rule wanted */
 	/* Second cache line: user space watches it. */
 	__u32 capture_tail;
 	__u32 recycle_head;
@@ -64,10 +78,29 @@ struct rt_control {
 	__u32 recycle_tail;
 	__u32 capture_head;
 	__u32 wake;
-	__u32 reserved;
+	__u32 paused; /* 1: packets go by, counted as no_chunk */
 	__s64 tai_minus_utc_ns;
-	__u64 reserved2[5];
+	__u32 group_sets; /* the set of groups in force, a bit for each half of rt_groups */
+	__u32 reserved;
+	__u64 reserved2[4];
 } __attribute__((aligned(64)));
+
+#define RT_MAX_RULES 64
+#define RT_BUCKETS 256
+/* Sets of groups: two for each half, of which one is in force while the other is written. */
+#define RT_GROUP_SETS 4
+
+/* One rule's part in dividing packets. */
+struct rt_group {
+	__u32 balance; /* one of RT_BY_*, 0 for bucket 0 */
+	__u32 program; /* number of the user's program */
+	__u64 members[RT_BUCKETS];
+};
+
+/* One lane's next bucket of each rule that gives packets out in turn. */
+struct rt_turns {
+	__u32 next[RT_MAX_RULES];
+};
 
 const volatile struct rt_config config SEC(".rodata.config");
 
@@ -96,6 +129,22 @@ struct {
 	__type(key, __u32);
 	__type(value, struct rt_control);
 } rt_control SEC(".maps");
+
+/* Written by user space, a set at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, RT_GROUP_SETS * RT_MAX_RULES);
+	__type(key, __u32);
+	__type(value, struct rt_group);
+} rt_groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rt_turns);
+} rt_turns SEC(".maps");
 
 /* A stack of free chunks per lane. */
 struct {

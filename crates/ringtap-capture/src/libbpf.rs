@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::sync::Once;
 
-use libbpf_rs::{PrintLevel, set_print};
+use libbpf_rs::{PrintLevel, Program, set_print};
 
 thread_local! {
     static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
@@ -36,3 +36,14 @@ pub(crate) fn collect<T>(action: impl FnOnce() -> T) -> (T, Vec<String>) {
 /// Compiled programs, aligned as libelf wants them.
 #[repr(align(8))]
 pub(crate) struct Code<T: ?Sized>(pub(crate) T);
+
+/// A loaded program's instructions with all references resolved, 8 bytes each.
+pub(crate) fn insns(program: &Program<'_>) -> Vec<u64> {
+    let word = |insn: &libbpf_rs::libbpf_sys::bpf_insn| {
+        let [off_low, off_high] = insn.off.to_le_bytes();
+        let [a, b, c, d] = insn.imm.to_le_bytes();
+        let registers = insn.dst_reg() | insn.src_reg() << 4;
+        u64::from_le_bytes([insn.code, registers, off_low, off_high, a, b, c, d])
+    };
+    program.insns().iter().map(word).collect()
+}

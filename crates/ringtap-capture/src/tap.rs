@@ -9,6 +9,7 @@
 mod attach;
 mod clock;
 mod error;
+mod groups;
 mod holder;
 mod hook;
 mod mapping;
@@ -16,7 +17,10 @@ mod netlink;
 mod object;
 mod options;
 mod plan;
+mod reload;
+mod rules;
 mod source;
+mod splice;
 mod words;
 
 use std::os::fd::OwnedFd;
@@ -29,9 +33,12 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 
 pub use error::TapError;
+use hook::Fitted;
 use netlink::Losses;
 use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
+use rules::InForce;
+pub use rules::RulesError;
 use words::LaneWords;
 
 pub use crate::device::{Direction, Mode};
@@ -39,7 +46,8 @@ use crate::interface::{Interface, Promiscuous, Watch};
 
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
 pub struct Tap {
-    links: Vec<OwnedFd>,
+    links: Vec<Fitted>,
+    rules: InForce,
     watched: Watched,
     facts: Facts,
     pool: Pool,

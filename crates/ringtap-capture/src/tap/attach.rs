@@ -14,7 +14,7 @@ use ringtap_pool::format::MIN_CHUNK_SIZE;
 
 use super::error::TapError;
 use super::holder::{self, Refusals};
-use super::hook::{self, Hook, Program};
+use super::hook::{self, Fitted, Hook, Program};
 use super::netlink::{XdpFeatures, xdp_features};
 use super::object::Loaded;
 use super::options::TapOptions;
@@ -28,7 +28,7 @@ const MOST_CHUNKS: u64 = 1 << 28;
 
 /// Loaded programs, attached.
 pub(super) struct Attached {
-    pub(super) links: Vec<OwnedFd>,
+    pub(super) links: Vec<Fitted>,
     pub(super) loaded: Loaded,
     /// Where packets are captured, in words.
     pub(super) hook: &'static str,
@@ -208,9 +208,16 @@ fn next_may_do(error: &TapError) -> bool {
     matches!(error, TapError::Refused { .. } | TapError::TooOld { .. })
 }
 
-fn ingress(hook: Hook, loaded: &Loaded, interface: &Interface) -> Result<OwnedFd, TapError> {
+fn ingress(hook: Hook, loaded: &Loaded, interface: &Interface) -> Result<Fitted, TapError> {
     let program = program(loaded, hook.program(), interface)?;
-    let attach = || hook.attach(program.as_fd(), interface.index);
+    let attach = || {
+        let link = hook.attach(program.as_fd(), interface.index)?;
+        Ok(Fitted {
+            program: hook.program(),
+            link,
+            attached: program.try_clone()?,
+        })
+    };
     let error = match attach() {
         Ok(link) => return Ok(link),
         Err(error) => error,
@@ -233,10 +240,15 @@ fn ingress(hook: Hook, loaded: &Loaded, interface: &Interface) -> Result<OwnedFd
     Err(refusal(&error, hook, reason, interface))
 }
 
-fn egress(loaded: &Loaded, interface: &Interface) -> Result<OwnedFd, TapError> {
+fn egress(loaded: &Loaded, interface: &Interface) -> Result<Fitted, TapError> {
     let program = program(loaded, Program::TcTx, interface)?;
-    hook::attach_egress(program.as_fd(), interface.index)
-        .map_err(|error| refusal(&error, Hook::Tc, None, interface))
+    let link = hook::attach_egress(program.as_fd(), interface.index)
+        .map_err(|error| refusal(&error, Hook::Tc, None, interface))?;
+    Ok(Fitted {
+        program: Program::TcTx,
+        link,
+        attached: program,
+    })
 }
 
 fn program(loaded: &Loaded, program: Program, interface: &Interface) -> Result<OwnedFd, TapError> {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 
 use libbpf_rs::libbpf_sys::{
     self, BPF_F_BEFORE, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE,
@@ -30,6 +31,19 @@ impl Program {
             Program::TcTx => "rt_tc_tx",
         }
     }
+
+    pub(super) fn is_xdp(self) -> bool {
+        matches!(self, Program::Rx | Program::RxVlan)
+    }
+}
+
+/// A hook of the interface that is in use.
+#[derive(Debug)]
+pub(super) struct Fitted {
+    pub(super) program: Program,
+    pub(super) link: OwnedFd,
+    /// The copy of the program that is attached.
+    pub(super) attached: OwnedFd,
 }
 
 /// Where arriving packets are captured.
@@ -106,6 +120,17 @@ fn link(
     }
     // SAFETY: just made, and nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Puts another program in the place of the one that a link attaches, at one stroke.
+pub(super) fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are open, and no options are given.
+    let error =
+        unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
 }
 
 /// Detaches at once, whoever else may hold the link.

@@ -9,7 +9,10 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 
 use libbpf_rs::libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
 use libbpf_rs::{
@@ -21,10 +24,12 @@ use ringtap_pool::memory::Words;
 
 use super::clock;
 use super::error::TapError;
+use super::groups;
 use super::hook::Program;
 use super::mapping::{Access, Mapping, fill, freeze};
 use super::options::TapOptions;
 use super::plan::Plan;
+use super::splice::Insn;
 use super::words::{ControlWords, LaneWords};
 use crate::device::Kind;
 use crate::kernel::{self, Feature};
@@ -49,6 +54,7 @@ pub(super) struct Loaded {
     pub(super) wakeups: OwnedFd,
     pub(super) capture_ring: Arc<Mapping>,
     pub(super) recycle_ring: Arc<Mapping>,
+    pub(super) groups: Words<AtomicU64>,
 }
 
 impl Loaded {
@@ -110,6 +116,9 @@ impl Loaded {
             wakeups: fd(&object, "rt_wakeups")?,
             capture_ring: map("rt_capture_ring", rings, Access::Read)?,
             recycle_ring: map("rt_recycle_ring", rings, Access::ReadWrite)?,
+            groups: map("rt_groups", groups::ALL_WORDS * WORD, Access::ReadWrite)?
+                .words(0, groups::ALL_WORDS)
+                .ok_or(io::ErrorKind::UnexpectedEof)?,
             object,
         };
         loaded.set_clock(clock::tai_minus_utc_ns()?);
@@ -121,6 +130,30 @@ impl Loaded {
         for words in self.control_words.iter() {
             words.tai_minus_utc_ns.store(tai_minus_utc_ns, Relaxed);
         }
+    }
+
+    /// Tells the programs which sets of groups are in force.
+    pub(super) fn set_groups(&self, sets: u32) {
+        for words in self.control_words.iter() {
+            // The groups that were written before are seen by whoever sees this: the program's
+            // loads of them need what it reads here.
+            words.group_sets.store(sets, Release);
+        }
+    }
+
+    /// Tells the programs whether this lane captures.
+    pub(super) fn set_paused(&self, lane: usize, paused: bool) {
+        if let Some(words) = self.control_words.get(lane) {
+            words.paused.store(u32::from(paused), Relaxed);
+        }
+    }
+
+    /// A loaded program's instructions, as the kernel got them.
+    pub(super) fn insns(&self, program: Program) -> io::Result<Vec<Insn>> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "the program is not loaded");
+        let mut programs = self.object.progs();
+        let found = programs.find(|loaded| loaded.name() == program.name());
+        Ok(libbpf::insns(&found.ok_or_else(missing)?))
     }
 
     /// A descriptor of a loaded program.
@@ -186,7 +219,7 @@ fn size_maps(open: &mut OpenObject, options: &TapOptions, plan: &Plan) -> libbpf
                 map.set_value_size(stride)?;
                 map.set_max_entries(plan.segments())?;
             }
-            "rt_lanes" | "rt_control" => map.set_max_entries(plan.possible)?,
+            "rt_lanes" | "rt_control" | "rt_turns" => map.set_max_entries(plan.possible)?,
             "rt_free_chunks" | "rt_capture_ring" | "rt_recycle_ring" => {
                 map.set_max_entries(plan.all_ring_entries())?;
             }

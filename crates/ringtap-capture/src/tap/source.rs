@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
+use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
+use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
 use ringtap_pool::queue::{Consumer, Parts, Producer};
-use ringtap_pool::source::{Counts, Facts, LaneCounts, Source, Status};
+use ringtap_pool::source::{Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
 use rustix::event::epoll;
@@ -23,6 +25,7 @@ use super::mapping::Mapping;
 use super::netlink::Losses;
 use super::object::Loaded;
 use super::plan::Plan;
+use super::rules::InForce;
 use super::words::{ControlWords, LaneWords};
 use super::{Tap, TapError, TapOptions, Watched, clock, hook};
 use crate::interface::{Change, Interface, InterfaceError, Promiscuous, Watch};
@@ -109,6 +112,7 @@ impl Tap {
             signals: loaded.signals()?,
             events,
             ended: None,
+            rules: InForce::default(),
             watched,
             clock_set: Instant::now(),
             loaded,
@@ -184,6 +188,17 @@ impl Source for Tap {
         }
     }
 
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        Ok(self.put_in_force(rules)?)
+    }
+
+    fn pause(&mut self, lane: LaneId, pause: Pause) {
+        let is_paused = pause == Pause::Paused;
+        if let Ok(lane) = usize::try_from(lane.0) {
+            self.loaded.set_paused(lane, is_paused);
+        }
+    }
+
     fn status(&mut self) -> Status {
         self.refresh_clock();
         match &mut self.ended {
@@ -205,8 +220,8 @@ impl Source for Tap {
     }
 
     fn stop(&mut self) {
-        for link in self.links.drain(..) {
-            hook::detach(link);
+        for fitted in self.links.drain(..) {
+            hook::detach(fitted.link);
         }
         wait_for_running_programs(&self.lanes);
         self.ended.get_or_insert(None);
@@ -285,6 +300,7 @@ fn look(lane: &LaneWords) -> LaneCounts {
     // Later counters first, so that `seen` is never behind what became of the packets.
     let captured = lane.sequence.load(Acquire);
     let no_chunk = lane.no_chunk.load(Acquire);
+    let unwanted = lane.unwanted.load(Acquire);
     let failed = lane.failed.load(Acquire);
     let other_queue = lane.other_queue.load(Acquire);
     let nested = lane.nested.load(Acquire);
@@ -292,14 +308,14 @@ fn look(lane: &LaneWords) -> LaneCounts {
     LaneCounts {
         seen: (seen + nested).saturating_sub(other_queue),
         captured,
-        unwanted: 0,
+        unwanted,
         no_chunk,
         kernel: failed + nested,
     }
 }
 
-/// Returns when no run of a detached program is under way.
-fn wait_for_running_programs(lanes: &[LaneWords]) {
+/// Returns when no run of a program that was detached or replaced is under way.
+pub(super) fn wait_for_running_programs(lanes: &[LaneWords]) {
     // The kernel waits for every CPU to pass through a quiet state, as program runs do not.
     if membarrier(MembarrierCommand::Global).is_ok() {
         return;

@@ -55,7 +55,8 @@ pub(super) struct LaneWords {
     pub(super) seen: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) free_depth: AtomicU32,
-    reserved: [AtomicU32; 3],
+    reserved: AtomicU32,
+    pub(super) unwanted: AtomicU64,
     pub(super) capture_tail: AtomicU32,
     pub(super) recycle_head: AtomicU32,
     pub(super) no_chunk: AtomicU64,
@@ -73,9 +74,11 @@ pub(super) struct ControlWords {
     pub(super) recycle_tail: AtomicU32,
     pub(super) capture_head: AtomicU32,
     pub(super) wake: AtomicU32,
-    reserved: AtomicU32,
+    pub(super) paused: AtomicU32,
     pub(super) tai_minus_utc_ns: AtomicI64,
-    reserved2: [AtomicU64; 5],
+    pub(super) group_sets: AtomicU32,
+    reserved: AtomicU32,
+    reserved2: [AtomicU64; 4],
 }
 
 #[cfg(test)]
@@ -119,10 +122,11 @@ mod tests {
     #[test]
     fn lanes_and_control_words_lie_where_the_program_has_them() {
         let lane = places!(LaneWords: chunk, count, back, busy, sequence, chunk_sequence, seen,
-            bytes, free_depth, capture_tail, recycle_head, no_chunk, nested, failed, other_queue,
+            bytes, free_depth, unwanted, capture_tail, recycle_head, no_chunk, nested, failed, other_queue,
             refused);
         same("rt_lane", size_of::<LaneWords>(), &lane);
-        let control = places!(ControlWords: recycle_tail, capture_head, wake, tai_minus_utc_ns);
+        let control = places!(ControlWords: recycle_tail, capture_head, wake, paused,
+            tai_minus_utc_ns, group_sets);
         same("rt_control", size_of::<ControlWords>(), &control);
     }
 

@@ -120,7 +120,7 @@ fn an_exclusive_tap_takes_packets_from_the_host() {
 }
 
 /// An ICMP echo request to 10.9.9.1 from 10.9.9.2, for any MAC address.
-fn ping() -> Vec<u8> {
+pub(crate) fn ping() -> Vec<u8> {
     let mut bytes = vec![0xff; 6];
     bytes.extend([2, 0, 0, 0, 0, 1, 8, 0]);
     bytes.extend([

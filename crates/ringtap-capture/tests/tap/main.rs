@@ -4,7 +4,11 @@
 //! `cfg(test)` on the modules tells clippy that helpers are tests too.
 
 #[cfg(test)]
+mod balance;
+#[cfg(test)]
 mod bytes;
+#[cfg(test)]
+mod changing;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
@@ -12,8 +16,14 @@ mod leaving;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod packets;
+#[cfg(test)]
 mod protection;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+mod steering;
 #[cfg(test)]
 mod support;

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * The symmetric flow hash in the kernel: the same numbers as ringtap_filter::hash, where its
+ * rules stand. A test compares the two.
+ */
+#ifndef RINGTAP_FLOW_H
+#define RINGTAP_FLOW_H
+
+#include "packet.h"
+
+#define RT_MOST_TAGS 2
+#define RT_MOST_EXTENSIONS 4
+
+#define RT_ETHERNET 0x6558 /* as GRE calls it */
+#define RT_IPV4 0x0800
+#define RT_IPV6 0x86dd
+
+#define RT_HOP_BY_HOP 0
+#define RT_TCP 6
+#define RT_UDP 17
+#define RT_ROUTING 43
+#define RT_FRAGMENT 44
+#define RT_GRE 47
+#define RT_DESTINATION 60
+#define RT_SCTP 132
+
+#define RT_VXLAN_PORT 4789
+#define RT_GTP_PORT 2152
+
+/* Which hash is wanted; the lowest bit is the hook. */
+#define RT_OF_INNER 2
+#define RT_OF_ADDRESSES 4
+
+/* The captured bytes of a packet, with the tag that was stripped put back. */
+struct rt_view {
+	void *ctx;
+	__u64 hook;
+	__u64 tag;
+	__u64 captured;
+	__u64 length; /* known to nobody before, so good to forget by */
+};
+
+/* What is hashed. */
+struct rt_found {
+	__u32 source[4]; /* addresses in words, host order */
+	__u32 destination[4];
+	__u32 words; /* of an address: 2 for MAC, 1 for IPv4, 4 for IPv6 addresses */
+	__u32 is_ip;
+	__u32 last;  /* the protocol, without IP the ethertype */
+	__u32 ports; /* the source's in the upper half */
+	__u32 payload; /* where it begins; 0 for fragments */
+};
+
+/* Reads bytes behind the first tag; 0 if not all of them were captured. */
+static __always_inline int rt_read(const struct rt_view *view, __u64 at, void *to, __u32 size)
+{
+	__u64 from = view->tag ? at - RT_TAG : at;
+
+	if (at + size > view->captured)
+		return 0;
+	if (view->hook == RT_TC)
+		return !bpf_skb_load_bytes(view->ctx, from, to, size);
+	return !bpf_xdp_load_bytes(view->ctx, from, to, size);
+}
+
+/* An Ethernet header with its tags; gives the last ethertype, moves `at` behind it, 0 if too short. */
+static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, int is_outer,
+				       struct rt_found *found)
+{
+	struct {
+		__be16 destination[3];
+		__be16 source[3];
+		__be16 type;
+		__u16 reserved;
+	} head = {};
+	struct rt_view untagged = *view;
+	__u32 type;
+
+	untagged.tag = 0;
+	if (is_outer && view->tag) {
+		if (view->captured < RT_MACS + 2 || !rt_read(&untagged, 0, &head, RT_MACS))
+			return 0;
+		head.type = view->tag;
+	} else if (!rt_read(is_outer ? &untagged : view, *at, &head, RT_MACS + 2)) {
+		return 0;
+	}
+	*at += RT_MACS + 2;
+	type = head.type;
+	for (int i = 0; i < RT_MOST_TAGS; i++) {
+		__be16 next;
+
+		if (!rt_is_vlan(type) || !rt_read(view, *at + 2, &next, sizeof(next)))
+			break;
+		type = next;
+		*at += RT_TAG;
+	}
+	rt_forget(*at, view->length);
+	rt_forget(type, view->length);
+	found->words = 2;
+	found->is_ip = 0;
+	found->source[0] = bpf_ntohs(head.source[0]);
+	found->source[1] = (__u32)bpf_ntohs(head.source[1]) << 16 | bpf_ntohs(head.source[2]);
+	found->destination[0] = bpf_ntohs(head.destination[0]);
+	found->destination[1] =
+		(__u32)bpf_ntohs(head.destination[1]) << 16 | bpf_ntohs(head.destination[2]);
+	found->last = bpf_ntohs(type);
+	found->ports = 0;
+	found->payload = 0;
+	return 1;
+}
+
+static __always_inline void rt_ports(const struct rt_view *view, struct rt_found *found)
+{
+	__be32 ports;
+
+	found->ports = 0;
+	if (found->last != RT_TCP && found->last != RT_UDP && found->last != RT_SCTP)
+		return;
+	if (found->payload && rt_read(view, found->payload, &ports, sizeof(ports)))
+		found->ports = bpf_ntohl(ports);
+}
+
+static __always_inline int rt_ipv4(const struct rt_view *view, __u64 at, struct rt_found *found)
+{
+	struct {
+		__u8 version_length, service;
+		__be16 total, id, fragment;
+		__u8 hops, protocol;
+		__be16 sum;
+		__be32 source, destination;
+	} head;
+	__u32 length;
+
+	if (!rt_read(view, at, &head, sizeof(head)))
+		return 0;
+	length = (head.version_length & 0xf) * 4;
+	if (head.version_length >> 4 != 4 || length < sizeof(head))
+		return 0;
+	found->words = 1;
+	found->is_ip = 1;
+	found->source[0] = bpf_ntohl(head.source);
+	found->destination[0] = bpf_ntohl(head.destination);
+	found->last = head.protocol;
+	found->payload = head.fragment & bpf_htons(0x3fff) ? 0 : at + length;
+	rt_ports(view, found);
+	return 1;
+}
+
+static __always_inline void rt_extensions(const struct rt_view *view, __u64 at, __u32 protocol,
+					  struct rt_found *found)
+{
+	found->payload = 0;
+	for (int i = 0; i < RT_MOST_EXTENSIONS; i++) {
+		__u8 head[8];
+
+		if (!rt_read(view, at, head, sizeof(head)))
+			break;
+		if (protocol == RT_FRAGMENT) {
+			found->last = head[0];
+			return;
+		}
+		if (protocol != RT_HOP_BY_HOP && protocol != RT_ROUTING &&
+		    protocol != RT_DESTINATION)
+			break;
+		protocol = head[0];
+		at += 8 + 8 * head[1];
+	}
+	found->last = protocol;
+	found->payload = at;
+}
+
+static __always_inline int rt_ipv6(const struct rt_view *view, __u64 at, struct rt_found *found)
+{
+	struct {
+		__be32 version_class_label;
+		__be16 length;
+		__u8 protocol, hops;
+		__be32 source[4], destination[4];
+	} head;
+
+	if (!rt_read(view, at, &head, sizeof(head)))
+		return 0;
+	if (bpf_ntohl(head.version_class_label) >> 28 != 6)
+		return 0;
+	found->words = 4;
+	found->is_ip = 1;
+	for (int i = 0; i < 4; i++) {
+		found->source[i] = bpf_ntohl(head.source[i]);
+		found->destination[i] = bpf_ntohl(head.destination[i]);
+	}
+	rt_extensions(view, at + sizeof(head), head.protocol, found);
+	rt_ports(view, found);
+	return 1;
+}
+
+static __always_inline int rt_ip(const struct rt_view *view, __u64 at, __u32 type,
+				 struct rt_found *found)
+{
+	int is_ip = 0;
+
+	if (type == RT_IPV4)
+		is_ip = rt_ipv4(view, at, found);
+	else if (type == RT_IPV6)
+		is_ip = rt_ipv6(view, at, found);
+	rt_forget(is_ip, view->length);
+	rt_forget(found->words, view->length);
+	rt_forget(found->is_ip, view->length);
+	rt_forget(found->last, view->length);
+	rt_forget(found->ports, view->length);
+	rt_forget(found->payload, view->length);
+	return is_ip;
+}
+
+/* Passes over the extensions of GTP-U; 0 if they do not end. */
+static __always_inline int rt_gtp_extensions(const struct rt_view *view, __u64 *at, __u8 next)
+{
+	for (int i = 0; i < RT_MOST_EXTENSIONS; i++) {
+		__u8 units;
+		__u64 length;
+
+		if (!next)
+			return 1;
+		if (!rt_read(view, *at, &units, 1) || !units)
+			return 0;
+		length = 4 * units;
+		if (!rt_read(view, *at + length - 1, &next, 1))
+			return 0;
+		*at += length;
+	}
+	return !next;
+}
+
+/* Moves `at` behind a header of GTP-U; gives the type of what follows, 0 if nothing is known. */
+static __always_inline __u32 rt_gtp(const struct rt_view *view, __u64 *at)
+{
+	__u8 head[8], options[4], version;
+
+	if (!rt_read(view, *at, head, sizeof(head)) || (head[0] & 0xf0) != 0x30 || head[1] != 255)
+		return 0;
+	*at += sizeof(head);
+	if (head[0] & 0x07) {
+		if (!rt_read(view, *at, options, sizeof(options)))
+			return 0;
+		*at += sizeof(options);
+		if (head[0] & 0x04 && !rt_gtp_extensions(view, at, options[3]))
+			return 0;
+	}
+	if (!rt_read(view, *at, &version, 1))
+		return 0;
+	version >>= 4;
+	return version == 4 ? RT_IPV4 : version == 6 ? RT_IPV6 : 0;
+}
+
+static __always_inline __u32 rt_gre(const struct rt_view *view, __u64 *at)
+{
+	__be16 head[2];
+	__u32 flags;
+
+	if (!rt_read(view, *at, head, sizeof(head)))
+		return 0;
+	flags = bpf_ntohs(head[0]);
+	if (flags & 0x4007)
+		return 0;
+	*at += sizeof(head) + 4 * ((flags >> 15 & 1) + (flags >> 13 & 1) + (flags >> 12 & 1));
+	return bpf_ntohs(head[1]);
+}
+
+static __always_inline __u32 rt_vxlan(const struct rt_view *view, __u64 *at)
+{
+	__u8 head[8];
+
+	if (!rt_read(view, *at, head, sizeof(head)) || !(head[0] & 0x08))
+		return 0;
+	*at += sizeof(head);
+	return RT_ETHERNET;
+}
+
+/* What a tunnel carries, by its ethertype, and where; 0 if it is none. */
+static __always_inline __u32 rt_tunnel(const struct rt_view *view, const struct rt_found *outer,
+				       __u64 *at)
+{
+	__u32 port = outer->ports & 0xffff;
+
+	if (!outer->is_ip || !outer->payload)
+		return 0;
+	*at = outer->payload;
+	if (outer->last == RT_GRE)
+		return rt_gre(view, at);
+	if (outer->last != RT_UDP)
+		return 0;
+	*at += 8;
+	if (port == RT_VXLAN_PORT)
+		return rt_vxlan(view, at);
+	return port == RT_GTP_PORT ? rt_gtp(view, at) : 0;
+}
+
+static __always_inline __u32 rt_step(__u32 hash, __u32 word)
+{
+	hash = (hash ^ word) * 0x9e3779b1;
+	return hash ^ hash >> 15;
+}
+
+static __always_inline __u32 rt_finish(__u32 hash)
+{
+	hash = (hash ^ hash >> 16) * 0x85ebca6b;
+	hash = (hash ^ hash >> 13) * 0xc2b2ae35;
+	return hash ^ hash >> 16;
+}
+
+/* -1 if the source is the lower address, 1 if the destination is, 0 if they are equal. */
+static __always_inline int rt_order(const struct rt_found *found)
+{
+	for (__u32 i = 0; i < 4; i++) {
+		if (i >= found->words)
+			break;
+		if (found->source[i] != found->destination[i])
+			return found->source[i] < found->destination[i] ? -1 : 1;
+	}
+	return 0;
+}
+
+static __always_inline __u32 rt_mix(__u32 hash, const __u32 *address, __u32 words)
+{
+	for (__u32 i = 0; i < 4; i++) {
+		if (i >= words)
+			break;
+		hash = rt_step(hash, address[i]);
+	}
+	return hash;
+}
+
+static __always_inline __u32 rt_hash_of(const struct rt_view *view, const struct rt_found *found,
+					__u64 how)
+{
+	__u32 hash, first = found->ports >> 16, second = found->ports & 0xffff;
+	int order = rt_order(found);
+
+	rt_forget(order, view->length);
+	if (order > 0) {
+		hash = rt_mix(0, found->destination, found->words);
+		hash = rt_mix(hash, found->source, found->words);
+	} else {
+		hash = rt_mix(0, found->source, found->words);
+		hash = rt_mix(hash, found->destination, found->words);
+	}
+	rt_forget(hash, view->length);
+	if (!found->is_ip)
+		return rt_finish(rt_step(hash, found->last));
+	if (how & RT_OF_ADDRESSES)
+		return rt_finish(hash);
+	if (order > 0 || (!order && first > second))
+		hash = rt_step(hash, second << 16 | first);
+	else
+		hash = rt_step(hash, first << 16 | second);
+	return rt_finish(rt_step(hash, found->last));
+}
+
+/* The hash of a packet, by `how` (RT_OF_* and the hook); 0 if it is too short for Ethernet. */
+static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured, __u64 length)
+{
+	struct rt_view view = {
+		.ctx = ctx,
+		.hook = how & 1,
+		.tag = tag,
+		.captured = captured,
+		.length = length,
+	};
+	struct rt_found outer = {}, inner = {};
+	__u64 at = 0;
+	__u32 type;
+
+	if (!rt_ethernet(&view, &at, 1, &outer))
+		return 0;
+	rt_ip(&view, at, outer.last, &outer);
+	if (!(how & RT_OF_INNER))
+		return rt_hash_of(&view, &outer, how);
+	type = rt_tunnel(&view, &outer, &at);
+	rt_forget(type, length);
+	rt_forget(at, length);
+	if (type == RT_ETHERNET) {
+		if (!rt_ethernet(&view, &at, 0, &inner))
+			return rt_hash_of(&view, &outer, how);
+		type = inner.last;
+	}
+	if (rt_ip(&view, at, type, &inner) || inner.words)
+		return rt_hash_of(&view, &inner, how);
+	return rt_hash_of(&view, &outer, how);
+}
+
+#endif

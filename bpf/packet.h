@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * A packet as the tap's hooks hand it over, and how its bytes are copied as the wire had them:
+ * with the VLAN tag that was stripped put back.
+ */
+#ifndef RINGTAP_PACKET_H
+#define RINGTAP_PACKET_H
+
+#include <bpf/bpf_endian.h>
+
+#include "tap.h"
+
+enum rt_hook { RT_XDP, RT_TC };
+
+#define RT_MACS 12 /* bytes before a VLAN tag */
+#define RT_TAG 4
+
+struct rt_packet {
+	void *ctx;
+	enum rt_hook hook;
+	__u32 length;
+	__u32 queue;
+	__u32 flags;
+	__u32 tag; /* VLAN tag to put back, as the wire has it; 0 if none */
+	__u32 hash; /* with RT_HASHED in the flags */
+};
+
+/* Whether an EtherType, in network order, begins a VLAN tag. */
+static __always_inline int rt_is_vlan(__u32 type)
+{
+	return type == bpf_htons(0x8100) || type == bpf_htons(0x88a8) || type == bpf_htons(0x9100);
+}
+
+/* bpf_xdp_load_bytes() takes offsets and lengths of 16 bits: larger packets go in two parts. */
+#define RT_XDP_PART 0xfff0
+#define RT_XDP_MOST (2 * RT_XDP_PART)
+
+static __always_inline __u32 rt_tag(__u32 network_proto, __u32 tci)
+{
+	return (network_proto & 0xffff) | (__u32)__builtin_bswap16(tci) << 16;
+}
+
+/* Bytes on the wire. */
+static __always_inline __u32 rt_wire_length(const struct rt_packet *packet)
+{
+	return packet->length + (packet->tag ? RT_TAG : 0);
+}
+
+/* A length that the verifier believes: from 1 to `most`, a power of two. */
+static __always_inline __u64 rt_bounded(__u64 length, __u64 most)
+{
+	length -= 1;
+	rt_opaque(length);
+	return (length & (most - 1)) + 1;
+}
+
+/* Copies `length` bytes, from 1 to RT_SLACK, to a place from rt_at(). */
+static __always_inline long rt_copy(const struct rt_packet *packet, __u32 from, __u8 *to,
+				    __u64 length)
+{
+	if (packet->hook == RT_TC)
+		return bpf_skb_load_bytes(packet->ctx, from, to, rt_bounded(length, RT_SLACK));
+	if (length > RT_XDP_PART) {
+		if (bpf_xdp_load_bytes(packet->ctx, from, to, RT_XDP_PART))
+			return -1;
+		from += RT_XDP_PART;
+		to += RT_XDP_PART;
+		length -= RT_XDP_PART;
+	}
+	return bpf_xdp_load_bytes(packet->ctx, from, to, rt_bounded(length, 1 << 16));
+}
+
+static __always_inline long rt_copy_tagged(const struct rt_packet *packet, __u8 *to, __u32 length)
+{
+	if (rt_copy(packet, 0, to, RT_MACS))
+		return -1;
+	*(__u32 *)(to + RT_MACS) = packet->tag;
+	if (length <= RT_MACS + RT_TAG)
+		return 0;
+	return rt_copy(packet, RT_MACS, to + RT_MACS + RT_TAG, length - RT_MACS - RT_TAG);
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * Who gets a packet: the filters of the rules in force, then for each rule that wants it the
+ * bucket it falls into and the members that have the bucket.
+ *
+ * User space takes the program as it was loaded, puts what the rules need in place of the three
+ * numbers below, and loads the result: crates/ringtap-capture/src/tap/splice.rs. What the rules
+ * do not need is dead code to the verifier, which removes it.
+ */
+#ifndef RINGTAP_STEER_H
+#define RINGTAP_STEER_H
+
+#include "flow.h"
+#include "lane.h"
+#include "packet.h"
+
+/* The numbers that user space looks for. */
+#define RT_NO_RULES 0x52545f52554c4553LL /* in its place: RT_BY_*, and which half of rt_groups */
+#define RT_FILTERS 0x52545f46494c5453LL	 /* in the function that gives way to the filters */
+#define RT_PROGRAMS 0x52545f50524f4753LL /* in the function that gives way to users' programs */
+
+/* Ways to balance. */
+#define RT_BY_FLOW 0x01
+#define RT_BY_INNER_FLOW 0x02
+#define RT_BY_ADDRESS 0x04
+#define RT_BY_INNER_ADDRESS 0x08
+#define RT_BY_VLAN 0x10
+#define RT_BY_TURN 0x20
+#define RT_BY_PROGRAM 0x40
+#define RT_SECOND_HALF 0x80
+#define RT_COUNT_SHIFT 8 /* and then the number of rules */
+
+#define rt_number(value)                                                \
+	({                                                              \
+		__u64 number;                                           \
+		asm volatile("%0 = %1 ll" : "=r"(number) : "i"(value)); \
+		number;                                                 \
+	})
+
+/* RT_BY_* fit into the low half, RT_NO_RULES does not. */
+static __always_inline int rt_has_rules(__u64 rules)
+{
+	return !(rules >> 32);
+}
+
+/* Which rules' filters take the packet, a bit each. */
+static __noinline __u64 rt_filters(void *ctx, __u64 tag, __u64 wire, __u64 captured)
+{
+	asm volatile("" : : "r"(ctx), "r"(tag), "r"(wire), "r"(captured));
+	return rt_number(RT_FILTERS);
+}
+
+/* What a user's program returns. */
+static __noinline __u64 rt_program(void *ctx, __u64 number)
+{
+	asm volatile("" : : "r"(ctx), "r"(number));
+	return rt_number(RT_PROGRAMS);
+}
+
+/* The numbers of bits, each at the place that the bit, times RT_BIT_PLACES, has in its top 6 bits. */
+static const __u8 rt_bit_numbers[64] = {
+	0,  1,	2,  7,	3,  13, 8,  19, 4,  25, 14, 28, 9,  34, 20, 40,
+	5,  17, 26, 38, 15, 46, 29, 48, 10, 31, 35, 54, 21, 50, 41, 57,
+	63, 6,	12, 18, 24, 27, 33, 39, 16, 37, 45, 47, 30, 53, 49, 56,
+	62, 11, 23, 32, 36, 44, 52, 55, 61, 22, 43, 51, 60, 42, 59, 58,
+};
+#define RT_BIT_PLACES 0x0218a392cd3d5dbfULL
+
+/* What of one packet decides about its buckets. */
+struct rt_keys {
+	__u32 flow;
+	__u32 inner_flow;
+	__u32 address;
+	__u32 inner_address;
+	__u32 vlan;
+};
+
+static __always_inline __u32 rt_hash_by(const struct rt_packet *packet, __u32 what, __u32 captured)
+{
+	__u32 hash = rt_hash(packet->ctx, what | packet->hook, packet->tag, captured,
+			     packet->length);
+
+	rt_forget(hash, packet->length);
+	return hash;
+}
+
+/* The outermost VLAN, 0 without a tag. */
+static __always_inline __u32 rt_vlan(const struct rt_packet *packet, __u32 captured)
+{
+	__u32 tag = packet->tag;
+
+	if (captured < RT_MACS + RT_TAG)
+		return 0;
+	if (!tag && rt_copy(packet, RT_MACS, (__u8 *)&tag, sizeof(tag)))
+		return 0;
+	if (!rt_is_vlan(tag & 0xffff))
+		return 0;
+	tag = __builtin_bswap16(tag >> 16) & 0xfff;
+	return tag;
+}
+
+static __always_inline __u32 rt_bucket(const struct rt_packet *packet, __u64 rules, __u32 rule,
+				       const struct rt_group *group, const struct rt_keys *keys)
+{
+	__u32 balance = rt_load(group->balance);
+
+	if (rules & RT_BY_FLOW && balance == RT_BY_FLOW)
+		return keys->flow;
+	if (rules & RT_BY_INNER_FLOW && balance == RT_BY_INNER_FLOW)
+		return keys->inner_flow;
+	if (rules & RT_BY_ADDRESS && balance == RT_BY_ADDRESS)
+		return keys->address;
+	if (rules & RT_BY_INNER_ADDRESS && balance == RT_BY_INNER_ADDRESS)
+		return keys->inner_address;
+	if (rules & RT_BY_VLAN && balance == RT_BY_VLAN)
+		return keys->vlan;
+	if (rules & RT_BY_PROGRAM && balance == RT_BY_PROGRAM)
+		return rt_program(packet->ctx, rt_load(group->program));
+	if (rules & RT_BY_TURN && balance == RT_BY_TURN) {
+		__u32 lane = bpf_get_smp_processor_id();
+		struct rt_turns *turns = bpf_map_lookup_elem(&rt_turns, &lane);
+
+		return turns ? turns->next[rule & (RT_MAX_RULES - 1)]++ : 0;
+	}
+	return 0;
+}
+
+/* The members that get a packet which these rules want. */
+static __always_inline __u64 rt_members(const struct rt_packet *packet,
+					struct rt_control *words, __u64 rules, __u64 wanted,
+					const struct rt_keys *keys)
+{
+	__u32 half = rules & RT_SECOND_HALF ? 1 : 0;
+	__u32 set = half * 2 + (rt_load(words->group_sets) >> half & 1);
+	__u64 members = 0;
+
+#pragma clang loop unroll(disable)
+	for (__u64 i = 0; i < rules >> RT_COUNT_SHIFT; i++) {
+		__u64 lowest = wanted & -wanted;
+		__u32 rule, key, bucket;
+		struct rt_group *group;
+
+		if (!wanted)
+			break;
+		wanted ^= lowest;
+		rule = rt_bit_numbers[lowest * RT_BIT_PLACES >> 58];
+		key = set * RT_MAX_RULES + rule;
+		group = bpf_map_lookup_elem(&rt_groups, &key);
+		if (!group)
+			break;
+		bucket = rt_bucket(packet, rules, rule, group, keys);
+		rt_forget(bucket, packet->length);
+		members |= rt_load(group->members[bucket & (RT_BUCKETS - 1)]);
+	}
+	return members;
+}
+
+/* Looks at what the rules need to know of a packet. */
+static __always_inline struct rt_keys rt_keys_of(struct rt_packet *packet, __u64 rules,
+						 __u32 captured)
+{
+	struct rt_keys keys = {};
+
+	if (rules & RT_BY_FLOW) {
+		keys.flow = rt_hash_by(packet, 0, captured);
+		packet->hash = keys.flow;
+		packet->flags |= RT_HASHED;
+	}
+	if (rules & RT_BY_INNER_FLOW)
+		keys.inner_flow = rt_hash_by(packet, RT_OF_INNER, captured);
+	if (rules & RT_BY_ADDRESS)
+		keys.address = rt_hash_by(packet, RT_OF_ADDRESSES, captured);
+	if (rules & RT_BY_INNER_ADDRESS)
+		keys.inner_address = rt_hash_by(packet, RT_OF_ADDRESSES | RT_OF_INNER, captured);
+	if (rules & RT_BY_VLAN)
+		keys.vlan = rt_vlan(packet, captured);
+	rt_forget(keys.vlan, packet->length);
+	return keys;
+}
+
+/* Who gets a packet of which `captured` bytes would be captured, a bit each. */
+static __always_inline __u64 rt_steer(struct rt_packet *packet, struct rt_control *words,
+				      __u64 rules, __u32 captured)
+{
+	__u64 wanted = rt_filters(packet->ctx, packet->tag, rt_wire_length(packet), captured);
+	struct rt_keys keys;
+
+	rt_forget(wanted, packet->length);
+	if (!wanted)
+		return 0;
+	keys = rt_keys_of(packet, rules, captured);
+	return rt_members(packet, words, rules, wanted, &keys);
+}
+
+#endif

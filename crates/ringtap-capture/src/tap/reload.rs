@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loads changed copies of the tap's programs.
+//!
+//! Invariants
+//! - A copy is loaded as libbpf loads the original: same name, type, hook and flags.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys::{
+    self, BPF_F_XDP_DEV_BOUND_ONLY, BPF_F_XDP_HAS_FRAGS, BPF_PROG_TYPE_SCHED_CLS,
+    BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
+};
+
+use super::hook::Program;
+use super::splice::Insn;
+
+/// The license of `bpf/tap.bpf.c`.
+const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
+/// The verifier tells why it refuses, and how large the program was for it; not each step.
+const REASONS_ONLY: u32 = 4;
+const LOG_BYTES: usize = 64 << 10;
+
+/// Why the kernel does not load a copy.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) error: io::Error,
+    /// The verifier's words, if it had any.
+    pub(super) log: String,
+}
+
+impl Refusal {
+    /// Whether it is the program that is refused; else something is in short supply.
+    pub(super) fn is_of_the_program(&self) -> bool {
+        match self.error.raw_os_error() {
+            Some(libc::ENOMEM) => false,
+            Some(libc::E2BIG) => true,
+            _ => !self.log.is_empty(),
+        }
+    }
+
+    /// The last words of the verifier.
+    pub(super) fn reason(&self) -> String {
+        let is_word = |line: &&str| !line.trim().is_empty() && !is_statistics(line);
+        match self.log.lines().rfind(is_word) {
+            Some(line) => format!("{} ({})", line.trim(), self.error),
+            None => self.error.to_string(),
+        }
+    }
+}
+
+fn is_statistics(line: &str) -> bool {
+    ["processed ", "verification time ", "stack depth "]
+        .iter()
+        .any(|start| line.starts_with(start))
+}
+
+/// Loads `insns` as a copy of `program`, for this interface if it wants one.
+pub(super) fn load(program: Program, interface: u32, insns: &[Insn]) -> Result<OwnedFd, Refusal> {
+    let plain = |error: io::Error| Refusal {
+        error,
+        log: String::new(),
+    };
+    let name = CString::new(program.name()).map_err(|error| plain(error.into()))?;
+    let mut log = vec![0_u8; LOG_BYTES];
+    let size = |bytes: usize| libbpf_sys::size_t::try_from(bytes).map_err(io::Error::other);
+    let mut options = libbpf_sys::bpf_prog_load_opts {
+        sz: size(size_of::<libbpf_sys::bpf_prog_load_opts>()).map_err(plain)?,
+        log_level: REASONS_ONLY,
+        log_size: u32::try_from(log.len()).unwrap_or(0),
+        log_buf: log.as_mut_ptr().cast(),
+        ..Default::default()
+    };
+    let kind = if program.is_xdp() {
+        BPF_PROG_TYPE_XDP
+    } else {
+        BPF_PROG_TYPE_SCHED_CLS
+    };
+    options.expected_attach_type = match program {
+        Program::Rx | Program::RxVlan => BPF_XDP,
+        Program::TcRx => BPF_TCX_INGRESS,
+        Program::TcTx => BPF_TCX_EGRESS,
+    };
+    options.prog_flags = match program {
+        Program::Rx => BPF_F_XDP_HAS_FRAGS,
+        Program::RxVlan => BPF_F_XDP_HAS_FRAGS | BPF_F_XDP_DEV_BOUND_ONLY,
+        Program::TcRx | Program::TcTx => 0,
+    };
+    if program == Program::RxVlan {
+        options.prog_ifindex = interface;
+    }
+    let count = size(insns.len()).map_err(plain)?;
+    // SAFETY: name, license, instructions (8 bytes each, as the kernel has them), options and
+    // the log's buffer live during the call and have the sizes given.
+    let fd = unsafe {
+        libbpf_sys::bpf_prog_load(
+            kind,
+            name.as_ptr(),
+            LICENSE.as_ptr(),
+            insns.as_ptr().cast(),
+            count,
+            &raw mut options,
+        )
+    };
+    if fd < 0 {
+        let words = log.split(|byte| *byte == 0).next().unwrap_or_default();
+        return Err(Refusal {
+            error: io::Error::from_raw_os_error(-fd),
+            log: String::from_utf8_lossy(words).into_owned(),
+        });
+    }
+    // SAFETY: just made, and nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

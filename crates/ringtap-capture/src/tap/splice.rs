@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Takes a loaded eBPF program apart into its functions, and puts others in their place.
+//!
+//! `bpf/steer.h` marks with a number what gives way: a constant, or a whole function.
+//!
+//! Invariants
+//! - Function 0 is where the program starts; every call names a function that exists.
+//! - Jumps stay inside their function, as the verifier wants it, so functions can be moved whole.
+#![forbid(unsafe_code)]
+
+/// One instruction as the kernel reads it: opcode, registers, offset and constant, from the
+/// lowest byte up.
+pub(super) type Insn = u64;
+
+const LOAD_WIDE: u8 = 0x18;
+const CALL: u8 = 0x85;
+const EXIT: Insn = 0x95;
+/// In the source register: a call of, or a pointer to, a function of the same program.
+const OUR_CALL: u8 = 1;
+const OUR_FUNCTION: u8 = 4;
+
+/// Why a program cannot be taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum SpliceError {
+    #[error("instruction {at} calls a function outside the program")]
+    WildCall { at: usize },
+    #[error("nothing in the program is marked with {mark:#x}")]
+    NoMark { mark: u64 },
+    #[error("the program is too long to be called across")]
+    TooLong,
+}
+
+/// A program in functions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Code {
+    functions: Vec<Function>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Function {
+    insns: Vec<Insn>,
+    /// Where it refers to which function.
+    calls: Vec<(usize, usize)>,
+}
+
+fn opcode(insn: Insn) -> u8 {
+    insn.to_le_bytes()[0]
+}
+
+fn source(insn: Insn) -> u8 {
+    insn.to_le_bytes()[1] >> 4
+}
+
+fn constant(insn: Insn) -> i32 {
+    let [.., a, b, c, d] = insn.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
+fn with_constant(insn: Insn, constant: i32) -> Insn {
+    let [a, b, c, d, ..] = insn.to_le_bytes();
+    let [e, f, g, h] = constant.to_le_bytes();
+    Insn::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Which function of the same program an instruction at `at` refers to, by where that starts.
+fn target(insn: Insn, at: usize) -> Option<Result<usize, SpliceError>> {
+    let refers = match opcode(insn) {
+        CALL => source(insn) == OUR_CALL,
+        LOAD_WIDE => source(insn) == OUR_FUNCTION,
+        _ => false,
+    };
+    let relative = || isize::try_from(constant(insn)).ok();
+    let start = || at.checked_add(1)?.checked_add_signed(relative()?);
+    refers.then(|| start().ok_or(SpliceError::WildCall { at }))
+}
+
+/// Instructions with their places; the second half of a wide load is part of the first.
+fn walk(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let insn = *insns.get(at)?;
+        let place = at;
+        at += if opcode(insn) == LOAD_WIDE { 2 } else { 1 };
+        Some((place, insn))
+    })
+}
+
+impl Code {
+    /// A whole program, its functions one after the other.
+    pub(super) fn parse(insns: &[Insn]) -> Result<Self, SpliceError> {
+        let mut starts = vec![0];
+        for (at, insn) in walk(insns) {
+            match target(insn, at).transpose()? {
+                Some(start) if start >= insns.len() => return Err(SpliceError::WildCall { at }),
+                start => starts.extend(start),
+            }
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        let ends = starts.iter().skip(1).copied().chain([insns.len()]);
+        let function = |(start, end): (usize, usize)| Function::parse(insns, start, end, &starts);
+        let functions = starts.iter().copied().zip(ends).map(function);
+        Ok(Code {
+            functions: functions.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// A function that calls the one of these whose number is its second argument, with its
+    /// first; it gives 0 for other numbers.
+    pub(super) fn choice(programs: &[&Code]) -> Self {
+        let mut code = Code {
+            functions: vec![Function::default()],
+        };
+        let mut choice = Function::default();
+        for (number, program) in (0..).zip(programs) {
+            let function = code.append((*program).clone());
+            // if r2 != number goto over the next two
+            choice.insns.push(with_constant(0x0002_0255, number));
+            choice.calls.push((choice.insns.len(), function));
+            choice.insns.push(0x1085);
+            choice.insns.push(EXIT);
+        }
+        choice.insns.extend([0xb7, EXIT]);
+        code.functions[0] = choice;
+        code
+    }
+
+    /// Puts `value` in place of each wide constant `mark`.
+    pub(super) fn set_number(&mut self, mark: u64, value: u64) -> Result<(), SpliceError> {
+        let mut found = false;
+        for function in &mut self.functions {
+            let places: Vec<_> = function.marked(mark).collect();
+            for at in places {
+                let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
+                let halves = [[a, b, c, d], [e, f, g, h]].map(i32::from_le_bytes);
+                for (insn, half) in function.insns[at..].iter_mut().zip(halves) {
+                    *insn = with_constant(*insn, half);
+                }
+                found = true;
+            }
+        }
+        found.then_some(()).ok_or(SpliceError::NoMark { mark })
+    }
+
+    /// Puts a program in place of the function that holds the wide constant `mark`.
+    pub(super) fn set_function(&mut self, mark: u64, program: Code) -> Result<(), SpliceError> {
+        let holds = |function: &Function| function.marked(mark).next().is_some();
+        let marked = self.functions.iter().position(holds);
+        let place = marked.ok_or(SpliceError::NoMark { mark })?;
+        let start = self.append(program);
+        self.functions[place] = std::mem::take(&mut self.functions[start]);
+        self.functions.swap_remove(start);
+        // The last function took the place of the one that was moved.
+        let last = self.functions.len();
+        self.redirect(start, place);
+        self.redirect(last, start);
+        Ok(())
+    }
+
+    /// Adds a program's functions; gives the number of its first.
+    fn append(&mut self, program: Code) -> usize {
+        let base = self.functions.len();
+        self.functions.extend(program.functions);
+        for function in &mut self.functions[base..] {
+            for (_, called) in &mut function.calls {
+                *called += base;
+            }
+        }
+        base
+    }
+
+    fn redirect(&mut self, from: usize, to: usize) {
+        let calls = self.functions.iter_mut().flat_map(|it| &mut it.calls);
+        for (_, called) in calls.filter(|(_, called)| *called == from) {
+            *called = to;
+        }
+    }
+
+    /// The instructions, to be loaded.
+    pub(super) fn to_insns(&self) -> Result<Vec<Insn>, SpliceError> {
+        let mut starts = Vec::new();
+        let mut all = Vec::new();
+        for function in &self.functions {
+            starts.push(all.len());
+            all.extend_from_slice(&function.insns);
+        }
+        for (function, start) in self.functions.iter().zip(&starts) {
+            for (at, called) in &function.calls {
+                let from = start + at;
+                let place = |at: usize| i32::try_from(at).map_err(|_| SpliceError::TooLong);
+                let distance = place(starts[*called])? - place(from + 1)?;
+                all[from] = with_constant(all[from], distance);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The numbers of the kernel's helpers that are called.
+    pub(super) fn helpers(&self) -> impl Iterator<Item = i32> {
+        let insns = self.functions.iter().flat_map(|it| walk(&it.insns));
+        insns
+            .filter(|(_, insn)| opcode(*insn) == CALL && source(*insn) == 0)
+            .map(|(_, insn)| constant(insn))
+    }
+}
+
+impl Function {
+    fn parse(
+        insns: &[Insn],
+        start: usize,
+        end: usize,
+        starts: &[usize],
+    ) -> Result<Self, SpliceError> {
+        let insns = insns[start..end].to_vec();
+        let mut calls = Vec::new();
+        for (at, insn) in walk(&insns) {
+            if let Some(called) = target(insn, start + at).transpose()? {
+                let at_start = starts.binary_search(&called);
+                let function = at_start.map_err(|_| SpliceError::WildCall { at: start + at })?;
+                calls.push((at, function));
+            }
+        }
+        Ok(Function { insns, calls })
+    }
+
+    /// Where the wide constant `mark` is loaded.
+    fn marked(&self, mark: u64) -> impl Iterator<Item = usize> {
+        let low = mark.to_le_bytes();
+        let is_mark = move |at: usize, insn: Insn| {
+            let high = self.insns.get(at + 1).copied().unwrap_or(0);
+            opcode(insn) == LOAD_WIDE
+                && source(insn) == 0
+                && insn.to_le_bytes()[4..] == low[..4]
+                && high.to_le_bytes()[4..] == low[4..]
+        };
+        walk(&self.insns)
+            .filter(move |(at, insn)| is_mark(*at, *insn))
+            .map(|(at, _)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How packets are divided: by hashes, VLANs, in turn, and by users' programs.
+
+use std::sync::Arc;
+
+use ringtap_capture::tap::{Direction, Mode, TapOptions};
+use ringtap_filter::hash;
+use ringtap_pool::classify::{BUCKETS, Balance, Headers, Rule};
+use ringtap_pool::format::flag;
+use ringtap_testkit::{Namespace, require_root, require_tool};
+
+use crate::packets::Maker;
+use crate::rules::{HOOKS, classify};
+use crate::support::{Captured, Tagging, attach, finish, frame, options, own};
+
+/// A rule whose bucket can be read in the mask: it stands in 8 bits from `place * 8` on.
+fn telling(balance: Balance, place: u32) -> Rule {
+    let bits = |bucket: usize| (bucket as u64) << (place * 8);
+    Rule {
+        balance,
+        members: Arc::new(std::array::from_fn(bits)),
+        ..Rule::everything(0)
+    }
+}
+
+/// The bucket that such a rule found.
+fn told(packet: &Captured, place: u32) -> u32 {
+    u32::try_from(packet.slot.mask >> (place * 8) & 0xff).unwrap()
+}
+
+/// All hashes and the VLAN, in places 0 to 4, and a bit that all packets have.
+fn all_keys() -> Vec<Rule> {
+    vec![
+        telling(Balance::Flow(Headers::Outer), 0),
+        telling(Balance::Flow(Headers::Inner), 1),
+        telling(Balance::Address(Headers::Outer), 2),
+        telling(Balance::Address(Headers::Inner), 3),
+        telling(Balance::Vlan, 4),
+        Rule::everything(1 << 63),
+    ]
+}
+
+/// Compares what the program found with the rules of `ringtap_filter::hash`.
+fn assert_same(packet: &Captured, context: &str) {
+    let data = &packet.data;
+    let (inner, outer) = (hash::Headers::Inner, hash::Headers::Outer);
+    let expected = [
+        hash::flow(data, outer),
+        hash::flow(data, inner),
+        hash::addresses(data, outer),
+        hash::addresses(data, inner),
+        hash::vlan(data),
+    ];
+    assert_eq!(packet.slot.hash, expected[0], "{context}: {data:02x?}");
+    assert_ne!(packet.slot.flags & flag::HASHED, 0);
+    for (place, expected) in (0..).zip(expected) {
+        assert_eq!(
+            told(packet, place),
+            expected & 0xff,
+            "{context}, {place}: {data:02x?}"
+        );
+    }
+}
+
+#[test]
+fn the_kernel_finds_the_hashes_of_the_library_for_thousands_of_packets() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let mut maker = Maker::new(1);
+    for mode in HOOKS {
+        let net = Namespace::with_veth("hashes");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        classify(&net, &mut tap, all_keys());
+        let sent: Vec<_> = (0..3000).map(|_| maker.packet()).collect();
+        net.inject("tx0", &sent);
+        let (captured, counts) = finish(tap);
+        match mode {
+            // The kernel drops packets that end in a tag before this hook.
+            Mode::Tc => assert!(captured.len() > 2900, "{counts:?}"),
+            _ => assert_eq!(captured.len(), sent.len(), "{counts:?}"),
+        }
+        for packet in &captured {
+            assert_same(packet, &format!("{mode:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_tag_that_was_stripped_counts_as_one_in_the_packet() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let mut maker = Maker::new(2);
+    for mode in [Mode::Native, Mode::Tc] {
+        let net = Namespace::with_veth("hash_stripped");
+        let _tagging = Tagging::on(&net, "tx0");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        classify(&net, &mut tap, all_keys());
+        let sent: Vec<_> = (0..500).map(|_| maker.packet()).collect();
+        net.inject("tx0", &sent);
+        let (captured, _) = finish(tap);
+        assert_eq!(captured.len(), sent.len());
+        for packet in &captured {
+            assert_eq!(packet.data[12..14], [0x81, 0], "{mode:?}");
+            assert_same(packet, &format!("{mode:?}"));
+        }
+    }
+}
+
+#[test]
+fn hashes_are_those_of_the_captured_bytes() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let mut maker = Maker::new(3);
+    for snap_length in [13, 14, 17, 30, 36, 42, 60, 90] {
+        let net = Namespace::with_veth("hash_snap");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                snap_length,
+                direction: Direction::InOut,
+                ..options("rx0")
+            },
+        );
+        classify(&net, &mut tap, all_keys());
+        let sent: Vec<_> = (0..100).map(|_| maker.packet()).collect();
+        net.inject("tx0", &sent);
+        net.inject("rx0", &sent);
+        let (captured, _) = finish(tap);
+        assert_eq!(captured.len(), 2 * sent.len());
+        for packet in &captured {
+            assert_same(packet, &format!("snap {snap_length}"));
+        }
+    }
+}
+
+#[test]
+fn packets_are_given_out_in_turn_on_each_lane() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("turn");
+    let mut tap = attach(&net, &options("rx0"));
+    let rules = vec![telling(Balance::RoundRobin, 0), Rule::everything(1 << 63)];
+    classify(&net, &mut tap, rules);
+    net.inject("tx0", &vec![frame(1, 60); BUCKETS + 10]);
+    let (captured, _) = finish(tap);
+    assert_eq!(own(&captured).len(), BUCKETS + 10);
+    let lanes = captured.iter().map(|packet| packet.lane).max().unwrap();
+    for lane in 0..=lanes {
+        let of_lane = captured.iter().filter(|packet| packet.lane == lane);
+        let found: Vec<_> = of_lane.map(|packet| told(packet, 0)).collect();
+        let expected: Vec<_> = (0..256).cycle().take(found.len()).collect();
+        assert_eq!(found, expected, "lane {lane}");
+    }
+}
+
+/// Four members with a quarter of the buckets each.
+fn quarters(balance: Balance) -> Rule {
+    Rule {
+        balance,
+        members: Arc::new(std::array::from_fn(|bucket| 1 << (bucket % 4))),
+        ..Rule::everything(0)
+    }
+}
+
+#[test]
+fn each_packet_has_one_of_four_members_and_both_directions_the_same() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let mut maker = Maker::new(4);
+    let net = Namespace::with_veth("quarters");
+    let mut tap = attach(&net, &options("rx0"));
+    classify(
+        &net,
+        &mut tap,
+        vec![quarters(Balance::Flow(Headers::Outer))],
+    );
+    let conversations: Vec<_> = (0..400).map(|_| maker.conversation()).collect();
+    let sent: Vec<_> = conversations.iter().flatten().cloned().collect();
+    net.inject("tx0", &sent);
+    let (captured, _) = finish(tap);
+    let mask_of = |sent: &Vec<u8>| {
+        let found = captured.iter().find(|packet| packet.data == *sent);
+        found.expect("it was captured").slot.mask
+    };
+    let mut share = [0; 4];
+    for conversation in &conversations {
+        let masks: Vec<_> = conversation.iter().map(mask_of).collect();
+        assert_eq!(masks[0].count_ones(), 1);
+        assert!(
+            masks.iter().all(|mask| *mask == masks[0]),
+            "{conversation:02x?}"
+        );
+        share[masks[0].trailing_zeros() as usize] += 1;
+    }
+    assert!(share.iter().all(|share| *share > 50), "{share:?}");
+}

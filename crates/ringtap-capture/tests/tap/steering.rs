@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Users' programs that balance, compiled here with clang.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use ringtap_capture::tap::{Direction, Mode, TapOptions};
+use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
+use ringtap_pool::source::Source;
+use ringtap_testkit::{Namespace, require_root, require_tool};
+
+use crate::rules::{HOOKS, classify};
+use crate::support::{attach, finish, frame, options};
+
+/// By byte 14, by a function of its own, counting in a map.
+const BY_BYTE: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} calls SEC(".maps");
+
+static __noinline int next_after(int byte)
+{
+	__u32 key = 0;
+	__u64 *count = bpf_map_lookup_elem(&calls, &key);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	return byte + 257;
+}
+
+SEC("xdp")
+int by_byte(struct xdp_md *ctx)
+{
+	__u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	return data + 15 > end ? 0 : next_after(data[14]);
+}
+
+SEC("tc")
+int by_byte_of_buffer(struct __sk_buff *ctx)
+{
+	__u8 byte = 0;
+
+	bpf_skb_load_bytes(ctx, 14, &byte, 1);
+	return next_after(byte);
+}
+
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+/// Only for XDP, and changes the packet.
+const CHANGING: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+SEC("xdp")
+int changing(struct xdp_md *ctx)
+{
+	return bpf_xdp_adjust_tail(ctx, -4);
+}
+
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+/// Reads outside the packet.
+const UNSAFE: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+SEC("xdp")
+int outside(struct xdp_md *ctx)
+{
+	return *(__u8 *)(long)ctx->data_end;
+}
+
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
+    let (text, object) = (
+        folder.join(format!("{name}.c")),
+        folder.join(format!("{name}.o")),
+    );
+    std::fs::write(&text, source).unwrap();
+    let architecture = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let mut clang = Command::new("clang");
+    clang.args(["-target", "bpf", "-O2", "-g", &architecture, "-c"]);
+    let status = clang.arg(&text).arg("-o").arg(&object).status().unwrap();
+    assert!(status.success());
+    object
+}
+
+/// A rule whose mask is the bucket, with a bit that all packets have.
+fn by(object: &Path) -> Vec<Rule> {
+    let balanced = Rule {
+        balance: Balance::Program(object.to_owned()),
+        members: Arc::new(std::array::from_fn(|bucket| bucket as u64)),
+        ..Rule::everything(0)
+    };
+    vec![balanced, Rule::everything(1 << 63)]
+}
+
+#[test]
+fn a_users_program_chooses_the_bucket_on_every_hook() {
+    require_root!();
+    require_tool!("ip", "python3", "clang");
+    let folder = tempfile::tempdir().unwrap();
+    let object = compile(folder.path(), "by_byte", BY_BYTE);
+    for mode in HOOKS {
+        let net = Namespace::with_veth("user_program");
+        let direction = Direction::InOut;
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                direction,
+                ..options("rx0")
+            },
+        );
+        classify(&net, &mut tap, by(&object));
+        let sent: Vec<_> = (0..=255).map(|number| frame(number, 60)).collect();
+        net.inject("tx0", &sent);
+        net.inject("rx0", &sent);
+        let (captured, _) = finish(tap);
+        assert_eq!(captured.len(), 2 * BUCKETS);
+        for packet in captured {
+            let expected = u64::from(packet.data[14].wrapping_add(1)) | 1 << 63;
+            assert_eq!(packet.slot.mask, expected, "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn several_users_programs_balance_beside_each_other() {
+    require_root!();
+    require_tool!("ip", "python3", "clang");
+    let folder = tempfile::tempdir().unwrap();
+    let plus = |name: &str, more: u32| {
+        let text = BY_BYTE.replace("byte + 257", &format!("byte + {more}"));
+        compile(folder.path(), name, &text)
+    };
+    let objects: Vec<_> = (1..=5)
+        .map(|more| plus(&format!("plus_{more}"), more))
+        .collect();
+    let net = Namespace::with_veth("user_programs");
+    let mut tap = attach(&net, &options("rx0"));
+    let all = |objects: &[PathBuf]| -> Vec<Rule> {
+        let rule = |(place, object): (u32, &PathBuf)| Rule {
+            members: Arc::new(std::array::from_fn(|bucket| (bucket as u64) << (8 * place))),
+            ..by(object)[0].clone()
+        };
+        (0..).zip(objects).map(rule).collect()
+    };
+    classify(&net, &mut tap, all(&objects[..4]));
+    net.inject("tx0", &[frame(10, 60)]);
+    let error = net
+        .enter(|| tap.classify(&Rules(all(&objects))))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("plus_5.o") && error.contains('4'), "{error}");
+    // The programs in force stay, also when their files go.
+    drop(folder);
+    let mut rules = all(&objects[..4]);
+    rules.swap(0, 3);
+    classify(&net, &mut tap, rules);
+    net.inject("tx0", &[frame(20, 60)]);
+    let (captured, _) = finish(tap);
+    let masks: Vec<_> = captured.iter().map(|it| it.slot.mask).collect();
+    assert_eq!(masks, [0x0e0d_0c0b, 0x1817_1615]);
+}
+
+#[test]
+fn a_refused_object_leaves_the_rules_before_in_force() {
+    require_root!();
+    require_tool!("ip", "python3", "clang");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let garbage = path.join("garbage.o");
+    std::fs::write(&garbage, "no object").unwrap();
+    let only_xdp = CHANGING.replace("bpf_xdp_adjust_tail(ctx, -4)", "ctx->rx_queue_index");
+    let deep = BY_BYTE.replace(
+        "data + 15 > end",
+        "({ char a[480]; __builtin_memset(a, 1, 480); asm volatile(\"\" : : \"r\"(a) : \"memory\"); data + 15 > end; })",
+    );
+    let cases = [
+        (path.join("missing.o"), "cannot be read", Mode::Native),
+        (garbage, "is no eBPF object", Mode::Native),
+        (
+            compile(path, "changing", CHANGING),
+            "bpf_xdp_adjust_tail",
+            Mode::Native,
+        ),
+        (
+            compile(path, "outside", UNSAFE),
+            "invalid mem access",
+            Mode::Native,
+        ),
+        (
+            compile(path, "only_xdp", &only_xdp),
+            "SEC(\"tc\")",
+            Mode::Tc,
+        ),
+        (compile(path, "deep", &deep), "stack", Mode::Native),
+    ];
+    for (object, reason, mode) in cases {
+        let net = Namespace::with_veth("refused_program");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        assert_eq!(
+            classify(&net, &mut tap, vec![Rule::everything(6)]),
+            [Place::Source]
+        );
+        let refused = net.enter(|| tap.classify(&Rules(by(&object))));
+        let text = refused
+            .map(|_| object.clone())
+            .expect_err("it is of no use")
+            .to_string();
+        let file = object.to_string_lossy().into_owned();
+        assert!(text.contains(&file) && text.contains(reason), "{text}");
+        net.inject("tx0", &[frame(1, 60)]);
+        let (captured, _) = finish(tap);
+        assert_eq!(captured[0].slot.mask, 6, "{object:?}");
+    }
+}
