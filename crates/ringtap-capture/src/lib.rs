@@ -2,6 +2,7 @@
 //! Ringtap's sources (what writes packets into a pool) and its sender.
 
 mod caret;
+pub mod classify;
 pub mod device;
 pub mod files;
 pub mod filter;

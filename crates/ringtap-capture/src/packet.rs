@@ -24,6 +24,7 @@ use std::{
 };
 
 use ringtap_pool::{
+    classify::{Place, Rules},
     distributor::{LaneEnds, Policy},
     ids::LaneId,
     source::{self, Counts, Facts, LaneCounts, Source, SourceError, Status},
@@ -32,7 +33,11 @@ use ringtap_pool::{
 
 use ringtap_shared::{event::Event, memfd::SealedPool};
 
-use crate::interface::{Counters, Interface, Promiscuous};
+use crate::{
+    classify::{Judge, Rulebook},
+    files::LinkType,
+    interface::{Counters, Interface, Promiscuous},
+};
 
 pub use error::PacketError;
 pub use options::PacketOptions;
@@ -51,6 +56,7 @@ pub struct PacketSource {
     pool_file: Arc<OwnedFd>,
     lanes: Vec<LaneEnds>,
     event: Event,
+    rulebook: Arc<Rulebook>,
     progress: Arc<Progress>,
     thread: Option<JoinHandle<()>>,
     outcome: Receiver<Result<(), PacketError>>,
@@ -79,7 +85,9 @@ impl PacketSource {
         };
         let (socket, ring, notes) = open_ring(&plan)?;
         let progress = Progress::new(socket, lane.counters())?;
-        let worker = Worker::new(ring, lane, Arc::clone(&progress), &interface);
+        let rulebook = Arc::new(Rulebook::default());
+        let judge = Judge::new(Arc::clone(&rulebook));
+        let worker = Worker::new(ring, lane, judge, Arc::clone(&progress), &interface);
         progress.socket().bind(interface.index)?;
         let (thread, outcome) = run(worker, event.clone())?;
         Ok(Self {
@@ -91,6 +99,7 @@ impl PacketSource {
             pool_file: pool.file,
             lanes: vec![ends],
             event,
+            rulebook,
             progress,
             thread: Some(thread),
             outcome,
@@ -191,19 +200,25 @@ impl Source for PacketSource {
         }
         // First what was captured, then what was seen: never less is seen than captured.
         let captured = self.progress.lane().captured();
+        let unwanted = self.rulebook.unwanted();
         let no_chunk = self.progress.lane().no_chunk();
         let kernel = self.progress.kernel();
         Counts {
             lanes: vec![LaneCounts {
                 seen: kernel.seen,
                 captured,
-                unwanted: 0,
+                unwanted,
                 no_chunk,
                 kernel: kernel.lost,
             }],
             nic: self.lost_by_nic,
             kernel: 0,
         }
+    }
+
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        let link_type = LinkType(self.facts.link_type);
+        self.rulebook.set(rules, &self.facts.device, link_type)
     }
 
     fn status(&mut self) -> Status {

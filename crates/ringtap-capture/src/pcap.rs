@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::JoinHandle;
 
+use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 
+use crate::classify::{Judge, Rulebook};
 use crate::files::{LinkType, Pace, ReadError, Reader, Speed};
 use ringtap_shared::event::Event;
 use ringtap_shared::memfd::SealedPool;
@@ -85,6 +87,7 @@ pub struct PcapSource {
     pool_file: Arc<OwnedFd>,
     lanes: Vec<LaneEnds>,
     event: Event,
+    rulebook: Arc<Rulebook>,
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
     thread: Option<JoinHandle<()>>,
@@ -109,7 +112,9 @@ impl PcapSource {
         // SAFETY: `writable` is mapped writable, and this is its only lane.
         let (lane, ends) =
             unsafe { source::lane(&pool.writable, LaneId(0), ids, Arc::new(event.clone())) };
-        let mut writer = FileWriter::new(reader, lane, pace, Arc::clone(&stop));
+        let rulebook = Arc::new(Rulebook::default());
+        let judge = Judge::new(Arc::clone(&rulebook));
+        let mut writer = FileWriter::new(reader, lane, judge, pace, Arc::clone(&stop));
         let first = writer.first();
         let progress = writer.progress();
         let facts = facts(options, &writer, pool.readable.geometry().snap_length);
@@ -121,6 +126,7 @@ impl PcapSource {
             pool_file: pool.file,
             lanes,
             event,
+            rulebook,
             stop,
             progress,
             thread,
@@ -199,13 +205,13 @@ impl Source for PcapSource {
     }
 
     fn counts(&mut self) -> Counts {
-        let seen = self.progress.seen.load(Relaxed);
         let captured = self.progress.lane.captured();
+        let unwanted = self.rulebook.unwanted();
         let no_chunk = self.progress.lane.no_chunk();
         let lane = LaneCounts {
-            seen,
+            seen: self.progress.seen.load(Relaxed),
             captured,
-            unwanted: 0,
+            unwanted,
             no_chunk,
             kernel: 0,
         };
@@ -214,6 +220,11 @@ impl Source for PcapSource {
             nic: 0,
             kernel: 0,
         }
+    }
+
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        let link_type = LinkType(self.facts.link_type);
+        self.rulebook.set(rules, &self.facts.device, link_type)
     }
 
     fn status(&mut self) -> Status {

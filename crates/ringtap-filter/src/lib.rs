@@ -4,6 +4,7 @@
 //! Pure: no input or output, no system calls, no unsafe code.
 #![forbid(unsafe_code)]
 
+pub mod classifier;
 pub mod ebpf;
 pub mod hash;
 pub mod program;

@@ -213,8 +213,9 @@ impl LaneWriter {
         }
     }
 
+    /// How many bytes are kept of a packet of this many.
     #[inline]
-    fn captured_length(&self, length: usize) -> usize {
+    pub fn captured_length(&self, length: usize) -> usize {
         length.min(self.limit)
     }
 

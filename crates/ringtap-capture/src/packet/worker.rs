@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ringtap_filter::classifier::Verdict;
 use ringtap_pool::{
     format::flag,
     wake::Signal,
@@ -26,7 +27,7 @@ use ringtap_pool::{
 
 use ringtap_shared::event::{Event, sleep_until_readable};
 
-use crate::interface::Interface;
+use crate::{classify::Judge, interface::Interface};
 
 use super::{PacketError, frame, frame::Frame, options, ring::Ring, socket::PacketSocket};
 
@@ -123,6 +124,9 @@ pub(super) struct Worker {
 /// The writing end, apart from the ring whose block a packet borrows.
 struct Lane {
     writer: LaneWriter,
+    judge: Judge,
+    /// A packet with its tag put back, for the judge.
+    tagged: Vec<u8>,
     is_ethernet: bool,
     largest_frame: u32,
     /// Packets that came out of the ring.
@@ -133,6 +137,7 @@ impl Worker {
     pub(super) fn new(
         ring: Ring,
         writer: LaneWriter,
+        judge: Judge,
         progress: Arc<Progress>,
         interface: &Interface,
     ) -> Self {
@@ -140,6 +145,8 @@ impl Worker {
             ring,
             lane: Lane {
                 writer,
+                judge,
+                tagged: Vec::new(),
                 is_ethernet: interface.link_type.is_ethernet(),
                 largest_frame: interface.largest_frame_bytes(),
                 copied: 0,
@@ -212,36 +219,78 @@ impl Worker {
 
 impl Lane {
     fn copy(&mut self, block: &[u8]) {
-        let mut staged = 0_u32;
+        let mut copied = 0_u32;
         for frame in frame::frames(block) {
+            self.judge.begin();
             self.stage(&frame);
-            staged += 1;
-            if staged.is_multiple_of(BATCH) {
-                self.writer.publish();
+            copied += 1;
+            if copied.is_multiple_of(BATCH) {
+                self.end_batch();
             }
         }
-        self.writer.publish();
-        self.copied += u64::from(staged);
+        self.end_batch();
+        self.copied += u64::from(copied);
     }
 
-    /// Puts a packet into the pool as it was on the wire: with its VLAN tag where that belongs.
+    fn end_batch(&mut self) {
+        self.writer.publish();
+        self.judge.end();
+    }
+
+    /// Puts a packet that is wanted into the pool as it was on the wire: with its VLAN tag where
+    /// that belongs.
     fn stage(&mut self, frame: &Frame<'_>) {
-        let mut meta = PacketMeta {
+        let split = frame.data.split_at_checked(ADDRESSES);
+        let tag = frame.tag.filter(|_| self.is_ethernet);
+        match (tag, split) {
+            (Some(tag), Some((addresses, rest))) => {
+                let wire_length = frame.wire_length.saturating_add(4);
+                let flags = self.flags(frame) | flag::VLAN_RESTORED;
+                self.stage_wanted(frame, (wire_length, flags), [addresses, &tag, rest]);
+            }
+            _ => self.stage_wanted(
+                frame,
+                (frame.wire_length, self.flags(frame)),
+                [frame.data, &[], &[]],
+            ),
+        }
+    }
+
+    fn stage_wanted(
+        &mut self,
+        frame: &Frame<'_>,
+        (wire_length, flags): (u32, u8),
+        parts: [&[u8]; 3],
+    ) {
+        let Some(verdict) = self.judge(parts, wire_length) else {
+            return;
+        };
+        let meta = PacketMeta {
             time_ns: frame.time_ns,
-            wire_length: frame.wire_length,
-            flags: self.flags(frame),
+            wire_length,
+            flags,
             queue: 0,
-            ..PacketMeta::default()
+            mask: verdict.mask,
+            hash: verdict.hash,
         };
         // A packet for which there is no chunk is counted by the writer.
-        let _counted = match (frame.tag, frame.data.split_at_checked(ADDRESSES)) {
-            (Some(tag), Some((addresses, rest))) if self.is_ethernet => {
-                meta.flags |= flag::VLAN_RESTORED;
-                meta.wire_length = meta.wire_length.saturating_add(4);
-                self.writer.stage(&meta, [addresses, &tag, rest])
-            }
-            _ => self.writer.stage(&meta, [frame.data]),
-        };
+        let _counted = self.writer.stage(&meta, parts);
+    }
+
+    fn judge(&mut self, parts: [&[u8]; 3], wire_length: u32) -> Option<Verdict> {
+        let [first, tag, rest] = parts;
+        let length = self
+            .writer
+            .captured_length(first.len() + tag.len() + rest.len());
+        if tag.is_empty() || !self.judge.has_rules() {
+            let kept = length.min(first.len());
+            return self.judge.judge(&first[..kept], wire_length);
+        }
+        self.tagged.clear();
+        for part in parts {
+            self.tagged.extend_from_slice(part);
+        }
+        self.judge.judge(&self.tagged[..length], wire_length)
     }
 
     fn flags(&self, frame: &Frame<'_>) -> u8 {

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use ringtap_pool::classify::Rule;
 use ringtap_pool::conformance::{self, Harness, PoolSize};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::Next;
@@ -12,6 +13,7 @@ use ringtap_pool::wake::NoSignal;
 use tempfile::TempDir;
 
 use super::*;
+use crate::filter::Filter;
 
 /// A pcap file with nanosecond times, made by hand.
 fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -135,4 +137,25 @@ fn a_stop_ends_a_paced_file_at_once() {
     let mut source = PcapSource::open(&options).unwrap();
     source.stop();
     assert!(source.counts().lanes[0].seen < 100);
+}
+
+#[test]
+fn what_no_rule_wants_is_counted_and_not_captured() {
+    let folder = TempDir::new().unwrap();
+    let frames: Vec<_> = (0..200).map(|n| vec![n; 60 + usize::from(n % 2)]).collect();
+    let mut options = write(&folder, &pcap_file(&frames));
+    options.speed = Speed::Rate { rate_pps: 500.0 };
+    let mut source = PcapSource::open(&options).unwrap();
+    let odd = Filter::compile("len = 61", LinkType::ETHERNET, 65535).unwrap();
+    let mut rule = Rule::everything(2);
+    rule.filter = odd.program().to_entries().into();
+    source.classify(&Rules(vec![rule])).unwrap();
+    while !matches!(source.status(), Status::Ended) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let lane = source.counts().lanes[0];
+    assert_eq!((lane.seen, lane.no_chunk), (200, 0));
+    assert_eq!(lane.captured + lane.unwanted, 200);
+    // Some came before the rules were there.
+    assert!((1..=100).contains(&lane.unwanted), "{lane:?}");
 }

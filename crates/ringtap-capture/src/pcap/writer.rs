@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use ringtap_filter::classifier::Verdict;
 use ringtap_pool::format::flag;
 use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 
 use super::PcapError;
+use crate::classify::Judge;
 use crate::files::{Direction, LinkType, Pace, RawPacket, Reader, Turn};
 
 /// Packets that are published at a time when a file is read at top speed.
@@ -34,6 +36,7 @@ pub(super) struct FileWriter {
 /// The writing side, apart from the reader whose buffer a packet borrows.
 struct Lane {
     writer: LaneWriter,
+    judge: Judge,
     pace: Pace,
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
@@ -45,6 +48,7 @@ impl FileWriter {
     pub(super) fn new(
         reader: Reader,
         writer: LaneWriter,
+        judge: Judge,
         pace: Pace,
         stop: Arc<AtomicBool>,
     ) -> Self {
@@ -60,6 +64,7 @@ impl FileWriter {
         });
         let lane = Lane {
             writer,
+            judge,
             pace,
             stop,
             progress,
@@ -120,41 +125,57 @@ impl FileWriter {
 impl Lane {
     /// Writes a packet when it is due and there is room; `false` if stopped meanwhile.
     fn write(&mut self, packet: &RawPacket<'_>) -> bool {
-        if self.pace.wait(packet.time_ns) == Turn::Stopped || !self.wait_for_room(packet.data.len())
-        {
+        if self.pace.wait(packet.time_ns) == Turn::Stopped || !self.judge_and_stage(packet) {
             return false;
         }
-        let flags = if packet.direction() == Direction::Outbound {
-            flag::OUT
-        } else {
-            0
-        };
-        let queue = u16::try_from(packet.interface).unwrap_or(u16::MAX);
-        let meta = PacketMeta {
-            time_ns: packet.time_ns,
-            wire_length: packet.wire_length,
-            flags,
-            queue,
-            ..PacketMeta::default()
-        };
         self.seen += 1;
-        // Counted by the lane if it should ever fail; there is room, so it does not.
-        let _counted = self.writer.stage(&meta, [packet.data]);
         if self.seen.is_multiple_of(self.batch) {
             self.progress.seen.store(self.seen, Relaxed);
             self.writer.publish();
+            self.judge.end();
         }
         true
     }
 
-    fn wait_for_room(&mut self, bytes: usize) -> bool {
-        while !self.writer.has_room(bytes) {
+    /// Stages a packet that somebody wants; `false` if stopped while there was no room.
+    fn judge_and_stage(&mut self, packet: &RawPacket<'_>) -> bool {
+        let kept = self.writer.captured_length(packet.data.len());
+        let data = &packet.data[..kept];
+        self.judge.begin();
+        let mut edition = self.judge.edition();
+        let mut verdict = self.judge.judge(data, packet.wire_length);
+        while let Some(wanted) = verdict {
+            if self.writer.has_room(packet.data.len()) {
+                let meta = meta(packet, wanted);
+                // Counted by the lane if it should ever fail; there is room, so it does not.
+                let _counted = self.writer.stage(&meta, [packet.data]);
+                return true;
+            }
+            // Without room the lane has published all that was staged: the batch can end.
+            self.judge.end();
             if self.stop.load(Relaxed) {
                 return false;
             }
             std::thread::sleep(NO_ROOM_NAP);
+            self.judge.begin();
+            if self.judge.edition() != edition {
+                edition = self.judge.edition();
+                verdict = self.judge.judge(data, packet.wire_length);
+            }
         }
         true
+    }
+}
+
+fn meta(packet: &RawPacket<'_>, wanted: Verdict) -> PacketMeta {
+    let is_out = packet.direction() == Direction::Outbound;
+    PacketMeta {
+        time_ns: packet.time_ns,
+        wire_length: packet.wire_length,
+        flags: if is_out { flag::OUT } else { 0 },
+        queue: u16::try_from(packet.interface).unwrap_or(u16::MAX),
+        mask: wanted.mask,
+        hash: wanted.hash,
     }
 }
 
@@ -162,5 +183,6 @@ impl Drop for Lane {
     fn drop(&mut self) {
         self.writer.close();
         self.progress.seen.store(self.seen, Relaxed);
+        self.judge.end();
     }
 }

@@ -3,6 +3,7 @@
 
 mod capture;
 mod rights;
+mod rules;
 
 use std::{path::Path, thread, time::Duration};
 
