@@ -80,11 +80,14 @@ impl Kind {
     /// Whether this version can start it.
     #[must_use]
     pub fn is_available(self) -> bool {
-        matches!(self, Self::Auto | Self::Tap | Self::Packet | Self::Pcap)
+        matches!(
+            self,
+            Self::Auto | Self::Tap | Self::Packet | Self::Pcap | Self::Hub
+        )
     }
 
     fn has_queues(self) -> bool {
-        !matches!(self, Self::Pcap | Self::Sim)
+        !matches!(self, Self::Pcap | Self::Sim | Self::Hub)
     }
 }
 

@@ -11,13 +11,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use ringtap_pool::distributor::ReaderOptions;
 
 use crate::affinity;
 use crate::input::InputArgs;
 use crate::interrupt;
 use crate::reading::{Reading, ReadingArgs};
-use crate::session::Session;
+use crate::session::{self, Session};
 use consumer::{Counter, Extras};
 use latency::Latency;
 use stamps::Stamps;
@@ -61,18 +60,9 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
-    let (session, mut readers, filter) = affinity::on(args.reading.cpu.capture, || {
-        let source = args.input.open()?;
-        let filter = args.input.filter(source.facts())?;
-        let options = ReaderOptions {
-            credit: None,
-            policy: source.facts().policy,
-            ..ReaderOptions::default()
-        };
-        let (session, readers) = Session::start(source, &[options])?;
-        Ok((session, readers, filter))
-    })?;
-    interrupt::stop_on_time_or_signal(&session, args.reading.duration)?;
+    let (session, mut receiver) =
+        affinity::on(args.reading.cpu.capture, || args.input.session("count"))?;
+    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration)?;
     session.say_notes();
     affinity::pin(args.reading.cpu.reader)?;
     let extras = Extras {
@@ -83,9 +73,9 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
         latency: args.latency.then(Latency::new).transpose()?,
         stamps: args.stamps.then(Stamps::default),
     };
-    let reading = Reading::new(&args.reading, &session, readers[0].id(), "count", filter);
+    let reading = Reading::new(&args.reading, &receiver, session.facts(), "count");
     let mut counter = Counter { reading, extras };
-    readers[0].receive(args.reading.interval, &mut counter)?;
+    session::receive(&mut receiver, args.reading.interval, &mut counter)?;
     counter.finish()?;
     session.outcome()?;
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap demo`: a sender, a capture and two readers in a private network, for some seconds.
+//! `ringtap demo`: a sender, a hub and four readers in a private network, for some seconds.
 //!
 //! Invariants
 //! - The process enters the private network before it starts a thread; so nothing of the machine
@@ -12,22 +12,26 @@ mod readers;
 mod words;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_capture::interface::{Interface, add_veth};
 use ringtap_capture::private::{self, Standing};
 use ringtap_capture::transmit::{Load, Method, Rate, Sender, SenderOptions, Traffic};
-use ringtap_pool::distributor::ReaderOptions;
+use ringtap_client::Receiver;
+use ringtap_hub::{Ask, Group, Handle, Hub};
+use ringtap_pool::classify::{Balance, Headers};
 use ringtap_pool::source::Source;
 
 use crate::affinity;
+use crate::input;
 use crate::interrupt;
 use crate::open;
 use crate::reading::ReadingArgs;
-use crate::session::{Session, Stopper};
+use crate::session;
 use board::{Board, Table};
 use places::Places;
 use readers::Outcome;
@@ -40,13 +44,16 @@ const FLOWS: u32 = 16;
 const RATE_BPS: u64 = 1_000_000_000;
 /// One flow of the sixteen: a file with all would have 150 MB a second.
 const FILTER: &str = "udp src port 10007";
+/// Half of the flows, for the group of two.
+const HALF: &str = "udp src portrange 10000-10007";
 /// How often the end of the run and notes are looked for.
 const TICK: Duration = Duration::from_millis(50);
 /// After this time everything that was sent has arrived.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Shows a capture in a private network: a sender, a tap, a reader that counts and one that
-/// records. Needs no root; with it, it shows more.
+/// Shows a hub in a private network: a sender, one capture, a reader that counts, one that
+/// records a flow, and a group of two that share half of the flows. Needs no root; with it, it
+/// shows more.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// File for the recorded packets, overwritten. Without it: ringtap-demo.pcapng in the current
@@ -65,26 +72,28 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     add_veth(TX, RX)?;
     let places = Places::choose()?;
     let file = places::file(args.write.as_deref())?;
-    let (session, mut attached) = affinity::on(places.counter, || {
+    let (hub, mut receivers) = affinity::on(places.counter, || {
         let source = open_source(standing)?;
-        let options = ReaderOptions {
-            credit: None,
-            policy: source.facts().policy,
-            ..ReaderOptions::default()
-        };
-        Session::start(source, &[options, options])
+        start_hub(source)
     })?;
-    session.say_notes();
-    words::begin(standing, &session.facts().device, args.seconds, &file)?;
-    let sender = sender_options(&session.facts().device, args.seconds, places.sender);
+    let facts = session::together(&receivers[0]);
+    for note in &facts.notes {
+        eprintln!("ringtap: {note}");
+    }
+    words::begin(standing, &facts.device, args.seconds, &file)?;
+    let sender = sender_options(&facts.device, args.seconds, places.sender);
     let (board, silent) = (Board::default(), ReadingArgs::silent());
-    let ids = [attached[0].id(), attached[1].id()];
-    let readers = readers::prepare(&silent, &session, &attached, &board, &file)?;
+    let controls = receivers
+        .iter()
+        .map(|one| Arc::clone(one.control()))
+        .collect();
+    let outcome_of = Arc::clone(receivers[0].control());
+    let readers = readers::prepare(&silent, &facts, &receivers, &board, &file)?;
     let (outcome, traffic) = thread::scope(|scope| {
         // However this ends, readers find the end of the capture, and the scope its own.
-        let stop = StopAtEnd(session.stopper());
-        let running = readers.start(scope, &mut attached, &places)?;
-        let table = Table::begin(&board, &session, ids);
+        let stop = StopAtEnd(hub.handle().clone());
+        let running = readers.start(scope, &mut receivers, &places)?;
+        let table = Table::begin(&board, controls);
         let traffic = table.and_then(|table| send(sender, table, || running.is_any_over()));
         thread::sleep(SETTLE);
         drop(stop);
@@ -92,11 +101,49 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     })?;
     let outcome: Outcome = outcome?;
     words::end(&outcome, &traffic?, standing)?;
-    session.outcome()?;
+    let failure = outcome_of
+        .snapshot()?
+        .sources
+        .into_iter()
+        .find_map(|source| source.failure);
+    if let Some(failure) = failure {
+        bail!(failure);
+    }
     Ok(match outcome.is_good() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// A hub with a group that gets everything, one that gets a flow, and one whose two members
+/// share half of the flows; and a reader's seat for each of them.
+fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
+    let group = |name: &str, filter: &str| -> Result<Group> {
+        Ok(Group {
+            filter: input::compile(filter, source.facts())?.program().clone(),
+            filter_text: filter.to_owned(),
+            ..Group::new(name)
+        })
+    };
+    let half = Group {
+        balance: Balance::Flow(Headers::Outer),
+        most_members: 2,
+        ..group("half", HALF)?
+    };
+    let groups = vec![Group::new("all"), group("flow", FILTER)?, half];
+    let seats = [
+        ("all", "count"),
+        ("flow", "record"),
+        ("half", "1"),
+        ("half", "2"),
+    ];
+    let asks = seats.map(|(group, name)| Ask::new(group, name)).to_vec();
+    let (hub, taken) = Hub::start(vec![source], groups, None, asks)?;
+    let receivers = taken
+        .into_iter()
+        .map(|taken| session::sit_down(hub.handle(), taken?));
+    let receivers = receivers.collect::<Result<_>>()?;
+    Ok((hub, receivers))
 }
 
 /// What the sender and the kernel say was sent.
@@ -168,8 +215,8 @@ fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptio
     options
 }
 
-/// Stops the session when dropped.
-struct StopAtEnd(Stopper);
+/// Stops the capture when dropped.
+struct StopAtEnd(Handle);
 
 impl Drop for StopAtEnd {
     fn drop(&mut self) {

@@ -2,17 +2,23 @@
 //! What to capture from: the flags that all capturing verbs share, and the source they open.
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ringtap_capture::device::{DeviceSpec, Direction, Mode, Options, Size};
+use ringtap_capture::device::{DeviceSpec, Direction, Kind, Mode, Options, Size};
 use ringtap_capture::files::{LinkType, Speed};
 use ringtap_capture::filter::Filter;
-use ringtap_pool::source::{Facts, Source};
+use ringtap_client::{Receiver, Wish, default_socket};
+use ringtap_pool::source::Facts;
+
+use crate::session::Session;
 
 /// Where packets come from.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputArgs {
-    /// Device: an interface (`eth0`), or `tap:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`.
+    /// Device: an interface (`eth0`), `tap:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`, or a
+    /// group of a running hub (`hub:ids`).
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     device: Option<DeviceSpec>,
 
@@ -84,14 +90,40 @@ fn mode(word: &str) -> Result<Mode, String> {
 }
 
 impl InputArgs {
-    /// Opens the source; it captures from now on.
-    pub(crate) fn open(&self) -> Result<Box<dyn Source>> {
+    /// Opens what was named and takes a reader's seat there; packets come from now on.
+    pub(crate) fn session(&self, name: &str) -> Result<(Session, Receiver)> {
         let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
             (None, Some(file)) => DeviceSpec::file(file),
             (None, None) => bail!("what to capture? -i DEVICE or -r FILE (see --help)"),
         };
-        crate::open::open(&named.with_flags(&self.flags())?)
+        let device = named.with_flags(&self.flags())?;
+        if device.kind == Kind::Hub {
+            return self.at_hub(&device, name);
+        }
+        let source = crate::open::open(&device)?;
+        let filter = compile(&self.filter_text(), source.facts())?;
+        Session::of_source(source, name, filter.program().clone())
+    }
+
+    /// A seat in a group of a hub that runs already. Its sources are taken to be Ethernet, as
+    /// the filter has to be compiled before the hub can be asked.
+    fn at_hub(&self, device: &DeviceSpec, name: &str) -> Result<(Session, Receiver)> {
+        let socket = device.options.socket.clone();
+        let filter = compile(&self.filter_text(), &ethernet())?;
+        let wish = Wish {
+            group: device.name.clone(),
+            name: name.to_owned(),
+            filter: Some(filter.program().clone()),
+            private: device.options.private,
+            watermark_packets: device.options.watermark,
+            time_limit: device
+                .options
+                .limit_ms
+                .map(|ms| Duration::from_millis(ms.into())),
+            ..Wish::default()
+        };
+        Session::of_hub(&socket.map_or_else(default_socket, Into::into), &wish)
     }
 
     /// What the flags add to the device's own options.
@@ -105,6 +137,7 @@ impl InputArgs {
             pool: self.pool,
             chunk: None,
             speed: self.speed,
+            ..Options::default()
         }
     }
 
@@ -112,11 +145,14 @@ impl InputArgs {
     pub(crate) fn filter_text(&self) -> String {
         self.filter.clone().unwrap_or_else(|| self.words.join(" "))
     }
+}
 
-    /// The filter, if there is one that leaves anything out.
-    pub(crate) fn filter(&self, facts: &Facts) -> Result<Option<Filter>> {
-        let filter = compile(&self.filter_text(), facts)?;
-        Ok(Some(filter).filter(|filter| !filter.takes_everything()))
+/// What a hub's sources give, as long as nobody said otherwise.
+fn ethernet() -> Facts {
+    Facts {
+        link_type: 1,
+        snap_length: 262_144,
+        ..Facts::default()
     }
 }
 

@@ -12,16 +12,19 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::session::Session;
+use ringtap_client::Control;
 
-/// Stops a session at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
+/// Stops a capture at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
 ///
 /// Readers then get what is still in the pool, so that the ledger is complete.
-pub(crate) fn stop_on_time_or_signal(session: &Session, duration: Option<Duration>) -> Result<()> {
-    let stopper = session.stopper();
+pub(crate) fn stop_on_time_or_signal(
+    control: &Arc<dyn Control>,
+    duration: Option<Duration>,
+) -> Result<()> {
+    let stopper = Arc::clone(control);
     on_interrupt(move || stopper.stop())?;
     if let Some(duration) = duration {
-        let stopper = session.stopper();
+        let stopper = Arc::clone(control);
         let wait = move || {
             thread::sleep(duration);
             stopper.stop();

@@ -14,7 +14,6 @@ mod report;
 mod sample;
 mod send;
 mod session;
-mod tally;
 
 use std::process::ExitCode;
 
@@ -38,7 +37,7 @@ enum Verb {
     /// Send packets: made ones or those of a file, at a rate, all of them counted.
     #[command(long_about = send::LONG_ABOUT)]
     Send(Box<send::SendArgs>),
-    /// Show a capture in a private network: a sender, a tap, two readers, their ledgers.
+    /// Show a hub in a private network: a sender, one capture, four readers, their ledgers.
     Demo(demo::DemoArgs),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]

@@ -2,7 +2,7 @@
 //! From a device as the user named it to a running source.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ringtap_capture::device::{DeviceSpec, Kind, Queues};
 use ringtap_capture::files::Speed;
 use ringtap_capture::interface::{Interface, InterfaceError};
@@ -18,6 +18,7 @@ pub(crate) fn open(device: &DeviceSpec) -> Result<Box<dyn Source>> {
         Kind::Pcap => open_file(device),
         Kind::Packet => open_packet(device),
         Kind::Tap => open_tap(device),
+        Kind::Hub => bail!("{device} is a reader's view of a hub, not a source"),
         _ => open_best(device),
     }
 }

@@ -3,19 +3,20 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ringtap_capture::filter::Filter;
-use ringtap_pool::ids::ReaderId;
+use ringtap_client::{Batch, Control, Judged, Receiver, Tally};
 use ringtap_pool::ledger::Ledger;
-use ringtap_pool::reader::{Batch, Packet};
+use ringtap_pool::reader::Packet;
+use ringtap_pool::source::Facts;
+use ringtap_shared::protocol::Snapshot;
 
 use crate::affinity::Placement;
 use crate::report;
-use crate::session::{Flow, Session, Snapshot};
-use crate::tally::Tally;
+use crate::session::Flow;
 
 /// When to stop, where to run, what to print.
 #[derive(Args, Debug, Clone)]
@@ -75,10 +76,9 @@ fn seconds(text: &str) -> Result<Duration> {
 /// One reader at work.
 pub(crate) struct Reading<'a> {
     args: &'a ReadingArgs,
-    session: &'a Session,
-    id: ReaderId,
+    control: Arc<dyn Control>,
+    facts: Facts,
     name: &'static str,
-    filter: Option<Filter>,
     tally: Tally,
     begun: Instant,
     last: (Instant, Ledger),
@@ -110,21 +110,18 @@ impl<'a> Reading<'a> {
     /// A reader called `name` in ledgers.
     pub(crate) fn new(
         args: &'a ReadingArgs,
-        session: &'a Session,
-        id: ReaderId,
+        receiver: &Receiver,
+        facts: &Facts,
         name: &'static str,
-        filter: Option<Filter>,
     ) -> Self {
         let now = Instant::now();
-        let tally = Tally::new(session.lanes());
         let last = (now, Ledger::default());
         Reading {
             args,
-            session,
-            id,
+            control: Arc::clone(receiver.control()),
+            facts: facts.clone(),
             name,
-            filter,
-            tally,
+            tally: Tally::new(receiver.lanes()),
             begun: now,
             last,
             sink: Sink::Stdout,
@@ -154,22 +151,27 @@ impl<'a> Reading<'a> {
             .map_or(u64::MAX, |limit| limit - self.tally.packets());
         self.tally.begin(batch);
         for packet in batch.packets() {
-            let packet = packet?;
-            let wire_length = packet.slot.wire_length;
-            let filter = self.filter.as_ref();
-            if filter.is_some_and(|filter| !filter.matches(packet.data, wire_length)) {
+            let Judged { packet, is_ours } = packet?;
+            if !is_ours {
                 self.tally.at(lane).filtered(packet.sequence);
                 continue;
             }
-            let ledger = || Ok(self.tally.total(&self.session.snapshot(Some(self.id))?));
+            let ledger = || Ok(self.tally.total(&self.control.snapshot()?));
             each(&packet, &ledger)?;
-            self.tally.at(lane).delivered(packet.sequence, wire_length);
+            self.tally
+                .at(lane)
+                .delivered(packet.sequence, packet.slot.wire_length);
             left -= 1;
             if left == 0 {
                 return Ok(Flow::Stop);
             }
         }
         Ok(Flow::Go)
+    }
+
+    /// What was counted so far.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Packets that passed the filter so far.
@@ -179,7 +181,7 @@ impl<'a> Reading<'a> {
 
     /// The ledger now.
     pub(crate) fn ledger(&self) -> Result<Ledger> {
-        Ok(self.total(&self.session.snapshot(Some(self.id))?))
+        Ok(self.total(&self.control.snapshot()?))
     }
 
     /// Counts all but so many of the delivered packets as this reader's loss; gives how many.
@@ -206,7 +208,7 @@ impl<'a> Reading<'a> {
         if self.args.json && !self.args.quiet {
             println!(
                 "{}",
-                report::json(&self.session.facts().device, self.name, None, &ledger)?
+                report::json(&self.facts.device, self.name, None, &ledger)?
             );
         } else if !self.args.quiet {
             let (then, before) = self.last;
@@ -224,9 +226,9 @@ impl<'a> Reading<'a> {
 
     /// Prints the final ledger, of each lane too if asked for, and `extras` below it.
     pub(crate) fn finish(&self, extras: &[String]) -> Result<Ledger> {
-        let snapshot = self.session.snapshot(Some(self.id))?;
+        let snapshot = self.control.snapshot()?;
         let total = self.total(&snapshot);
-        let facts = self.session.facts();
+        let facts = &self.facts;
         let lanes = if self.args.verbose {
             self.tally.lanes(&snapshot)
         } else {

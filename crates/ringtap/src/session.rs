@@ -1,128 +1,83 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One source and its readers in this process: a hub thread moves chunks, readers read in place.
+//! A reader at its seat: at a hub within this process, or at one that runs already.
 //!
 //! Invariants
-//! - The hub thread owns the source and the distributor; readers and callers only send it orders.
-//! - Nobody polls: the hub sleeps on the source's wake-up, a reader on its own event.
+//! - `ringtap count -i eth0` and `ringtap count -i hub:ids` run the same code from here on.
 #![forbid(unsafe_code)]
 
-mod hub;
-mod receive;
-mod waiter;
-
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use ringtap_pool::distributor::{Distributor, ReaderOptions};
-use ringtap_pool::ids::ReaderId;
-use ringtap_pool::reader::Reader;
-use ringtap_pool::source::{Counts, Facts, Source, SourceError};
-use ringtap_pool::wake::Signal;
-use ringtap_shared::event::Event;
+use ringtap_client::{Batch, Connection, Control, ControlError, Next, Receiver, Tally, Wish};
+use ringtap_filter::Program;
+use ringtap_hub::{Ask, Group, Handle, Hub, SeatId, Taken};
+use ringtap_pool::source::{Facts, Source};
+use ringtap_shared::protocol::Snapshot;
+use ringtap_shared::seat::Wanted;
 
-pub(crate) use receive::{Consumer, Flow};
-use waiter::Waiter;
+/// The one group of a hub that lives for one verb.
+const ONLY_GROUP: &str = "local";
 
-/// What the hub thread is asked to do.
-enum Order {
-    Counts(Option<ReaderId>, Sender<Snapshot>),
-    Stop,
-    Leave,
-}
-
-/// Counters at one moment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
-    /// The source's.
-    pub(crate) source: Counts,
-    /// What the reader that was asked for lost past its credit, per lane.
-    pub(crate) slow_reader: Vec<u64>,
-    /// Whether all this is final: the source has ended and every chunk is settled.
-    pub(crate) ended: bool,
-}
-
-/// A running capture.
+/// A running capture, as one verb sees it.
 pub(crate) struct Session {
+    /// Ends with the session, if it is ours.
+    _hub: Option<Hub>,
+    control: Arc<dyn Control>,
     facts: Facts,
-    lanes: u32,
-    orders: Sender<Order>,
-    event: Event,
-    hub: Option<JoinHandle<()>>,
-    /// Locked, so that readers on threads of their own can share the session.
-    failure: Mutex<Receiver<SourceError>>,
 }
 
-/// One reader of a session.
-pub(crate) struct Attached {
-    id: ReaderId,
-    reader: Reader,
-    waiter: Waiter,
+/// A seat at a hub in this process.
+struct LocalSeat {
+    hub: Handle,
+    seat: SeatId,
 }
 
 impl Session {
-    /// Runs a source, which has captured since it exists: each of these readers gets all of it.
-    pub(crate) fn start(
-        mut source: Box<dyn Source>,
-        readers: &[ReaderOptions],
-    ) -> Result<(Self, Vec<Attached>)> {
-        let facts = source.facts().clone();
-        let pool = source.pool();
-        let lanes = pool.geometry().lane_count;
-        let event = Event::new().context("cannot make an event")?;
-        let mut distributor = Distributor::new(pool, source.take_lanes(), Arc::new(event.clone()));
-        let attached = readers
-            .iter()
-            .map(|options| Attached::to(&mut distributor, options))
-            .collect::<Result<Vec<_>>>()?;
-        let events = attached
-            .iter()
-            .map(|one| (one.id, one.waiter.event()))
-            .collect();
-        let (orders, inbox) = mpsc::channel();
-        let (failed, failure) = mpsc::channel();
-        let hub = hub::Hub::new(source, distributor, inbox, (event.clone(), events), failed);
-        let hub = std::thread::Builder::new()
-            .name("hub".into())
-            .spawn(move || hub.run())
-            .context("cannot start the hub thread")?;
-        let session = Session {
-            facts,
-            lanes,
-            orders,
-            event,
-            hub: Some(hub),
-            failure: Mutex::new(failure),
+    /// Runs a source, which has captured since it exists, for one reader that gets all of it
+    /// that passes the filter.
+    pub(crate) fn of_source(
+        source: Box<dyn Source>,
+        name: &str,
+        filter: Program,
+    ) -> Result<(Self, Receiver)> {
+        let ask = Ask {
+            filter,
+            from_the_first: true,
+            ..Ask::new(ONLY_GROUP, name)
         };
-        Ok((session, attached))
+        let (hub, mut taken) =
+            Hub::start(vec![source], vec![Group::new(ONLY_GROUP)], None, vec![ask])?;
+        let taken = taken.pop().context("the hub gave no seat")??;
+        let receiver = sit_down(hub.handle(), taken)?;
+        Ok((Session::new(Some(hub), &receiver), receiver))
     }
 
-    /// What the source is.
+    /// Takes a seat at a hub that runs already.
+    pub(crate) fn of_hub(socket: &std::path::Path, wish: &Wish) -> Result<(Self, Receiver)> {
+        let attachment = Connection::attach(socket, wish)?;
+        let receiver = Receiver::new(attachment.seat, attachment.control)?;
+        let mut session = Session::new(None, &receiver);
+        session.facts.device = format!("hub:{}", wish.group);
+        Ok((session, receiver))
+    }
+
+    fn new(hub: Option<Hub>, receiver: &Receiver) -> Self {
+        Session {
+            _hub: hub,
+            control: Arc::clone(receiver.control()),
+            facts: together(receiver),
+        }
+    }
+
+    /// What the sources are, taken together.
     pub(crate) fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Lanes of the source.
-    pub(crate) fn lanes(&self) -> u32 {
-        self.lanes
-    }
-
-    /// All counters now; final ones once the source has ended.
-    pub(crate) fn snapshot(&self, reader: Option<ReaderId>) -> Result<Snapshot> {
-        let (reply, answer) = mpsc::channel();
-        self.order(Order::Counts(reader, reply));
-        answer
-            .recv()
-            .map_err(|_| anyhow!("the capture thread is gone"))
-    }
-
-    /// What stops the source from another thread.
-    pub(crate) fn stopper(&self) -> Stopper {
-        Stopper {
-            orders: self.orders.clone(),
-            event: self.event.clone(),
-        }
+    /// What stops the capture from another thread.
+    pub(crate) fn control(&self) -> &Arc<dyn Control> {
+        &self.control
     }
 
     /// Says aloud what a user should know of the source: fall-backs and why.
@@ -132,62 +87,118 @@ impl Session {
         }
     }
 
-    /// How the capture ended: why the source failed, if it did.
+    /// How the capture ended: why a source failed, if one did.
     pub(crate) fn outcome(&self) -> Result<()> {
-        let failure = self.failure.lock();
-        failure
-            .unwrap_or_else(PoisonError::into_inner)
-            .try_recv()
-            .map_or(Ok(()), |error| Err(anyhow!(error)))
-    }
-
-    fn order(&self, order: Order) {
-        order_to(&self.orders, &self.event, order);
+        let sources = self.control.snapshot()?.sources;
+        match sources.into_iter().find_map(|source| source.failure) {
+            None => Ok(()),
+            Some(failure) => Err(anyhow!(failure)),
+        }
     }
 }
 
-/// Stops a session from another thread.
-#[derive(Clone)]
-pub(crate) struct Stopper {
-    orders: Sender<Order>,
-    event: Event,
+/// The receiver at a seat of a hub in this process.
+pub(crate) fn sit_down(hub: &Handle, taken: Taken) -> Result<Receiver> {
+    let control = Arc::new(LocalSeat {
+        hub: hub.clone(),
+        seat: taken.id,
+    });
+    Ok(Receiver::new(taken.seat, control)?)
 }
 
-impl Stopper {
-    /// Stops the source; readers then find the rest and the end.
-    pub(crate) fn stop(&self) {
-        order_to(&self.orders, &self.event, Order::Stop);
+/// What several sources are as one; a hub's reader mostly has one.
+pub(crate) fn together(receiver: &Receiver) -> Facts {
+    let mut all = receiver.facts().cloned();
+    let mut facts = all.next().unwrap_or_default();
+    for more in all {
+        facts.device = format!("{},{}", facts.device, more.device);
+        facts.interface = None;
+        facts.snap_length = facts.snap_length.max(more.snap_length);
+        facts.notes.extend(more.notes);
+    }
+    facts
+}
+
+impl Control for LocalSeat {
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        let snapshot = self.hub.snapshot(self.seat);
+        snapshot.ok_or_else(|| ControlError::Gone("the capture thread is gone".into()))
+    }
+
+    fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
+        let changed = self.hub.set_filter(self.seat, filter.clone());
+        changed.map_err(|error| ControlError::Refused(error.to_string()))
+    }
+
+    fn stop(&self) {
+        self.hub.stop();
     }
 }
 
-fn order_to(orders: &Sender<Order>, event: &Event, order: Order) {
-    // A hub that is gone takes no orders; whoever waits for an answer sees that.
-    let _gone = orders.send(order);
-    event.signal();
-}
-
-impl Attached {
-    /// The reader's number.
-    pub(crate) fn id(&self) -> ReaderId {
-        self.id
-    }
-
-    fn to(distributor: &mut Distributor, options: &ReaderOptions) -> Result<Self> {
-        let event = Event::new().context("cannot make an event")?;
-        let (id, reader) = distributor.add_reader(options)?;
-        Ok(Attached {
-            id,
-            waiter: Waiter::new(reader.sleeper(), event),
-            reader,
-        })
-    }
-}
-
-impl Drop for Session {
+impl Drop for LocalSeat {
     fn drop(&mut self) {
-        self.order(Order::Leave);
-        if let Some(hub) = self.hub.take() {
-            let _panicked = hub.join();
+        self.hub.leave(self.seat);
+    }
+}
+
+/// Whether a reader goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// It wants more.
+    Go,
+    /// It has enough.
+    Stop,
+}
+
+/// What a reader does with packets.
+pub(crate) trait Consumer {
+    /// Takes a batch.
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow>;
+
+    /// What it counted so far.
+    fn tally(&self) -> &Tally;
+
+    /// Is called when nothing is there to be read.
+    fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Is called at even intervals, packets or not.
+    fn tick(&mut self) -> Result<Flow>;
+}
+
+/// Hands everything to `consumer` until the capture ends or the consumer has enough.
+///
+/// Ticks that fall behind are left out, not made up for.
+pub(crate) fn receive(
+    receiver: &mut Receiver,
+    interval: Duration,
+    consumer: &mut impl Consumer,
+) -> Result<()> {
+    let mut due = Instant::now() + interval;
+    loop {
+        let now = Instant::now();
+        if now >= due {
+            if consumer.tick()? == Flow::Stop {
+                return Ok(());
+            }
+            while due <= now {
+                due += interval;
+            }
+        }
+        match receiver.next()? {
+            Next::Batch(batch) => {
+                let flow = consumer.batch(&batch)?;
+                receiver.tell(consumer.tally());
+                if flow == Flow::Stop {
+                    return Ok(());
+                }
+            }
+            Next::Empty => {
+                consumer.idle()?;
+                receiver.wait(Some(due))?;
+            }
+            Next::Ended => return Ok(()),
         }
     }
 }

@@ -31,11 +31,12 @@ fn demo(binary: &Path, folder: &Path, args: &[&str]) -> Command {
 fn assert_complete(end: &Finished, file: &Path) {
     let shown = format!("stdout: {}\nstderr: {}", end.stdout, end.stderr);
     assert!(end.status.success(), "{}\n{shown}", end.status);
-    assert_eq!(end.stdout.matches("  balanced: ").count(), 2, "{shown}");
+    assert_eq!(end.stdout.matches("  balanced: ").count(), 4, "{shown}");
     let delivered = numbers_after(&end.stdout, "  delivered ");
-    let [counted, recorded] = delivered[..] else {
-        panic!("two ledgers wanted\n{shown}");
+    let [counted, recorded, one, other] = delivered[..] else {
+        panic!("four ledgers wanted\n{shown}");
     };
+    assert!(one > 0 && other > 0 && one + other < counted, "{shown}");
     assert!(counted > recorded && recorded > 0, "{shown}");
     let name = file.display().to_string();
     assert!(end.stdout.contains(&name), "{name} is not named\n{shown}");

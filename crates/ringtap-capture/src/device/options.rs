@@ -9,7 +9,7 @@ use std::fmt;
 use crate::{files::Speed, interface::near};
 
 use super::{
-    DeviceError, DeviceSpec, Kind, Size,
+    DeviceError, DeviceSpec, Kind, Size, escape,
     parse::{Place, meant},
 };
 
@@ -67,6 +67,14 @@ pub struct Options {
     pub chunk: Option<Size>,
     /// How fast a file is read.
     pub speed: Option<Speed>,
+    /// Where the hub listens.
+    pub socket: Option<String>,
+    /// Whether the hub is to copy packets into a pool of the reader's own.
+    pub private: bool,
+    /// Packets that wait before the reader is woken.
+    pub watermark: Option<u32>,
+    /// Milliseconds after which it is woken with fewer.
+    pub limit_ms: Option<u32>,
 }
 
 /// What libpcap's tools take for "all of it".
@@ -81,8 +89,6 @@ const EVERY: &[Kind] = &[
     Kind::Packet,
     Kind::Pcap,
     Kind::Sim,
-    Kind::Hub,
-    Kind::Host,
 ];
 
 /// One option.
@@ -98,7 +104,7 @@ struct Key {
     get: fn(&Options) -> Option<String>,
 }
 
-static KEYS: [Key; 8] = [
+static KEYS: [Key; 12] = [
     Key {
         name: "exclusive",
         flag: "--exclusive",
@@ -172,6 +178,44 @@ static KEYS: [Key; 8] = [
         },
         get: |options| options.speed.map(|speed| speed.to_string()),
     },
+    Key {
+        name: "socket",
+        flag: "--socket",
+        value: "PATH",
+        kinds: &[Kind::Hub],
+        set: set_socket,
+        get: |options| {
+            let path = options.socket.as_deref();
+            path.map(|path| escape::escape(path).replace('&', "%26"))
+        },
+    },
+    Key {
+        name: "private",
+        flag: "--private",
+        value: "",
+        kinds: &[Kind::Hub],
+        set: |options, _| {
+            options.private = true;
+            Ok(())
+        },
+        get: |options| options.private.then(String::new),
+    },
+    Key {
+        name: "watermark",
+        flag: "--watermark",
+        value: "PACKETS",
+        kinds: &[Kind::Hub],
+        set: |options, text| set_number(&mut options.watermark, text),
+        get: |options| options.watermark.map(|packets| packets.to_string()),
+    },
+    Key {
+        name: "limit",
+        flag: "--limit",
+        value: "MILLISECONDS",
+        kinds: &[Kind::Hub],
+        set: |options, text| set_number(&mut options.limit_ms, text),
+        get: |options| options.limit_ms.map(|limit| limit.to_string()),
+    },
 ];
 
 const MODES: [(&str, Mode); 4] = [
@@ -222,6 +266,18 @@ fn set_snap_length(options: &mut Options, text: &str) -> Result<(), String> {
         }
     };
     options.snap_length = Some(bytes);
+    Ok(())
+}
+
+fn set_socket(options: &mut Options, text: &str) -> Result<(), String> {
+    let path = escape::unescape(text).filter(|path| !path.is_empty());
+    options.socket = Some(path.ok_or("expected the path of a hub's socket")?);
+    Ok(())
+}
+
+fn set_number(target: &mut Option<u32>, text: &str) -> Result<(), String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    *target = Some(number.ok_or("expected a number above 0")?);
     Ok(())
 }
 

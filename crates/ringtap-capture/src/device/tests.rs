@@ -36,6 +36,10 @@ fn every_kind_parses_and_prints_its_canonical_text() {
         ("pcap:a%3Fb%2Cc?speed=2kpps", "pcap:a%3Fb%2Cc?speed=2000pps"),
         ("sim:", "sim:"),
         ("hub:web", "hub:web"),
+        (
+            "hub:web?private&socket=/tmp/a%26b.sock&watermark=64",
+            "hub:web?socket=/tmp/a%26b.sock&private&watermark=64",
+        ),
         ("host:eth0@0", "host:eth0@0"),
         ("eth0?pool=1024m&exclusive", ""),
         (
@@ -204,7 +208,7 @@ fn what_this_version_lacks_is_said_with_an_alternative() {
         error.to_string(),
         "xdp:eth0@0: the xdp source is not in this version: use tap:eth0 or packet:eth0"
     );
-    assert!(parsed("hub:web").require_available().is_err());
+    assert!(parsed("host:web").require_available().is_err());
     assert_eq!(parsed("eth0").require_available(), Ok(()));
 }
 
@@ -217,6 +221,8 @@ fn a_file_by_its_path_needs_no_escaping() {
 fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
     let live = kind.names_an_interface() && kind != Kind::Xdp;
     let taps = matches!(kind, Kind::Auto | Kind::Tap);
+    let at_hub = kind == Kind::Hub;
+    let reads = !matches!(kind, Kind::Hub | Kind::Host);
     let directions = prop::sample::select(vec![Direction::In, Direction::Out, Direction::InOut]);
     let modes = prop::sample::select(vec![Mode::Auto, Mode::Native, Mode::Generic, Mode::Tc]);
     let speeds = prop_oneof![
@@ -229,16 +235,22 @@ fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
         (prop::option::of(directions), any::<Option<bool>>()),
         (prop::option::of(1_u32..=262_144), any::<Option<u64>>()),
         (prop::option::of(12_u32..=19), prop::option::of(speeds)),
+        (prop::option::of(".{1,20}"), any::<bool>()),
+        (any::<Option<u32>>(), any::<Option<u32>>()),
     )
-        .prop_map(move |(tap, interface, sizes, rest)| Options {
+        .prop_map(move |(tap, interface, sizes, rest, hub, wake)| Options {
             exclusive: taps && tap.0,
             mode: tap.1.filter(|_| taps),
             direction: interface.0.filter(|_| live),
             promiscuous: interface.1.filter(|_| live),
-            snap_length: sizes.0,
-            pool: sizes.1.map(Size),
-            chunk: rest.0.map(|power| Size(1 << power)),
+            snap_length: sizes.0.filter(|_| reads),
+            pool: sizes.1.map(Size).filter(|_| reads),
+            chunk: rest.0.map(|power| Size(1 << power)).filter(|_| reads),
             speed: rest.1.filter(|_| kind == Kind::Pcap),
+            socket: hub.0.filter(|_| at_hub),
+            private: at_hub && hub.1,
+            watermark: wake.0.filter(|number| at_hub && *number > 0),
+            limit_ms: wake.1.filter(|number| at_hub && *number > 0),
         })
 }
 

@@ -4,7 +4,8 @@
 
 use anyhow::Result;
 use ringtap_capture::transmit::stamp;
-use ringtap_pool::reader::{Batch, Packet};
+use ringtap_client::{Batch, Tally};
+use ringtap_pool::reader::Packet;
 
 use super::latency::Latency;
 use super::stamps::Stamps;
@@ -72,6 +73,10 @@ impl Consumer for Counter<'_> {
             extras.packet(packet);
             Ok(())
         })
+    }
+
+    fn tally(&self) -> &Tally {
+        self.reading.tally()
     }
 
     fn tick(&mut self) -> Result<Flow> {

@@ -3,16 +3,16 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringtap_capture::transmit::Counters;
-use ringtap_pool::ids::ReaderId;
-use ringtap_pool::reader::Batch;
+use ringtap_client::{Batch, Control, Tally};
 
 use crate::report::{as_f64, grouped, rounded};
-use crate::session::{Consumer, Flow, Session};
+use crate::session::{Consumer, Flow};
 
 /// From one line to the next.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
@@ -22,6 +22,8 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct Board {
     pub(super) counted: AtomicU64,
     pub(super) recorded: AtomicU64,
+    /// By both members of the group together.
+    pub(super) shared: [AtomicU64; 2],
 }
 
 /// A reader that can say how far it is.
@@ -43,6 +45,10 @@ impl<C: Progress> Consumer for Watched<'_, C> {
         Ok(flow)
     }
 
+    fn tally(&self) -> &Tally {
+        self.consumer.tally()
+    }
+
     fn idle(&mut self) -> Result<()> {
         self.consumer.idle()
     }
@@ -55,31 +61,31 @@ impl<C: Progress> Consumer for Watched<'_, C> {
 /// The live table.
 pub(super) struct Table<'a> {
     board: &'a Board,
-    session: &'a Session,
-    readers: [ReaderId; 2],
+    readers: Vec<Arc<dyn Control>>,
     begun: Instant,
-    last: (Instant, [u64; 4]),
+    last: (Instant, [u64; 5]),
 }
 
 impl<'a> Table<'a> {
     /// Prints the head.
-    pub(super) fn begin(
-        board: &'a Board,
-        session: &'a Session,
-        readers: [ReaderId; 2],
-    ) -> Result<Self> {
-        let [second, sent, counted, recorded, lost] =
-            ["second", "sent/s", "counted/s", "recorded/s", "lost"];
+    pub(super) fn begin(board: &'a Board, readers: Vec<Arc<dyn Control>>) -> Result<Self> {
+        let [second, sent, counted, recorded, shared, lost] = [
+            "second",
+            "sent/s",
+            "counted/s",
+            "recorded/s",
+            "group of 2/s",
+            "lost",
+        ];
         say(&format!(
-            "\n{second:>8} {sent:>14} {counted:>14} {recorded:>14} {lost:>10}"
+            "\n{second:>8} {sent:>12} {counted:>12} {recorded:>12} {shared:>13} {lost:>8}"
         ))?;
         let now = Instant::now();
         Ok(Table {
             board,
-            session,
             readers,
             begun: now,
-            last: (now, [0; 4]),
+            last: (now, [0; 5]),
         })
     }
 
@@ -90,6 +96,7 @@ impl<'a> Table<'a> {
             sender.sent,
             self.board.counted.load(Relaxed),
             self.board.recorded.load(Relaxed),
+            self.board.shared.iter().map(|one| one.load(Relaxed)).sum(),
             self.lost()?,
         ];
         let (then, before) = self.last;
@@ -97,12 +104,13 @@ impl<'a> Table<'a> {
         let since = |place: usize| figures[place].saturating_sub(before[place]);
         let rate = |place| grouped(rounded(as_f64(since(place)) / seconds));
         say(&format!(
-            "{:>8} {:>14} {:>14} {:>14} {:>10}",
+            "{:>8} {:>12} {:>12} {:>12} {:>13} {:>8}",
             format!("{:.0}", (now - self.begun).as_secs_f64()),
             rate(0),
             rate(1),
             rate(2),
-            grouped(since(3)),
+            rate(3),
+            grouped(since(4)),
         ))?;
         self.last = (now, figures);
         Ok(())
@@ -116,16 +124,17 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Packets lost so far: before the readers, and by either of them.
+    /// Packets lost so far: before the readers, and by any of them.
     fn lost(&self) -> Result<u64> {
         let mut lost = 0;
-        for (place, reader) in self.readers.into_iter().enumerate() {
-            let snapshot = self.session.snapshot(Some(reader))?;
-            lost += snapshot.slow_reader.iter().sum::<u64>();
-            if place == 0 {
-                let lanes = snapshot.source.lanes.iter();
-                lost += lanes.map(|lane| lane.no_chunk + lane.kernel).sum::<u64>();
-                lost += snapshot.source.nic + snapshot.source.kernel;
+        for (place, reader) in self.readers.iter().enumerate() {
+            for source in reader.snapshot()?.sources {
+                let lanes = || source.lanes.iter();
+                lost += lanes().map(|lane| lane.missed_packets).sum::<u64>();
+                if place == 0 {
+                    lost += lanes().map(|lane| lane.no_chunk + lane.kernel).sum::<u64>();
+                    lost += source.nic + source.kernel;
+                }
             }
         }
         Ok(lost)

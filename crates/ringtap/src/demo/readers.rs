@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two readers of the one capture, each on a thread of its own.
+//! The readers of the one capture, each on a thread of its own.
 #![forbid(unsafe_code)]
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use ringtap_client::{Batch, Receiver, Tally};
 use ringtap_pool::ledger::Ledger;
-use ringtap_pool::reader::Batch;
+use ringtap_pool::source::Facts;
 
 use super::FILTER;
 use super::board::{Board, Progress, Watched, say};
 use super::places::Places;
 use crate::affinity;
-use crate::input;
 use crate::reading::{Reading, ReadingArgs};
 use crate::record::{self, FileOptions, Origin, Recorder, Writer, Written};
 use crate::report::now_ns;
-use crate::session::{Attached, Consumer, Flow, Session};
+use crate::session::{self, Consumer, Flow};
 
 /// How often the recorder looks whether something is due.
 const TICK: Duration = Duration::from_millis(200);
@@ -28,6 +28,10 @@ struct Counter<'a>(Reading<'a>);
 impl Consumer for Counter<'_> {
     fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
         self.0.batch(batch, |_, _| Ok(()))
+    }
+
+    fn tally(&self) -> &Tally {
+        self.0.tally()
     }
 
     fn tick(&mut self) -> Result<Flow> {
@@ -47,75 +51,93 @@ impl Progress for Recorder<'_> {
     }
 }
 
-/// Both readers before they start.
+/// All readers before they start.
 pub(super) struct Readers<'a> {
     counter: Watched<'a, Counter<'a>>,
     recorder: Watched<'a, Recorder<'a>>,
+    members: [Watched<'a, Counter<'a>>; 2],
 }
 
-/// Both readers at work; what each thread gives back is the reader and how its reading ended.
+/// What a reader's thread gives back: the reader, and how its reading ended.
+type Done<'scope, R> = ScopedJoinHandle<'scope, (R, Result<()>)>;
+
+/// All readers at work.
 pub(super) struct Running<'scope, 'a> {
-    counter: ScopedJoinHandle<'scope, (Counter<'a>, Result<()>)>,
-    recorder: ScopedJoinHandle<'scope, (Recorder<'a>, Result<()>)>,
+    counter: Done<'scope, Counter<'a>>,
+    recorder: Done<'scope, Recorder<'a>>,
+    members: [Done<'scope, Counter<'a>>; 2],
 }
 
 /// What came of it.
 pub(super) struct Outcome {
     pub(super) counted: Ledger,
     pub(super) recorded: Ledger,
+    pub(super) members: [Ledger; 2],
     pub(super) file: Written,
 }
 
 /// Makes the readers and the file.
 pub(super) fn prepare<'a>(
     args: &'a ReadingArgs,
-    session: &'a Session,
-    attached: &[Attached],
+    facts: &Facts,
+    receivers: &[Receiver],
     board: &'a Board,
     file: &str,
 ) -> Result<Readers<'a>> {
-    let [first, second] = attached else {
-        bail!("{} readers were attached, not two", attached.len());
+    let [first, second, third, fourth] = receivers else {
+        bail!("{} readers have a seat, not four", receivers.len());
     };
     let options = FileOptions {
         file: file.to_owned(),
         ..FileOptions::default()
     };
     let start_ns = now_ns();
-    let interface = record::interface(session.facts(), FILTER);
-    let writer = Writer::create(&options, Origin::here(), interface, start_ns)?;
-    let filter = input::compile(FILTER, session.facts())?;
-    let counting = Reading::new(args, session, first.id(), "count", None);
-    let recording = Reading::new(args, session, second.id(), "record", Some(filter));
+    let writer = Writer::create(
+        &options,
+        Origin::here(),
+        record::interface(facts, FILTER),
+        start_ns,
+    )?;
+    let recording = Reading::new(args, second, facts, "record");
+    let counter = |receiver, name, place| Watched {
+        consumer: Counter(Reading::new(args, receiver, facts, name)),
+        place,
+    };
     Ok(Readers {
-        counter: Watched {
-            consumer: Counter(counting),
-            place: &board.counted,
-        },
+        counter: counter(first, "count", &board.counted),
         recorder: Watched {
             consumer: Recorder::new(recording, writer, start_ns, false),
             place: &board.recorded,
         },
+        members: [
+            counter(third, "member 1", &board.shared[0]),
+            counter(fourth, "member 2", &board.shared[1]),
+        ],
     })
 }
 
 impl<'a> Readers<'a> {
-    /// Starts both threads.
+    /// Starts a thread for each.
     pub(super) fn start<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
-        attached: &'scope mut [Attached],
+        receivers: &'scope mut [Receiver],
         places: &Places,
     ) -> Result<Running<'scope, 'a>>
     where
         'a: 'scope,
     {
-        let [first, second] = attached else {
-            bail!("{} readers were attached, not two", attached.len());
+        let [first, second, third, fourth] = receivers else {
+            bail!("{} readers have a seat, not four", receivers.len());
         };
+        let [one, other] = self.members;
         Ok(Running {
             counter: start(scope, self.counter, first, places.counter),
             recorder: start(scope, self.recorder, second, places.recorder),
+            members: [
+                start(scope, one, third, places.counter),
+                start(scope, other, fourth, places.recorder),
+            ],
         })
     }
 }
@@ -123,11 +145,11 @@ impl<'a> Readers<'a> {
 fn start<'scope, C: Progress + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut watched: Watched<'scope, C>,
-    attached: &'scope mut Attached,
+    receiver: &'scope mut Receiver,
     cpu: Option<usize>,
-) -> ScopedJoinHandle<'scope, (C, Result<()>)> {
+) -> Done<'scope, C> {
     scope.spawn(move || {
-        let read = affinity::pin(cpu).and_then(|()| attached.receive(TICK, &mut watched));
+        let read = affinity::pin(cpu).and_then(|()| session::receive(receiver, TICK, &mut watched));
         (watched.consumer, read)
     })
 }
@@ -135,31 +157,47 @@ fn start<'scope, C: Progress + Send + 'scope>(
 impl Running<'_, '_> {
     /// Whether a reader has ended already.
     pub(super) fn is_any_over(&self) -> bool {
-        self.counter.is_finished() || self.recorder.is_finished()
+        let members = self.members.iter().any(ScopedJoinHandle::is_finished);
+        members || self.counter.is_finished() || self.recorder.is_finished()
     }
 
-    /// Waits for both, prints their ledgers, closes the file.
+    /// Waits for all, prints their ledgers, closes the file.
     pub(super) fn join(self) -> Result<Outcome> {
-        let gone = |name| move |_panic| anyhow!("the thread of the reader that {name} is gone");
-        let (counter, counting) = self.counter.join().map_err(gone("counts"))?;
-        let (recorder, recording) = self.recorder.join().map_err(gone("records"))?;
-        say("\nThe reader that counts:")?;
-        let counted = counter.0.finish(&[])?;
-        counting.context("the reader that counts")?;
+        let counted = ledger(self.counter, "The reader that counts")?;
+        let gone = |_panic| anyhow!("the thread of the reader that records is gone");
+        let (recorder, recording) = self.recorder.join().map_err(gone)?;
         say("\nThe reader that records:")?;
         let (recorded, file) = recorder.finish(recording)?;
+        let [one, other] = self.members;
+        let members = [
+            ledger(one, "The group's first member")?,
+            ledger(other, "The group's second member")?,
+        ];
         Ok(Outcome {
             counted,
             recorded,
+            members,
             file,
         })
     }
 }
 
+/// The final ledger of a reader that counts.
+fn ledger(done: Done<'_, Counter<'_>>, title: &str) -> Result<Ledger> {
+    let (counter, counting) = done
+        .join()
+        .map_err(|_| anyhow!("{title}: its thread is gone"))?;
+    say(&format!("\n{title}:"))?;
+    let ledger = counter.0.finish(&[])?;
+    counting.with_context(|| title.to_owned())?;
+    Ok(ledger)
+}
+
 impl Outcome {
-    /// Whether both ledgers balance, and there is something in them and in the file.
+    /// Whether all ledgers balance, and there is something in them and in the file.
     pub(super) fn is_good(&self) -> bool {
-        let ledgers = [&self.counted, &self.recorded];
+        let [one, other] = &self.members;
+        let ledgers = [&self.counted, &self.recorded, one, other];
         ledgers
             .iter()
             .all(|ledger| ledger.balance().holds() && ledger.delivered > 0)

@@ -7,7 +7,7 @@ use ringtap_capture::private::Standing;
 
 use super::board::say;
 use super::readers::Outcome;
-use super::{FILTER, FLOWS, RX, Sent, TX};
+use super::{FILTER, FLOWS, HALF, RX, Sent, TX};
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
 /// Says what is about to happen.
@@ -27,7 +27,10 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
          capture   {device}: {taking}\n\
          reader 1  counts all packets\n\
          reader 2  records one flow of {FLOWS}, \"{FILTER}\",\n          \
-         to {file}; all of them would be 150 MB a second"
+         to {file}; all of them would be 150 MB a second\n\
+         group     two readers that share \"{HALF}\" by flow\n\
+         the hub captures once; each reader's filter runs in the capture and says which packets \
+         are its own"
     ))
 }
 

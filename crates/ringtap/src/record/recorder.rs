@@ -10,9 +10,10 @@ use std::io::{self, Write as _};
 
 use anyhow::Result;
 use ringtap_capture::files::Direction;
+use ringtap_client::{Batch, Tally};
 use ringtap_pool::format::flag;
 use ringtap_pool::ledger::Ledger;
-use ringtap_pool::reader::{Batch, Packet as PoolPacket};
+use ringtap_pool::reader::Packet as PoolPacket;
 
 use super::error::WriteError;
 use super::{Next, Packet, Statistics, Writer, Written};
@@ -113,6 +114,10 @@ impl Consumer for Recorder<'_> {
             }
             Ok(())
         })
+    }
+
+    fn tally(&self) -> &Tally {
+        self.reading.tally()
     }
 
     fn idle(&mut self) -> Result<()> {

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use ringtap_capture::files::LinkType;
-use ringtap_pool::distributor::ReaderOptions;
 use ringtap_pool::source::Facts;
 
 use super::recorder::Recorder;
@@ -18,7 +17,7 @@ use crate::input::InputArgs;
 use crate::interrupt;
 use crate::reading::{Reading, ReadingArgs, Sink};
 use crate::report::now_ns;
-use crate::session::Session;
+use crate::session;
 
 /// Records packets into pcapng files, with the ledger in each of them.
 #[derive(Args, Debug)]
@@ -47,21 +46,12 @@ With -w - the recording ends with status 0 when the reading program ends first."
 
 /// Runs the verb.
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
-    let (session, mut readers, filter) = affinity::on(args.reading.cpu.capture, || {
-        let source = args.input.open()?;
-        let filter = args.input.filter(source.facts())?;
-        let options = ReaderOptions {
-            credit: None,
-            policy: source.facts().policy,
-            ..ReaderOptions::default()
-        };
-        let (session, readers) = Session::start(source, &[options])?;
-        Ok((session, readers, filter))
-    })?;
+    let (session, mut receiver) =
+        affinity::on(args.reading.cpu.capture, || args.input.session("record"))?;
     let start_ns = now_ns();
     let interface = interface(session.facts(), &args.input.filter_text());
     let writer = Writer::create(&args.files, Origin::here(), interface, start_ns)?;
-    interrupt::stop_on_time_or_signal(&session, args.reading.duration)?;
+    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration)?;
     session.say_notes();
     affinity::pin(args.reading.cpu.reader)?;
     // Standard output may be the file itself.
@@ -70,11 +60,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     } else {
         Sink::Stdout
     };
-    let id = readers[0].id();
-    let reading = Reading::new(&args.reading, &session, id, "record", filter).to(sink);
+    let reading = Reading::new(&args.reading, &receiver, session.facts(), "record").to(sink);
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
     let mut recorder = Recorder::new(reading, writer, start_ns, progress);
-    let received = readers[0].receive(args.reading.interval, &mut recorder);
+    let received = session::receive(&mut receiver, args.reading.interval, &mut recorder);
     recorder.finish(received)?;
     session.outcome()?;
     Ok(ExitCode::SUCCESS)
