@@ -25,9 +25,9 @@ fn libpcap(program: &[Instruction], data: &[u8], wire_length: u32) -> bool {
 }
 
 /// A filter and what it was made of.
-struct Case {
-    expression: String,
-    program: Program,
+pub(crate) struct Case {
+    pub(crate) expression: String,
+    pub(crate) program: Program,
 }
 
 /// So many filters that libpcap compiles and the kernel can run.
@@ -56,21 +56,35 @@ fn bits(verdicts: impl Iterator<Item = bool>) -> u64 {
 }
 
 /// Compares all engines on one packet; gives the mask.
-fn compare(cases: &[Case], kernels: &[Kernel], packet: &[u8], snap_length: u32) -> u64 {
-    let wire_length = u32::try_from(packet.len()).unwrap();
-    let kept = usize::try_from(snap_length).unwrap().min(packet.len());
-    let data = &packet[..kept];
-    let expected = bits(
-        cases
-            .iter()
-            .map(|case| libpcap(case.program.instructions(), data, wire_length)),
-    );
-    let ours = bits(
-        cases
-            .iter()
-            .map(|case| case.program.matches(data, wire_length)),
-    );
+pub(crate) fn compare(cases: &[Case], kernels: &[Kernel], packet: &[u8], snap_length: u32) -> u64 {
+    let (data, wire_length) = captured(packet, snap_length);
+    let libpcap = cases
+        .iter()
+        .map(|case| libpcap(case.program.instructions(), data, wire_length));
+    let expected = bits(libpcap);
+    let ours = compare_ours(cases, kernels, packet, snap_length);
     assert_same("our interpreter", cases, (ours, expected), data);
+    expected
+}
+
+fn captured(packet: &[u8], snap_length: u32) -> (&[u8], u32) {
+    let kept = usize::try_from(snap_length).unwrap().min(packet.len());
+    (&packet[..kept], u32::try_from(packet.len()).unwrap())
+}
+
+/// As [`compare`], for programs that libpcap's interpreter does not define: it does not clear its
+/// scratch words.
+pub(crate) fn compare_ours(
+    cases: &[Case],
+    kernels: &[Kernel],
+    packet: &[u8],
+    snap_length: u32,
+) -> u64 {
+    let (data, wire_length) = captured(packet, snap_length);
+    let ours = cases
+        .iter()
+        .map(|case| case.program.matches(data, wire_length));
+    let expected = bits(ours);
     for kernel in kernels {
         let name = format!("eBPF at {:?}", kernel.hook());
         if kernel.takes(packet) {
@@ -106,7 +120,17 @@ fn assert_same(engine: &str, cases: &[Case], (mask, expected): (u64, u64), data:
     }
 }
 
-fn seed() -> u64 {
+/// The filters at both hooks.
+pub(crate) fn load(cases: &[Case]) -> [Kernel; 2] {
+    let programs: Vec<_> = cases.iter().map(|case| case.program.clone()).collect();
+    [Hook::Xdp, Hook::Tc].map(|hook| match Kernel::load(&programs, hook) {
+        Ok(kernel) => kernel,
+        Err(error) => panic!("{hook:?}: {error}"),
+    })
+}
+
+/// Chosen by `RINGTAP_SEED`, else always the same.
+pub(crate) fn seed() -> u64 {
     let given = std::env::var("RINGTAP_SEED").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -118,11 +142,7 @@ fn thousands_of_filters_have_one_verdict_in_every_engine() {
     for batch in 0..20 {
         let mut dice = Dice::new(seed() * 1000 + batch);
         let cases = cases(&mut dice, 64);
-        let programs: Vec<_> = cases.iter().map(|case| case.program.clone()).collect();
-        let kernels = [Hook::Xdp, Hook::Tc].map(|hook| match Kernel::load(&programs, hook) {
-            Ok(kernel) => kernel,
-            Err(error) => panic!("batch {batch}: {error}"),
-        });
+        let kernels = load(&cases);
         for _ in 0..250 {
             let packet = packets::packet(&mut dice);
             let snap_length = dice.pick(&[65535, 65535, 65535, 40, 60, 96, 1]);

@@ -220,7 +220,8 @@ impl Kernel {
                     Some([0x86, 0xdd]) => 40,
                     _ => 1,
                 };
-                packet.len() >= 14 + header
+                // Larger ones it makes for XDP only.
+                (14 + header..3000).contains(&packet.len())
             }
         }
     }

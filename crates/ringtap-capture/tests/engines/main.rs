@@ -12,6 +12,8 @@ mod grammar;
 mod kernel;
 mod many;
 mod packets;
+mod random;
+mod shapes;
 
 use ringtap_capture::{files::LinkType, filter::Filter};
 use ringtap_filter::Program;
