@@ -14,11 +14,14 @@ mod facts;
 mod filter;
 mod frame;
 mod insn;
+mod kept;
 mod load;
 
 use crate::Program;
 use assembler::Assembler;
+use facts::Facts;
 use frame::Frame;
+use kept::{Kept, Key};
 
 pub use insn::Insn;
 
@@ -79,9 +82,27 @@ pub fn classify(filters: &[Program], hook: Hook) -> Result<Vec<Insn>, TranslateE
     let mut assembler = Assembler::default();
     let frame = Frame::new(&mut assembler, hook, filters);
     frame.begin(&mut assembler);
-    for (number, program) in filters.iter().enumerate() {
-        filter::translate(&mut assembler, &frame, program, number)?;
+    let analysed = filters.iter().enumerate().map(analyse);
+    let analysed = analysed.collect::<Result<Vec<_>, _>>()?;
+    let kept = Kept::choose(analysed.iter().flat_map(fields), frame.kept_places());
+    kept.load(&mut assembler, &frame);
+    for (number, (program, facts)) in analysed.iter().enumerate() {
+        filter::translate(&mut assembler, &frame, &kept, (program, facts), number);
     }
     frame.end(&mut assembler);
     assembler.finish()
+}
+
+/// A filter, and what is known before each of its instructions.
+type Analysed<'a> = (&'a Program, Vec<Option<Facts>>);
+
+fn analyse((filter, program): (usize, &Program)) -> Result<Analysed<'_>, TranslateError> {
+    let facts = facts::facts(program).map_err(|_loops| TranslateError::Loops { filter })?;
+    Ok((program, facts))
+}
+
+/// The fields behind an IPv4 header that a filter reads, once for every time that it does.
+fn fields<'a>((program, facts): &'a Analysed<'_>) -> impl Iterator<Item = Key> + 'a {
+    let reached = program.instructions().iter().zip(facts);
+    reached.filter_map(|(instruction, facts)| Key::of(instruction, (*facts)?))
 }

@@ -57,8 +57,8 @@ fn sixty_four_filters_load_as_one_program() {
                     .repeat(&tcp(), Some([0x81, 0, 0, 7]), 65535, 20_000)
                     .unwrap();
                 let size = kernel.size();
-                // A tenth of what the verifier allows, for all of them together.
-                assert!(size.verified < 100_000, "{kind} {count}: {size:?}");
+                // A small part of the million that the verifier allows.
+                assert!(size.verified < 30_000, "{kind} {count}: {size:?}");
                 assert!(size.instructions < 10_000, "{kind} {count}: {size:?}");
                 println!("{kind} {count} {hook:?}: {ns} ns, tagged {tagged} ns, {size:?}",);
             }

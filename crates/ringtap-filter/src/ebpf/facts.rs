@@ -13,6 +13,8 @@ pub(super) struct Facts {
     /// So many bytes were captured at least.
     pub(super) captured: u32,
     pub(super) written: Written,
+    /// X is the length of the IPv4 header whose first byte is here.
+    pub(super) header: Option<u32>,
 }
 
 /// Which of A, X and the scratch words have been written, a bit each.
@@ -33,6 +35,7 @@ pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
     let start = Facts {
         captured: 0,
         written: Written(0),
+        header: None,
     };
     if let Some(first) = facts.first_mut() {
         *first = Some(start);
@@ -50,6 +53,20 @@ pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
         }
     }
     Ok(facts)
+}
+
+/// Whether X is read, before it is written again, behind each instruction; a load for which
+/// `is_kept` holds does not need it.
+pub(super) fn x_is_used(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<bool> {
+    let instructions = program.instructions();
+    let mut before = vec![false; instructions.len()];
+    let mut behind = before.clone();
+    for (at, instruction) in instructions.iter().enumerate().rev() {
+        behind[at] = targets(at, instruction).any(|to| before.get(to) == Some(&true));
+        let is_read = reads(instruction) & X != 0 && !is_kept(at);
+        before[at] = is_read || behind[at] && writes(instruction) & X == 0;
+    }
+    behind
 }
 
 /// What a program may read before it has written it, and which must be 0 then.
@@ -85,6 +102,7 @@ impl Facts {
         Facts {
             captured: self.captured.min(other.captured),
             written: Written(self.written.0 & other.written.0),
+            header: self.header.filter(|_| self.header == other.header),
         }
     }
 }
@@ -119,9 +137,15 @@ fn after(before: Facts, instruction: &Instruction) -> Facts {
         Some(load) => instruction.k.saturating_add(load.bytes.into()),
         None => 0,
     };
+    let writes = writes(instruction);
+    let header = match instruction.code {
+        LDX_MSH => Some(instruction.k),
+        _ => before.header.filter(|_| writes & X == 0),
+    };
     Facts {
         captured: before.captured.max(captured),
-        written: Written(before.written.0 | writes(instruction)),
+        written: Written(before.written.0 | writes),
+        header,
     }
 }
 

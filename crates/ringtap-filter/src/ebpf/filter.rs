@@ -5,11 +5,11 @@
 //! - What is emitted is reached: the verifier refuses dead code.
 //! - A filter leaves by falling into the next one, with its bit set if it takes the packet.
 
-use super::TranslateError;
 use super::assembler::{Assembler, Label};
 use super::facts::{self, Facts, is_outside, packet_load};
 use super::frame::{A, Frame, X};
 use super::insn::*;
+use super::kept::{Kept, Key};
 use super::load::{self, Field, Offset, Slow};
 use crate::Program;
 use crate::program::{Instruction, code, jump as jump_target};
@@ -17,7 +17,10 @@ use crate::program::{Instruction, code, jump as jump_target};
 struct Translator<'a> {
     to: &'a mut Assembler,
     frame: &'a Frame,
+    kept: &'a Kept,
     program: &'a [Instruction],
+    /// Whether X is read behind each instruction.
+    x_is_used: Vec<bool>,
     /// Before each instruction.
     labels: Vec<Label>,
     accept: Label,
@@ -29,30 +32,32 @@ struct Translator<'a> {
 pub(super) fn translate(
     to: &mut Assembler,
     frame: &Frame,
-    program: &Program,
+    kept: &Kept,
+    (program, facts): (&Program, &[Option<Facts>]),
     number: usize,
-) -> Result<(), TranslateError> {
-    let facts = facts::facts(program).map_err(|_loops| TranslateError::Loops { filter: number })?;
+) {
     let labels = facts.iter().map(|_| to.label()).collect();
     let (accept, reject) = (to.label(), to.label());
-    let unwritten = facts::unwritten(program, &facts);
-    clear(to, frame, unwritten);
+    clear(to, frame, facts::unwritten(program, facts));
+    let instructions = program.instructions();
+    let place = |at: usize| kept.place(Key::of(&instructions[at], facts[at]?)?);
     let mut translator = Translator {
         to,
         frame,
-        program: program.instructions(),
+        kept,
+        program: instructions,
+        x_is_used: facts::x_is_used(program, |at| place(at).is_some()),
         labels,
         accept,
         reject,
         slow: Vec::new(),
     };
-    translator.emit_all(&facts);
+    translator.emit_all(facts);
     if to.is_target(accept) {
         to.place(accept);
         frame.set_bit(to, number);
     }
     to.place(reject);
-    Ok(())
 }
 
 /// A, X and scratch words begin as 0, where that can be seen.
@@ -116,19 +121,37 @@ impl Translator<'_> {
                 self.to.go(self.reject);
                 return false;
             }
-            code if packet_load(code).is_some() => self.load(instruction, facts),
+            code if packet_load(code).is_some() => self.load(at, instruction, facts),
             code if code & code::CLASS == code::CLASS_JMP => return self.jump(at, instruction),
             _ => self.calculate(instruction),
         }
         true
     }
 
-    fn load(&mut self, instruction: &Instruction, facts: Facts) {
+    fn load(&mut self, at: usize, instruction: &Instruction, facts: Facts) {
         let Instruction { code, k, .. } = *instruction;
         let Some(load) = packet_load(code) else {
             return;
         };
+        let key = Key::of(instruction, facts);
+        if let Some(place) = key.and_then(|key| self.kept.place(key)) {
+            self.frame.load_kept(self.to, A, place);
+            let (zero, reject) = (With::Constant(0), self.reject);
+            self.to
+                .branch(Width::W64, Cond::SignedLess, A, zero, reject);
+            return;
+        }
         let is_header_length = code == code::LDX_MSH;
+        if is_header_length && !self.x_is_used[at] {
+            load::require(
+                self.to,
+                self.frame,
+                k.saturating_add(1),
+                facts.captured,
+                self.reject,
+            );
+            return;
+        }
         let field = Field {
             size: match load.bytes {
                 1 => Size::Byte,

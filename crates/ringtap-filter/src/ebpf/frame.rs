@@ -14,6 +14,7 @@ use super::assembler::{Assembler, Label};
 use super::facts::packet_load;
 use super::insn::*;
 use crate::Program;
+use crate::program::code::{LD_MEM, LDX_MEM, ST, STX};
 
 /// Longest prefix that is read without asking for more: what the smallest Ethernet packet has.
 const LONGEST_PREFIX: u32 = 60;
@@ -37,7 +38,9 @@ const CAPTURED: i16 = -56;
 /// Two more than a multiple of four: the stack is read aligned, and IP begins at byte 14.
 const WINDOW: i16 = -126;
 const WINDOW_WORDS: std::ops::Range<i16> = -16..-8;
-const SCRATCH: i16 = -136;
+const WORDS: i16 = -128;
+/// Double words below that, for scratch memory and for what is kept.
+const WORD_COUNT: usize = 16;
 
 pub(super) const PACKET: Reg = R6;
 pub(super) const A: Reg = R7;
@@ -50,6 +53,7 @@ pub(super) struct Frame {
     /// Bytes that can be read at r6.
     pub(super) prefix: u32,
     reads_packet: bool,
+    scratch_words: usize,
     body: Label,
     window: Label,
 }
@@ -73,6 +77,7 @@ impl Frame {
             hook,
             prefix: prefix.unwrap_or(0).max(SHORTEST_PREFIX),
             reads_packet: loads.count() > 0,
+            scratch_words: scratch_words(filters),
             body: to.label(),
             window: to.label(),
         }
@@ -243,6 +248,34 @@ impl Frame {
         to.store_constant(Size::Double, FRAME, scratch(word), 0);
     }
 
+    /// How many fields can be kept.
+    pub(super) fn kept_places(&self) -> usize {
+        WORD_COUNT - self.scratch_words
+    }
+
+    /// Makes a kept field -1.
+    pub(super) fn clear_kept(&self, to: &mut Assembler, place: usize) {
+        let at = self.kept(place);
+        to.store_constant(Size::Word, FRAME, at, -1);
+        to.store_constant(Size::Word, FRAME, at + 4, -1);
+    }
+
+    /// In two halves, so that the verifier does not remember the number. Before any filter runs:
+    /// the mask is the 0 that it does not know.
+    pub(super) fn store_kept(&self, to: &mut Assembler, place: usize, register: Reg) {
+        let at = self.kept(place);
+        to.store(Size::Word, FRAME, at, register);
+        to.store(Size::Word, FRAME, at + 4, MASK);
+    }
+
+    pub(super) fn load_kept(&self, to: &mut Assembler, register: Reg, place: usize) {
+        to.load(Size::Double, register, FRAME, self.kept(place));
+    }
+
+    fn kept(&self, place: usize) -> i16 {
+        word_at(self.scratch_words + place)
+    }
+
     /// Loads the linear part's end.
     pub(super) fn load_data_end(&self, to: &mut Assembler, register: Reg) {
         to.load(Size::Double, register, FRAME, DATA_END);
@@ -285,7 +318,19 @@ impl Frame {
     }
 }
 
+/// Scratch words that the filters have between them, from the first one up.
+fn scratch_words(filters: &[Program]) -> usize {
+    let instructions = filters.iter().flat_map(Program::instructions);
+    let words = instructions.filter(|one| matches!(one.code, LD_MEM | LDX_MEM | ST | STX));
+    let highest = words.map(|one| one.k + 1).max().unwrap_or(0);
+    usize::try_from(highest).unwrap_or(0)
+}
+
 fn scratch(word: u32) -> i16 {
-    // A checked program has sixteen words.
-    SCRATCH - 8 * i16::try_from(word & 0x0f).unwrap_or(0)
+    word_at(usize::try_from(word).unwrap_or(0))
+}
+
+/// A checked program has sixteen scratch words, and no more are used.
+fn word_at(word: usize) -> i16 {
+    WORDS - 8 * (1 + i16::try_from(word & 0x0f).unwrap_or(0))
 }

@@ -67,7 +67,7 @@ pub(super) enum Op {
     Mov = 0xb0,
 }
 
-/// A condition on unsigned numbers; the code's upper four bits.
+/// A condition, on unsigned numbers unless said otherwise; the code's upper four bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cond {
     Always = 0x00,
@@ -78,6 +78,8 @@ pub(super) enum Cond {
     NotEqual = 0x50,
     Less = 0xa0,
     LessEqual = 0xb0,
+    /// As a number with a sign.
+    SignedLess = 0xc0,
 }
 
 /// How many bits take part.

@@ -45,11 +45,7 @@ pub(super) fn load(
     match field.offset {
         Offset::Fixed(k) => {
             let end = k.saturating_add(bytes);
-            if end > captured {
-                let end = With::Constant(end.cast_signed());
-                frame.load_captured(to, R1);
-                to.branch(Width::W64, Cond::Less, R1, end, reject);
-            }
+            require(to, frame, end, captured, reject);
             if end <= frame.prefix {
                 load_from_prefix(to, frame, field, k);
                 return None;
@@ -68,6 +64,20 @@ pub(super) fn load(
         }
     }
     Some(load_in_place(to, frame, field))
+}
+
+/// Rejects unless so many bytes were captured, of which `captured` are known.
+pub(super) fn require(to: &mut Assembler, frame: &Frame, end: u32, captured: u32, reject: Label) {
+    if end > captured {
+        frame.load_captured(to, R1);
+        to.branch(
+            Width::W64,
+            Cond::Less,
+            R1,
+            With::Constant(end.cast_signed()),
+            reject,
+        );
+    }
 }
 
 /// Emits a load at the offset in r1.
