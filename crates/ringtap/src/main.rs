@@ -5,6 +5,7 @@
 mod affinity;
 mod count;
 mod demo;
+mod hub;
 mod input;
 mod interrupt;
 mod open;
@@ -34,6 +35,8 @@ enum Verb {
     Count(count::CountArgs),
     /// Record packets into pcapng files, with rotation and the ledger in each file.
     Record(record::RecordArgs),
+    /// Capture once for many readers, each a process of its own.
+    Hub(hub::HubArgs),
     /// Send packets: made ones or those of a file, at a rate, all of them counted.
     #[command(long_about = send::LONG_ABOUT)]
     Send(Box<send::SendArgs>),
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let result = match cli.verb {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
+        Verb::Hub(args) => hub::run(&args),
         Verb::Send(args) => send::run(*args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Sample(options) => sample::run(&options),

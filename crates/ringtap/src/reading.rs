@@ -66,7 +66,7 @@ impl ReadingArgs {
 }
 
 /// A positive number of seconds.
-fn seconds(text: &str) -> Result<Duration> {
+pub(crate) fn seconds(text: &str) -> Result<Duration> {
     match text.parse().map(Duration::try_from_secs_f64) {
         Ok(Ok(duration)) if !duration.is_zero() => Ok(duration),
         _ => bail!("want a number of seconds above 0"),

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap hub`: captures once for many readers, each a process of its own.
+#![forbid(unsafe_code)]
+
+mod config;
+mod groups;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use ringtap_capture::device::{self, DeviceSpec, Kind};
+use ringtap_client::default_socket;
+use ringtap_hub::door::Door;
+use ringtap_hub::{Congestion, Hub};
+use ringtap_pool::source::Source;
+use ringtap_shared::protocol::{HubStatus, SourceState, SourceStatus};
+use ringtap_shared::socket::Listener;
+
+use crate::affinity::{self, Placement};
+use crate::interrupt;
+use crate::report::grouped;
+use config::Config;
+use groups::GroupText;
+
+/// How often is looked whether all sources have ended.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Captures once and serves many readers over a UNIX socket.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct HubArgs {
+    /// Configuration file; flags add to it.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Device to capture from; several are several sources.
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE", value_parser = devices)]
+    devices: Vec<DeviceList>,
+
+    /// A group of readers: NAME[:MEMBERS][:BALANCE][:private][:FILTER].
+    ///
+    /// BALANCE is broadcast (each member gets everything; the default), flow, inner-flow,
+    /// address, inner-address, vlan, round-robin or program:FILE.
+    #[arg(short, long = "group", value_name = "GROUP")]
+    groups: Vec<GroupText>,
+
+    /// Where readers connect. Default: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Prometheus metrics over HTTP at this address, e.g. 127.0.0.1:9464.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
+
+    /// Pause capture when less than LOW percent of the pool is free, until HIGH percent are.
+    #[arg(long, value_name = "LOW:HIGH", value_parser = groups::congestion)]
+    congestion: Option<Congestion>,
+
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
+    duration: Option<Duration>,
+
+    /// CPUs: `capture=0`.
+    #[arg(long, value_name = "CPUS", default_value = "")]
+    cpu: Placement,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap hub -i eth0                                 one group, `all`
+  ringtap hub -i eth0 -g ids:4:flow -g rec            four workers share; a recorder gets all
+  ringtap hub -i 'tap:eth1?exclusive' -g 'dns:private:udp port 53'
+  ringtap hub -c /etc/ringtap/hub.toml --metrics 127.0.0.1:9464
+
+Then, as any user that the group lets in:
+  ringtap count -i hub:ids
+  ringtap record -i hub:rec -w all.pcapng
+  ringtap status | ringtap top | ringtap why";
+
+/// Devices in one argument: `eth0,eth1`.
+#[derive(Clone, Debug)]
+struct DeviceList(Vec<DeviceSpec>);
+
+fn devices(text: &str) -> Result<DeviceList, device::DeviceError> {
+    device::parse_list(text).map(DeviceList)
+}
+
+impl HubArgs {
+    fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => config::read(path)?,
+            None => Config::default(),
+        };
+        let listed = self.devices.iter().flat_map(|list| list.0.clone());
+        config.devices.extend(listed);
+        config.groups.extend(self.groups.iter().cloned());
+        config.socket = self.socket.clone().or(config.socket);
+        config.metrics = self.metrics.or(config.metrics);
+        config.congestion = self.congestion.or(config.congestion);
+        if config.groups.is_empty() {
+            config.groups.push(GroupText::named("all"));
+        }
+        ensure!(
+            !config.devices.is_empty(),
+            "what to capture? -i DEVICE, or [[source]] in the file (see --help)"
+        );
+        Ok(config)
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
+    let config = args.config()?;
+    log_to_stderr();
+    let (ended, end) = mpsc::channel();
+    // Before anything is attached: who interrupts now wants nothing to be left.
+    let at_interrupt = ended.clone();
+    interrupt::on_interrupt(move || {
+        let _over = at_interrupt.send(());
+    })?;
+    stop_after(args.duration, &ended)?;
+    let path = config.socket.clone().unwrap_or_else(default_socket);
+    let listener = Listener::bind(&path)?;
+    let hub = affinity::on(args.cpu.capture, || start(&config))?;
+    let access = config
+        .groups
+        .iter()
+        .map(|group| group.access.clone())
+        .collect();
+    let door = Door::open(listener, &hub, access).context("cannot open the socket's door")?;
+    say_ready(&config, &path);
+    wait(&hub, &end)?;
+    // Readers get what is left, and the end, before the door closes.
+    hub.handle().stop();
+    let status = last_status(&hub)?;
+    drop(door);
+    let failed = report(&status);
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn log_to_stderr() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_target(false);
+    // Already set only in tests.
+    let _already = subscriber.try_init();
+}
+
+fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
+    let Some(duration) = duration else {
+        return Ok(());
+    };
+    let ended = ended.clone();
+    let wait = move || {
+        std::thread::sleep(duration);
+        let _over = ended.send(());
+    };
+    std::thread::Builder::new()
+        .spawn(wait)
+        .context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Opens the sources and starts the hub on them.
+fn start(config: &Config) -> Result<Hub> {
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    for device in &config.devices {
+        let source = crate::open::open(device)?;
+        for note in &source.facts().notes {
+            eprintln!("ringtap: {note}");
+        }
+        if device.kind == Kind::Pcap {
+            eprintln!("ringtap: {device} is read from now on: who attaches later misses the rest");
+        }
+        sources.push(source);
+    }
+    let facts = sources[0].facts().clone();
+    let filtered = config.groups.iter().any(|group| !group.filter.is_empty());
+    let other = sources
+        .iter()
+        .find(|one| one.facts().link_type != facts.link_type);
+    if let Some(other) = other.filter(|_| filtered) {
+        bail!(
+            "{} and {} have different link types: filters cannot be for both",
+            facts.device,
+            other.facts().device
+        );
+    }
+    let groups = config.groups.iter().map(|group| group.compile(&facts));
+    let groups = groups.collect::<Result<_>>()?;
+    Ok(Hub::start(sources, groups, config.congestion, Vec::new())?.0)
+}
+
+fn say_ready(config: &Config, path: &std::path::Path) {
+    let devices: Vec<_> = config.devices.iter().map(ToString::to_string).collect();
+    let groups: Vec<_> = config
+        .groups
+        .iter()
+        .map(|group| format!("hub:{}", group.name))
+        .collect();
+    eprintln!(
+        "ringtap: hub of {} for {}, on {}",
+        devices.join(", "),
+        groups.join(", "),
+        path.display()
+    );
+}
+
+/// Waits for an interrupt, the end of the time, or of all sources.
+fn wait(hub: &Hub, end: &mpsc::Receiver<()>) -> Result<()> {
+    loop {
+        match end.recv_timeout(LOOK) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let status = hub.handle().status().context("the hub's thread is gone")?;
+        if has_ended(&status) && status.readers.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn has_ended(status: &HubStatus) -> bool {
+    let ended = |source: &SourceStatus| source.state == SourceState::Ended;
+    status.sources.iter().all(ended)
+}
+
+/// The counters once every source has ended; readers have a moment to take what is left.
+fn last_status(hub: &Hub) -> Result<HubStatus> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        let status = hub.handle().status().context("the hub's thread is gone")?;
+        if (has_ended(&status) && status.readers.is_empty()) || Instant::now() > deadline {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Prints each source's account; tells whether one failed.
+fn report(status: &HubStatus) -> bool {
+    for source in &status.sources {
+        let sum = |count: fn(&ringtap_shared::protocol::LaneStatus) -> u64| {
+            grouped(source.lanes.iter().map(count).sum())
+        };
+        println!(
+            "{}: {} packets seen ({}), {} captured, {} that nobody wanted, {} lost for want of a \
+             chunk, {} by the kernel, {} by the NIC: {}",
+            source.device,
+            sum(|lane| lane.seen),
+            source.offered_from,
+            sum(|lane| lane.captured),
+            sum(|lane| lane.unwanted),
+            sum(|lane| lane.no_chunk),
+            sum(|lane| lane.kernel),
+            grouped(source.nic),
+            if source.balanced {
+                "balanced"
+            } else {
+                "NOT balanced"
+            },
+        );
+        if let Some(failure) = &source.failure {
+            eprintln!("ringtap: {failure}");
+        }
+    }
+    status.sources.iter().any(|source| source.failure.is_some())
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `hub.toml`: what the file says, checked, with the line of whatever is wrong.
+#![forbid(unsafe_code)]
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use ringtap_capture::device::{DeviceSpec, Size};
+use ringtap_hub::Congestion;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::groups::{self, GroupText};
+
+/// What a hub is to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Config {
+    pub(super) socket: Option<PathBuf>,
+    pub(super) metrics: Option<SocketAddr>,
+    pub(super) congestion: Option<Congestion>,
+    pub(super) devices: Vec<DeviceSpec>,
+    pub(super) groups: Vec<GroupText>,
+}
+
+/// The file, key by key.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    socket: Option<PathBuf>,
+    metrics: Option<Spanned<String>>,
+    congestion: Option<Spanned<String>>,
+    #[serde(default, rename = "source")]
+    sources: Vec<SourceTable>,
+    #[serde(default, rename = "group")]
+    groups: Vec<GroupTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceTable {
+    device: Spanned<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupTable {
+    name: Spanned<String>,
+    members: Option<u32>,
+    balance: Option<Spanned<String>>,
+    filter: Option<String>,
+    delivery: Option<Spanned<String>>,
+    policy: Option<Spanned<String>>,
+    credit: Option<u32>,
+    watermark: Option<u32>,
+    private_pool: Option<Spanned<String>>,
+    #[serde(default)]
+    users: Vec<Spanned<String>>,
+    #[serde(default)]
+    groups: Vec<Spanned<String>>,
+}
+
+/// The text of a file, for messages about places in it.
+struct Text<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+/// Reads a file.
+///
+/// # Errors
+///
+/// What is wrong in it, with the file's name, the line and the key.
+pub(super) fn read(path: &Path) -> Result<Config> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
+    parse(path, &text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Config> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        // toml's own message shows the line with a mark below the place.
+        anyhow!("{}: {}", path.display(), error.to_string().trim_end())
+    })?;
+    let text = Text { path, text };
+    let devices = file.sources.iter().map(|source| {
+        text.value("device", &source.device, |device| {
+            device.parse::<DeviceSpec>()
+        })
+    });
+    let groups = file.groups.into_iter().map(|table| text.group(table));
+    Ok(Config {
+        devices: devices.collect::<Result<_>>()?,
+        groups: groups.collect::<Result<_>>()?,
+        congestion: text.option("congestion", file.congestion.as_ref(), groups::congestion)?,
+        metrics: text.option("metrics", file.metrics.as_ref(), |address| {
+            address.parse::<SocketAddr>()
+        })?,
+        socket: file.socket,
+    })
+}
+
+impl Text<'_> {
+    /// A key's value, or an error that says where it stands.
+    fn value<T, E: Display>(
+        &self,
+        key: &str,
+        value: &Spanned<String>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T> {
+        parse(value.get_ref()).map_err(|error| {
+            let line = self.line(value.span());
+            anyhow!("{}, line {line}, {key}: {error}", self.path.display())
+        })
+    }
+
+    fn option<T, E: Display>(
+        &self,
+        key: &str,
+        value: Option<&Spanned<String>>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>> {
+        value.map(|value| self.value(key, value, parse)).transpose()
+    }
+
+    fn line(&self, place: Range<usize>) -> usize {
+        let before = self.text.get(..place.start).unwrap_or(self.text);
+        before.matches('\n').count() + 1
+    }
+
+    fn group(&self, table: GroupTable) -> Result<GroupText> {
+        let mut group = GroupText::named(&self.value("name", &table.name, groups::name)?);
+        group.filter = table.filter.unwrap_or_default();
+        group.most_members = table.members.unwrap_or(group.most_members);
+        group.credit_chunks = table.credit;
+        group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
+        let balance = self.option("balance", table.balance.as_ref(), groups::balance)?;
+        group.balance = balance.unwrap_or(group.balance);
+        let delivery = self.option("delivery", table.delivery.as_ref(), groups::delivery)?;
+        group.delivery = delivery.unwrap_or(group.delivery);
+        let policy = self.option("policy", table.policy.as_ref(), groups::policy)?;
+        group.policy = policy.unwrap_or(group.policy);
+        let pool = self.option("private_pool", table.private_pool.as_ref(), |text| {
+            text.parse::<Size>()
+        })?;
+        group.private_pool_bytes = pool.map_or(group.private_pool_bytes, |size| size.0);
+        for user in &table.users {
+            group
+                .access
+                .uids
+                .push(self.value("users", user, groups::user)?);
+        }
+        for of_users in &table.groups {
+            let gid = self.value("groups", of_users, groups::group_of_users)?;
+            group.access.gids.push(gid);
+        }
+        Ok(group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_hub::Delivery;
+    use ringtap_pool::classify::{Balance, Headers};
+    use ringtap_pool::distributor::Policy;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Config> {
+        parse(Path::new("hub.toml"), text)
+    }
+
+    fn error(text: &str) -> String {
+        parsed(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_whole_file_is_understood() {
+        let config = parsed(
+            r#"
+            socket = "/tmp/hub.sock"
+            congestion = "10:30"
+            [[source]]
+            device = "tap:eth0?exclusive"
+            [[group]]
+            name = "ids"
+            members = 4
+            balance = "flow"
+            filter = "tcp"
+            users = ["root", "1001"]
+            [[group]]
+            name = "rec"
+            delivery = "private"
+            policy = "cut:128"
+            private_pool = "8MiB"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.devices[0].name, "eth0");
+        let [ids, rec] = &config.groups[..] else {
+            panic!("two groups")
+        };
+        assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
+        assert_eq!((ids.most_members, &*ids.filter), (4, "tcp"));
+        assert_eq!(ids.access.uids, [0, 1001]);
+        assert_eq!(rec.delivery, Delivery::Private);
+        assert_eq!(rec.policy, Policy::Cut { snap_bytes: 128 });
+        assert_eq!(rec.private_pool_bytes, 8 << 20);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_key() {
+        let text = "[[group]]\nname = \"ids\"\nbalance = \"hash\"\n";
+        let told = error(text);
+        assert!(told.starts_with("hub.toml, line 3, balance: "), "{told}");
+        assert!(told.contains("round-robin"), "what there is: {told}");
+        let unknown = error("[[group]]\nname = \"a\"\nmember = 3\n");
+        assert!(
+            unknown.contains("line 3") && unknown.contains("member"),
+            "{unknown}"
+        );
+        let user = error("[[group]]\nname = \"a\"\nusers = [\"no-such-user-here\"]\n");
+        assert!(user.contains("line 3, users"), "{user}");
+        let device = error("\n[[source]]\ndevice = \"tap:\"\n");
+        assert!(device.contains("line 3, device"), "{device}");
+        let syntax = error("socket = \n");
+        assert!(syntax.contains("line 1"), "{syntax}");
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Groups as users write them: `ids:4:flow`, and the words of the configuration file.
+#![forbid(unsafe_code)]
+
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use ringtap_hub::access::Access;
+use ringtap_hub::group::parse_balance;
+use ringtap_hub::{Congestion, Delivery, Group};
+use ringtap_pool::classify::Balance;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::source::Facts;
+
+use crate::input;
+
+/// A group whose filter is not yet compiled.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct GroupText {
+    pub(super) name: String,
+    pub(super) filter: String,
+    pub(super) balance: Balance,
+    pub(super) delivery: Delivery,
+    pub(super) policy: Policy,
+    pub(super) credit_chunks: Option<u32>,
+    pub(super) private_pool_bytes: u64,
+    pub(super) most_members: u32,
+    pub(super) most_watermark_packets: u32,
+    pub(super) access: Access,
+}
+
+impl GroupText {
+    pub(super) fn named(name: &str) -> Self {
+        let usual = Group::new(name);
+        GroupText {
+            name: usual.name,
+            filter: String::new(),
+            balance: usual.balance,
+            delivery: usual.delivery,
+            policy: usual.policy,
+            credit_chunks: usual.credit_chunks,
+            private_pool_bytes: usual.private_pool_bytes,
+            most_members: usual.most_members,
+            most_watermark_packets: usual.most_watermark_packets,
+            access: usual.access,
+        }
+    }
+
+    /// The group, with its filter compiled for what the sources give.
+    pub(super) fn compile(&self, facts: &Facts) -> Result<Group> {
+        let filter = input::compile(&self.filter, facts);
+        let filter = filter.with_context(|| format!("group {}", self.name))?;
+        Ok(Group {
+            filter: filter.program().clone(),
+            filter_text: self.filter.clone(),
+            balance: self.balance.clone(),
+            delivery: self.delivery,
+            policy: self.policy,
+            credit_chunks: self.credit_chunks,
+            private_pool_bytes: self.private_pool_bytes,
+            most_members: self.most_members,
+            most_watermark_packets: self.most_watermark_packets,
+            access: self.access.clone(),
+            ..Group::new(&self.name)
+        })
+    }
+}
+
+/// `NAME[:MEMBERS][:BALANCE][:FILTER]`; `private` among them asks for private delivery.
+impl FromStr for GroupText {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (first, mut rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut group = GroupText::named(&name(first)?);
+        while !rest.is_empty() {
+            let (word, after) = match rest.strip_prefix("program:") {
+                // The file's name has no colon here; in the configuration file it may.
+                Some(file) => rest.split_at(8 + file.find(':').unwrap_or(file.len())),
+                None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
+            };
+            if let Ok(members) = word.parse() {
+                ensure!(members > 0, "a group of no members");
+                group.most_members = members;
+            } else if let Some(balance) = parse_balance(word) {
+                group.balance = balance;
+            } else if let Ok(delivery) = delivery(word) {
+                group.delivery = delivery;
+            } else {
+                rest.clone_into(&mut group.filter);
+                return Ok(group);
+            }
+            rest = after.strip_prefix(':').unwrap_or(after);
+        }
+        Ok(group)
+    }
+}
+
+pub(super) fn name(text: &str) -> Result<String> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    ensure!(
+        !text.is_empty() && text.chars().all(good),
+        "\"{text}\" is no name for a group: use letters, digits, - and _"
+    );
+    Ok(text.to_owned())
+}
+
+pub(super) fn balance(word: &str) -> Result<Balance> {
+    parse_balance(word).with_context(|| {
+        format!(
+            "\"{word}\" is no balance: want broadcast, flow, inner-flow, address, inner-address, \
+             vlan, round-robin or program:FILE"
+        )
+    })
+}
+
+pub(super) fn delivery(word: &str) -> Result<Delivery> {
+    match word {
+        "shared" => Ok(Delivery::Shared),
+        "private" => Ok(Delivery::Private),
+        _ => bail!("\"{word}\" is no delivery: want shared or private"),
+    }
+}
+
+pub(super) fn policy(word: &str) -> Result<Policy> {
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let policy = match word.split_once(':') {
+        None if word == "drop" => Some(Policy::DropNewest),
+        None if word == "block" => Some(Policy::Block),
+        Some(("sample", text)) => number(text).map(|one_in| Policy::Sample { one_in }),
+        Some(("cut", text)) => number(text).map(|snap_bytes| Policy::Cut { snap_bytes }),
+        _ => None,
+    };
+    policy.with_context(|| {
+        format!(
+            "\"{word}\" is no policy: want drop, sample:N (one chunk in N), cut:BYTES, or block \
+             (files only)"
+        )
+    })
+}
+
+/// `LOW:HIGH` in percent.
+pub(super) fn congestion(text: &str) -> Result<Congestion> {
+    let percent = |text: &str| text.trim_end_matches('%').parse::<u8>().ok();
+    let marks = text.split_once(':');
+    let marks = marks.and_then(|(low, high)| Some((percent(low)?, percent(high)?)));
+    let Some((low_percent, high_percent)) = marks.filter(|(low, high)| low <= high && *high <= 100)
+    else {
+        bail!("\"{text}\": want LOW:HIGH, percent of the pool that is free, like 10:30");
+    };
+    Ok(Congestion {
+        low_percent,
+        high_percent,
+    })
+}
+
+pub(super) fn user(text: &str) -> Result<u32> {
+    let found = || uzers::get_user_by_name(text).map(|user| user.uid());
+    let uid = text.parse().ok().or_else(found);
+    uid.with_context(|| format!("there is no user \"{text}\""))
+}
+
+pub(super) fn group_of_users(text: &str) -> Result<u32> {
+    let found = || uzers::get_group_by_name(text).map(|group| group.gid());
+    let gid = text.parse().ok().or_else(found);
+    gid.with_context(|| format!("there is no group of users \"{text}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_pool::classify::Headers;
+
+    use super::*;
+
+    fn parsed(text: &str) -> GroupText {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_group_is_written_in_one_word() {
+        assert_eq!(parsed("rec"), GroupText::named("rec"));
+        let ids = parsed("ids:4:flow");
+        assert_eq!(ids.most_members, 4);
+        assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
+        let web = parsed("web:private:tcp port 80 or ip6 host ::1");
+        assert_eq!(web.delivery, Delivery::Private);
+        assert_eq!(web.filter, "tcp port 80 or ip6 host ::1");
+        let own = parsed("own:2:program:/tmp/steer.o:udp");
+        assert_eq!(own.balance, Balance::Program("/tmp/steer.o".into()));
+        assert_eq!(own.filter, "udp");
+        assert!("a b:2".parse::<GroupText>().is_err());
+        assert!("a:0".parse::<GroupText>().is_err());
+    }
+
+    #[test]
+    fn marks_out_of_order_are_refused() {
+        assert_eq!(congestion("10:30%").unwrap().high_percent, 30);
+        assert!(congestion("30:10").is_err() && congestion("10").is_err());
+    }
+
+    #[test]
+    fn a_policy_says_what_it_keeps() {
+        assert_eq!(policy("sample:8").unwrap(), Policy::Sample { one_in: 8 });
+        assert!(policy("sample:0").is_err() && policy("sample").is_err());
+    }
+}
