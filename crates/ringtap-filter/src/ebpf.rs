@@ -5,6 +5,7 @@
 //! - The verdicts are those of [`Program::matches`] on the captured bytes, as on the wire.
 //! - The function follows the calling convention, uses at most 256 bytes of stack, calls one
 //!   helper only, and contains no loop.
+//! - Filters that begin alike share their beginning, and fields that many read are kept.
 //! - Fields are read in place, from the packet's linear part. A packet that is shorter than what
 //!   the filters read at fixed offsets, or not linear that far, or whose VLAN tag is put back, is
 //!   first copied so far onto the stack (the window).
@@ -16,17 +17,23 @@ mod frame;
 mod insn;
 mod kept;
 mod load;
+mod shared;
 
 use crate::Program;
 use assembler::Assembler;
-use facts::Facts;
+use filter::Filter;
 use frame::Frame;
 use kept::{Kept, Key};
+use shared::Group;
 
 pub use insn::Insn;
 
 /// Most filters of one function: a bit of the result each.
 pub const MAX_FILTERS: usize = 64;
+
+/// Both ways of a jump that filters share repeat what comes behind them both: after so many
+/// instructions they go on alone.
+const MOST_SHARED: usize = 12_000;
 
 /// What kind of program calls the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,30 +86,40 @@ pub fn classify(filters: &[Program], hook: Hook) -> Result<Vec<Insn>, TranslateE
     if count > MAX_FILTERS {
         return Err(TranslateError::TooMany { count });
     }
+    match build(filters, hook, MOST_SHARED) {
+        Err(TranslateError::TooLong { .. }) => build(filters, hook, 0),
+        built => built,
+    }
+}
+
+/// Filters share their beginnings until there are `most_shared` instructions.
+fn build(filters: &[Program], hook: Hook, most_shared: usize) -> Result<Vec<Insn>, TranslateError> {
     let mut assembler = Assembler::default();
     let frame = Frame::new(&mut assembler, hook, filters);
     frame.begin(&mut assembler);
     let analysed = filters.iter().enumerate().map(analyse);
-    let analysed = analysed.collect::<Result<Vec<_>, _>>()?;
+    let mut analysed = analysed.collect::<Result<Vec<_>, _>>()?;
     let kept = Kept::choose(analysed.iter().flat_map(fields), frame.kept_places());
     kept.load(&mut assembler, &frame);
-    for (number, (program, facts)) in analysed.iter().enumerate() {
-        filter::translate(&mut assembler, &frame, &kept, (program, facts), number);
+    for filter in &mut analysed {
+        filter.find_needed(&kept);
     }
+    Group::new(&mut assembler, &frame, &kept, most_shared).emit(&analysed);
     frame.end(&mut assembler);
     assembler.finish()
 }
 
-/// A filter, and what is known before each of its instructions.
-type Analysed<'a> = (&'a Program, Vec<Option<Facts>>);
-
-fn analyse((filter, program): (usize, &Program)) -> Result<Analysed<'_>, TranslateError> {
-    let facts = facts::facts(program).map_err(|_loops| TranslateError::Loops { filter })?;
-    Ok((program, facts))
+fn analyse((number, program): (usize, &Program)) -> Result<Filter<'_>, TranslateError> {
+    let loops = |_loops| TranslateError::Loops { filter: number };
+    Ok(Filter {
+        number,
+        program,
+        facts: facts::facts(program).map_err(loops)?,
+        needed: Vec::new(),
+    })
 }
 
 /// The fields behind an IPv4 header that a filter reads, once for every time that it does.
-fn fields<'a>((program, facts): &'a Analysed<'_>) -> impl Iterator<Item = Key> + 'a {
-    let reached = program.instructions().iter().zip(facts);
-    reached.filter_map(|(instruction, facts)| Key::of(instruction, (*facts)?))
+fn fields<'a>(filter: &'a Filter<'_>) -> impl Iterator<Item = Key> + 'a {
+    (0..filter.facts.len()).filter_map(|at| filter.key(at))
 }

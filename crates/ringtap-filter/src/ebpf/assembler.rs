@@ -33,6 +33,11 @@ impl Assembler {
         self.is_target[label.0]
     }
 
+    /// Instructions so far.
+    pub(super) fn length(&self) -> usize {
+        self.code.len()
+    }
+
     pub(super) fn emit(&mut self, insn: Insn) {
         self.code.push(insn);
     }

@@ -12,7 +12,6 @@ const OUTSIDE_EVERY_PACKET: u32 = 0x7fff_0000;
 pub(super) struct Facts {
     /// So many bytes were captured at least.
     pub(super) captured: u32,
-    pub(super) written: Written,
     /// X is the length of the IPv4 header whose first byte is here.
     pub(super) header: Option<u32>,
 }
@@ -34,7 +33,6 @@ pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
     let mut facts = vec![None; instructions.len()];
     let start = Facts {
         captured: 0,
-        written: Written(0),
         header: None,
     };
     if let Some(first) = facts.first_mut() {
@@ -55,35 +53,27 @@ pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
     Ok(facts)
 }
 
-/// Whether X is read, before it is written again, behind each instruction; a load for which
-/// `is_kept` holds does not need it.
-pub(super) fn x_is_used(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<bool> {
+/// Which of A, X and the scratch words may be read before they are written again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Needed(u32);
+
+/// What is needed before each instruction; a load for which `is_kept` holds does not need X.
+pub(super) fn needed(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<Needed> {
     let instructions = program.instructions();
-    let mut before = vec![false; instructions.len()];
-    let mut behind = before.clone();
+    let mut needed = vec![Needed::default(); instructions.len()];
     for (at, instruction) in instructions.iter().enumerate().rev() {
-        behind[at] = targets(at, instruction).any(|to| before.get(to) == Some(&true));
-        let is_read = reads(instruction) & X != 0 && !is_kept(at);
-        before[at] = is_read || behind[at] && writes(instruction) & X == 0;
+        let following = targets(at, instruction).filter_map(|to| needed.get(to));
+        let behind = following.fold(0, |all, one| all | one.0);
+        let reads = match reads(instruction) {
+            reads if is_kept(at) => reads & !X,
+            reads => reads,
+        };
+        needed[at] = Needed(reads | behind & !writes(instruction));
     }
-    behind
+    needed
 }
 
-/// What a program may read before it has written it, and which must be 0 then.
-pub(super) fn unwritten(program: &Program, facts: &[Option<Facts>]) -> Unwritten {
-    let reached = program.instructions().iter().zip(facts);
-    let missing = reached.fold(0, |missing, (instruction, facts)| match facts {
-        Some(facts) => missing | reads(instruction) & !facts.written.0,
-        None => missing,
-    });
-    Unwritten(missing)
-}
-
-/// Which of A, X and the scratch words need a value from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unwritten(u32);
-
-impl Unwritten {
+impl Needed {
     pub(super) fn a(self) -> bool {
         self.0 & A != 0
     }
@@ -95,13 +85,36 @@ impl Unwritten {
     pub(super) fn words(self) -> impl Iterator<Item = u32> {
         (0..16).filter(move |word| self.0 & 1 << word != 0)
     }
+
+    pub(super) fn or(self, other: Needed) -> Needed {
+        Needed(self.0 | other.0)
+    }
+
+    /// What of this has been written.
+    pub(super) fn written(self, written: Written) -> Needed {
+        Needed(self.0 & written.0)
+    }
+
+    /// What of this has not been written.
+    pub(super) fn unwritten(self, written: Written) -> Needed {
+        Needed(self.0 & !written.0)
+    }
+}
+
+impl Written {
+    /// Nothing yet.
+    pub(super) const NOTHING: Written = Written(0);
+
+    /// With what one more instruction writes.
+    pub(super) fn and(self, instruction: &Instruction) -> Written {
+        Written(self.0 | writes(instruction))
+    }
 }
 
 impl Facts {
     fn meet(self, other: Facts) -> Facts {
         Facts {
             captured: self.captured.min(other.captured),
-            written: Written(self.written.0 & other.written.0),
             header: self.header.filter(|_| self.header == other.header),
         }
     }
@@ -144,7 +157,6 @@ fn after(before: Facts, instruction: &Instruction) -> Facts {
     };
     Facts {
         captured: before.captured.max(captured),
-        written: Written(before.written.0 | writes),
         header,
     }
 }

@@ -6,7 +6,7 @@
 //! - A filter leaves by falling into the next one, with its bit set if it takes the packet.
 
 use super::assembler::{Assembler, Label};
-use super::facts::{self, Facts, is_outside, packet_load};
+use super::facts::{self, Facts, Needed, Written, is_outside, packet_load};
 use super::frame::{A, Frame, X};
 use super::insn::*;
 use super::kept::{Kept, Key};
@@ -14,13 +14,31 @@ use super::load::{self, Field, Offset, Slow};
 use crate::Program;
 use crate::program::{Instruction, code, jump as jump_target};
 
-struct Translator<'a> {
+/// A filter and what is known of it.
+pub(super) struct Filter<'a> {
+    /// The bit that it sets.
+    pub(super) number: usize,
+    pub(super) program: &'a Program,
+    pub(super) facts: Vec<Option<Facts>>,
+    /// What each instruction and those behind it need.
+    pub(super) needed: Vec<Needed>,
+}
+
+/// What an instruction comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Accept,
+    Reject,
+    /// On with this instruction, which does something.
+    At(usize),
+}
+
+/// Emits instructions of one filter.
+pub(super) struct Translator<'a> {
     to: &'a mut Assembler,
     frame: &'a Frame,
     kept: &'a Kept,
-    program: &'a [Instruction],
-    /// Whether X is read behind each instruction.
-    x_is_used: Vec<bool>,
+    filter: &'a Filter<'a>,
     /// Before each instruction.
     labels: Vec<Label>,
     accept: Label,
@@ -28,64 +46,127 @@ struct Translator<'a> {
     slow: Vec<Slow>,
 }
 
-/// Emits the filter that sets bit `number`.
+impl Filter<'_> {
+    pub(super) fn instructions(&self) -> &[Instruction] {
+        self.program.instructions()
+    }
+
+    /// Works out what is needed, once it is known what is kept.
+    pub(super) fn find_needed(&mut self, kept: &Kept) {
+        let place = |at: usize| kept.place(self.key(at)?);
+        self.needed = facts::needed(self.program, |at| place(at).is_some());
+    }
+
+    /// The field that an instruction loads.
+    pub(super) fn key(&self, at: usize) -> Option<Key> {
+        Key::of(self.instructions().get(at)?, (*self.facts.get(at)?)?)
+    }
+
+    /// Follows jumps that do nothing else.
+    pub(super) fn step(&self, mut at: usize) -> Step {
+        loop {
+            let Some(instruction) = self.instructions().get(at) else {
+                return Step::Reject;
+            };
+            match instruction.code {
+                code::RETURN_CONSTANT if instruction.k == 0 => return Step::Reject,
+                code::RETURN_CONSTANT => return Step::Accept,
+                // Jumps back were refused: this ends.
+                code::JA => match jump_target(at, instruction.k) {
+                    Some(to) => at = to,
+                    None => return Step::Reject,
+                },
+                _ => return Step::At(at),
+            }
+        }
+    }
+}
+
+/// Emits a filter from an instruction on; A and X are there, if they were `written`.
 pub(super) fn translate(
     to: &mut Assembler,
     frame: &Frame,
     kept: &Kept,
-    (program, facts): (&Program, &[Option<Facts>]),
-    number: usize,
+    filter: &Filter<'_>,
+    (start, written): (usize, Written),
 ) {
-    let labels = facts.iter().map(|_| to.label()).collect();
+    clear(to, frame, filter.needed[start].unwritten(written));
     let (accept, reject) = (to.label(), to.label());
-    clear(to, frame, facts::unwritten(program, facts));
-    let instructions = program.instructions();
-    let place = |at: usize| kept.place(Key::of(&instructions[at], facts[at]?)?);
-    let mut translator = Translator {
-        to,
-        frame,
-        kept,
-        program: instructions,
-        x_is_used: facts::x_is_used(program, |at| place(at).is_some()),
-        labels,
-        accept,
-        reject,
-        slow: Vec::new(),
-    };
-    translator.emit_all(facts);
+    let mut translator = Translator::new(to, frame, kept, filter, (accept, reject));
+    translator.emit_all(start);
+    translator.emit_slow();
     if to.is_target(accept) {
         to.place(accept);
-        frame.set_bit(to, number);
+        frame.set_bits(to, 1 << filter.number);
     }
     to.place(reject);
 }
 
 /// A, X and scratch words begin as 0, where that can be seen.
-fn clear(to: &mut Assembler, frame: &Frame, unwritten: facts::Unwritten) {
+pub(super) fn clear(to: &mut Assembler, frame: &Frame, missing: Needed) {
     let zero = With::Constant(0);
-    if unwritten.a() {
+    if missing.a() {
         to.alu32(Op::Mov, A, zero);
     }
-    if unwritten.x() {
+    if missing.x() {
         to.alu32(Op::Mov, X, zero);
     }
-    unwritten
+    missing
         .words()
         .for_each(|word| frame.clear_scratch(to, word));
 }
 
-impl Translator<'_> {
-    fn emit_all(&mut self, facts: &[Option<Facts>]) {
+impl<'a> Translator<'a> {
+    pub(super) fn new(
+        to: &'a mut Assembler,
+        frame: &'a Frame,
+        kept: &'a Kept,
+        filter: &'a Filter<'a>,
+        (accept, reject): (Label, Label),
+    ) -> Self {
+        let labels = filter.facts.iter().map(|_| to.label()).collect();
+        Self {
+            to,
+            frame,
+            kept,
+            filter,
+            labels,
+            accept,
+            reject,
+            slow: Vec::new(),
+        }
+    }
+
+    fn emit_all(&mut self, start: usize) {
         let mut falls_through = true;
-        for (at, instruction) in self.program.iter().enumerate() {
+        for (at, instruction) in self.filter.instructions().iter().enumerate().skip(start) {
             let label = self.labels[at];
-            let Some(facts) = facts[at] else { continue };
+            let Some(facts) = self.filter.facts[at] else {
+                continue;
+            };
             if !falls_through && !self.to.is_target(label) {
                 continue;
             }
             self.to.place(label);
             falls_through = self.emit(at, instruction, facts);
         }
+    }
+
+    /// Emits instructions that neither jump nor return; gives what has to follow out of the way.
+    pub(super) fn emit_row(mut self, row: std::ops::Range<usize>, x_is_needed: bool) -> Vec<Slow> {
+        for at in row {
+            let instruction = &self.filter.instructions()[at];
+            if let Some(facts) = self.filter.facts[at] {
+                match packet_load(instruction.code) {
+                    Some(_) => self.load(instruction, facts, x_is_needed),
+                    None => _ = self.emit(at, instruction, facts),
+                }
+            }
+        }
+        self.slow
+    }
+
+    fn emit_slow(&mut self) {
         for slow in std::mem::take(&mut self.slow) {
             load::load_slowly(self.to, self.frame, slow, self.reject);
         }
@@ -121,14 +202,17 @@ impl Translator<'_> {
                 self.to.go(self.reject);
                 return false;
             }
-            code if packet_load(code).is_some() => self.load(at, instruction, facts),
+            code if packet_load(code).is_some() => {
+                let behind = self.filter.needed.get(at + 1);
+                self.load(instruction, facts, behind.is_some_and(|needed| needed.x()));
+            }
             code if code & code::CLASS == code::CLASS_JMP => return self.jump(at, instruction),
             _ => self.calculate(instruction),
         }
         true
     }
 
-    fn load(&mut self, at: usize, instruction: &Instruction, facts: Facts) {
+    fn load(&mut self, instruction: &Instruction, facts: Facts, x_is_needed: bool) {
         let Instruction { code, k, .. } = *instruction;
         let Some(load) = packet_load(code) else {
             return;
@@ -142,7 +226,7 @@ impl Translator<'_> {
             return;
         }
         let is_header_length = code == code::LDX_MSH;
-        if is_header_length && !self.x_is_used[at] {
+        if is_header_length && !x_is_needed {
             load::require(
                 self.to,
                 self.frame,
@@ -219,16 +303,8 @@ impl Translator<'_> {
 
     fn jump(&mut self, at: usize, instruction: &Instruction) -> bool {
         let Instruction { code, k, .. } = *instruction;
-        let operand = match code & code::SOURCE_X {
-            0 => With::Constant(k.cast_signed()),
-            _ => With::Reg(X),
-        };
-        let (cond, opposite) = match code & code::OPERATION {
-            code::JEQ => (Cond::Equal, Some(Cond::NotEqual)),
-            code::JGT => (Cond::Greater, Some(Cond::LessEqual)),
-            code::JGE => (Cond::GreaterEqual, Some(Cond::Less)),
-            _ => (Cond::AnyBit, None),
-        };
+        let operand = operand(code, k);
+        let (cond, opposite) = condition(code);
         let next = self.labels.get(at + 1).copied();
         let target = |skip: u8| at + 1 + usize::from(skip);
         let when_true = self.destination(target(instruction.jump_true));
@@ -252,21 +328,29 @@ impl Translator<'_> {
     }
 
     /// Where an instruction leads without doing anything, or its own label.
-    fn destination(&self, mut at: usize) -> Label {
-        loop {
-            let Some(instruction) = self.program.get(at) else {
-                return self.reject;
-            };
-            match instruction.code {
-                code::RETURN_CONSTANT if instruction.k == 0 => return self.reject,
-                code::RETURN_CONSTANT => return self.accept,
-                // Jumps back were refused: this ends.
-                code::JA => match jump_target(at, instruction.k) {
-                    Some(to) => at = to,
-                    None => return self.reject,
-                },
-                _ => return self.labels[at],
-            }
+    fn destination(&self, at: usize) -> Label {
+        match self.filter.step(at) {
+            Step::Accept => self.accept,
+            Step::Reject => self.reject,
+            Step::At(at) => self.labels[at],
         }
+    }
+}
+
+/// A jump's second operand.
+pub(super) fn operand(code: u16, k: u32) -> With {
+    match code & code::SOURCE_X {
+        0 => With::Constant(k.cast_signed()),
+        _ => With::Reg(X),
+    }
+}
+
+/// A jump's condition and its opposite, if there is one.
+pub(super) fn condition(code: u16) -> (Cond, Option<Cond>) {
+    match code & code::OPERATION {
+        code::JEQ => (Cond::Equal, Some(Cond::NotEqual)),
+        code::JGT => (Cond::Greater, Some(Cond::LessEqual)),
+        code::JGE => (Cond::GreaterEqual, Some(Cond::Less)),
+        _ => (Cond::AnyBit, None),
     }
 }

@@ -218,18 +218,33 @@ impl Frame {
         }
     }
 
-    /// Sets a bit that was not set.
-    pub(super) fn set_bit(&self, to: &mut Assembler, bit: usize) {
+    /// Sets bits that were not set.
+    pub(super) fn set_bits(&self, to: &mut Assembler, bits: u64) {
         // A constant with bit 31 would be extended by its sign.
-        match i32::try_from(1_u64 << bit) {
+        match i32::try_from(bits) {
             Ok(constant) => to.alu64(Op::Xor, MASK, With::Constant(constant)),
             Err(_wide) => {
-                let bit = i32::try_from(bit).unwrap_or(0);
-                to.alu32(Op::Mov, R1, With::Constant(1));
-                to.alu64(Op::Lsh, R1, With::Constant(bit));
+                for insn in load_wide(R1, bits) {
+                    to.emit(insn);
+                }
                 to.alu64(Op::Xor, MASK, With::Reg(R1));
             }
         }
+    }
+
+    /// Places that are left for A and X, beside what is kept.
+    pub(super) fn saved_places(&self, kept: usize) -> usize {
+        self.kept_places() - kept
+    }
+
+    /// Saves a register in a place beside what is kept.
+    pub(super) fn save(&self, to: &mut Assembler, place: usize, register: Reg) {
+        to.store(Size::Double, FRAME, self.kept(place), register);
+    }
+
+    /// Loads it again.
+    pub(super) fn restore(&self, to: &mut Assembler, place: usize, register: Reg) {
+        to.load(Size::Double, register, FRAME, self.kept(place));
     }
 
     pub(super) fn load_wire_length(&self, to: &mut Assembler, register: Reg) {

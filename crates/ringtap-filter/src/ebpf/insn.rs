@@ -175,6 +175,15 @@ pub(super) fn from_big_endian(size: Size, dst: Reg) -> Option<Insn> {
     Some(encode(TO_BIG_ENDIAN, dst, R0, 0, bits))
 }
 
+/// A constant of 64 bits, in the place of two instructions.
+pub(super) fn load_wide(dst: Reg, constant: u64) -> [Insn; 2] {
+    let [c0, c1, c2, c3, d0, d1, d2, d3] = constant.to_le_bytes();
+    [
+        Insn(u64::from_le_bytes([0x18, dst.0, 0, 0, c0, c1, c2, c3])),
+        Insn(u64::from_le_bytes([0, 0, 0, 0, d0, d1, d2, d3])),
+    ]
+}
+
 pub(super) fn call(helper: i32) -> Insn {
     encode(0x85, R0, R0, 0, helper)
 }

@@ -66,6 +66,10 @@ impl Kept {
         self.0.iter().position(|kept| *kept == key)
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Emits the loads of all fields.
     pub(super) fn load(&self, to: &mut Assembler, frame: &Frame) {
         (0..self.0.len()).for_each(|place| frame.clear_kept(to, place));

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Filters that begin alike share their beginning: loads and comparisons are done once for all.
+//!
+//! Filters that have come the same way have the same A and X. Those that also go on with the same
+//! instructions, up to a jump on the same condition, share them, and then both ways of the jump.
+//!
+//! Invariants
+//! - A group falls through to what follows it, with the bits of those set that take the packet.
+//! - Nothing that touches scratch memory is shared: each filter has its own.
+//! - Where a group parts, A and X are saved for whoever still needs them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::assembler::{Assembler, Label};
+use super::facts::{Needed, Written, is_outside};
+use super::filter::{self, Filter, Step, Translator, condition, operand};
+use super::frame::{A, Frame, X};
+use super::insn::{Cond, Width};
+use super::kept::Kept;
+use super::load;
+use crate::program::{Instruction, code};
+
+/// A filter, and the instruction that it has come to.
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    filter: &'a Filter<'a>,
+    at: usize,
+}
+
+/// How a group has come here.
+#[derive(Clone, Copy)]
+struct Path {
+    written: Written,
+    /// Places in use for A and X.
+    saved: usize,
+}
+
+/// The row of instructions that some filters go on with.
+struct Row<'a> {
+    members: Vec<Member<'a>>,
+    /// How many do not jump.
+    length: usize,
+    ending: Ending,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    /// A jump with this code and constant.
+    Jump(u16, u32),
+    /// A return, or a jump that always leads on.
+    Leads,
+    /// What cannot be shared.
+    Alone,
+}
+
+pub(super) struct Group<'a> {
+    to: &'a mut Assembler,
+    frame: &'a Frame,
+    kept: &'a Kept,
+    /// Instructions after which nothing is shared any more.
+    most: usize,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(
+        to: &'a mut Assembler,
+        frame: &'a Frame,
+        kept: &'a Kept,
+        most: usize,
+    ) -> Self {
+        Self {
+            to,
+            frame,
+            kept,
+            most,
+        }
+    }
+
+    /// Emits all filters from their beginning on.
+    pub(super) fn emit(&mut self, filters: &[Filter<'_>]) {
+        let members = filters.iter().map(|filter| Member { filter, at: 0 });
+        let path = Path {
+            written: Written::NOTHING,
+            saved: 0,
+        };
+        self.emit_group(members.collect(), path);
+    }
+
+    fn emit_group(&mut self, members: Vec<Member<'_>>, mut path: Path) {
+        let mut bits = 0_u64;
+        let mut left = Vec::new();
+        for member in members {
+            match member.filter.step(member.at) {
+                Step::Accept => bits |= 1 << member.filter.number,
+                Step::Reject => {}
+                Step::At(at) => left.push(Member { at, ..member }),
+            }
+        }
+        if bits != 0 {
+            self.frame.set_bits(self.to, bits);
+        }
+        let can_share = self.can_save(path) && self.to.length() < self.most;
+        let rows = rows(left, can_share);
+        let later = rows
+            .iter()
+            .skip(1)
+            .map(|row| row.needed().written(path.written));
+        let later = later.fold(Needed::default(), Needed::or);
+        let place = path.saved + self.kept.count();
+        if later.a() || later.x() {
+            path.saved += 2;
+        }
+        if later.a() {
+            self.frame.save(self.to, place, A);
+        }
+        if later.x() {
+            self.frame.save(self.to, place + 1, X);
+        }
+        for (number, row) in rows.into_iter().enumerate() {
+            let needed = row.needed().written(path.written);
+            if number > 0 && needed.a() {
+                self.frame.restore(self.to, place, A);
+            }
+            if number > 0 && needed.x() {
+                self.frame.restore(self.to, place + 1, X);
+            }
+            self.emit_row(row, path);
+        }
+    }
+
+    /// Whether there is room to save A and X once more.
+    fn can_save(&self, path: Path) -> bool {
+        path.saved + 4 <= self.frame.saved_places(self.kept.count())
+    }
+
+    fn emit_row(&mut self, row: Row<'_>, mut path: Path) {
+        let Some(&Member { filter, at }) = row.members.first() else {
+            return;
+        };
+        if row.members.len() == 1 || row.ending == Ending::Alone {
+            for member in row.members {
+                let start = (member.at, path.written);
+                filter::translate(self.to, self.frame, self.kept, member.filter, start);
+            }
+            return;
+        }
+        filter::clear(self.to, self.frame, row.needed().unwritten(path.written));
+        let end = self.to.label();
+        let range = at..at + row.length;
+        let x_is_needed = row.needs_x_inside();
+        let instructions = &filter.instructions()[range.clone()];
+        path.written = instructions.iter().fold(path.written, Written::and);
+        let translator = Translator::new(self.to, self.frame, self.kept, filter, (end, end));
+        let slow = translator.emit_row(range, x_is_needed);
+        match row.ending {
+            Ending::Jump(code, k) => self.emit_jump(&row, (code, k), path, end),
+            Ending::Leads | Ending::Alone => self.emit_group(row.at_end(), path),
+        }
+        if !slow.is_empty() {
+            self.to.go(end);
+        }
+        for slow in slow {
+            load::load_slowly(self.to, self.frame, slow, end);
+        }
+        self.to.place(end);
+    }
+
+    /// Emits a jump that several filters share, and both its ways.
+    fn emit_jump(&mut self, row: &Row<'_>, (code, k): (u16, u32), path: Path, end: Label) {
+        let when_true = row.behind(|jump| jump.jump_true);
+        let when_false = row.behind(|jump| jump.jump_false);
+        let (operand, (cond, opposite)) = (operand(code, k), condition(code));
+        let mut branch = |cond: Cond, to: Label| {
+            self.to.branch(Width::W32, cond, A, operand, to);
+        };
+        if reject(&when_true) {
+            branch(cond, end);
+            self.emit_group(when_false, path);
+        } else if let Some(opposite) = opposite.filter(|_| reject(&when_false)) {
+            branch(opposite, end);
+            self.emit_group(when_true, path);
+        } else {
+            let holds = self.to.label();
+            self.to.branch(Width::W32, cond, A, operand, holds);
+            self.emit_group(when_false, path);
+            self.to.go(end);
+            self.to.place(holds);
+            self.emit_group(when_true, path);
+        }
+    }
+}
+
+fn reject(members: &[Member<'_>]) -> bool {
+    let mut steps = members.iter().map(|member| member.filter.step(member.at));
+    steps.all(|step| step == Step::Reject)
+}
+
+/// What has to be the same for filters to share a row: code and constant of each instruction.
+type Alike = (Ending, Vec<(u16, u32)>);
+
+/// Puts those together that go on alike, in the order of the first of each.
+fn rows(members: Vec<Member<'_>>, can_share: bool) -> Vec<Row<'_>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    let mut known = BTreeMap::<Alike, usize>::new();
+    for member in members {
+        let (range, ending) = row_of(member);
+        let ending = if can_share { ending } else { Ending::Alone };
+        let instructions = &member.filter.instructions()[range.clone()];
+        let alike = (
+            ending,
+            instructions.iter().map(|one| (one.code, one.k)).collect(),
+        );
+        let next = rows.len();
+        let place = match ending {
+            Ending::Alone => next,
+            _ => *known.entry(alike).or_insert(next),
+        };
+        match rows.get_mut(place) {
+            Some(row) => row.members.push(member),
+            None => rows.push(Row {
+                members: vec![member],
+                length: range.len(),
+                ending,
+            }),
+        }
+    }
+    rows
+}
+
+/// The instructions up to the next jump or return, and what that is.
+fn row_of(member: Member<'_>) -> (Range<usize>, Ending) {
+    let instructions = member.filter.instructions();
+    let mut at = member.at;
+    loop {
+        let ending = match instructions.get(at) {
+            None => Ending::Alone,
+            Some(one) => match one.code {
+                code::RETURN_A | code::LD_MEM | code::LDX_MEM | code::ST | code::STX => {
+                    Ending::Alone
+                }
+                code::RETURN_CONSTANT | code::JA => Ending::Leads,
+                code if code & code::CLASS == code::CLASS_JMP => Ending::Jump(code, one.k),
+                _ if is_outside(one) => Ending::Alone,
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            },
+        };
+        return (member.at..at, ending);
+    }
+}
+
+impl<'a> Row<'a> {
+    /// What its members need of what came before.
+    fn needed(&self) -> Needed {
+        let needed = self.members.iter().map(|one| one.filter.needed[one.at]);
+        needed.fold(Needed::default(), Needed::or)
+    }
+
+    /// Whether some member needs the X that the row computes, in the row or behind it.
+    fn needs_x_inside(&self) -> bool {
+        self.members.iter().any(|member| {
+            let behind = member.at + 1..=member.at + self.length;
+            let needed = behind.map(|at| member.filter.needed.get(at));
+            needed.flatten().any(|needed| needed.x())
+        })
+    }
+
+    /// Its members behind the jump that ends it.
+    fn behind(&self, skip: fn(&Instruction) -> u8) -> Vec<Member<'a>> {
+        let behind = |member: &Member<'a>| {
+            let at = member.at + self.length;
+            let jump = member.filter.instructions().get(at);
+            Member {
+                at: at + 1 + usize::from(jump.map_or(0, skip)),
+                ..*member
+            }
+        };
+        self.members.iter().map(behind).collect()
+    }
+
+    /// Its members at the instruction that ends it.
+    fn at_end(&self) -> Vec<Member<'a>> {
+        let at_end = |member: &Member<'a>| Member {
+            at: member.at + self.length,
+            ..*member
+        };
+        self.members.iter().map(at_end).collect()
+    }
+}
