@@ -85,13 +85,8 @@ impl Filter {
             place: position::find(expression, &message, parses),
             message,
         })?;
-        let program = Program::new(&instructions).map_err(|error| FilterError::Program {
-            expression: expression.to_owned(),
-            at: match error {
-                ProgramError::Instruction { at, .. } => at,
-                _ => instructions.len().saturating_sub(1),
-            },
-        })?;
+        let program = Program::new(&instructions)
+            .map_err(|error| unusable(expression, instructions.len(), &error))?;
         Ok(Self {
             expression: expression.to_owned(),
             link_type,
@@ -137,6 +132,30 @@ impl Filter {
     #[must_use]
     pub fn link_type(&self) -> LinkType {
         self.link_type
+    }
+}
+
+/// Why a program that libpcap made is of no use.
+fn unusable(expression: &str, length: usize, error: &ProgramError) -> FilterError {
+    let words = ["inbound", "outbound"];
+    let mut places = words.iter().filter_map(|word| {
+        let start = expression.find(word)?;
+        Some(start..start + word.len())
+    });
+    let expression = expression.to_owned();
+    match *error {
+        ProgramError::Kernel { .. } => FilterError::Refused {
+            message: "the direction is not in the packet: choose it with the device, \
+                      as in eth0?direction=in"
+                .to_owned(),
+            place: places.next(),
+            expression,
+        },
+        ProgramError::Instruction { at, .. } => FilterError::Program { expression, at },
+        _ => FilterError::Program {
+            expression,
+            at: length.saturating_sub(1),
+        },
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - A packet's mask is that of `bpf/tap.bpf.c` for the same rules, round-robin aside.
-//! - A hash is computed once for a packet, and only if a rule that takes the packet needs it.
+//! - A hash is computed once for a packet, and only if somebody wants the packet.
 
 use std::sync::Arc;
 
@@ -55,6 +55,7 @@ pub struct TooManyRules {
 pub struct Classifier {
     rules: Vec<Rule>,
     link: Link,
+    tells_hash: bool,
 }
 
 /// Whose turn it is, for each round-robin rule. Kept by whoever captures, one a lane.
@@ -72,7 +73,7 @@ impl Default for Turns {
 pub struct Verdict {
     /// The members that get it, a bit each; none if nobody wants it.
     pub mask: u64,
-    /// The flow hash, if it was computed: of the outer headers rather than of the inner ones.
+    /// The flow hash over the outer headers, if any rule balances by it.
     pub hash: Option<u32>,
 }
 
@@ -91,10 +92,16 @@ impl Classifier {
     ///
     /// More than [`MAX_RULES`] rules.
     pub fn new(rules: Vec<Rule>, link: Link) -> Result<Self, TooManyRules> {
-        match rules.len() {
-            0..=MAX_RULES => Ok(Self { rules, link }),
-            count => Err(TooManyRules { count }),
+        let count = rules.len();
+        if count > MAX_RULES {
+            return Err(TooManyRules { count });
         }
+        let by_flow = Balance::Flow(Headers::Outer);
+        Ok(Self {
+            tells_hash: rules.iter().any(|rule| rule.balance == by_flow),
+            rules,
+            link,
+        })
     }
 
     /// Who wants a packet of which `data` is captured and that was `wire_length` bytes long.
@@ -107,8 +114,7 @@ impl Classifier {
                 mask |= rule.members[hashes.bucket(rule.balance, turn)];
             }
         }
-        let [outer, inner] = hashes.flow;
-        let hash = outer.or(inner);
+        let hash = (mask != 0 && self.tells_hash).then(|| hashes.flow(Headers::Outer));
         Verdict { mask, hash }
     }
 }
@@ -121,6 +127,11 @@ impl<'a> Hashes<'a> {
             flow: [None; 2],
             addresses: [None; 2],
         }
+    }
+
+    fn flow(&mut self, headers: Headers) -> u32 {
+        let (data, link) = (self.data, self.link);
+        *self.flow[index(headers)].get_or_insert_with(|| hash::flow_of(data, link, headers))
     }
 
     fn bucket(&mut self, balance: Balance, turn: &mut u8) -> usize {

@@ -50,6 +50,14 @@ pub enum ProgramError {
         /// Its constant.
         k: u32,
     },
+    /// A load of what only the kernel knows (`SKF_AD_*`), not of the packet.
+    #[error("instruction {at} asks the kernel ({k:#010x}), not the packet")]
+    Kernel {
+        /// Its number, from 0.
+        at: usize,
+        /// What it asks for.
+        k: u32,
+    },
     /// The last instruction does not return, or there is none.
     #[error("a classic BPF program must end with a return")]
     NoEnd,

@@ -122,6 +122,13 @@ fn a_refusal_shows_libpcaps_words_and_a_caret() {
 }
 
 #[test]
+fn a_direction_is_refused_with_what_to_do_instead() {
+    let (message, place) = refused("udp and outbound");
+    assert!(message.contains("eth0?direction=in"), "{message}");
+    assert_eq!(place.as_deref(), Some("outbound"));
+}
+
+#[test]
 fn a_nul_is_refused() {
     let error = Filter::compile("tcp\0", LinkType::ETHERNET, 0).unwrap_err();
     assert_eq!(error, FilterError::Nul { position: 3 });

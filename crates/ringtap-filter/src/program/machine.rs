@@ -19,6 +19,9 @@ pub(super) fn check(program: &[Instruction]) -> Result<(), ProgramError> {
         };
         if !valid {
             let Instruction { code, k, .. } = *instruction;
+            if matches!(code, LD_W_ABS | LD_H_ABS | LD_B_ABS | LDX_MSH) {
+                return Err(ProgramError::Kernel { at, k });
+            }
             return Err(ProgramError::Instruction { at, code, k });
         }
     }
