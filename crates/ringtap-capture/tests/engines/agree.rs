@@ -143,6 +143,12 @@ fn thousands_of_filters_have_one_verdict_in_every_engine() {
         let mut dice = Dice::new(seed() * 1000 + batch);
         let cases = cases(&mut dice, 64);
         let kernels = load(&cases);
+        for kernel in &kernels {
+            let size = kernel.size();
+            println!("batch {batch}, {:?}: {size:?}", kernel.hook());
+            // A fifth of what the verifier allows.
+            assert!(size.verified < 200_000, "batch {batch}: {size:?}");
+        }
         for _ in 0..250 {
             let packet = packets::packet(&mut dice);
             let snap_length = dice.pick(&[65535, 65535, 65535, 40, 60, 96, 1]);

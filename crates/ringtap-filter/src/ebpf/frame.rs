@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! - From r6 on, `prefix` bytes can be read, in every state that the verifier sees.
-//! - The mask and the captured length are opaque to the verifier, which would otherwise go through
+//! - The mask and the two lengths are opaque to the verifier, which would otherwise go through
 //!   the filters that follow once for each range that it can tell apart.
 
 use super::Hook;
@@ -86,8 +86,7 @@ impl Frame {
     /// Emits what comes before the filters.
     pub(super) fn begin(&self, to: &mut Assembler) {
         self.clear_mask(to);
-        to.alu32(Op::Mov, R3, With::Reg(R3));
-        to.store(Size::Double, FRAME, WIRE_LENGTH, R3);
+        store_opaque(to, WIRE_LENGTH, R3);
         if self.reads_packet {
             self.reach(to);
         }
@@ -128,13 +127,6 @@ impl Frame {
         to.alu64(Op::Xor, MASK, With::Reg(R0));
     }
 
-    /// In two halves, so that the verifier does not remember the number.
-    fn store_captured(&self, to: &mut Assembler, register: Reg) {
-        to.store(Size::Half, FRAME, CAPTURED, register);
-        to.alu32(Op::Rsh, register, With::Constant(16));
-        to.store(Size::Half, FRAME, CAPTURED + 2, register);
-    }
-
     /// Loads how many bytes were captured.
     pub(super) fn load_captured(&self, to: &mut Assembler, register: Reg) {
         to.load(Size::Word, register, FRAME, CAPTURED);
@@ -145,7 +137,7 @@ impl Frame {
         let prefix = With::Constant(self.prefix.cast_signed());
         to.store(Size::Double, FRAME, CONTEXT, R1);
         to.alu32(Op::Mov, R0, With::Reg(R4));
-        self.store_captured(to, R0);
+        store_opaque(to, CAPTURED, R0);
         let zero = With::Constant(0);
         to.branch(Width::W32, Cond::NotEqual, R2, zero, self.window);
         to.branch(Width::W32, Cond::Less, R4, prefix, self.window);
@@ -186,7 +178,7 @@ impl Frame {
         // The packet is shorter than the caller said: nothing of it can be read.
         to.place(broken);
         to.alu32(Op::Mov, R0, With::Constant(0));
-        self.store_captured(to, R0);
+        store_opaque(to, CAPTURED, R0);
         to.go(filled);
     }
 
@@ -248,7 +240,7 @@ impl Frame {
     }
 
     pub(super) fn load_wire_length(&self, to: &mut Assembler, register: Reg) {
-        to.load(Size::Double, register, FRAME, WIRE_LENGTH);
+        to.load(Size::Word, register, FRAME, WIRE_LENGTH);
     }
 
     pub(super) fn load_scratch(&self, to: &mut Assembler, register: Reg, word: u32) {
@@ -331,6 +323,13 @@ impl Frame {
         to.branch(Width::W64, Cond::NotEqual, R0, With::Constant(0), reject);
         to.load(size, register, FRAME, LOADED);
     }
+}
+
+/// Stores 32 bits in two halves, so that the verifier does not remember them; the register is lost.
+fn store_opaque(to: &mut Assembler, place: i16, register: Reg) {
+    to.store(Size::Half, FRAME, place, register);
+    to.alu32(Op::Rsh, register, With::Constant(16));
+    to.store(Size::Half, FRAME, place + 2, register);
 }
 
 /// Scratch words that the filters have between them, from the first one up.
