@@ -37,10 +37,16 @@
 		number;                                                 \
 	})
 
+/*
+ * What the rules need. Asked for again wherever it decides: the compiler would keep it, and what
+ * follows from it, in registers that the verifier shows to be useless.
+ */
+#define rt_rules() rt_number(RT_NO_RULES)
+
 /* RT_BY_* fit into the low half, RT_NO_RULES does not. */
-static __always_inline int rt_has_rules(__u64 rules)
+static __always_inline int rt_has_rules(void)
 {
-	return !(rules >> 32);
+	return !(rt_rules() >> 32);
 }
 
 /* Which rules' filters take the packet, a bit each. */
@@ -99,43 +105,49 @@ static __always_inline __u32 rt_vlan(const struct rt_packet *packet, __u32 captu
 	return tag;
 }
 
-static __always_inline __u32 rt_bucket(const struct rt_packet *packet, __u64 rules, __u32 rule,
+static __always_inline __u32 rt_next_turn(__u32 rule)
+{
+	__u32 lane = bpf_get_smp_processor_id();
+	struct rt_turns *turns = bpf_map_lookup_elem(&rt_turns, &lane);
+
+	return turns ? turns->next[rule & (RT_MAX_RULES - 1)]++ : 0;
+}
+
+static __always_inline __u32 rt_bucket(const struct rt_packet *packet, __u32 rule,
 				       const struct rt_group *group, const struct rt_keys *keys)
 {
 	__u32 balance = rt_load(group->balance);
 
-	if (rules & RT_BY_FLOW && balance == RT_BY_FLOW)
+	if (!balance)
+		return 0;
+	if (rt_rules() & RT_BY_FLOW && balance == RT_BY_FLOW)
 		return keys->flow;
-	if (rules & RT_BY_INNER_FLOW && balance == RT_BY_INNER_FLOW)
+	if (rt_rules() & RT_BY_INNER_FLOW && balance == RT_BY_INNER_FLOW)
 		return keys->inner_flow;
-	if (rules & RT_BY_ADDRESS && balance == RT_BY_ADDRESS)
+	if (rt_rules() & RT_BY_ADDRESS && balance == RT_BY_ADDRESS)
 		return keys->address;
-	if (rules & RT_BY_INNER_ADDRESS && balance == RT_BY_INNER_ADDRESS)
+	if (rt_rules() & RT_BY_INNER_ADDRESS && balance == RT_BY_INNER_ADDRESS)
 		return keys->inner_address;
-	if (rules & RT_BY_VLAN && balance == RT_BY_VLAN)
+	if (rt_rules() & RT_BY_VLAN && balance == RT_BY_VLAN)
 		return keys->vlan;
-	if (rules & RT_BY_PROGRAM && balance == RT_BY_PROGRAM)
+	if (rt_rules() & RT_BY_PROGRAM && balance == RT_BY_PROGRAM)
 		return rt_program(packet->ctx, rt_load(group->program));
-	if (rules & RT_BY_TURN && balance == RT_BY_TURN) {
-		__u32 lane = bpf_get_smp_processor_id();
-		struct rt_turns *turns = bpf_map_lookup_elem(&rt_turns, &lane);
-
-		return turns ? turns->next[rule & (RT_MAX_RULES - 1)]++ : 0;
-	}
+	if (rt_rules() & RT_BY_TURN && balance == RT_BY_TURN)
+		return rt_next_turn(rule);
 	return 0;
 }
 
 /* The members that get a packet which these rules want. */
 static __always_inline __u64 rt_members(const struct rt_packet *packet,
-					struct rt_control *words, __u64 rules, __u64 wanted,
+					struct rt_control *words, __u64 wanted,
 					const struct rt_keys *keys)
 {
-	__u32 half = rules & RT_SECOND_HALF ? 1 : 0;
+	__u32 half = rt_rules() & RT_SECOND_HALF ? 1 : 0;
 	__u32 set = half * 2 + (rt_load(words->group_sets) >> half & 1);
 	__u64 members = 0;
 
 #pragma clang loop unroll(disable)
-	for (__u64 i = 0; i < rules >> RT_COUNT_SHIFT; i++) {
+	for (__u64 i = 0; i < rt_rules() >> RT_COUNT_SHIFT; i++) {
 		__u64 lowest = wanted & -wanted;
 		__u32 rule, key, bucket;
 		struct rt_group *group;
@@ -148,7 +160,7 @@ static __always_inline __u64 rt_members(const struct rt_packet *packet,
 		group = bpf_map_lookup_elem(&rt_groups, &key);
 		if (!group)
 			break;
-		bucket = rt_bucket(packet, rules, rule, group, keys);
+		bucket = rt_bucket(packet, rule, group, keys);
 		rt_forget(bucket, packet->length);
 		members |= rt_load(group->members[bucket & (RT_BUCKETS - 1)]);
 	}
@@ -156,23 +168,25 @@ static __always_inline __u64 rt_members(const struct rt_packet *packet,
 }
 
 /* Looks at what the rules need to know of a packet. */
-static __always_inline struct rt_keys rt_keys_of(struct rt_packet *packet, __u64 rules,
-						 __u32 captured)
+static __always_inline struct rt_keys rt_keys_of(struct rt_packet *packet, __u32 captured)
 {
 	struct rt_keys keys = {};
 
-	if (rules & RT_BY_FLOW) {
+	if (rt_rules() & RT_BY_INNER_FLOW) {
+		keys.inner_flow = rt_hash_by(packet, RT_OF_INNER, captured);
+		packet->hash = keys.inner_flow;
+		packet->flags |= RT_HASHED;
+	}
+	if (rt_rules() & RT_BY_FLOW) {
 		keys.flow = rt_hash_by(packet, 0, captured);
 		packet->hash = keys.flow;
 		packet->flags |= RT_HASHED;
 	}
-	if (rules & RT_BY_INNER_FLOW)
-		keys.inner_flow = rt_hash_by(packet, RT_OF_INNER, captured);
-	if (rules & RT_BY_ADDRESS)
+	if (rt_rules() & RT_BY_ADDRESS)
 		keys.address = rt_hash_by(packet, RT_OF_ADDRESSES, captured);
-	if (rules & RT_BY_INNER_ADDRESS)
+	if (rt_rules() & RT_BY_INNER_ADDRESS)
 		keys.inner_address = rt_hash_by(packet, RT_OF_ADDRESSES | RT_OF_INNER, captured);
-	if (rules & RT_BY_VLAN)
+	if (rt_rules() & RT_BY_VLAN)
 		keys.vlan = rt_vlan(packet, captured);
 	rt_forget(keys.vlan, packet->length);
 	return keys;
@@ -180,7 +194,7 @@ static __always_inline struct rt_keys rt_keys_of(struct rt_packet *packet, __u64
 
 /* Who gets a packet of which `captured` bytes would be captured, a bit each. */
 static __always_inline __u64 rt_steer(struct rt_packet *packet, struct rt_control *words,
-				      __u64 rules, __u32 captured)
+				      __u32 captured)
 {
 	__u64 wanted = rt_filters(packet->ctx, packet->tag, rt_wire_length(packet), captured);
 	struct rt_keys keys;
@@ -188,8 +202,8 @@ static __always_inline __u64 rt_steer(struct rt_packet *packet, struct rt_contro
 	rt_forget(wanted, packet->length);
 	if (!wanted)
 		return 0;
-	keys = rt_keys_of(packet, rules, captured);
-	return rt_members(packet, words, rules, wanted, &keys);
+	keys = rt_keys_of(packet, captured);
+	return rt_members(packet, words, wanted, &keys);
 }
 
 #endif

@@ -41,7 +41,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	__u32 wire = rt_wire_length(packet);
 	__u32 length = wire < config.snap_length ? wire : config.snap_length;
 	__u32 most = packet->hook == RT_XDP ? RT_XDP_MOST : RT_SLACK;
-	__u64 mask = ~0ULL, rules = rt_number(RT_NO_RULES);
+	__u64 mask = ~0ULL;
 	struct rt_room room;
 	struct rt_slot *slot;
 	long error;
@@ -58,8 +58,8 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 		lane->no_chunk++;
 		return 0;
 	}
-	if (rt_has_rules(rules))
-		mask = rt_steer(packet, words, rules, length);
+	if (rt_has_rules())
+		mask = rt_steer(packet, words, length);
 	if (!mask) {
 		lane->unwanted++;
 		return 1;

@@ -11,6 +11,7 @@ mod clock;
 mod error;
 mod groups;
 mod holder;
+mod home;
 mod hook;
 mod mapping;
 mod netlink;
@@ -33,6 +34,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 
 pub use error::TapError;
+use home::Home;
 use hook::Fitted;
 use netlink::Losses;
 use object::Loaded;
@@ -47,6 +49,7 @@ use crate::interface::{Interface, Promiscuous, Watch};
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
 pub struct Tap {
     links: Vec<Fitted>,
+    home: Home,
     rules: InForce,
     watched: Watched,
     facts: Facts,

@@ -229,7 +229,7 @@ impl Run {
 /// Every packet that a source saw is in one place of its own ledger.
 fn source_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
-        let accounted = count.captured + count.no_chunk + count.kernel;
+        let accounted = count.captured + count.unwanted + count.no_chunk + count.kernel;
         assert_eq!(
             count.seen, accounted,
             "lane {lane} accounts for what it saw: {count:?}"

@@ -103,6 +103,7 @@ impl Tap {
         let ways = rules.iter().map(|rule| groups::way(&rule.balance));
         let parts = Parts {
             originals: &originals,
+            home: &self.home,
             interface: interface.index,
             number: ways.fold(next.half_bit(), |all, way| all | way)
                 | groups::count_bits(rules.len()),

@@ -21,6 +21,7 @@ use rustix::event::epoll;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::attach::{Attached, attach, plan};
+use super::home::Home;
 use super::mapping::Mapping;
 use super::netlink::Losses;
 use super::object::Loaded;
@@ -112,6 +113,7 @@ impl Tap {
             signals: loaded.signals()?,
             events,
             ended: None,
+            home: Home::here()?,
             rules: InForce::default(),
             watched,
             clock_set: Instant::now(),

@@ -76,7 +76,7 @@ fn the_kernel_finds_the_hashes_of_the_library_for_thousands_of_packets() {
                 ..options("rx0")
             },
         );
-        classify(&net, &mut tap, all_keys());
+        classify(&mut tap, all_keys());
         let sent: Vec<_> = (0..3000).map(|_| maker.packet()).collect();
         net.inject("tx0", &sent);
         let (captured, counts) = finish(tap);
@@ -106,7 +106,7 @@ fn a_tag_that_was_stripped_counts_as_one_in_the_packet() {
                 ..options("rx0")
             },
         );
-        classify(&net, &mut tap, all_keys());
+        classify(&mut tap, all_keys());
         let sent: Vec<_> = (0..500).map(|_| maker.packet()).collect();
         net.inject("tx0", &sent);
         let (captured, _) = finish(tap);
@@ -133,7 +133,7 @@ fn hashes_are_those_of_the_captured_bytes() {
                 ..options("rx0")
             },
         );
-        classify(&net, &mut tap, all_keys());
+        classify(&mut tap, all_keys());
         let sent: Vec<_> = (0..100).map(|_| maker.packet()).collect();
         net.inject("tx0", &sent);
         net.inject("rx0", &sent);
@@ -152,7 +152,7 @@ fn packets_are_given_out_in_turn_on_each_lane() {
     let net = Namespace::with_veth("turn");
     let mut tap = attach(&net, &options("rx0"));
     let rules = vec![telling(Balance::RoundRobin, 0), Rule::everything(1 << 63)];
-    classify(&net, &mut tap, rules);
+    classify(&mut tap, rules);
     net.inject("tx0", &vec![frame(1, 60); BUCKETS + 10]);
     let (captured, _) = finish(tap);
     assert_eq!(own(&captured).len(), BUCKETS + 10);
@@ -181,11 +181,7 @@ fn each_packet_has_one_of_four_members_and_both_directions_the_same() {
     let mut maker = Maker::new(4);
     let net = Namespace::with_veth("quarters");
     let mut tap = attach(&net, &options("rx0"));
-    classify(
-        &net,
-        &mut tap,
-        vec![quarters(Balance::Flow(Headers::Outer))],
-    );
+    classify(&mut tap, vec![quarters(Balance::Flow(Headers::Outer))]);
     let conversations: Vec<_> = (0..400).map(|_| maker.conversation()).collect();
     let sent: Vec<_> = conversations.iter().flatten().cloned().collect();
     net.inject("tx0", &sent);

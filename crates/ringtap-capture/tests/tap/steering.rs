@@ -124,7 +124,7 @@ fn a_users_program_chooses_the_bucket_on_every_hook() {
                 ..options("rx0")
             },
         );
-        classify(&net, &mut tap, by(&object));
+        classify(&mut tap, by(&object));
         let sent: Vec<_> = (0..=255).map(|number| frame(number, 60)).collect();
         net.inject("tx0", &sent);
         net.inject("rx0", &sent);
@@ -158,18 +158,15 @@ fn several_users_programs_balance_beside_each_other() {
         };
         (0..).zip(objects).map(rule).collect()
     };
-    classify(&net, &mut tap, all(&objects[..4]));
+    classify(&mut tap, all(&objects[..4]));
     net.inject("tx0", &[frame(10, 60)]);
-    let error = net
-        .enter(|| tap.classify(&Rules(all(&objects))))
-        .unwrap_err()
-        .to_string();
+    let error = tap.classify(&Rules(all(&objects))).unwrap_err().to_string();
     assert!(error.contains("plus_5.o") && error.contains('4'), "{error}");
     // The programs in force stay, also when their files go.
     drop(folder);
     let mut rules = all(&objects[..4]);
     rules.swap(0, 3);
-    classify(&net, &mut tap, rules);
+    classify(&mut tap, rules);
     net.inject("tx0", &[frame(20, 60)]);
     let (captured, _) = finish(tap);
     let masks: Vec<_> = captured.iter().map(|it| it.slot.mask).collect();
@@ -219,10 +216,10 @@ fn a_refused_object_leaves_the_rules_before_in_force() {
             },
         );
         assert_eq!(
-            classify(&net, &mut tap, vec![Rule::everything(6)]),
+            classify(&mut tap, vec![Rule::everything(6)]),
             [Place::Source]
         );
-        let refused = net.enter(|| tap.classify(&Rules(by(&object))));
+        let refused = tap.classify(&Rules(by(&object)));
         let text = refused
             .map(|_| object.clone())
             .expect_err("it is of no use")

@@ -3,18 +3,20 @@
 //!
 //! Invariants
 //! - A filter that is left out takes everything in the kernel, and its place says why.
-//! - A filter is left out only when it cannot be translated, or when the verifier refuses it
-//!   beside those that were taken before.
+//! - A filter is left out when it cannot be translated, when the verifier refuses it beside those
+//!   that were taken before, or when finding that out takes too long.
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::{self, Hook, TranslateError};
 use ringtap_pool::classify::Place;
 
 use super::user::UserProgram;
+use crate::tap::home::Home;
 use crate::tap::hook::Program;
 use crate::tap::reload::{self, Refusal};
 use crate::tap::splice::{Code, Insn, SpliceError};
@@ -24,8 +26,9 @@ const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
 const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
 const MARK_PROGRAMS: u64 = 0x5254_5f50_524f_4753;
 
-/// Loads that are tried to find out which filters do not fit.
-const MOST_ATTEMPTS: u32 = 40;
+/// How long it may take to find out which filters do not fit: packets are judged by the rules
+/// before meanwhile.
+const MOST_SEARCH: Duration = Duration::from_secs(5);
 
 /// What rules become in the kernel.
 pub(super) struct Fit {
@@ -42,6 +45,8 @@ pub(super) enum Unfit {
     Splice(#[from] SpliceError),
     #[error(transparent)]
     Translate(#[from] TranslateError),
+    #[error("the interface's network namespace cannot be entered: {0}")]
+    Home(io::Error),
     #[error("{}", .0.reason())]
     Refused(Refusal),
 }
@@ -51,6 +56,7 @@ impl Unfit {
     pub(super) fn is_of_the_program(&self) -> bool {
         match self {
             Unfit::Splice(_) | Unfit::Translate(_) => true,
+            Unfit::Home(_) => false,
             Unfit::Refused(refusal) => refusal.is_of_the_program(),
         }
     }
@@ -60,6 +66,8 @@ impl Unfit {
 pub(super) struct Parts<'a> {
     /// The tap's programs as they were loaded.
     pub(super) originals: &'a [(Program, Code)],
+    /// Where the interface is, and its number there.
+    pub(super) home: &'a Home,
     pub(super) interface: u32,
     /// What takes the place of `RT_NO_RULES`.
     pub(super) number: u32,
@@ -102,7 +110,9 @@ impl Parts<'_> {
     fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, Unfit> {
         let load = |(program, original): &(Program, Code)| {
             let insns = self.insns(*program, original, taken)?;
-            reload::load(*program, self.interface, &insns).map_err(Unfit::Refused)
+            let load = || reload::load(*program, self.interface, &insns);
+            let loaded = self.home.run(load).map_err(Unfit::Home)?;
+            loaded.map_err(Unfit::Refused)
         };
         self.originals.iter().map(load).collect()
     }
@@ -132,9 +142,12 @@ pub(super) fn fit(parts: &Parts<'_>) -> Result<Fit, Unfit> {
         programs: parts.load(&none)?,
         taken: none,
         places,
-        attempts: 0,
+        start: Instant::now(),
     };
-    search.add(0..wanted.len())?;
+    // The smallest first: as many as possible fit, and what takes long comes last.
+    let mut order: Vec<_> = (0..wanted.len()).collect();
+    order.sort_by_key(|rule| parts.filters[*rule].instructions().len());
+    search.add(&order)?;
     Ok(Fit {
         programs: search.programs,
         places: search.places,
@@ -147,20 +160,19 @@ struct Search<'a> {
     programs: Vec<OwnedFd>,
     taken: Vec<bool>,
     places: Vec<Place>,
-    attempts: u32,
+    start: Instant,
 }
 
 impl Search<'_> {
-    /// Takes as many filters of this range as possible, halving it where not all fit.
-    fn add(&mut self, range: Range<usize>) -> Result<(), Unfit> {
+    /// Takes as many of these rules' filters as possible, halving them where not all fit.
+    fn add(&mut self, rules: &[usize]) -> Result<(), Unfit> {
         let mut more = self.taken.clone();
-        for rule in range.clone() {
-            more[rule] = self.places[rule] == Place::Source;
+        for rule in rules {
+            more[*rule] = self.places[*rule] == Place::Source;
         }
         if more == self.taken {
             return Ok(());
         }
-        self.attempts += 1;
         let unfit = match self.parts.load(&more) {
             Ok(programs) => {
                 self.programs = programs;
@@ -170,18 +182,19 @@ impl Search<'_> {
             Err(unfit) if unfit.is_of_the_program() => unfit,
             Err(unfit) => return Err(unfit),
         };
-        if range.len() == 1 || self.attempts >= MOST_ATTEMPTS {
-            self.leave_out(range, &unfit);
+        if rules.len() == 1 || self.start.elapsed() > MOST_SEARCH {
+            self.leave_out(rules, &unfit);
             return Ok(());
         }
-        let middle = range.start + range.len() / 2;
-        self.add(range.start..middle)?;
-        self.add(middle..range.end)
+        let (first, second) = rules.split_at(rules.len() / 2);
+        self.add(first)?;
+        self.add(second)
     }
 
-    fn leave_out(&mut self, range: Range<usize>, unfit: &Unfit) {
+    fn leave_out(&mut self, rules: &[usize], unfit: &Unfit) {
         let reason = format!("it does not fit into the tap's program: {unfit}");
-        for place in &mut self.places[range] {
+        for rule in rules {
+            let place = &mut self.places[*rule];
             if *place == Place::Source {
                 *place = Place::Reader(reason.clone());
             }

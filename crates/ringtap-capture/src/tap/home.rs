@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The network namespace of a tap's interface: what names the interface must run there.
+//!
+//! Invariants
+//! - The calling thread stays in the namespace it is in.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::panic;
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const HERE: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace.
+#[derive(Debug)]
+pub(super) struct Home(File);
+
+impl Home {
+    /// That of the calling thread.
+    pub(super) fn here() -> io::Result<Self> {
+        File::open(HERE).map(Home)
+    }
+
+    /// Runs `work` there: on this thread if it is there, else on one of its own.
+    pub(super) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+        let (here, home) = (fs::metadata(HERE)?, self.0.metadata()?);
+        if (here.dev(), here.ino()) == (home.dev(), home.ino()) {
+            return Ok(work());
+        }
+        let moved = || {
+            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Ok(work())
+        };
+        thread::scope(|scope| match scope.spawn(moved).join() {
+            Ok(result) => result,
+            Err(cause) => panic::resume_unwind(cause),
+        })
+    }
+}
