@@ -21,7 +21,7 @@ use ringtap_shared::mapping::{Access, Mapping};
 use ringtap_shared::protocol::{
     Attach, HubStatus, InletFacts, Reply, Request, Snapshot, VERSION, decode, encode,
 };
-use ringtap_shared::seat::{Inlet, Seat, Wanted};
+use ringtap_shared::seat::{Inlet, Seat, Wanted, Watermark};
 use ringtap_shared::socket::{MOST_BYTES, Socket};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -96,6 +96,16 @@ pub struct Wish {
     pub time_limit: Option<Duration>,
     /// It wants a pool of its own.
     pub private: bool,
+}
+
+impl Wish {
+    fn watermark(&self) -> Watermark {
+        let usual = Watermark::default();
+        Watermark {
+            packets: self.watermark_packets.unwrap_or(usual.packets),
+            time_limit: self.time_limit.unwrap_or(usual.time_limit),
+        }
+    }
 }
 
 /// A seat at a hub in another process.
@@ -178,7 +188,7 @@ impl Connection {
         let Reply::Attached { reader, inlets } = reply else {
             return Err(ConnectError::Protocol("it gave no seat"));
         };
-        let seat = seat(&inlets, fds)?;
+        let seat = seat(&inlets, fds, wish.watermark())?;
         *connection.lock_own() = Some(seat.event.clone());
         Ok(Attachment {
             seat,
@@ -269,7 +279,11 @@ fn milliseconds(duration: Duration) -> u32 {
 }
 
 /// Maps what the hub sent.
-fn seat(inlets: &[InletFacts], fds: Vec<OwnedFd>) -> Result<Seat, ConnectError> {
+fn seat(
+    inlets: &[InletFacts],
+    fds: Vec<OwnedFd>,
+    watermark: Watermark,
+) -> Result<Seat, ConnectError> {
     let mut fds = fds.into_iter();
     let mut next = || {
         let missing = ConnectError::Protocol("it sent too few descriptors");
@@ -282,6 +296,7 @@ fn seat(inlets: &[InletFacts], fds: Vec<OwnedFd>) -> Result<Seat, ConnectError> 
         inlets: inlets.collect::<Result<_, _>>()?,
         event,
         hub,
+        watermark,
     })
 }
 

@@ -18,7 +18,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 use ringtap_shared::event::has_left;
 use ringtap_shared::protocol::Snapshot;
-use ringtap_shared::seat::Seat;
+use ringtap_shared::seat::{Seat, Watermark};
 use ringtap_shared::waiter::Waiter;
 
 use crate::control::{Control, ControlError};
@@ -49,6 +49,9 @@ pub enum ReceiveError {
     Control(#[from] ControlError),
 }
 
+/// Shortest sleep while packets are gathered.
+const LEAST_NAP: Duration = Duration::from_micros(250);
+
 /// What [`Receiver::next`] found.
 pub enum Next<'a> {
     /// Packets.
@@ -73,6 +76,11 @@ pub struct Receiver {
     turn: usize,
     waiter: Waiter,
     control: Arc<dyn Control>,
+    watermark: Watermark,
+    /// Since when packets wait, but not enough of them.
+    gathers_since: Option<Instant>,
+    /// They were enough, and are being taken.
+    flows: bool,
 }
 
 impl Receiver {
@@ -100,6 +108,9 @@ impl Receiver {
         Ok(Receiver {
             waiter: Waiter::new(sleepers, seat.event),
             turn: 0,
+            watermark: seat.watermark,
+            gathers_since: None,
+            flows: false,
             inlets,
             control,
         })
@@ -146,7 +157,8 @@ impl Receiver {
     }
 
     /// Takes all packets that are published in one chunk, sources and lanes by turns; never
-    /// waits. What the last batch lent out goes back first.
+    /// waits. What the last batch lent out goes back first. A reader with a watermark finds
+    /// nothing until so many packets wait, or the first has waited for its time limit.
     ///
     /// # Errors
     ///
@@ -178,6 +190,9 @@ impl Receiver {
             let over = ended || self.control.is_leaving();
             return Ok(if over { Next::Ended } else { Next::Empty });
         };
+        if self.still_gathers().is_some() {
+            return Ok(Next::Empty);
+        }
         self.waiter.found();
         let Inlet {
             reader,
@@ -201,9 +216,33 @@ impl Receiver {
     ///
     /// [`ReceiveError::HubLeft`], [`ReceiveError::System`].
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+        if let Some(left) = self.still_gathers() {
+            let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let nap = (left / 4).max(LEAST_NAP).min(left);
+            std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
+            return self.require_hub();
+        }
         let connection = self.control.connection();
         self.waiter.wait(deadline, connection)?;
         self.require_hub()
+    }
+
+    /// How much longer packets are gathered, if some wait but not enough.
+    fn still_gathers(&mut self) -> Option<Duration> {
+        if self.watermark.packets <= 1 {
+            return None;
+        }
+        let waiting: u64 = self.inlets.iter().map(|inlet| inlet.reader.waiting()).sum();
+        if waiting == 0 {
+            (self.gathers_since, self.flows) = (None, false);
+            return None;
+        }
+        let since = *self.gathers_since.get_or_insert_with(Instant::now);
+        let left = self.watermark.time_limit.saturating_sub(since.elapsed());
+        let enough = waiting >= u64::from(self.watermark.packets) || left.is_zero();
+        // What was gathered is then taken to the last packet.
+        self.flows |= enough || self.is_over();
+        (!self.flows).then_some(left)
     }
 
     /// As [`Receiver::next`], but waits for packets, at most for `timeout`.
@@ -214,7 +253,8 @@ impl Receiver {
     pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Next<'_>, ReceiveError> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if self.has_packets()? || self.is_over() {
+            let ready = self.has_packets()? && self.still_gathers().is_none();
+            if ready || self.is_over() {
                 return self.next();
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

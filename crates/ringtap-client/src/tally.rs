@@ -46,7 +46,7 @@ impl LaneTally {
     }
 
     /// The ledger of this lane.
-    fn ledger(&self, counts: &LaneSnapshot, ended: bool) -> Ledger {
+    fn ledger(&self, counts: &LaneSnapshot) -> Ledger {
         let mut ledger = Ledger {
             offered: counts.seen,
             delivered: self.delivered,
@@ -62,7 +62,7 @@ impl LaneTally {
         let position = self.position.max(counts.start);
         // What was left out after the last packet, of which no gap could tell.
         let untold = counts.missed_sequences.saturating_sub(self.left_out);
-        if ended && position + untold == counts.position {
+        if position + untold == counts.position {
             let lost = counts.missed_packets.saturating_sub(self.missed);
             ledger.dropped.slow_reader += lost;
             ledger.filtered += untold.saturating_sub(lost);
@@ -118,13 +118,10 @@ impl Tally {
 
     /// A ledger for each lane, counted over all sources.
     pub fn lanes(&self, snapshot: &Snapshot) -> Vec<(LaneId, Ledger)> {
-        let counts = snapshot.sources.iter().flat_map(|source| {
-            let ended = source.ended;
-            source.lanes.iter().map(move |lane| (lane, ended))
-        });
+        let counts = snapshot.sources.iter().flat_map(|source| &source.lanes);
         let lanes = (0..).map(LaneId).zip(self.0.iter().zip(counts));
         lanes
-            .map(|(id, (lane, (counts, ended)))| (id, lane.ledger(counts, ended)))
+            .map(|(id, (lane, counts))| (id, lane.ledger(counts)))
             .collect()
     }
 

@@ -6,7 +6,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use ringtap_filter::Program;
 use ringtap_pool::distributor::AddReaderError;
@@ -15,7 +14,7 @@ use ringtap_pool::wake::Signal;
 use ringtap_shared::event::Event;
 use ringtap_shared::peer::Peer;
 use ringtap_shared::protocol::{HubStatus, Refusal, Snapshot};
-use ringtap_shared::seat::{Seat, Wanted};
+use ringtap_shared::seat::{Seat, Wanted, Watermark};
 
 use crate::engine::Engine;
 use crate::group::{Congestion, Group};
@@ -65,15 +64,6 @@ pub struct Ask {
     pub private: bool,
     /// It wants what was captured since the source began; else from now on.
     pub from_the_first: bool,
-}
-
-/// When a sleeping reader is woken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermark {
-    /// So many packets wait.
-    pub packets: u32,
-    /// Or the first one has waited so long.
-    pub time_limit: Duration,
 }
 
 /// A seat that was taken.
@@ -189,15 +179,6 @@ impl Ask {
             watermark: Watermark::default(),
             private: false,
             from_the_first: false,
-        }
-    }
-}
-
-impl Default for Watermark {
-    fn default() -> Self {
-        Watermark {
-            packets: 1,
-            time_limit: Duration::ZERO,
         }
     }
 }

@@ -16,4 +16,4 @@ mod relay;
 mod seats;
 
 pub use group::{Congestion, Delivery, Group};
-pub use hub::{Ask, AttachError, Handle, Hub, HubError, InletFiles, SeatId, Taken, Watermark};
+pub use hub::{Ask, AttachError, Handle, Hub, HubError, InletFiles, SeatId, Taken};

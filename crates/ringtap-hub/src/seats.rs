@@ -14,9 +14,9 @@ use ringtap_pool::ids::ReaderId;
 use ringtap_pool::source::Counts;
 use ringtap_shared::event::Event;
 use ringtap_shared::peer::Peer;
+use ringtap_shared::seat::Watermark;
 
 use crate::group::Delivery;
-use crate::hub::Watermark;
 use crate::membership::SeatId;
 use crate::relay::Relay;
 

@@ -225,6 +225,16 @@ impl Reader {
         self.control.reader().progress()
     }
 
+    /// Packets that wait here: published, delivered, and not yet read.
+    pub fn waiting(&self) -> u64 {
+        let held = self.lanes.iter().flat_map(|lane| &lane.held);
+        let waiting = |held: &Held| {
+            let published = self.pool.chunk(held.chunk)?.state().published;
+            Some(u64::from(published.saturating_sub(held.next)))
+        };
+        held.filter_map(waiting).sum()
+    }
+
     /// Whether packets wait here, without taking them.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringtap_pool::classify::Place;
 use ringtap_pool::distributor::Policy;
@@ -51,4 +52,24 @@ pub struct Seat {
     pub event: Event,
     /// Wakes the hub.
     pub hub: Event,
+    /// When the reader wants packets.
+    pub watermark: Watermark,
+}
+
+/// When a reader wants packets, and a sleeping one is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermark {
+    /// So many packets wait.
+    pub packets: u32,
+    /// Or the first one has waited so long.
+    pub time_limit: Duration,
+}
+
+impl Default for Watermark {
+    fn default() -> Self {
+        Watermark {
+            packets: 1,
+            time_limit: Duration::from_millis(10),
+        }
+    }
 }

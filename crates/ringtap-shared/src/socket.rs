@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -81,7 +81,7 @@ impl Socket {
             return Err(Errno::MSGSIZE.into());
         }
         let bytes = [IoSlice::new(message)];
-        sendmsg(&self.0, &bytes, &mut beside, SendFlags::NOSIGNAL)?;
+        retry_on_intr(|| sendmsg(&self.0, &bytes, &mut beside, SendFlags::NOSIGNAL))?;
         Ok(())
     }
 
@@ -94,7 +94,8 @@ impl Socket {
         let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let received = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut beside, flags)?;
+        let received =
+            retry_on_intr(|| recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut beside, flags))?;
         let mut fds = Vec::new();
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(more) = message {

@@ -11,10 +11,11 @@ use ringtap_shared::protocol::{
     self, Attach, InletFacts, MOST_INSTRUCTIONS, Refusal, Reply, Request, WantedFacts, decode,
     encode,
 };
+use ringtap_shared::seat::Watermark;
 use ringtap_shared::socket::Socket;
 
 use crate::access::Access;
-use crate::hub::{Ask, AttachError, Handle, SeatId, Taken, Watermark};
+use crate::hub::{Ask, AttachError, Handle, SeatId, Taken};
 
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
@@ -171,10 +172,7 @@ impl Guest {
             peer: self.peer.clone(),
             filter,
             credit_chunks: attach.credit,
-            watermark: Watermark {
-                packets: attach.watermark_packets.unwrap_or(1),
-                time_limit: Duration::from_millis(attach.time_limit_ms.unwrap_or(10).into()),
-            },
+            watermark: watermark(&attach),
             private: attach.private,
             from_the_first: false,
             group: attach.group,
@@ -241,6 +239,17 @@ impl Drop for Guest {
         if let Some(seat) = self.seat.take() {
             self.hub.leave(seat);
         }
+    }
+}
+
+fn watermark(attach: &Attach) -> Watermark {
+    let usual = Watermark::default();
+    let limit = attach
+        .time_limit_ms
+        .map(|limit| Duration::from_millis(limit.into()));
+    Watermark {
+        packets: attach.watermark_packets.unwrap_or(usual.packets),
+        time_limit: limit.unwrap_or(usual.time_limit),
     }
 }
 

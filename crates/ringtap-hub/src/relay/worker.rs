@@ -83,6 +83,7 @@ impl Worker {
             inlets,
             event: reader,
             hub: inner.event,
+            watermark: inner.watermark,
         };
         Ok((worker, Outlet { seat, files }, books))
     }

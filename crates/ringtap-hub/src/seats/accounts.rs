@@ -22,6 +22,10 @@ use crate::membership::SeatId;
 impl Engine {
     /// A seat's account, counted from its beginning.
     pub(crate) fn snapshot(&mut self, id: SeatId) -> Option<Snapshot> {
+        // What came back meanwhile decides what was missed.
+        self.captures
+            .iter_mut()
+            .for_each(|capture| while capture.step() {});
         let seat = self.seats.taken.get(&id)?;
         let sources = seat.inlets.iter().enumerate().map(|(at, inlet)| {
             let snapshot = of_inlet(inlet, &mut self.captures[inlet.capture]);

@@ -116,6 +116,7 @@ impl Engine {
             inlets: seats,
             event: event.clone(),
             hub: self.event.clone(),
+            watermark: ask.watermark,
         };
         let mut relay = None;
         if private {

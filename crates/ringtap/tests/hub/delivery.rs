@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shared and private delivery, many readers, files, waits.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ringtap_client::{Next, Tally, Wish};
+use ringtap_testkit::{Running, require_root, require_tool};
+
+use crate::support::{Account, BINARY, Bench, LIMIT, drain, ledger, missing_stamps, wish};
+
+#[test]
+fn shared_and_private_readers_get_the_same_packets() {
+    require_root!();
+    let bench = Bench::new("hub-same", &["shared", "own:private"]);
+    let readers = [
+        bench.count("shared", &["--stamps"]),
+        bench.count("own", &["--stamps"]),
+        bench.count("shared", &["--stamps", "udp src port 10003"]),
+        bench.count("own", &["--stamps", "udp src port 10003"]),
+    ];
+    let sent = bench.send(200_000, 320_000);
+    let accounts = readers.map(Account::of);
+    for (account, end) in &accounts[..2] {
+        assert_eq!(account.lost(), 0, "{account:?}");
+        assert!(account.number("delivered") >= sent, "{account:?}");
+        assert_eq!(missing_stamps(end), 0);
+    }
+    for (account, _) in &accounts[2..] {
+        assert_eq!(account.number("delivered"), sent / 16, "{account:?}");
+    }
+    bench.finish();
+}
+
+#[test]
+fn a_recorder_at_a_hub_writes_a_whole_file() {
+    require_root!();
+    require_tool!("capinfos");
+    let bench = Bench::new("hub-record", &["rec"]);
+    let file = bench.path("all.pcapng");
+    let mut command = Command::new(BINARY);
+    command
+        .args(["record", "-q", "-i", &bench.device("rec"), "-w"])
+        .arg(&file);
+    command.arg("udp");
+    let recorder = Running::start(command);
+    bench.wait_until("it attaches", |status| !status.readers.is_empty());
+    let sent = bench.send(100_000, 100_000);
+    recorder.interrupt();
+    let _ended = recorder.wait(LIMIT).success();
+    let mut command = Command::new("capinfos");
+    command.args(["-M", "-c"]).arg(&file);
+    let told = Running::start(command).wait(LIMIT).success().stdout;
+    assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
+    bench.finish();
+}
+
+#[test]
+fn eighty_readers_each_get_everything() {
+    require_root!();
+    let bench = Bench::new("hub-eighty", &["all"]);
+    let mut readers: Vec<_> = (0..80).map(|_| bench.receiver("all")).collect();
+    let last = bench
+        .status()
+        .readers
+        .into_iter()
+        .next_back()
+        .expect("eighty");
+    assert!(last.not_in_source.is_some(), "said aloud: {last:?}");
+    let sent = bench.send(10_000, 1_000);
+    for receiver in &mut readers {
+        let mut tally = Tally::new(receiver.lanes());
+        drain(receiver, &mut tally);
+        let ledger = ledger(receiver, &tally);
+        assert!(
+            ledger.delivered >= sent && ledger.balance().holds(),
+            "{ledger:?}"
+        );
+    }
+    drop(readers);
+    bench.finish();
+}
+
+#[test]
+fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
+    require_root!();
+    let bench = Bench::new("hub-mark", &["all"]);
+    let limit = Duration::from_millis(300);
+    let attachment = bench.attach(&Wish {
+        watermark_packets: Some(1000),
+        time_limit: Some(limit),
+        ..wish("all")
+    });
+    let mut receiver = ringtap_client::Receiver::new(attachment.seat, attachment.control)
+        .expect("the seat is good");
+    // Whatever the interface said when it came up.
+    let mut tally = Tally::new(receiver.lanes());
+    drain(&mut receiver, &mut tally);
+    let begun = Instant::now();
+    let sending = bench.start_sending(1_000, 5);
+    let first = loop {
+        if let Next::Batch(batch) = receiver.receive(Some(LIMIT)).expect("the hub is there") {
+            break batch.len();
+        }
+    };
+    assert!(begun.elapsed() >= limit, "five packets wait for the limit");
+    assert_eq!(first, 5, "and come together");
+    assert!(sending.wait(LIMIT).status.success());
+    drop(receiver);
+    bench.finish();
+}
+
+#[test]
+fn a_reader_that_asks_without_waiting_is_not_held_up() {
+    require_root!();
+    let bench = Bench::new("hub-poll", &["all"]);
+    let mut receiver = bench.receiver("all");
+    assert!(matches!(
+        receiver.next().expect("the hub is there"),
+        Next::Empty
+    ));
+    let nothing = receiver
+        .receive(Some(Duration::ZERO))
+        .expect("the hub is there");
+    assert!(matches!(nothing, Next::Empty));
+    receiver.announce_sleep();
+    assert!(matches!(
+        receiver.next().expect("the hub is there"),
+        Next::Empty
+    ));
+    bench.send(1_000, 1);
+    let readable = ringtap_shared::event::sleep_until_readable(
+        &[std::os::fd::AsFd::as_fd(&receiver)],
+        Some(LIMIT),
+    );
+    assert!(readable.expect("it can be polled"));
+    assert!(matches!(
+        receiver.next().expect("the hub is there"),
+        Next::Batch(_)
+    ));
+    drop(receiver);
+    bench.finish();
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Filters that come, change and go while traffic runs.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use ringtap_capture::files::LinkType;
+use ringtap_capture::filter::Filter;
+use ringtap_capture::transmit::stamp;
+use ringtap_client::{Next, Receiver};
+use ringtap_filter::Program;
+use ringtap_testkit::require_root;
+
+use crate::support::{Account, Bench, LIMIT, missing_stamps};
+
+const CHANGES: u16 = 60;
+
+fn program(expression: &str) -> Program {
+    let filter = Filter::compile(expression, LinkType(1), 262_144).expect("it is a filter");
+    filter.program().clone()
+}
+
+/// Source ports of what is received now, and how many packets of each.
+fn ports(receiver: &mut Receiver, until: Instant) -> HashMap<u16, u64> {
+    let mut seen = HashMap::new();
+    while Instant::now() < until {
+        let Next::Batch(batch) = receiver
+            .receive(Some(Duration::from_millis(5)))
+            .expect("a hub")
+        else {
+            continue;
+        };
+        for judged in batch
+            .packets()
+            .map(Result::unwrap)
+            .filter(|judged| judged.is_ours)
+        {
+            if stamp::parse(judged.packet.data).is_some() {
+                let port = [judged.packet.data[34], judged.packet.data[35]];
+                *seen.entry(u16::from_be_bytes(port)).or_default() += 1;
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn a_filter_that_changes_under_traffic_holds_from_the_next_packet_on() {
+    require_root!();
+    let bench = Bench::new("hub-change", &["all"]);
+    let steady = bench.count("all", &["--stamps"]);
+    let mut changing = bench.receiver("all");
+    let sending = bench.start_sending(100_000, 500_000);
+    let mut any = 0;
+    for change in 0..CHANGES {
+        let port = 10_000 + change % 16;
+        let filter = program(&format!("udp src port {port}"));
+        changing.set_filter(&filter).expect("it is changed");
+        let seen = ports(&mut changing, Instant::now() + Duration::from_millis(30));
+        assert!(
+            seen.keys().all(|one| *one == port),
+            "only {port} is wanted: {seen:?}"
+        );
+        any += seen.values().sum::<u64>();
+    }
+    assert!(any > 0, "something was received");
+    changing
+        .set_filter(&Program::everything())
+        .expect("it is taken away");
+    assert!(sending.wait(LIMIT).status.success());
+    let (account, end) = Account::of(steady);
+    assert_eq!(account.lost(), 0, "{account:?}");
+    assert_eq!(missing_stamps(&end), 0, "no packet is lost by a change");
+    assert!(
+        account.number("delivered") >= 500_000 && account.number("delivered") < 500_100,
+        "no packet comes twice: {account:?}"
+    );
+    drop(changing);
+    bench.finish();
+}
+
+#[test]
+fn sixty_four_readers_with_sixty_four_filters_each_get_their_own() {
+    require_root!();
+    let bench = Bench::new("hub-64", &["all"]);
+    let mut readers = Vec::new();
+    for reader in 0..63_u16 {
+        let filter = program(&format!(
+            "udp src port {} or tcp port {reader}",
+            10_000 + reader
+        ));
+        let wish = ringtap_client::Wish {
+            filter: Some(filter),
+            ..crate::support::wish("all")
+        };
+        let attachment = bench.attach(&wish);
+        let receiver = Receiver::new(attachment.seat, attachment.control);
+        readers.push(receiver.expect("the seat is good"));
+    }
+    let status = bench.status();
+    let elsewhere = status
+        .readers
+        .iter()
+        .find(|reader| reader.not_in_source.is_some());
+    assert!(elsewhere.is_none(), "all run in the kernel: {elsewhere:?}");
+    let sent = bench.send(20_000, 16_000);
+    for (reader, receiver) in (0_u16..).zip(&mut readers) {
+        let seen = ports(receiver, Instant::now() + Duration::from_millis(30));
+        let expected = if reader < 16 { sent / 16 } else { 0 };
+        let own = seen.get(&(10_000 + reader)).copied().unwrap_or(0);
+        assert_eq!(
+            (own, seen.len()),
+            (expected, usize::from(reader < 16)),
+            "{reader}: {seen:?}"
+        );
+    }
+    drop(readers);
+    bench.finish();
+}

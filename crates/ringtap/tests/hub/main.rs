@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hub as its users run it: processes that come, go, are stopped, are killed, and lie.
+
+mod delivery;
+mod filters;
+mod groups;
+mod hostile;
+mod killed;
+mod refusals;
+mod support;
