@@ -67,7 +67,7 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
     );
     let others = [
         bench.count("all", &["--stamps"]),
-        bench.count("small", &["--stamps"]),
+        bench.count("all", &["--stamps"]),
     ];
     let stopped = bench.count("small", &["--stamps"]);
     bench.send(200_000, 20_000);
