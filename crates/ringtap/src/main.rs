@@ -13,6 +13,7 @@ mod reading;
 mod record;
 mod report;
 mod sample;
+mod seeing;
 mod send;
 mod session;
 
@@ -40,6 +41,12 @@ enum Verb {
     /// Send packets: made ones or those of a file, at a rate, all of them counted.
     #[command(long_about = send::LONG_ABOUT)]
     Send(Box<send::SendArgs>),
+    /// Show all counters of a running hub, as JSON.
+    Status(seeing::status::StatusArgs),
+    /// Show a running hub on the terminal, live: rates, lag, losses.
+    Top(seeing::top::TopArgs),
+    /// Say where a running hub lost packets, since when, and what to change.
+    Why(seeing::why::WhyArgs),
     /// Show a hub in a private network: a sender, one capture, four readers, their ledgers.
     Demo(demo::DemoArgs),
     /// Write a small capture to try the other verbs on.
@@ -54,6 +61,9 @@ fn main() -> ExitCode {
         Verb::Record(args) => record::run(&args),
         Verb::Hub(args) => hub::run(&args),
         Verb::Send(args) => send::run(*args),
+        Verb::Status(args) => seeing::status::run(&args),
+        Verb::Top(args) => seeing::top::run(&args),
+        Verb::Why(args) => seeing::why::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Seeing what a running hub does: its counters as JSON, on a screen, in sentences.
+#![forbid(unsafe_code)]
+
+mod change;
+pub(crate) mod status;
+pub(crate) mod top;
+pub(crate) mod why;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use ringtap_client::{Connection, default_socket};
+
+/// Which hub.
+#[derive(Args, Debug)]
+pub(crate) struct HubArgs {
+    /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
+    /// $XDG_RUNTIME_DIR/ringtap.sock.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl HubArgs {
+    /// Where the hub listens.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.socket.clone().unwrap_or_else(default_socket)
+    }
+
+    /// Connects to it.
+    pub(crate) fn connect(&self, verb: &str) -> Result<Connection> {
+        Ok(Connection::open(&self.path(), verb)?)
+    }
+}
+
+/// A time span as the user gives it: seconds, with a fraction if need be.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text} is no number of seconds from 0.1 to 86400");
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    match (0.1..=86_400.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_that_cannot_be_waited_for_is_refused() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "NaN", "inf", "1s", "", "1e9"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap status`: all counters of a running hub as JSON.
+#![forbid(unsafe_code)]
+
+use std::io::{self, ErrorKind, IsTerminal, Write as _};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+
+use super::{HubArgs, seconds};
+
+/// Prints all counters of a running hub as one JSON object: its sources with their lanes, its
+/// groups, its readers.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    hub: HubArgs,
+
+    /// One object a line, also on a terminal.
+    #[arg(long)]
+    json: bool,
+
+    /// Repeat after so many seconds, until the hub ends or you do.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    interval: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap status                                         for the eye
+  ringtap status | jq '.readers[] | {name, slow_reader}'
+  ringtap status --interval 10 >> hub.jsonl              one object a line, every ten seconds
+
+All counters are totals in packets since the hub started, or since the reader attached; times are
+nanoseconds since 1970. The fields are in docs/seeing.md.
+
+Exit status: 0, or 1 where no hub runs or it ended.";
+
+/// Runs the verb.
+pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
+    let connection = args.hub.connect("status")?;
+    let pretty = io::stdout().is_terminal() && !args.json;
+    let mut next = Instant::now();
+    loop {
+        let status = connection.status()?;
+        let text = match pretty {
+            true => serde_json::to_string_pretty(&status)?,
+            false => serde_json::to_string(&status)?,
+        };
+        match say(&text) {
+            // Whoever read it has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            said => said?,
+        }
+        let Some(interval) = args.interval else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        next += interval;
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap why`: where packets were lost, since when, and what to change, in sentences.
+#![forbid(unsafe_code)]
+
+mod advice;
+mod explain;
+mod words;
+
+use std::fs;
+use std::io::{self, ErrorKind, Write as _};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use ringtap_client::{Connection, Control as _};
+use serde::Serialize;
+
+use super::{HubArgs, seconds};
+#[cfg(test)]
+use explain::Answer;
+use explain::{Finding, explain};
+pub(super) use words::span;
+
+/// Says where a running hub lost packets, since when, how many, and what to change.
+///
+/// It looks at the hub's counters twice, so that it can tell what is over from what still happens.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct WhyArgs {
+    #[command(flatten)]
+    hub: HubArgs,
+
+    /// Seconds between the two looks.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+
+    /// One JSON object instead of sentences.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap why                     now
+  ringtap why --interval 60       what was lost in the next minute, and before it
+  ringtap why || mail -s loss me  in a script
+
+Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was shut out
+or a ledger does not balance, and also where no hub runs or it ended.";
+
+/// The answer for programs.
+#[derive(Serialize)]
+struct Line<'a> {
+    time_ns: u64,
+    lost: bool,
+    findings: &'a [Finding],
+    checked: &'a [String],
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
+    let connection = args.hub.connect("why")?;
+    let before = connection.status()?;
+    thread::sleep(args.interval);
+    let now = connection.status()?;
+    let here = is_here(&connection, now.pid);
+    let answer = explain(&before, &now, &|pid| here && is_stopped(pid));
+    let text = match args.json {
+        true => serde_json::to_string(&Line {
+            time_ns: now.time_ns,
+            lost: answer.is_bad(),
+            findings: &answer.findings,
+            checked: &answer.checked,
+        })?,
+        false => answer.sentences().join("\n"),
+    };
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        said => said?,
+    }
+    Ok(match answer.is_bad() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// Whether process numbers mean the same to the hub and to us: it has the one that it says.
+fn is_here(connection: &Connection, pid: i32) -> bool {
+    let peer = connection
+        .connection()
+        .map(rustix::net::sockopt::socket_peercred);
+    peer.is_some_and(|peer| peer.is_ok_and(|peer| peer.pid.as_raw_nonzero().get() == pid))
+}
+
+/// Whether somebody stopped this process, as a shell does at Ctrl-Z.
+fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which may itself hold brackets and spaces.
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|state| state.starts_with(['T', 't']))
+}
+
+#[cfg(test)]
+mod tests;

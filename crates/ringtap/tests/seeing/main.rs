@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `status`, `top` and `why`, as their users run them.
+
+mod house;
+mod terminal;
+mod verbs;
