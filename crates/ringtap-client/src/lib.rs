@@ -8,11 +8,13 @@
 mod connection;
 mod control;
 mod judge;
+mod merge;
 mod receiver;
 mod tally;
 
 pub use connection::{Attachment, ConnectError, Connection, Wish, default_socket};
 pub use control::{Control, ControlError};
 pub use judge::{Batch, Judged, Packets};
+pub use merge::Order;
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use tally::{LaneTally, Tally};

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
 use ringtap_pool::control::ControlError as RegionError;
+use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
@@ -23,6 +24,7 @@ use ringtap_shared::waiter::Waiter;
 
 use crate::control::{Control, ControlError};
 use crate::judge::{Batch, Judge};
+use crate::merge::{Merge, Order, Turn};
 use crate::tally::Tally;
 
 /// Why nothing can be received any more.
@@ -62,6 +64,9 @@ pub enum Next<'a> {
     Ended,
 }
 
+/// Which inlet's turn it is; in an ordered merge also which lane's, and up to which time.
+type Whose = (usize, Option<(LaneId, u64)>);
+
 struct Inlet {
     facts: Facts,
     reader: Reader,
@@ -81,6 +86,9 @@ pub struct Receiver {
     gathers_since: Option<Instant>,
     /// They were enough, and are being taken.
     flows: bool,
+    merge: Option<Merge>,
+    /// How long an earlier packet may still come.
+    holds: Option<Duration>,
 }
 
 impl Receiver {
@@ -111,6 +119,8 @@ impl Receiver {
             watermark: seat.watermark,
             gathers_since: None,
             flows: false,
+            merge: None,
+            holds: None,
             inlets,
             control,
         })
@@ -168,27 +178,16 @@ impl Receiver {
         reason = "a lending iterator cannot be an Iterator"
     )]
     pub fn next(&mut self) -> Result<Next<'_>, ReceiveError> {
-        let mut found = None;
-        for _ in 0..self.inlets.len() {
-            let at = self.turn;
-            self.turn = (self.turn + 1) % self.inlets.len();
-            let inlet = &mut self.inlets[at];
-            if inlet.ended {
-                continue;
-            }
-            match inlet.reader.waits()? {
-                reader::Waits::Packets => {
-                    found = Some(at);
-                    break;
-                }
-                reader::Waits::Nothing => {}
-                reader::Waits::Ended => inlet.ended = true,
-            }
-        }
-        let Some(at) = found else {
-            let ended = self.inlets.iter().all(|inlet| inlet.ended);
-            let over = ended || self.control.is_leaving();
-            return Ok(if over { Next::Ended } else { Next::Empty });
+        let found = match self.merge.is_some() {
+            true => self.in_turn()?,
+            false => self.by_turns()?,
+        };
+        let Some((at, lane)) = found else {
+            return Ok(if self.is_over() {
+                Next::Ended
+            } else {
+                Next::Empty
+            });
         };
         if self.still_gathers().is_some() {
             return Ok(Next::Empty);
@@ -200,14 +199,73 @@ impl Receiver {
             lanes_before,
             ..
         } = &mut self.inlets[at];
-        Ok(match reader.next()? {
-            reader::Next::Batch(inner) => Next::Batch(Batch {
-                inner,
-                judge,
-                lanes_before: *lanes_before,
-            }),
-            reader::Next::Empty | reader::Next::Ended => Next::Empty,
-        })
+        let inner = match lane {
+            Some((lane, until_ns)) => reader.next_of(lane, until_ns)?,
+            None => match reader.next()? {
+                reader::Next::Batch(batch) => Some(batch),
+                reader::Next::Empty | reader::Next::Ended => None,
+            },
+        };
+        let Some(inner) = inner else {
+            return Ok(Next::Empty);
+        };
+        if let Some(merge) = &mut self.merge {
+            merge.gave(inner.packets().flatten().map(|packet| packet.slot.time_ns));
+        }
+        Ok(Next::Batch(Batch {
+            inner,
+            judge,
+            lanes_before: *lanes_before,
+        }))
+    }
+
+    /// The next source by turns that has packets.
+    fn by_turns(&mut self) -> Result<Option<Whose>, ReceiveError> {
+        for _ in 0..self.inlets.len() {
+            let at = self.turn;
+            self.turn = (self.turn + 1) % self.inlets.len();
+            let inlet = &mut self.inlets[at];
+            if inlet.ended {
+                continue;
+            }
+            match inlet.reader.waits()? {
+                reader::Waits::Packets => return Ok(Some((at, None))),
+                reader::Waits::Nothing => {}
+                reader::Waits::Ended => inlet.ended = true,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The source and lane with the earliest packet, and up to which time it is its turn.
+    fn in_turn(&mut self) -> Result<Option<Whose>, ReceiveError> {
+        let Some(merge) = &self.merge else {
+            return Ok(None);
+        };
+        let turn = merge.turn(self.inlets.iter_mut().map(|inlet| &mut inlet.reader))?;
+        self.holds = None;
+        match turn {
+            Turn::Of(at, lane, until_ns) => return Ok(Some((at, Some((lane, until_ns))))),
+            Turn::Hold(left) => self.holds = Some(left),
+            Turn::Nothing => {}
+            Turn::Ended => self.inlets.iter_mut().for_each(|inlet| inlet.ended = true),
+        }
+        Ok(None)
+    }
+
+    /// Gives packets of all lanes and sources in the order of their times from now on. A packet
+    /// waits at most for `window` for earlier ones of lanes on which nothing waits.
+    #[must_use]
+    pub fn in_order(self, window: Duration) -> Self {
+        Receiver {
+            merge: Some(Merge::new(window)),
+            ..self
+        }
+    }
+
+    /// How well the order was kept so far, if there is one.
+    pub fn order(&self) -> Option<Order> {
+        self.merge.as_ref().map(|merge| merge.order)
     }
 
     /// Waits a little, at most until `deadline`; then look again.
@@ -216,7 +274,8 @@ impl Receiver {
     ///
     /// [`ReceiveError::HubLeft`], [`ReceiveError::System`].
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
-        if let Some(left) = self.still_gathers() {
+        let holds = self.holds.take();
+        if let Some(left) = holds.or_else(|| self.still_gathers()) {
             let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let nap = (left / 4).max(LEAST_NAP).min(left);
             std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
@@ -253,8 +312,11 @@ impl Receiver {
     pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Next<'_>, ReceiveError> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            let ready = self.has_packets()? && self.still_gathers().is_none();
-            if ready || self.is_over() {
+            let ready = match self.merge.is_some() {
+                true => self.in_turn()?.is_some(),
+                false => self.has_packets()?,
+            };
+            if (ready && self.still_gathers().is_none()) || self.is_over() {
                 return self.next();
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

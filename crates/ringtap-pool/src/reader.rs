@@ -8,6 +8,7 @@
 
 mod batch;
 mod delivery;
+mod ordered;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::view::Pool;
 use crate::wake::{Level, Signal};
 pub use batch::{Batch, Packet, Packets};
 pub(crate) use delivery::{Delivery, MOST_LOST};
+pub use ordered::Heads;
 
 /// What a reader does not get of a lane, just before a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

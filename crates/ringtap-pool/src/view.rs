@@ -161,8 +161,17 @@ impl<'a> Chunk<'a> {
 
     /// Time of the packet in slot 0, in nanoseconds since 1970; `None` if there is none yet.
     pub fn first_time_ns(self) -> Option<u64> {
-        let words = self.0.words(CHUNK_HEADER_SIZE)?;
-        (self.state().published > 0).then(|| publish::get_slot(words).time_ns)
+        if self.state().published == 0 {
+            return None;
+        }
+        self.time_ns(0)
+    }
+
+    /// Time of the packet in a published slot, in nanoseconds since 1970.
+    #[inline]
+    pub(crate) fn time_ns(self, index: u32) -> Option<u64> {
+        let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
+        Some(publish::get_slot(words).time_ns)
     }
 
     /// How many of these slots have one of the bits of `mask`; the chunk is not yet recycled.

@@ -15,7 +15,7 @@ use clap::Args;
 use crate::affinity;
 use crate::input::InputArgs;
 use crate::interrupt;
-use crate::reading::{Reading, ReadingArgs};
+use crate::reading::{self, Reading, ReadingArgs};
 use crate::session::{self, Session};
 use consumer::{Counter, Extras};
 use latency::Latency;
@@ -60,8 +60,9 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
-    let (session, mut receiver) =
+    let (session, receiver) =
         affinity::on(args.reading.cpu.capture, || args.input.session("count"))?;
+    let mut receiver = args.reading.arrange(receiver);
     interrupt::stop_on_time_or_signal(session.control(), args.reading.duration)?;
     session.say_notes();
     affinity::pin(args.reading.cpu.reader)?;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let reading = Reading::new(&args.reading, &receiver, session.facts(), "count");
     let mut counter = Counter { reading, extras };
     session::receive(&mut receiver, args.reading.interval, &mut counter)?;
-    counter.finish()?;
+    counter.finish(reading::order_kept(&receiver))?;
     session.outcome()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -33,6 +33,11 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) interval: Duration,
 
+    /// Give packets of all lanes in the order of their times; one waits at most so many
+    /// milliseconds for an earlier one, and later ones are counted.
+    #[arg(long, value_name = "MILLISECONDS")]
+    in_order: Option<u32>,
+
     /// CPUs: `1`, or `reader=1,capture=0`.
     #[arg(long, value_name = "CPUS", default_value = "")]
     pub(crate) cpu: Placement,
@@ -51,12 +56,21 @@ pub(crate) struct ReadingArgs {
 }
 
 impl ReadingArgs {
+    /// The receiver as these ask for it.
+    pub(crate) fn arrange(&self, receiver: Receiver) -> Receiver {
+        match self.in_order {
+            None => receiver,
+            Some(window) => receiver.in_order(Duration::from_millis(window.into())),
+        }
+    }
+
     /// Without limits, and only the final ledger is printed.
     pub(crate) fn silent() -> Self {
         ReadingArgs {
             count: None,
             duration: None,
             interval: Duration::from_secs(1),
+            in_order: None,
             cpu: Placement::default(),
             json: false,
             verbose: false,
@@ -71,6 +85,18 @@ pub(crate) fn seconds(text: &str) -> Result<Duration> {
         Ok(Ok(duration)) if !duration.is_zero() => Ok(duration),
         _ => bail!("want a number of seconds above 0"),
     }
+}
+
+/// How well the order was kept, for the end of a ledger.
+pub(crate) fn order_kept(receiver: &Receiver) -> Option<String> {
+    let order = receiver.order()?;
+    let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
+    Some(format!(
+        "in order of time: {} packets, {} later than the window allows ({:.4} %)",
+        report::grouped(order.packets),
+        report::grouped(order.late),
+        share * 100.0
+    ))
 }
 
 /// One reader at work.

@@ -57,8 +57,10 @@ impl Extras {
 
 impl Counter<'_> {
     /// Prints the final ledger and what else was asked for.
-    pub(super) fn finish(self) -> Result<()> {
-        self.reading.finish(&self.extras.summary())?;
+    pub(super) fn finish(self, more: Option<String>) -> Result<()> {
+        let mut lines = self.extras.summary();
+        lines.extend(more);
+        self.reading.finish(&lines)?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use super::{FileOptions, Interface, Origin, Writer};
 use crate::affinity;
 use crate::input::InputArgs;
 use crate::interrupt;
-use crate::reading::{Reading, ReadingArgs, Sink};
+use crate::reading::{self, Reading, ReadingArgs, Sink};
 use crate::report::now_ns;
 use crate::session;
 
@@ -46,8 +46,9 @@ With -w - the recording ends with status 0 when the reading program ends first."
 
 /// Runs the verb.
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
-    let (session, mut receiver) =
+    let (session, receiver) =
         affinity::on(args.reading.cpu.capture, || args.input.session("record"))?;
+    let mut receiver = args.reading.arrange(receiver);
     let start_ns = now_ns();
     let interface = interface(session.facts(), &args.input.filter_text());
     let writer = Writer::create(&args.files, Origin::here(), interface, start_ns)?;
@@ -65,6 +66,9 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let mut recorder = Recorder::new(reading, writer, start_ns, progress);
     let received = session::receive(&mut receiver, args.reading.interval, &mut recorder);
     recorder.finish(received)?;
+    if let Some(kept) = reading::order_kept(&receiver) {
+        eprintln!("ringtap: {kept}");
+    }
     session.outcome()?;
     Ok(ExitCode::SUCCESS)
 }

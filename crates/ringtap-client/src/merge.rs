@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets of all lanes and sources in the order of their times.
+//!
+//! A lane on which nothing waits may still get an earlier packet than those that wait on others.
+//! A packet is held back for that, at most for the window; what comes later than that comes out
+//! of order, and is counted.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::reader::{Reader, RecvError};
+
+/// How well the order was kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Packets that were given.
+    pub packets: u64,
+    /// Those of them that are earlier than one given before.
+    pub late: u64,
+}
+
+/// The state of a merge.
+pub(crate) struct Merge {
+    window: Duration,
+    last_ns: u64,
+    pub(crate) order: Order,
+}
+
+/// What comes next.
+pub(crate) enum Turn {
+    /// This lane of this reader, up to this time.
+    Of(usize, LaneId, u64),
+    /// Packets wait, but an earlier one may still come.
+    Hold(Duration),
+    Nothing,
+    Ended,
+}
+
+impl Merge {
+    pub(crate) fn new(window: Duration) -> Self {
+        Merge {
+            window,
+            last_ns: 0,
+            order: Order::default(),
+        }
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn turn<'a>(
+        &self,
+        readers: impl Iterator<Item = &'a mut Reader>,
+    ) -> Result<Turn, RecvError> {
+        let (mut first, mut second): (Option<(u64, usize, LaneId)>, u64) = (None, u64::MAX);
+        let (mut is_partial, mut ended) = (false, true);
+        for (at, reader) in readers.enumerate() {
+            let heads = reader.heads()?;
+            is_partial |= heads.is_partial;
+            ended &= heads.ended;
+            second = second.min(heads.second_ns.unwrap_or(u64::MAX));
+            let Some((time, lane)) = heads.first else {
+                continue;
+            };
+            match first {
+                Some((earliest, ..)) if time >= earliest => second = second.min(time),
+                before => {
+                    second = second.min(before.map_or(u64::MAX, |(time, ..)| time));
+                    first = Some((time, at, lane));
+                }
+            }
+        }
+        let Some((time, at, lane)) = first else {
+            return Ok(if ended { Turn::Ended } else { Turn::Nothing });
+        };
+        if !is_partial {
+            return Ok(Turn::Of(at, lane, second));
+        }
+        let horizon = now_ns().saturating_sub(nanoseconds(self.window));
+        if time <= horizon {
+            return Ok(Turn::Of(at, lane, second.min(horizon)));
+        }
+        Ok(Turn::Hold(Duration::from_nanos(time - horizon)))
+    }
+
+    /// Notes that these packets were given, the first and the last at these times.
+    pub(crate) fn gave(&mut self, times_ns: impl Iterator<Item = u64>) {
+        for time in times_ns {
+            self.order.packets += 1;
+            self.order.late += u64::from(time < self.last_ns);
+            self.last_ns = self.last_ns.max(time);
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    nanoseconds(since)
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

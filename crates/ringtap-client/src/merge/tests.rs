@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The order of time over two lanes.
+
+use std::sync::Arc;
+
+use ringtap_pool::distributor::{Distributor, ReaderOptions};
+use ringtap_pool::format::Geometry;
+use ringtap_pool::source;
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::NoSignal;
+use ringtap_pool::writer::{LaneWriter, PacketMeta};
+
+use super::*;
+
+struct Bench {
+    writers: Vec<LaneWriter>,
+    distributor: Distributor,
+    reader: Reader,
+}
+
+fn bench() -> Bench {
+    let geometry = Geometry::contiguous(4096, 21, 2, 1500).unwrap();
+    let pool = Pool::on_heap(geometry);
+    let lane = |lane| {
+        let chunks = source::share(&geometry, lane);
+        // SAFETY: on the heap, and each lane has chunks of its own.
+        unsafe { source::lane(&pool, lane, chunks, Arc::new(NoSignal)) }
+    };
+    let (writers, ends) = [LaneId(0), LaneId(1)].map(lane).into_iter().unzip();
+    let mut distributor = Distributor::new(pool, ends, Arc::new(NoSignal));
+    let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    Bench {
+        writers,
+        distributor,
+        reader,
+    }
+}
+
+impl Bench {
+    fn write(&mut self, lane: usize, time_ns: u64) {
+        let meta = PacketMeta {
+            time_ns,
+            wire_length: 60,
+            ..PacketMeta::default()
+        };
+        self.writers[lane].write(&meta, [&[0; 60]]).unwrap();
+    }
+
+    fn take(&mut self, merge: &mut Merge) -> Vec<u64> {
+        let mut taken = Vec::new();
+        self.distributor.step().unwrap();
+        while let Turn::Of(_, lane, until) = merge.turn(std::iter::once(&mut self.reader)).unwrap()
+        {
+            let batch = self.reader.next_of(lane, until).unwrap().unwrap();
+            let times: Vec<_> = batch.packets().map(|p| p.unwrap().slot.time_ns).collect();
+            merge.gave(times.iter().copied());
+            taken.extend(times);
+        }
+        taken
+    }
+}
+
+#[test]
+fn lanes_come_out_in_the_order_of_time() {
+    let mut bench = bench();
+    for (lane, time) in [(0, 1), (0, 4), (1, 2), (1, 3), (1, 9), (0, 9), (0, 10)] {
+        bench.write(lane, time);
+    }
+    let mut merge = Merge::new(Duration::from_millis(50));
+    assert_eq!(bench.take(&mut merge), [1, 2, 3, 4, 9, 9, 10]);
+    assert_eq!(
+        merge.order,
+        Order {
+            packets: 7,
+            late: 0
+        }
+    );
+}
+
+#[test]
+fn a_packet_waits_for_its_window_and_what_comes_too_late_is_counted() {
+    let mut bench = bench();
+    let now = now_ns();
+    bench.write(0, now);
+    let mut merge = Merge::new(Duration::from_millis(30));
+    assert!(
+        bench.take(&mut merge).is_empty(),
+        "lane 1 may have an earlier one"
+    );
+    std::thread::sleep(Duration::from_millis(31));
+    assert_eq!(bench.take(&mut merge), [now]);
+    bench.write(1, now - 5);
+    std::thread::sleep(Duration::from_millis(31));
+    assert_eq!(bench.take(&mut merge), [now - 5]);
+    assert_eq!(
+        merge.order,
+        Order {
+            packets: 2,
+            late: 1
+        }
+    );
+}
