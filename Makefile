@@ -11,6 +11,8 @@ BENCH ?=
 # How long `make soak` sends, in seconds.
 DURATION ?= 600
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
+# The folder with libringtap.so.
+LIBRARY := $(or $(CARGO_TARGET_DIR),target)/release/library
 
 .DEFAULT_GOAL := help
 .PHONY: help build sample run test check bench soak readme install uninstall clean
@@ -18,10 +20,11 @@ BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## install what is missing, build the release binary (about 3 minutes when cold)
+build: ## install what is missing, build the release binary and the C library (about 4 minutes when cold)
 	@scripts/prepare run
-	@echo "build: the release binary, $(BINARY): about 3 minutes when cold, seconds otherwise"
-	@cargo build --release --bin ringtap
+	@echo "build: the release binary, $(BINARY), and libringtap.so: about 4 minutes when cold, seconds otherwise"
+	@cargo build --release -p ringtap -p ringtap-c
+	@scripts/library link $(LIBRARY)/../libringtap.a $(LIBRARY)
 
 sample: build ## build, write a small capture file to try the reading verbs on
 	@$(BINARY) sample examples/first.pcapng
@@ -57,12 +60,15 @@ readme: ## put the table of the latest benchmark into README.md
 $(BINARY):
 	@$(MAKE) --no-print-directory build
 
-install: $(BINARY) ## copy the binary to $(DESTDIR)$(PREFIX)/bin (build it first with make build)
+install: $(BINARY) ## copy the binary and the C library to $(DESTDIR)$(PREFIX) (build first with make build)
 	@echo "install: $(BINARY) to $(DESTDIR)$(PREFIX)/bin/ringtap"
 	@install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
+	@echo "install: libringtap.so, ringtap.h and ringtap.pc to $(DESTDIR)$(PREFIX)/lib and include"
+	@scripts/library install $(LIBRARY) $(PREFIX) $(DESTDIR)
 
-uninstall: ## remove the installed binary
+uninstall: ## remove what was installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ringtap
+	scripts/library uninstall $(PREFIX) $(DESTDIR)
 
 clean: ## remove everything that was built
 	cargo clean

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -129,6 +130,14 @@ impl Receiver {
     /// What the sources are.
     pub fn facts(&self) -> impl Iterator<Item = &Facts> {
         self.inlets.iter().map(|inlet| &inlet.facts)
+    }
+
+    /// The same, each with its lanes, counted over all sources.
+    pub fn sources(&self) -> impl Iterator<Item = (&Facts, Range<u32>)> {
+        self.inlets.iter().map(|inlet| {
+            let lanes = inlet.reader.pool().geometry().lane_count;
+            (&inlet.facts, inlet.lanes_before..inlet.lanes_before + lanes)
+        })
     }
 
     /// Lanes of all sources.

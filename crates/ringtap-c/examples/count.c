@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Counts the packets of a hub's group, a line a second, and the ledger at the end.
+ *
+ *     cc -o count count.c $(pkg-config --cflags --libs ringtap)
+ *     ringtap hub -i eth0 -g ids &
+ *     ./count ids 'tcp port 443'
+ *
+ * Ctrl-C ends it.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <ringtap.h>
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+static void print_ledger(ringtap_handle *handle)
+{
+    struct ringtap_statistics ledger = { .size = sizeof(ledger) };
+
+    if (ringtap_statistics(handle, &ledger) < 0) {
+        /* A hub that died cannot be asked any more. */
+        fprintf(stderr, "count: no ledger: %s\n", ringtap_error(handle));
+        return;
+    }
+    printf("offered %" PRIu64 " = delivered %" PRIu64 " + filtered %" PRIu64 " + dropped (nic %" PRIu64
+           " + kernel %" PRIu64 " + no_chunk %" PRIu64 " + slow_reader %" PRIu64 "), %s\n",
+           ledger.offered, ledger.delivered, ledger.filtered, ledger.dropped_nic,
+           ledger.dropped_kernel, ledger.dropped_no_chunk, ledger.dropped_slow_reader,
+           ledger.balanced ? "balanced" : "NOT balanced");
+}
+
+int main(int argc, char **argv)
+{
+    struct ringtap_options options = RINGTAP_OPTIONS_INIT;
+    const struct ringtap_packet *packets;
+    ringtap_handle *handle;
+    uint64_t count = 0, bytes = 0, lost = 0;
+    time_t told = time(NULL);
+    int got = 0;
+
+    if (argc < 2 || argc > 3) {
+        fprintf(stderr, "usage: %s GROUP [FILTER]\n", argv[0]);
+        return 2;
+    }
+    options.name = "count.c";
+    options.filter = argc == 3 ? argv[2] : NULL;
+    if (ringtap_open(&handle, NULL, argv[1], &options) < 0) {
+        fprintf(stderr, "count: %s\n", ringtap_error(NULL));
+        return 1;
+    }
+    signal(SIGINT, on_interrupt);
+    signal(SIGTERM, on_interrupt);
+    fprintf(stderr, "count: reading %s\n", argv[1]);
+
+    while (!interrupted) {
+        /* At most this long, so that Ctrl-C and the line a second are not kept waiting. */
+        got = ringtap_next_batch(handle, &packets, 200);
+        if (got < 0)
+            break;
+        for (int i = 0; i < got; i++) {
+            count++;
+            bytes += packets[i].wire_bytes;
+            lost += packets[i].lost_before;
+        }
+        if (time(NULL) != told) {
+            told = time(NULL);
+            printf("%" PRIu64 " packets, %" PRIu64 " bytes, %" PRIu64 " lost by us\n", count, bytes,
+                   lost);
+            fflush(stdout);
+        }
+    }
+    if (got < 0 && got != RINGTAP_END)
+        fprintf(stderr, "count: %s\n", ringtap_error(handle));
+    printf("%" PRIu64 " packets, %" PRIu64 " bytes, %" PRIu64 " lost by us\n", count, bytes, lost);
+    print_ledger(handle);
+    ringtap_close(handle);
+    return got < 0 && got != RINGTAP_END;
+}

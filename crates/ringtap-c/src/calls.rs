@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The calls of `include/ringtap.h`, which documents them.
+//!
+//! Invariants
+//! - Every pointer is checked for null before use; nothing of the caller's is kept.
+//! - Everything else happens behind [`handles`], which catches panics.
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "include/ringtap.h has the documentation"
+)]
+#![expect(missing_docs, reason = "include/ringtap.h has the documentation")]
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringtap_client::Wish;
+
+use crate::error::CallError;
+use crate::handles;
+use crate::session::{Found, Session, patience};
+use crate::types::{END, Handle, OK, OPEN_PRIVATE, Options, Packet, Source, Statistics};
+
+/// No structure of this library will ever be so large.
+const MOST_STRUCT_BYTES: usize = 4096;
+
+/// The bytes of a text; `None` for NULL.
+///
+/// # Safety
+///
+/// `text` is NULL or leads to a text that ends with NUL and outlives `'a`.
+unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: not null; the rest is the caller's word.
+    Some(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// The same, as UTF-8.
+///
+/// # Safety
+///
+/// As for [`bytes`].
+unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<Option<&'a str>, CallError> {
+    // SAFETY: the caller's word.
+    let Some(bytes) = (unsafe { bytes(text) }) else {
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(bytes);
+    text.map(Some).map_err(|_| CallError::NotText(what))
+}
+
+/// Options as the caller gave them, or none.
+///
+/// # Safety
+///
+/// `options` is NULL or leads to a structure of as many bytes as its first member says.
+unsafe fn read_options(options: *const Options) -> Result<Option<Options>, CallError> {
+    if options.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not null; its first member at least is there, by the caller's word.
+    let size = unsafe { size_of_struct(options.cast(), "options") }?;
+    if !(size_of::<Options>()..=MOST_STRUCT_BYTES).contains(&size) {
+        let what = "options";
+        return Err(CallError::Size { what, size });
+    }
+    // SAFETY: as many bytes as were just checked are there, by the caller's word.
+    let whole = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
+    if whole[size_of::<Options>()..].iter().any(|byte| *byte != 0) {
+        return Err(CallError::NewOptions);
+    }
+    // SAFETY: as above; every bit pattern is a value of this structure.
+    Ok(Some(unsafe { options.read() }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_open(
+    handle: *mut *mut Handle,
+    socket: *const c_char,
+    group: *const c_char,
+    options: *const Options,
+) -> c_int {
+    handles::guarded(|| {
+        if handle.is_null() {
+            return Err(CallError::Null("handle"));
+        }
+        // SAFETY: not null; a place for a handle, by the header's word.
+        unsafe { handle.write(std::ptr::null_mut()) };
+        // SAFETY: NULL or a text, by the header's word; it is copied before the call ends.
+        let group = unsafe { text(group, "group") }?.ok_or(CallError::Null("group"))?;
+        // SAFETY: as above.
+        let socket = unsafe { bytes(socket) };
+        // SAFETY: NULL or a structure of the size it tells, by the header's word.
+        let options = unsafe { read_options(options) }?;
+        // SAFETY: the texts in it are NULL or texts, by the header's word.
+        let (wish, filter) = unsafe { wish(group, options.as_ref()) }?;
+        let path = socket.map(|path| PathBuf::from(OsStr::from_bytes(path)));
+        let session = Session::open(path, wish, filter)?;
+        let open = handles::add(session)?;
+        // SAFETY: as above.
+        unsafe { handle.write(open) };
+        Ok(OK)
+    })
+}
+
+/// # Safety
+///
+/// Texts in `options` are NULL or texts that outlive `'a`.
+unsafe fn wish<'a>(group: &str, options: Option<&Options>) -> Result<(Wish, &'a str), CallError> {
+    let mut wish = Wish {
+        group: group.to_owned(),
+        name: program_name(),
+        ..Wish::default()
+    };
+    let Some(options) = options else {
+        return Ok((wish, ""));
+    };
+    if options.flags & !OPEN_PRIVATE != 0 {
+        return Err(CallError::Value {
+            what: "flags",
+            value: options.flags.into(),
+            want: "only the bits RINGTAP_OPEN_* are known",
+        });
+    }
+    // SAFETY: the caller's word.
+    if let Some(name) = unsafe { text(options.name, "name") }? {
+        wish.name = name.to_owned();
+    }
+    // SAFETY: the caller's word.
+    let filter = unsafe { text(options.filter, "filter") }?.unwrap_or("");
+    let given = |value: u32| Some(value).filter(|value| *value != 0);
+    wish.credit_chunks = given(options.credit_chunks);
+    wish.watermark_packets = given(options.watermark_packets);
+    wish.time_limit = given(options.time_limit_ms).map(|ms| Duration::from_millis(ms.into()));
+    wish.private = options.flags & OPEN_PRIVATE != 0;
+    Ok((wish, filter))
+}
+
+fn program_name() -> String {
+    let name = std::fs::read_to_string("/proc/self/comm");
+    name.map_or_else(|_| "libringtap".to_owned(), |name| name.trim().to_owned())
+}
+
+/// What both ways to receive have in common; `give` writes the result.
+fn receive(
+    handle: *mut Handle,
+    out: *mut *const Packet,
+    timeout_ms: c_int,
+    give: impl FnOnce(&mut Session) -> (*const Packet, usize),
+) -> c_int {
+    handles::with(handle, |session| {
+        if out.is_null() {
+            return Err(CallError::Null("packet"));
+        }
+        let (packets, code) = match session.find(patience(timeout_ms)?)? {
+            Found::Nothing => (std::ptr::null(), 0),
+            Found::Ended => (std::ptr::null(), END),
+            Found::Packets => {
+                let (packets, count) = give(session);
+                (packets, c_int::try_from(count).unwrap_or(c_int::MAX))
+            }
+        };
+        // SAFETY: not null; a place for a pointer, by the header's word.
+        unsafe { out.write(packets) };
+        Ok(code)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_next(
+    handle: *mut Handle,
+    packet: *mut *const Packet,
+    timeout_ms: c_int,
+) -> c_int {
+    receive(handle, packet, timeout_ms, |session| {
+        let packet = session.one();
+        (packet.map_or(std::ptr::null(), std::ptr::from_ref), 1)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_next_batch(
+    handle: *mut Handle,
+    packets: *mut *const Packet,
+    timeout_ms: c_int,
+) -> c_int {
+    receive(handle, packets, timeout_ms, |session| {
+        let packets = session.all();
+        (packets.as_ptr(), packets.len())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_fd(handle: *mut Handle) -> c_int {
+    handles::with(handle, Session::descriptor)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_set_filter(handle: *mut Handle, filter: *const c_char) -> c_int {
+    handles::with(handle, |session| {
+        // SAFETY: NULL or a text, by the header's word; it is not kept.
+        let filter = unsafe { text(filter, "filter") }?.unwrap_or("");
+        session.set_filter(filter)?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_statistics(
+    handle: *mut Handle,
+    statistics: *mut Statistics,
+) -> c_int {
+    handles::with(handle, |session| {
+        // SAFETY: NULL or a structure of the size it tells, by the header's word.
+        let size = unsafe { size_of_struct(statistics.cast(), "statistics") }?;
+        require(size, size_of::<Statistics>(), "statistics")?;
+        let (ledger, ended) = session.ledger()?;
+        let filled = Statistics {
+            size,
+            offered: ledger.offered,
+            delivered: ledger.delivered,
+            filtered: ledger.filtered,
+            bytes: ledger.bytes,
+            dropped_nic: ledger.dropped.nic,
+            dropped_kernel: ledger.dropped.kernel,
+            dropped_no_chunk: ledger.dropped.no_chunk,
+            dropped_slow_reader: ledger.dropped.slow_reader,
+            balanced: ledger.balance().holds().into(),
+            ended: ended.into(),
+        };
+        // SAFETY: not null and large enough, just checked.
+        unsafe { statistics.write(filled) };
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_source(
+    handle: *mut Handle,
+    index: u32,
+    source: *mut Source,
+) -> c_int {
+    handles::with(handle, |session| {
+        // SAFETY: NULL or a structure of the size it tells, by the header's word.
+        let size = unsafe { size_of_struct(source.cast(), "source") }?;
+        require(size, size_of::<Source>(), "source")?;
+        let Some(found) = usize::try_from(index)
+            .ok()
+            .and_then(|at| session.source(at))
+        else {
+            return Ok(0);
+        };
+        let filled = Source {
+            size,
+            device: found.device.as_ptr(),
+            offered_from: found.offered_from.as_ptr(),
+            link_type: found.link_type.into(),
+            snap_length_bytes: found.snap_length_bytes,
+            first_lane: found.first_lane,
+            lanes: found.lanes,
+        };
+        // SAFETY: not null and large enough, just checked.
+        unsafe { source.write(filled) };
+        Ok(1)
+    })
+}
+
+/// The first member of a structure that the caller gave.
+///
+/// # Safety
+///
+/// `first` is NULL or leads to the structure.
+unsafe fn size_of_struct(first: *const usize, what: &'static str) -> Result<usize, CallError> {
+    if first.is_null() {
+        return Err(CallError::Null(what));
+    }
+    // SAFETY: not null; the rest is the caller's word.
+    Ok(unsafe { first.read() })
+}
+
+fn require(size: usize, least: usize, what: &'static str) -> Result<(), CallError> {
+    match (least..=MOST_STRUCT_BYTES).contains(&size) {
+        true => Ok(()),
+        false => Err(CallError::Size { what, size }),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_stop(handle: *mut Handle) -> c_int {
+    handles::guarded(|| handles::stop(handle).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_error(handle: *const Handle) -> *const c_char {
+    handles::error(handle)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_close(handle: *mut Handle) -> c_int {
+    if handle.is_null() {
+        return OK;
+    }
+    handles::guarded(|| handles::close(handle).map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ringtap_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

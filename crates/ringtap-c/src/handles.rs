@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of open handles, and the way into it.
+//!
+//! Invariants
+//! - A handle is an index and a generation, tagged so that it is never an address of anything.
+//! - One thread at a time is inside a session; who comes meanwhile is refused, not made to wait.
+//! - A panic in a session is caught here; that session then only can be closed.
+#![forbid(unsafe_code)]
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use ringtap_client::{Connection, Control as _};
+
+use crate::error::CallError;
+use crate::session::Session;
+use crate::types::Handle;
+
+/// Handles of one process at once: a hub allows fewer connections.
+const MOST: usize = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 10;
+const TAG_BITS: u32 = 4;
+/// No allocation begins at such an address.
+const TAG: usize = 0b0101;
+const MOST_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
+
+static TABLE: [Place; MOST] = [const { Place::new() }; MOST];
+
+thread_local! {
+    /// Why the last call failed that had no handle.
+    static WITHOUT_HANDLE: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+struct Place {
+    inside: Mutex<Inside>,
+    /// For [`stop`], which does not wait for who is inside.
+    stop: Mutex<Option<(usize, Arc<Connection>)>>,
+}
+
+struct Inside {
+    generation: usize,
+    session: Option<Box<Session>>,
+    error: Option<CString>,
+    /// Why nothing but closing is possible any more.
+    broken: Option<String>,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Place {
+            inside: Mutex::new(Inside {
+                generation: 0,
+                session: None,
+                error: None,
+                broken: None,
+            }),
+            stop: Mutex::new(None),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Index and generation of what may be a handle.
+fn parts(handle: *const Handle) -> Result<(usize, usize), CallError> {
+    let value = handle.addr();
+    if value & ((1 << TAG_BITS) - 1) != TAG {
+        return Err(CallError::Handle);
+    }
+    let rest = value >> TAG_BITS;
+    Ok((rest & (MOST - 1), rest >> INDEX_BITS))
+}
+
+/// The place of an open handle, for this thread alone.
+fn enter(handle: *const Handle) -> Result<MutexGuard<'static, Inside>, CallError> {
+    let (index, generation) = parts(handle)?;
+    let inside = match TABLE[index].inside.try_lock() {
+        Ok(inside) => inside,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(CallError::Busy),
+    };
+    if inside.session.is_none() || inside.generation != generation {
+        return Err(CallError::Handle);
+    }
+    Ok(inside)
+}
+
+/// Keeps a session; gives its handle.
+pub(crate) fn add(session: Session) -> Result<*mut Handle, CallError> {
+    for (index, place) in TABLE.iter().enumerate() {
+        // A place that somebody is inside of is taken.
+        let Ok(mut inside) = place.inside.try_lock() else {
+            continue;
+        };
+        if inside.session.is_some() {
+            continue;
+        }
+        let generation = (inside.generation + 1) & MOST_GENERATION;
+        *lock(&place.stop) = Some((generation, session.connection()));
+        *inside = Inside {
+            generation,
+            session: Some(Box::new(session)),
+            error: None,
+            broken: None,
+        };
+        let value = (((generation << INDEX_BITS) | index) << TAG_BITS) | TAG;
+        return Ok(ptr::without_provenance_mut(value));
+    }
+    Err(CallError::TooManyHandles(MOST))
+}
+
+/// Does `work` in a handle's session and keeps why it failed.
+pub(crate) fn with(
+    handle: *const Handle,
+    work: impl FnOnce(&mut Session) -> Result<c_int, CallError>,
+) -> c_int {
+    guarded(|| {
+        let mut inside = enter(handle)?;
+        let inside = &mut *inside;
+        let outcome = match (&inside.broken, inside.session.as_mut()) {
+            (Some(why), _) => Err(CallError::Internal(why.clone())),
+            (None, None) => Err(CallError::Handle),
+            (None, Some(session)) => catch_unwind(AssertUnwindSafe(|| work(session)))
+                .unwrap_or_else(|panic| {
+                    let why = text_of(&*panic);
+                    inside.broken = Some(why.clone());
+                    Err(CallError::Internal(why))
+                }),
+        };
+        Ok(outcome.unwrap_or_else(|error| {
+            inside.error = Some(c_text(&error));
+            error.code()
+        }))
+        .inspect(|code| {
+            if *code >= crate::types::END {
+                inside.error = None;
+            }
+        })
+    })
+}
+
+/// Does what needs no handle; a failure is kept for this thread.
+pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, CallError>) -> c_int {
+    let outcome = catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(CallError::Internal(text_of(&*panic))));
+    outcome.unwrap_or_else(|error| {
+        let text = c_text(&error);
+        // A thread that is ending has no place for it any more.
+        let _ending = WITHOUT_HANDLE.try_with(|kept| *kept.borrow_mut() = Some(text));
+        error.code()
+    })
+}
+
+/// Ends a session.
+pub(crate) fn close(handle: *const Handle) -> Result<(), CallError> {
+    let mut inside = enter(handle)?;
+    let (index, _) = parts(handle)?;
+    *lock(&TABLE[index].stop) = None;
+    // Its own destructors may talk to the system; nobody else can get in meanwhile.
+    inside.session = None;
+    inside.error = None;
+    Ok(())
+}
+
+/// Lets the capture end for a session, whoever is inside.
+pub(crate) fn stop(handle: *const Handle) -> Result<(), CallError> {
+    let (index, generation) = parts(handle)?;
+    match &*lock(&TABLE[index].stop) {
+        Some((of, connection)) if *of == generation => {
+            connection.stop();
+            Ok(())
+        }
+        _ => Err(CallError::Handle),
+    }
+}
+
+/// Why the last call failed, on this handle or without one; lent out until the next call.
+pub(crate) fn error(handle: *const Handle) -> *const std::ffi::c_char {
+    const NOTHING: &CStr = c"";
+    const BUSY: &CStr =
+        c"another thread is using this handle: use a handle in one thread at a time";
+    let text = |kept: &Option<CString>| kept.as_deref().unwrap_or(NOTHING).as_ptr();
+    let looked = catch_unwind(AssertUnwindSafe(|| match enter(handle) {
+        Ok(inside) => text(&inside.error),
+        Err(CallError::Busy) => BUSY.as_ptr(),
+        Err(_) => WITHOUT_HANDLE
+            .try_with(|kept| text(&kept.borrow()))
+            .unwrap_or(NOTHING.as_ptr()),
+    }));
+    looked.unwrap_or(NOTHING.as_ptr())
+}
+
+fn c_text(error: &CallError) -> CString {
+    let text = error.to_string().replace('\0', " ");
+    CString::new(text).unwrap_or_default()
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let known = panic.downcast_ref::<&str>().copied();
+    let known = known.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    known.unwrap_or("no reason given").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{ERROR_HANDLE, ERROR_INTERNAL};
+
+    #[test]
+    fn numbers_that_never_were_handles_are_recognised() {
+        let any = 7_u64;
+        for handle in [
+            ptr::null(),
+            (&raw const any).cast(),
+            ptr::without_provenance(TAG),
+            ptr::without_provenance(usize::MAX),
+            ptr::without_provenance((1023 << TAG_BITS) | TAG),
+        ] {
+            assert_eq!(with(handle, |_| Ok(0)), ERROR_HANDLE);
+            assert!(close(handle).is_err());
+            assert!(stop(handle).is_err());
+            assert!(!error(handle).is_null());
+        }
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        assert_eq!(guarded(|| panic!("a made-up mistake")), ERROR_INTERNAL);
+        WITHOUT_HANDLE.with(|kept| {
+            let kept = kept.borrow();
+            let text = kept.as_deref().expect("a reason").to_str();
+            assert!(text.expect("text").contains("a made-up mistake"));
+        });
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The structures and numbers of `include/ringtap.h`, which documents them; a test compares.
+//!
+//! Invariants
+//! - A structure without a `size` never changes under this soname; one with it only grows.
+#![expect(missing_docs, reason = "include/ringtap.h has the documentation")]
+#![forbid(unsafe_code)]
+
+use std::ffi::{c_char, c_int};
+
+pub const OK: c_int = 0;
+pub const END: c_int = -1;
+pub const ERROR_ARGUMENT: c_int = -2;
+pub const ERROR_HANDLE: c_int = -3;
+pub const ERROR_BUSY: c_int = -4;
+pub const ERROR_NO_HUB: c_int = -5;
+pub const ERROR_REFUSED: c_int = -6;
+pub const ERROR_FILTER: c_int = -7;
+pub const ERROR_HUB_LEFT: c_int = -8;
+pub const ERROR_CORRUPT: c_int = -9;
+pub const ERROR_SYSTEM: c_int = -10;
+pub const ERROR_INTERNAL: c_int = -11;
+
+pub const OPEN_PRIVATE: u32 = 1;
+
+/// What a pointer to a handle points to: nothing.
+#[repr(C)]
+pub struct Handle {
+    _opaque: [u8; 0],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Options {
+    pub size: usize,
+    pub name: *const c_char,
+    pub filter: *const c_char,
+    pub credit_chunks: u32,
+    pub watermark_packets: u32,
+    pub time_limit_ms: u32,
+    pub flags: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Packet {
+    pub time_ns: u64,
+    pub sequence: u64,
+    pub lost_before: u64,
+    pub data: *const u8,
+    pub captured_bytes: u32,
+    pub wire_bytes: u32,
+    pub lane: u32,
+    pub hash: u32,
+    pub source: u32,
+    pub queue: u16,
+    pub flags: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Source {
+    pub size: usize,
+    pub device: *const c_char,
+    pub offered_from: *const c_char,
+    pub link_type: u32,
+    pub snap_length_bytes: u32,
+    pub first_lane: u32,
+    pub lanes: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statistics {
+    pub size: usize,
+    pub offered: u64,
+    pub delivered: u64,
+    pub filtered: u64,
+    pub bytes: u64,
+    pub dropped_nic: u64,
+    pub dropped_kernel: u64,
+    pub dropped_no_chunk: u64,
+    pub dropped_slow_reader: u64,
+    pub balanced: u32,
+    pub ended: u32,
+}

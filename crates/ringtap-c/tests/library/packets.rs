@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! C programs at a real hub with real packets: none is missing, the ledger balances, an end is told.
+
+use std::path::Path;
+use std::process::Command;
+
+use ringtap_testkit::{Namespace, Running, require_root};
+use rustix::process::Signal;
+
+use crate::support::{LIMIT, build, crate_folder, hub, ringtap, with_library};
+
+const PACKETS: u32 = 30_000;
+
+fn start(program: &Path, socket: &Path, args: &[&str]) -> Running {
+    let mut command = with_library(Command::new(program), socket);
+    command.args(args);
+    Running::start(command)
+}
+
+#[test]
+fn the_example_counts_every_packet_and_its_ledger_balances() {
+    require_root!();
+    let Some(ringtap) = ringtap() else { return };
+    let network = Namespace::with_veth("c_counts");
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let device = "tap:rx0?exclusive&direction=in";
+    let groups = ["-i", device, "-g", "all", "-g", "own:private"];
+    let hub = hub(&ringtap, Some(&network), &socket, &groups);
+    let count = build(&crate_folder().join("examples/count.c"));
+    let poll = build(&crate_folder().join("tests/library/poll.c"));
+    let readers = [
+        start(&count, &socket, &["all"]),
+        start(&count, &socket, &["own"]),
+        start(&count, &socket, &["all", "udp src port 10003"]),
+    ];
+    for reader in &readers {
+        reader.wait_for_stderr("count: reading", LIMIT);
+    }
+    let polling = start(&poll, &socket, &["all"]);
+    polling.wait_for_stdout("ready", LIMIT);
+    let number = PACKETS.to_string();
+    let ringtap = ringtap.to_str().expect("a path of text");
+    let args = [
+        "send", "-i", "tx0", "--size", "64", "--rate", "50000pps", "--count", &number, "--flows",
+        "16", "--stamp",
+    ];
+    let _sent = network.run(ringtap, &args).success();
+    polling.wait_for_stdout(&format!("{PACKETS} packets\n"), LIMIT);
+    let [all, own, some] = readers.map(|reader| {
+        reader.wait_for_stdout("packets", LIMIT);
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        reader.interrupt();
+        reader.wait(LIMIT).success().stdout
+    });
+    for told in [&all, &own] {
+        assert!(told.contains(&format!("\n{PACKETS} packets")), "{told}");
+    }
+    for told in [&all, &own, &some] {
+        assert!(told.contains("slow_reader 0), balanced"), "{told}");
+    }
+    let share = format!("\n{} packets", PACKETS / 16);
+    assert!(some.contains(&share), "{some}");
+    hub.interrupt();
+    let told = polling.wait(LIMIT).success().stdout;
+    let end = format!("ended with -1 after {PACKETS} packets, 0 out of order");
+    assert!(told.contains(&end), "{told}");
+    let _ended = hub.wait(LIMIT).success();
+}
+
+#[test]
+fn a_hub_that_is_killed_ends_a_poll_loop_with_its_error() {
+    require_root!();
+    let Some(ringtap) = ringtap() else { return };
+    let network = Namespace::with_veth("c_killed");
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let hub = hub(&ringtap, Some(&network), &socket, &["-i", "packet:rx0"]);
+    let poll = build(&crate_folder().join("tests/library/poll.c"));
+    let polling = start(&poll, &socket, &["all"]);
+    polling.wait_for_stdout("ready", LIMIT);
+    hub.signal(Signal::KILL);
+    let told = polling.wait(LIMIT).success().stdout;
+    assert!(told.contains("ended with -8 after 0 packets"), "{told}");
+}

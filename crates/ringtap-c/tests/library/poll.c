@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Reads a group by poll() alone, for ever: prints what it got, why it ended, how often it woke. */
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+
+#include <ringtap.h>
+
+int main(int argc, char **argv)
+{
+    struct ringtap_statistics ledger = { .size = sizeof(ledger) };
+    const struct ringtap_packet *packet;
+    uint64_t packets = 0, out_of_order = 0, next[64] = { 0 };
+    struct pollfd ready = { .events = POLLIN };
+    ringtap_handle *handle;
+    long wakeups = 0;
+    int got;
+
+    if (argc != 2 || ringtap_open(&handle, NULL, argv[1], NULL) < 0) {
+        fprintf(stderr, "%s\n", ringtap_error(NULL));
+        return 1;
+    }
+    ready.fd = ringtap_fd(handle);
+    printf("ready\n");
+    fflush(stdout);
+    for (;;) {
+        while ((got = ringtap_next(handle, &packet, 0)) == 1) {
+            uint64_t *wanted = &next[packet->lane % 64];
+
+            out_of_order += *wanted > packet->sequence;
+            *wanted = packet->sequence + 1;
+            packets++;
+        }
+        if (got < 0)
+            break;
+        printf("%" PRIu64 " packets\n", packets);
+        fflush(stdout);
+        poll(&ready, 1, -1);
+        wakeups++;
+    }
+    printf("ended with %d after %" PRIu64 " packets, %" PRIu64 " out of order, %ld wake-ups\n", got,
+           packets, out_of_order, wakeups);
+    if (ringtap_statistics(handle, &ledger) == RINGTAP_OK)
+        printf("balanced %u\n", (unsigned)ledger.balanced);
+    ringtap_close(handle);
+    return 0;
+}
