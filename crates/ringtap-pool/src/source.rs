@@ -5,7 +5,7 @@ use std::error::Error;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::classify::{Place, Rules};
+use crate::classify::{Balance, Place, Rules};
 use crate::distributor::{LaneEnds, Policy};
 use crate::format::Geometry;
 use crate::free::FreeChunks;
@@ -108,12 +108,16 @@ pub trait Source: Send {
 
     /// Judges packets by these rules from now on; tells for each where its filter runs.
     ///
-    /// A source that cannot classify leaves every bit set, and every filter to the readers.
+    /// A source that cannot classify leaves every bit set, and every filter to the readers; it
+    /// refuses to divide packets between them.
     ///
     /// # Errors
     ///
     /// The rules before are still in force then.
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        if rules.0.iter().any(|rule| rule.balance != Balance::Everyone) {
+            return Err("this source cannot divide packets between the members of a group".into());
+        }
         let why = "this source does not classify".to_owned();
         Ok(vec![Place::Reader(why); rules.0.len()])
     }

@@ -6,5 +6,6 @@ mod filters;
 mod groups;
 mod hostile;
 mod killed;
+mod pressure;
 mod refusals;
 mod support;

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Too little memory, too slow readers, an interface that goes away.
+
+use ringtap_shared::protocol::SourceState;
+use ringtap_testkit::require_root;
+use rustix::process::Signal;
+
+use crate::support::{Account, Bench, LIMIT, missing_stamps};
+
+#[test]
+fn congestion_pauses_capture_until_readers_have_caught_up() {
+    require_root!();
+    let device = "tap:rx0?exclusive&direction=in&pool=2MiB";
+    let bench = Bench::with("hub-congest", device, &["--congestion", "20:60"]);
+    let reader = bench.count("all", &[]);
+    reader.signal(Signal::STOP);
+    bench.send(100_000, 60_000);
+    let paused = bench.wait_until("capture pauses", |status| {
+        status.sources[0].state == SourceState::Paused
+    });
+    let lost = |status: &ringtap_shared::protocol::HubStatus| -> u64 {
+        status.sources[0]
+            .lanes
+            .iter()
+            .map(|lane| lane.no_chunk)
+            .sum()
+    };
+    assert!(
+        lost(&paused) > 0,
+        "packets of the pause are counted: {paused:#?}"
+    );
+    reader.signal(Signal::CONT);
+    let goes_on = bench.wait_until("capture goes on", |status| {
+        status.sources[0].state == SourceState::Capturing
+    });
+    let sent = bench.send(20_000, 2_000);
+    let (account, _) = Account::of(reader);
+    assert!(account.number("delivered") >= sent, "{account:?}");
+    let after = lost(&goes_on);
+    assert!(account.number("dropped.no_chunk") >= after, "{account:?}");
+    bench.finish();
+}
+
+#[test]
+fn policies_keep_a_sample_or_the_beginning_of_packets() {
+    require_root!();
+    let file = tempfile::NamedTempFile::new().expect("a file can be made");
+    let text = "[[group]]\nname = \"some\"\ncredit = 16\npolicy = \"sample:4\"\n\
+                [[group]]\nname = \"short\"\ncredit = 16\npolicy = \"cut:20\"\n";
+    std::fs::write(file.path(), text).expect("it can be written");
+    let config = file.path().display().to_string();
+    let bench = Bench::with(
+        "hub-policy",
+        "tap:rx0?exclusive&direction=in",
+        &["-c", &config],
+    );
+    let sampling = bench.count("some", &["--stamps"]);
+    // What is cut to 20 bytes has lost its stamp.
+    let cutting = bench.count("short", &["--stamps"]);
+    sampling.signal(Signal::STOP);
+    cutting.signal(Signal::STOP);
+    let sent = bench.send(100_000, 40_000);
+    sampling.signal(Signal::CONT);
+    cutting.signal(Signal::CONT);
+    let (some, end) = Account::of(sampling);
+    let lost = some.number("dropped.slow_reader");
+    assert!(lost > 0 && lost < sent, "{some:?}");
+    assert_eq!(missing_stamps(&end) > 0, lost > 0, "{some:?}");
+    let (short, _) = Account::of(cutting);
+    assert!(short.number("delivered") > 0, "{short:?}");
+    bench.finish();
+}
+
+#[test]
+fn an_interface_that_goes_away_ends_readers_and_hub_with_the_reason() {
+    require_root!();
+    let bench = Bench::new("hub-gone", &["all"]);
+    let reader = bench.count("all", &[]);
+    let sent = bench.send(100_000, 10_000);
+    bench.net.ip(&["link", "del", "rx0"]);
+    let told = reader.wait(LIMIT);
+    assert_eq!(told.status.code(), Some(1), "{}", told.stderr);
+    assert!(told.stderr.contains("rx0"), "{}", told.stderr);
+    assert!(told.stdout.contains("\"balanced\":true"), "{}", told.stdout);
+    let end = bench.hub.wait(LIMIT);
+    assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+    assert!(end.stdout.contains("balanced"), "{}", end.stdout);
+    assert!(sent == 10_000);
+}
