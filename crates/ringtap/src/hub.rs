@@ -5,7 +5,7 @@
 mod config;
 mod groups;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +25,7 @@ use ringtap_shared::socket::Listener;
 use crate::affinity::{self, Placement};
 use crate::interrupt;
 use crate::report::grouped;
+use crate::seeing::metrics::{self, Reach};
 use config::Config;
 use groups::GroupText;
 
@@ -57,6 +58,10 @@ pub(crate) struct HubArgs {
     /// Prometheus metrics over HTTP at this address, e.g. 127.0.0.1:9464.
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<SocketAddr>,
+
+    /// Serve metrics at an address that other machines can reach, too.
+    #[arg(long)]
+    metrics_anywhere: bool,
 
     /// Pause capture when less than LOW percent of the pool is free, until HIGH percent are.
     #[arg(long, value_name = "LOW:HIGH", value_parser = groups::congestion)]
@@ -102,6 +107,7 @@ impl HubArgs {
         config.groups.extend(self.groups.iter().cloned());
         config.socket = self.socket.clone().or(config.socket);
         config.metrics = self.metrics.or(config.metrics);
+        config.metrics_anywhere |= self.metrics_anywhere;
         config.congestion = self.congestion.or(config.congestion);
         if config.groups.is_empty() {
             config.groups.push(GroupText::named("all"));
@@ -134,6 +140,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         .map(|group| group.access.clone())
         .collect();
     let door = Door::open(listener, &hub, access).context("cannot open the socket's door")?;
+    let _metrics = serve_metrics(&config, &hub)?;
     say_ready(&config, &path);
     wait(&hub, &end)?;
     // Readers get what is left, and the end, before the door closes.
@@ -151,6 +158,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
 fn log_to_stderr() {
     let subscriber = tracing_subscriber::fmt()
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .with_target(false);
     // Already set only in tests.
     let _already = subscriber.try_init();
@@ -199,6 +207,25 @@ fn start(config: &Config) -> Result<Hub> {
     let groups = config.groups.iter().map(|group| group.compile(&facts));
     let groups = groups.collect::<Result<_>>()?;
     Ok(Hub::start(sources, groups, config.congestion, Vec::new())?.0)
+}
+
+/// Serves metrics, if that was asked for, until the server is dropped.
+fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::Server>> {
+    let Some(address) = config.metrics else {
+        ensure!(
+            !config.metrics_anywhere,
+            "metrics anywhere, but at which address? --metrics ADDRESS"
+        );
+        return Ok(None);
+    };
+    let reach = match config.metrics_anywhere {
+        true => Reach::Anywhere,
+        false => Reach::Loopback,
+    };
+    let handle = hub.handle().clone();
+    let server = metrics::serve(address, reach, move || handle.status())?;
+    eprintln!("ringtap: metrics at http://{}/metrics", server.address());
+    Ok(Some(server))
 }
 
 fn say_ready(config: &Config, path: &std::path::Path) {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod change;
+pub(crate) mod metrics;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod why;

@@ -20,6 +20,7 @@ use super::groups::{self, GroupText};
 pub(super) struct Config {
     pub(super) socket: Option<PathBuf>,
     pub(super) metrics: Option<SocketAddr>,
+    pub(super) metrics_anywhere: bool,
     pub(super) congestion: Option<Congestion>,
     pub(super) devices: Vec<DeviceSpec>,
     pub(super) groups: Vec<GroupText>,
@@ -31,6 +32,8 @@ pub(super) struct Config {
 struct File {
     socket: Option<PathBuf>,
     metrics: Option<Spanned<String>>,
+    #[serde(default)]
+    metrics_anywhere: bool,
     congestion: Option<Spanned<String>>,
     #[serde(default, rename = "source")]
     sources: Vec<SourceTable>,
@@ -98,6 +101,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         metrics: text.option("metrics", file.metrics.as_ref(), |address| {
             address.parse::<SocketAddr>()
         })?,
+        metrics_anywhere: file.metrics_anywhere,
         socket: file.socket,
     })
 }

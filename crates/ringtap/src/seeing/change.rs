@@ -37,6 +37,11 @@ impl<'a> Change<'a> {
         Some(as_f64(self.now.time_ns - before.time_ns) / 1e9)
     }
 
+    /// When the first look was.
+    pub(crate) fn before_ns(&self) -> Option<u64> {
+        Some(self.before?.time_ns)
+    }
+
     /// A source by its place, as it was.
     pub(crate) fn source(&self, at: usize) -> Option<&'a SourceStatus> {
         self.before?.sources.get(at)

@@ -7,21 +7,21 @@ mod explain;
 mod words;
 
 use std::fs;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use ratatui::crossterm::terminal;
 use ringtap_client::{Connection, Control as _};
 use serde::Serialize;
 
 use super::{HubArgs, seconds};
-#[cfg(test)]
-use explain::Answer;
-use explain::{Finding, explain};
+use explain::{Answer, Finding, explain};
 pub(super) use words::span;
+use words::wrapped;
 
 /// Says where a running hub lost packets, since when, how many, and what to change.
 ///
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
             findings: &answer.findings,
             checked: &answer.checked,
         })?,
-        false => answer.sentences().join("\n"),
+        false => page(&answer),
     };
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
@@ -84,6 +84,22 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
+}
+
+/// The answer for people: on a terminal no line is longer than that is wide.
+fn page(answer: &Answer) -> String {
+    let width = match io::stdout().is_terminal() {
+        true => terminal::size()
+            .ok()
+            .map(|(columns, _)| usize::from(columns)),
+        false => None,
+    };
+    let sentences = answer.sentences();
+    let lines = sentences.iter().map(|sentence| match width {
+        Some(width @ 40..) => wrapped(sentence, width),
+        _ => sentence.clone(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Whether process numbers mean the same to the hub and to us: it has the one that it says.

@@ -2,5 +2,6 @@
 //! `status`, `top` and `why`, as their users run them.
 
 mod house;
+mod stopped;
 mod terminal;
 mod verbs;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::house::{House, LIMIT};
 
-const SCRIPT: &str = include_str!("pty.py");
+const SCRIPT: &str = include_str!("on_terminal.py");
 
 /// `top` on a terminal of 80 columns, taken through these steps.
 fn top(socket: &Path, steps: &[&str]) -> Running {

@@ -60,6 +60,8 @@ impl Order {
 /// A reader's figures.
 struct Row<'a> {
     reader: &'a ReaderStatus,
+    /// Chunks that it may hold, all lanes together.
+    credit: u64,
     packets: Option<f64>,
     bits: Option<f64>,
     filtered: Option<f64>,
@@ -110,8 +112,16 @@ impl<'a> Row<'a> {
         let rate = |counter: fn(&ReaderStatus) -> u64| {
             change.per_second(before.map(counter), counter(reader))
         };
+        let lanes: usize = change
+            .now
+            .sources
+            .iter()
+            .map(|source| source.lanes.len())
+            .sum();
+        let lanes = u64::try_from(lanes).unwrap_or(1);
         Row {
             reader,
+            credit: u64::from(reader.credit_chunks) * lanes,
             packets: rate(|reader| reader.delivered),
             bits: rate(|reader| reader.bytes).map(|bytes| bytes * 8.0),
             filtered: rate(|reader| reader.filtered),
@@ -140,8 +150,8 @@ impl<'a> Row<'a> {
     fn cells(&self, name: usize, wide: bool) -> Vec<Cell> {
         let reader = self.reader;
         let lost = loss_mood(reader.slow_reader, self.lost);
-        let (held, may) = (reader.lag_chunks, reader.credit_chunks);
-        let late = u64::from(held) * 100 >= u64::from(may) * NEARLY_LATE && held > 0;
+        let (held, may) = (u64::from(reader.lag_chunks), self.credit);
+        let late = held * 100 >= may * NEARLY_LATE && held > 0;
         let late = if late { Mood::Warn } else { Mood::Plain };
         let text = [
             (reader.group.clone(), Mood::Plain),

@@ -92,7 +92,7 @@ fn eighty_by_twenty_four_shows_rates_fill_lag_and_losses() {
     assert_eq!(
         row(&lines, "late"),
         [
-            "late", "ids", "1234562", "4.00k", "8.00M", "50/56", "1.50k", "500", "6.00k"
+            "late", "ids", "1234562", "4.00k", "8.00M", "50/224", "1.50k", "500", "6.00k"
         ]
     );
     assert_eq!(

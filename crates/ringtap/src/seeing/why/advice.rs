@@ -92,7 +92,7 @@ pub(super) fn no_chunk(
         pool_option(source)
     ));
     if source.lanes.iter().any(|lane| lane.paused) {
-        advice.push("Capture is paused now, until readers have caught up: the low mark of the congestion control says how early that is done.".to_owned());
+        advice.push("Capture is paused now, until readers have caught up: `congestion` says at which part of the pool that begins and ends.".to_owned());
     }
     let lost = sum(source, |lane| lane.no_chunk);
     let most = source.lanes.iter().map(|lane| lane.no_chunk).max();
@@ -115,32 +115,34 @@ pub(super) fn slow_reader(
     group: Option<&GroupStatus>,
     is_stopped: bool,
 ) -> Vec<String> {
-    let mut advice = Vec::new();
     if is_stopped {
-        advice.push(format!(
-            "Process {0} is stopped: continue it with `kill -CONT {0}`, or end it.",
-            reader.pid
-        ));
+        let pid = reader.pid;
+        return vec![format!(
+            "Process {pid} is stopped: continue it with `kill -CONT {pid}`, or end it."
+        )];
     }
-    advice.extend(group.map(more_members));
-    if reader.delivery == "private" {
-        advice.push("Give the group's private pools more memory, for bursts.".to_owned());
-    } else {
-        advice.push(format!(
-            "Give it more credit, or the source a larger pool, for bursts; it may now hold {} chunks of a lane.",
+    let mut advice: Vec<_> = group.map(more_members).into_iter().collect();
+    advice.push(match reader.delivery.as_str() {
+        "private" => format!(
+            "Give the private pools of group {} more memory, for bursts: `private_pool`.",
+            reader.group
+        ),
+        _ => format!(
+            "Give it more credit (`credit` of the group, at most what the pool allows), or the \
+             source a larger pool, for bursts; it may now hold {} chunks of a lane.",
             reader.credit_chunks
-        ));
-    }
+        ),
+    });
     let filtered = share(reader.filtered, reader.delivered + reader.filtered);
     let narrower = match reader.not_in_source {
         Some(_) if filtered > 0.5 => format!(
-            "{} of what it is given does not pass its filter, which runs in the reader: put that filter on the group.",
+            "{} of what it is given does not pass its filter, which runs in the reader: make it the `filter` of the group.",
             percent(filtered)
         ),
         _ => "Give it a narrower filter, if it can do with fewer packets.".to_owned(),
     };
     advice.push(narrower);
-    advice.push("Let the group sample packets, or cut them short, when a reader is late, if part of the traffic is enough.".to_owned());
+    advice.push("If part of the traffic is enough: let the group sample packets, or cut them short, when a reader is late (`policy = \"sample:10\"`, `\"cut:96\"`).".to_owned());
     advice
 }
 
@@ -154,13 +156,13 @@ fn more_members(group: &GroupStatus) -> String {
     } = group;
     match balance.as_str() {
         "broadcast" => format!(
-            "Group {name} gives every packet to each member: a group that divides packets (by flow, for one) lets several readers share the work."
+            "Group {name} gives every packet to each member: a group that divides packets (`balance = \"flow\"`, for one) lets several readers share the work."
         ),
         _ if members < most_members => format!(
             "Start more readers in group {name}, which divides packets by {balance}: it has {members} of at most {most_members}."
         ),
         _ => format!(
-            "Allow more members in group {name}, which divides packets by {balance}, and start them: it has all {most_members} that it may."
+            "Allow more `members` in group {name}, which divides packets by {balance}, and start them: it has all {most_members} that it may."
         ),
     }
 }

@@ -207,7 +207,20 @@ impl Case<'_> {
         let advice = advice::slow_reader(reader, group, (self.is_stopped)(reader.pid));
         let begin = format!("{place} {how}");
         let lost = (then, reader.slow_reader);
-        self.loss("slow_reader", place, begin, lost, whole, &since, advice)
+        let mut finding = self.loss("slow_reader", place, begin, lost, whole, &since, advice)?;
+        if finding.lost_per_second == Some(0.0)
+            && let Some(last) = self.last_noticed(reader)
+        {
+            finding.sentence += &format!(" The last one was noticed {last}.");
+        }
+        Some(finding)
+    }
+
+    /// When the hub last noticed a loss; unknown if it noticed all of them at our first look.
+    fn last_noticed(&self, reader: &ReaderStatus) -> Option<String> {
+        let last = reader.last_loss_ns;
+        let known = last > 0 && last < self.change.before_ns()?;
+        known.then(|| self.ago(last))
     }
 
     fn departed(&self) -> Option<Finding> {

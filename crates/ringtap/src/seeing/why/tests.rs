@@ -157,7 +157,7 @@ fn a_slow_reader_is_named_with_its_group_its_process_and_its_share() {
             "Start more readers in group ids, which divides packets by flow: it has 1 of at most 4.",
             "it may now hold 56 chunks",
             "narrower filter",
-            "sample packets, or cut them short",
+            "policy = \"sample:10\"",
         ],
     );
 }
@@ -170,7 +170,7 @@ fn a_group_that_does_not_divide_packets_is_not_told_to_have_more_members() {
         hub.groups[0].members = 4;
         hub.readers[0].slow_reader = 1;
     });
-    says(&full, &["Allow more members in group ids"]);
+    says(&full, &["Allow more `members` in group ids"]);
 }
 
 #[test]
@@ -195,7 +195,10 @@ fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
     });
     says(
         &answer,
-        &["its own pool was full", "private pools more memory"],
+        &[
+            "its own pool was full",
+            "private pools of group ids more memory",
+        ],
     );
 }
 
@@ -205,6 +208,24 @@ fn what_is_over_is_told_from_what_goes_on() {
     assert!(answer.is_bad());
     says(&answer, &["None of them in the last 2 s."]);
     assert_eq!(answer.findings[0].lost_per_second, Some(0.0));
+}
+
+#[test]
+fn the_last_loss_has_its_time_if_somebody_looked_then() {
+    let with = |last_loss_ns| {
+        let lost = always(|hub| {
+            hub.readers[0].slow_reader = 200;
+            hub.readers[0].last_loss_ns = last_loss_ns;
+        });
+        lost.sentences().join("\n")
+    };
+    let text = with(40 * SECOND);
+    assert!(
+        text.contains("last 2 s. The last one was noticed 32 s ago (1970-01-01T00:00:40Z)."),
+        "{text}"
+    );
+    // Nobody had looked before our own first look.
+    assert!(!with(70 * SECOND).contains("noticed"));
 }
 
 #[test]

@@ -75,6 +75,29 @@ pub(super) fn bytes(number: u64) -> String {
     }
 }
 
+/// Breaks a paragraph between words, so that no line is longer than `width` if that can be;
+/// lines after the first are indented as the first one's text, past a dash.
+pub(super) fn wrapped(paragraph: &str, width: usize) -> String {
+    let text = paragraph.trim_start_matches([' ', '-']);
+    let indent = paragraph.len() - text.len();
+    let mut lines = String::from(&paragraph[..indent]);
+    let mut column = indent;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > width {
+            lines.push('\n');
+            lines.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if column > indent {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += length;
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +109,15 @@ mod tests {
         assert_eq!(percent(share(1, 8)), "12.5 %");
         assert_eq!(percent(share(999_999, 1_000_000)), "more than 99.9 %");
         assert_eq!(percent(share(5, 5)), "100 %");
+    }
+
+    #[test]
+    fn paragraphs_break_between_words_and_keep_their_indent() {
+        let advice = "  - one two three";
+        assert_eq!(wrapped(advice, 80), advice);
+        assert_eq!(wrapped(advice, 11), "  - one two\n    three");
+        assert_eq!(wrapped(advice, 1), "  - one\n    two\n    three");
+        assert_eq!(wrapped("", 10), "");
     }
 
     #[test]
