@@ -21,6 +21,7 @@ from pathlib import Path
 import arena
 import capture
 import contenders
+import pacing
 import page
 import pool
 import quiet
@@ -53,6 +54,7 @@ SCENARIOS = [
     Scenario("pool", [], pool.seconds, pool.run, ()),
     Scenario("record", contenders.RECORD, record.seconds, record.run),
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
+    Scenario("pacing", [], pacing.seconds, pacing.run, ("ringtap", "floor")),
     Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),
 ]
 

@@ -107,6 +107,13 @@ def _idle_exactly(name: str) -> Callable[[dict], str]:
     return beside
 
 
+def _pacing(result: dict) -> float | None:
+    """The worst of all rounds at all rates; every rate must have been measured."""
+    rates = result.get("pacing", {}).values()
+    worst = [one["summary"].get("deviation_percent", {}).get("max") for one in rates]
+    return None if not worst or None in worst else max(worst)
+
+
 def _latency(result: dict) -> float | None:
     rows = result.get("low-rate", {}).get("contenders", {}).get(LOW_RATE_TAP, {}).get("rounds", [])
     good = [row["median_ns"] / 1000 for row in rows if not row["problems"]]
@@ -130,6 +137,7 @@ GOALS = [
          _idle_exactly(IDLE_TAP)),
     Goal("idle: processor time of packet", "most", 0, "ticks", _idle(IDLE_PACKET),
          _idle_exactly(IDLE_PACKET)),
+    Goal("send: worst deviation from the rate that was asked for", "most", 1, "%", _pacing),
     Goal("1,000 packets/s: median from tap to a sleeping reader", "most", 100, "us", _latency),
 ]  # fmt: skip
 

@@ -47,6 +47,7 @@ SECTIONS = [
     ("capture", "Capture at full speed", tables.capture),
     ("pool", "The pool alone: a writer on one core, a reader on the other", tables.pool),
     ("record", "Record 1500-byte packets to a tmpfs", tables.record),
+    ("pacing", "The sender's rate against what it was asked for", tables.pacing),
     ("idle", "No traffic", tables.idle),
     ("low-rate", "1,000 packets a second: from the kernel's time stamp to the reader",
      tables.low_rate),

@@ -101,6 +101,19 @@ def pool(found: dict) -> str:
     return table(["", "Mpps"], rows)
 
 
+def pacing(found: dict) -> str:
+    """How far the sender was off."""
+    rows = []
+    for rate, entry in found.items():
+        summary = entry["summary"]
+        rows.append([
+            rate,
+            figure(summary.get("pps"), 0),
+            figure(summary.get("deviation_percent"), 3),
+        ])  # fmt: skip
+    return table(["asked for", "sent a second", "% off"], rows)
+
+
 def record(found: dict) -> str:
     """Highest lossless rates, and how often they are dumpcap's."""
     rows = []
