@@ -80,6 +80,27 @@ fn a_filter_that_changes_under_traffic_holds_from_the_next_packet_on() {
 }
 
 #[test]
+fn a_private_readers_filter_changes_where_its_packets_are_copied() {
+    require_root!();
+    let bench = Bench::new("hub-own-change", &["own:private"]);
+    let mut receiver = bench.receiver("own");
+    receiver
+        .set_filter(&program("udp src port 10004"))
+        .expect("it is changed");
+    bench.send(50_000, 16_000);
+    let seen = ports(&mut receiver, Instant::now() + Duration::from_millis(200));
+    assert_eq!(seen, HashMap::from([(10_004, 1_000)]));
+    receiver
+        .set_filter(&program("udp src port 10005"))
+        .expect("it is changed again");
+    bench.send(50_000, 16_000);
+    let seen = ports(&mut receiver, Instant::now() + Duration::from_millis(200));
+    assert_eq!(seen, HashMap::from([(10_005, 1_000)]));
+    drop(receiver);
+    bench.finish();
+}
+
+#[test]
 fn sixty_four_readers_with_sixty_four_filters_each_get_their_own() {
     require_root!();
     let bench = Bench::new("hub-64", &["all"]);

@@ -42,6 +42,38 @@ fn congestion_pauses_capture_until_readers_have_caught_up() {
 }
 
 #[test]
+fn a_stopped_private_reader_fills_only_its_own_pool() {
+    require_root!();
+    let file = tempfile::NamedTempFile::new().expect("a file can be made");
+    let text = "[[group]]\nname = \"own\"\ndelivery = \"private\"\nprivate_pool = \"1MiB\"\n\
+                [[group]]\nname = \"all\"\n";
+    std::fs::write(file.path(), text).expect("it can be written");
+    let config = file.path().display().to_string();
+    let bench = Bench::with(
+        "hub-full",
+        "tap:rx0?exclusive&direction=in",
+        &["-c", &config],
+    );
+    let other = bench.count("all", &["--stamps"]);
+    let stopped = bench.count("own", &["--stamps"]);
+    stopped.signal(Signal::STOP);
+    let sent = bench.send(100_000, 60_000);
+    stopped.signal(Signal::CONT);
+    bench.send(20_000, 2_000);
+    let (own, end) = Account::of(stopped);
+    let lost = own.number("dropped.slow_reader");
+    assert!(
+        lost > sent / 2 && lost < sent,
+        "a mebibyte holds some: {own:?}"
+    );
+    assert_eq!(own.lost(), lost, "{own:?}");
+    assert!(missing_stamps(&end) <= lost, "{own:?}");
+    let (all, end) = Account::of(other);
+    assert_eq!((all.lost(), missing_stamps(&end)), (0, 0), "{all:?}");
+    bench.finish();
+}
+
+#[test]
 fn policies_keep_a_sample_or_the_beginning_of_packets() {
     require_root!();
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
