@@ -155,6 +155,8 @@ static __always_inline __u64 rt_members(const struct rt_packet *packet,
 		if (!wanted)
 			break;
 		wanted ^= lowest;
+		/* Else clang 18 sees what this is, asks for an instruction that eBPF has not, and fails. */
+		rt_opaque(lowest);
 		rule = rt_bit_numbers[lowest * RT_BIT_PLACES >> 58];
 		key = set * RT_MAX_RULES + rule;
 		group = bpf_map_lookup_elem(&rt_groups, &key);

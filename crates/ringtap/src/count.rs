@@ -60,8 +60,10 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
-    let (session, receiver) =
-        affinity::on(args.reading.cpu.capture, || args.input.session("count"))?;
+    let (session, receiver) = affinity::on(args.reading.cpu.capture, || {
+        args.input
+            .session(args.reading.name.as_deref().unwrap_or("count"))
+    })?;
     let mut receiver = args.reading.arrange(receiver);
     interrupt::stop_on_time_or_signal(session.control(), args.reading.duration)?;
     session.say_notes();

@@ -38,6 +38,10 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "MILLISECONDS")]
     in_order: Option<u32>,
 
+    /// What `ringtap top` and `why` call this reader.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
     /// CPUs: `1`, or `reader=1,capture=0`.
     #[arg(long, value_name = "CPUS", default_value = "")]
     pub(crate) cpu: Placement,
@@ -71,6 +75,7 @@ impl ReadingArgs {
             duration: None,
             interval: Duration::from_secs(1),
             in_order: None,
+            name: None,
             cpu: Placement::default(),
             json: false,
             verbose: false,

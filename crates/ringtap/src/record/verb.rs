@@ -46,8 +46,10 @@ With -w - the recording ends with status 0 when the reading program ends first."
 
 /// Runs the verb.
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
-    let (session, receiver) =
-        affinity::on(args.reading.cpu.capture, || args.input.session("record"))?;
+    let (session, receiver) = affinity::on(args.reading.cpu.capture, || {
+        args.input
+            .session(args.reading.name.as_deref().unwrap_or("record"))
+    })?;
     let mut receiver = args.reading.arrange(receiver);
     let start_ns = now_ns();
     let interface = interface(session.facts(), &args.input.filter_text());
