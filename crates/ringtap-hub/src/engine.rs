@@ -20,7 +20,10 @@ use crate::group::{Congestion, Group};
 use crate::hub::Order;
 use crate::membership::Membership;
 use crate::phase::{Next, Phase};
-use crate::seats::Seats;
+use crate::seats::{Seats, now_ns};
+
+/// How often is looked who lost packets, so that the time of a loss is known.
+const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The state of the hub's thread.
 pub(crate) struct Engine {
@@ -30,6 +33,7 @@ pub(crate) struct Engine {
     pub(crate) event: Event,
     pub(crate) started_ns: u64,
     inbox: Receiver<Order>,
+    looked_for_losses: Instant,
     phase: Phase,
     /// When a reader that waits for more packets is to be looked at again.
     look_again: Option<Duration>,
@@ -52,8 +56,9 @@ impl Engine {
             membership: Membership::new(groups),
             seats: Seats::default(),
             event,
-            started_ns: crate::seats::now_ns(),
+            started_ns: now_ns(),
             inbox,
+            looked_for_losses: Instant::now(),
             phase: Phase::Awake,
             look_again: None,
         }
@@ -85,6 +90,10 @@ impl Engine {
         }
         if moved {
             self.wake_sleepers();
+            if self.looked_for_losses.elapsed() >= LOSSES_INTERVAL {
+                self.looked_for_losses = Instant::now();
+                self.note_losses(now_ns());
+            }
         }
         moved
     }

@@ -52,9 +52,25 @@ impl Engine {
         seat.inlets.iter().map(lost).sum::<u64>() + relayed
     }
 
+    /// Notes who lost packets since this was called last.
+    pub(crate) fn note_losses(&mut self, now: u64) {
+        let lost: Vec<_> = self
+            .seats
+            .taken
+            .values()
+            .map(|seat| self.lost_by(seat))
+            .collect();
+        for (seat, lost) in self.seats.taken.values_mut().zip(lost) {
+            if lost > seat.lost {
+                (seat.lost, seat.last_loss_ns) = (lost, now);
+            }
+        }
+    }
+
     /// Everybody's counters.
     pub(crate) fn status(&mut self) -> HubStatus {
         let now = now_ns();
+        self.note_losses(now);
         let sources = self.captures.iter_mut().map(of_source).collect();
         let groups = self
             .membership
@@ -86,12 +102,7 @@ impl Engine {
     }
 
     fn of_reader(&mut self, id: SeatId, now: u64) -> Option<ReaderStatus> {
-        let lost = self.lost_by(self.seats.taken.get(&id)?);
-        let seat = self.seats.taken.get_mut(&id)?;
-        if lost > seat.lost {
-            (seat.lost, seat.last_loss_ns) = (lost, now);
-        }
-        let seat = &*seat;
+        let seat = self.seats.taken.get(&id)?;
         let mut status = ReaderStatus {
             reader: id.0,
             name: seat.name.clone(),
@@ -100,7 +111,7 @@ impl Engine {
             uid: seat.peer.uid,
             delivery: seat.delivery.word().to_owned(),
             attached_ns: seat.attached_ns,
-            slow_reader: lost,
+            slow_reader: seat.lost,
             last_loss_ns: seat.last_loss_ns,
             not_in_source: match &seat.place {
                 Place::Source => None,

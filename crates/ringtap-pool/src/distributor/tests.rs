@@ -243,17 +243,20 @@ fn a_reader_is_charged_only_for_packets_that_it_wanted() {
 
 #[test]
 fn slow_readers_together_cannot_starve_a_fast_one() {
-    let mut bench = bench(64);
+    let mut bench = bench(if cfg!(miri) { 32 } else { 64 });
     let mut lost = 0;
     let (_, _asleep) = bench.reader(ReaderOptions::default());
     let (_, mut stops_later) = bench.reader(ReaderOptions::default());
     let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());
-    for round in 0..500 {
+    let rounds = if cfg!(miri) { 160 } else { 500 };
+    for round in 0..rounds {
         bench.write(10);
-        lost += u64::from(bench.distributor.chunks_in_use(LaneId(0)) == 64);
+        lost += u64::from(
+            bench.distributor.chunks_in_use(LaneId(0)) == bench.distributor.chunks_of(LaneId(0)),
+        );
         bench.distributor.step().unwrap();
         drain(&mut fast_reader);
-        if round < 200 {
+        if round < rounds / 2 {
             drain(&mut stops_later);
         }
     }
@@ -320,7 +323,7 @@ fn more_readers_than_bits_in_a_word_each_get_everything() {
     for (_, reader) in &mut readers {
         assert_eq!(drain(reader), (25, 0));
     }
-    bench.distributor.remove_reader(readers[70].0);
+    bench.distributor.remove_reader(readers[65].0);
     drop(readers);
 }
 

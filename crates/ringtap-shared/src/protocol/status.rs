@@ -130,7 +130,7 @@ pub struct ReaderStatus {
     pub bytes: u64,
     /// Packets it lost because it was past its credit.
     pub slow_reader: u64,
-    /// When it last lost some, in nanoseconds since 1970; 0 if never.
+    /// When it last lost some, to a fifth of a second, in nanoseconds since 1970; 0 if never.
     pub last_loss_ns: u64,
     /// Chunks it holds, all lanes together.
     pub lag_chunks: u32,
