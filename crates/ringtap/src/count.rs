@@ -24,7 +24,7 @@ use work::{Work, WorkKind};
 
 /// The filter that `--work bpf:X` runs when none is given: it takes few packets, after several
 /// comparisons.
-const WORK_FILTER: &str = "131.225.2 and udp";
+const WORK_FILTER: &str = "net 131.225.2 and udp";
 
 /// Counts packets: a line a second, then the ledger of where every packet went.
 #[derive(Args, Debug)]

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap count` of a file: filters, loads, order, output.
+
+use std::process::Command;
+use std::time::Duration;
+
+use ringtap_testkit::{Finished, Running};
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn ringtap(args: &[&str]) -> Finished {
+    let mut command = Command::new(BINARY);
+    command.args(args);
+    Running::start(command).wait(LIMIT)
+}
+
+/// The sample capture, in a folder of its own.
+fn sample() -> (TempDir, String) {
+    let folder = TempDir::new().expect("a folder can be made");
+    let file = folder.path().join("sample.pcapng").display().to_string();
+    let _made = ringtap(&["sample", &file]).success();
+    (folder, file)
+}
+
+fn delivered(end: &Finished) -> u64 {
+    let line = end.stdout.lines().last().unwrap_or_default();
+    let account: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+    assert_eq!(account["balanced"], true, "{line}");
+    account["delivered"].as_u64().expect("a number")
+}
+
+#[test]
+fn every_load_runs_over_every_packet() {
+    let (_folder, file) = sample();
+    let plain = ringtap(&["count", "-q", "--json", "-r", &file]).success();
+    for (work, told) in [
+        ("zlib:0", "zlib made"),
+        ("zlib:9", "zlib made"),
+        ("bpf:3", "3 filter runs a packet took 0"),
+    ] {
+        let end = ringtap(&["count", "-q", "--json", "-r", &file, "--work", work]).success();
+        assert_eq!(delivered(&end), delivered(&plain), "{work}");
+        assert!(end.stderr.contains(told), "{work}: {}", end.stderr);
+    }
+    let args = [
+        "count",
+        "-q",
+        "--json",
+        "-r",
+        &file,
+        "--work",
+        "bpf:2",
+        "udp port 53",
+    ];
+    let filtered = ringtap(&args).success();
+    let taken = format!("2 filter runs a packet took {}", 2 * delivered(&filtered));
+    assert!(filtered.stderr.contains(&taken), "{}", filtered.stderr);
+}
+
+#[test]
+fn a_file_with_one_lane_is_in_order() {
+    let (_folder, file) = sample();
+    let plain = ringtap(&["count", "-q", "--json", "-r", &file]).success();
+    let args = ["count", "-q", "--json", "-r", &file, "--in-order", "20"];
+    let end = ringtap(&args).success();
+    assert_eq!(delivered(&end), delivered(&plain));
+    assert!(
+        end.stderr.contains("0 later than the window allows"),
+        "{}",
+        end.stderr
+    );
+}
