@@ -180,7 +180,7 @@ int ringtap_stop(ringtap_handle *handle);
  */
 const char *ringtap_error(const ringtap_handle *handle);
 
-/* Gives the seat back. NULL is allowed and does nothing. */
+/* Gives the seat back, which the hub notices a moment later. NULL is allowed and does nothing. */
 int ringtap_close(ringtap_handle *handle);
 
 /* The library's version, e.g. "0.1.0". */

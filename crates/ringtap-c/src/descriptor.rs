@@ -8,8 +8,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
 
-use ringtap_pool::wake::FIRST_SLEEP;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -27,8 +27,8 @@ pub(crate) struct Descriptor {
 pub(crate) enum Look {
     /// At once.
     Now,
-    /// When the first sleep is over.
-    AfterFirstSleep,
+    /// After so long.
+    After(Duration),
     /// When it is woken.
     WhenWoken,
 }
@@ -58,18 +58,16 @@ impl Descriptor {
 
     /// Says when it shall become readable without being woken; forgets what was said before.
     pub(crate) fn look(&self, when: Look) -> io::Result<()> {
-        let tv_nsec = match when {
-            Look::Now => 1,
-            Look::AfterFirstSleep => i64::from(FIRST_SLEEP.subsec_nanos()),
-            Look::WhenWoken => 0,
-        };
-        let never_again = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        // Zero would be never.
+        let least = Duration::from_nanos(1);
+        let after = match when {
+            Look::Now => least,
+            Look::After(time) => time.max(least),
+            Look::WhenWoken => Duration::ZERO,
         };
         let time = Itimerspec {
-            it_interval: never_again,
-            it_value: Timespec { tv_sec: 0, tv_nsec },
+            it_interval: Timespec::default(),
+            it_value: Timespec::try_from(after).map_err(io::Error::other)?,
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &time)?;
         Ok(())

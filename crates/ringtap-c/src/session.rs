@@ -17,6 +17,7 @@ use ringtap_capture::filter::Filter;
 use ringtap_client::{Connection, Control as _, Next, ReceiveError, Receiver, Tally, Wish};
 use ringtap_filter::Program;
 use ringtap_pool::ledger::Ledger;
+use ringtap_pool::wake::FIRST_SLEEP;
 
 use crate::descriptor::{Descriptor, Look};
 use crate::error::CallError;
@@ -193,9 +194,11 @@ impl Session {
         };
         self.receiver.announce_sleep();
         let fresh = std::mem::replace(&mut self.fresh, false);
-        descriptor.look(match fresh {
-            true => Look::AfterFirstSleep,
-            false => Look::WhenWoken,
+        descriptor.look(match self.receiver.look_again_in() {
+            Some(left) => Look::After(left),
+            // What was published in this very moment may be told late.
+            None if fresh => Look::After(FIRST_SLEEP),
+            None => Look::WhenWoken,
         })?;
         Ok(true)
     }

@@ -364,6 +364,12 @@ impl Receiver {
         self.waiter.announce();
     }
 
+    /// For the same: when to look again at the latest though nobody wakes the reader, because
+    /// packets wait, but not enough of them, or not long enough.
+    pub fn look_again_in(&mut self) -> Option<Duration> {
+        self.holds.or_else(|| self.still_gathers())
+    }
+
     /// Whether the hub is there.
     ///
     /// # Errors

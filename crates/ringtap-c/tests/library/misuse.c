@@ -125,7 +125,7 @@ static void *use_one(void *handle)
 int main(void)
 {
     const struct ringtap_packet *packet;
-    ringtap_handle *handle, *other;
+    ringtap_handle *handle, *other, *again;
     pthread_t thread;
     void *ended;
     int tries, got;
@@ -143,8 +143,10 @@ int main(void)
 
     /* Two threads: one waits inside, the other is refused, until it says stop. */
     WANT(pthread_create(&thread, NULL, wait_for_packets, handle), 0);
-    for (tries = 0, got = 0; got != RINGTAP_ERROR_BUSY && tries < 100000; tries++)
+    for (tries = 0, got = 0; got != RINGTAP_ERROR_BUSY && tries < 100000; tries++) {
         got = ringtap_next(handle, &packet, 0);
+        usleep(10);
+    }
     WANT(got, RINGTAP_ERROR_BUSY);
     WANT(ringtap_stop(handle), RINGTAP_OK);
     WANT(pthread_join(thread, &ended), 0);
@@ -155,8 +157,11 @@ int main(void)
     use_what_is_no_handle(handle);
     WANT(pthread_create(&thread, NULL, use_one, handle), 0);
     WANT(pthread_join(thread, NULL), 0);
-    WANT(ringtap_open(&handle, NULL, "few", NULL), RINGTAP_OK);
-    WANT(ringtap_close(handle), RINGTAP_OK);
+    /* The place in the table is used again, the handle is not. */
+    WANT(ringtap_open(&again, NULL, "all", NULL), RINGTAP_OK);
+    WANT(again != handle, 1);
+    WANT(ringtap_close(handle), RINGTAP_ERROR_HANDLE);
+    WANT(ringtap_close(again), RINGTAP_OK);
     WANT(ringtap_close(other), RINGTAP_OK);
     printf("all refused\n");
     return 0;

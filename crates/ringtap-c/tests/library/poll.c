@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Reads a group by poll() alone, for ever: prints what it got, why it ended, how often it woke. */
+/* Reads a group by poll() alone, with a watermark if one is given: prints what it got, why it ended, how often it woke. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <ringtap.h>
 
 int main(int argc, char **argv)
 {
     struct ringtap_statistics ledger = { .size = sizeof(ledger) };
+    struct ringtap_options options = RINGTAP_OPTIONS_INIT;
     const struct ringtap_packet *packet;
     uint64_t packets = 0, out_of_order = 0, next[64] = { 0 };
     struct pollfd ready = { .events = POLLIN };
@@ -16,7 +18,11 @@ int main(int argc, char **argv)
     long wakeups = 0;
     int got;
 
-    if (argc != 2 || ringtap_open(&handle, NULL, argv[1], NULL) < 0) {
+    if (argc == 3) {
+        options.watermark_packets = (uint32_t)atoi(argv[2]);
+        options.time_limit_ms = 50;
+    }
+    if (argc < 2 || ringtap_open(&handle, NULL, argv[1], &options) < 0) {
         fprintf(stderr, "%s\n", ringtap_error(NULL));
         return 1;
     }
