@@ -68,6 +68,9 @@ pub enum ConnectError {
     /// The hub refused, or is gone.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// What the hub sent is no event.
+    #[error("the hub's events cannot be used: {0}")]
+    Descriptor(io::Error),
     /// What the hub sent cannot be mapped.
     #[error("the hub's memory cannot be read: {0}")]
     Mapping(io::Error),
@@ -289,8 +292,8 @@ fn seat(
         let missing = ConnectError::Protocol("it sent too few descriptors");
         fds.next().ok_or(missing)
     };
-    let event = Event::from_fd(next()?);
-    let hub = Event::from_fd(next()?);
+    let event = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
+    let hub = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
     let inlets = inlets.iter().map(|facts| inlet(facts, next()?, next()?));
     Ok(Seat {
         inlets: inlets.collect::<Result<_, _>>()?,
@@ -303,7 +306,7 @@ fn seat(
 fn inlet(facts: &InletFacts, pool: OwnedFd, control: OwnedFd) -> Result<Inlet, ConnectError> {
     let map = |file, bytes: u64, access| {
         let bytes = usize::try_from(bytes).map_err(io::Error::other);
-        let mapping = bytes.and_then(|bytes| Mapping::new(file, bytes, access));
+        let mapping = bytes.and_then(|bytes| Mapping::of_peer(file, bytes, access));
         mapping.map(Arc::new).map_err(ConnectError::Mapping)
     };
     let pool = map(pool, facts.pool_bytes, Access::Read)?;

@@ -2,6 +2,7 @@
 //! What a reader counted, and the ledger that follows from it and the source's counters.
 //!
 //! Invariants
+//! - Nothing that a hub tells can make the arithmetic fail: sums of lies end at 2^64 - 1.
 //! - A reader's place in a lane comes from the sequences of packets, not from its own counting:
 //!   so the ledger can find that a packet was counted twice or not at all.
 #![forbid(unsafe_code)]
@@ -35,14 +36,14 @@ impl LaneTally {
     pub fn delivered(&mut self, sequence: u64, wire_length: u32) {
         self.delivered += 1;
         self.bytes += u64::from(wire_length);
-        self.position = sequence + 1;
+        self.position = sequence.wrapping_add(1);
     }
 
     /// Counts a packet that did not.
     #[inline]
     pub fn filtered(&mut self, sequence: u64) {
         self.filtered += 1;
-        self.position = sequence + 1;
+        self.position = sequence.wrapping_add(1);
     }
 
     /// The ledger of this lane.
@@ -50,7 +51,7 @@ impl LaneTally {
         let mut ledger = Ledger {
             offered: counts.seen,
             delivered: self.delivered,
-            filtered: self.filtered + counts.unwanted,
+            filtered: self.filtered.saturating_add(counts.unwanted),
             bytes: self.bytes,
             dropped: Dropped {
                 nic: 0,
@@ -62,18 +63,22 @@ impl LaneTally {
         let position = self.position.max(counts.start);
         // What was left out after the last packet, of which no gap could tell.
         let untold = counts.missed_sequences.saturating_sub(self.left_out);
-        if position + untold == counts.position {
+        if position.saturating_add(untold) == counts.position {
             let lost = counts.missed_packets.saturating_sub(self.missed);
-            ledger.dropped.slow_reader += lost;
-            ledger.filtered += untold.saturating_sub(lost);
+            ledger.dropped.slow_reader = self.missed.saturating_add(lost);
+            let others = untold.saturating_sub(lost);
+            ledger.filtered = ledger.filtered.saturating_add(others);
             return ledger;
         }
         // Not yet this reader's: what is in the pool, and the packet that is being written.
         let in_pool = counts.position.saturating_sub(position);
-        let captured = counts.position - counts.start;
-        let settled = captured + counts.unwanted + counts.no_chunk + counts.kernel;
-        let in_flight = u64::from(counts.seen == settled + 1);
-        ledger.offered = counts.seen.saturating_sub(in_pool + in_flight);
+        let settled = [counts.unwanted, counts.no_chunk, counts.kernel];
+        let captured = counts.position.saturating_sub(counts.start);
+        let settled = settled.into_iter().fold(captured, u64::saturating_add);
+        let in_flight = u64::from(counts.seen.checked_sub(1) == Some(settled));
+        ledger.offered = counts
+            .seen
+            .saturating_sub(in_pool.saturating_add(in_flight));
         ledger
     }
 }
@@ -88,10 +93,11 @@ impl Tally {
     pub fn begin(&mut self, batch: &Batch<'_>) {
         if let Some(gap) = batch.gap() {
             let lane = self.at(batch.lane());
-            lane.missed += gap.packets;
-            lane.left_out += gap.sequences;
-            lane.filtered += gap.sequences.saturating_sub(gap.packets);
-            lane.position = gap.first_sequence + gap.sequences;
+            let others = gap.sequences.saturating_sub(gap.packets);
+            lane.missed = lane.missed.saturating_add(gap.packets);
+            lane.left_out = lane.left_out.saturating_add(gap.sequences);
+            lane.filtered = lane.filtered.saturating_add(others);
+            lane.position = gap.first_sequence.saturating_add(gap.sequences);
         }
     }
 
@@ -108,7 +114,8 @@ impl Tally {
 
     /// Packets that did not.
     pub fn filtered(&self) -> u64 {
-        self.0.iter().map(|lane| lane.filtered).sum()
+        let lanes = self.0.iter().map(|lane| lane.filtered);
+        lanes.fold(0, u64::saturating_add)
     }
 
     /// Bytes on the wire of those that passed.
@@ -133,9 +140,15 @@ impl Tally {
         }
         for source in &snapshot.sources {
             let (nic, kernel) = (source.nic, source.kernel);
-            total.offered += nic + kernel;
-            total.dropped.nic += nic;
-            total.dropped.kernel += kernel;
+            total += Ledger {
+                offered: nic.saturating_add(kernel),
+                dropped: Dropped {
+                    nic,
+                    kernel,
+                    ..Dropped::default()
+                },
+                ..Ledger::default()
+            };
         }
         total
     }

@@ -98,6 +98,14 @@ pub enum ControlError {
         /// Bytes mapped.
         have_bytes: usize,
     },
+    /// It is not of this pool.
+    #[error("a control region for {lanes} lanes, but the pool has {want}")]
+    Lanes {
+        /// Lanes in the control region.
+        lanes: usize,
+        /// Lanes of the pool.
+        want: u32,
+    },
 }
 
 /// Sizes of a control region.

@@ -24,7 +24,9 @@ pub struct Dropped {
 impl Dropped {
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.nic + self.kernel + self.no_chunk + self.slow_reader
+        [self.kernel, self.no_chunk, self.slow_reader]
+            .into_iter()
+            .fold(self.nic, u64::saturating_add)
     }
 }
 
@@ -57,7 +59,9 @@ impl Ledger {
     pub fn balance(&self) -> Balance {
         Balance {
             offered: self.offered,
-            accounted: self.delivered + self.filtered + self.dropped.total(),
+            accounted: [self.filtered, self.dropped.total()]
+                .into_iter()
+                .fold(self.delivered, u64::saturating_add),
         }
     }
 }
@@ -90,19 +94,19 @@ impl fmt::Display for Balance {
 
 impl AddAssign for Dropped {
     fn add_assign(&mut self, other: Self) {
-        self.nic += other.nic;
-        self.kernel += other.kernel;
-        self.no_chunk += other.no_chunk;
-        self.slow_reader += other.slow_reader;
+        self.nic = self.nic.saturating_add(other.nic);
+        self.kernel = self.kernel.saturating_add(other.kernel);
+        self.no_chunk = self.no_chunk.saturating_add(other.no_chunk);
+        self.slow_reader = self.slow_reader.saturating_add(other.slow_reader);
     }
 }
 
 impl AddAssign for Ledger {
     fn add_assign(&mut self, other: Self) {
-        self.offered += other.offered;
-        self.delivered += other.delivered;
-        self.filtered += other.filtered;
-        self.bytes += other.bytes;
+        self.offered = self.offered.saturating_add(other.offered);
+        self.delivered = self.delivered.saturating_add(other.delivered);
+        self.filtered = self.filtered.saturating_add(other.filtered);
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.dropped += other.dropped;
     }
 }

@@ -106,9 +106,11 @@ impl Lane {
             return;
         }
         match (self.held.front(), self.lost.front_mut()) {
-            (Some(next), Some((chunk, more))) if *chunk == next.chunk => *more += packets,
+            (Some(next), Some((chunk, more))) if *chunk == next.chunk => {
+                *more = more.saturating_add(packets);
+            }
             (Some(next), _) => self.lost.push_front((next.chunk, packets)),
-            (None, _) => self.lost_since += packets,
+            (None, _) => self.lost_since = self.lost_since.saturating_add(packets),
         }
     }
 }
@@ -148,6 +150,10 @@ impl Reader {
         distributor: Arc<dyn Signal>,
     ) -> Result<Self, ControlError> {
         let control = Control::open(control)?;
+        let (lanes, want) = (control.starts.len(), pool.geometry().lane_count);
+        if lanes != widen(want) {
+            return Err(ControlError::Lanes { lanes, want });
+        }
         Ok(Reader::new(pool, control, policy, distributor))
     }
 
@@ -261,6 +267,10 @@ impl Reader {
                     let view = self.pool.chunk(chunk).ok_or(RecvError::BadChunk(chunk))?;
                     let lane = self.lanes.get_mut(view.lane().index());
                     let lane = lane.ok_or(RecvError::BadChunk(chunk))?;
+                    // No chunk is lent twice at a time: more than there are is a lie.
+                    if lane.held.len() >= widen(self.pool.geometry().chunk_count) {
+                        return Err(RecvError::BadChunk(chunk));
+                    }
                     let lost = std::mem::take(&mut lane.lost_since);
                     if lost > 0 {
                         lane.lost.push_back((chunk, lost));
@@ -270,7 +280,8 @@ impl Reader {
                 }
                 Delivery::Lost { lane, packets } => {
                     let known = self.lanes.get_mut(lane.index());
-                    known.ok_or(RecvError::BadLane(lane))?.lost_since += packets;
+                    let lost = &mut known.ok_or(RecvError::BadLane(lane))?.lost_since;
+                    *lost = lost.saturating_add(packets);
                 }
             }
         }

@@ -3,12 +3,13 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringtap_pool::wake::Signal;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 /// An eventfd; clones signal the same sleeper.
@@ -27,8 +28,19 @@ impl Event {
     }
 
     /// The event of this descriptor, which another process sent.
-    pub fn from_fd(fd: OwnedFd) -> Self {
-        Event(Arc::new(fd))
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if it is something else, on which we could wait for ever;
+    /// the system's, where `/proc` is not mounted.
+    pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        if link.as_os_str() != "anon_inode:[eventfd]" {
+            let text = format!("{} is no event", link.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
+        Ok(Event(Arc::new(fd)))
     }
 
     /// Forgets the signals so far.
@@ -112,5 +124,13 @@ mod tests {
         assert!(sleep_until_readable(&[event.as_fd()], None).unwrap());
         event.clear();
         assert!(!sleep_until_readable(&[event.as_fd()], Some(Duration::from_millis(5))).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_event_is_refused() {
+        let event = Event::new().unwrap();
+        assert!(Event::from_peer(event.as_fd().try_clone_to_owned().unwrap()).is_ok());
+        let (reading, _writing) = io::pipe().unwrap();
+        assert!(Event::from_peer(reading.into()).is_err());
     }
 }

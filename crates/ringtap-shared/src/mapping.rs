@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use ringtap_pool::memory::{Owner, Region, Words};
+use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// What a mapping allows.
@@ -60,6 +61,29 @@ impl Mapping {
         Ok(Mapping { base, bytes })
     }
 
+    /// Maps the first `bytes` bytes of what another process sent.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] for a file that is shorter, or that could be cut: whoever
+    /// touches a mapping past the end of its file is killed. Else as for [`Mapping::new`].
+    pub fn of_peer(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
+        let refused = |text| io::Error::new(io::ErrorKind::InvalidData, text);
+        let stat = fstat(&file)?;
+        // What is no file, a BPF map, is mapped whole or not at all.
+        if FileType::from_raw_mode(stat.st_mode).is_file() {
+            let seals = fcntl_get_seals(&file).map_err(|_| refused("a file instead of memory"))?;
+            if !seals.contains(SealFlags::SHRINK) {
+                return Err(refused("memory that could be cut"));
+            }
+            let have = usize::try_from(stat.st_size).unwrap_or(0);
+            if have < bytes {
+                return Err(refused("less memory than it is said to be"));
+            }
+        }
+        Mapping::new(file, bytes, access)
+    }
+
     /// The whole mapping as a region. It must be mapped [`Access::ReadWrite`] if anybody is to
     /// store there, and the file must stay as long as it was.
     pub fn region(self: &Arc<Self>) -> Region {
@@ -108,4 +132,20 @@ pub fn fill(file: impl AsFd, bytes: usize, write: impl FnOnce(&mut [u8])) -> io:
     // else knows of the file, so this is the only access.
     write(unsafe { std::slice::from_raw_parts_mut(mapping.base.as_ptr(), bytes) });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memfd::SharedMemory;
+
+    #[test]
+    fn what_could_be_cut_or_is_too_short_is_not_mapped() {
+        let memory = SharedMemory::create(8192).unwrap();
+        assert!(Mapping::of_peer(&memory.file, 8192, Access::Read).is_ok());
+        assert!(Mapping::of_peer(&memory.file, 8193, Access::Read).is_err());
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        assert!(Mapping::of_peer(&file, 4096, Access::Read).is_err());
+    }
 }

@@ -26,8 +26,10 @@ mod leftovers;
 mod namespace;
 mod needs;
 mod running;
+mod script;
 
 pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
 pub use namespace::Namespace;
 pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};
 pub use running::{Finished, Running};
+pub use script::Script;

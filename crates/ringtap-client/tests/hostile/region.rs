@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pool and control region hold what they like: a reader reads what is there, or says what is wrong.
+
+use std::sync::Arc;
+
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::NoSignal;
+use ringtap_testkit::Script;
+
+use crate::lent::Lent;
+
+/// Takes what is there now; tells whether the reader is still of use.
+fn read(reader: &mut Reader, script: &mut Script<'_>) -> bool {
+    match script.byte() % 4 {
+        0 => reader.waits().is_ok(),
+        1 => reader.heads().is_ok(),
+        2 => {
+            reader.sleeper().arm();
+            reader.sleeper().disarm();
+            true
+        }
+        _ => match reader.next() {
+            Ok(Next::Batch(batch)) => {
+                let sum = |data: &[u8]| data.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+                let read: u64 = batch.packets().flatten().map(|one| sum(one.data)).sum();
+                std::hint::black_box((read, batch.gap(), batch.len(), batch.lane()));
+                true
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        },
+    }
+}
+
+/// What follows from these bytes.
+pub(crate) fn run(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let lent = Lent::new();
+    for _ in 0..script.byte() % 8 {
+        lent.spoil(&mut script);
+    }
+    let Ok(pool) = Pool::open(lent.pool.clone()) else {
+        return;
+    };
+    let policy = Policy::Cut { snap_bytes: 60 };
+    let Ok(mut reader) = Reader::open(pool, &lent.control, policy, Arc::new(NoSignal)) else {
+        return;
+    };
+    while !script.is_empty() {
+        if script.byte() % 2 == 0 {
+            lent.spoil(&mut script);
+        }
+        if !read(&mut reader, &mut script) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Readers that lie, in memory and on the socket: the hub and the other readers are unharmed.
+//!
+//! `fuzz/` runs the same bodies with bytes that a fuzzer chooses.
+
+mod distributor;
+mod door;
+mod quiet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::string::string_regex;
+
+/// Messages that are almost true.
+fn near() -> impl Strategy<Value = String> {
+    let ask = "(hello|attach|filter|credit|statistics|detach|status)";
+    let numbers = "[0-9]{1,20}(,[0-9]{1,20}){0,3}";
+    let value = format!(r#"(-?[0-9]{{1,20}}|"[a-z]{{0,4}}"|\[({numbers})?\]|null|true|\{{\}})"#);
+    let keys = "(protocol|features|name|group|filter|program|credit|chunks\
+        |watermark_packets|time_limit_ms|private)";
+    let pattern = format!(r#"\{{"ask":"{ask}"(,"{keys}":{value}){{0,4}}\}}"#);
+    string_regex(&pattern).expect("a regular expression")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_liar_in_its_control_region_costs_others_nothing(bytes in vec(any::<u8>(), 0..600)) {
+        distributor::run(&bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_messages_leave_the_door_open_for_others(
+        how: u8,
+        messages in vec(prop_oneof![near(), any::<String>()], 0..12),
+    ) {
+        let mut bytes = vec![how];
+        bytes.extend(messages.join("\n").as_bytes());
+        door::run(&bytes);
+    }
+}
