@@ -10,12 +10,14 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 BENCH ?=
 # How long `make soak` sends, in seconds.
 DURATION ?= 600
+# How long `make fuzz` runs each target.
+SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 # The folder with libringtap.so.
 LIBRARY := $(or $(CARGO_TARGET_DIR),target)/release/library
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench soak readme install uninstall clean
+.PHONY: help build sample run test check bench fuzz soak readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +51,9 @@ bench: ## compare with other programs, write bench/results/ (about 15 minutes, n
 	@scripts/prepare bench
 	@cargo build --release --workspace --bin ringtap --examples
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
+
+fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz
+	@scripts/fuzz $(SECONDS)
 
 soak: build ## a long run at full rate: ledger and memory (DURATION=600 seconds, needs root)
 	@echo "soak: $(DURATION) seconds at full rate in a private network"

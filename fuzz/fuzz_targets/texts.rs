@@ -13,50 +13,10 @@ use ringtap_capture::{
 };
 
 const WORDS: [&str; 44] = [
-    "and",
-    "or",
-    "not",
-    "host",
-    "net",
-    "port",
-    "portrange",
-    "src",
-    "dst",
-    "ether",
-    "ip",
-    "ip6",
-    "tcp",
-    "udp",
-    "icmp",
-    "icmp6",
-    "arp",
-    "rarp",
-    "sctp",
-    "vlan",
-    "mpls",
-    "pppoes",
-    "pppoed",
-    "proto",
-    "protochain",
-    "less",
-    "greater",
-    "len",
-    "broadcast",
-    "multicast",
-    "gateway",
-    "mask",
-    "inbound",
-    "outbound",
-    "ah",
-    "esp",
-    "igmp",
-    "link",
-    "tcpflags",
-    "syn",
-    "fin",
-    "x",
-    "e",
-    "f",
+    "and", "or", "not", "host", "net", "port", "portrange", "src", "dst", "ether", "ip", "ip6",
+    "tcp", "udp", "icmp", "icmp6", "arp", "rarp", "sctp", "vlan", "mpls", "pppoes", "pppoed",
+    "proto", "protochain", "less", "greater", "len", "broadcast", "multicast", "gateway", "mask",
+    "inbound", "outbound", "ah", "esp", "igmp", "link", "tcpflags", "syn", "fin", "x", "e", "f",
 ];
 
 fuzz_target!(|input: &[u8]| {
@@ -74,11 +34,7 @@ fn device(text: &str) {
     match text.parse::<DeviceSpec>() {
         Ok(device) => {
             let again = device.to_string().parse::<DeviceSpec>();
-            assert_eq!(
-                again.as_ref().ok(),
-                Some(&device),
-                "{text:?} became {device}"
-            );
+            assert_eq!(again.as_ref().ok(), Some(&device), "{text:?} became {device}");
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }

@@ -216,6 +216,29 @@ mod tests {
         assert_eq!(decode::<Request>(short).unwrap(), Request::Attach(expected));
     }
 
+    #[test]
+    fn every_example_of_the_documentation_is_a_message() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let blocks = page.split("```json\n").skip(1);
+        let text: String = blocks
+            .map(|block| block.split("```").next().unwrap())
+            .collect();
+        // A line that begins with a space goes on with the one before.
+        let text = text.replace("\n ", "");
+        let (mut asks, mut answers) = (0, 0);
+        for line in text.lines() {
+            if line.contains(r#"{"ask":"#) {
+                let asked: Request = decode(line.as_bytes()).expect(line);
+                asks += usize::from(encode(&asked) == line.as_bytes());
+            } else {
+                let answer: Reply = decode(line.as_bytes()).expect(line);
+                answers += usize::from(encode(&answer) == line.as_bytes());
+            }
+        }
+        assert_eq!((asks, answers), (7, 8), "each is written as it is sent");
+    }
+
     proptest::proptest! {
         #[test]
         fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>) {
