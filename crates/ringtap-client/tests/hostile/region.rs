@@ -49,7 +49,7 @@ pub(crate) fn run(bytes: &[u8]) {
         return;
     };
     while !script.is_empty() {
-        if script.byte() % 2 == 0 {
+        if script.byte().is_multiple_of(2) {
             lent.spoil(&mut script);
         }
         if !read(&mut reader, &mut script) {
