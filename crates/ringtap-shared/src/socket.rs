@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
@@ -15,6 +16,8 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
 };
+
+use crate::event::sleep_until_readable;
 
 /// Most bytes of one message: room for a filter of 4,096 instructions.
 pub const MOST_BYTES: usize = 128 * 1024;
@@ -64,6 +67,22 @@ impl Socket {
         let socket = make(SocketFlags::CLOEXEC)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Socket(socket))
+    }
+
+    /// Whether somebody answers. The socket of a hub that was killed may outlive it by the moment
+    /// that the kernel takes to clear up: connections to it hang up then.
+    fn is_alive(&self) -> bool {
+        let patience = Some(Duration::from_secs(2));
+        if self.send(b"{}", &[]).is_err() {
+            return false;
+        }
+        match sleep_until_readable(&[self.as_fd()], patience) {
+            Ok(true) => self
+                .receive(&mut [0; 4096])
+                .is_ok_and(|(bytes, _)| !bytes.is_empty()),
+            // Somebody is there and hangs.
+            _ => true,
+        }
     }
 
     /// Sends one message.
@@ -128,7 +147,7 @@ impl Listener {
             path: path.clone(),
             reason,
         };
-        if Socket::connect(&path).is_ok() {
+        if Socket::connect(&path).is_ok_and(|socket| socket.is_alive()) {
             return Err(ListenError::InUse { path });
         }
         Self::listen(&path).map_err(refused)
@@ -196,7 +215,7 @@ fn make(flags: SocketFlags) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Event, sleep_until_readable};
+    use crate::event::Event;
     use ringtap_pool::wake::Signal;
 
     #[test]
