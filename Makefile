@@ -26,7 +26,7 @@ build: ## install what is missing, build the release binary and the C library (a
 	@scripts/prepare run
 	@echo "build: the release binary, $(BINARY), and libringtap.so: about 4 minutes when cold, seconds otherwise"
 	@cargo build --release -p ringtap -p ringtap-c
-	@scripts/library link $(LIBRARY)/../libringtap.a $(LIBRARY)
+	@scripts/library link $(dir $(BINARY))libringtap.a $(LIBRARY)
 
 sample: build ## build, write a small capture file to try the reading verbs on
 	@$(BINARY) sample examples/first.pcapng

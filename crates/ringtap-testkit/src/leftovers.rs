@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::needs::bpftool;
 
 /// The kernel frees objects a moment after their last holder is gone.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Namespaces that tests made whose process is gone.
 #[must_use]
