@@ -46,8 +46,8 @@ check: ## format, lints, layout, unit tests (less than 2 minutes when warm)
 	@scripts/prepare check
 	@scripts/test check
 
-bench: ## compare with other programs, write bench/results/ (about 15 minutes, needs root)
-	@echo "bench: five alternating rounds of every program in a private network; about 15 minutes"
+bench: ## compare with other programs, write bench/results/ (about 25 minutes, needs root)
+	@echo "bench: five alternating rounds of every program in a private network; about 25 minutes"
 	@scripts/prepare bench
 	@cargo build --release --workspace --bin ringtap --examples
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)

@@ -21,10 +21,13 @@ from pathlib import Path
 import arena
 import capture
 import contenders
+import filters
+import hub
 import pacing
 import page
 import pool
 import quiet
+import readers
 import record
 import result
 import tables
@@ -56,6 +59,10 @@ SCENARIOS = [
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
     Scenario("pacing", [], pacing.seconds, pacing.run, ("ringtap", "floor")),
     Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),
+    Scenario("readers", [], readers.seconds, readers.run),
+    Scenario("filters", [], filters.seconds, filters.run, ("ringtap", "floor")),
+    Scenario("hub-cpu", [], hub.cpu_seconds, hub.cpu),
+    Scenario("wake", [], hub.wake_seconds, hub.wake),
 ]
 
 
@@ -83,18 +90,20 @@ def programs(target: Path) -> contenders.Programs:
         floor=release / "examples" / "xdp_floor",
         pool_bench=release / "examples" / "pool_bench",
         pcap_latency=arena.SCRATCH / "pcap_latency",
+        packet_reader=arena.SCRATCH / "packet_reader",
     )
 
 
-def compile_reader(run: Run) -> None:
-    """Builds the lab's libpcap reader; without a compiler the comparison goes without it."""
-    source = ROOT / "lab" / "pcap_latency.c"
-    command = f"cc -O2 -Wall -Wextra -o {run.programs.pcap_latency} {source} -lpcap"
-    try:
-        subprocess.run(shlex.split(command), check=True, capture_output=True, text=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = getattr(error, "stderr", None) or error
-        run.say(f"bench: no libpcap reader to compare with, because `{command}` failed: {reason}")
+def compile_readers(run: Run) -> None:
+    """Builds the lab's own readers; without a compiler the comparison goes without them."""
+    for program in (run.programs.pcap_latency, run.programs.packet_reader):
+        source = ROOT / "lab" / f"{program.name}.c"
+        command = f"cc -O2 -Wall -Wextra -o {program} {source} -lpcap"
+        try:
+            subprocess.run(shlex.split(command), check=True, capture_output=True, text=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = getattr(error, "stderr", None) or error
+            run.say(f"bench: no {program.name} to compare with: `{command}` failed: {reason}")
 
 
 def measure(run: Run, command: str, folder: Path) -> int:
@@ -106,7 +115,7 @@ def measure(run: Run, command: str, folder: Path) -> int:
         f" and leaves nothing; first waits up to {result.PATIENCE_SECONDS} s for idle cores"
     )
     arena.make_veth()
-    compile_reader(run)
+    compile_readers(run)
     for one in run.absent():
         run.say(f"bench: {one} is not installed: its rows will say so")
     found = result.head(run, command, ROOT)
@@ -123,12 +132,14 @@ def measure(run: Run, command: str, folder: Path) -> int:
 
 
 def show_in_readme(stored: Path) -> int:
-    """Puts a stored result into the README; gives the exit status."""
+    """Puts a stored result into the README, and one of the hub alone; gives the exit status."""
+    hub_alone = stored.parent / "hub" / stored.name
+    paths = [path for path in (stored, hub_alone) if path.exists()] or [stored]
     try:
-        page.refresh(ROOT / "README.md", json.loads(stored.read_text()))
+        page.refresh(ROOT / "README.md", [json.loads(path.read_text()) for path in paths])
     except (OSError, ValueError) as error:
         return refuse(f"README.md stays as it is: {error}")
-    print(f"bench: README.md shows {stored}")
+    print(f"bench: README.md shows {' and '.join(map(str, paths))}")
     return 0
 
 

@@ -18,6 +18,8 @@ import parse
 SENDER_CPU, READER_CPU = 0, 1
 #: Every contender gets the same memory for packets that wait.
 RING_MIB = 64
+#: Where every reader has a ring of its own, up to 64 of them.
+CROWD_RING_MIB = 16
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,16 @@ class Contender:
 _OURS = "--quiet --json --cpu reader={reader_cpu},capture={reader_cpu}"
 _COUNT = "{ringtap} count " + _OURS + " -i "
 _RECORD = "{ringtap} record " + _OURS + " -w {scratch}/ringtap.pcapng -i "
-_TASKSET = "taskset -c {reader_cpu} "
-_TCPDUMP = _TASKSET + "tcpdump -n -i {dev} -B {ring_kib} -w /dev/null"
-_DUMPCAP = _TASKSET + "dumpcap -q -i {dev} -B {ring_mib} -w "
+TASKSET = "taskset -c {reader_cpu} "
+_TCPDUMP = TASKSET + "tcpdump -n -i {dev} -B {ring_kib} -w /dev/null"
+_DUMPCAP = TASKSET + "dumpcap -q -i {dev} -B {ring_mib} -w "
 _NETSNIFF = (
     "netsniff-ng --in {dev} --out /dev/null --silent --no-sock-mem "
     "--ring-size {ring_mib}MiB --bind-cpu {reader_cpu}"
 )
 
 FLOOR = Contender(
-    "XDP_DROP floor", _TASKSET + "{floor} {dev} -", parse.floor, "xdp", "ready",
+    "XDP_DROP floor", TASKSET + "{floor} {dev} -", parse.floor, "xdp", "ready",
     quiet_seconds=0.1, stdin_ends_it=True, note="drops every packet: nothing can be faster",
 )  # fmt: skip
 TAP_EXCLUSIVE = Contender(
@@ -107,7 +109,7 @@ LOW_RATE = [
     Contender("tap", _LATENCY + "tap:{dev}", parse.ringtap, "xdp"),
     Contender("packet", _LATENCY + "packet:{dev}", parse.ringtap, "ring"),
     Contender(
-        "libpcap immediate mode", _TASKSET + "{pcap_latency} {dev}", parse.libpcap_reader, "ring",
+        "libpcap immediate mode", TASKSET + "{pcap_latency} {dev}", parse.libpcap_reader, "ring",
         "ready", note="as tcpdump --immediate-mode, but with a clock at the reader",
     ),
 ]  # fmt: skip
@@ -126,11 +128,14 @@ class Programs:
     floor: Path
     pool_bench: Path
     pcap_latency: Path
+    packet_reader: Path
 
     def fill(self, command: str, **more: object) -> str:
-        """A command line with its places filled in."""
+        """A command line with its places filled in; without a filter, with the word for one."""
+        more = {"filter": "FILTER", **more}
         return command.format(
             ringtap=self.ringtap, floor=self.floor, pcap_latency=self.pcap_latency,
+            packet_reader=self.packet_reader, crowd_ring_mib=CROWD_RING_MIB,
             dev=arena.CAPTURED, sender=arena.SENDER, scratch=arena.SCRATCH,
             reader_cpu=READER_CPU, sender_cpu=SENDER_CPU,
             ring_mib=RING_MIB, ring_kib=RING_MIB * 1024, **more,

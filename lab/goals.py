@@ -14,6 +14,10 @@ from dataclasses import dataclass
 
 import contenders
 import figures
+import filters
+import hub
+import readers
+from crowd import HUB, PACKET
 
 SMALL = "64"
 EXCLUSIVE, FLOOR = contenders.TAP_EXCLUSIVE.name, contenders.FLOOR.name
@@ -120,6 +124,10 @@ def _latency(result: dict) -> float | None:
     return _median(good)
 
 
+def _crowd(result: dict, above: tuple[str, int], below: tuple[str, int]) -> float | None:
+    return readers.ratio(result, "readers", above, below)
+
+
 GOALS = [
     Goal("64 bytes: tap exclusive against the XDP_DROP floor", "least", 0.78, "x", _against_floor),
     Goal("64 bytes: packets that tap exclusive lost, all rounds", "most", 0, "packets", _lost),
@@ -139,6 +147,23 @@ GOALS = [
          _idle_exactly(IDLE_PACKET)),
     Goal("send: worst deviation from the rate that was asked for", "most", 1, "%", _pacing),
     Goal("1,000 packets/s: median from tap to a sleeping reader", "most", 100, "us", _latency),
+    Goal("hub: lossless rate of 16 readers against one",
+         "least", 0.88, "x", lambda result: _crowd(result, (HUB.name, 16), (HUB.name, 1))),
+    Goal("hub: lossless rate of 8 readers against 8 of AF_PACKET",
+         "least", 2.5, "x", lambda result: _crowd(result, (HUB.name, 8), (PACKET.name, 8))),
+    Goal("hub: lossless rate of 16 readers against 16 of AF_PACKET",
+         "least", 4, "x", lambda result: _crowd(result, (HUB.name, 16), (PACKET.name, 16))),
+    Goal("hub: 64 filters, one matches, lossless rate against AF_PACKET",
+         "least", 3, "x", lambda result: readers.ratio(
+             result, "filters", (HUB.name, 64), (PACKET.name, 64))),
+    Goal("hub: one filter that never matches, against the XDP_DROP floor",
+         "least", 0.85, "x", filters.against_floor),
+    Goal("hub: its processor time at full rate, 4 readers",
+         "most", 3, "% of a core", hub.percent_of_core),
+    Goal("hub: its processor time when idle", "most", 0, "ticks", hub.idle_ticks,
+         hub.idle_exactly),
+    Goal("hub: median to a sleeping reader against libpcap's immediate mode",
+         "most", 1, "x", hub.wake_ratio, hub.wake_exactly),
 ]  # fmt: skip
 
 

@@ -24,6 +24,11 @@ class Settings:
     idle_seconds: float = 10.0
     low_rate_rounds: int = 3
     low_rate_seconds: float = 5.0
+    crowd_rounds: int = 3
+    crowd_seconds: float = 1.5
+    hub_rounds: int = 3
+    hub_seconds: float = 5.0
+    wake_rounds: int = 5
 
     def is_full(self) -> bool:
         """Whether nothing is left out or shortened: only then do figures of goals count."""
@@ -42,6 +47,7 @@ class Settings:
 QUICK = {
     "rounds": 2, "seconds": 0.7, "sizes": (64, 1500), "pool_rounds": 2, "record_rounds": 1,
     "record_seconds": 0.7, "idle_seconds": 3.0, "low_rate_rounds": 1, "low_rate_seconds": 2.0,
+    "crowd_rounds": 1, "crowd_seconds": 0.7, "hub_rounds": 1, "hub_seconds": 2.0, "wake_rounds": 1,
 }  # fmt: skip
 
 
@@ -51,7 +57,7 @@ def parse_arguments(words: list[str], names: Iterable[str]) -> argparse.Namespac
     parser = argparse.ArgumentParser(
         prog="lab/bench.py",
         description="Compares Ringtap with other capture programs on this machine, in one run."
-        " Needs root. Touches nothing outside namespaces of its own. A full run takes about ten"
+        " Needs root. Touches nothing outside namespaces of its own. A full run takes about 25"
         " minutes and writes bench/results/latest.md and .json; others write to target/bench/.",
         epilog=f"names for --only: {', '.join(names)}",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import tables
+from contenders import CROWD_RING_MIB
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -26,6 +27,12 @@ sequence, which no buffer holds. Every contender has {ring_mib} MiB for packets 
   waited. Packets that waited when the sender stopped count as delivered, which flatters whoever
   reads slower than it captures.
 - **ns above the floor**: 1/delivered rate - 1/rate of XDP_DROP in the same round.
+- **many readers**: all share core {reader_cpu}, and so does the hub. Each touches the headers of
+  every packet; readers of the same packets must have the same sum over them. A rate is lossless
+  if no reader lost a packet while it was sent; the highest one is searched in trials. `*`: the
+  sender, which shares its core with the capture, had no more. AF_PACKET readers are C programs
+  that read a TPACKET_V3 ring of {crowd_ring_mib} MiB each in place; the hub has one pool of
+  {ring_mib} MiB for all.
 - A measurement is at fault, and listed below, if sender, device and contender do not account for
   the same packets, if a ledger does not balance, if an exit code is not 0, or if anything of a
   contender stays behind.
@@ -51,6 +58,11 @@ SECTIONS = [
     ("idle", "No traffic", tables.idle),
     ("low-rate", "1,000 packets a second: from the kernel's time stamp to the reader",
      tables.low_rate),
+    ("readers", "Many readers, each a process of its own: 64-byte packets", tables.crowds),
+    ("filters", "Many readers with different filters, of which one matches", tables.filters),
+    ("hub-cpu", "The hub's own processor time", tables.hub_cpu),
+    ("wake", "1,000 packets a second: from the kernel's time stamp to a sleeping reader of another"
+     " process", tables.low_rate),
 ]  # fmt: skip
 
 
@@ -62,7 +74,7 @@ def markdown(result: dict) -> str:
     for key, title, render in SECTIONS:
         if key in result:
             parts += [f"## {title}\n", render(result[key])]
-    parts += ["## Method\n", METHOD.format(**result["layout"])]
+    parts += ["## Method\n", METHOD.format(**{"crowd_ring_mib": CROWD_RING_MIB, **result["layout"]})]
     parts += ["## Faults\n", _faults(result["problems"])]
     parts += ["## Command lines\n", _commands(result)]
     return "\n".join(parts)
@@ -91,20 +103,23 @@ def _entries(found: dict) -> list[tuple[str, dict]]:
     return entries
 
 
-def readme_part(result: dict) -> str:
-    """What stands between the markers of the README."""
-    parts = [
-        tables.short(result["capture"]),
-        machine_line(result),
-        "",
-        tables.goals(result["goals"]),
-    ]
-    parts += [f"> **Note**: {note}\n" for note in result["notes"]]
+def readme_part(results: list[dict]) -> str:
+    """What stands between the markers of the README: each result with the goals that it judged."""
+    parts = []
+    for result in results:
+        if "capture" in result:
+            parts.append(tables.short(result["capture"]))
+        if "readers" in result:
+            parts += ["64-byte packets, readers as separate processes:\n",
+                      tables.crowds(result["readers"])]  # fmt: skip
+        judged = [one for one in result["goals"] if one["verdict"] != "not measured"]
+        parts += [machine_line(result), "", tables.goals(judged)]
+        parts += [f"> **Note**: {note}\n" for note in result["notes"]]
     return "\n".join(parts)
 
 
-def refresh(readme: Path, result: dict) -> None:
-    """Puts a result between the markers of the README.
+def refresh(readme: Path, results: list[dict]) -> None:
+    """Puts results between the markers of the README.
 
     Raises ValueError if the README has not exactly one of each marker, in this order.
     """
@@ -113,4 +128,4 @@ def refresh(readme: Path, result: dict) -> None:
     _, end, after = rest.partition(END)
     if not begin or not end or BEGIN in rest or END in after:
         raise ValueError(f"{readme}: wants one {BEGIN} and then one {END}")
-    readme.write_text(f"{before}{BEGIN}\n{readme_part(result)}\n{END}{after}")
+    readme.write_text(f"{before}{BEGIN}\n{readme_part(results)}\n{END}{after}")

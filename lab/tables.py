@@ -149,6 +149,54 @@ def low_rate(found: dict) -> str:
     return table(["", "median us", "p99 us", "longest us"], rows)
 
 
+def crowds(found: dict) -> str:
+    """Highest lossless rates in Mpps by number of readers; `*` where the sender had no more."""
+    kinds = found["contenders"]
+    numbers = sorted({int(count) for entry in kinds.values() for count in entry["counts"]})
+    rows = []
+    for name, entry in kinds.items():
+        absent = _absent(entry)
+        cells = [_crowd_cell(entry["counts"].get(str(number))) for number in numbers]
+        rows.append([name, *([absent] * len(cells) if absent else cells)])
+    heads = [f"{number} reader{'s' if number > 1 else ''}" for number in numbers]
+    return table(["Mpps without loss", *heads], rows)
+
+
+def _crowd_cell(entry: dict | None) -> str:
+    if not entry or not entry["rounds"]:
+        return ABSENT
+    limited = any(row["limited"] for row in entry["rounds"])
+    return figure(entry["summary"]["lossless_pps"], 2, 1e-6) + (" *" if limited else "")
+
+
+def filters(found: dict) -> str:
+    """Lossless rates with filters, and the rate when nobody wants anything."""
+    rows = [
+        [name, figure(entry["summary"].get("offered_mpps"), 3)]
+        for name, entry in found["no-match"].items()
+    ]
+    return crowds(found) + "\n" + table(["nobody wants anything", "Mpps"], rows)
+
+
+def hub_cpu(found: dict) -> str:
+    """What the hub's own process takes."""
+    head = [f"{found['readers']} readers", "Mpps", "packets lost", "% of a core",
+            f"idle: ticks in {found['idle_seconds']:g} s", "ms by the scheduler"]  # fmt: skip
+    rows = [
+        [
+            f"round {row['round'] + 1}",
+            f"{row['offered_mpps']:.2f}",
+            f"{row['lost']}",
+            f"{row['percent_of_core']:.2f}",
+            f"{row['idle_ticks']}",
+            f"{row['idle_ns'] / 1e6:.2f}",
+        ]
+        for entry in found["contenders"].values()
+        for row in entry["rounds"]
+    ]
+    return table(head, rows)
+
+
 def goals(verdicts: list[dict]) -> str:
     """What was to be reached, and what was."""
     rows = []

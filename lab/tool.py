@@ -9,6 +9,7 @@ Invariants
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -22,6 +23,10 @@ import arena
 READY_SECONDS = 15.0
 END_SECONDS = 30.0
 LOOK_SECONDS = 0.005
+#: A program that runs no longer than this between two looks reads no packets.
+IDLE_NS = 200_000
+
+_numbers = itertools.count()
 
 
 class ToolError(Exception):
@@ -35,7 +40,9 @@ class Tool:
         self.command = command
         self.name = shlex.split(command)[0]
         self._stdin_ends_it = stdin_ends_it
-        self._files = [arena.SCRATCH / f"tool.{kind}" for kind in ("out", "err")]
+        self._asked = False
+        number = next(_numbers)
+        self._files = [arena.SCRATCH / f"tool{number}.{kind}" for kind in ("out", "err")]
 
     def __enter__(self) -> Tool:
         out, err = (path.open("wb") for path in self._files)
@@ -58,31 +65,40 @@ class Tool:
         self.process.wait()
         if self.process.stdin:
             self.process.stdin.close()
+        for path in self._files:
+            path.unlink(missing_ok=True)
 
     def output(self) -> str:
         """All that it wrote so far, both streams."""
         return "\n".join(path.read_text(errors="replace") for path in self._files)
 
-    def _must_live(self) -> None:
+    def must_live(self) -> None:
+        """Raises ToolError if it has ended by itself."""
         if self.process.poll() is not None:
             words = self.output().strip()[-600:]
             raise ToolError(f"{self.command}: ended with {self.process.returncode}: {words}")
 
     def wait_ready(self, line: str | None, attached: str) -> None:
-        """Waits until it says `line` and its `attached` is there: `xdp`, `ring` or `nothing`."""
-        seen = {"xdp": xdp_attached, "ring": self._has_ring, "nothing": lambda: True}[attached]
+        """Waits until it says `line` and its `attached` is there: `xdp`, `ring`, `pool` or
+        `nothing`."""
+        seen = {
+            "xdp": xdp_attached,
+            "ring": lambda: self._has_mapped("socket:["),
+            "pool": lambda: self._has_mapped("bpf-map"),
+            "nothing": lambda: True,
+        }[attached]
         end = time.monotonic() + READY_SECONDS
         while not ((line is None or line in self.output()) and seen()):
-            self._must_live()
+            self.must_live()
             if time.monotonic() > end:
                 words = self.output().strip()[-600:]
                 raise ToolError(f"{self.command}: not ready after {READY_SECONDS} s: {words}")
             time.sleep(LOOK_SECONDS)
 
-    def _has_ring(self) -> bool:
-        """Whether it has mapped a packet socket's ring."""
+    def _has_mapped(self, what: str) -> bool:
+        """Whether it has mapped a packet socket's ring, or a pool."""
         try:
-            return "socket:[" in Path(f"/proc/{self.process.pid}/maps").read_text()
+            return what in Path(f"/proc/{self.process.pid}/maps").read_text()
         except OSError:
             return False
 
@@ -99,7 +115,7 @@ class Tool:
         fields = text.rpartition(")")[2].split()
         return int(fields[11]) + int(fields[12])
 
-    def _wants_to_run(self) -> bool:
+    def wants_to_run(self) -> bool:
         """Whether any of its threads runs or waits for a core."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
         states = ((task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks)
@@ -107,26 +123,23 @@ class Tool:
 
     def wait_idle(self, quiet_seconds: float) -> None:
         """Waits until it has neither run nor wanted to for so long: then it has read all."""
-        end = time.monotonic() + END_SECONDS
-        last, since = self.cpu_ns(), time.monotonic()
-        while time.monotonic() - since < quiet_seconds:
-            time.sleep(min(0.05, quiet_seconds / 4))
-            self._must_live()
-            now = self.cpu_ns()
-            # Its own clock-driven line a second is no reading of packets.
-            if now - last > 200_000 or self._wants_to_run():
-                since = time.monotonic()
-            last = now
-            if time.monotonic() > end:
-                raise ToolError(f"{self.command}: still busy {END_SECONDS} s after the last packet")
+        wait_all_idle([self], quiet_seconds)
 
-    def end(self) -> str:
-        """Asks it to end as a user does; gives its output. It must exit with 0."""
-        self._must_live()
+    def ask_to_end(self) -> None:
+        """Asks it to end as a user does; only the first time."""
+        self.must_live()
+        if self._asked:
+            return
+        self._asked = True
         if self._stdin_ends_it:
             self.process.stdin.close()
         else:
             self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> str:
+        """Ends it; gives its output. It must exit with 0."""
+        if not self._asked:
+            self.ask_to_end()
         try:
             status = self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -134,6 +147,26 @@ class Tool:
         if status != 0:
             raise ToolError(f"{self.command}: exit code {status}: {self.output().strip()[-600:]}")
         return self.output()
+
+
+def wait_all_idle(tools: list[Tool], quiet_seconds: float) -> None:
+    """Waits until none of them has run or wanted to for so long: then all is read."""
+    end = time.monotonic() + END_SECONDS
+    last, since = [tool.cpu_ns() for tool in tools], time.monotonic()
+    while time.monotonic() - since < quiet_seconds:
+        time.sleep(min(0.05, quiet_seconds / 4))
+        for tool in tools:
+            tool.must_live()
+        now = [tool.cpu_ns() for tool in tools]
+        # Its own clock-driven line a second is no reading of packets.
+        ran = any(after - before > IDLE_NS for after, before in zip(now, last))
+        if ran or any(tool.wants_to_run() for tool in tools):
+            since = time.monotonic()
+        last = now
+        if time.monotonic() > end:
+            raise ToolError(
+                f"{tools[-1].command}: still busy {END_SECONDS} s after the last packet"
+            )
 
 
 def xdp_attached(device: str = arena.CAPTURED) -> bool:

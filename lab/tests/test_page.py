@@ -77,11 +77,11 @@ class Goals(unittest.TestCase):
         return one
 
     def test_a_goal_is_met_by_the_median_of_the_rounds(self):
-        one = self.verdict(stored(), "against the XDP_DROP floor")
+        one = self.verdict(stored(), "tap exclusive against the XDP_DROP floor")
         self.assertEqual((one["verdict"], round(one["figure"], 3)), ("met", 0.825))
 
     def test_a_figure_below_the_goal_is_missed(self):
-        one = self.verdict(stored(tap=(1.5, 1.5)), "against the XDP_DROP floor")
+        one = self.verdict(stored(tap=(1.5, 1.5)), "tap exclusive against the XDP_DROP floor")
         self.assertEqual(one["verdict"], "MISSED")
 
     def test_one_lost_packet_misses_the_goal_of_none(self):
@@ -93,7 +93,7 @@ class Goals(unittest.TestCase):
         found = stored()
         for row in found["capture"]["64"][TAP_EXCLUSIVE.name]["rounds"]:
             row["problems"] = ["its ledger does not balance"]
-        for text in ("against the XDP_DROP floor", "that tap exclusive lost", "against tcpdump"):
+        for text in ("tap exclusive against the XDP_DROP floor", "that tap exclusive lost", "against tcpdump"):
             self.assertEqual(self.verdict(found, text)["verdict"], "not measured")
 
     def test_what_was_not_measured_is_not_met(self):
@@ -128,9 +128,9 @@ class Page(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             readme = Path(folder) / "README.md"
             readme.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-            page.refresh(readme, stored())
+            page.refresh(readme, [stored()])
             once = readme.read_text()
-            page.refresh(readme, stored())
+            page.refresh(readme, [stored()])
             self.assertEqual(readme.read_text(), once)
         self.assertTrue(once.startswith(f"before\n{page.BEGIN}\n|"))
         self.assertTrue(once.endswith(f"{page.END}\nafter\n"))
@@ -141,5 +141,5 @@ class Page(unittest.TestCase):
             readme = Path(folder) / "README.md"
             for text in ("nothing", page.END + page.BEGIN, page.BEGIN * 2 + page.END):
                 readme.write_text(text)
-                self.assertRaises(ValueError, page.refresh, readme, stored())
+                self.assertRaises(ValueError, page.refresh, readme, [stored()])
                 self.assertEqual(readme.read_text(), text)

@@ -3,7 +3,7 @@
 
 import unittest
 
-import record
+import lossless
 import trial
 from parse import Report
 
@@ -43,7 +43,7 @@ class Lossless(unittest.TestCase):
             sent = min(most, most if rate == "max" else float(rate.removesuffix("pps")))
             return sent, min(sent, capacity), sent <= capacity
 
-        return record.highest_lossless(probe, hint)
+        return lossless.highest_lossless(probe, hint)
 
     def test_the_rate_is_found_from_below(self):
         for capacity in (150_000, 400_000, 790_000):
@@ -65,4 +65,4 @@ class Lossless(unittest.TestCase):
         self.assertEqual(found, {"lossless_pps": 1_000_000, "lossy_pps": None, "limited": True})
 
     def test_a_failed_trial_gives_no_figure(self):
-        self.assertIsNone(record.highest_lossless(lambda _rate: None, None))
+        self.assertIsNone(lossless.highest_lossless(lambda _rate: None, None))

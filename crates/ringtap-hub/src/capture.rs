@@ -23,6 +23,9 @@ const STEADY_TRIES: usize = 16;
 /// How often a seat's beginning is tried while chunks turn over.
 const START_TRIES: usize = 10_000;
 
+/// Free chunks without which the hub does not nap: more than any lane fills in that time.
+const NAP_CHUNKS: u32 = 64;
+
 /// How far a source has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
@@ -138,6 +141,19 @@ impl Capture {
             self.source.stop();
             self.stage = Stage::Draining;
         }
+    }
+
+    /// Whether so little waits for the hub that it may nap: nobody waits for chunks to come back.
+    pub(crate) fn has_room_for_a_nap(&self) -> bool {
+        let roomy = |lane| {
+            let chunks = self.distributor.chunks_of(lane);
+            let used = self.distributor.chunks_in_use(lane);
+            chunks.saturating_sub(used) >= NAP_CHUNKS.max(chunks / 2)
+        };
+        self.stage == Stage::Running
+            && !self.paused.contains(&true)
+            && self.distributor.is_drained()
+            && self.lanes().all(roomy)
     }
 
     /// Says that the hub is about to sleep.

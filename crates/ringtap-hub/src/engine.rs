@@ -19,7 +19,7 @@ use crate::capture::{Capture, Stage};
 use crate::group::{Congestion, Group};
 use crate::hub::Order;
 use crate::membership::Membership;
-use crate::phase::{Next, Phase};
+use crate::phase::{NAP, Next, Phase};
 use crate::seats::{Seats, now_ns};
 
 /// How often is looked who lost packets, so that the time of a loss is known.
@@ -35,6 +35,9 @@ pub(crate) struct Engine {
     inbox: Receiver<Order>,
     looked_for_losses: Instant,
     phase: Phase,
+    /// How long the last sleep was, and whether it was shorter than a nap and chunks ended it.
+    slept: Duration,
+    fast: bool,
     /// When a reader that waits for more packets is to be looked at again.
     look_again: Option<Duration>,
 }
@@ -60,6 +63,8 @@ impl Engine {
             inbox,
             looked_for_losses: Instant::now(),
             phase: Phase::Awake,
+            slept: Duration::MAX,
+            fast: false,
             look_again: None,
         }
     }
@@ -68,6 +73,7 @@ impl Engine {
     pub(crate) fn run(mut self) {
         while self.obey() {
             if self.step() {
+                self.fast = self.slept < NAP;
                 self.phase = Phase::Awake;
                 continue;
             }
@@ -145,15 +151,25 @@ impl Engine {
     }
 
     fn rest(&mut self) {
-        let (next, then) = self.phase.next();
+        let may_nap = self.fast && self.captures.iter().all(Capture::has_room_for_a_nap);
+        let (next, then) = self.phase.next(may_nap);
         self.phase = then;
         match next {
+            Next::Nap => self.nap(),
             Next::Arm => {
                 for capture in &mut self.captures {
                     capture.arm();
                 }
             }
             Next::Sleep(at_most) => self.sleep(at_most),
+        }
+    }
+
+    /// Sleeps through what is captured meanwhile. Then chunks are found, and sleepers woken, or
+    /// the hub arms itself: in either case before the first sleep of a reader is over.
+    fn nap(&mut self) {
+        if sleep_until_readable(&[self.event.as_fd()], Some(NAP)).unwrap_or(true) {
+            self.event.clear();
         }
     }
 
@@ -165,18 +181,21 @@ impl Engine {
         };
         let mut fds = vec![self.event.as_fd()];
         fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
+        let begun = Instant::now();
         let signalled = sleep_until_readable(&fds, timeout).unwrap_or_else(|error| {
             tracing::error!("the hub cannot sleep: {error}");
             true
         });
+        (self.slept, self.fast) = (begun.elapsed(), false);
         if !signalled && self.look_again.is_none() {
             return;
         }
+        // Before anything else: they may be on this very core.
+        self.wake_sleepers();
         if signalled {
             self.event.clear();
             self.captures.iter_mut().for_each(Capture::look);
             self.phase = Phase::Awake;
         }
-        self.wake_sleepers();
     }
 }

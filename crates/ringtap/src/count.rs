@@ -36,7 +36,8 @@ pub(crate) struct CountArgs {
     #[command(flatten)]
     reading: ReadingArgs,
 
-    /// Load per packet: `zlib:0` to `zlib:9` compresses it, `bpf:X` runs the filter X times.
+    /// Load per packet: `headers` reads its headers, `zlib:0` to `zlib:9` compresses it, `bpf:X`
+    /// runs the filter X times.
     #[arg(long, value_name = "WORK")]
     work: Option<WorkKind>,
 
@@ -92,8 +93,5 @@ fn make_work(kind: WorkKind, args: &CountArgs, session: &Session) -> Result<Work
     } else {
         &expression
     };
-    Ok(Work::new(
-        kind,
-        crate::input::compile(expression, session.facts())?,
-    ))
+    Work::new(kind, || crate::input::compile(expression, session.facts()))
 }

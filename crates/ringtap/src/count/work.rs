@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Load per packet: compress it, or run a filter over it again and again.
+//! Load per packet: compress it, run a filter over it again and again, or only read its headers.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -16,13 +16,18 @@ pub(crate) enum WorkKind {
     Zlib(u32),
     /// Run the filter this many times over every packet.
     Bpf(u32),
+    /// Read the headers of every packet.
+    Headers,
 }
 
 impl FromStr for WorkKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("\"{text}\": want zlib:0 to zlib:9, or bpf:TIMES");
+        let wanted = || format!("\"{text}\": want headers, zlib:0 to zlib:9, or bpf:TIMES");
+        if text == "headers" {
+            return Ok(WorkKind::Headers);
+        }
         let (kind, number) = text.split_once(':').ok_or_else(wanted)?;
         let number: u32 = number.parse().map_err(|_| wanted())?;
         match kind {
@@ -39,17 +44,39 @@ pub(crate) enum Work {
     Zlib(Box<Compress>, Vec<u8>, u64),
     /// A filter, how often, how many runs took the packet.
     Bpf(Filter, u32, u64),
+    /// The sum over all headers.
+    Headers(u64),
+}
+
+/// Sum over the type, the IPv4 addresses and the ports of a packet; 0 for a shorter one.
+fn headers(data: &[u8]) -> u64 {
+    let Some(head) = data.first_chunk::<38>() else {
+        return 0;
+    };
+    let word = |from: usize, bytes: usize| {
+        let field = &head[from..from + bytes];
+        field
+            .iter()
+            .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    let (addresses, ports) = (word(26, 8), word(34, 4));
+    word(12, 2).wrapping_add(addresses).wrapping_add(ports)
 }
 
 impl Work {
-    pub(crate) fn new(kind: WorkKind, filter: Filter) -> Self {
-        match kind {
+    /// Work of this kind; `filter` makes the one that is run again and again.
+    pub(crate) fn new(
+        kind: WorkKind,
+        filter: impl FnOnce() -> anyhow::Result<Filter>,
+    ) -> anyhow::Result<Self> {
+        Ok(match kind {
             WorkKind::Zlib(level) => {
                 let compress = Compress::new(Compression::new(level), true);
                 Work::Zlib(Box::new(compress), Vec::new(), 0)
             }
-            WorkKind::Bpf(times) => Work::Bpf(filter, times, 0),
-        }
+            WorkKind::Bpf(times) => Work::Bpf(filter()?, times, 0),
+            WorkKind::Headers => Work::Headers(0),
+        })
     }
 
     /// Does the work on one packet.
@@ -64,6 +91,7 @@ impl Work {
                 debug_assert!(done.is_ok());
                 *bytes += compress.total_out();
             }
+            Work::Headers(sum) => *sum = sum.wrapping_add(headers(packet.data)),
             Work::Bpf(filter, times, taken) => {
                 for _ in 0..*times {
                     let data = black_box(packet.data);
@@ -77,6 +105,7 @@ impl Work {
     pub(crate) fn summary(&self) -> String {
         match self {
             Work::Zlib(_, _, bytes) => format!("zlib made {bytes} bytes"),
+            Work::Headers(sum) => format!("headers sum {sum}"),
             Work::Bpf(_, times, taken) => format!("{times} filter runs a packet took {taken}"),
         }
     }
@@ -90,8 +119,18 @@ mod tests {
     fn work_is_read_as_users_write_it() {
         assert_eq!("zlib:9".parse(), Ok(WorkKind::Zlib(9)));
         assert_eq!("bpf:300".parse(), Ok(WorkKind::Bpf(300)));
-        for bad in ["zlib:10", "zlib", "bpf:-1", "md5:1"] {
+        assert_eq!("headers".parse(), Ok(WorkKind::Headers));
+        for bad in ["headers:1", "zlib:10", "zlib", "bpf:-1", "md5:1"] {
             assert!(bad.parse::<WorkKind>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn every_field_of_the_headers_counts() {
+        let mut packet = vec![0_u8; 60];
+        assert_eq!(headers(&packet), 0);
+        (packet[12], packet[33], packet[37]) = (8, 1, 9);
+        assert_eq!(headers(&packet), 0x0800 + 1 + 9);
+        assert_eq!(headers(&packet[..37]), 0, "no whole header");
     }
 }

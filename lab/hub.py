@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Scenarios `hub-cpu` and `wake`: what the hub itself costs, and how late its readers wake up."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import figures
+import parse
+import quiet
+from crowd import HUB, WAKE, Wanted, faults, leave, seat
+from readers import entry
+from run import Run
+from tool import leftovers, wait_all_idle
+from trial import Traffic, send
+
+READERS = 4
+SIZE = 64
+KEYS = ("percent_of_core", "idle_ticks")
+
+
+def cpu_seconds(run: Run) -> float:
+    """About how long it takes."""
+    return run.settings.hub_rounds * (run.settings.hub_seconds + run.settings.idle_seconds + 3)
+
+
+def cpu(run: Run) -> dict:
+    """The hub's share of a core at full speed with four readers, and its time when all is still."""
+    rows = []
+    for number in range(run.settings.hub_rounds):
+        row = run.attempt(HUB.reader, lambda: _cpu(run))
+        if row is None:
+            continue
+        rows.append({"round": number, **row})
+        run.say(
+            f"hub-cpu  round {number + 1}/{run.settings.hub_rounds}  {row['percent_of_core']:.2f} %"
+            f" of a core at {row['offered_mpps']:.2f} Mpps, {row['lost']} lost; idle"
+            f" {row['idle_ticks']} ticks, {row['idle_ns'] / 1e6:.2f} ms in"
+            f" {run.settings.idle_seconds:g} s"
+        )
+    found = {"readers": READERS, "idle_seconds": run.settings.idle_seconds, "contenders": {}}
+    found["contenders"][HUB.name] = {
+        **entry(run, HUB), "rounds": rows, "summary": figures.summary(rows, KEYS),
+    }  # fmt: skip
+    return found
+
+
+def _cpu(run: Run) -> dict:
+    wanted = [Wanted()] * READERS
+    traffic = Traffic(SIZE, "max", run.settings.hub_seconds)
+    with ExitStack() as stack:
+        tools = seat(stack, run.programs, HUB, wanted)
+        hub = tools[0]
+        ticks, ran = hub.cpu_ticks(), hub.cpu_ns()
+        sent = send(run.programs, traffic)
+        ticks, ran = hub.cpu_ticks() - ticks, hub.cpu_ns() - ran
+        wait_all_idle(tools, HUB.reader.quiet_seconds)
+        idle_ticks, idle_ran = hub.cpu_ticks(), hub.cpu_ns()
+        time.sleep(run.settings.idle_seconds)
+        idle_ticks, idle_ran = hub.cpu_ticks() - idle_ticks, hub.cpu_ns() - idle_ran
+        texts = leave(tools, HUB)
+    problems = faults(HUB, wanted, texts, sent.packets, sent.packets)
+    problems += [f"left behind: {one}" for one in leftovers()]
+    return {
+        "offered_mpps": figures.rate_mpps(sent.packets, sent.elapsed_ns),
+        "lost": sum(HUB.reader.parse(text).lost for text in texts),
+        "busy_ticks": ticks,
+        "busy_ns": ran,
+        "percent_of_core": 100.0 * ticks * quiet.TICK_MS * 1e6 / sent.elapsed_ns,
+        "idle_ticks": idle_ticks,
+        "idle_ns": idle_ran,
+        "problems": problems,
+        "output": "\n".join(texts),
+    }
+
+
+def wake_seconds(run: Run) -> float:
+    """About how long it takes."""
+    each = run.settings.low_rate_seconds + 2.5
+    return len(WAKE) * run.settings.wake_rounds * each
+
+
+def wake(run: Run) -> dict:
+    """Time from the kernel's time stamp to a reader of another process that slept."""
+    rows: dict[str, list[dict]] = {crowd.name: [] for crowd in WAKE}
+    for number in range(run.settings.wake_rounds):
+        for crowd in WAKE:
+            row = run.attempt(crowd.reader, lambda crowd=crowd: _wake(run, crowd))
+            if row is None:
+                continue
+            rows[crowd.name].append({"round": number, **row})
+            run.say(
+                f"wake  round {number + 1}/{run.settings.wake_rounds}  {crowd.name:<24}"
+                f" median {row['median_ns'] / 1e3:.1f} us, p99 {row['p99_ns'] / 1e3:.1f} us"
+            )
+    found = {"rate_pps": quiet.LOW_RATE_PPS, "size": quiet.LOW_RATE_SIZE, "contenders": {}}
+    for crowd in WAKE:
+        each = rows[crowd.name]
+        summary = figures.summary(each, quiet.LATENCY_KEYS)
+        found["contenders"][crowd.name] = {**entry(run, crowd), "rounds": each, "summary": summary}
+    return found
+
+
+def _wake(run: Run, crowd) -> dict:
+    traffic = Traffic(
+        quiet.LOW_RATE_SIZE, f"{quiet.LOW_RATE_PPS}pps", run.settings.low_rate_seconds
+    )
+    wanted = [Wanted()]
+    with ExitStack() as stack:
+        tools = seat(stack, run.programs, crowd, wanted)
+        sent = send(run.programs, traffic)
+        wait_all_idle(tools, crowd.reader.quiet_seconds)
+        (text,) = leave(tools, crowd)
+    problems = faults(crowd, wanted, [text], sent.packets, sent.packets)
+    problems += [f"left behind: {one}" for one in leftovers()]
+    return {**parse.latency(text), "offered": sent.packets, "problems": problems, "output": text}
+
+
+def _good(result: dict, scenario: str, name: str) -> list[dict]:
+    found = result.get(scenario, {}).get("contenders", {}).get(name, {}).get("rounds", [])
+    return [row for row in found if not row["problems"]]
+
+
+def percent_of_core(result: dict) -> float | None:
+    """Median of the hub's share of a core."""
+    values = [row["percent_of_core"] for row in _good(result, "hub-cpu", HUB.name)]
+    return figures.spread(values)["median"] if values else None
+
+
+def idle_ticks(result: dict) -> float | None:
+    """Most ticks that the hub used while all was still."""
+    rows = _good(result, "hub-cpu", HUB.name)
+    return max((row["idle_ticks"] for row in rows), default=None)
+
+
+def idle_exactly(result: dict) -> str:
+    """The same by the scheduler's clock."""
+    rows = _good(result, "hub-cpu", HUB.name)
+    if not rows:
+        return ""
+    most = max(row["idle_ns"] for row in rows)
+    return f"{most / 1e6:.2f} ms in {result['hub-cpu']['idle_seconds']:g} s"
+
+
+def wake_ratio(result: dict) -> float | None:
+    """Median over the rounds: the hub's median divided by libpcap's."""
+    ours, theirs = (_good(result, "wake", crowd.name) for crowd in WAKE)
+    found = figures.ratios(ours, theirs, "median_ns")
+    return figures.spread(found)["median"] if found else None
+
+
+def wake_exactly(result: dict) -> str:
+    """Both medians."""
+    both = []
+    for crowd in WAKE:
+        values = [row["median_ns"] for row in _good(result, "wake", crowd.name)]
+        if not values:
+            return ""
+        both.append(f"{figures.spread(values)['median'] / 1e3:.1f}")
+    return f"{' and '.join(both)} us"

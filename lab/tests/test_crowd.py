@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Accounts of many readers, filters of which one matches, and the goals about the hub."""
+
+import unittest
+
+import crowd
+import filters
+import goals
+import hub
+import page
+import readers
+import tables
+from contenders import FLOOR
+from crowd import HUB, PACKET, WAKE, Wanted
+from parse import ReportError
+
+
+def words(received, dropped=0, total=None):
+    """The last words of an AF_PACKET reader."""
+    total = received * 10 if total is None else total
+    return f"received {received} dropped {dropped}\nheaders sum {total}\n"
+
+
+def stored():
+    """A small result of the hub's scenarios."""
+
+    def kinds(**rates):
+        names = {"hub": HUB.name, "packet": PACKET.name}
+        found = {}
+        for kind, by_count in rates.items():
+            counts = {}
+            for count, rate in by_count.items():
+                rounds = [{"round": 0, "lossless_pps": rate, "limited": kind == "hub"}]
+                spread = {"median": rate, "min": rate, "max": rate}
+                counts[str(count)] = {"rounds": rounds, "summary": {"lossless_pps": spread}}
+            found[names[kind]] = {"command": f"run {kind}", "note": "", "missing": None,
+                                  "counts": counts}  # fmt: skip
+        return {"size": 64, "trial_seconds": 1, "contenders": found}
+
+    def full(rate, problems=()):
+        rounds = [{"round": 0, "offered_mpps": rate, "problems": list(problems)}]
+        return {"rounds": rounds, "summary": {"offered_mpps": dict.fromkeys(
+            ("median", "min", "max"), rate)}}  # fmt: skip
+
+    one = kinds(hub={8: 5e6, 64: 2e6}, packet={8: 5e5, 64: 5e5})
+    one["no-match"] = {FLOOR.name: full(10.0), filters.NO_MATCH: full(8.0)}
+    busy = {"round": 0, "offered_mpps": 5.0, "lost": 0, "percent_of_core": 2.5, "idle_ticks": 0,
+            "idle_ns": 1_500_000, "problems": []}  # fmt: skip
+    waking = [{"round": 0, "median_ns": each, "problems": []} for each in (20_000, 10_000)]
+    return {
+        "readers": kinds(hub={1: 6e6, 8: 5e6, 16: 4.5e6}, packet={8: 5e5, 16: 2.5e5}),
+        "filters": one,
+        "hub-cpu": {"readers": 4, "idle_seconds": 10.0, "contenders": {HUB.name: {
+            "command": "run hub", "rounds": [busy], "summary": {}}}},
+        "wake": {"contenders": {one.name: {"command": "run", "rounds": [row], "summary": {}}
+                                for one, row in zip(WAKE, waking)}},
+    }  # fmt: skip
+
+
+class Accounts(unittest.TestCase):
+    def faults(self, texts, wanted=None, sent=100, received=100):
+        return crowd.faults(PACKET, wanted or [Wanted()] * len(texts), texts, sent, received)
+
+    def test_readers_that_all_got_everything_agree(self):
+        self.assertEqual(self.faults([words(100), words(100)]), [])
+
+    def test_a_reader_that_hides_a_loss_is_named(self):
+        (found,) = self.faults([words(100), words(90)])
+        self.assertEqual(
+            found, "reader 2 of 2: it says that it lost 0 packets, but 10 are missing"
+        )
+
+    def test_a_loss_that_is_told_is_no_fault(self):
+        self.assertEqual(self.faults([words(100), words(90, 10)]), [])
+
+    def test_headers_that_differ_between_readers_of_the_same_packets_are_a_fault(self):
+        (found,) = self.faults([words(100), words(100, total=999)])
+        self.assertIn("headers of the same 100 packets", found)
+        (found,) = self.faults([words(100, total=0)])
+        self.assertIn("have the sums {0}", found)
+
+    def test_a_reader_that_did_not_touch_headers_is_an_error(self):
+        self.assertRaises(ReportError, crowd.header_sum, "received 100 dropped 0")
+
+    def test_a_packet_that_a_filter_does_not_want_is_a_fault(self):
+        wanted = [Wanted("tcp", matches=False), Wanted("udp")]
+        self.assertEqual(self.faults([words(0), words(100)], wanted), [])
+        (found,) = self.faults([words(1), words(100)], wanted)
+        self.assertEqual(found, "reader 1 of 2: delivered 1 of 0")
+
+    def test_a_device_that_saw_something_else_is_found(self):
+        (found,) = self.faults([words(100)], received=99)
+        self.assertIn("the device received 99 packets", found)
+
+
+class Filters(unittest.TestCase):
+    def test_all_filters_differ_and_one_matches(self):
+        for count in (1, 8, 64):
+            found = filters.wanted(count)
+            self.assertEqual(len({one.filter for one in found}), count)
+            self.assertEqual([one.matches for one in found].count(True), 1)
+
+
+class Goals(unittest.TestCase):
+    def figures(self, result):
+        return {one["goal"]: one for one in goals.judge(result) if one["goal"].startswith("hub")}
+
+    def test_every_goal_of_the_hub_is_judged(self):
+        found = self.figures(stored())
+        got = [(round(one["figure"], 3), one["verdict"]) for one in found.values()]
+        want = [(0.75, "MISSED"), (10, "met"), (18, "met"), (4, "met"), (0.8, "MISSED"),
+                (2.5, "met"), (0, "met"), (2, "MISSED")]  # fmt: skip
+        self.assertEqual(got, want)
+
+    def test_what_is_at_fault_or_not_measured_meets_no_goal(self):
+        self.assertEqual({one["verdict"] for one in self.figures({}).values()}, {"not measured"})
+        result = stored()
+        result["filters"]["no-match"][filters.NO_MATCH]["rounds"][0]["problems"] = ["lost"]
+        self.assertIsNone(filters.against_floor(result))
+        result["hub-cpu"]["contenders"][HUB.name]["rounds"][0]["problems"] = ["x"]
+        self.assertIsNone(hub.percent_of_core(result))
+        self.assertIsNone(hub.idle_ticks(result))
+
+    def test_a_rate_of_zero_is_no_ratio(self):
+        result = stored()
+        rounds = readers.rounds_of(result, "readers", PACKET.name, 8)
+        rounds[0]["lossless_pps"] = 0.0
+        self.assertIsNone(readers.ratio(result, "readers", (HUB.name, 8), (PACKET.name, 8)))
+
+
+class Tables(unittest.TestCase):
+    def test_the_senders_limit_is_marked_and_what_was_not_measured_is_not_zero(self):
+        text = tables.crowds(stored()["readers"])
+        self.assertRegex(text, r"\| ringtap hub +\| 6.00 \(6.00 to 6.00\) \*")
+        self.assertRegex(text, r"\| AF_PACKET +\| +- \|")
+
+    def test_what_the_hub_takes_is_told_round_by_round(self):
+        text = tables.hub_cpu(stored()["hub-cpu"])
+        self.assertRegex(text, r"\| round 1 +\| 5.00 \| +0 \| +2.50 \| +0 \| +1.50 \|")
+
+    def test_the_readme_shows_only_goals_that_a_result_judged(self):
+        result = stored()
+        result |= {"goals": goals.judge(result), "notes": [], "date": "2026-01-01T00:00:00Z",
+                   "revision": "abc", "tools": dict.fromkeys(
+                       ("tcpdump", "dumpcap", "netsniff-ng"), "1"),
+                   "machine": {"cpu": "A CPU", "cores": 2, "virtual": True, "kernel": "6.18",
+                               "system": "a system"}}  # fmt: skip
+        text = page.readme_part([result])
+        self.assertIn("8 readers", text)
+        self.assertIn("hub: 64 filters", text)
+        self.assertNotIn("not measured", text)
+
+    def test_every_section_of_the_page_can_be_made(self):
+        result = stored()
+        for key, _, render in page.SECTIONS:
+            if key in result:
+                self.assertTrue(render(result[key]).startswith("|"), key)
+
+
+if __name__ == "__main__":
+    unittest.main()
