@@ -192,7 +192,7 @@ impl Connection {
             return Err(ConnectError::Protocol("it gave no seat"));
         };
         let seat = seat(&inlets, fds, wish.watermark())?;
-        *connection.lock_own() = Some(seat.event.clone());
+        *connection.lock_own() = Some(seat.bell.clone());
         Ok(Attachment {
             seat,
             control: Arc::new(connection),
@@ -264,7 +264,7 @@ impl Control for Connection {
     fn stop(&self) {
         self.leaving.store(true, Relaxed);
         if let Some(event) = &*self.lock_own() {
-            event.signal();
+            event.end_own_sleep();
         }
     }
 
@@ -292,13 +292,11 @@ fn seat(
         let missing = ConnectError::Protocol("it sent too few descriptors");
         fds.next().ok_or(missing)
     };
-    let event = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
-    let hub = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
+    let bell = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
     let inlets = inlets.iter().map(|facts| inlet(facts, next()?, next()?));
     Ok(Seat {
         inlets: inlets.collect::<Result<_, _>>()?,
-        event,
-        hub,
+        bell,
         watermark,
     })
 }

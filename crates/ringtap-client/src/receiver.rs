@@ -18,7 +18,7 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
-use ringtap_shared::event::has_left;
+use ringtap_shared::event::{Beside, has_left};
 use ringtap_shared::protocol::Snapshot;
 use ringtap_shared::seat::{Seat, Watermark};
 use ringtap_shared::waiter::Waiter;
@@ -102,7 +102,7 @@ impl Receiver {
         let mut inlets = Vec::with_capacity(seat.inlets.len());
         let mut lanes_before = 0;
         for inlet in seat.inlets {
-            let hub: Arc<dyn Signal> = Arc::new(seat.hub.clone());
+            let hub: Arc<dyn Signal> = Arc::new(seat.bell.clone());
             let lanes = inlet.pool.geometry().lane_count;
             inlets.push(Inlet {
                 reader: Reader::open(inlet.pool, &inlet.control, inlet.policy, hub)?,
@@ -115,7 +115,7 @@ impl Receiver {
         }
         let sleepers = inlets.iter().map(|inlet| inlet.reader.sleeper()).collect();
         Ok(Receiver {
-            waiter: Waiter::new(sleepers, seat.event),
+            waiter: Waiter::new(sleepers, seat.bell),
             turn: 0,
             watermark: seat.watermark,
             gathers_since: None,
@@ -291,7 +291,8 @@ impl Receiver {
             return self.require_hub();
         }
         let connection = self.control.connection();
-        self.waiter.wait(deadline, connection)?;
+        let beside = connection.map_or(Beside::Nothing, Beside::HangUp);
+        self.waiter.wait(deadline, beside)?;
         self.require_hub()
     }
 

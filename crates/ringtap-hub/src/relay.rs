@@ -37,14 +37,15 @@ struct Common {
 /// A running relay; it ends when this is dropped.
 pub(crate) struct Relay {
     common: Arc<Common>,
-    event: Event,
+    bell: Event,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
     /// Starts copying from `inner`; gives the seat at the private pools.
-    pub(crate) fn start(inner: Seat, group: &Group) -> io::Result<(Self, Outlet)> {
-        let event = inner.event.clone();
+    ///
+    /// `bell` is the hub's own of the inner seat: it wakes the relay.
+    pub(crate) fn start(inner: Seat, bell: Event, group: &Group) -> io::Result<(Self, Outlet)> {
         let (worker, outlet, books) = Worker::new(inner, group)?;
         let common = Arc::new(Common {
             books: Mutex::new(books),
@@ -57,7 +58,7 @@ impl Relay {
             .spawn(move || worker.run(&shared))?;
         let relay = Relay {
             common,
-            event,
+            bell,
             thread: Some(thread),
         };
         Ok((relay, outlet))
@@ -66,7 +67,7 @@ impl Relay {
     /// Copies by these filters from now on.
     pub(crate) fn set_wanted(&self, wanted: Vec<Wanted>) {
         *lock(&self.common.wanted) = Some(wanted);
-        self.event.signal();
+        self.bell.signal();
     }
 
     /// Packets that did not fit into the reader's pool.
@@ -88,7 +89,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.common.stop.store(true, Relaxed);
-        self.event.signal();
+        self.bell.signal();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }

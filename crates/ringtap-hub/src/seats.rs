@@ -42,7 +42,10 @@ pub(crate) struct Seat {
     pub(crate) credit_chunks: Option<u32>,
     pub(crate) attached_ns: u64,
     pub(crate) inlets: Vec<Inlet>,
-    pub(crate) event: Event,
+    /// Wakes the reader, and is rung by it.
+    pub(crate) bell: Event,
+    /// The reader's bell is gone: nobody listens to it any more.
+    pub(crate) is_silent: bool,
     pub(crate) relay: Option<Relay>,
     watermark: Watermark,
     /// Since when packets wait for a reader that sleeps for more of them.
@@ -72,7 +75,7 @@ impl Seats {
         use ringtap_pool::wake::Signal;
         for seat in self.taken.values() {
             if seat.inlets.iter().any(|inlet| inlet.capture == capture) {
-                seat.event.signal();
+                seat.bell.signal();
             }
         }
     }

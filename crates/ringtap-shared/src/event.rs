@@ -1,65 +1,144 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An eventfd that ends somebody's sleep.
+//! What ends somebody's sleep: an eventfd within a process, a pair of bells between two.
+//!
+//! Invariants
+//! - Whoever holds the other bell cannot make us wait: nothing here blocks but the sleep. (An
+//!   eventfd would not do between processes: who holds it can fill it and make writes block.)
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringtap_pool::wake::Signal;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
+    socketpair, sockopt,
+};
 
-/// An eventfd; clones signal the same sleeper.
+/// Something that can be signalled and slept on; clones are the same.
 #[derive(Clone)]
-pub struct Event(Arc<OwnedFd>);
+pub struct Event {
+    fd: Arc<OwnedFd>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Signals its own sleeper.
+    Counter,
+    /// Signals who sleeps on the other bell of the pair, and is signalled by it.
+    Bell,
+}
+
+/// What [`Event::clear`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Signals, or none.
+    Signals,
+    /// The other bell is gone: it will be readable for ever, and never signal again.
+    Gone,
+}
+
+/// Most reads to empty a bell that somebody fills all the time.
+const MOST_READS: usize = 64;
 
 impl Event {
-    /// An event that has not been signalled.
+    /// An event of this process that has not been signalled.
     ///
     /// # Errors
     ///
     /// The system's, when no more descriptors are allowed.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Event(Arc::new(fd)))
+        Ok(Event {
+            fd: Arc::new(fd),
+            kind: Kind::Counter,
+        })
     }
 
-    /// The event of this descriptor, which another process sent.
+    /// Two bells: each signals who sleeps on the other.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidData`] if it is something else, on which we could wait for ever;
-    /// the system's, where `/proc` is not mounted.
+    /// As for [`Event::new`].
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let bell = |fd| Event {
+            fd: Arc::new(fd),
+            kind: Kind::Bell,
+        };
+        Ok((bell(one), bell(other)))
+    }
+
+    /// The bell of this descriptor, which another process sent.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if it is something else, on which we could wait for ever.
     pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-        if link.as_os_str() != "anon_inode:[eventfd]" {
-            let text = format!("{} is no event", link.display());
+        let is_bell = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
+        if !is_bell {
+            let text = "a descriptor that is no bell";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
-        Ok(Event(Arc::new(fd)))
+        Ok(Event {
+            fd: Arc::new(fd),
+            kind: Kind::Bell,
+        })
+    }
+
+    /// Ends our own sleep on it, for good.
+    pub fn end_own_sleep(&self) {
+        // A bell that is gone ends every sleep already.
+        match self.kind {
+            Kind::Counter => self.signal(),
+            Kind::Bell => drop(shutdown(&self.fd, Shutdown::Read)),
+        }
     }
 
     /// Forgets the signals so far.
-    pub fn clear(&self) {
-        // An event that was not signalled refuses the read, which is as good.
-        let _unsignalled = rustix::io::read(&self.0, &mut [0; 8]);
+    pub fn clear(&self) -> Heard {
+        let mut bytes = [0; 4096];
+        if self.kind == Kind::Counter {
+            // An event that was not signalled refuses the read, which is as good.
+            let _unsignalled = rustix::io::read(&self.fd, &mut bytes[..8]);
+            return Heard::Signals;
+        }
+        for _ in 0..MOST_READS {
+            match recv(&self.fd, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Heard::Gone,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Heard::Signals,
+                Err(_) => return Heard::Gone,
+            }
+        }
+        Heard::Signals
     }
 }
 
 impl Signal for Event {
     fn signal(&self) {
-        // Refused only when the counter is full, and then the sleeper is awake already.
-        let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        // Refused only when so many signals wait that the sleeper is awake already, or when
+        // nobody is there.
+        match self.kind {
+            Kind::Counter => drop(rustix::io::write(&self.fd, &1_u64.to_ne_bytes())),
+            Kind::Bell => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                drop(send(&self.fd, &[1], flags));
+            }
+        }
     }
 }
 
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -83,20 +162,53 @@ pub fn sleep_until_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -
     }
 }
 
-/// As [`sleep_until_readable`] for `event`; a connection whose other side left ends it, too.
+/// Sleeps until one of these is readable (or broken), at most `timeout`; for ever without one.
+///
+/// Tells of each whether it is; of none when the time is over or a signal handler ran.
+///
+/// # Errors
+///
+/// The system's.
+pub fn readable_among(
+    fds: &[BorrowedFd<'_>],
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {
+            Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What else ends a reader's sleep.
+#[derive(Clone, Copy, Debug)]
+pub enum Beside<'a> {
+    /// Nothing.
+    Nothing,
+    /// The end of a connection.
+    HangUp(BorrowedFd<'a>),
+    /// Another event.
+    Event(BorrowedFd<'a>),
+}
+
+/// As [`sleep_until_readable`] for `event`; what is `beside` it ends the sleep, too.
 ///
 /// # Errors
 ///
 /// The system's.
 pub fn sleep_until_signalled(
     event: &Event,
-    connection: Option<BorrowedFd<'_>>,
+    beside: Beside<'_>,
     timeout: Option<Duration>,
 ) -> io::Result<bool> {
-    let own = PollFd::new(event, PollFlags::IN);
-    let mut polled = vec![own];
-    if let Some(connection) = &connection {
-        polled.push(PollFd::new(connection, PollFlags::RDHUP));
+    let mut polled = vec![PollFd::new(event, PollFlags::IN)];
+    match &beside {
+        Beside::Nothing => {}
+        Beside::HangUp(connection) => polled.push(PollFd::new(connection, PollFlags::RDHUP)),
+        Beside::Event(other) => polled.push(PollFd::new(other, PollFlags::IN)),
     }
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, timeout.as_ref()) {
@@ -127,10 +239,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_refused() {
-        let event = Event::new().unwrap();
-        assert!(Event::from_peer(event.as_fd().try_clone_to_owned().unwrap()).is_ok());
+    fn a_bell_ends_the_sleep_on_the_other_one() {
+        let (one, other) = Event::pair().unwrap();
+        one.signal();
+        assert!(sleep_until_readable(&[other.as_fd()], None).unwrap());
+        assert_eq!(other.clear(), Heard::Signals);
+        let short = Some(Duration::from_millis(5));
+        assert!(!sleep_until_readable(&[other.as_fd(), one.as_fd()], short).unwrap());
+        drop(one);
+        assert_eq!(other.clear(), Heard::Gone);
+    }
+
+    #[test]
+    fn a_sleep_on_a_bell_can_be_ended_on_the_same_side() {
+        let (one, _other) = Event::pair().unwrap();
+        one.end_own_sleep();
+        assert!(sleep_until_readable(&[one.as_fd()], None).unwrap());
+    }
+
+    #[test]
+    fn who_does_not_listen_holds_nobody_up() {
+        let (one, deaf) = Event::pair().unwrap();
+        // Whatever the other side does to its flags is no affair of ours.
+        let flags = rustix::fs::fcntl_getfl(&deaf).unwrap();
+        rustix::fs::fcntl_setfl(&deaf, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
+        for _ in 0..1_000_000 {
+            one.signal();
+        }
+        assert_eq!(one.clear(), Heard::Signals, "nothing to be heard, and no wait for it");
+    }
+
+    #[test]
+    fn what_is_no_bell_is_refused() {
+        let (bell, _other) = Event::pair().unwrap();
+        assert!(Event::from_peer(bell.as_fd().try_clone_to_owned().unwrap()).is_ok());
         let (reading, _writing) = io::pipe().unwrap();
         assert!(Event::from_peer(reading.into()).is_err());
+        let event = Event::new().unwrap();
+        assert!(Event::from_peer(event.as_fd().try_clone_to_owned().unwrap()).is_err());
     }
 }

@@ -48,10 +48,8 @@ pub struct Wanted {
 pub struct Seat {
     /// One for each source.
     pub inlets: Vec<Inlet>,
-    /// Wakes the reader.
-    pub event: Event,
-    /// Wakes the hub.
-    pub hub: Event,
+    /// Wakes the reader when it sleeps on it, and the hub when it signals it.
+    pub bell: Event,
     /// When the reader wants packets.
     pub watermark: Watermark,
 }

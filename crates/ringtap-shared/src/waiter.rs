@@ -6,13 +6,12 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use ringtap_pool::reader::Sleeper;
 use ringtap_pool::wake::FIRST_SLEEP;
 
-use crate::event::{Event, sleep_until_signalled};
+use crate::event::{Beside, Event, sleep_until_signalled};
 
 /// Length of a nap: at a million packets a second about 250 packets come meanwhile.
 const NAP: Duration = Duration::from_micros(250);
@@ -57,7 +56,8 @@ impl Waiter {
     /// Says that the reader sleeps, so that the event is signalled when packets come; then look
     /// once more. For readers that wait for the event in a loop of their own.
     pub fn announce(&mut self) {
-        self.event.clear();
+        // A hub that is gone is found by those who look at the connection.
+        let _gone = self.event.clear();
         self.sleepers.iter().for_each(Sleeper::arm);
         self.phase = Phase::Armed;
     }
@@ -73,8 +73,8 @@ impl Waiter {
 
     /// Waits a little, at most until `deadline`; then look again.
     ///
-    /// It may return at once: a sleep begins only after one more look. A sleep also ends when
-    /// the other side of `connection` leaves.
+    /// It may return at once: a sleep begins only after one more look. What is `beside` ends a
+    /// sleep, too.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Waiter {
     pub fn wait(
         &mut self,
         deadline: Option<Instant>,
-        connection: Option<BorrowedFd<'_>>,
+        beside: Beside<'_>,
     ) -> io::Result<()> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let at_most = |limit: Duration| Some(left.map_or(limit, |left| left.min(limit)));
@@ -96,18 +96,18 @@ impl Waiter {
                 self.announce();
                 Ok(())
             }
-            Phase::Armed => self.sleep(at_most(FIRST_SLEEP), connection),
-            Phase::Slept => self.sleep(left, connection),
+            Phase::Armed => self.sleep(at_most(FIRST_SLEEP), beside),
+            Phase::Slept => self.sleep(left, beside),
         }
     }
 
     fn sleep(
         &mut self,
         timeout: Option<Duration>,
-        connection: Option<BorrowedFd<'_>>,
+        beside: Beside<'_>,
     ) -> io::Result<()> {
         let begun = Instant::now();
-        let woken = sleep_until_signalled(&self.event, connection, timeout)?;
+        let woken = sleep_until_signalled(&self.event, beside, timeout)?;
         self.fast = woken && begun.elapsed() < NAP;
         self.phase = match woken {
             // The event stays readable until the sleep is announced anew: to sleep on would be
@@ -145,7 +145,7 @@ mod tests {
             if waits == 2 {
                 waiter.event().signal();
             }
-            waiter.wait(Some(until), None).unwrap();
+            waiter.wait(Some(until), Beside::Nothing).unwrap();
             waits += 1;
         }
         assert!((3..20).contains(&waits), "{waits} waits");

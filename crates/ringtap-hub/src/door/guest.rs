@@ -104,7 +104,7 @@ impl Guest {
     fn send(&self, answer: &Answer) -> std::io::Result<()> {
         let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
         if let Some(taken) = &answer.taken {
-            fds.extend([taken.seat.event.as_fd(), taken.seat.hub.as_fd()]);
+            fds.push(taken.seat.bell.as_fd());
             for files in &taken.files {
                 fds.extend(files.pool.as_ref().map(AsFd::as_fd));
                 fds.push(files.control.as_fd());

@@ -9,8 +9,8 @@ use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::source;
+use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::LaneWriter;
-use ringtap_shared::event::Event;
 use ringtap_shared::memfd::{SealedPool, SharedMemory};
 use ringtap_shared::seat::{Inlet, Seat};
 
@@ -30,25 +30,23 @@ pub(super) struct Private {
 }
 
 /// Makes the private pool for what comes from `inlet`.
-///
-/// `relay` wakes the relay.
 pub(super) fn make(
     inlet: &Inlet,
     pool_bytes: u64,
-    relay: &Event,
 ) -> io::Result<(Private, Inlet, InletFiles)> {
     let pool = SealedPool::create(sizes(inlet.pool.geometry(), pool_bytes)?)?;
     let geometry = *pool.readable.geometry();
     let (mut writers, mut ends) = (Vec::new(), Vec::new());
     for lane in (0..geometry.lane_count).map(LaneId) {
         let chunks = source::share(&geometry, lane);
+        // The relay is writer and driver at once: it needs no signal from itself.
         // SAFETY: mapped writable, made just now, and each lane has chunks of its own.
         let (writer, end) =
-            unsafe { source::lane(&pool.writable, lane, chunks, Arc::new(relay.clone())) };
+            unsafe { source::lane(&pool.writable, lane, chunks, Arc::new(NoSignal)) };
         writers.push(writer);
         ends.push(end);
     }
-    let mut distributor = Distributor::new(pool.readable.clone(), ends, Arc::new(relay.clone()));
+    let mut distributor = Distributor::new(pool.readable.clone(), ends, Arc::new(NoSignal));
     let memory = SharedMemory::create(control_bytes(&geometry))?;
     let options = ReaderOptions {
         // It is alone there: all chunks are for it.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +14,7 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Batch, Next, Packet, Reader};
 use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::PacketMeta;
-use ringtap_shared::event::Event;
+use ringtap_shared::event::{Beside, Event, Heard};
 use ringtap_shared::seat::{Seat, Wanted};
 use ringtap_shared::waiter::Waiter;
 
@@ -38,18 +39,20 @@ struct Pipe {
 pub(super) struct Worker {
     pipes: Vec<Pipe>,
     waiter: Waiter,
-    /// Wakes the reader of the private pools.
+    /// Wakes the reader of the private pools, and is rung by it.
     reader: Event,
+    /// The reader's bell is gone.
+    is_silent: bool,
 }
 
 impl Worker {
     pub(super) fn new(inner: Seat, group: &Group) -> io::Result<(Self, Outlet, Books)> {
-        let reader = Event::new()?;
+        let (reader, readers_bell) = Event::pair()?;
         let (mut pipes, mut inlets, mut files) = (Vec::new(), Vec::new(), Vec::new());
         for inlet in inner.inlets {
             let (private, outer, of_it) =
-                outlet::make(&inlet, group.private_pool_bytes, &inner.event)?;
-            let hub: Arc<dyn Signal> = Arc::new(inner.hub.clone());
+                outlet::make(&inlet, group.private_pool_bytes)?;
+            let hub: Arc<dyn Signal> = Arc::new(inner.bell.clone());
             let source = Reader::open(inlet.pool, &inlet.control, inlet.policy, hub);
             let source = source.map_err(io::Error::other)?;
             let start = |position: &u64| LaneBook {
@@ -74,15 +77,15 @@ impl Worker {
         }
         let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
         let worker = Worker {
-            waiter: Waiter::new(sleepers, inner.event.clone()),
-            reader: reader.clone(),
+            waiter: Waiter::new(sleepers, inner.bell),
+            reader,
+            is_silent: false,
             pipes,
         };
         let books = worker.books();
         let seat = Seat {
             inlets,
-            event: reader,
-            hub: inner.event,
+            bell: readers_bell,
             watermark: inner.watermark,
         };
         Ok((worker, Outlet { seat, files }, books))
@@ -103,10 +106,15 @@ impl Worker {
             for pipe in &mut self.pipes {
                 pipe.private.distributor.arm(Returns::WhenDry);
             }
-            if let Err(error) = self.waiter.wait(None, None) {
+            let beside = match self.is_silent {
+                true => Beside::Nothing,
+                false => Beside::Event(self.reader.as_fd()),
+            };
+            if let Err(error) = self.waiter.wait(None, beside) {
                 tracing::error!("a relay cannot sleep: {error}");
                 return;
             }
+            self.is_silent |= self.reader.clear() == Heard::Gone;
             self.wake_reader();
         }
     }

@@ -78,7 +78,7 @@ impl Engine {
         let places = self.classify()?;
         let share = self.membership.share(id).ok_or(AttachError::NoSeat)?;
         let private = ask.private || group.delivery == Delivery::Private;
-        let event = Event::new()?;
+        let (bell, readers_bell) = Event::pair()?;
         let options = ReaderOptions {
             credit: ask.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
@@ -114,13 +114,12 @@ impl Engine {
         }
         let mut reader = ReaderSeat {
             inlets: seats,
-            event: event.clone(),
-            hub: self.event.clone(),
+            bell: readers_bell,
             watermark: ask.watermark,
         };
         let mut relay = None;
         if private {
-            match Relay::start(reader, group) {
+            match Relay::start(reader, bell.clone(), group) {
                 Ok((started, outlet)) => {
                     relay = Some(started);
                     let relay::Outlet { seat, files: own } = outlet;
@@ -145,7 +144,8 @@ impl Engine {
             credit_chunks: options.credit,
             attached_ns: now_ns(),
             inlets,
-            event,
+            bell,
+            is_silent: false,
             relay,
             watermark: ask.watermark,
             waits_since: None,

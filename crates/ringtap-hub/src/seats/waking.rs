@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use ringtap_pool::wake::Signal;
 
+use ringtap_shared::event::Heard;
+
 use super::{Seat, Seats};
 use crate::capture::Capture;
 
@@ -40,11 +42,21 @@ impl Seats {
                     inlets.any(|inlet| inlet.capture == at && inlet.reader == reader)
                 };
                 if let Some(seat) = taken.values().find(at_it) {
-                    seat.event.signal();
+                    seat.bell.signal();
                 }
             });
         }
         look_again
+    }
+}
+
+impl Seats {
+    /// Forgets what these readers' bells said; those that are gone are not listened to again.
+    pub(crate) fn hear(&mut self, rang: impl Iterator<Item = bool>) {
+        let listened = self.taken.values_mut().filter(|seat| !seat.is_silent);
+        for (seat, _) in listened.zip(rang).filter(|(_, rang)| *rang) {
+            seat.is_silent = seat.bell.clear() == Heard::Gone;
+        }
     }
 }
 
