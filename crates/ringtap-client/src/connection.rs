@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use ringtap_filter::Program;
 use ringtap_pool::view::{Pool, PoolError};
-use ringtap_pool::wake::Signal;
 use ringtap_shared::event::Event;
 use ringtap_shared::mapping::{Access, Mapping};
 use ringtap_shared::protocol::{

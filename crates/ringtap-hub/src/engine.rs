@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
-use ringtap_shared::event::{Event, sleep_until_readable};
+use ringtap_shared::event::{Event, readable_among};
 
 use crate::capture::{Capture, Stage};
 use crate::group::{Congestion, Group};
@@ -168,9 +168,7 @@ impl Engine {
     /// Sleeps through what is captured meanwhile. Then chunks are found, and sleepers woken, or
     /// the hub arms itself: in either case before the first sleep of a reader is over.
     fn nap(&mut self) {
-        if sleep_until_readable(&[self.event.as_fd()], Some(NAP)).unwrap_or(true) {
-            self.event.clear();
-        }
+        self.sleep_on(false, Some(NAP));
     }
 
     /// Sleeps; awake again if somebody signalled or a reader is to be looked at.
@@ -179,23 +177,43 @@ impl Engine {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let mut fds = vec![self.event.as_fd()];
-        fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
         let begun = Instant::now();
-        let signalled = sleep_until_readable(&fds, timeout).unwrap_or_else(|error| {
-            tracing::error!("the hub cannot sleep: {error}");
-            true
-        });
+        let signalled = self.sleep_on(true, timeout);
         (self.slept, self.fast) = (begun.elapsed(), false);
-        if !signalled && self.look_again.is_none() {
-            return;
+        if signalled {
+            self.phase = Phase::Awake;
+        } else if self.look_again.is_some() {
+            self.wake_sleepers();
+        }
+    }
+
+    /// Sleeps until an order comes, a reader rings, or, if they are to be heard, a source signals.
+    fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
+        let mut fds = vec![self.event.as_fd()];
+        fds.extend(self.seats.bells());
+        let of_sources = fds.len();
+        if sources {
+            fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
+        }
+        let ready = readable_among(&fds, timeout).unwrap_or_else(|error| {
+            tracing::error!("the hub cannot sleep: {error}");
+            vec![true; fds.len()]
+        });
+        if !ready.contains(&true) {
+            return false;
         }
         // Before anything else: they may be on this very core.
-        self.wake_sleepers();
-        if signalled {
-            self.event.clear();
-            self.captures.iter_mut().for_each(Capture::look);
-            self.phase = Phase::Awake;
+        if sources {
+            self.wake_sleepers();
         }
+        if ready[0] {
+            // It is ours, and not gone.
+            let _signals = self.event.clear();
+        }
+        self.seats.hear(ready[1..of_sources].iter().copied());
+        if ready[of_sources..].contains(&true) {
+            self.captures.iter_mut().for_each(Capture::look);
+        }
+        true
     }
 }

@@ -98,7 +98,9 @@ impl Event {
         // A bell that is gone ends every sleep already.
         match self.kind {
             Kind::Counter => self.signal(),
-            Kind::Bell => drop(shutdown(&self.fd, Shutdown::Read)),
+            Kind::Bell => {
+                let _gone = shutdown(&self.fd, Shutdown::Read);
+            }
         }
     }
 
@@ -127,10 +129,12 @@ impl Signal for Event {
         // Refused only when so many signals wait that the sleeper is awake already, or when
         // nobody is there.
         match self.kind {
-            Kind::Counter => drop(rustix::io::write(&self.fd, &1_u64.to_ne_bytes())),
+            Kind::Counter => {
+                let _full = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
+            }
             Kind::Bell => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                drop(send(&self.fd, &[1], flags));
+                let _full = send(&self.fd, &[1], flags);
             }
         }
     }
@@ -169,11 +173,11 @@ pub fn sleep_until_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -
 /// # Errors
 ///
 /// The system's.
-pub fn readable_among(
-    fds: &[BorrowedFd<'_>],
-    timeout: Option<Duration>,
-) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+pub fn readable_among(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+    let mut polled: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::new(fd, PollFlags::IN))
+        .collect();
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {
@@ -266,7 +270,11 @@ mod tests {
         for _ in 0..1_000_000 {
             one.signal();
         }
-        assert_eq!(one.clear(), Heard::Signals, "nothing to be heard, and no wait for it");
+        assert_eq!(
+            one.clear(),
+            Heard::Signals,
+            "nothing to be heard, and no wait for it"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader gets when it attaches: its place at each source, and two events.
+//! What a reader gets when it attaches: its place at each source, and a bell.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

@@ -39,7 +39,7 @@ fn descriptor<'a>(
     }
 }
 
-/// Descriptors that are no pool, no control region and no event.
+/// Descriptors that are no pool and no control region; some are bells, with nobody behind them.
 fn strangers() -> Vec<OwnedFd> {
     let (near, far) = std::os::unix::net::UnixStream::pair().expect("two descriptors");
     let (reading, writing) = std::io::pipe().expect("two descriptors");
@@ -127,11 +127,9 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
         0..200 => vec![inlet(script, lent)],
         other => (0..other % 4).map(|_| inlet(script, lent)).collect(),
     };
-    let (others, event) = (strangers(), Event::new().expect("a descriptor"));
-    let mut fds = vec![
-        descriptor(script, event.as_fd(), &others),
-        descriptor(script, event.as_fd(), &others),
-    ];
+    let (_near, bell) = Event::pair().expect("two descriptors");
+    let others = strangers();
+    let mut fds = vec![descriptor(script, bell.as_fd(), &others)];
     for _ in &inlets {
         fds.push(descriptor(script, lent.pool_file.as_fd(), &others));
         fds.push(descriptor(script, lent.control_file.as_fd(), &others));

@@ -30,10 +30,7 @@ pub(super) struct Private {
 }
 
 /// Makes the private pool for what comes from `inlet`.
-pub(super) fn make(
-    inlet: &Inlet,
-    pool_bytes: u64,
-) -> io::Result<(Private, Inlet, InletFiles)> {
+pub(super) fn make(inlet: &Inlet, pool_bytes: u64) -> io::Result<(Private, Inlet, InletFiles)> {
     let pool = SealedPool::create(sizes(inlet.pool.geometry(), pool_bytes)?)?;
     let geometry = *pool.readable.geometry();
     let (mut writers, mut ends) = (Vec::new(), Vec::new());

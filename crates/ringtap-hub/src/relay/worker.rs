@@ -50,8 +50,7 @@ impl Worker {
         let (reader, readers_bell) = Event::pair()?;
         let (mut pipes, mut inlets, mut files) = (Vec::new(), Vec::new(), Vec::new());
         for inlet in inner.inlets {
-            let (private, outer, of_it) =
-                outlet::make(&inlet, group.private_pool_bytes)?;
+            let (private, outer, of_it) = outlet::make(&inlet, group.private_pool_bytes)?;
             let hub: Arc<dyn Signal> = Arc::new(inner.bell.clone());
             let source = Reader::open(inlet.pool, &inlet.control, inlet.policy, hub);
             let source = source.map_err(io::Error::other)?;

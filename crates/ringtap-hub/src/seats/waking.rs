@@ -2,6 +2,7 @@
 //! Waking readers that sleep: at once, or when enough packets wait for them.
 #![forbid(unsafe_code)]
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,12 @@ impl Seats {
 }
 
 impl Seats {
+    /// The bells that are listened to.
+    pub(crate) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let heard = self.taken.values().filter(|seat| !seat.is_silent);
+        heard.map(|seat| seat.bell.as_fd())
+    }
+
     /// Forgets what these readers' bells said; those that are gone are not listened to again.
     pub(crate) fn hear(&mut self, rang: impl Iterator<Item = bool>) {
         let listened = self.taken.values_mut().filter(|seat| !seat.is_silent);

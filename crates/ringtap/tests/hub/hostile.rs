@@ -43,7 +43,7 @@ struct Lent {
     facts: InletFacts,
     pool: OwnedFd,
     control: OwnedFd,
-    hub_event: OwnedFd,
+    bell: OwnedFd,
 }
 
 fn lent(bench: &Bench, group: &str) -> Lent {
@@ -65,15 +65,15 @@ fn lent(bench: &Bench, group: &str) -> Lent {
     let Ok(Reply::Attached { mut inlets, .. }) = decode(bytes) else {
         panic!("no seat: {}", String::from_utf8_lossy(bytes))
     };
-    let Ok([_event, hub_event, pool, control]) = <[OwnedFd; 4]>::try_from(fds) else {
-        panic!("two events, a pool, a control region")
+    let Ok([bell, pool, control]) = <[OwnedFd; 3]>::try_from(fds) else {
+        panic!("a bell, a pool, a control region")
     };
     Lent {
         _socket: socket,
         facts: inlets.remove(0),
         pool,
         control,
-        hub_event,
+        bell,
     }
 }
 
@@ -120,7 +120,7 @@ fn lie_in_memory(lent: &Lent, random: &mut Random) {
             memory[from..end].copy_from_slice(&lies[..end - from]);
         })
         .expect("its own memory is its own");
-        let _sent = rustix::io::write(&lent.hub_event, &1_u64.to_ne_bytes());
+        let _sent = rustix::io::write(&lent.bell, &random.bytes(100));
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -146,6 +146,36 @@ fn lie_on_the_socket(bench: &Bench, random: &mut Random) {
         }
         let _gone = socket.send(&random.bytes(1000), &[]);
     }
+}
+
+#[test]
+fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
+    require_root!();
+    let bench = Bench::new("hub-deaf", &["all", "own:private"]);
+    let honest = [bench.count("all", &[]), bench.count("own", &[])];
+    let (shut, loud, deaf) = (
+        lent(&bench, "all"),
+        lent(&bench, "own"),
+        lent(&bench, "own"),
+    );
+    for one in [&shut, &deaf] {
+        rustix::net::shutdown(&one.bell, rustix::net::Shutdown::Both).expect("it is ours");
+    }
+    // What makes an eventfd, and every pipe, wait; and all that the buffer takes.
+    let flags = rustix::fs::fcntl_getfl(&loud.bell).expect("it is open");
+    rustix::fs::fcntl_setfl(&loud.bell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
+    let noise = [7; 4096];
+    let at_once = rustix::net::SendFlags::DONTWAIT;
+    while rustix::net::send(&loud.bell, &noise, at_once).is_ok() {}
+    let sent = bench.send(100_000, 50_000);
+    for reader in honest {
+        let (account, _) = Account::of(reader);
+        assert!(account.number("delivered") >= sent, "{account:?}");
+        assert_eq!(account.lost(), 0, "{account:?}");
+    }
+    drop((shut, loud, deaf));
+    bench.wait_until("their seats are free", |status| status.readers.is_empty());
+    bench.finish();
 }
 
 #[test]
