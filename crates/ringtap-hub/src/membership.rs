@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - A seat has one bit of the mask at every source, and no other seat has it, but for the last
-//!   bit: seats for which none is left share it, get everything, and run their filters
-//!   themselves.
+//!   bit: seats for which none is left share it, and run their filters themselves; if there are
+//!   several, they get everything.
 //! - Each bucket of a balanced group belongs to one member; shares differ by one bucket at most.
 #![forbid(unsafe_code)]
 
@@ -175,11 +175,28 @@ impl Membership {
         for seats in &self.groups {
             seats.each_rule(&mut each);
         }
-        let rest = self.groups.iter().flat_map(|seats| &seats.members);
-        let rest: Vec<_> = rest.filter(|member| member.bit.is_none()).collect();
-        if !rest.is_empty() {
-            let seats: Vec<_> = rest.iter().map(|member| member.seat).collect();
-            each(Rule::everything(1 << OWN_BITS), &seats);
+        let rest = self.groups.iter().flat_map(|seats| {
+            let without = seats.members.iter().filter(|member| member.bit.is_none());
+            without.map(|member| (&seats.group, member))
+        });
+        let rest: Vec<_> = rest.collect();
+        let everything = Rule::everything(1 << OWN_BITS);
+        match &rest[..] {
+            [] => {}
+            // As long as it is alone nothing need be captured that it does not want. It runs its
+            // filter all the same: others may come.
+            [(group, member)] => {
+                let both = group.filter.and(&member.own);
+                let rule = Rule {
+                    filter: both.as_ref().map(entries).unwrap_or_default(),
+                    ..everything
+                };
+                each(rule, &[member.seat]);
+            }
+            several => {
+                let seats: Vec<_> = several.iter().map(|(_, member)| member.seat).collect();
+                each(everything, &seats);
+            }
         }
     }
 }

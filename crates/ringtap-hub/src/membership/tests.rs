@@ -119,6 +119,24 @@ fn the_hundredth_reader_runs_its_filter_itself() {
 }
 
 #[test]
+fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
+    let mut membership = membership();
+    for seat in 0..64 {
+        membership
+            .join("all", SeatId(seat), longer_than(64))
+            .unwrap();
+    }
+    let rules = membership.rules().0;
+    assert_eq!(rules.len(), 64);
+    assert!(rules.iter().all(|rule| !rule.filter.is_empty()));
+    membership
+        .join("all", SeatId(64), longer_than(64))
+        .unwrap();
+    let rules = membership.rules().0;
+    assert!(rules[63].filter.is_empty(), "two share the last bit");
+}
+
+#[test]
 fn an_empty_hub_wants_nothing() {
     assert!(membership().rules().0.is_empty());
 }
