@@ -129,9 +129,7 @@ fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 64);
     assert!(rules.iter().all(|rule| !rule.filter.is_empty()));
-    membership
-        .join("all", SeatId(64), longer_than(64))
-        .unwrap();
+    membership.join("all", SeatId(64), longer_than(64)).unwrap();
     let rules = membership.rules().0;
     assert!(rules[63].filter.is_empty(), "two share the last bit");
 }
