@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import figures
 import parse
 import quiet
-from crowd import HUB, WAKE, Wanted, faults, leave, seat
+from crowd import HUB, WAKE, Wanted, faults, leave, readers_of, seat
 from readers import entry
 from run import Run
 from tool import leftovers, wait_all_idle
@@ -55,7 +55,7 @@ def _cpu(run: Run) -> dict:
         ticks, ran = hub.cpu_ticks(), hub.cpu_ns()
         sent = send(run.programs, traffic)
         ticks, ran = hub.cpu_ticks() - ticks, hub.cpu_ns() - ran
-        wait_all_idle(tools, HUB.reader.quiet_seconds)
+        wait_all_idle(readers_of(tools, HUB), HUB.reader.quiet_seconds)
         idle_ticks, idle_ran = hub.cpu_ticks(), hub.cpu_ns()
         time.sleep(run.settings.idle_seconds)
         idle_ticks, idle_ran = hub.cpu_ticks() - idle_ticks, hub.cpu_ns() - idle_ran
@@ -110,7 +110,7 @@ def _wake(run: Run, crowd) -> dict:
     with ExitStack() as stack:
         tools = seat(stack, run.programs, crowd, wanted)
         sent = send(run.programs, traffic)
-        wait_all_idle(tools, crowd.reader.quiet_seconds)
+        wait_all_idle(readers_of(tools, crowd), crowd.reader.quiet_seconds)
         (text,) = leave(tools, crowd)
     problems = faults(crowd, wanted, [text], sent.packets, sent.packets)
     problems += [f"left behind: {one}" for one in leftovers()]

@@ -56,7 +56,7 @@ impl Judge {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_ours(&self, packet: &Packet<'_>, from: u64) -> bool {
         if packet.slot.mask & self.mask == 0 {
             return false;
@@ -105,7 +105,7 @@ impl<'a> Batch<'a> {
 impl<'a> Iterator for Packets<'a> {
     type Item = Result<Judged<'a>, RecvError>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let packet = match self.inner.next()? {
             Ok(packet) => packet,

@@ -86,7 +86,7 @@ pub struct Packets<'a> {
 impl<'a> Iterator for Packets<'a> {
     type Item = Result<Packet<'a>, RecvError>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.to {
             return None;

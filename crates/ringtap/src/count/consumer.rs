@@ -31,6 +31,7 @@ impl Extras {
         self.work.is_none() && self.latency.is_none() && self.stamps.is_none()
     }
 
+    #[inline]
     fn packet(&mut self, packet: &Packet<'_>) {
         if let Some(work) = &mut self.work {
             work.packet(packet);

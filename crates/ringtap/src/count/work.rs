@@ -49,18 +49,21 @@ pub(crate) enum Work {
 }
 
 /// Sum over the type, the IPv4 addresses and the ports of a packet; 0 for a shorter one.
+#[inline]
 fn headers(data: &[u8]) -> u64 {
     let Some(head) = data.first_chunk::<38>() else {
         return 0;
     };
-    let word = |from: usize, bytes: usize| {
-        let field = &head[from..from + bytes];
-        field
-            .iter()
-            .fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte))
+    let word = |from: usize| {
+        head[from..]
+            .first_chunk()
+            .map_or(0, |word| u32::from_be_bytes(*word))
     };
-    let (addresses, ports) = (word(26, 8), word(34, 4));
-    word(12, 2).wrapping_add(addresses).wrapping_add(ports)
+    // The type stands before the first two bytes of the IPv4 header.
+    let [kind, source, target, ports] = [word(12) >> 16, word(26), word(30), word(34)];
+    (u64::from(source) << 32 | u64::from(target))
+        .wrapping_add(u64::from(kind))
+        .wrapping_add(u64::from(ports))
 }
 
 impl Work {
@@ -80,6 +83,7 @@ impl Work {
     }
 
     /// Does the work on one packet.
+    #[inline]
     pub(crate) fn packet(&mut self, packet: &Packet<'_>) {
         match self {
             Work::Zlib(compress, output, bytes) => {
