@@ -215,7 +215,8 @@ pub(super) fn reserve(share: u32) -> u32 {
 }
 
 /// Chunks that one reader may hold when so many of a lane are free: the fewer there are, the
-/// less, so that several slow readers together cannot starve a fast one.
+/// less, so that several slow readers together cannot starve a fast one. (In a lane of so few chunks
+/// that its reserve is below two for each reader, they can.)
 pub(super) fn room(share: u32, free: u32, readers: u32) -> u32 {
     let reserve = reserve(share);
     if free >= reserve || readers <= 1 {
