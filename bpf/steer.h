@@ -3,9 +3,9 @@
  * Who gets a packet: the filters of the rules in force, then for each rule that wants it the
  * bucket it falls into and the members that have the bucket.
  *
- * User space takes the program as it was loaded, puts what the rules need in place of the three
- * numbers below, and loads the result: crates/ringtap-capture/src/tap/splice.rs. What the rules
- * do not need is dead code to the verifier, which removes it.
+ * User space takes the program as it was loaded, puts what the rules need in place of the
+ * numbers in splice.h, and loads the result. What the rules do not need is dead code to the
+ * verifier, which removes it.
  */
 #ifndef RINGTAP_STEER_H
 #define RINGTAP_STEER_H
@@ -13,11 +13,7 @@
 #include "flow.h"
 #include "lane.h"
 #include "packet.h"
-
-/* The numbers that user space looks for. */
-#define RT_NO_RULES 0x52545f52554c4553LL /* in its place: RT_BY_*, and which half of rt_groups */
-#define RT_FILTERS 0x52545f46494c5453LL	 /* in the function that gives way to the filters */
-#define RT_PROGRAMS 0x52545f50524f4753LL /* in the function that gives way to users' programs */
+#include "splice.h"
 
 /* Ways to balance. */
 #define RT_BY_FLOW 0x01
@@ -29,32 +25,6 @@
 #define RT_BY_PROGRAM 0x40
 #define RT_SECOND_HALF 0x80
 #define RT_COUNT_SHIFT 8 /* and then the number of rules */
-
-#define rt_number(value)                                                \
-	({                                                              \
-		__u64 number;                                           \
-		asm volatile("%0 = %1 ll" : "=r"(number) : "i"(value)); \
-		number;                                                 \
-	})
-
-/*
- * What the rules need. Asked for again wherever it decides: the compiler would keep it, and what
- * follows from it, in registers that the verifier shows to be useless.
- */
-#define rt_rules() rt_number(RT_NO_RULES)
-
-/* RT_BY_* fit into the low half, RT_NO_RULES does not. */
-static __always_inline int rt_has_rules(void)
-{
-	return !(rt_rules() >> 32);
-}
-
-/* Which rules' filters take the packet, a bit each. */
-static __noinline __u64 rt_filters(void *ctx, __u64 tag, __u64 wire, __u64 captured)
-{
-	asm volatile("" : : "r"(ctx), "r"(tag), "r"(wire), "r"(captured));
-	return rt_number(RT_FILTERS);
-}
 
 /* What a user's program returns. */
 static __noinline __u64 rt_program(void *ctx, __u64 number)

@@ -182,6 +182,11 @@ impl Judge {
         Some(verdict)
     }
 
+    /// Packets that this judge let nobody have.
+    pub(crate) fn unwanted(&self) -> u64 {
+        self.unwanted
+    }
+
     /// Ends a batch, all of whose packets are published.
     #[inline]
     pub(crate) fn end(&mut self) {

@@ -82,7 +82,7 @@ impl Kind {
     pub fn is_available(self) -> bool {
         matches!(
             self,
-            Self::Auto | Self::Tap | Self::Packet | Self::Pcap | Self::Hub
+            Self::Auto | Self::Tap | Self::Xdp | Self::Packet | Self::Pcap | Self::Hub
         )
     }
 
@@ -209,14 +209,10 @@ impl DeviceSpec {
         if self.kind.is_available() {
             return Ok(());
         }
-        let name = escape::escape(&self.name);
         Err(DeviceError::NotInThisVersion {
             device: self.to_string(),
             kind: self.kind,
-            instead: match self.kind {
-                Kind::Xdp => format!("tap:{name} or packet:{name}"),
-                _ => "tap:INTERFACE, packet:INTERFACE or pcap:FILE".to_owned(),
-            },
+            instead: "tap:INTERFACE, packet:INTERFACE or pcap:FILE".to_owned(),
         })
     }
 }

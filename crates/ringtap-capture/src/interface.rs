@@ -281,6 +281,10 @@ impl Interface {
                 _ => {}
             }
         }
+        // Netlink tells how many there could be.
+        if let Some(count) = ethtool::receive_queues(&interface.name) {
+            interface.rx_queue_count = count;
+        }
         interface
     }
 }

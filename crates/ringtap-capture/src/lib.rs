@@ -15,3 +15,4 @@ pub mod private;
 pub mod rights;
 pub mod tap;
 pub mod transmit;
+pub mod xdp;

@@ -7,21 +7,21 @@
 //! - Every fall-back is a note in [`Facts::notes`](ringtap_pool::source::Facts).
 
 mod attach;
-mod clock;
+pub(crate) mod clock;
 mod error;
 mod groups;
-mod holder;
-mod home;
-mod hook;
-mod mapping;
-mod netlink;
+pub(crate) mod holder;
+pub(crate) mod home;
+pub(crate) mod hook;
+pub(crate) mod mapping;
+pub(crate) mod netlink;
 mod object;
 mod options;
 mod plan;
-mod reload;
-mod rules;
-mod source;
-mod splice;
+pub(crate) mod reload;
+pub(crate) mod rules;
+pub(crate) mod source;
+pub(crate) mod splice;
 mod words;
 
 use std::os::fd::OwnedFd;

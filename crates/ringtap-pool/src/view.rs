@@ -106,6 +106,11 @@ impl Pool {
         }
     }
 
+    /// The mapping that the pool lies in.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
     /// The pool's sizes.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -6,6 +6,7 @@
 //! - Slot and payload are complete before they are published, and not touched afterwards.
 //! - Every packet is either captured (and has a sequence number) or counted as `no_chunk`.
 
+mod cells;
 mod open;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::queue::{Producer, PushError};
 use crate::sync::{AtomicU64, Ordering::*};
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};
+pub use cells::CellLayout;
 use open::{Header, Open};
 
 /// What is known of a packet besides its bytes.
@@ -78,6 +80,8 @@ pub struct LaneWriter {
     lane: LaneId,
     /// Most bytes kept of a packet.
     limit: usize,
+    /// Where payloads end in a chunk: what follows are cells.
+    end: usize,
     opened: Producer,
     free: FreeChunks,
     open: Option<Open>,
@@ -122,6 +126,7 @@ impl LaneWriter {
         let geometry = pool.geometry();
         LaneWriter {
             limit: widen(geometry.snap_length.min(geometry.max_payload())),
+            end: geometry.chunk_bytes(),
             pool,
             lane,
             opened,
@@ -259,7 +264,7 @@ impl LaneWriter {
             lost_before: self.lost,
         };
         // SAFETY: `new` was promised a writable region; a free chunk is this writer's alone.
-        let open = unsafe { Open::new(piece, &header) };
+        let open = unsafe { Open::new(piece, &header, self.end) };
         match self.opened.push(u64::from(id.0)) {
             Ok(()) => {}
             // The queue has room for every chunk of the pool: only a corrupt peer gets here.

@@ -42,6 +42,15 @@ impl Mapping {
     ///
     /// The system's: no memory, or the access is not allowed (a frozen map, a sealed memfd).
     pub fn new(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
+        Mapping::at(file, 0, bytes, access)
+    }
+
+    /// Maps `bytes` bytes from `offset` on, which is a multiple of the page's size.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mapping::new`].
+    pub fn at(file: impl AsFd, offset: u64, bytes: usize, access: Access) -> io::Result<Self> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
@@ -54,7 +63,7 @@ impl Mapping {
                 protection,
                 MapFlags::SHARED,
                 file,
-                0,
+                offset,
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -17,7 +17,7 @@ use crate::session::Session;
 /// Where packets come from.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputArgs {
-    /// Device: an interface (`eth0`), `tap:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`, or a
+    /// Device: an interface (`eth0`), `tap:eth0`, `xdp:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`, or a
     /// group of a running hub (`hub:ids`).
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     device: Option<DeviceSpec>,

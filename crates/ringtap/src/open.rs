@@ -9,6 +9,7 @@ use ringtap_capture::interface::{Interface, InterfaceError};
 use ringtap_capture::packet::{PacketOptions, PacketSource};
 use ringtap_capture::pcap::{PcapOptions, PcapSource};
 use ringtap_capture::tap::{Tap, TapOptions};
+use ringtap_capture::xdp::{XdpOptions, XdpSource};
 use ringtap_pool::source::Source;
 
 /// Opens a device; it captures from now on.
@@ -18,6 +19,7 @@ pub(crate) fn open(device: &DeviceSpec) -> Result<Box<dyn Source>> {
         Kind::Pcap => open_file(device),
         Kind::Packet => open_packet(device),
         Kind::Tap => open_tap(device),
+        Kind::Xdp => Ok(Box::new(XdpSource::open(&XdpOptions::from_device(device))?)),
         Kind::Hub => bail!("{device} is a reader's view of a hub, not a source"),
         _ => open_best(device),
     }

@@ -13,7 +13,7 @@ use super::{
     parse::{Place, meant},
 };
 
-/// Where the kernel runs the tap for arriving packets.
+/// Where the kernel runs the program for arriving packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The fastest that shows every packet as the wire had it; each fall-back becomes a note.
@@ -65,6 +65,10 @@ pub struct Options {
     pub pool: Option<Size>,
     /// Size of a chunk: a power of two, 4 KiB to 512 KiB.
     pub chunk: Option<Size>,
+    /// Whether AF_XDP may leave packets where the NIC put them.
+    pub zero_copy: Option<bool>,
+    /// Whether AF_XDP asks the driver for packets all the time.
+    pub busy_poll: bool,
     /// How fast a file is read.
     pub speed: Option<Speed>,
     /// Where the hub listens.
@@ -104,7 +108,7 @@ struct Key {
     get: fn(&Options) -> Option<String>,
 }
 
-static KEYS: [Key; 12] = [
+static KEYS: [Key; 14] = [
     Key {
         name: "exclusive",
         flag: "--exclusive",
@@ -120,7 +124,7 @@ static KEYS: [Key; 12] = [
         name: "mode",
         flag: "--mode",
         value: "auto|native|generic|tc",
-        kinds: &[Kind::Auto, Kind::Tap],
+        kinds: &[Kind::Auto, Kind::Tap, Kind::Xdp],
         set: |options, text| choose(&mut options.mode, &MODES, text),
         get: |options| named(options.mode, &MODES),
     },
@@ -166,6 +170,25 @@ static KEYS: [Key; 12] = [
         kinds: EVERY,
         set: set_chunk,
         get: |options| options.chunk.map(|size| size.to_string()),
+    },
+    Key {
+        name: "zero-copy",
+        flag: "--zero-copy",
+        value: "on|off",
+        kinds: &[Kind::Xdp],
+        set: |options, text| choose(&mut options.zero_copy, &SWITCH, text),
+        get: |options| named(options.zero_copy, &SWITCH),
+    },
+    Key {
+        name: "busy-poll",
+        flag: "--busy-poll",
+        value: "",
+        kinds: &[Kind::Xdp],
+        set: |options, _| {
+            options.busy_poll = true;
+            Ok(())
+        },
+        get: |options| options.busy_poll.then(String::new),
     },
     Key {
         name: "speed",

@@ -203,12 +203,13 @@ fn flags_that_mean_nothing_or_are_out_of_range_are_refused() {
 
 #[test]
 fn what_this_version_lacks_is_said_with_an_alternative() {
-    let error = parsed("xdp:eth0@0").require_available().unwrap_err();
+    let error = parsed("host:web").require_available().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "xdp:eth0@0: the xdp source is not in this version: use tap:eth0 or packet:eth0"
+        "host:web: the host source is not in this version: use tap:INTERFACE, packet:INTERFACE \
+         or pcap:FILE"
     );
-    assert!(parsed("host:web").require_available().is_err());
+    assert_eq!(parsed("xdp:eth0@0").require_available(), Ok(()));
     assert_eq!(parsed("eth0").require_available(), Ok(()));
 }
 
@@ -219,7 +220,8 @@ fn a_file_by_its_path_needs_no_escaping() {
 }
 
 fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
-    let live = kind.names_an_interface() && kind != Kind::Xdp;
+    let live = kind.names_an_interface();
+    let xdp = kind == Kind::Xdp;
     let taps = matches!(kind, Kind::Auto | Kind::Tap);
     let at_hub = kind == Kind::Hub;
     let reads = !matches!(kind, Kind::Hub | Kind::Host);
@@ -240,8 +242,10 @@ fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
     )
         .prop_map(move |(tap, interface, sizes, rest, hub, wake)| Options {
             exclusive: taps && tap.0,
-            mode: tap.1.filter(|_| taps),
-            direction: interface.0.filter(|_| live),
+            mode: tap.1.filter(|_| taps || xdp),
+            zero_copy: interface.1.filter(|_| xdp),
+            busy_poll: xdp && tap.0,
+            direction: interface.0.filter(|_| live && !xdp),
             promiscuous: interface.1.filter(|_| live),
             snap_length: sizes.0.filter(|_| reads),
             pool: sizes.1.map(Size).filter(|_| reads),

@@ -17,6 +17,7 @@ use super::Offloads;
 const GET_DRIVER_INFO: u32 = 0x03;
 const GET_FLAGS: u32 = 0x25;
 const GET_GRO: u32 = 0x2b;
+const GET_CHANNELS: u32 = 0x3c;
 const FLAG_RX_VLAN: u32 = 1 << 8;
 const FLAG_LRO: u32 = 1 << 15;
 
@@ -35,6 +36,17 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
+/// `struct ethtool_channels`.
+#[repr(C)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receiving: u32,
+    sending: u32,
+    other: u32,
+    both_ways: u32,
+}
+
 /// Structures that begin with their command and that the kernel fills in place.
 ///
 /// # Safety
@@ -45,6 +57,8 @@ unsafe trait Question {}
 
 // SAFETY: GET_FLAGS and GET_GRO fill a `struct ethtool_value`; two integers take any bytes.
 unsafe impl Question for Value {}
+// SAFETY: GET_CHANNELS fills a `struct ethtool_channels`; nine integers take any bytes.
+unsafe impl Question for Channels {}
 // SAFETY: GET_DRIVER_INFO fills a `struct ethtool_drvinfo` of 196 bytes; integers take any bytes.
 unsafe impl Question for DriverInfo {}
 
@@ -61,6 +75,20 @@ pub(super) fn driver(interface: &str) -> Option<String> {
     let name = info.driver.split(|byte| *byte == 0).next()?;
     let name = std::str::from_utf8(name).ok()?;
     (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Receive queues in use.
+pub(super) fn receive_queues(interface: &str) -> Option<u32> {
+    let mut channels = Channels {
+        command: GET_CHANNELS,
+        most: [0; 4],
+        receiving: 0,
+        sending: 0,
+        other: 0,
+        both_ways: 0,
+    };
+    ask(interface, &mut channels).ok()?;
+    Some(channels.receiving + channels.both_ways).filter(|count| *count > 0)
 }
 
 /// Receive offloads.

@@ -32,6 +32,9 @@ const GROUP_LINK: u32 = 1;
 
 const ACTION: &str = "watching the interface";
 
+/// How long an interface must stay down before that ends a capture.
+const DOWN_FOR_GOOD: Duration = Duration::from_millis(200);
+
 /// What happened to a watched interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,6 +57,26 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Why a capture of the watched interface has to end, if it has to.
+    pub(crate) fn why_it_ended(&mut self, interface: &Interface) -> Option<InterfaceError> {
+        let mut change = self.take();
+        // A removed interface is set down first, and one that is reset comes up again.
+        while matches!(change, Ok(Some(Change::Down))) {
+            match self.wait(Some(DOWN_FOR_GOOD)) {
+                Ok(None) => break,
+                next => change = next,
+            }
+        }
+        match change {
+            Ok(Some(Change::Down)) => Some(InterfaceError::Down {
+                name: interface.name.clone(),
+            }),
+            Ok(Some(Change::Removed)) => Some(interface.removed()),
+            Ok(_) => None,
+            Err(error) => Some(error),
+        }
+    }
+
     /// Watches `interface`; what changed since that was looked up is told first.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_getti
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// TAI minus UTC in nanoseconds, a whole number of seconds (0 where nobody told the kernel).
-pub(super) fn tai_minus_utc_ns() -> io::Result<i64> {
+pub(crate) fn tai_minus_utc_ns() -> io::Result<i64> {
     loop {
         let before = clock_gettime(ClockId::Realtime);
         let atomic = clock_gettime_dynamic(DynamicClockId::Tai)?;

@@ -21,7 +21,7 @@ const KEY: [u8; 4] = [0; 4];
 const REASON: usize = 120;
 
 /// The error for an XDP program that is attached already, if there is one.
-pub(super) fn another_program(interface: &Interface) -> Option<TapError> {
+pub(crate) fn another_program(interface: &Interface) -> Option<TapError> {
     let (ids, _) = libbpf::collect(|| hook::xdp_programs(interface.index));
     let id = *ids.ok()?.first()?;
     let program = ProgInfoIter::default().find(|program| program.id == id);
@@ -52,14 +52,14 @@ fn remedy(interface: &Interface, program: u32) -> String {
 }
 
 /// Catches the kernel's words for refused XDP attachments of this thread.
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     object: Object,
     _link: Link,
 }
 
 impl Refusals {
     /// Listens from now on; `None` where the kernel cannot tell (before 6.5).
-    pub(super) fn listen() -> Option<Self> {
+    pub(crate) fn listen() -> Option<Self> {
         let (listening, _) = libbpf::collect(|| {
             let object = ObjectBuilder::default()
                 .open_memory(&CODE.0)
@@ -83,7 +83,7 @@ impl Refusals {
     }
 
     /// What the kernel said last; `None` if nothing.
-    pub(super) fn last(&self) -> Option<String> {
+    pub(crate) fn last(&self) -> Option<String> {
         let map = self.object.maps().next()?;
         let value = map.lookup(&KEY, MapFlags::ANY).ok()??;
         let text: Vec<u8> = value

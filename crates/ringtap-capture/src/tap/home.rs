@@ -18,16 +18,16 @@ const HERE: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace.
 #[derive(Debug)]
-pub(super) struct Home(File);
+pub(crate) struct Home(File);
 
 impl Home {
     /// That of the calling thread.
-    pub(super) fn here() -> io::Result<Self> {
+    pub(crate) fn here() -> io::Result<Self> {
         File::open(HERE).map(Home)
     }
 
     /// Runs `work` there: on this thread if it is there, else on one of its own.
-    pub(super) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+    pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
         let (here, home) = (fs::metadata(HERE)?, self.0.metadata()?);
         if (here.dev(), here.ino()) == (home.dev(), home.ino()) {
             return Ok(work());

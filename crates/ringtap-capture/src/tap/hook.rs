@@ -48,7 +48,7 @@ pub(super) struct Fitted {
 
 /// Where arriving packets are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hook {
+pub(crate) enum Hook {
     /// In the driver, which tells the VLAN tags that it strips.
     NativeVlan,
     /// In the driver.
@@ -68,7 +68,7 @@ impl Hook {
         }
     }
 
-    pub(super) fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Hook::NativeVlan | Hook::Native => "native XDP",
             Hook::Generic => "generic XDP",
@@ -81,7 +81,7 @@ impl Hook {
     }
 
     /// Attaches a loaded program here.
-    pub(super) fn attach(self, program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    pub(crate) fn attach(self, program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
         match self {
             Hook::NativeVlan | Hook::Native => {
                 link(program, interface, BPF_XDP, XDP_FLAGS_DRV_MODE)
@@ -123,7 +123,7 @@ fn link(
 }
 
 /// Puts another program in the place of the one that a link attaches, at one stroke.
-pub(super) fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open, and no options are given.
     let error =
         unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
@@ -134,7 +134,7 @@ pub(super) fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Resu
 }
 
 /// Detaches at once, whoever else may hold the link.
-pub(super) fn detach(link: OwnedFd) {
+pub(crate) fn detach(link: OwnedFd) {
     // SAFETY: a plain system call on an open descriptor. A failure (the interface is gone, say)
     // leaves nothing to do: closing the descriptor below ends the link anyway.
     let _gone = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };

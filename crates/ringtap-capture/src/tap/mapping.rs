@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-pub(super) use ringtap_shared::mapping::{Access, Mapping, fill};
+pub(crate) use ringtap_shared::mapping::{Access, Mapping, fill};
 
 /// Forbids every write to a map from user space, for ever; programs go on writing.
-pub(super) fn freeze(map: &OwnedFd) -> io::Result<()> {
+pub(crate) fn freeze(map: &OwnedFd) -> io::Result<()> {
     // SAFETY: a plain system call on a descriptor that the caller keeps open.
     match unsafe { libbpf_sys::bpf_map_freeze(map.as_raw_fd()) } {
         0 => Ok(()),

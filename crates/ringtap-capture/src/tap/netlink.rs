@@ -18,19 +18,19 @@ const HEADER: usize = 16;
 
 /// What the driver says about XDP (kernel 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct XdpFeatures {
+pub(crate) struct XdpFeatures {
     act: u64,
     metadata: u64,
 }
 
 impl XdpFeatures {
     /// XDP in the driver.
-    pub(super) fn native(self) -> bool {
+    pub(crate) fn native(self) -> bool {
         self.act & 1 != 0
     }
 
     /// The driver tells a program which VLAN tag it stripped.
-    pub(super) fn tells_vlan(self) -> bool {
+    pub(crate) fn tells_vlan(self) -> bool {
         self.metadata & 4 != 0
     }
 }
@@ -101,7 +101,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// What the driver says about XDP; `None` if the kernel does not know (before 6.3).
-pub(super) fn xdp_features(interface: u32) -> Option<XdpFeatures> {
+pub(crate) fn xdp_features(interface: u32) -> Option<XdpFeatures> {
     const FAMILY_CONTROL: u16 = 16;
     let socket = open(Some(netlink::GENERIC)).ok()?;
     // CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME; the answer has CTRL_ATTR_FAMILY_ID.
@@ -121,13 +121,13 @@ pub(super) fn xdp_features(interface: u32) -> Option<XdpFeatures> {
 
 /// Asks what the NIC lost, in the network namespace where it was made, whatever thread asks.
 #[derive(Debug)]
-pub(super) struct Losses {
+pub(crate) struct Losses {
     socket: OwnedFd,
     interface: u32,
 }
 
 impl Losses {
-    pub(super) fn of(interface: u32) -> io::Result<Self> {
+    pub(crate) fn of(interface: u32) -> io::Result<Self> {
         Ok(Losses {
             socket: open(ROUTE)?,
             interface,
@@ -136,7 +136,7 @@ impl Losses {
 
     /// Packets that the NIC lost since it came up, as
     /// [`Counters::lost_by_nic`](crate::interface::Counters::lost_by_nic) understands it.
-    pub(super) fn now(&self) -> Option<u64> {
+    pub(crate) fn now(&self) -> Option<u64> {
         const GET_STATS: u16 = 94;
         // Places in struct rtnl_link_stats64.
         const FIFO: usize = 14 * 8;

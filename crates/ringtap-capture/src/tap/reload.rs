@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads changed copies of the tap's programs.
+//! Loads changed copies of programs.
 //!
 //! Invariants
 //! - A copy is loaded as libbpf loads the original: same name, type, hook and flags.
@@ -24,15 +24,15 @@ const LOG_BYTES: usize = 64 << 10;
 
 /// Why the kernel does not load a copy.
 #[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) error: io::Error,
+pub(crate) struct Refusal {
+    pub(crate) error: io::Error,
     /// The verifier's words, if it had any.
-    pub(super) log: String,
+    pub(crate) log: String,
 }
 
 impl Refusal {
     /// Whether it is the program that is refused; else something is in short supply.
-    pub(super) fn is_of_the_program(&self) -> bool {
+    pub(crate) fn is_of_the_program(&self) -> bool {
         match self.error.raw_os_error() {
             Some(libc::ENOMEM) => false,
             Some(libc::E2BIG) => true,
@@ -41,7 +41,7 @@ impl Refusal {
     }
 
     /// The last words of the verifier.
-    pub(super) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         let is_word = |line: &&str| !line.trim().is_empty() && !is_statistics(line);
         match self.log.lines().rfind(is_word) {
             Some(line) => format!("{} ({})", line.trim(), self.error),
@@ -56,13 +56,58 @@ fn is_statistics(line: &str) -> bool {
         .any(|start| line.starts_with(start))
 }
 
-/// Loads `insns` as a copy of `program`, for this interface if it wants one.
-pub(super) fn load(program: Program, interface: u32, insns: &[Insn]) -> Result<OwnedFd, Refusal> {
+/// What the kernel is told of a program besides its instructions.
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    pub(crate) kind: u32,
+    pub(crate) hook: u32,
+    pub(crate) flags: u32,
+    /// The only interface that it will be attached to; 0 for any.
+    pub(crate) interface: u32,
+}
+
+impl Shape {
+    /// An XDP program that takes packets in several buffers, for one interface if it is given.
+    pub(crate) fn xdp(name: &'static str, only_interface: Option<u32>) -> Self {
+        let bound = only_interface.map_or(0, |_| BPF_F_XDP_DEV_BOUND_ONLY);
+        Shape {
+            name,
+            kind: BPF_PROG_TYPE_XDP,
+            hook: BPF_XDP,
+            flags: BPF_F_XDP_HAS_FRAGS | bound,
+            interface: only_interface.unwrap_or(0),
+        }
+    }
+
+    fn tc(name: &'static str, hook: u32) -> Self {
+        Shape {
+            name,
+            kind: BPF_PROG_TYPE_SCHED_CLS,
+            hook,
+            flags: 0,
+            interface: 0,
+        }
+    }
+
+    /// That of one of the tap's programs.
+    pub(super) fn of(program: Program, interface: u32) -> Self {
+        let name = program.name();
+        match program {
+            Program::Rx => Shape::xdp(name, None),
+            Program::RxVlan => Shape::xdp(name, Some(interface)),
+            Program::TcRx => Shape::tc(name, BPF_TCX_INGRESS),
+            Program::TcTx => Shape::tc(name, BPF_TCX_EGRESS),
+        }
+    }
+}
+
+/// Loads `insns` as a program of this shape.
+pub(crate) fn load(shape: &Shape, insns: &[Insn]) -> Result<OwnedFd, Refusal> {
     let plain = |error: io::Error| Refusal {
         error,
         log: String::new(),
     };
-    let name = CString::new(program.name()).map_err(|error| plain(error.into()))?;
+    let name = CString::new(shape.name).map_err(|error| plain(error.into()))?;
     let mut log = vec![0_u8; LOG_BYTES];
     let size = |bytes: usize| libbpf_sys::size_t::try_from(bytes).map_err(io::Error::other);
     let mut options = libbpf_sys::bpf_prog_load_opts {
@@ -70,32 +115,17 @@ pub(super) fn load(program: Program, interface: u32, insns: &[Insn]) -> Result<O
         log_level: REASONS_ONLY,
         log_size: u32::try_from(log.len()).unwrap_or(0),
         log_buf: log.as_mut_ptr().cast(),
+        expected_attach_type: shape.hook,
+        prog_flags: shape.flags,
+        prog_ifindex: shape.interface,
         ..Default::default()
     };
-    let kind = if program.is_xdp() {
-        BPF_PROG_TYPE_XDP
-    } else {
-        BPF_PROG_TYPE_SCHED_CLS
-    };
-    options.expected_attach_type = match program {
-        Program::Rx | Program::RxVlan => BPF_XDP,
-        Program::TcRx => BPF_TCX_INGRESS,
-        Program::TcTx => BPF_TCX_EGRESS,
-    };
-    options.prog_flags = match program {
-        Program::Rx => BPF_F_XDP_HAS_FRAGS,
-        Program::RxVlan => BPF_F_XDP_HAS_FRAGS | BPF_F_XDP_DEV_BOUND_ONLY,
-        Program::TcRx | Program::TcTx => 0,
-    };
-    if program == Program::RxVlan {
-        options.prog_ifindex = interface;
-    }
     let count = size(insns.len()).map_err(plain)?;
     // SAFETY: name, license, instructions (8 bytes each, as the kernel has them), options and
     // the log's buffer live during the call and have the sizes given.
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
-            kind,
+            shape.kind,
             name.as_ptr(),
             LICENSE.as_ptr(),
             insns.as_ptr().cast(),

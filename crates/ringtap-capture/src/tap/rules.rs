@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
-mod fit;
+pub(crate) mod fit;
 mod user;
 
 use std::io;

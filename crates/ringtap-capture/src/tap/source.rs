@@ -29,13 +29,11 @@ use super::plan::Plan;
 use super::rules::InForce;
 use super::words::{ControlWords, LaneWords};
 use super::{Tap, TapError, TapOptions, Watched, clock, hook};
-use crate::interface::{Change, Interface, InterfaceError, Promiscuous, Watch};
+use crate::interface::{Interface, Promiscuous, Watch};
 
 const LINKTYPE_ETHERNET: u16 = 1;
 /// How often the difference between atomic time and UTC is looked up again.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long an interface must stay down before that ends capture.
-const DOWN_FOR_GOOD: Duration = Duration::from_millis(200);
 /// How often a lane that is being written is read again for counters that fit together.
 const MOST_LOOKS: u32 = 1000;
 
@@ -126,23 +124,9 @@ impl Tap {
         let Watched {
             interface, watch, ..
         } = &mut self.watched;
-        let mut change = watch.take();
-        // A removed interface is set down first, and one that is reset comes up again.
-        while matches!(change, Ok(Some(Change::Down))) {
-            match watch.wait(Some(DOWN_FOR_GOOD)) {
-                Ok(None) => break,
-                next => change = next,
-            }
+        if let Some(error) = watch.why_it_ended(interface) {
+            self.ended.get_or_insert(Some(error.into()));
         }
-        let error = match change {
-            Ok(Some(Change::Down)) => InterfaceError::Down {
-                name: interface.name.clone(),
-            },
-            Ok(Some(Change::Removed)) => interface.removed(),
-            Ok(_) => return,
-            Err(error) => error,
-        };
-        self.ended.get_or_insert(Some(error.into()));
     }
 
     /// Follows the kernel's idea of UTC.
@@ -316,14 +300,24 @@ fn look(lane: &LaneWords) -> LaneCounts {
     }
 }
 
+/// Returns when every program run and every round of a driver that was under way has ended; only
+/// after a time in which they should have, where the kernel cannot tell: then gives `false`.
+pub(crate) fn wait_for_quiet_cpus() -> bool {
+    // The kernel waits for every CPU to pass through a quiet state, as program runs do not.
+    let is_sure = membarrier(MembarrierCommand::Global).is_ok();
+    if !is_sure {
+        // Not to be had with nohz_full.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    is_sure
+}
+
 /// Returns when no run of a program that was detached or replaced is under way.
 pub(super) fn wait_for_running_programs(lanes: &[LaneWords]) {
-    // The kernel waits for every CPU to pass through a quiet state, as program runs do not.
-    if membarrier(MembarrierCommand::Global).is_ok() {
+    if wait_for_quiet_cpus() {
         return;
     }
-    // Not to be had with nohz_full: runs are far shorter than this, and marked.
-    std::thread::sleep(Duration::from_millis(50));
+    // Runs are far shorter than the time that was waited, and marked.
     while lanes.iter().any(|lane| lane.busy.load(Acquire) != 0) {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -10,7 +10,7 @@
 
 /// One instruction as the kernel reads it: opcode, registers, offset and constant, from the
 /// lowest byte up.
-pub(super) type Insn = u64;
+pub(crate) type Insn = u64;
 
 const LOAD_WIDE: u8 = 0x18;
 const CALL: u8 = 0x85;
@@ -21,7 +21,7 @@ const OUR_FUNCTION: u8 = 4;
 
 /// Why a program cannot be taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SpliceError {
+pub(crate) enum SpliceError {
     #[error("instruction {at} calls a function outside the program")]
     WildCall { at: usize },
     #[error("nothing in the program is marked with {mark:#x}")]
@@ -32,7 +32,7 @@ pub(super) enum SpliceError {
 
 /// A program in functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Code {
+pub(crate) struct Code {
     functions: Vec<Function>,
 }
 
@@ -87,7 +87,7 @@ fn walk(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)> {
 
 impl Code {
     /// A whole program, its functions one after the other.
-    pub(super) fn parse(insns: &[Insn]) -> Result<Self, SpliceError> {
+    pub(crate) fn parse(insns: &[Insn]) -> Result<Self, SpliceError> {
         let mut starts = vec![0];
         for (at, insn) in walk(insns) {
             match target(insn, at).transpose()? {
@@ -107,7 +107,7 @@ impl Code {
 
     /// A function that calls the one of these whose number is its second argument, with its
     /// first; it gives 0 for other numbers.
-    pub(super) fn choice(programs: &[&Code]) -> Self {
+    pub(crate) fn choice(programs: &[&Code]) -> Self {
         let mut code = Code {
             functions: vec![Function::default()],
         };
@@ -126,7 +126,7 @@ impl Code {
     }
 
     /// Puts `value` in place of each wide constant `mark`.
-    pub(super) fn set_number(&mut self, mark: u64, value: u64) -> Result<(), SpliceError> {
+    pub(crate) fn set_number(&mut self, mark: u64, value: u64) -> Result<(), SpliceError> {
         let mut found = false;
         for function in &mut self.functions {
             let places: Vec<_> = function.marked(mark).collect();
@@ -143,7 +143,7 @@ impl Code {
     }
 
     /// Puts a program in place of the function that holds the wide constant `mark`.
-    pub(super) fn set_function(&mut self, mark: u64, program: Code) -> Result<(), SpliceError> {
+    pub(crate) fn set_function(&mut self, mark: u64, program: Code) -> Result<(), SpliceError> {
         let holds = |function: &Function| function.marked(mark).next().is_some();
         let marked = self.functions.iter().position(holds);
         let place = marked.ok_or(SpliceError::NoMark { mark })?;
@@ -177,7 +177,7 @@ impl Code {
     }
 
     /// The instructions, to be loaded.
-    pub(super) fn to_insns(&self) -> Result<Vec<Insn>, SpliceError> {
+    pub(crate) fn to_insns(&self) -> Result<Vec<Insn>, SpliceError> {
         let mut starts = Vec::new();
         let mut all = Vec::new();
         for function in &self.functions {
@@ -196,7 +196,7 @@ impl Code {
     }
 
     /// The numbers of the kernel's helpers that are called.
-    pub(super) fn helpers(&self) -> impl Iterator<Item = i32> {
+    pub(crate) fn helpers(&self) -> impl Iterator<Item = i32> {
         let insns = self.functions.iter().flat_map(|it| walk(&it.insns));
         insns
             .filter(|(_, insn)| opcode(*insn) == CALL && source(*insn) == 0)

@@ -53,6 +53,11 @@ impl Region {
         self.bytes
     }
 
+    /// Where it begins in this process, for system calls that want to know.
+    pub fn address(&self) -> NonNull<u8> {
+        self.base
+    }
+
     /// `count` values of `T`, a word or struct of atomics, from byte `at` on, if they are mapped
     /// and aligned. Whoever stores there must know the region to be writable.
     pub(crate) fn words<T: Sync>(&self, at: usize, count: usize) -> Option<Words<T>> {
@@ -175,6 +180,21 @@ impl<'a> Piece<'a> {
         let place = self.place(at, bytes, 1)?;
         // SAFETY: mapped for 'a (`place`); the caller keeps writers away.
         Some(unsafe { std::slice::from_raw_parts(place.as_ptr(), bytes) })
+    }
+
+    /// `bytes` bytes at `at`, to be changed.
+    ///
+    /// # Safety
+    ///
+    /// The region must be writable, and nobody else may read or write there during `'b`.
+    #[inline]
+    pub(crate) unsafe fn slice_mut<'b>(self, at: usize, bytes: usize) -> Option<&'b mut [u8]>
+    where
+        'a: 'b,
+    {
+        let place = self.place(at, bytes, 1)?;
+        // SAFETY: mapped for 'a and so for 'b (`place`), writable and the caller's alone.
+        Some(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), bytes) })
     }
 
     /// Copies `source` to `at`; `false` if it would not fit.

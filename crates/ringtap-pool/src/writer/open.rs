@@ -2,7 +2,8 @@
 //! The chunk that a lane fills.
 //!
 //! Invariants
-//! - Slots grow up from the header, payloads down from the end: `next_slot <= floor`.
+//! - Slots grow up from the header, payloads down from where cells begin (the chunk's end if it has
+//!   none): `next_slot <= floor`.
 //! - What lies between `next_slot` and `floor` is not published: nobody else reads or writes it.
 
 use super::PacketMeta;
@@ -39,12 +40,13 @@ pub(super) struct Header {
 }
 
 impl Open {
-    /// Begins to fill a chunk.
+    /// Begins to fill a chunk, of which the bytes from `end` on are not ours.
     ///
     /// # Safety
     ///
-    /// The chunk must be writable and the caller's alone until the result is dropped.
-    pub(super) unsafe fn new(piece: Piece<'static>, header: &Header) -> Self {
+    /// The chunk must be writable, and what lies below `end` the caller's alone, until the result
+    /// is dropped.
+    pub(super) unsafe fn new(piece: Piece<'static>, header: &Header, end: usize) -> Self {
         let word = |at, value: u64| piece.word64(at).store(value.to_le(), Relaxed);
         let lane = piece.word32(format::chunk::LANE);
         lane.store(header.lane.0.to_le(), Relaxed);
@@ -54,7 +56,7 @@ impl Open {
         let open = Open {
             piece,
             next_slot: CHUNK_HEADER_SIZE,
-            floor: piece.bytes(),
+            floor: end.min(piece.bytes()),
             published: 0,
         };
         publish::publish(open.state(), 0);
@@ -66,7 +68,8 @@ impl Open {
     fn ask_for_first_lines(&self) {
         let slots = (0..SLOTS_AHEAD).step_by(LINE);
         slots.for_each(|at| self.piece.will_write(self.next_slot + at));
-        let payloads = (LINE..=AHEAD).step_by(LINE);
+        let most = AHEAD.min(self.floor);
+        let payloads = (LINE..=most).step_by(LINE);
         payloads.for_each(|below| self.piece.will_write(self.floor - below));
     }
 
@@ -107,26 +110,17 @@ impl Open {
             at += bytes;
             left -= bytes;
         }
-        self.piece.will_write(self.next_slot + SLOTS_AHEAD);
-        if let Some(words) = self.piece.words(self.next_slot) {
-            publish::put_slot(words, self.slot(meta, length));
-        }
-        self.next_slot += SLOT_SIZE;
+        self.put_slot(meta, self.floor, length);
     }
 
+    /// Notes a packet whose `length` bytes lie at `payload` already; a slot is known to fit.
     #[inline]
-    fn slot(&self, meta: &PacketMeta, length: usize) -> Slot {
-        Slot {
-            time_ns: meta.time_ns,
-            mask: meta.mask,
-            hash: meta.hash.unwrap_or(0),
-            wire_length: meta.wire_length,
-            // A chunk has at most 2^19 bytes.
-            captured_length: u32::try_from(length).unwrap_or(0),
-            flags: meta.flags | if meta.hash.is_some() { flag::HASHED } else { 0 },
-            payload: u16::try_from(self.floor / 8).unwrap_or(0),
-            queue: meta.queue,
+    pub(super) fn put_slot(&mut self, meta: &PacketMeta, payload: usize, length: usize) {
+        self.piece.will_write(self.next_slot + SLOTS_AHEAD);
+        if let Some(words) = self.piece.words(self.next_slot) {
+            publish::put_slot(words, slot(meta, payload, length));
         }
+        self.next_slot += SLOT_SIZE;
     }
 
     /// Lets readers see all that was staged; tells whether there was anything new.
@@ -145,5 +139,20 @@ impl Open {
     pub(super) fn seal(self) -> u32 {
         publish::seal(self.state(), self.staged());
         self.staged()
+    }
+}
+
+#[inline]
+fn slot(meta: &PacketMeta, payload: usize, length: usize) -> Slot {
+    Slot {
+        time_ns: meta.time_ns,
+        mask: meta.mask,
+        hash: meta.hash.unwrap_or(0),
+        wire_length: meta.wire_length,
+        // A chunk has at most 2^19 bytes.
+        captured_length: u32::try_from(length).unwrap_or(0),
+        flags: meta.flags | if meta.hash.is_some() { flag::HASHED } else { 0 },
+        payload: u16::try_from(payload / 8).unwrap_or(0),
+        queue: meta.queue,
     }
 }

@@ -18,12 +18,12 @@ use ringtap_pool::classify::Place;
 use super::user::UserProgram;
 use crate::tap::home::Home;
 use crate::tap::hook::Program;
-use crate::tap::reload::{self, Refusal};
+use crate::tap::reload::{self, Refusal, Shape};
 use crate::tap::splice::{Code, Insn, SpliceError};
 
 /// `RT_NO_RULES`, `RT_FILTERS` and `RT_PROGRAMS`.
-const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
-const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
+pub(crate) const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
+pub(crate) const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
 const MARK_PROGRAMS: u64 = 0x5254_5f50_524f_4753;
 
 /// How long it may take to find out which filters do not fit: packets are judged by the rules
@@ -110,7 +110,8 @@ impl Parts<'_> {
     fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, Unfit> {
         let load = |(program, original): &(Program, Code)| {
             let insns = self.insns(*program, original, taken)?;
-            let load = || reload::load(*program, self.interface, &insns);
+            let shape = Shape::of(*program, self.interface);
+            let load = || reload::load(&shape, &insns);
             let loaded = self.home.run(load).map_err(Unfit::Home)?;
             loaded.map_err(Unfit::Refused)
         };

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whose the cells of one lane are: the kernel's, a packet's on its way, or the readers'.
+//!
+//! A chunk goes round: *free*, *fresh* (its cells are with the kernel), *open* (packets in them
+//! are noted), *spent* (sealed; readers have it, and the kernel perhaps a cell or two).
+//!
+//! Invariants
+//! - A cell is given to the kernel only when no reader can hold its chunk, and all of a chunk's
+//!   cells at once.
+//! - A chunk that comes back while the kernel still has a cell of it waits for that cell.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+
+use ringtap_pool::ids::ChunkId;
+use ringtap_pool::writer::CellLayout;
+
+/// Where a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Free,
+    Fresh,
+    Open,
+    Spent,
+    /// Back from the readers, but not from the kernel.
+    Parked,
+}
+
+/// Where a piece of a packet lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) chunk: ChunkId,
+    /// In the chunk.
+    pub(super) at: usize,
+}
+
+/// What has to be done before a packet can be noted in its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing: it is open.
+    Open,
+    /// It has to be opened.
+    Fresh,
+    /// It cannot be: the chunk was sealed when packets of a later one came. Such packets are
+    /// copied.
+    Spent,
+}
+
+/// The cells of one lane.
+pub(super) struct Cells {
+    layout: CellLayout,
+    chunk_shift: u32,
+    first: u32,
+    chunks: Vec<(Stage, u32)>,
+    /// Those whose cells the kernel has, oldest first.
+    fresh: VecDeque<ChunkId>,
+    open: Option<ChunkId>,
+    /// Cells that the kernel has.
+    held: u32,
+    /// Parked chunks whose last cell came back.
+    back: Vec<ChunkId>,
+}
+
+impl Cells {
+    /// The cells of the chunks from `first` on.
+    pub(super) fn new(layout: CellLayout, chunk_size: u32, first: ChunkId, count: usize) -> Self {
+        Cells {
+            layout,
+            chunk_shift: chunk_size.trailing_zeros(),
+            first: first.0,
+            chunks: vec![(Stage::Free, 0); count],
+            fresh: VecDeque::new(),
+            open: None,
+            held: 0,
+            back: Vec::new(),
+        }
+    }
+
+    /// Cells that the kernel has.
+    pub(super) fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// Cells of a chunk.
+    pub(super) fn per_chunk(&self) -> u32 {
+        self.layout.count
+    }
+
+    fn entry(&mut self, id: ChunkId) -> Option<&mut (Stage, u32)> {
+        let index = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
+        self.chunks.get_mut(index)
+    }
+
+    /// A chunk came back from the readers (or was never used). Tells whether its cells can be
+    /// given to the kernel; else that is told by [`Cells::take_back`] later.
+    pub(super) fn returned(&mut self, id: ChunkId) -> bool {
+        match self.entry(id) {
+            Some(entry) if entry.1 == 0 => {
+                entry.0 = Stage::Free;
+                true
+            }
+            Some(entry) => {
+                entry.0 = Stage::Parked;
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// A chunk that was parked and is free now.
+    pub(super) fn take_back(&mut self) -> Option<ChunkId> {
+        self.back.pop()
+    }
+
+    /// Gives the addresses of a free chunk's cells, which are the kernel's from now on.
+    pub(super) fn hand_over(&mut self, id: ChunkId) -> impl Iterator<Item = u64> + use<> {
+        let count = self.layout.count;
+        if let Some(entry) = self.entry(id) {
+            *entry = (Stage::Fresh, count);
+        }
+        self.held += count;
+        self.fresh.push_back(id);
+        let base = u64::from(id.0) << self.chunk_shift;
+        self.layout
+            .offsets()
+            .map(move |offset| base + u64::from(offset))
+    }
+
+    /// Where an address of the kernel's lies; `None` if it is in no cell of this lane.
+    #[inline]
+    pub(super) fn locate(&self, address: u64) -> Option<Place> {
+        let chunk = u32::try_from(address >> self.chunk_shift).ok()?;
+        let index = usize::try_from(chunk.checked_sub(self.first)?).ok()?;
+        let at = address & ((1 << self.chunk_shift) - 1);
+        let is_ours = index < self.chunks.len() && at >= u64::from(self.layout.first);
+        is_ours.then_some(Place {
+            chunk: ChunkId(chunk),
+            at: usize::try_from(at).ok()?,
+        })
+    }
+
+    /// The kernel gave a cell of this chunk back.
+    #[inline]
+    pub(super) fn came_back(&mut self, id: ChunkId) {
+        self.held = self.held.saturating_sub(1);
+        let Some(entry) = self.entry(id) else { return };
+        entry.1 = entry.1.saturating_sub(1);
+        if *entry == (Stage::Parked, 0) {
+            entry.0 = Stage::Free;
+            self.back.push(id);
+        }
+    }
+
+    #[inline]
+    pub(super) fn standing(&self, id: ChunkId) -> Standing {
+        if self.open == Some(id) {
+            return Standing::Open;
+        }
+        let index = id.0.checked_sub(self.first).map(usize::try_from);
+        let entry = index.and_then(|index| self.chunks.get(index.ok()?));
+        match entry {
+            Some((Stage::Fresh, _)) => Standing::Fresh,
+            _ => Standing::Spent,
+        }
+    }
+
+    /// The fresh chunk that was handed over first.
+    pub(super) fn oldest_fresh(&self) -> Option<ChunkId> {
+        self.fresh.front().copied()
+    }
+
+    /// A fresh chunk is open from now on, and the one before is spent.
+    pub(super) fn opened(&mut self, id: ChunkId) {
+        self.spent();
+        if let Some(at) = self.fresh.iter().position(|fresh| *fresh == id) {
+            self.fresh.remove(at);
+        }
+        if let Some(entry) = self.entry(id) {
+            entry.0 = Stage::Open;
+        }
+        self.open = Some(id);
+    }
+
+    /// The open chunk, if there is one, is sealed.
+    pub(super) fn spent(&mut self) {
+        if let Some(entry) = self.open.take().and_then(|id| self.entry(id)) {
+            entry.0 = Stage::Spent;
+        }
+    }
+
+    /// Whether the kernel has no cell of the open chunk any more.
+    pub(super) fn open_is_used_up(&mut self) -> bool {
+        let open = self.open;
+        open.and_then(|id| self.entry(id))
+            .is_some_and(|entry| entry.1 == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells() -> Cells {
+        let layout = CellLayout::new(8192, 2048, 0, 0).unwrap();
+        Cells::new(layout, 8192, ChunkId(5), 3)
+    }
+
+    #[test]
+    fn addresses_go_out_and_are_found_again() {
+        let mut cells = cells();
+        assert!(cells.returned(ChunkId(6)));
+        let addresses: Vec<_> = cells.hand_over(ChunkId(6)).collect();
+        assert_eq!(
+            addresses,
+            [6 * 8192 + 2048, 6 * 8192 + 4096, 6 * 8192 + 6144]
+        );
+        assert_eq!(cells.held(), 3);
+        let place = cells.locate(addresses[1] + 256).unwrap();
+        assert_eq!((place.chunk, place.at), (ChunkId(6), 4096 + 256));
+        for address in [
+            0,
+            4 * 8192 + 4096,
+            5 * 8192 + 100,
+            8 * 8192 + 4096,
+            u64::MAX,
+        ] {
+            assert_eq!(cells.locate(address), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_that_comes_back_before_its_last_cell_waits_for_it() {
+        let mut cells = cells();
+        cells.returned(ChunkId(5));
+        let _addresses = cells.hand_over(ChunkId(5));
+        assert_eq!(cells.standing(ChunkId(5)), Standing::Fresh);
+        cells.opened(ChunkId(5));
+        cells.came_back(ChunkId(5));
+        cells.came_back(ChunkId(5));
+        assert!(!cells.open_is_used_up());
+        cells.spent();
+        assert_eq!(cells.standing(ChunkId(5)), Standing::Spent);
+        assert!(!cells.returned(ChunkId(5)), "the kernel has one cell yet");
+        assert_eq!(cells.take_back(), None);
+        cells.came_back(ChunkId(5));
+        assert_eq!((cells.take_back(), cells.held()), (Some(ChunkId(5)), 0));
+    }
+
+    #[test]
+    fn chunks_are_opened_in_the_order_of_their_packets() {
+        let mut cells = cells();
+        for id in [5, 6, 7].map(ChunkId) {
+            cells.returned(id);
+            let _addresses = cells.hand_over(id);
+        }
+        cells.opened(ChunkId(6));
+        assert_eq!(cells.oldest_fresh(), Some(ChunkId(5)));
+        assert_eq!(cells.standing(ChunkId(6)), Standing::Open);
+        cells.opened(ChunkId(5));
+        assert_eq!(cells.standing(ChunkId(6)), Standing::Spent);
+        assert_eq!(cells.oldest_fresh(), Some(ChunkId(7)));
+    }
+}

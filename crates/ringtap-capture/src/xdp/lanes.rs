@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Puts a source together: program, pool, a socket and a worker for each queue.
+//!
+//! Invariants
+//! - Zero-copy is left for copy mode only where the kernel refuses it, and a note says why.
+
+use std::io;
+use std::sync::Arc;
+
+use ringtap_pool::distributor::LaneEnds;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::source::{self, Facts};
+use ringtap_pool::wake::Signal;
+use ringtap_shared::event::Event;
+use ringtap_shared::memfd::SealedPool;
+use rustix::net::xdp::SocketAddrXdpFlags as Flags;
+
+use super::book::Book;
+use super::cells::Cells;
+use super::front::Front;
+use super::options::{HEADROOM, Plan};
+use super::ring::RingWatch;
+use super::socket::{self, Bound, PATIENCE, Wanted, XskSocket};
+use super::worker::{Parts, Worker};
+use super::{XdpError, XdpOptions, facts};
+use crate::classify::{Judge, Rulebook};
+use crate::device::Mode;
+use crate::interface::Interface;
+use crate::rights::Rights;
+use crate::tap::hook::Hook;
+
+/// Most cells of a queue that the kernel has at a time: with a thousand packets a millisecond, a
+/// thread that is not scheduled for some milliseconds loses none.
+const MOST_CELLS: u32 = 16_384;
+const LEAST_ENTRIES: u32 = 64;
+
+/// A queue's worker before its thread is started.
+pub(super) struct Ready {
+    pub(super) worker: Worker,
+    pub(super) book: Arc<Book>,
+    pub(super) rulebook: Arc<Rulebook>,
+    pub(super) ring: RingWatch,
+}
+
+/// Everything, before threads are started.
+pub(super) struct Made {
+    pub(super) front: Front,
+    pub(super) pool: SealedPool,
+    pub(super) ends: Vec<LaneEnds>,
+    pub(super) workers: Vec<(u16, Ready)>,
+    pub(super) event: Event,
+    pub(super) facts: Facts,
+}
+
+impl Made {
+    /// Makes what `options` ask for.
+    ///
+    /// # Errors
+    ///
+    /// Every [`XdpError`] but those of an interface that goes away later.
+    pub(super) fn new(options: &XdpOptions, interface: &Interface) -> Result<Self, XdpError> {
+        let name = || interface.name.clone();
+        Rights::of_this_process()
+            .require(crate::device::Kind::Xdp)
+            .map_err(|reason| XdpError::NoRights {
+                interface: name(),
+                reason,
+            })?;
+        let queues = options.chosen(interface)?;
+        let lanes = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+        let plan = Plan::new(options, interface, lanes)?;
+        let mut notes = Vec::new();
+        let front = Front::attach(options, interface, plan.geometry.snap_length, &mut notes)?;
+        let system = |action| {
+            let interface = name();
+            move |reason| XdpError::System {
+                interface,
+                action,
+                reason,
+            }
+        };
+        let pool = SealedPool::create(plan.geometry).map_err(system("making the pool"))?;
+        let event = Event::new().map_err(system("making an event"))?;
+        let sockets = sockets(
+            options, interface, &plan, &front, &queues, &pool, &mut notes,
+        )?;
+        let mut made = Made {
+            facts: facts(
+                options,
+                plan.geometry.snap_length,
+                front.hook.words(),
+                notes,
+            ),
+            front,
+            pool,
+            ends: Vec::new(),
+            workers: Vec::new(),
+            event,
+        };
+        for (lane, (queue, bound)) in (0..).zip(queues.into_iter().zip(sockets)) {
+            made.add(options, &plan, LaneId(lane), queue, bound)
+                .map_err(system("setting up a queue"))?;
+        }
+        Ok(made)
+    }
+
+    fn add(
+        &mut self,
+        options: &XdpOptions,
+        plan: &Plan,
+        lane: LaneId,
+        queue: u16,
+        bound: Bound,
+    ) -> io::Result<()> {
+        if options.busy_poll {
+            bound.socket.prefer_busy_poll()?;
+        }
+        self.front.put_socket(queue, &bound.socket)?;
+        let chunks = source::share(&plan.geometry, lane);
+        let first = chunks.last().copied().ok_or(io::ErrorKind::OutOfMemory)?;
+        let count = chunks.len();
+        let signal: Arc<dyn Signal> = Arc::new(self.event.clone());
+        // SAFETY: `writable` is mapped writable, and each lane has its own share of the chunks;
+        // the kernel writes into cells only, which the writer leaves to it.
+        let (mut writer, ends) = unsafe { source::lane(&self.pool.writable, lane, chunks, signal) };
+        writer.divide(plan.layout);
+        let words = self.front.words.clone();
+        let book = Book::new(bound.socket, Event::new()?, words, queue);
+        let rulebook = Arc::new(Rulebook::default());
+        let ring = bound.received.watch();
+        let worker = Worker::new(Parts {
+            received: bound.received,
+            fill: bound.fill,
+            cells: Cells::new(plan.layout, plan.geometry.chunk_size, first, count),
+            judge: Judge::new(Arc::clone(&rulebook)),
+            writer,
+            book: Arc::clone(&book),
+            queue,
+            most_cells: plan.cells_a_lane().min(MOST_CELLS),
+            busy_poll: options.busy_poll,
+        })?;
+        self.ends.push(ends);
+        let ready = Ready {
+            worker,
+            book,
+            rulebook,
+            ring,
+        };
+        self.workers.push((queue, ready));
+        Ok(())
+    }
+}
+
+/// A socket for each queue, in the best mode that the kernel gives.
+fn sockets(
+    options: &XdpOptions,
+    interface: &Interface,
+    plan: &Plan,
+    front: &Front,
+    queues: &[u16],
+    pool: &SealedPool,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Bound>, XdpError> {
+    let is_native = front.hook != Hook::Generic;
+    let several = match plan.needs_several {
+        true => Flags::XDP_USE_SG,
+        false => Flags::empty(),
+    };
+    let copy = Flags::XDP_COPY | Flags::XDP_USE_NEED_WAKEUP | several;
+    let zero = Flags::XDP_ZEROCOPY | Flags::XDP_USE_NEED_WAKEUP | several;
+    let mut wanted = Wanted {
+        interface: interface.index,
+        cell_size: plan.layout.cell_size,
+        entries: plan
+            .cells_a_lane()
+            .min(MOST_CELLS)
+            .next_power_of_two()
+            .max(LEAST_ENTRIES),
+        flags: copy,
+    };
+    let failed = |queue, error| explain(error, queue, interface, plan);
+    if options.zero_copy && is_native {
+        wanted.flags = zero;
+        match all(&wanted, queues, pool) {
+            Ok(sockets) => return Ok(sockets),
+            Err((queue, error)) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(failed(queue, error));
+            }
+            Err((_, error)) => notes.push(format!(
+                "{}: the driver gives AF_XDP no zero-copy ({error}); falling back to copy mode: \
+                 the kernel copies each packet once, into the pool",
+                interface.name
+            )),
+        }
+        wanted.flags = copy;
+    } else if options.mode == Mode::Auto && options.zero_copy {
+        notes.push(format!(
+            "{}: no zero-copy without native XDP: the kernel copies each packet once, into the pool",
+            interface.name
+        ));
+    }
+    all(&wanted, queues, pool).map_err(|(queue, error)| failed(queue, error))
+}
+
+fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>, (u16, io::Error)> {
+    let mut sockets: Vec<Bound> = Vec::new();
+    for queue in queues {
+        let bound = match sockets.first() {
+            None => socket::first(wanted, *queue, &pool.writable),
+            Some(first) => socket::another(wanted, *queue, first_socket(first)),
+        };
+        sockets.push(bound.map_err(|error| (*queue, error))?);
+    }
+    Ok(sockets)
+}
+
+fn first_socket(bound: &Bound) -> &XskSocket {
+    &bound.socket
+}
+
+/// What a socket that cannot be had means to the user.
+fn explain(error: io::Error, queue: u16, interface: &Interface, plan: &Plan) -> XdpError {
+    let name = interface.name.clone();
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => XdpError::Busy {
+            interface: name,
+            queue,
+            waited_ms: PATIENCE.as_millis(),
+        },
+        Some(libc::ENOBUFS | libc::ENOMEM) => XdpError::NoMemory {
+            interface: name,
+            pool_bytes: plan.geometry.region_bytes(),
+        },
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if plan.needs_several => XdpError::NoMultiBuffer {
+            interface: name,
+            frame_bytes: interface.largest_frame_bytes(),
+            most_bytes: plan.layout.cell_size - HEADROOM - 22,
+            reason: error,
+        },
+        _ => XdpError::System {
+            interface: name,
+            action: "binding an AF_XDP socket",
+            reason: error,
+        },
+    }
+}

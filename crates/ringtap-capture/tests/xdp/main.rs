@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! AF_XDP in private networks; needs root.
+//!
+//! `cfg(test)` on the modules tells clippy that helpers are tests too.
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod packets;
+#[cfg(test)]
+mod queues;
+#[cfg(test)]
+mod rules;
+#[cfg(test)]
+mod support;
