@@ -11,6 +11,7 @@ mod list;
 mod options;
 mod parse;
 mod queues;
+mod shaping;
 mod size;
 
 use std::{fmt, ops::Range, str::FromStr};
@@ -20,6 +21,7 @@ use crate::caret;
 pub use list::parse_list;
 pub use options::{Direction, Mode, Options};
 pub use queues::Queues;
+pub use shaping::{ChunkOptions, Clock, SimAsked, Skew};
 pub use size::{Size, SizeError};
 
 /// What kind of source a device names.
@@ -82,7 +84,7 @@ impl Kind {
     pub fn is_available(self) -> bool {
         matches!(
             self,
-            Self::Auto | Self::Tap | Self::Xdp | Self::Packet | Self::Pcap | Self::Hub
+            Self::Auto | Self::Tap | Self::Xdp | Self::Packet | Self::Pcap | Self::Sim | Self::Hub
         )
     }
 

@@ -13,6 +13,8 @@ pub mod packet;
 pub mod pcap;
 pub mod private;
 pub mod rights;
+mod shape;
+pub mod sim;
 pub mod tap;
 pub mod transmit;
 pub mod xdp;

@@ -53,7 +53,7 @@ use std::{
 use crate::interface::Interface;
 use clock::Clock;
 use feed::Feed;
-use frames::Plan;
+pub(crate) use frames::Plan;
 use note::Notes;
 use outlet::{Outlet, Wish};
 use pace::Pace;

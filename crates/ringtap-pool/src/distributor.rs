@@ -5,11 +5,13 @@
 //! [`Distributor::step`] when a lane or a reader signalled, and sleeps in between.
 //!
 //! Invariants
+//! - A chunk goes to every reader, but to one reader only of each buddy group.
 //! - A chunk is recycled once it is sealed and the last lease on it has ended, and not before.
 //! - A reader holds at most its credit of chunks of each lane; what it misses past that is
 //!   counted as its own `slow_reader` loss, to the packet, when it is known.
 //! - What readers return is checked: only a leased chunk can be given back, and only once.
 
+mod buddies;
 mod chunks;
 mod entry;
 mod lending;
@@ -21,13 +23,15 @@ use std::sync::Arc;
 
 use crate::control::{self, Control, ControlError, Progress};
 use crate::format::Geometry;
-use crate::ids::{ChunkId, LaneId, ReaderId};
+use crate::ids::{ChunkId, LaneId, ReaderId, widen};
 use crate::memory::Region;
 use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Signal, WakeWord};
+use buddies::Groups;
+pub use buddies::{Buddies, BuddyCounts};
 use chunks::Chunks;
 use chunks::Missed;
 use entry::Entry;
@@ -106,9 +110,12 @@ pub struct Distributor {
     lanes: Vec<Lane>,
     chunks: Chunks,
     readers: Vec<Option<Entry>>,
+    groups: Groups,
     signal: Arc<dyn Signal>,
     /// A sleeper was woken since the last look: it will soon sleep again.
     woke: bool,
+    /// Chunks that readers gave back, while they are taken; kept for its memory.
+    returned: Vec<(usize, ChunkId)>,
 }
 
 impl Distributor {
@@ -127,8 +134,10 @@ impl Distributor {
             lanes,
             chunks,
             readers: Vec::new(),
+            groups: Groups::default(),
             signal,
             woke: false,
+            returned: Vec::new(),
         }
     }
 
@@ -169,7 +178,8 @@ impl Distributor {
     ) -> Result<ReaderId, AddReaderError> {
         let free = self.readers.iter().position(Option::is_none);
         let index = free.unwrap_or(self.readers.len());
-        if index >= MAX_READERS {
+        let known = |buddies| self.groups.has_room_for(buddies);
+        if index >= MAX_READERS || !options.buddies.is_none_or(known) {
             return Err(AddReaderError::TooMany);
         }
         for (id, (lane, start)) in (0..).map(LaneId).zip(self.lanes.iter().zip(starts)) {
@@ -187,6 +197,9 @@ impl Distributor {
         }
         self.readers[index] = Some(Entry::new(options, &shares, control));
         self.chunks.forget_missed(index);
+        if let Some(buddies) = options.buddies {
+            self.groups.join(buddies, index);
+        }
         for lane in 0..self.lanes.len() {
             self.deliver_open_chunk(lane, index, starts);
         }
@@ -242,9 +255,11 @@ impl Distributor {
         {
             return;
         }
+        self.groups.leave(id.index());
         for chunk in self.chunks.end_leases_of(id.index()) {
             self.recycle_if_done(chunk);
         }
+        self.adopt_open_chunks();
     }
 
     /// Moves all that can be moved; tells whether anything was.
@@ -370,8 +385,13 @@ impl Distributor {
             self.settle(lane, before);
         }
         self.lanes[lane].in_use += 1;
+        let chosen = self.choose_buddies(lane, id);
         for reader in 0..self.readers.len() {
-            self.lend(lane, reader, id, 0);
+            if self.is_elsewhere(reader, &chosen) {
+                self.chunks.miss(id, Missed::elsewhere(reader, 0));
+            } else {
+                self.lend(lane, reader, id, 0);
+            }
         }
         Ok(())
     }
@@ -400,8 +420,9 @@ impl Distributor {
         };
         let published = chunk.state().published;
         self.lanes[lane].sealed_to = chunk.first_sequence() + u64::from(published);
-        for Missed { reader, from } in self.chunks.seal(id) {
-            let missing = self.missing(id, reader, from..published);
+        self.settle_offloaded(id, published);
+        for Missed { reader, from, why } in self.chunks.seal(id) {
+            let missing = self.missing(id, reader, from..published, why);
             if let Some(entry) = self.readers[reader].as_mut() {
                 entry.miss(lane, missing);
             }
@@ -411,24 +432,36 @@ impl Distributor {
 
     /// Takes chunks that readers gave back.
     fn take_back(&mut self) -> bool {
-        let mut moved = false;
-        for reader in 0..self.readers.len() {
-            while let Some(id) = self.readers[reader].as_mut().and_then(Entry::returned) {
-                moved = true;
-                if !self.chunks.end_lease(id, reader) {
-                    if let Some(entry) = self.readers[reader].as_mut() {
-                        entry.corrupt = true;
-                    }
-                    break;
-                }
-                let lane = self.chunks.lane(id);
-                if let Some(entry) = self.readers[reader].as_mut() {
-                    entry.lanes[lane].held -= 1;
-                }
-                self.recycle_if_done(id);
-            }
+        let mut returned = std::mem::take(&mut self.returned);
+        for (reader, entry) in self.readers.iter_mut().enumerate() {
+            let Some(entry) = entry else { continue };
+            // One more than it holds is one too many, and enough to find it out.
+            let most = widen(entry.load()) + 1;
+            let given_back = std::iter::from_fn(|| entry.returned());
+            returned.extend(given_back.take(most).map(|id| (reader, id)));
         }
+        // Which of them came first is not known: those that may be out of order count as such.
+        for &(reader, id) in &returned {
+            self.note_disorder(id, reader);
+        }
+        let moved = !returned.is_empty();
+        for (reader, id) in returned.drain(..) {
+            self.end_lease(reader, id);
+        }
+        self.returned = returned;
         moved
+    }
+
+    fn end_lease(&mut self, reader: usize, id: ChunkId) {
+        let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
+            return;
+        };
+        if !self.chunks.end_lease(id, reader) {
+            entry.corrupt = true;
+            return;
+        }
+        entry.lanes[self.chunks.lane(id)].held -= 1;
+        self.recycle_if_done(id);
     }
 
     fn recycle_if_done(&mut self, id: ChunkId) {

@@ -188,6 +188,12 @@ impl<'a> Chunk<'a> {
         slots.filter(wanted).map(|_| 1).sum()
     }
 
+    /// Flow of the packet in a published slot; all packets without a hash are one flow.
+    pub(crate) fn flow(self, index: u32) -> Option<u32> {
+        let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
+        Some(publish::get_slot(words).hash().unwrap_or(0))
+    }
+
     /// Says that the packet at `index`, which is published, will be read soon.
     #[inline]
     pub(crate) fn will_read(self, index: u32) {

@@ -82,6 +82,8 @@ pub struct LaneWriter {
     limit: usize,
     /// Where payloads end in a chunk: what follows are cells.
     end: usize,
+    /// Most packets of a chunk.
+    most_packets: u32,
     opened: Producer,
     free: FreeChunks,
     open: Option<Open>,
@@ -127,6 +129,7 @@ impl LaneWriter {
         LaneWriter {
             limit: widen(geometry.snap_length.min(geometry.max_payload())),
             end: geometry.chunk_bytes(),
+            most_packets: u32::MAX,
             pool,
             lane,
             opened,
@@ -139,6 +142,18 @@ impl LaneWriter {
             wake,
             signal,
         }
+    }
+
+    /// Puts at most so many packets into each chunk from now on, at least one; exactly so many
+    /// if they fit.
+    pub fn limit_packets(&mut self, most: u32) {
+        self.most_packets = most.max(1);
+    }
+
+    /// Counts packets that never came this far, because no chunk was free when they might have.
+    pub fn lose(&mut self, packets: u64) {
+        self.lost += packets;
+        self.counters.no_chunk.store(self.lost, Relaxed);
     }
 
     /// The lane's counters, for other threads.
@@ -162,8 +177,7 @@ impl LaneWriter {
     ) -> Result<(), NoChunk> {
         let length = self.captured_length(parts.iter().map(|part| part.len()).sum());
         if !self.fits(length) && !self.change_chunk() {
-            self.lost += 1;
-            self.counters.no_chunk.store(self.lost, Relaxed);
+            self.lose(1);
             return Err(NoChunk);
         }
         if let Some(open) = self.open.as_mut() {
@@ -239,13 +253,15 @@ impl LaneWriter {
     /// Seals the open chunk and opens the one that was freed last.
     #[cold]
     fn change_chunk(&mut self) -> bool {
+        let had_open = self.open.is_some();
         self.seal();
         let opened = match self.free.take() {
             Ok(Some(id)) => self.open_chunk(id),
             // A corrupt recycling side cannot give chunks back: as if none were free.
             Ok(None) | Err(_) => false,
         };
-        if self.wake.take(Level::Chunk) {
+        // A writer that tries again and again has no news.
+        if (had_open || opened) && self.wake.take(Level::Chunk) {
             self.signal.signal();
         }
         opened
@@ -264,7 +280,7 @@ impl LaneWriter {
             lost_before: self.lost,
         };
         // SAFETY: `new` was promised a writable region; a free chunk is this writer's alone.
-        let open = unsafe { Open::new(piece, &header, self.end) };
+        let open = unsafe { Open::new(piece, &header, self.end, self.most_packets) };
         match self.opened.push(u64::from(id.0)) {
             Ok(()) => {}
             // The queue has room for every chunk of the pool: only a corrupt peer gets here.

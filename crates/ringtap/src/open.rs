@@ -8,6 +8,7 @@ use ringtap_capture::files::Speed;
 use ringtap_capture::interface::{Interface, InterfaceError};
 use ringtap_capture::packet::{PacketOptions, PacketSource};
 use ringtap_capture::pcap::{PcapOptions, PcapSource};
+use ringtap_capture::sim::{SimOptions, SimSource};
 use ringtap_capture::tap::{Tap, TapOptions};
 use ringtap_capture::xdp::{XdpOptions, XdpSource};
 use ringtap_pool::source::Source;
@@ -20,6 +21,7 @@ pub(crate) fn open(device: &DeviceSpec) -> Result<Box<dyn Source>> {
         Kind::Packet => open_packet(device),
         Kind::Tap => open_tap(device),
         Kind::Xdp => Ok(Box::new(XdpSource::open(&XdpOptions::from_device(device))?)),
+        Kind::Sim => open_simulated(device),
         Kind::Hub => bail!("{device} is a reader's view of a hub, not a source"),
         _ => open_best(device),
     }
@@ -65,6 +67,11 @@ fn open_file(device: &DeviceSpec) -> Result<Box<dyn Source>> {
         pool_bytes: device.options.pool.map(|size| size.0),
     };
     Ok(Box::new(PcapSource::open(&options)?))
+}
+
+fn open_simulated(device: &DeviceSpec) -> Result<Box<dyn Source>> {
+    let options = SimOptions::from_device(device)?;
+    Ok(Box::new(SimSource::open(&options)?))
 }
 
 fn open_tap(device: &DeviceSpec) -> Result<Box<dyn Source>> {

@@ -2,15 +2,16 @@
 //! Options after the question mark: which there are, for which source, and of which type.
 //!
 //! Invariants
-//! - `KEYS` is the only list: parsing, printing and merging with flags all walk it.
+//! - `keys` is the only list: parsing, printing and merging with flags all walk it.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use crate::{files::Speed, interface::near};
 
 use super::{
     DeviceError, DeviceSpec, Kind, Size, escape,
     parse::{Place, meant},
+    shaping::{self, ChunkOptions, SimAsked},
 };
 
 /// Where the kernel runs the program for arriving packets.
@@ -79,6 +80,10 @@ pub struct Options {
     pub watermark: Option<u32>,
     /// Milliseconds after which it is woken with fewer.
     pub limit_ms: Option<u32>,
+    /// How many chunks there are, and how many packets in each.
+    pub chunks: ChunkOptions,
+    /// What a simulated NIC is like.
+    pub sim: SimAsked,
 }
 
 /// What libpcap's tools take for "all of it".
@@ -96,16 +101,21 @@ const EVERY: &[Kind] = &[
 ];
 
 /// One option.
-struct Key {
-    name: &'static str,
-    flag: &'static str,
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) flag: &'static str,
     /// What follows `=`; empty for a key that has no value.
-    value: &'static str,
-    kinds: &'static [Kind],
+    pub(super) value: &'static str,
+    pub(super) kinds: &'static [Kind],
     /// Sets it from its text, or says what is expected.
-    set: fn(&mut Options, &str) -> Result<(), String>,
+    pub(super) set: fn(&mut Options, &str) -> Result<(), String>,
     /// Its canonical text, if it is set.
-    get: fn(&Options) -> Option<String>,
+    pub(super) get: fn(&Options) -> Option<String>,
+}
+
+/// Every option there is.
+fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(&shaping::KEYS)
 }
 
 static KEYS: [Key; 14] = [
@@ -255,7 +265,11 @@ const DIRECTIONS: [(&str, Direction); 3] = [
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 /// Sets `target` to the value that `text` names.
-fn choose<T: Copy>(target: &mut Option<T>, values: &[(&str, T)], text: &str) -> Result<(), String> {
+pub(super) fn choose<T: Copy>(
+    target: &mut Option<T>,
+    values: &[(&str, T)],
+    text: &str,
+) -> Result<(), String> {
     match values.iter().find(|(name, _)| *name == text) {
         Some((_, value)) => {
             *target = Some(*value);
@@ -268,7 +282,7 @@ fn choose<T: Copy>(target: &mut Option<T>, values: &[(&str, T)], text: &str) -> 
     }
 }
 
-fn named<T: Copy + PartialEq>(value: Option<T>, values: &[(&str, T)]) -> Option<String> {
+pub(super) fn named<T: Copy + PartialEq>(value: Option<T>, values: &[(&str, T)]) -> Option<String> {
     let (name, _) = values.iter().find(|(_, one)| Some(*one) == value)?;
     Some((*name).to_owned())
 }
@@ -298,8 +312,11 @@ fn set_socket(options: &mut Options, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn set_number(target: &mut Option<u32>, text: &str) -> Result<(), String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
+pub(super) fn set_number<T: FromStr + Default + PartialOrd>(
+    target: &mut Option<T>,
+    text: &str,
+) -> Result<(), String> {
+    let number = text.parse().ok().filter(|number| *number > T::default());
     *target = Some(number.ok_or("expected a number above 0")?);
     Ok(())
 }
@@ -341,13 +358,13 @@ pub(super) fn parse(kind: Kind, place: Place<'_>) -> Result<Options, DeviceError
 }
 
 fn find(kind: Kind, name: &str) -> Result<&'static Key, String> {
-    let known = || KEYS.iter().filter(|key| key.kinds.contains(&kind));
+    let known = || keys().filter(|key| key.kinds.contains(&kind));
     if let Some(key) = known().find(|key| key.name == name) {
         return Ok(key);
     }
     let list: Vec<_> = known().map(written).collect();
     let list = format!("options of {kind}: {}", list.join(", "));
-    Err(match KEYS.iter().find(|key| key.name == name) {
+    Err(match keys().find(|key| key.name == name) {
         Some(key) => format!("{name} is for {} only ({list})", kinds(key)),
         None if name.is_empty() => format!("expected an option ({list})"),
         None if name.contains('@') => "queues come before options: eth0@0?exclusive".to_owned(),
@@ -374,7 +391,7 @@ fn kinds(key: &Key) -> String {
 /// The device's options with those that flags add.
 pub(super) fn merge(device: &DeviceSpec, flags: &Options) -> Result<Options, DeviceError> {
     let mut merged = device.options.clone();
-    for key in &KEYS {
+    for key in keys() {
         let Some(by_flag) = (key.get)(flags) else {
             continue;
         };
@@ -405,7 +422,7 @@ impl fmt::Display for Options {
     /// With the question mark before the first one; nothing if none is set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sign = '?';
-        for key in &KEYS {
+        for key in keys() {
             let Some(value) = (key.get)(self) else {
                 continue;
             };

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::interface::near;
+use crate::{interface::near, transmit::Rate};
 
 use super::{DeviceError, DeviceSpec, Kind, Options, Queues, escape, options};
 
@@ -136,6 +136,10 @@ fn parse_name(kind: Kind, place: Place<'_>) -> Result<String, DeviceError> {
         Kind::Hub | Kind::Host if name.is_empty() => {
             Err(place.error("expected the name of a group"))
         }
+        Kind::Sim => match name.parse::<Rate>() {
+            Ok(_) => Ok(name),
+            Err(error) => Err(place.error(format!("the simulated link: {error}"))),
+        },
         _ => Ok(name),
     }
 }

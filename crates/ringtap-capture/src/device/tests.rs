@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::files::Speed;
+use crate::transmit::Sizes;
 
 fn parsed(text: &str) -> DeviceSpec {
     text.parse().unwrap()
@@ -34,7 +35,10 @@ fn every_kind_parses_and_prints_its_canonical_text() {
         ("pcap:50%.pcap", "pcap:50%25.pcap"),
         ("pcap:-?speed=10.0x", "pcap:-?speed=10x"),
         ("pcap:a%3Fb%2Cc?speed=2kpps", "pcap:a%3Fb%2Cc?speed=2000pps"),
-        ("sim:", "sim:"),
+        (
+            "sim:10Gbps?burst=5&size=imix&skew=07:1",
+            "sim:10Gbps?size=imix&burst=5&skew=7:1",
+        ),
         ("hub:web", "hub:web"),
         (
             "hub:web?private&socket=/tmp/a%26b.sock&watermark=64",
@@ -82,6 +86,15 @@ fn mistakes_are_shown_where_they_stand() {
         ("", "", "expected the name of an interface"),
         ("tap:", "", "expected the name of an interface"),
         ("pcap:", "", "expected the name of a file"),
+        ("sim:", "", "the simulated link"),
+        ("sim:10Gb", "10Gb", "the simulated link"),
+        ("sim:max?size=huge", "size=huge", "64, or imix"),
+        ("sim:max?burst=0", "burst=0", "above 0"),
+        ("sim:max?skew=1:x", "skew=1:x", "a weight for each queue"),
+        ("sim:max?skew=elephant:100", "skew=elephant:100", "1 to 99"),
+        ("sim:max?skew=0:0", "skew=0:0", "some queue"),
+        ("sim:max?promisc=on", "promisc=on", "tap, xdp, packet only"),
+        ("eth0?burst=5", "burst=5", "burst is for sim only"),
         ("tpa:eth0", "tpa", "did you mean \"tap\"?"),
         ("eth0:1", "eth0", "an interface's name has no colon"),
         ("eth0@if5", "if5", "write \"eth0\""),
@@ -255,11 +268,67 @@ fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
             private: at_hub && hub.1,
             watermark: wake.0.filter(|number| at_hub && *number > 0),
             limit_ms: wake.1.filter(|number| at_hub && *number > 0),
+            ..Options::default()
         })
 }
 
+/// What may be asked of a simulated NIC.
+fn any_sim() -> impl Strategy<Value = (ChunkOptions, SimAsked)> {
+    let some = || prop::option::of(1_u32..=u32::MAX);
+    let sizes = prop_oneof![Just(Sizes::Imix), (0_u32..9999).prop_map(Sizes::Fixed)];
+    let skew = prop_oneof![
+        (1_u32..100).prop_map(Skew::Elephant),
+        prop::collection::vec(1_u32..1000, 1..9).prop_map(Skew::Weights),
+    ];
+    let clock = prop_oneof![Just(Clock::Real), Just(Clock::Virtual)];
+    (
+        (some(), some(), some(), some(), some()),
+        (some(), prop::option::of(1_u64..=u64::MAX), any::<bool>()),
+        prop::option::of(sizes),
+        prop::option::of(skew),
+        prop::option::of(clock),
+    )
+        .prop_map(|(a, b, sizes, skew, clock)| {
+            let chunks = ChunkOptions {
+                per_lane: a.0,
+                packets: a.1,
+            };
+            let asked = SimAsked {
+                sizes,
+                skew,
+                clock,
+                flows: a.2,
+                queues: a.3,
+                ring: a.4,
+                fifo: b.0,
+                burst: b.1,
+                stamp: b.2,
+            };
+            (chunks, asked)
+        })
+}
+
+fn any_nic() -> impl Strategy<Value = DeviceSpec> {
+    let rates = prop::sample::select(vec!["max", "10Gbps", "1.488Mpps", "2.5 Gbit/s"]);
+    (rates, any_options(Kind::Sim), any_sim()).prop_map(|(rate, options, (chunks, sim))| {
+        DeviceSpec {
+            options: Options {
+                chunks,
+                sim,
+                ..options
+            },
+            ..DeviceSpec::new(Kind::Sim, rate)
+        }
+    })
+}
+
 fn any_device() -> impl Strategy<Value = DeviceSpec> {
+    prop_oneof![1 => any_nic(), 7 => any_other_device()]
+}
+
+fn any_other_device() -> impl Strategy<Value = DeviceSpec> {
     let mut kinds = Kind::PREFIXED.to_vec();
+    kinds.retain(|kind| *kind != Kind::Sim);
     kinds.push(Kind::Auto);
     prop::sample::select(kinds).prop_flat_map(|kind| {
         let name = match kind.names_an_interface() {

@@ -46,7 +46,7 @@ pub(super) struct Offsets {
 
 /// All that is needed to write packet number `n`.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// One for each size.
     pub(super) shapes: Vec<Shape>,
     /// Indexes into `shapes`, in the order in which sizes repeat.
@@ -62,7 +62,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Lays out the packets of `traffic`.
-    pub(super) fn new(traffic: &Traffic, own_mac: MacAddress) -> Result<Self, TrafficError> {
+    pub(crate) fn new(traffic: &Traffic, own_mac: MacAddress) -> Result<Self, TrafficError> {
         traffic.check()?;
         let at = offsets(traffic);
         let mut sizes = Vec::new();
@@ -89,11 +89,22 @@ impl Plan {
 
     /// Appends packet number `sequence`, as made at `time_ns`; gives its length.
     pub(super) fn write(&self, sequence: u64, time_ns: u64, out: &mut Vec<u8>) -> usize {
+        let flow = u32::try_from(sequence % u64::from(self.flows)).unwrap_or(0);
+        self.write_of_flow(flow, sequence, time_ns, out)
+    }
+
+    /// As packet number `sequence`, whichever flow's turn it is.
+    pub(crate) fn write_of_flow(
+        &self,
+        flow: u32,
+        sequence: u64,
+        time_ns: u64,
+        out: &mut Vec<u8>,
+    ) -> usize {
         let start = out.len();
         let shape = self.shape_of(sequence);
         out.extend_from_slice(&shape.frame);
         let frame = &mut out[start..];
-        let flow = u32::try_from(sequence % u64::from(self.flows)).unwrap_or(0);
         let address = self.address.wrapping_add(flow).to_be_bytes();
         let port = self.port_of(flow).to_be_bytes();
         let mut varying = checksum::sum(&address);
@@ -130,6 +141,12 @@ impl Plan {
         let cycle = self.order.len() as u64;
         let position = usize::try_from(sequence % cycle).unwrap_or(0);
         &self.shapes[usize::from(self.order[position])]
+    }
+
+    /// Bytes of the frames, in the order in which sizes repeat.
+    pub(crate) fn lengths(&self) -> Vec<usize> {
+        let shapes = self.order.iter().map(|at| &self.shapes[usize::from(*at)]);
+        shapes.map(|shape| shape.frame.len()).collect()
     }
 
     /// Bytes of the longest frame.

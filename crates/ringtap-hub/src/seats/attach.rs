@@ -83,6 +83,7 @@ impl Engine {
             credit: ask.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
             mask: share.mask,
+            buddies: None,
         };
         let mut made = Vec::new();
         for (at, places) in places.iter().enumerate() {

@@ -10,6 +10,28 @@ use crate::ids::{ChunkId, widen};
 pub(super) struct Missed {
     pub(super) reader: usize,
     pub(super) from: u32,
+    pub(super) why: Why,
+}
+
+/// Why a reader does not get a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It is past its credit.
+    Credit,
+    /// A buddy of it has the chunk.
+    Elsewhere,
+}
+
+impl Missed {
+    pub(super) fn past_credit(reader: usize, from: u32) -> Self {
+        let why = Why::Credit;
+        Missed { reader, from, why }
+    }
+
+    pub(super) fn elsewhere(reader: usize, from: u32) -> Self {
+        let why = Why::Elsewhere;
+        Missed { reader, from, why }
+    }
 }
 
 /// One bit a reader.
@@ -46,6 +68,10 @@ struct Record {
     lane: usize,
     leases: Leases,
     missed: Vec<Missed>,
+    /// Buddy groups in which another than the lane's owner got it, a bit each.
+    offloaded: u64,
+    /// Flows in it, in order, once somebody asked.
+    flows: Option<Box<[u32]>>,
 }
 
 /// One record a chunk.
@@ -65,11 +91,35 @@ impl Chunks {
         record.in_use = true;
         record.sealed = false;
         record.lane = lane;
+        record.offloaded = 0;
+        record.flows = None;
         true
     }
 
     pub(super) fn lane(&self, id: ChunkId) -> usize {
         self.0[id.index()].lane
+    }
+
+    /// Notes, or asks, in which buddy groups another than the owner got it.
+    pub(super) fn offloaded(&mut self, id: ChunkId) -> &mut u64 {
+        &mut self.0[id.index()].offloaded
+    }
+
+    /// Whether a reader leases a chunk.
+    pub(super) fn is_leased_to(&self, id: ChunkId, reader: usize) -> bool {
+        let record = self.0.get(id.index());
+        record.is_some_and(|record| record.leases.has(reader))
+    }
+
+    /// The flows of a chunk that is sealed, in order; `find` lists them.
+    pub(super) fn flows(&mut self, id: ChunkId, find: impl FnOnce() -> Vec<u32>) -> &[u32] {
+        let record = &mut self.0[id.index()];
+        record.flows.get_or_insert_with(|| {
+            let mut flows = find();
+            flows.sort_unstable();
+            flows.dedup();
+            flows.into()
+        })
     }
 
     pub(super) fn lease(&mut self, id: ChunkId, reader: usize) {

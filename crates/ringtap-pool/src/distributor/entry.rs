@@ -4,6 +4,7 @@
 
 use std::ops::AddAssign;
 
+use super::buddies::Buddies;
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::queue::{Consumer, Producer};
@@ -42,6 +43,8 @@ pub struct ReaderOptions {
     pub policy: Policy,
     /// Bits of a slot's mask of which one must be set for this reader to want the packet.
     pub mask: u64,
+    /// Readers with which it shares the lanes' chunks; without them it gets every chunk.
+    pub buddies: Option<Buddies>,
 }
 
 impl Default for ReaderOptions {
@@ -50,6 +53,7 @@ impl Default for ReaderOptions {
             credit: None,
             policy: Policy::default(),
             mask: u64::MAX,
+            buddies: None,
         }
     }
 }
@@ -91,6 +95,8 @@ pub(super) struct Entry {
     pub(super) policy: Policy,
     pub(super) mask: u64,
     pub(super) lanes: Vec<Account>,
+    /// Number of its buddy group.
+    pub(super) buddies: Option<u32>,
     pub(super) corrupt: bool,
     /// It sleeps and is not to be woken yet.
     pub(super) deferred: bool,
@@ -116,10 +122,16 @@ impl Entry {
             policy: options.policy,
             mask: options.mask,
             lanes: shares.iter().map(account).collect(),
+            buddies: options.buddies.map(|buddies| buddies.group),
             corrupt: false,
             deferred: false,
             control,
         }
+    }
+
+    /// Chunks that it holds, of all lanes.
+    pub(super) fn load(&self) -> u32 {
+        self.lanes.iter().map(|account| account.held).sum()
     }
 
     /// Whether it may hold another chunk when `room` is what the others leave it.

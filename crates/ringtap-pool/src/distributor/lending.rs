@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::Distributor;
-use super::chunks::Missed;
+use super::chunks::{Missed, Why};
 use super::entry::{self, Entry, Missing, Policy, Terms};
 use crate::ids::ChunkId;
 
@@ -13,14 +13,30 @@ impl Distributor {
     /// Chunks that one reader may hold, going by what is free.
     pub(super) fn room(&self, lane: usize) -> u32 {
         let lane = &self.lanes[lane];
-        let readers = self.readers.iter().flatten().count();
+        // Of a buddy group one member at a time holds a chunk.
+        let alone = self
+            .readers
+            .iter()
+            .flatten()
+            .filter(|entry| entry.buddies.is_none());
+        let readers = alone.count() + self.groups.count();
         let readers = u32::try_from(readers).unwrap_or(u32::MAX);
         entry::room(lane.ends.chunks, lane.free(), readers)
     }
 
     /// What a reader misses that does not get these slots of a chunk.
-    pub(super) fn missing(&self, id: ChunkId, reader: usize, slots: Range<u32>) -> Missing {
+    pub(super) fn missing(
+        &self,
+        id: ChunkId,
+        reader: usize,
+        slots: Range<u32>,
+        why: Why,
+    ) -> Missing {
         let sequences = u64::from(slots.end.saturating_sub(slots.start));
+        if why == Why::Elsewhere {
+            let packets = 0;
+            return Missing { sequences, packets };
+        }
         let mask = self.readers[reader].as_ref().map_or(0, |entry| entry.mask);
         let packets = match self.pool.chunk(id) {
             Some(chunk) if mask != u64::MAX => chunk.count_wanted(slots, mask),
@@ -39,14 +55,21 @@ impl Distributor {
         };
         let from = starts[lane].saturating_sub(chunk.first_sequence());
         let from = u32::try_from(from).unwrap_or(u32::MAX);
-        self.lend(lane, reader, id, from);
+        if self.is_with_buddy(id, reader) {
+            self.chunks.miss(id, Missed::elsewhere(reader, from));
+        } else {
+            self.lend(lane, reader, id, from);
+        }
     }
 
     /// Whether every reader that must not miss anything can take another chunk.
     pub(super) fn may_deliver(&self, lane: usize) -> bool {
-        let waits =
-            |entry: &Entry| entry.policy == Policy::Block && !entry.has_credit(lane, u32::MAX);
-        !self.readers.iter().flatten().any(waits)
+        let waits = |entry: &Entry| {
+            entry.policy == Policy::Block
+                && entry.buddies.is_none()
+                && !entry.has_credit(lane, u32::MAX)
+        };
+        !self.readers.iter().flatten().any(waits) && self.buddies_may_take(lane)
     }
 
     /// Lends a chunk to a reader, or notes that the reader misses it from there on.
@@ -59,7 +82,7 @@ impl Distributor {
         if terms != Terms::No && entry.deliver(lane, chunk, from, terms == Terms::Cut) {
             self.chunks.lease(chunk, reader);
         } else {
-            self.chunks.miss(chunk, Missed { reader, from });
+            self.chunks.miss(chunk, Missed::past_credit(reader, from));
         }
     }
 
@@ -69,7 +92,12 @@ impl Distributor {
             return;
         };
         let room = self.room(lane);
-        for Missed { reader, from } in self.chunks.take_missed(id) {
+        for missed in self.chunks.take_missed(id) {
+            if missed.why == Why::Elsewhere {
+                self.chunks.miss(id, missed);
+                continue;
+            }
+            let Missed { reader, from, why } = missed;
             let Some(chunk) = self.pool.chunk(id) else {
                 return;
             };
@@ -80,10 +108,10 @@ impl Distributor {
                 !matches!(entry.policy, Policy::Sample { .. }) && entry.has_credit(lane, room)
             });
             if !may {
-                self.chunks.miss(id, Missed { reader, from });
+                self.chunks.miss(id, missed);
                 continue;
             }
-            let missing = self.missing(id, reader, from..now);
+            let missing = self.missing(id, reader, from..now, why);
             if let Some(entry) = self.readers[reader].as_mut() {
                 entry.miss(lane, missing);
             }

@@ -8,7 +8,7 @@
 
 use super::PacketMeta;
 use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot, flag};
-use crate::ids::LaneId;
+use crate::ids::{LaneId, widen};
 use crate::memory::{AHEAD, LINE, Piece};
 use crate::publish;
 use crate::sync::{AtomicU32, Ordering::*};
@@ -20,6 +20,8 @@ pub(super) struct Open {
     piece: Piece<'static>,
     /// Where the next slot goes.
     next_slot: usize,
+    /// No slot begins here or above.
+    slots_end: usize,
     /// Lowest byte that a payload occupies.
     floor: usize,
     published: u32,
@@ -40,13 +42,19 @@ pub(super) struct Header {
 }
 
 impl Open {
-    /// Begins to fill a chunk, of which the bytes from `end` on are not ours.
+    /// Begins to fill a chunk, of which the bytes from `end` on are not ours, with at most
+    /// so many packets.
     ///
     /// # Safety
     ///
     /// The chunk must be writable, and what lies below `end` the caller's alone, until the result
     /// is dropped.
-    pub(super) unsafe fn new(piece: Piece<'static>, header: &Header, end: usize) -> Self {
+    pub(super) unsafe fn new(
+        piece: Piece<'static>,
+        header: &Header,
+        end: usize,
+        most_packets: u32,
+    ) -> Self {
         let word = |at, value: u64| piece.word64(at).store(value.to_le(), Relaxed);
         let lane = piece.word32(format::chunk::LANE);
         lane.store(header.lane.0.to_le(), Relaxed);
@@ -56,6 +64,7 @@ impl Open {
         let open = Open {
             piece,
             next_slot: CHUNK_HEADER_SIZE,
+            slots_end: CHUNK_HEADER_SIZE + widen(most_packets).saturating_mul(SLOT_SIZE),
             floor: end.min(piece.bytes()),
             published: 0,
         };
@@ -88,7 +97,7 @@ impl Open {
     /// Whether a packet of `length` bytes finds a place.
     #[inline]
     pub(super) fn fits(&self, length: usize) -> bool {
-        self.floor - self.next_slot >= SLOT_SIZE + padded(length)
+        self.next_slot < self.slots_end && self.floor - self.next_slot >= SLOT_SIZE + padded(length)
     }
 
     /// Copies the first `length` bytes of a packet that is known to fit.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receive ring of a simulated queue: packets wait in it; what comes when it is full is lost.
+//!
+//! Invariants
+//! - Packets leave in the order in which they came; the newest are lost, never those that wait.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Packets of one queue, by their numbers in it.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    waiting: VecDeque<Range<u64>>,
+    held: u64,
+    capacity: u64,
+    arrived: u64,
+}
+
+impl Ring {
+    pub(super) fn new(capacity: u64) -> Self {
+        Ring {
+            waiting: VecDeque::new(),
+            held: 0,
+            capacity,
+            arrived: 0,
+        }
+    }
+
+    /// All packets below `until` have arrived; tells how many found no place.
+    pub(super) fn arrive(&mut self, until: u64) -> u64 {
+        let new = until.saturating_sub(self.arrived);
+        let fit = new.min(self.room());
+        if fit > 0 {
+            let range = self.arrived..self.arrived + fit;
+            match self.waiting.back_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => self.waiting.push_back(range),
+            }
+        }
+        self.held += fit;
+        self.arrived += new;
+        new - fit
+    }
+
+    /// Packets that would find a place.
+    pub(super) fn room(&self) -> u64 {
+        self.capacity - self.held
+    }
+
+    /// Packets that have arrived, lost ones too.
+    pub(super) fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
+    /// Packets that wait.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// The packet that has waited longest.
+    #[inline]
+    pub(super) fn first(&self) -> Option<u64> {
+        self.waiting.front().map(|range| range.start)
+    }
+
+    /// Takes it out.
+    #[inline]
+    pub(super) fn pop(&mut self) {
+        let Some(front) = self.waiting.front_mut() else {
+            return;
+        };
+        front.start += 1;
+        self.held -= 1;
+        if front.is_empty() {
+            self.waiting.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_lost_and_order_is_kept() {
+        let mut ring = Ring::new(4);
+        assert_eq!(ring.arrive(3), 0);
+        assert_eq!(ring.arrive(6), 2);
+        ring.pop();
+        assert_eq!(ring.arrive(9), 2);
+        let waiting: Vec<_> = std::iter::from_fn(|| {
+            let first = ring.first();
+            ring.pop();
+            first
+        })
+        .collect();
+        assert_eq!(waiting, [1, 2, 3, 6]);
+        assert_eq!((ring.held(), ring.room(), ring.arrived()), (0, 4, 9));
+    }
+}
