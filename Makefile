@@ -13,7 +13,7 @@ DURATION ?= 600
 # How long `make fuzz` runs each target.
 SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
-# The folder with libringtap.so.
+# The folder with libringtap.so, and with pcap/libpcap.so.1.
 LIBRARY := $(or $(CARGO_TARGET_DIR),target)/release/library
 
 .DEFAULT_GOAL := help
@@ -22,11 +22,12 @@ LIBRARY := $(or $(CARGO_TARGET_DIR),target)/release/library
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-build: ## install what is missing, build the release binary and the C library (about 4 minutes when cold)
+build: ## install what is missing, build the release binary and the libraries (about 4 minutes when cold)
 	@scripts/prepare run
-	@echo "build: the release binary, $(BINARY), and libringtap.so: about 4 minutes when cold, seconds otherwise"
-	@cargo build --release -p ringtap -p ringtap-c
+	@echo "build: the release binary, $(BINARY), and the libraries: about 4 minutes when cold, seconds otherwise"
+	@cargo build --release -p ringtap -p ringtap-c -p ringtap-pcap
 	@scripts/library link $(dir $(BINARY))libringtap.a $(LIBRARY)
+	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(LIBRARY)/pcap
 
 sample: build ## build, write a small capture file to try the reading verbs on
 	@$(BINARY) sample examples/first.pcapng
@@ -65,11 +66,12 @@ readme: ## put the table of the latest benchmark into README.md
 $(BINARY):
 	@$(MAKE) --no-print-directory build
 
-install: $(BINARY) ## copy the binary and the C library to $(DESTDIR)$(PREFIX) (build first with make build)
+install: $(BINARY) ## copy the binary and the libraries to $(DESTDIR)$(PREFIX) (build first with make build)
 	@echo "install: $(BINARY) to $(DESTDIR)$(PREFIX)/bin/ringtap"
 	@install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
-	@echo "install: libringtap.so, ringtap.h and ringtap.pc to $(DESTDIR)$(PREFIX)/lib and include"
+	@echo "install: libringtap.so, ringtap.h, ringtap.pc and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
 	@scripts/library install $(LIBRARY) $(PREFIX) $(DESTDIR)
+	@scripts/library install-names $(LIBRARY) $(PREFIX) $(DESTDIR)
 
 uninstall: ## remove what was installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ringtap

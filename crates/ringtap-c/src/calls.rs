@@ -15,11 +15,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringtap_client::Wish;
+use ringtap_client::{Found, Wish};
 
 use crate::error::CallError;
 use crate::handles;
-use crate::session::{Found, Session, patience};
+use crate::session::{Session, patience};
 use crate::types::{END, Handle, OK, OPEN_PRIVATE, Options, Packet, Source, Statistics};
 
 /// No structure of this library will ever be so large.

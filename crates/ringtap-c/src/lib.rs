@@ -7,9 +7,7 @@
 //! - `include/ringtap.h`, `ringtap.map` and [`calls`] name the same calls; a test compares them.
 
 pub mod calls;
-mod descriptor;
 mod error;
 mod handles;
-mod pending;
 mod session;
 pub mod types;

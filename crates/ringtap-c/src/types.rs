@@ -8,6 +8,8 @@
 
 use std::ffi::{c_char, c_int};
 
+pub use ringtap_client::Lent as Packet;
+
 pub const OK: c_int = 0;
 pub const END: c_int = -1;
 pub const ERROR_ARGUMENT: c_int = -2;
@@ -39,22 +41,6 @@ pub struct Options {
     pub watermark_packets: u32,
     pub time_limit_ms: u32,
     pub flags: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Packet {
-    pub time_ns: u64,
-    pub sequence: u64,
-    pub lost_before: u64,
-    pub data: *const u8,
-    pub captured_bytes: u32,
-    pub wire_bytes: u32,
-    pub lane: u32,
-    pub hash: u32,
-    pub source: u32,
-    pub queue: u16,
-    pub flags: u16,
 }
 
 #[repr(C)]

@@ -63,7 +63,7 @@ use worker::{Limits, Span, Worker};
 pub use address::{MacAddress, MacAddressError};
 pub use error::{NoLiveFrames, SendError};
 pub use note::Note;
-pub use packet::Qdisc;
+pub use packet::{Qdisc, open_socket};
 pub use rate::{Rate, RateError, WIRE_OVERHEAD_BYTES};
 pub use traffic::{FCS_BYTES, Sizes, Traffic, TrafficError, Transport};
 

@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
 use ringtap_pool::view::{Pool, PoolError};
-use ringtap_shared::event::Event;
+use ringtap_shared::event::{Event, has_left, sleep_until_readable};
 use ringtap_shared::mapping::{Access, Mapping};
 use ringtap_shared::protocol::{
     Attach, HubStatus, InletFacts, Reply, Request, Snapshot, VERSION, decode, encode,
@@ -148,21 +148,40 @@ impl Connection {
             },
         };
         let socket = Socket::connect(path).map_err(refused)?;
-        let patience = set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE));
-        patience.map_err(|error| refused(error.into()))?;
-        let connection = Connection {
-            watch: socket.as_fd().try_clone_to_owned().map_err(refused)?,
+        let connection = Connection::new(socket).map_err(refused)?;
+        connection.hello(name)?;
+        Ok(connection)
+    }
+
+    /// Says hello over a connection that is there already, and takes a seat.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ConnectError`] but [`ConnectError::NoHub`].
+    pub fn attach_over(socket: Socket, wish: &Wish) -> Result<Attachment, ConnectError> {
+        let connection = Connection::new(socket).map_err(ConnectError::Descriptor)?;
+        connection.hello(&wish.name)?;
+        connection.sit_down(wish)
+    }
+
+    fn new(socket: Socket) -> io::Result<Self> {
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        Ok(Connection {
+            watch: socket.as_fd().try_clone_to_owned()?,
             socket: Mutex::new(socket),
             own: Mutex::new(None),
             leaving: AtomicBool::new(false),
-        };
+        })
+    }
+
+    fn hello(&self, name: &str) -> Result<(), ConnectError> {
         let hello = Request::Hello {
             protocol: VERSION,
             features: Vec::new(),
             name: name.to_owned(),
         };
-        match connection.ask(&hello)?.0 {
-            Reply::Hello { protocol, .. } if protocol == VERSION => Ok(connection),
+        match self.ask(&hello)?.0 {
+            Reply::Hello { protocol, .. } if protocol == VERSION => Ok(()),
             _ => Err(ConnectError::Protocol("it did not say hello")),
         }
     }
@@ -173,7 +192,15 @@ impl Connection {
     ///
     /// Every [`ConnectError`].
     pub fn attach(path: &Path, wish: &Wish) -> Result<Attachment, ConnectError> {
-        let connection = Connection::open(path, &wish.name)?;
+        Connection::open(path, &wish.name)?.sit_down(wish)
+    }
+
+    /// Takes a seat, if that was not done before.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ConnectError`].
+    pub fn sit_down(self, wish: &Wish) -> Result<Attachment, ConnectError> {
         let entries = wish
             .filter
             .as_ref()
@@ -186,15 +213,15 @@ impl Connection {
             time_limit_ms: wish.time_limit.map(milliseconds),
             private: wish.private,
         };
-        let (reply, fds) = connection.ask(&Request::Attach(attach))?;
+        let (reply, fds) = self.ask(&Request::Attach(attach))?;
         let Reply::Attached { reader, inlets } = reply else {
             return Err(ConnectError::Protocol("it gave no seat"));
         };
         let seat = seat(&inlets, fds, wish.watermark())?;
-        *connection.lock_own() = Some(seat.bell.clone());
+        *self.lock_own() = Some(seat.bell.clone());
         Ok(Attachment {
             seat,
-            control: Arc::new(connection),
+            control: Arc::new(self),
             reader,
         })
     }
@@ -208,6 +235,20 @@ impl Connection {
         match self.ask(&Request::Status)?.0 {
             Reply::Status(status) => Ok(*status),
             _ => Err(ControlError::Gone("it gave no status".into())),
+        }
+    }
+
+    /// Leaves the hub, whoever else holds a copy of this connection, and waits a little until it
+    /// has hung up: a hub that was there for this reader only is gone then.
+    pub fn leave(&self, patience: Duration) {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.finish();
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline && !has_left(self.watch.as_fd()) {
+            let _late = sleep_until_readable(
+                &[self.watch.as_fd()],
+                Some(deadline.saturating_duration_since(Instant::now())),
+            );
         }
     }
 
@@ -230,7 +271,7 @@ impl Connection {
             return Err(ControlError::Gone("it closed the connection".into()));
         }
         match decode(bytes) {
-            Ok(Reply::Refused { message, .. }) => Err(ControlError::Refused(message)),
+            Ok(Reply::Refused { code, message }) => Err(ControlError::Refused { code, message }),
             Ok(reply) => Ok((reply, fds)),
             Err(error) => Err(ControlError::Gone(error.to_string())),
         }

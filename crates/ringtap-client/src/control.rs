@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 
 use ringtap_filter::Program;
-use ringtap_shared::protocol::Snapshot;
+use ringtap_shared::protocol::{Refusal, Snapshot};
 use ringtap_shared::seat::Wanted;
 
 /// Why the hub did not do what was asked.
@@ -16,8 +16,13 @@ pub enum ControlError {
     #[error("the hub left: {0}")]
     Gone(String),
     /// It said no.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{message}")]
+    Refused {
+        /// What kind of refusal.
+        code: Refusal,
+        /// What to tell the user.
+        message: String,
+    },
 }
 
 /// A reader's side of its hub.

@@ -7,14 +7,18 @@
 
 mod connection;
 mod control;
+mod descriptor;
 mod judge;
+mod lender;
 mod merge;
+mod pending;
 mod receiver;
 mod tally;
 
 pub use connection::{Attachment, ConnectError, Connection, Wish, default_socket};
 pub use control::{Control, ControlError};
 pub use judge::{Batch, Judged, Packets};
+pub use lender::{Found, Lender, Lent, Patience, Stop};
 pub use merge::Order;
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use tally::{LaneTally, Tally};

@@ -20,7 +20,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 use ringtap_shared::event::{Beside, has_left};
 use ringtap_shared::protocol::Snapshot;
-use ringtap_shared::seat::{Seat, Watermark};
+use ringtap_shared::seat::{Seat, Wanted, Watermark};
 use ringtap_shared::waiter::Waiter;
 
 use crate::control::{Control, ControlError};
@@ -168,6 +168,15 @@ impl Receiver {
     /// Every [`ControlError`]; the filter before is still in force then.
     pub fn set_filter(&mut self, filter: &Program) -> Result<(), ReceiveError> {
         let wanted = self.control.set_filter(filter)?;
+        self.adopt(&wanted)
+    }
+
+    /// Judges packets as the hub said when somebody else set the filter by [`Control`].
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Filter`].
+    pub fn adopt(&mut self, wanted: &[Wanted]) -> Result<(), ReceiveError> {
         let judges: Vec<_> = wanted.iter().map(Judge::new).collect::<Result<_, _>>()?;
         for (inlet, judge) in self.inlets.iter_mut().zip(judges) {
             inlet.judge = judge;
@@ -283,6 +292,19 @@ impl Receiver {
     ///
     /// [`ReceiveError::HubLeft`], [`ReceiveError::System`].
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+        self.wait_beside(deadline, None)
+    }
+
+    /// As [`Receiver::wait`]; a sleep ends also when `other` becomes readable.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Receiver::wait`].
+    pub fn wait_beside(
+        &mut self,
+        deadline: Option<Instant>,
+        other: Option<BorrowedFd<'_>>,
+    ) -> Result<(), ReceiveError> {
         let holds = self.holds.take();
         if let Some(left) = holds.or_else(|| self.still_gathers()) {
             let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -290,9 +312,10 @@ impl Receiver {
             std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
             return self.require_hub();
         }
-        let connection = self.control.connection();
-        let beside = connection.map_or(Beside::Nothing, Beside::HangUp);
-        self.waiter.wait(deadline, beside)?;
+        let connection = self.control.connection().map(Beside::HangUp);
+        let other = other.map(Beside::Event);
+        let beside: Vec<_> = connection.into_iter().chain(other).collect();
+        self.waiter.wait(deadline, &beside)?;
         self.require_hub()
     }
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod guest;
+mod one;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -23,6 +24,7 @@ use rustix::io::Errno;
 use crate::access::Access;
 use crate::hub::{Handle, Hub};
 use guest::{Guest, Stay};
+pub use one::{refuse, serve_one};
 
 /// Connections at once, of all users.
 const MOST_GUESTS: usize = 512;

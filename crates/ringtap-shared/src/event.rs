@@ -190,30 +190,27 @@ pub fn readable_among(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::
 /// What else ends a reader's sleep.
 #[derive(Clone, Copy, Debug)]
 pub enum Beside<'a> {
-    /// Nothing.
-    Nothing,
     /// The end of a connection.
     HangUp(BorrowedFd<'a>),
     /// Another event.
     Event(BorrowedFd<'a>),
 }
 
-/// As [`sleep_until_readable`] for `event`; what is `beside` it ends the sleep, too.
+/// As [`sleep_until_readable`] for `event`; whatever is `beside` it ends the sleep, too.
 ///
 /// # Errors
 ///
 /// The system's.
 pub fn sleep_until_signalled(
     event: &Event,
-    beside: Beside<'_>,
+    beside: &[Beside<'_>],
     timeout: Option<Duration>,
 ) -> io::Result<bool> {
     let mut polled = vec![PollFd::new(event, PollFlags::IN)];
-    match &beside {
-        Beside::Nothing => {}
-        Beside::HangUp(connection) => polled.push(PollFd::new(connection, PollFlags::RDHUP)),
-        Beside::Event(other) => polled.push(PollFd::new(other, PollFlags::IN)),
-    }
+    polled.extend(beside.iter().map(|one| match one {
+        Beside::HangUp(connection) => PollFd::new(connection, PollFlags::RDHUP),
+        Beside::Event(other) => PollFd::new(other, PollFlags::IN),
+    }));
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut polled, timeout.as_ref()) {
         Ok(readable) => Ok(readable > 0),

@@ -13,8 +13,9 @@ use std::time::Duration;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg, shutdown, socket_with,
+    socketpair, sockopt,
 };
 
 use crate::event::sleep_until_readable;
@@ -67,6 +68,37 @@ impl Socket {
         let socket = make(SocketFlags::CLOEXEC)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Socket(socket))
+    }
+
+    /// Two ends of a connection that nobody else knows of.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no more descriptors are allowed.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let kind = SocketType::SEQPACKET;
+        let (one, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        Ok((Socket(one), Socket(other)))
+    }
+
+    /// The end that this descriptor is.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] if it is none.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        let is_ours = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&fd) == Ok(SocketType::SEQPACKET);
+        match is_ours {
+            true => Ok(Socket(fd)),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Says that nothing more will be sent, whoever else holds a copy of this end.
+    pub fn finish(&self) {
+        // Who left already needs no end.
+        let _gone = shutdown(&self.0, Shutdown::Write);
     }
 
     /// Whether somebody answers. The socket of a hub that was killed may outlive it by the moment

@@ -79,7 +79,7 @@ impl Waiter {
     /// # Errors
     ///
     /// The system's.
-    pub fn wait(&mut self, deadline: Option<Instant>, beside: Beside<'_>) -> io::Result<()> {
+    pub fn wait(&mut self, deadline: Option<Instant>, beside: &[Beside<'_>]) -> io::Result<()> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let at_most = |limit: Duration| Some(left.map_or(limit, |left| left.min(limit)));
         match self.phase {
@@ -97,7 +97,7 @@ impl Waiter {
         }
     }
 
-    fn sleep(&mut self, timeout: Option<Duration>, beside: Beside<'_>) -> io::Result<()> {
+    fn sleep(&mut self, timeout: Option<Duration>, beside: &[Beside<'_>]) -> io::Result<()> {
         let begun = Instant::now();
         let woken = sleep_until_signalled(&self.event, beside, timeout)?;
         self.fast = woken && begun.elapsed() < NAP;
@@ -137,7 +137,7 @@ mod tests {
             if waits == 2 {
                 waiter.event().signal();
             }
-            waiter.wait(Some(until), Beside::Nothing).unwrap();
+            waiter.wait(Some(until), &[]).unwrap();
             waits += 1;
         }
         assert!((3..20).contains(&waits), "{waits} waits");

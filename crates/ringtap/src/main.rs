@@ -5,9 +5,11 @@
 mod affinity;
 mod count;
 mod demo;
+mod exec;
 mod hub;
 mod input;
 mod interrupt;
+mod lend;
 mod open;
 mod reading;
 mod record;
@@ -38,6 +40,8 @@ enum Verb {
     Record(record::RecordArgs),
     /// Capture once for many readers, each a process of its own.
     Hub(hub::HubArgs),
+    /// Run any program that uses libpcap with Ringtap under it: `ringtap exec -- tcpdump -i eth0`.
+    Exec(exec::ExecArgs),
     /// Send packets: made ones or those of a file, at a rate, all of them counted.
     #[command(long_about = send::LONG_ABOUT)]
     Send(Box<send::SendArgs>),
@@ -49,6 +53,9 @@ enum Verb {
     Why(seeing::why::WhyArgs),
     /// Show a hub in a private network: a sender, one capture, four readers, their ledgers.
     Demo(demo::DemoArgs),
+    /// Open a device for a program that reads through libringtap-pcap.
+    #[command(hide = true)]
+    Lend(lend::LendArgs),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]
     Sample(sample::Options),
@@ -60,11 +67,13 @@ fn main() -> ExitCode {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Hub(args) => hub::run(&args),
+        Verb::Exec(args) => exec::run(&args),
         Verb::Send(args) => send::run(*args),
         Verb::Status(args) => seeing::status::run(&args),
         Verb::Top(args) => seeing::top::run(&args),
         Verb::Why(args) => seeing::why::run(&args),
         Verb::Demo(args) => demo::run(&args),
+        Verb::Lend(args) => lend::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {

@@ -127,7 +127,10 @@ impl Control for LocalSeat {
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
         let changed = self.hub.set_filter(self.seat, filter.clone());
-        changed.map_err(|error| ControlError::Refused(error.to_string()))
+        changed.map_err(|error| ControlError::Refused {
+            code: error.code(),
+            message: error.to_string(),
+        })
     }
 
     fn stop(&self) {

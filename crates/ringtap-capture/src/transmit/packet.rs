@@ -47,6 +47,25 @@ pub enum Qdisc {
     Bypass,
 }
 
+/// A socket for packets that are to leave by this interface one by one, as they are.
+///
+/// # Errors
+///
+/// [`SendError::NoRights`], or the kernel's reason.
+pub fn open_socket(interface: &str) -> Result<OwnedFd, SendError> {
+    let name = std::path::Path::new(interface);
+    let unknown = SendError::kernel("finding the interface");
+    let any = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    );
+    let ifindex =
+        any.and_then(|any| rustix::net::netdevice::name_to_index(any, &name.to_string_lossy()));
+    let ifindex = ifindex.map_err(|errno| unknown(errno.into()))?;
+    socket::open(ifindex, Qdisc::Use)
+}
+
 impl PacketSocket {
     /// Opens a socket that receives nothing.
     ///

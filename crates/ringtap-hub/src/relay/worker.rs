@@ -105,10 +105,8 @@ impl Worker {
             for pipe in &mut self.pipes {
                 pipe.private.distributor.arm(Returns::WhenDry);
             }
-            let beside = match self.is_silent {
-                true => Beside::Nothing,
-                false => Beside::Event(self.reader.as_fd()),
-            };
+            let reader = [Beside::Event(self.reader.as_fd())];
+            let beside = if self.is_silent { &[][..] } else { &reader };
             if let Err(error) = self.waiter.wait(None, beside) {
                 tracing::error!("a relay cannot sleep: {error}");
                 return;

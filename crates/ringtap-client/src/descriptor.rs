@@ -73,3 +73,9 @@ impl Descriptor {
         Ok(())
     }
 }
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.all.as_fd()
+    }
+}

@@ -8,16 +8,17 @@
 
 use std::ops::Range;
 
-use ringtap_client::{Batch, Judged, Tally};
+use crate::judge::{Batch, Judged};
+use crate::tally::Tally;
 use ringtap_filter::Program;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::RecvError;
 
-use crate::types::Packet;
+use crate::lender::Lent;
 
 /// What is left of a batch.
 pub(crate) struct Pending {
-    packets: Vec<Packet>,
+    packets: Vec<Lent>,
     /// The first of them that was not given out.
     at: usize,
     lane: LaneId,
@@ -76,7 +77,7 @@ impl Pending {
                 continue;
             }
             let slot = packet.slot;
-            self.packets.push(Packet {
+            self.packets.push(Lent {
                 time_ns: slot.time_ns,
                 sequence: packet.sequence,
                 lost_before: std::mem::take(lost),
@@ -95,7 +96,7 @@ impl Pending {
     }
 
     /// Gives out the next packet.
-    pub(crate) fn one(&mut self, tally: &mut Tally) -> Option<&Packet> {
+    pub(crate) fn one(&mut self, tally: &mut Tally) -> Option<&Lent> {
         let packet = self.packets.get(self.at)?;
         self.at += 1;
         count(packet, &mut self.uncounted, tally);
@@ -103,7 +104,7 @@ impl Pending {
     }
 
     /// Gives out all packets that are left.
-    pub(crate) fn all(&mut self, tally: &mut Tally) -> &[Packet] {
+    pub(crate) fn all(&mut self, tally: &mut Tally) -> &[Lent] {
         let rest = &self.packets[self.at..];
         self.at = self.packets.len();
         for packet in rest {
@@ -145,7 +146,7 @@ impl Pending {
     }
 }
 
-fn count(packet: &Packet, uncounted: &mut Range<u64>, tally: &mut Tally) {
+fn count(packet: &Lent, uncounted: &mut Range<u64>, tally: &mut Tally) {
     let lane = tally.at(LaneId(packet.lane));
     for sequence in uncounted.start..packet.sequence {
         lane.filtered(sequence);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets: one by one, in a loop, and sent.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use super::{about_a_handle, guarded};
+use crate::abi::{Callback, ERROR, PacketHeader, Pcap};
+use crate::error::Refused;
+use crate::handle::Handle;
+use crate::live::Until;
+use crate::real;
+use crate::whose::{Whose, whose};
+
+about_a_handle! {
+    fn pcap_dispatch(p, count: c_int, callback: Option<Callback>, user: *mut u8) -> c_int, or ERROR => |handle| {
+        // SAFETY: the callback takes what it is given, by libpcap's manual.
+        unsafe { run(&handle, Until::Batch, count, callback, user) }
+    };
+    fn pcap_loop(p, count: c_int, callback: Option<Callback>, user: *mut u8) -> c_int, or ERROR => |handle| {
+        // SAFETY: as above.
+        unsafe { run(&handle, Until::Enough, count, callback, user) }
+    };
+    fn pcap_next_ex(p, header: *mut *mut PacketHeader, packet: *mut *const u8) -> c_int, or ERROR => |handle| {
+        let (status, found) = next(&handle);
+        if let Some((of, data)) = found {
+            let kept = handle.live().and_then(|live| live.keep_header(&of));
+            if !header.is_null() {
+                // SAFETY: not null; a place for a pointer, by libpcap's manual.
+                unsafe { header.write(kept.unwrap_or(ptr::null_mut())) };
+            }
+            if !packet.is_null() {
+                // SAFETY: as above.
+                unsafe { packet.write(data) };
+            }
+        }
+        status
+    };
+    fn pcap_inject(p, packet: *const c_void, size: usize) -> c_int, or ERROR => |handle| {
+        // SAFETY: so many bytes are there, by libpcap's manual.
+        let bytes = unsafe { bytes(packet.cast(), size) };
+        handle.with_live(|live| live.inject(bytes?))
+    };
+    fn pcap_sendpacket(p, packet: *const u8, size: c_int) -> c_int, or ERROR => |handle| {
+        let size = usize::try_from(size).unwrap_or(0);
+        // SAFETY: as above.
+        let bytes = unsafe { bytes(packet, size) };
+        handle.with_live(|live| live.inject(bytes?).map(|_| 0))
+    };
+}
+
+/// Gives packets to a callback.
+///
+/// # Safety
+///
+/// `callback` takes `user`, a header and as many bytes as that says.
+unsafe fn run(
+    handle: &Handle,
+    until: Until,
+    count: c_int,
+    callback: Option<Callback>,
+    user: *mut u8,
+) -> c_int {
+    let most = u64::try_from(count).ok().filter(|count| *count > 0);
+    handle.with_live(|live| {
+        let callback = callback.ok_or_else(|| Refused::general("no callback was given"))?;
+        live.read(handle, until, most, |header, data| {
+            // SAFETY: the caller's word; header and bytes last until the callback returned.
+            unsafe { callback(user, header, data) };
+        })
+    })
+}
+
+/// One packet: libpcap's status, and it if there is one.
+fn next(handle: &Handle) -> (c_int, Option<(PacketHeader, *const u8)>) {
+    let mut found = None;
+    let status = handle.with_live(|live| {
+        live.read(handle, Until::Batch, Some(1), |header, data| {
+            found = Some((*header, data));
+        })
+    });
+    (status, found)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *const u8 {
+    guarded(ptr::null(), || match whose(p) {
+        Whose::Ours(handle) => {
+            let (_, Some((of, data))) = next(&handle) else {
+                return ptr::null();
+            };
+            if !header.is_null() {
+                // SAFETY: not null; a place for a header, by libpcap's manual.
+                unsafe { header.write(of) };
+            }
+            data
+        }
+        Whose::Real(real) => match real::functions() {
+            // SAFETY: the same call about the library's own handle, by the caller's word.
+            Ok(functions) => unsafe { (functions.pcap_next)(real, header) },
+            Err(_) => ptr::null(),
+        },
+        Whose::Nobody => ptr::null(),
+    })
+}
+
+/// # Safety
+///
+/// `packet` is NULL or leads to `size` bytes that outlive `'a`.
+unsafe fn bytes<'a>(packet: *const u8, size: usize) -> Result<&'a [u8], Refused> {
+    if packet.is_null() || size > isize::MAX.cast_unsigned() {
+        return Err(Refused::general("no packet was given"));
+    }
+    // SAFETY: not null, and so many bytes, by the caller's word.
+    Ok(unsafe { std::slice::from_raw_parts(packet, size) })
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Texts that cross the border to C: names that come in, error texts that go out.
+
+use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use crate::abi::ERRBUF_SIZE;
+
+/// A name that ends with NUL, as a C text; the empty one otherwise.
+pub(crate) fn c_name(name: &'static str) -> &'static CStr {
+    CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"")
+}
+
+/// The text at this address, with signs that are no UTF-8 replaced; `None` for NULL.
+///
+/// # Safety
+///
+/// `text` is NULL or leads to a text that ends with NUL.
+pub(crate) unsafe fn take(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: not null; the rest is the caller's word.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// Writes a text into an error buffer of libpcap's size, cut where it does not fit.
+///
+/// # Safety
+///
+/// `errbuf` is NULL or has [`ERRBUF_SIZE`] bytes.
+pub(crate) unsafe fn give(errbuf: *mut c_char, text: &str) {
+    if errbuf.is_null() {
+        return;
+    }
+    let bytes = cut(text);
+    // SAFETY: not null and large enough for what was cut and a NUL, by the caller's word.
+    unsafe { errbuf.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
+    // SAFETY: as above.
+    let end = unsafe { errbuf.add(bytes.len()) };
+    // SAFETY: as above.
+    unsafe { end.write(0) };
+}
+
+/// As much of a text as an error buffer holds: whole signs, one line.
+fn cut(text: &str) -> &[u8] {
+    let line = text.split('\0').next().unwrap_or_default();
+    let mut end = line.len().min(ERRBUF_SIZE - 1);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    &line.as_bytes()[..end]
+}
+
+/// The error text of a handle, which C may read whenever it likes.
+#[derive(Debug)]
+pub(crate) struct ErrorText([AtomicU8; ERRBUF_SIZE]);
+
+impl ErrorText {
+    pub(crate) const fn new() -> Self {
+        ErrorText([const { AtomicU8::new(0) }; ERRBUF_SIZE])
+    }
+
+    pub(crate) fn set(&self, text: &str) {
+        let bytes = cut(text).iter().copied().chain([0]);
+        for (place, byte) in self.0.iter().zip(bytes) {
+            place.store(byte, Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> String {
+        let bytes = self.0.iter().map(|byte| byte.load(Relaxed));
+        let bytes: Vec<_> = bytes.take_while(|byte| *byte != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Where it lies, as long as its handle is open.
+    pub(crate) fn address(&self) -> *mut c_char {
+        self.0[0].as_ptr().cast()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_signs() {
+        let long = "ä".repeat(200);
+        assert_eq!(cut(&long).len(), 254);
+        assert_eq!(cut("a\0b"), b"a");
+        let text = ErrorText::new();
+        text.set(&long);
+        text.set("short");
+        assert_eq!(text.get(), "short");
+    }
+}

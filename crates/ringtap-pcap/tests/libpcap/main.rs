@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The library as programs find it: what it exports, and what real programs read through it.
+
+mod support;
+mod symbols;
+mod tcpdump;

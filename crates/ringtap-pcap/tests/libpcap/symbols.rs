@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the library exports is what libpcap exports, its structures lie as libpcap's do, and the
+//! documentation names every function.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::mem::{offset_of, size_of};
+use std::path::Path;
+use std::process::Command;
+
+use ringtap_pcap::abi::{BpfProgram, Device, PacketHeader, Statistics};
+use ringtap_pcap::list::{OURS, PASSED};
+
+use crate::support::{crate_folder, library, real};
+
+type Names = BTreeSet<String>;
+
+/// Names and kinds that a library exports.
+fn exported(library: &Path) -> BTreeSet<(String, String)> {
+    let output = Command::new("readelf")
+        .args(["--dyn-syms", "--wide"])
+        .arg(library)
+        .output()
+        .expect("readelf comes with the C compiler");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("readelf prints text");
+    let symbols = text.lines().filter_map(|line| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        let [_, _, size, kind, bind, _, index, name] = columns[..] else {
+            return None;
+        };
+        let is_data = kind == "OBJECT";
+        let what = if is_data {
+            format!("data of {size}")
+        } else {
+            kind.to_owned()
+        };
+        let defined = index != "UND" && index != "Ndx" && bind == "GLOBAL";
+        defined.then(|| (name.to_owned(), what))
+    });
+    symbols.collect()
+}
+
+#[test]
+fn it_exports_what_libpcap_exports_and_its_own_mark() {
+    let mut ours = exported(&library());
+    assert!(ours.remove(&("ringtap_pcap_version".into(), "FUNC".into())));
+    assert_eq!(ours, exported(&real()));
+}
+
+#[test]
+fn it_needs_no_library_but_the_systems() {
+    let output = Command::new("readelf")
+        .args(["--dynamic", "--wide"])
+        .arg(library())
+        .output()
+        .expect("readelf comes with the C compiler");
+    let text = String::from_utf8(output.stdout).expect("readelf prints text");
+    let needed = text.lines().filter(|line| line.contains("(NEEDED)"));
+    for line in needed {
+        let known = [
+            "libc.so",
+            "libgcc_s.so",
+            "ld-linux",
+            "libm.so",
+            "libdl.so",
+            "libpthread.so",
+        ];
+        assert!(known.iter().any(|name| line.contains(name)), "{line}");
+    }
+}
+
+#[test]
+fn every_function_is_documented_as_it_is() {
+    let page = crate_folder().join("../../docs/libpcap.md");
+    let page = fs::read_to_string(page).expect("the page is there");
+    let listed = |word: &str| -> Names {
+        let rows = page.lines().filter_map(|line| {
+            let mut columns = line.strip_prefix("| `")?.split('|');
+            let name = columns.next()?.trim().trim_end_matches('`');
+            let is_so = columns.next()?.trim().starts_with(word);
+            is_so.then(|| name.to_owned())
+        });
+        rows.collect()
+    };
+    let names = |list: &[&str]| -> Names { list.iter().map(|name| (*name).to_owned()).collect() };
+    assert_eq!(listed("ours"), names(OURS));
+    assert_eq!(listed("forwarded"), names(PASSED));
+    let both: Names = listed("ours")
+        .union(&listed("forwarded"))
+        .cloned()
+        .collect();
+    let functions = exported(&real())
+        .into_iter()
+        .filter(|(_, kind)| kind == "FUNC");
+    assert_eq!(both, functions.map(|(name, _)| name).collect());
+}
+
+#[test]
+fn structures_lie_as_those_of_the_header() {
+    let expected = [
+        (
+            "struct pcap_pkthdr",
+            "caplen",
+            size_of::<PacketHeader>(),
+            offset_of!(PacketHeader, captured_bytes),
+        ),
+        (
+            "struct pcap_pkthdr",
+            "len",
+            size_of::<PacketHeader>(),
+            offset_of!(PacketHeader, wire_bytes),
+        ),
+        (
+            "struct pcap_stat",
+            "ps_ifdrop",
+            size_of::<Statistics>(),
+            offset_of!(Statistics, interface_dropped),
+        ),
+        (
+            "struct pcap_stat",
+            "ps_drop",
+            size_of::<Statistics>(),
+            offset_of!(Statistics, dropped),
+        ),
+        (
+            "struct bpf_program",
+            "bf_insns",
+            size_of::<BpfProgram>(),
+            offset_of!(BpfProgram, instructions),
+        ),
+        (
+            "struct pcap_if",
+            "description",
+            size_of::<Device>(),
+            offset_of!(Device, description),
+        ),
+        (
+            "struct pcap_if",
+            "flags",
+            size_of::<Device>(),
+            offset_of!(Device, flags),
+        ),
+    ];
+    let mut source = "#include <pcap/pcap.h>\n#include <stddef.h>\n".to_owned();
+    for (name, member, size, offset) in expected {
+        source += &format!("_Static_assert(sizeof({name}) == {size}, \"size\");\n");
+        source += &format!("_Static_assert(offsetof({name}, {member}) == {offset}, \"place\");\n");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("layout.c");
+    fs::write(&file, source).expect("a file");
+    let output = Command::new("cc")
+        .args(["-fsyntax-only", "-std=gnu11"])
+        .arg(&file)
+        .output();
+    let output = output.expect("a C compiler is installed");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
