@@ -22,7 +22,7 @@ const UP: u32 = 1;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Target {
     /// This device of Ringtap's.
-    Device(DeviceSpec),
+    Device(Box<DeviceSpec>),
     /// An interface, by whatever way is best.
     Plain(String),
     /// The real library's.
@@ -37,19 +37,19 @@ impl Target {
             device.map_err(|error| Refused::general(error.to_string()))
         };
         if let Some(name) = name.filter(|name| has_prefix(name)) {
-            return Ok(Target::Device(parse(name)?));
+            return Ok(Target::Device(Box::new(parse(name)?)));
         }
         let interface = name.filter(|name| *name != "any" && is_interface(name));
         match (via, interface) {
             (Some("libpcap"), _) => Ok(Target::Real),
-            (Some(device), _) if has_prefix(device) => Ok(Target::Device(parse(device)?)),
+            (Some(device), _) if has_prefix(device) => Ok(Target::Device(Box::new(parse(device)?))),
             (Some(kind @ ("tap" | "packet" | "xdp")), Some(name)) => {
                 let kind = match kind {
                     "tap" => Kind::Tap,
                     "xdp" => Kind::Xdp,
                     _ => Kind::Packet,
                 };
-                Ok(Target::Device(DeviceSpec::new(kind, name)))
+                Ok(Target::Device(Box::new(DeviceSpec::new(kind, name))))
             }
             (Some("tap" | "packet" | "xdp"), None) | (None | Some("" | "auto"), None) => {
                 Ok(Target::Real)
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_name_of_ringtap_is_its_device_and_others_are_the_real_librarys() {
         let of = |name, via| Target::of(Some(name), via).map_err(|refused| refused.text);
-        let device = |text: &str| Ok(Target::Device(text.parse().unwrap()));
+        let device = |text: &str| Ok(Target::Device(Box::new(text.parse().unwrap())));
         assert_eq!(of("hub:web", None), device("hub:web"));
         assert_eq!(of("tap:lo@0", Some("libpcap")), device("tap:lo@0"));
         assert_eq!(of("lo", None), Ok(Target::Plain("lo".into())));
