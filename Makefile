@@ -17,7 +17,7 @@ BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 LIBRARY := $(or $(CARGO_TARGET_DIR),target)/release/library
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench fuzz soak readme install uninstall clean
+.PHONY: help build sample run test check bench figures fuzz soak readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -52,6 +52,12 @@ bench: ## compare with other programs, write bench/results/ (about 25 minutes, n
 	@scripts/prepare bench
 	@cargo build --release --workspace --bin ringtap --examples
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
+
+figures: build ## the WireCAP paper's figures in virtual time: tables, and plots in target/figures/ (about 1 minute)
+	@scripts/prepare figures
+	@echo "figures: about 1 minute; plots as PNG and SVG in target/figures/"
+	@python=$$(for one in python3 /usr/bin/python3; do $$one -c 'import matplotlib' 2>/dev/null && echo $$one && break; done); \
+	"$${python:-python3}" lab/wirecap.py --ringtap $(BINARY) --plots $(or $(CARGO_TARGET_DIR),target)/figures --page docs/wirecap.md
 
 fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz
 	@scripts/fuzz $(SECONDS)

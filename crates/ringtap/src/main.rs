@@ -18,6 +18,7 @@ mod sample;
 mod seeing;
 mod send;
 mod session;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,8 @@ enum Verb {
     /// Open a device for a program that reads through libringtap-pcap.
     #[command(hide = true)]
     Lend(lend::LendArgs),
+    /// Simulate a NIC, the capture and its readers in virtual time.
+    Sim(sim::SimArgs),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]
     Sample(sample::Options),
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Why(args) => seeing::why::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Lend(args) => lend::run(&args),
+        Verb::Sim(args) => sim::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap sim`: a simulated NIC, our pool and modelled readers in virtual time.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use ringtap_capture::device::{DeviceSpec, Kind};
+use ringtap_capture::sim::engines::{Comparison, Engine};
+use ringtap_capture::sim::run::{Experiment, Outcome};
+use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
+use ringtap_capture::transmit::Rate;
+use ringtap_pool::ledger::Ledger;
+use serde::Serialize;
+
+use crate::report::{self, grouped};
+
+/// Simulates a NIC, the capture and its readers in virtual time: every result repeats to the
+/// packet.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SimArgs {
+    /// The NIC and the pool, as for `-i`: `sim:10Gbps?burst=100000&packets=256&chunks=100`.
+    device: DeviceSpec,
+
+    /// What each reader can do: packets a second (`38844pps`), X loops a packet on the machine of
+    /// the WireCAP paper (`300x`), or `max`.
+    #[arg(long, value_name = "RATE", default_value = "300x")]
+    service: Pace,
+
+    /// What each queue's capture step can do: packets a second, or `max`.
+    #[arg(long, value_name = "RATE", default_value = "max")]
+    capture: Pace,
+
+    /// Readers: one for each queue, or 1.
+    #[arg(long, value_name = "READERS")]
+    readers: Option<u32>,
+
+    /// Advanced mode: a reader with more than so many percent of a lane's chunks leaves further
+    /// ones to its least busy buddy.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    offload: Option<u8>,
+
+    /// `pool` (ours), or a model of others: `ring`, or `copy:SLOTS` into a second buffer.
+    #[arg(long, value_name = "ENGINE", default_value = "pool")]
+    engine: EngineKind,
+
+    /// One JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap sim 'sim:10Gbps?burst=100000&packets=256&chunks=100'    WireCAP-B-(256,100)
+  ringtap sim 'sim:10Gbps?burst=100000&packets=256&chunks=500'    ... and its larger pool
+  ringtap sim 'sim:10Gbps?burst=6000&fifo=4096' --engine ring     a ring alone
+  ringtap sim 'sim:190000pps?skew=7:1:1:1&burst=400000&chunks=100&packets=64' \\
+              --service 50000pps --offload 60                     advanced mode, T = 60 %";
+
+/// What one loop costs on the paper's machine: 300 of them make 38,844 packets a second.
+const PAPER_PPS: u64 = 38_844;
+const PAPER_LOOPS: u64 = 300;
+
+/// Time for a packet, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace(u64);
+
+impl FromStr for Pace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let loops = text.strip_suffix('x').filter(|_| text != "max");
+        if let Some(loops) = loops {
+            let loops: u64 = loops.parse().map_err(|_| "want a number of loops: 300x")?;
+            let ps = u128::from(loops) * u128::from(PS_PER_SECOND);
+            let ps = u64::try_from(ps / u128::from(PAPER_PPS * PAPER_LOOPS));
+            return ps
+                .map(Pace)
+                .map_err(|_| "that many loops never end".to_owned());
+        }
+        match text.parse::<Rate>() {
+            Ok(Rate::Max) => Ok(Pace(0)),
+            Ok(Rate::PacketsPerSecond(rate)) => Ok(Pace((PS_PER_SECOND / rate).max(1))),
+            Ok(Rate::BitsPerSecond(_)) => Err("want packets a second, X loops or max".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("no time"),
+            ps => write!(f, "{} packets/s", grouped(PS_PER_SECOND / ps)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EngineKind {
+    Pool,
+    Other(Engine),
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pool" => Ok(EngineKind::Pool),
+            "ring" => Ok(EngineKind::Other(Engine::Ring)),
+            other => {
+                let slots = other
+                    .strip_prefix("copy:")
+                    .and_then(|slots| slots.parse().ok());
+                let slots = slots.filter(|slots| *slots > 0);
+                let copy = slots.map(|slots| EngineKind::Other(Engine::Copy { slots }));
+                copy.ok_or_else(|| "want pool, ring or copy:SLOTS".to_owned())
+            }
+        }
+    }
+}
+
+/// A run as JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    device: &'a str,
+    service_ps: u64,
+    capture_ps: u64,
+    offload_percent: Option<u8>,
+    offered: u64,
+    delivered: u64,
+    dropped: DroppedFields,
+    loss: f64,
+    balanced: bool,
+    #[serde(flatten)]
+    pool: Option<PoolFields>,
+}
+
+#[derive(Serialize)]
+struct DroppedFields {
+    nic: u64,
+    kernel: u64,
+    no_chunk: u64,
+    slow_reader: u64,
+}
+
+#[derive(Serialize)]
+struct PoolFields {
+    chunks_per_lane: u32,
+    chunk_bytes: u32,
+    end_ns: u64,
+    lanes: Vec<LaneFields>,
+    delivered_by_reader: Vec<u64>,
+    delivered_chunks: u64,
+    offloaded_chunks: u64,
+    offloaded_packets: u64,
+    disordered_packets: u64,
+    disordered_packets_at_most: u64,
+}
+
+#[derive(Serialize)]
+struct LaneFields {
+    lane: u32,
+    offered: u64,
+    captured: u64,
+    nic: u64,
+    no_chunk: u64,
+    most_chunks: u32,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
+    ensure!(
+        args.device.kind == Kind::Sim,
+        "{} is no simulated NIC: sim:10Gbps?burst=100000",
+        args.device
+    );
+    let nic = SimOptions::from_device(&args.device)?;
+    let (service_ps, capture_ps) = (args.service.0, args.capture.0);
+    if let EngineKind::Other(engine) = args.engine {
+        if args.offload.is_some() || args.readers.is_some() {
+            bail!("--offload and --readers are for our own pool, not for --engine ring or copy");
+        }
+        let comparison = Comparison {
+            nic,
+            engine,
+            capture_ps,
+            service_ps,
+        };
+        tell(args, &comparison.run()?, None)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let experiment = Experiment {
+        readers: args.readers.unwrap_or(nic.queues),
+        nic,
+        capture_ps,
+        service_ps,
+        offload_percent: args.offload,
+    };
+    let outcome = experiment.run()?;
+    tell(args, &outcome.ledger(), Some(&outcome))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(args: &SimArgs, ledger: &Ledger, outcome: Option<&Outcome>) -> Result<()> {
+    let device = args.device.to_string();
+    if args.json {
+        let line = line(args, &device, ledger, outcome.map(pool_fields));
+        println!("{}", serde_json::to_string(&line)?);
+        return Ok(());
+    }
+    let title = format!("{device}, a reader at {}, in virtual time:", args.service);
+    println!("{}", report::ledger(&title, "the simulated link", ledger));
+    println!("  lost {:.4} %", loss(ledger) * 100.0);
+    let Some(outcome) = outcome else {
+        return Ok(());
+    };
+    for lane in &outcome.lanes {
+        println!(
+            "  {}: {} offered, {} lost, at most {} of {} chunks in use",
+            lane.lane,
+            grouped(lane.arrived),
+            grouped(lane.nic + lane.no_chunk),
+            lane.most_chunks,
+            outcome.chunks
+        );
+    }
+    if args.offload.is_some() {
+        let buddies = outcome.buddies;
+        println!(
+            "  offloaded {} of {} chunks ({} packets); {} packets out of order within their flow",
+            grouped(buddies.offloaded_chunks),
+            grouped(buddies.chunks),
+            grouped(buddies.offloaded_packets),
+            grouped(outcome.disordered_packets)
+        );
+    }
+    Ok(())
+}
+
+fn line<'a>(
+    args: &SimArgs,
+    device: &'a str,
+    ledger: &Ledger,
+    pool: Option<PoolFields>,
+) -> Line<'a> {
+    let dropped = ledger.dropped;
+    Line {
+        device,
+        service_ps: args.service.0,
+        capture_ps: args.capture.0,
+        offload_percent: args.offload,
+        offered: ledger.offered,
+        delivered: ledger.delivered,
+        dropped: DroppedFields {
+            nic: dropped.nic,
+            kernel: dropped.kernel,
+            no_chunk: dropped.no_chunk,
+            slow_reader: dropped.slow_reader,
+        },
+        loss: loss(ledger),
+        balanced: ledger.balance().holds(),
+        pool,
+    }
+}
+
+fn pool_fields(outcome: &Outcome) -> PoolFields {
+    let lanes = outcome.lanes.iter().map(|lane| LaneFields {
+        lane: lane.lane.0,
+        offered: lane.arrived,
+        captured: lane.captured,
+        nic: lane.nic,
+        no_chunk: lane.no_chunk,
+        most_chunks: lane.most_chunks,
+    });
+    let buddies = outcome.buddies;
+    PoolFields {
+        chunks_per_lane: outcome.chunks,
+        chunk_bytes: outcome.chunk_bytes,
+        end_ns: outcome.end_ps / 1000,
+        lanes: lanes.collect(),
+        delivered_by_reader: outcome.readers.iter().map(|one| one.delivered).collect(),
+        delivered_chunks: buddies.chunks,
+        offloaded_chunks: buddies.offloaded_chunks,
+        offloaded_packets: buddies.offloaded_packets,
+        disordered_packets: outcome.disordered_packets,
+        disordered_packets_at_most: buddies.disordered_packets,
+    }
+}
+
+fn loss(ledger: &Ledger) -> f64 {
+    report::as_f64(ledger.dropped.total()) / report::as_f64(ledger.offered.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paces_are_read_as_users_write_them() {
+        assert_eq!("max".parse(), Ok(Pace(0)));
+        assert_eq!("0x".parse(), Ok(Pace(0)));
+        assert_eq!("300x".parse(), Ok(Pace(PS_PER_SECOND / 38_844)));
+        assert_eq!("1Mpps".parse(), Ok(Pace(1_000_000)));
+        for bad in ["1Gbps", "x", "fast", "-1pps"] {
+            assert!(bad.parse::<Pace>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn engines_are_read_as_users_write_them() {
+        let slots = 10_240;
+        let copy = EngineKind::Other(Engine::Copy { slots });
+        assert_eq!("copy:10240".parse(), Ok(copy));
+        for bad in ["copy", "copy:0", "dna", ""] {
+            assert!(bad.parse::<EngineKind>().is_err(), "{bad}");
+        }
+    }
+}

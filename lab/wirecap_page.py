@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The WireCAP figures as tables in Markdown, and their place in a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+
+def percent(share: float) -> str:
+    """A share; `0` only if it is nothing at all."""
+    return "0" if share == 0 else f"{share * 100:.2f} %"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def beside(rows: list[dict]) -> str:
+    head = ["Engine, burst", "Paper", "Ring of 1,024", "and 4,096 in the NIC"]
+    return table(head, [
+        [f"{row['name']}, P = {row['P']:,}", f"{row['paper']:g} %" if row["paper"] else "0",
+         percent(row["ring_only"]), percent(row["with_fifo"])]
+        for row in rows
+    ])
+
+
+def bursts(rows: list[dict], columns: dict[str, str]) -> str:
+    return table(["P", *columns.values()], [
+        [f"{row['P']:,}", *(percent(row[key]) for key in columns)] for row in rows
+    ])
+
+
+def absorption(rows: list[dict]) -> str:
+    head = ["Link, reader", "R·M", "Paper's formula", "with the ring", "Longest without loss"]
+    return table(head, [
+        [f"{row['gbps']} Gbit/s, {row['reader']:,}/s", f"{row['room']:,}",
+         f"{row['formula']:,.0f}", f"{row['with_ring']:,.0f}", f"{row['longest']:,}"]
+        for row in rows
+    ])
+
+
+def skew(rows: list[dict]) -> str:
+    head = ["Mode", "Lost", "Offloaded", "Out of order", "Most chunks of a lane",
+            "Least and most of a reader"]
+    return table(head, [
+        ["basic" if row["T"] is None else f"advanced, T = {row['T']} %", percent(row["loss"]),
+         percent(row["offloaded"]), percent(row["disordered"]), f"{row['most_chunks']} of 100",
+         f"{row['least']:,} – {row['most']:,}"]
+        for row in rows
+    ])
+
+
+def tables(found: dict) -> str:
+    """All of them, each with its heading."""
+    shapes = {key: key for key in found["product"][0] if key != "P"}
+    parts = [
+        ("The paper's numbers", beside(found["beside"])),
+        ("Readers that only count (x = 0, the paper's figure 8): packets lost",
+         bursts(found["no_load"], {"pool": "(256,100)", "ring": "ring only (DNA, netmap)",
+                                   "copy": "copy (PF_RING)"})),
+        ("Readers at 38,844 packets/s (x = 300, figure 9): packets lost",
+         bursts(found["loaded"], {"small": "(256,100)", "large": "(256,500)",
+                                  "ring": "ring only (DNA, netmap)", "copy": "copy (PF_RING)"})),
+        ("Pools of the same R·M (figure 10): packets lost", bursts(found["product"], shapes)),
+        ("Bursts that a pool absorbs, in packets", absorption(found["absorption"])),
+        *((f"Skewed queues, `skew={name}`", skew(rows)) for name, rows in found["skew"].items()),
+    ]
+    return "\n\n".join(f"### {heading}\n\n{body}" for heading, body in parts)
+
+
+def replace(page: Path, text: str) -> None:
+    """Puts the tables between the page's marks; ValueError if it has none."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} has no place for the tables: {BEGIN} and {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
