@@ -65,6 +65,10 @@ TAP_PASS = Contender(
     "tap pass", _COUNT + "'tap:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
     note="packets go on into the host's network stack, as with all below",
 )  # fmt: skip
+XDP = Contender(
+    "xdp", _COUNT + "'xdp:{dev}?pool={ring_mib}MiB'", parse.ringtap, "xdp",
+    note="AF_XDP in copy mode; packets end here",
+)  # fmt: skip
 PACKET = Contender(
     "packet", _COUNT + "'packet:{dev}?pool={ring_mib}MiB'", parse.ringtap, "ring",
 )  # fmt: skip
@@ -87,7 +91,7 @@ NETSNIFF = Contender(
 
 #: In the order of the table; the floor must be first.
 CAPTURE = [
-    FLOOR, TAP_EXCLUSIVE, TAP_PASS, PACKET, TCPDUMP, DUMPCAP_NULL, DUMPCAP_FILE, NETSNIFF,
+    FLOOR, TAP_EXCLUSIVE, XDP, TAP_PASS, PACKET, TCPDUMP, DUMPCAP_NULL, DUMPCAP_FILE, NETSNIFF,
 ]  # fmt: skip
 
 RECORD = [

@@ -21,7 +21,7 @@ from crowd import HUB, PACKET
 
 SMALL = "64"
 EXCLUSIVE, FLOOR = contenders.TAP_EXCLUSIVE.name, contenders.FLOOR.name
-TCPDUMP = contenders.TCPDUMP.name
+TCPDUMP, XDP = contenders.TCPDUMP.name, contenders.XDP.name
 TAP_RECORD, OTHER_RECORD = contenders.RECORD[0].name, contenders.DUMPCAP_FILE.name
 IDLE_TAP, IDLE_PACKET = contenders.TAP_PASS.name, contenders.PACKET.name
 LOW_RATE_TAP = contenders.LOW_RATE[0].name
@@ -52,14 +52,14 @@ def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _against_floor(result: dict) -> float | None:
-    rows, floor = _rounds(result, EXCLUSIVE), _rounds(result, FLOOR)
+def _against_floor(result: dict, name: str = EXCLUSIVE) -> float | None:
+    rows, floor = _rounds(result, name), _rounds(result, FLOOR)
     return _median(figures.ratios(rows, floor, "delivered_mpps"))
 
 
-def _lost(result: dict) -> float | None:
+def _lost(result: dict, name: str = EXCLUSIVE) -> float | None:
     """Packets lost in all rounds together; a round with contradictions is no proof of none."""
-    rows = result.get("capture", {}).get(SMALL, {}).get(EXCLUSIVE, {}).get("rounds", [])
+    rows = result.get("capture", {}).get(SMALL, {}).get(name, {}).get("rounds", [])
     if not rows or any(row["problems"] for row in rows):
         return None
     return sum(row["lost"] for row in rows)
@@ -135,6 +135,10 @@ GOALS = [
         "64 bytes: ns above the floor, tap exclusive against tcpdump",
         "most", 0.25, "x", _against_tcpdump, _by_offered,
     ),
+    Goal("64 bytes: AF_XDP in copy mode against the XDP_DROP floor",
+         "least", 0.68, "x", lambda result: _against_floor(result, XDP)),
+    Goal("64 bytes: packets that AF_XDP lost, all rounds",
+         "most", 0, "packets", lambda result: _lost(result, XDP)),
     Goal("pool alone, 500 chunks", "least", 150, "Mpps", _pool(500)),
     Goal("pool alone, 5,000 chunks", "least", 100, "Mpps", _pool(5000)),
     Goal(

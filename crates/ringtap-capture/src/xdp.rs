@@ -140,7 +140,7 @@ impl XdpSource {
                 thread: Some(spawned),
             });
         }
-        let source = XdpSource {
+        Ok(XdpSource {
             lost_before: losses.now().unwrap_or(0),
             facts: made.facts,
             front: made.front,
@@ -156,11 +156,7 @@ impl XdpSource {
             events,
             ended: None,
             _promiscuous: promiscuous,
-        };
-        for lane in &source.lanes {
-            source.front.set_state(lane.queue, state::ON);
-        }
-        Ok(source)
+        })
     }
 
     /// Waits until the packets that are in the rings now are judged, so that what a new reader

@@ -71,34 +71,12 @@ fn shape(hook: Hook, interface: u32) -> Shape {
 }
 
 impl Front {
-    /// Attaches the program; every queue is off yet.
-    pub(super) fn attach(
-        options: &XdpOptions,
+    /// Loads the program for a hook; every queue is off yet.
+    pub(super) fn load(
+        hook: Hook,
         interface: &Interface,
         snap_length: u32,
-        notes: &mut Vec<String>,
     ) -> Result<Self, XdpError> {
-        wait_for_another(interface)?;
-        let hooks = hooks(options, interface, notes);
-        for (at, hook) in hooks.iter().enumerate() {
-            let mut front = Front::load(*hook, interface, snap_length)?;
-            match (front.fit(interface), hooks.get(at + 1)) {
-                (Ok(()), _) => return Ok(front),
-                (Err(error @ TapError::Refused { .. }), Some(next)) => {
-                    notes.push(format!("{error}; falling back to {}", next.words()));
-                }
-                (Err(error), _) => return Err(error.into()),
-            }
-        }
-        Err(TapError::Refused {
-            interface: interface.name.clone(),
-            mode: "any",
-            reason: "there is no hook to try".to_owned(),
-        }
-        .into())
-    }
-
-    fn load(hook: Hook, interface: &Interface, snap_length: u32) -> Result<Self, XdpError> {
         let name = program_name(hook);
         let config = Config {
             snap_length,
@@ -166,7 +144,8 @@ impl Front {
             .try_clone_to_owned()
     }
 
-    fn fit(&mut self, interface: &Interface) -> Result<(), TapError> {
+    /// Attaches the program: packets are handed over from now on.
+    pub(super) fn attach(&mut self, interface: &Interface) -> Result<(), TapError> {
         let system = |reason| TapError::System {
             interface: interface.name.clone(),
             action: "finding the loaded program",
@@ -174,7 +153,6 @@ impl Front {
         };
         let program = self.program().map_err(system)?;
         let attach = || self.hook.attach(program.as_fd(), interface.index);
-        // The second time listening for the reason.
         let refusals = Refusals::listen();
         match attach() {
             Ok(link) => {
@@ -263,7 +241,11 @@ impl Front {
 }
 
 /// The hooks to try, best first.
-fn hooks(options: &XdpOptions, interface: &Interface, notes: &mut Vec<String>) -> Vec<Hook> {
+pub(super) fn hooks(
+    options: &XdpOptions,
+    interface: &Interface,
+    notes: &mut Vec<String>,
+) -> Vec<Hook> {
     let name = &interface.name;
     let features = xdp_features(interface.index);
     let tells_vlan = features.is_some_and(|features| features.tells_vlan());
@@ -292,7 +274,7 @@ fn hooks(options: &XdpOptions, interface: &Interface, notes: &mut Vec<String>) -
 }
 
 /// A program of a process that is ending goes soon; another one does not, and stands in the way.
-fn wait_for_another(interface: &Interface) -> Result<(), XdpError> {
+pub(super) fn wait_for_another(interface: &Interface) -> Result<(), XdpError> {
     let start = Instant::now();
     while let Some(error) = holder::another_program(interface) {
         if start.elapsed() > PATIENCE {

@@ -17,20 +17,23 @@ use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use super::book::Book;
 use super::cells::Cells;
-use super::front::Front;
+use super::front::{self, Front};
 use super::options::{HEADROOM, Plan};
 use super::ring::RingWatch;
 use super::socket::{self, Bound, PATIENCE, Wanted, XskSocket};
+use super::words::state;
 use super::worker::{Parts, Worker};
 use super::{XdpError, XdpOptions, facts};
 use crate::classify::{Judge, Rulebook};
 use crate::device::Mode;
 use crate::interface::Interface;
 use crate::rights::Rights;
+use crate::tap::TapError;
 use crate::tap::hook::Hook;
 
-/// Most cells of a queue that the kernel has at a time: with a thousand packets a millisecond, a
-/// thread that is not scheduled for some milliseconds loses none.
+/// Most cells of a queue that the kernel has at a time: at five packets a microsecond they last for
+/// three milliseconds in which the thread is not scheduled. Fewer are faster, as they stay in the
+/// caches, and lose packets then.
 const MOST_CELLS: u32 = 16_384;
 const LEAST_ENTRIES: u32 = 64;
 
@@ -69,21 +72,48 @@ impl Made {
         let queues = options.chosen(interface)?;
         let lanes = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let plan = Plan::new(options, interface, lanes)?;
+        front::wait_for_another(interface)?;
         let mut notes = Vec::new();
-        let front = Front::attach(options, interface, plan.geometry.snap_length, &mut notes)?;
+        let hooks = front::hooks(options, interface, &mut notes);
+        for (at, hook) in hooks.iter().enumerate() {
+            let front = Front::load(*hook, interface, plan.geometry.snap_length)?;
+            let mut made = Made::behind(front, options, interface, &plan, &queues, &notes)?;
+            // Last, so that every packet that the program sees finds its socket ready.
+            match (made.front.attach(interface), hooks.get(at + 1)) {
+                (Ok(()), _) => return Ok(made),
+                (Err(error @ TapError::Refused { .. }), Some(next)) => {
+                    notes.push(format!("{error}; falling back to {}", next.words()));
+                }
+                (Err(error), _) => return Err(error.into()),
+            }
+        }
+        Err(XdpError::System {
+            interface: name(),
+            action: "choosing a hook",
+            reason: io::ErrorKind::Unsupported.into(),
+        })
+    }
+
+    /// Everything behind a program that is not yet attached.
+    fn behind(
+        front: Front,
+        options: &XdpOptions,
+        interface: &Interface,
+        plan: &Plan,
+        queues: &[u16],
+        notes: &[String],
+    ) -> Result<Self, XdpError> {
         let system = |action| {
-            let interface = name();
+            let interface = interface.name.clone();
             move |reason| XdpError::System {
                 interface,
                 action,
                 reason,
             }
         };
+        let mut notes = notes.to_vec();
         let pool = SealedPool::create(plan.geometry).map_err(system("making the pool"))?;
-        let event = Event::new().map_err(system("making an event"))?;
-        let sockets = sockets(
-            options, interface, &plan, &front, &queues, &pool, &mut notes,
-        )?;
+        let sockets = sockets(options, interface, plan, &front, queues, &pool, &mut notes)?;
         let mut made = Made {
             facts: facts(
                 options,
@@ -95,10 +125,10 @@ impl Made {
             pool,
             ends: Vec::new(),
             workers: Vec::new(),
-            event,
+            event: Event::new().map_err(system("making an event"))?,
         };
-        for (lane, (queue, bound)) in (0..).zip(queues.into_iter().zip(sockets)) {
-            made.add(options, &plan, LaneId(lane), queue, bound)
+        for (lane, (queue, bound)) in (0..).zip(queues.iter().zip(sockets)) {
+            made.add(options, plan, LaneId(lane), *queue, bound)
                 .map_err(system("setting up a queue"))?;
         }
         Ok(made)
@@ -116,6 +146,7 @@ impl Made {
             bound.socket.prefer_busy_poll()?;
         }
         self.front.put_socket(queue, &bound.socket)?;
+        self.front.set_state(queue, state::ON);
         let chunks = source::share(&plan.geometry, lane);
         let first = chunks.last().copied().ok_or(io::ErrorKind::OutOfMemory)?;
         let count = chunks.len();

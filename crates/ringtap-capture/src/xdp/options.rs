@@ -15,9 +15,11 @@ use crate::interface::Interface;
 
 /// Memory of a pool unless said otherwise, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
+/// Room for the stamp, so that it and the headers of a packet lie in one line of the caches.
+pub(super) const STAMP_ROOM: u32 = 24;
 /// A packet lies so far in its cell, and what a cell holds is so much less: the kernel's
-/// `XDP_PACKET_HEADROOM`.
-pub(super) const HEADROOM: u32 = 256;
+/// `XDP_PACKET_HEADROOM`, and ours.
+pub(super) const HEADROOM: u32 = 256 + STAMP_ROOM;
 /// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a page).
 const CELLS: [u32; 2] = [2048, 4096];
 

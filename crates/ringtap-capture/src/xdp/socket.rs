@@ -20,6 +20,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with, sockopt,
 };
 
+use super::options::STAMP_ROOM;
 use super::ring::{Fill, Received};
 
 /// How long a queue may be held by a socket that is about to go: the kernel ends one later than
@@ -112,7 +113,7 @@ pub(super) fn first(wanted: &Wanted, queue: u16, pool: &Pool) -> io::Result<Boun
                 addr: u64::try_from(address).map_err(io::Error::other)?,
                 len: length,
                 chunk_size: wanted.cell_size,
-                headroom: 0,
+                headroom: STAMP_ROOM,
                 flags: XdpUmemRegFlags::empty(),
                 tx_metadata_len: 0,
             },
