@@ -5,6 +5,7 @@
  */
 #include <bpf/bpf_core_read.h>
 
+#include "forward.h"
 #include "lane.h"
 #include "packet.h"
 #include "steer.h"
@@ -123,11 +124,25 @@ static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag)
 		.tag = tag,
 	};
 
-	return rt_take(&packet) && config.exclusive ? XDP_DROP : XDP_PASS;
+	int done = rt_take(&packet);
+
+	/* Captured or not: a reader never cuts the bridge. */
+	if (rt_is_forwarding())
+		return rt_forward_xdp(ctx, &packet);
+	return done && config.exclusive ? XDP_DROP : XDP_PASS;
+}
+
+/* What the tap does with an arriving packet that it is done with. */
+static __always_inline int rt_end_tc(struct __sk_buff *ctx, const struct rt_packet *packet, int done)
+{
+	if (rt_is_forwarding())
+		return rt_forward_tc(ctx, packet);
+	return done && config.exclusive ? RT_TC_DROP : RT_TC_NEXT;
 }
 
 static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 {
+	int done;
 	struct rt_packet packet = {
 		.ctx = ctx,
 		.hook = RT_TC,
@@ -151,7 +166,8 @@ static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 	/* The kernel counts a packet's receive queue from 1. */
 	if (!direction && packet.queue)
 		packet.queue--;
-	return rt_take(&packet);
+	done = rt_take(&packet);
+	return direction ? RT_TC_NEXT : rt_end_tc(ctx, &packet, done);
 }
 
 SEC("xdp.frags")
@@ -179,14 +195,25 @@ int rt_tc_rx(struct __sk_buff *ctx)
 	/* A copy of our own multicast that never was on the wire. */
 	if (ctx->pkt_type == RT_PACKET_LOOPBACK)
 		return RT_TC_NEXT;
-	return rt_take_tc(ctx, 0) && config.exclusive ? RT_TC_DROP : RT_TC_NEXT;
+	return rt_take_tc(ctx, 0);
+}
+
+/* What the XDP program left to the network stack's own buffer. */
+SEC("tcx/ingress")
+int rt_tc_forward(struct __sk_buff *ctx)
+{
+	struct rt_forwarded *counts = rt_forward_counts();
+
+	if (ctx->pkt_type == RT_PACKET_LOOPBACK || !counts)
+		return RT_TC_NEXT;
+	counts->from_stack += rt_segments(ctx);
+	return bpf_redirect(config.forward_to, 0);
 }
 
 SEC("tcx/egress")
 int rt_tc_tx(struct __sk_buff *ctx)
 {
-	rt_take_tc(ctx, RT_OUT);
-	return RT_TC_NEXT;
+	return rt_take_tc(ctx, RT_OUT);
 }
 
 /* Never called: puts the format into the type information, which a test compares with Rust's. */

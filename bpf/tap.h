@@ -40,6 +40,10 @@ struct rt_config {
 	__u32 segment_shift; /* log2(chunks in a segment) */
 	__u32 chunk_count;
 	__u32 ring_shift; /* log2(entries in each of a lane's rings) */
+	__u32 forward_to; /* interface that arriving packets go out of; 0 if they do not */
+	__u32 largest_frame; /* that it takes from XDP */
+	__u32 partial; /* 1: arriving packets may have checksums that are left to the NIC */
+	__u32 reserved;
 };
 
 /* One CPU's writer. Only the program writes it; user space sees it read-only. */

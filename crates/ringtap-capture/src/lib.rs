@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's sources (what writes packets into a pool) and its sender.
 
+pub mod bridge;
 mod caret;
 pub mod classify;
 pub mod device;

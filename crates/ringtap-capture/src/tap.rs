@@ -9,6 +9,7 @@
 mod attach;
 pub(crate) mod clock;
 mod error;
+pub(crate) mod forward;
 mod groups;
 pub(crate) mod holder;
 pub(crate) mod home;
@@ -34,6 +35,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 
 pub use error::TapError;
+pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
 use home::Home;
 use hook::Fitted;
 use netlink::Losses;
@@ -51,6 +53,8 @@ pub struct Tap {
     links: Vec<Fitted>,
     home: Home,
     rules: InForce,
+    /// Where packets go, and the link of the program that helps.
+    forward: Option<(Forward, Option<OwnedFd>)>,
     watched: Watched,
     facts: Facts,
     pool: Pool,

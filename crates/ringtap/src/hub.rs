@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
-mod groups;
+pub(crate) mod groups;
 
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;

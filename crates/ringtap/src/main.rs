@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod affinity;
+mod bridge;
 mod count;
 mod demo;
 mod exec;
@@ -46,6 +47,8 @@ enum Verb {
     /// Send packets: made ones or those of a file, at a rate, all of them counted.
     #[command(long_about = send::LONG_ABOUT)]
     Send(Box<send::SendArgs>),
+    /// Forward packets between two interfaces, inside the kernel; readers may look on.
+    Bridge(bridge::BridgeArgs),
     /// Show all counters of a running hub, as JSON.
     Status(seeing::status::StatusArgs),
     /// Show a running hub on the terminal, live: rates, lag, losses.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Verb::Record(args) => record::run(&args),
         Verb::Hub(args) => hub::run(&args),
         Verb::Exec(args) => exec::run(&args),
+        Verb::Bridge(args) => bridge::run(&args),
         Verb::Send(args) => send::run(*args),
         Verb::Status(args) => seeing::status::run(&args),
         Verb::Top(args) => seeing::top::run(&args),

@@ -30,6 +30,8 @@ const MOST_CHUNKS: u64 = 1 << 28;
 pub(super) struct Attached {
     pub(super) links: Vec<Fitted>,
     pub(super) loaded: Loaded,
+    /// The program that forwards what XDP leaves to it.
+    pub(super) forward_link: Option<OwnedFd>,
     /// Where packets are captured, in words.
     pub(super) hook: &'static str,
     /// What the user should know, a line each.
@@ -96,6 +98,7 @@ pub(super) fn attach(
         return Ok(Attached {
             links,
             loaded,
+            forward_link: None,
             hook: Hook::Tc.words(),
             notes,
         });
@@ -106,6 +109,12 @@ pub(super) fn attach(
         xdp_features(interface.index),
         &mut notes,
     );
+    // What generic XDP redirects nobody counts.
+    let is_bridge = options.forward.is_some();
+    let hooks: Vec<_> = hooks
+        .into_iter()
+        .filter(|hook| !is_bridge || *hook != Hook::Generic)
+        .collect();
     if hooks.first().is_some_and(|hook| hook.is_xdp())
         && let Some(error) = holder::another_program(interface)
     {
@@ -114,6 +123,8 @@ pub(super) fn attach(
     for (at, hook) in hooks.iter().enumerate() {
         let mut programs = vec![hook.program()];
         programs.extend(direction.leaving().then_some(Program::TcTx));
+        let needs_help = options.forward.is_some() && hook.is_xdp();
+        programs.extend(needs_help.then_some(Program::TcForward));
         let loaded = Loaded::new(options, plan, interface.index, &programs)?;
         let link = match (ingress(*hook, &loaded, interface), hooks.get(at + 1)) {
             (Ok(link), _) => link,
@@ -127,9 +138,14 @@ pub(super) fn attach(
         if direction.leaving() {
             links.push(egress(&loaded, interface)?);
         }
+        let forward_link = match needs_help {
+            true => Some(forwarding(&loaded, interface)?),
+            false => None,
+        };
         return Ok(Attached {
             links,
             loaded,
+            forward_link,
             hook: hook.words(),
             notes,
         });
@@ -249,6 +265,13 @@ fn egress(loaded: &Loaded, interface: &Interface) -> Result<Fitted, TapError> {
         link,
         attached: program,
     })
+}
+
+fn forwarding(loaded: &Loaded, interface: &Interface) -> Result<OwnedFd, TapError> {
+    let program = program(loaded, Program::TcForward, interface)?;
+    Hook::Tc
+        .attach(program.as_fd(), interface.index)
+        .map_err(|error| refusal(&error, Hook::Tc, None, interface))
 }
 
 fn program(loaded: &Loaded, program: Program, interface: &Interface) -> Result<OwnedFd, TapError> {

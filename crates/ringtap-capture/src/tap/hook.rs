@@ -15,11 +15,13 @@ use libbpf_rs::libbpf_sys::{
 
 /// One of the programs in `bpf/tap.bpf.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Program {
+pub(crate) enum Program {
     Rx,
     RxVlan,
     TcRx,
     TcTx,
+    /// Forwards what an XDP program left to the network stack's buffers.
+    TcForward,
 }
 
 impl Program {
@@ -29,6 +31,7 @@ impl Program {
             Program::RxVlan => "rt_rx_vlan",
             Program::TcRx => "rt_tc_rx",
             Program::TcTx => "rt_tc_tx",
+            Program::TcForward => "rt_tc_forward",
         }
     }
 

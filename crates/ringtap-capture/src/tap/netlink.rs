@@ -29,6 +29,16 @@ impl XdpFeatures {
         self.act & 1 != 0
     }
 
+    /// It sends packets that XDP redirects to it.
+    pub(crate) fn takes_redirected(self) -> bool {
+        self.act & 4 != 0
+    }
+
+    /// Also those that lie in several buffers.
+    pub(crate) fn takes_redirected_pieces(self) -> bool {
+        self.act & 64 != 0
+    }
+
     /// The driver tells a program which VLAN tag it stripped.
     pub(crate) fn tells_vlan(self) -> bool {
         self.metadata & 4 != 0
@@ -137,15 +147,30 @@ impl Losses {
     /// Packets that the NIC lost since it came up, as
     /// [`Counters::lost_by_nic`](crate::interface::Counters::lost_by_nic) understands it.
     pub(crate) fn now(&self) -> Option<u64> {
+        const FIFO: usize = 14;
+        const MISSED: usize = 15;
+        let [fifo, missed] = self.counters([FIFO, MISSED])?;
+        Some(missed.max(fifo))
+    }
+
+    /// Packets that were to be sent and were dropped.
+    pub(crate) fn not_sent(&self) -> Option<u64> {
+        const TX_DROPPED: usize = 7;
+        self.counters([TX_DROPPED]).map(|[dropped]| dropped)
+    }
+
+    /// Counters by their place in `struct rtnl_link_stats64`.
+    fn counters<const N: usize>(&self, places: [usize; N]) -> Option<[u64; N]> {
         const GET_STATS: u16 = 94;
-        // Places in struct rtnl_link_stats64.
-        const FIFO: usize = 14 * 8;
-        const MISSED: usize = 15 * 8;
         // struct if_stats_msg: family, padding, ifindex, filter IFLA_STATS_LINK_64.
         let body = [[0; 4], self.interface.to_ne_bytes(), 1_u32.to_ne_bytes()].concat();
         let answer = ask(&self.socket, GET_STATS, &body).ok()?;
         let stats = find(answer.get(12..)?, 1)?;
-        Some(u64_at(stats, MISSED)?.max(u64_at(stats, FIFO)?))
+        let mut found = [0; N];
+        for (value, place) in found.iter_mut().zip(places) {
+            *value = u64_at(stats, place * 8)?;
+        }
+        Some(found)
     }
 }
 

@@ -30,7 +30,7 @@ use super::mapping::{Access, Mapping, fill, freeze};
 use super::options::TapOptions;
 use super::plan::Plan;
 use super::splice::Insn;
-use super::words::{ControlWords, LaneWords};
+use super::words::{ControlWords, ForwardedWords, LaneWords};
 use crate::device::Kind;
 use crate::kernel::{self, Feature};
 use crate::libbpf::{self, Code};
@@ -54,6 +54,7 @@ pub(super) struct Loaded {
     pub(super) wakeups: OwnedFd,
     pub(super) capture_ring: Arc<Mapping>,
     pub(super) recycle_ring: Arc<Mapping>,
+    pub(super) forwarded: Words<ForwardedWords>,
     pub(super) groups: Words<AtomicU64>,
 }
 
@@ -97,16 +98,24 @@ impl Loaded {
         fill(&fd(&object, "rt_lanes")?, lanes, |bytes| {
             fill_depths(bytes, plan)
         })?;
-        for name in ["rt_pool", "rt_lanes", "rt_free_chunks", "rt_capture_ring"] {
+        for name in [
+            "rt_pool",
+            "rt_lanes",
+            "rt_free_chunks",
+            "rt_capture_ring",
+            "rt_forwarded",
+        ] {
             freeze(&fd(&object, name)?)?;
         }
         let map = |name, bytes, access| -> io::Result<Arc<Mapping>> {
             Ok(Arc::new(Mapping::new(&fd(&object, name)?, bytes, access)?))
         };
         let pool = usize::try_from(plan.map_bytes()).map_err(io::Error::other)?;
+        let forwarded = bytes(plan.possible, size_of::<ForwardedWords>())?;
+        let possible = usize::try_from(plan.possible).map_err(io::Error::other)?;
         let control = bytes(plan.possible, size_of::<ControlWords>())?;
         let control = map("rt_control", control, Access::ReadWrite)?;
-        let words = control.words(0, usize::try_from(plan.possible).map_err(io::Error::other)?);
+        let words = control.words(0, possible);
         let loaded = Loaded {
             pool_map: fd(&object, "rt_pool")?,
             pool: map("rt_pool", pool, Access::Read)?,
@@ -116,6 +125,9 @@ impl Loaded {
             wakeups: fd(&object, "rt_wakeups")?,
             capture_ring: map("rt_capture_ring", rings, Access::Read)?,
             recycle_ring: map("rt_recycle_ring", rings, Access::ReadWrite)?,
+            forwarded: map("rt_forwarded", forwarded, Access::Read)?
+                .words(0, possible)
+                .ok_or(io::ErrorKind::UnexpectedEof)?,
             groups: map("rt_groups", groups::ALL_WORDS * WORD, Access::ReadWrite)?
                 .words(0, groups::ALL_WORDS)
                 .ok_or(io::ErrorKind::UnexpectedEof)?,
@@ -219,7 +231,9 @@ fn size_maps(open: &mut OpenObject, options: &TapOptions, plan: &Plan) -> libbpf
                 map.set_value_size(stride)?;
                 map.set_max_entries(plan.segments())?;
             }
-            "rt_lanes" | "rt_control" | "rt_turns" => map.set_max_entries(plan.possible)?,
+            "rt_lanes" | "rt_control" | "rt_turns" | "rt_forwarded" => {
+                map.set_max_entries(plan.possible)?
+            }
             "rt_free_chunks" | "rt_capture_ring" | "rt_recycle_ring" => {
                 map.set_max_entries(plan.all_ring_entries())?;
             }

@@ -8,7 +8,7 @@ use crate::{
     kernel::{self, Feature},
 };
 
-use super::TapError;
+use super::{TapError, forward::Forward};
 
 /// Memory of a pool unless said otherwise, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
@@ -49,6 +49,8 @@ pub struct TapOptions {
     pub pool_bytes: u64,
     /// Bytes of a chunk: a power of two from 4 KiB to 512 KiB; 0 for what suits the interface.
     pub chunk_size: u32,
+    /// Where arriving packets go, captured or not; nothing is forwarded before the first rules.
+    pub forward: Option<Forward>,
     /// What the user should be told of these options; it comes first in the notes of the source.
     pub notes: Vec<String>,
 }
@@ -66,6 +68,7 @@ impl TapOptions {
             snap_length: 0,
             pool_bytes: DEFAULT_POOL_BYTES,
             chunk_size: 0,
+            forward: None,
             notes: Vec::new(),
         }
     }

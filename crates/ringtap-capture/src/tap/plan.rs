@@ -10,6 +10,7 @@ use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
 use ringtap_pool::ids::ChunkId;
 use ringtap_pool::source;
 
+use super::forward::Checksums;
 use super::options::{DEFAULT_CHUNK_SIZE, Taking, TapOptions};
 use super::words::Config;
 
@@ -117,6 +118,14 @@ impl Plan {
             segment_shift: per_segment.ilog2(),
             chunk_count: self.geometry.chunk_count,
             ring_shift: self.ring_entries.ilog2(),
+            forward_to: options.forward.as_ref().map_or(0, |to| to.interface),
+            largest_frame: options.forward.as_ref().map_or(0, |to| to.largest_frame),
+            partial: u32::from(
+                options
+                    .forward
+                    .as_ref()
+                    .is_some_and(|to| to.checksums == Checksums::MayBeMissing),
+            ),
         }
     }
 }

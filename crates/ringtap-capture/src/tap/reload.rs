@@ -95,7 +95,7 @@ impl Shape {
         match program {
             Program::Rx => Shape::xdp(name, None),
             Program::RxVlan => Shape::xdp(name, Some(interface)),
-            Program::TcRx => Shape::tc(name, BPF_TCX_INGRESS),
+            Program::TcRx | Program::TcForward => Shape::tc(name, BPF_TCX_INGRESS),
             Program::TcTx => Shape::tc(name, BPF_TCX_EGRESS),
         }
     }

@@ -109,6 +109,7 @@ impl Tap {
                 | groups::count_bits(rules.len()),
             filters: &filters,
             users: &users,
+            forward: self.forward.as_ref().map(|(forward, _)| forward),
         };
         let Fit { programs, places } =
             fit(&parts).map_err(|unfit| unfit_error(&interface.name, &users, unfit))?;

@@ -21,6 +21,7 @@ use rustix::event::epoll;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::attach::{Attached, attach, plan};
+use super::forward::{Forward, Forwarded};
 use super::home::Home;
 use super::mapping::Mapping;
 use super::netlink::Losses;
@@ -71,6 +72,7 @@ impl Tap {
             .then(|| Promiscuous::enable(interface.index))
             .transpose()?;
         let facts = facts(options, &plan, &attached);
+        let forward = options.forward.clone();
         let watched = Watched {
             interface,
             watch,
@@ -78,7 +80,7 @@ impl Tap {
             lost_before,
             _promiscuous: promiscuous,
         };
-        Tap::assemble(watched, &plan, attached, facts)
+        Tap::assemble(watched, &plan, attached, facts, forward)
             .map_err(system("sharing memory with the program"))
     }
 
@@ -87,8 +89,14 @@ impl Tap {
         plan: &Plan,
         attached: Attached,
         facts: Facts,
+        forward: Option<Forward>,
     ) -> io::Result<Self> {
-        let Attached { links, loaded, .. } = attached;
+        let Attached {
+            links,
+            loaded,
+            forward_link,
+            ..
+        } = attached;
         let lanes = words::<LaneWords>(&loaded.lanes, 0, plan.possible)?;
         let ends: io::Result<_> = (0..plan.lanes)
             .map(|lane| ends(&loaded, plan, lane))
@@ -113,6 +121,7 @@ impl Tap {
             ended: None,
             home: Home::here()?,
             rules: InForce::default(),
+            forward: forward.map(|forward| (forward, forward_link)),
             watched,
             clock_set: Instant::now(),
             loaded,
@@ -127,6 +136,12 @@ impl Tap {
         if let Some(error) = watch.why_it_ended(interface) {
             self.ended.get_or_insert(Some(error.into()));
         }
+    }
+
+    /// What was forwarded, for as long as somebody asks.
+    #[must_use]
+    pub fn forwarded(&self) -> Forwarded {
+        Forwarded(self.loaded.forwarded.clone())
     }
 
     /// Follows the kernel's idea of UTC.
@@ -208,6 +223,11 @@ impl Source for Tap {
     fn stop(&mut self) {
         for fitted in self.links.drain(..) {
             hook::detach(fitted.link);
+        }
+        // After the program that leaves packets to it.
+        if let Some(link) = self.forward.as_mut().and_then(|(_, link)| link.take()) {
+            wait_for_running_programs(&self.lanes);
+            hook::detach(link);
         }
         wait_for_running_programs(&self.lanes);
         self.ended.get_or_insert(None);

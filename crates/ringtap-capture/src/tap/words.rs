@@ -20,6 +20,9 @@ pub(super) struct Config {
     pub(super) segment_shift: u32,
     pub(super) chunk_count: u32,
     pub(super) ring_shift: u32,
+    pub(super) forward_to: u32,
+    pub(super) largest_frame: u32,
+    pub(super) partial: u32,
 }
 
 impl Config {
@@ -35,6 +38,10 @@ impl Config {
             self.segment_shift,
             self.chunk_count,
             self.ring_shift,
+            self.forward_to,
+            self.largest_frame,
+            self.partial,
+            0,
         ];
         wide.flat_map(u64::to_ne_bytes)
             .chain(narrow.into_iter().flat_map(u32::to_ne_bytes))
@@ -79,6 +86,19 @@ pub(super) struct ControlWords {
     pub(super) group_sets: AtomicU32,
     reserved: AtomicU32,
     reserved2: [AtomicU64; 4],
+}
+
+/// One CPU's counters of what it forwarded: `struct rt_forwarded`. Only the programs write them.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct ForwardedWords {
+    pub(super) seen: AtomicU64,
+    pub(super) filtered: AtomicU64,
+    pub(super) redirected: AtomicU64,
+    pub(super) to_stack: AtomicU64,
+    pub(super) from_stack: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    reserved: [AtomicU64; 2],
 }
 
 #[cfg(test)]
@@ -131,6 +151,13 @@ mod tests {
     }
 
     #[test]
+    fn counters_of_what_was_forwarded_lie_where_the_programs_have_them() {
+        let words =
+            places!(ForwardedWords: seen, filtered, redirected, to_stack, from_stack, bytes);
+        same("rt_forwarded", size_of::<ForwardedWords>(), &words);
+    }
+
+    #[test]
     fn what_user_space_watches_is_not_in_the_writers_cache_line() {
         assert_eq!(offset_of!(LaneWords, capture_tail), 64);
         assert_eq!(size_of::<LaneWords>(), 128);
@@ -149,6 +176,9 @@ mod tests {
             segment_shift: 11,
             chunk_count: 12,
             ring_shift: 13,
+            forward_to: 14,
+            largest_frame: 15,
+            partial: 16,
         };
         let bytes = numbered.to_bytes();
         let (size, members) = c_struct("rt_config");
@@ -163,6 +193,9 @@ mod tests {
             ("segment_shift", 11),
             ("chunk_count", 12),
             ("ring_shift", 13),
+            ("forward_to", 14),
+            ("largest_frame", 15),
+            ("partial", 16),
         ] {
             assert_eq!(bytes[members[name]], value, "{name}");
         }

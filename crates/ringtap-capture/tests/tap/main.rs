@@ -12,6 +12,8 @@ mod changing;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod forwarding;
+#[cfg(test)]
 mod leaving;
 #[cfg(test)]
 mod limits;

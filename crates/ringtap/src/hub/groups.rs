@@ -16,7 +16,7 @@ use crate::input;
 
 /// A group whose filter is not yet compiled.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct GroupText {
+pub(crate) struct GroupText {
     pub(super) name: String,
     pub(super) filter: String,
     pub(super) balance: Balance,
@@ -26,7 +26,7 @@ pub(super) struct GroupText {
     pub(super) private_pool_bytes: u64,
     pub(super) most_members: u32,
     pub(super) most_watermark_packets: u32,
-    pub(super) access: Access,
+    pub(crate) access: Access,
 }
 
 impl GroupText {
@@ -47,7 +47,7 @@ impl GroupText {
     }
 
     /// The group, with its filter compiled for what the sources give.
-    pub(super) fn compile(&self, facts: &Facts) -> Result<Group> {
+    pub(crate) fn compile(&self, facts: &Facts) -> Result<Group> {
         let filter = input::compile(&self.filter, facts);
         let filter = filter.with_context(|| format!("group {}", self.name))?;
         Ok(Group {

@@ -16,6 +16,7 @@ use ringtap_filter::ebpf::{self, Hook, TranslateError};
 use ringtap_pool::classify::Place;
 
 use super::user::UserProgram;
+use crate::tap::forward::Forward;
 use crate::tap::home::Home;
 use crate::tap::hook::Program;
 use crate::tap::reload::{self, Refusal, Shape};
@@ -40,7 +41,7 @@ pub(super) struct Fit {
 
 /// Why a program cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     #[error(transparent)]
     Splice(#[from] SpliceError),
     #[error(transparent)]
@@ -73,6 +74,8 @@ pub(super) struct Parts<'a> {
     pub(super) number: u32,
     pub(super) filters: &'a [Filter],
     pub(super) users: &'a [&'a UserProgram],
+    /// Where packets go, captured or not.
+    pub(super) forward: Option<&'a Forward>,
 }
 
 fn translate(filters: &[Filter], program: Program) -> Result<Vec<Insn>, TranslateError> {
@@ -103,6 +106,9 @@ impl Parts<'_> {
             .collect();
         if !users.is_empty() {
             code.set_function(MARK_PROGRAMS, Code::choice(&users))?;
+        }
+        if let Some(forward) = self.forward {
+            forward.put_into(&mut code, program)?;
         }
         Ok(code.to_insns()?)
     }

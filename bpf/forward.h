@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Dual MIT/GPL */
+/*
+ * Forwarding: a packet that arrives goes out of another interface, without leaving the kernel.
+ *
+ * By XDP where nothing but the bytes has to be known; by the network stack's own buffer (tcx)
+ * where more is: a VLAN tag or a checksum that the sender left to the NIC, or a packet that has
+ * yet to be cut.
+ */
+#ifndef RINGTAP_FORWARD_H
+#define RINGTAP_FORWARD_H
+
+#include "packet.h"
+#include "splice.h"
+
+/* The numbers that user space looks for. */
+#define RT_NO_FORWARD 0x52545f464f525744LL /* in its place: one of RT_FORWARD_* */
+#define RT_VERDICT 0x52545f5645524449LL	   /* in the function that gives way to the bridge's filter */
+
+enum rt_forwarding {
+	RT_FORWARD_ALL = 1,
+	RT_FORWARD_MATCHING, /* what the filter takes */
+	RT_FORWARD_OTHERS,   /* what it does not take */
+};
+
+/* One CPU's counters. Only the programs write them. */
+struct rt_forwarded {
+	__u64 seen; /* = filtered + redirected + to_stack */
+	__u64 filtered;
+	__u64 redirected; /* handed to the other interface by XDP */
+	__u64 to_stack;	  /* left to the tcx program */
+	__u64 from_stack; /* handed to the other interface by tcx; merged packets count as many */
+	__u64 bytes;	  /* of what was not filtered */
+	__u64 reserved[2];
+} __attribute__((aligned(64)));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rt_forwarded);
+} rt_forwarded SEC(".maps");
+
+/* Whether packets are forwarded: not before the first rules, which the filter comes with. */
+static __always_inline int rt_is_forwarding(void)
+{
+	return config.forward_to && !(rt_number(RT_NO_FORWARD) >> 32);
+}
+
+/* What the bridge's filter says. */
+static __noinline __u64 rt_verdict(void *ctx, __u64 tag, __u64 wire, __u64 captured)
+{
+	asm volatile("" : : "r"(ctx), "r"(tag), "r"(wire), "r"(captured));
+	return rt_number(RT_VERDICT);
+}
+
+static __always_inline int rt_is_stopped(const struct rt_packet *packet)
+{
+	__u32 wire = rt_wire_length(packet);
+	__u64 taken;
+
+	if (rt_number(RT_NO_FORWARD) == RT_FORWARD_ALL)
+		return 0;
+	taken = rt_verdict(packet->ctx, packet->tag, wire, wire);
+	return rt_number(RT_NO_FORWARD) == RT_FORWARD_MATCHING ? !taken : !!taken;
+}
+
+static __always_inline struct rt_forwarded *rt_forward_counts(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&rt_forwarded, &cpu);
+}
+
+static __always_inline __u32 rt_word(const __u8 *at)
+{
+	return *(const __u16 *)at;
+}
+
+/* Sum of `words` words of 16 bits. */
+static __always_inline __u32 rt_sum(const __u8 *at, int words)
+{
+	__u32 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < words; i++)
+		sum += rt_word(at + 2 * i);
+	return sum;
+}
+
+/* Whether a UDP port is a tunnel's: inside, a checksum may be left to the NIC as well. */
+static __always_inline int rt_is_tunnel(__u32 port)
+{
+	return port == bpf_htons(4789) || port == bpf_htons(8472) || port == bpf_htons(6081) ||
+	       port == bpf_htons(2152);
+}
+
+/* Whether the checksum field holds but the sum of the pseudo header, which begins as `sum`. */
+static __always_inline int rt_is_unfinished(const __u8 *l4, const __u8 *end, __u32 protocol,
+					    __u32 length, __u32 sum)
+{
+	if (l4 + 8 > end)
+		return 0;
+	if (protocol == 17 && rt_is_tunnel(rt_word(l4 + 2)))
+		return 1;
+	sum += bpf_htons(protocol) + bpf_htons(length);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	if (protocol == 6)
+		return l4 + 18 <= end && rt_word(l4 + 16) == sum;
+	return rt_word(l4 + 6) == sum;
+}
+
+/*
+ * Whether a checksum may be left to the NIC. A packet whose checksum is complete and happens to
+ * look so (one in 65,536) takes the longer way, too, and comes out as it went in.
+ */
+static __always_inline int rt_may_lack_checksum(struct xdp_md *ctx)
+{
+	const __u8 *at = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 type, protocol, header;
+
+	if (at + 14 > end)
+		return 0;
+	type = rt_word(at + 12);
+	at += 14;
+#pragma unroll
+	for (int i = 0; i < 2; i++) {
+		if (!rt_is_vlan(type))
+			break;
+		if (at + 4 > end)
+			return 0;
+		type = rt_word(at + 2);
+		at += 4;
+	}
+	if (type == bpf_htons(0x0800)) {
+		if (at + 20 > end)
+			return 0;
+		protocol = at[9];
+		header = (at[0] & 15) * 4;
+		/* A fragment's checksum is complete. */
+		if (rt_word(at + 6) & bpf_htons(0x3fff) || protocol == 1 || protocol == 2)
+			return 0;
+		if (protocol != 6 && protocol != 17)
+			return 1;
+		return rt_is_unfinished(at + header, end, protocol,
+					bpf_ntohs(rt_word(at + 2)) - header, rt_sum(at + 12, 4));
+	}
+	if (type == bpf_htons(0x86dd)) {
+		if (at + 40 > end)
+			return 0;
+		protocol = at[6];
+		if (protocol == 58 || protocol == 59)
+			return 0;
+		if (protocol != 6 && protocol != 17)
+			return 1;
+		return rt_is_unfinished(at + 40, end, protocol, bpf_ntohs(rt_word(at + 4)),
+					rt_sum(at + 8, 16));
+	}
+	return rt_is_vlan(type);
+}
+
+static __always_inline int rt_forward_xdp(struct xdp_md *ctx, const struct rt_packet *packet)
+{
+	struct rt_forwarded *counts = rt_forward_counts();
+
+	if (!counts)
+		return XDP_PASS;
+	counts->seen++;
+	if (rt_is_stopped(packet)) {
+		counts->filtered++;
+		return XDP_DROP;
+	}
+	counts->bytes += rt_wire_length(packet);
+	if (packet->tag || packet->length > config.largest_frame ||
+	    (config.partial && rt_may_lack_checksum(ctx))) {
+		counts->to_stack++;
+		return XDP_PASS;
+	}
+	counts->redirected++;
+	return bpf_redirect(config.forward_to, 0);
+}
+
+/* Packets that one buffer of the stack stands for. */
+static __always_inline __u32 rt_segments(const struct __sk_buff *ctx)
+{
+	return ctx->gso_segs > 1 ? ctx->gso_segs : 1;
+}
+
+static __always_inline int rt_forward_tc(struct __sk_buff *ctx, const struct rt_packet *packet)
+{
+	struct rt_forwarded *counts = rt_forward_counts();
+	__u32 segments = rt_segments(ctx);
+
+	if (!counts)
+		return -1;
+	counts->seen += segments;
+	if (rt_is_stopped(packet)) {
+		counts->filtered += segments;
+		return 2;
+	}
+	counts->bytes += rt_wire_length(packet);
+	counts->to_stack += segments;
+	counts->from_stack += segments;
+	return bpf_redirect(config.forward_to, 0);
+}
+
+#endif

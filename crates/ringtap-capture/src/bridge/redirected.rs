@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What became of packets that XDP redirected: the kernel's tracepoints, counted.
+//!
+//! Invariants
+//! - Only packets of the two interfaces are counted: an index alone names an interface in every
+//!   network namespace, so the namespace is asked, too.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+
+use super::BridgeError;
+use crate::libbpf::{self, Code};
+
+/// The compiled `bpf/redirect.bpf.c`.
+static CODE: &Code<[u8]> = &Code(*include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o")));
+
+/// What became of packets from one interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fate {
+    pub(super) sent: u64,
+    /// The other interface had no room.
+    pub(super) full: u64,
+    /// Not even offered to it.
+    pub(super) refused: u64,
+}
+
+/// Counts what becomes of redirected packets.
+pub(super) struct Redirected {
+    object: Object,
+    _links: Vec<Link>,
+}
+
+impl Redirected {
+    /// Counts from now on, for these interfaces of the calling thread's namespace.
+    pub(super) fn watch(interfaces: [u32; 2]) -> Result<Self, BridgeError> {
+        let namespace = fs::metadata("/proc/thread-self/ns/net")
+            .map_err(BridgeError::system("asking for the network namespace"))?
+            .ino();
+        let namespace = u32::try_from(namespace).unwrap_or(u32::MAX);
+        let pair: Vec<u8> = [namespace, interfaces[0], interfaces[1]]
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .collect();
+        let (loaded, log) = libbpf::collect(|| {
+            let mut open = ObjectBuilder::default().open_memory(&CODE.0)?;
+            for mut map in open.maps_mut() {
+                if map.name() == ".rodata.pair" {
+                    map.set_initial_value(&pair)?;
+                }
+            }
+            let object = open.load()?;
+            let links: Result<Vec<_>, _> =
+                object.progs_mut().map(|program| program.attach()).collect();
+            let links = links?;
+            Ok(Redirected {
+                object,
+                _links: links,
+            })
+        });
+        loaded.map_err(|error: libbpf_rs::Error| BridgeError::Tracepoints {
+            reason: format!("{error}\n{}", log.join("")).trim_end().to_owned(),
+        })
+    }
+
+    /// What became of packets from the first (0) or the second (1) interface.
+    pub(super) fn fate(&self, side: u32) -> Fate {
+        let mut maps = self.object.maps();
+        let counters = maps.find(|map| map.name() == "rt_redirected");
+        let value = counters.and_then(|map| {
+            map.lookup(&side.to_ne_bytes(), MapFlags::ANY)
+                .ok()
+                .flatten()
+        });
+        let value = value.unwrap_or_default();
+        let (words, _) = value.as_chunks::<8>();
+        let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
+        Fate {
+            sent: word(0),
+            full: word(1),
+            refused: word(2),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap bridge`: what arrives at one interface leaves by the other, and readers may look on.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use ringtap_capture::bridge::{Account, Bridge, BridgeOptions, Moment, require_kernel};
+use ringtap_capture::device::{Mode, Size};
+use ringtap_capture::tap::{DEFAULT_POOL_BYTES, Passing};
+use ringtap_client::default_socket;
+use ringtap_hub::Hub;
+use ringtap_hub::door::Door;
+use ringtap_pool::ledger::Ledger;
+use ringtap_pool::source::{Facts, Source};
+use ringtap_shared::protocol::SourceState;
+use ringtap_shared::socket::Listener;
+
+use crate::affinity::{self, Placement};
+use crate::hub::groups::GroupText;
+use crate::report::{self, grouped};
+use crate::{input, interrupt};
+
+/// How long packets that were mirrored may take to their readers at the end.
+const LAST_READERS: Duration = Duration::from_secs(2);
+
+/// Forwards packets between two interfaces, both ways, inside the kernel.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BridgeArgs {
+    /// One interface.
+    #[arg(value_name = "INTERFACE")]
+    one: String,
+
+    /// The other interface.
+    #[arg(value_name = "INTERFACE")]
+    other: String,
+
+    /// Forward only packets that this filter takes (pcap-filter syntax).
+    #[arg(long, value_name = "FILTER", conflicts_with = "drop")]
+    pass: Option<String>,
+
+    /// Forward all packets but those that this filter takes.
+    #[arg(long, value_name = "FILTER")]
+    drop: Option<String>,
+
+    /// Let readers look on: a group as for `ringtap hub -g`, read with `-i hub:NAME`.
+    #[arg(short, long, value_name = "GROUP")]
+    mirror: Vec<GroupText>,
+
+    /// Where readers connect. Default: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
+    #[arg(long, value_name = "PATH", requires = "mirror")]
+    socket: Option<PathBuf>,
+
+    /// Memory for mirrored packets that wait for their readers, for each side.
+    #[arg(short = 'B', long, value_name = "SIZE", requires = "mirror")]
+    pool: Option<Size>,
+
+    /// Where packets are redirected.
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    mode: BridgeMode,
+
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
+    duration: Option<Duration>,
+
+    /// Print a line for each way this often.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::reading::seconds)]
+    interval: Duration,
+
+    /// No lines while it runs, only the ledgers at the end.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// One JSON object a line.
+    #[arg(long)]
+    json: bool,
+
+    /// CPUs: `capture=0` is where the threads that serve readers run.
+    #[arg(long, value_name = "CPUS", default_value = "")]
+    cpu: Placement,
+}
+
+/// Where packets are redirected.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BridgeMode {
+    /// In the driver, else in the host's buffers; which one is said.
+    Auto,
+    /// In the driver (XDP), or not at all.
+    Native,
+    /// In the host's buffers (tcx).
+    Tc,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap bridge eth0 eth1                              a wire
+  ringtap bridge eth0 eth1 --drop 'udp port 1900'       without some packets
+  ringtap bridge eth0 eth1 --mirror wire                and in another terminal:
+  ringtap record -i hub:wire -w wire.pcapng
+
+Packets never leave the kernel; where a checksum or a VLAN tag was left to the NIC, they take the
+host's own buffers, which know what to do. MTUs must be equal.";
+
+impl BridgeArgs {
+    fn options(&self) -> Result<BridgeOptions> {
+        let filter = |text: &str| -> Result<_> {
+            let compiled = input::compile(text, &ethernet())?;
+            Ok(compiled.program().clone())
+        };
+        let passing = match (&self.pass, &self.drop) {
+            (Some(text), _) => Passing::Matching(filter(text)?),
+            (None, Some(text)) => Passing::Others(filter(text)?),
+            (None, None) => Passing::All,
+        };
+        let bytes = self.pool.map_or(DEFAULT_POOL_BYTES, |size| size.0);
+        Ok(BridgeOptions {
+            interfaces: [self.one.clone(), self.other.clone()],
+            passing,
+            mode: match self.mode {
+                BridgeMode::Auto => Mode::Auto,
+                BridgeMode::Native => Mode::Native,
+                BridgeMode::Tc => Mode::Tc,
+            },
+            mirror_bytes: (!self.mirror.is_empty()).then_some(bytes),
+        })
+    }
+}
+
+/// What a filter is compiled for.
+fn ethernet() -> Facts {
+    Facts {
+        link_type: 1,
+        snap_length: 262_144,
+        ..Facts::default()
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
+    require_kernel()?;
+    let options = args.options()?;
+    let (ended, end) = mpsc::channel();
+    // Before anything is attached: who interrupts now wants nothing to be left.
+    interrupt::on_interrupt(move || {
+        let _over = ended.send(());
+    })?;
+    let listener = match args.mirror.is_empty() {
+        true => None,
+        false => {
+            let path = args.socket.clone().unwrap_or_else(default_socket);
+            Some((Listener::bind(&path)?, path))
+        }
+    };
+    let (hub, account) = affinity::on(args.cpu.capture, || start(args, &options))?;
+    let door = match listener {
+        None => None,
+        Some((listener, path)) => {
+            let access = args.mirror.iter().map(|group| group.access.clone());
+            let door = Door::open(listener, &hub, access.collect());
+            eprintln!("ringtap: readers connect to {}", path.display());
+            Some(door.context("cannot open the socket's door")?)
+        }
+    };
+    eprintln!("ringtap: bridge of {} and {}", args.one, args.other);
+    let start = Instant::now();
+    watch(args, &hub, &account, &end)?;
+    hub.handle().stop();
+    let failure = wait_for_the_end(&hub)?;
+    drop(door);
+    for from in [0, 1] {
+        say_last(args, &account, from, start.elapsed())?;
+    }
+    match failure {
+        None => Ok(ExitCode::SUCCESS),
+        Some(failure) => bail!(failure),
+    }
+}
+
+/// Opens the bridge; its sides are the sources of a hub, which also sees when one goes away.
+fn start(args: &BridgeArgs, options: &BridgeOptions) -> Result<(Hub, Account)> {
+    let Bridge { sides, account } = Bridge::open(options)?;
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    for side in sides {
+        for note in &side.facts().notes {
+            eprintln!("ringtap: {note}");
+        }
+        sources.push(Box::new(side));
+    }
+    let groups = args.mirror.iter().map(|group| group.compile(&ethernet()));
+    let groups = groups.collect::<Result<_>>()?;
+    let (hub, _) = Hub::start(sources, groups, None, Vec::new())?;
+    Ok((hub, account))
+}
+
+/// Prints what happens until somebody interrupts, the time is over, or a side goes away.
+fn watch(args: &BridgeArgs, hub: &Hub, account: &Account, end: &Receiver<()>) -> Result<()> {
+    let begun = Instant::now();
+    let mut due = begun + args.interval;
+    let mut before = [Ledger::default(); 2];
+    loop {
+        let until = args.duration.map_or(due, |most| due.min(begun + most));
+        let left = until.saturating_duration_since(Instant::now());
+        match end.recv_timeout(left) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let over = args.duration.is_some_and(|most| begun.elapsed() >= most);
+        let status = hub.handle().status().context("the hub's thread is gone")?;
+        let ended = |state: SourceState| state == SourceState::Ended;
+        if over || status.sources.iter().any(|source| ended(source.state)) {
+            return Ok(());
+        }
+        due += args.interval;
+        if !args.quiet {
+            say(args, account, &mut before)?;
+        }
+    }
+}
+
+fn say(args: &BridgeArgs, account: &Account, before: &mut [Ledger; 2]) -> Result<()> {
+    for (from, before) in before.iter_mut().enumerate() {
+        let now = account.ledger(from, Moment::Running);
+        let way = account.way(from);
+        match args.json {
+            true => println!("{}", report::json(&way, "bridge", None, &now)?),
+            false => println!(
+                "{way:<20} {}",
+                report::live_line(&now, before, args.interval)
+            ),
+        }
+        *before = now;
+    }
+    Ok(())
+}
+
+/// The last ledger of one way.
+fn say_last(args: &BridgeArgs, account: &Account, from: usize, time: Duration) -> Result<()> {
+    let (way, ledger) = (account.way(from), account.ledger(from, Moment::Final));
+    if args.json {
+        println!("{}", report::json(&way, "bridge", None, &ledger)?);
+        return Ok(());
+    }
+    println!("{way} {:.1} s:", time.as_secs_f64());
+    for (name, number, note) in [
+        ("offered", ledger.offered, "arrived"),
+        ("delivered", ledger.delivered, "left by the other interface"),
+        ("filtered", ledger.filtered, "stopped by the filter"),
+        ("dropped.nic", ledger.dropped.nic, "lost on arrival"),
+        (
+            "dropped.kernel",
+            ledger.dropped.kernel,
+            "the other interface had no room, or refused",
+        ),
+    ] {
+        let note = if number == 0 { "" } else { note };
+        let line = format!("  {name:<20} {:>16}  {note}", grouped(number));
+        println!("{}", line.trim_end());
+    }
+    println!("  {}", ledger.balance());
+    Ok(())
+}
+
+/// Waits until both sides are detached and readers have what was mirrored; tells why one failed.
+fn wait_for_the_end(hub: &Hub) -> Result<Option<String>> {
+    let deadline = Instant::now() + LAST_READERS;
+    loop {
+        let status = hub.handle().status().context("the hub's thread is gone")?;
+        let mut sources = status.sources.iter();
+        let ended = sources.all(|source| source.state == SourceState::Ended);
+        if (ended && status.readers.is_empty()) || Instant::now() > deadline {
+            return Ok(status.sources.into_iter().find_map(|source| source.failure));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

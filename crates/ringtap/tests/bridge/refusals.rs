@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What cannot be bridged, and what a bridge leaves behind: nothing.
+
+use ringtap_testkit::{Namespace, require_root, require_tool};
+use rustix::process::Signal;
+
+use crate::support::{BINARY, Ends, LIMIT, Wire};
+
+fn refused(net: &Namespace, args: &[&str]) -> String {
+    let end = net.run(BINARY, args);
+    assert!(!end.status.success(), "{args:?} is refused");
+    assert!(
+        !net.has_xdp("a1") && !net.has_xdp("b1"),
+        "nothing is attached"
+    );
+    end.stderr
+}
+
+#[test]
+fn what_cannot_be_bridged_is_refused_with_what_to_do() {
+    require_root!();
+    require_tool!("ip", "ethtool");
+    let wire = Wire::new("bridge-no", 1500, Ends::Napi);
+    let net = &wire.middle;
+    let text = refused(net, &["bridge", "a1", "a1"]);
+    assert!(text.contains("a bridge of a1 with itself"), "{text}");
+    let text = refused(net, &["bridge", "a1", "b2"]);
+    assert!(
+        text.contains("no interface \"b2\"") && text.contains("b1"),
+        "{text}"
+    );
+    let text = refused(net, &["bridge", "a1", "lo"]);
+    assert!(text.contains("lo cannot be bridged"), "{text}");
+    let text = refused(net, &["bridge", "a1", "b1", "--pass", "no such filter"]);
+    assert!(text.contains("the filter is of no use"), "{text}");
+    net.ip(&["link", "set", "b1", "mtu", "1400"]);
+    let text = refused(net, &["bridge", "a1", "b1"]);
+    assert!(
+        text.contains(
+            "frames of a1 (MTU 1500) would not fit b1 (MTU 1400): `ip link set b1 mtu 1500`"
+        ),
+        "{text}"
+    );
+    net.ip(&["link", "set", "b1", "mtu", "1500", "down"]);
+    let text = refused(net, &["bridge", "a1", "b1"]);
+    assert!(text.contains("b1 is down"), "{text}");
+}
+
+#[test]
+fn a_killed_bridge_leaves_nothing() {
+    require_root!();
+    require_tool!("ip", "ethtool");
+    let wire = Wire::new("bridge-kill", 1500, Ends::Napi);
+    let bridge = wire.bridge(&[]);
+    assert!(wire.middle.has_xdp("a1") && wire.middle.has_xdp("b1"));
+    bridge.signal(Signal::KILL);
+    let _killed = bridge.wait(LIMIT);
+    assert!(!wire.middle.has_xdp("a1") && !wire.middle.has_xdp("b1"));
+}
+
+#[test]
+fn a_side_that_goes_away_ends_the_bridge_with_the_reason() {
+    require_root!();
+    require_tool!("ip", "ethtool");
+    let wire = Wire::new("bridge-gone", 1500, Ends::Napi);
+    let bridge = wire.bridge(&["--interval", "0.1"]);
+    wire.middle.ip(&["link", "delete", "b1"]);
+    let end = bridge.wait(LIMIT);
+    assert!(!end.status.success());
+    assert!(
+        end.stderr.contains("b1") && end.stderr.contains("was removed"),
+        "{}",
+        end.stderr
+    );
+    assert!(!wire.middle.has_xdp("a1"), "nothing is left behind");
+}

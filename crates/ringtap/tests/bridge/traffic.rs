@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a bridge carries, and what its ledgers say.
+
+use ringtap_testkit::{require_root, require_tool};
+use serde_json::Value;
+
+use crate::support::{Ends, LIMIT, Wire, ledgers};
+
+fn number(ledger: &Value, name: &str) -> u64 {
+    ledger[name].as_u64().expect("a counter is a number")
+}
+
+fn all_is_delivered(ledgers: &[Value; 2]) -> u64 {
+    for ledger in ledgers {
+        assert_eq!(ledger["balanced"], true, "{ledger}");
+        assert_eq!(ledger["delivered"], ledger["offered"], "{ledger}");
+    }
+    ledgers
+        .iter()
+        .map(|ledger| number(ledger, "delivered"))
+        .sum()
+}
+
+/// Ping, TCP both ways and frames of 9,000 bytes, while a reader looks on.
+fn carries_everything(test: &str, ends: Ends) -> String {
+    let wire = Wire::new(test, 9000, ends);
+    let (bridge, reader) = wire.mirrored(&[]);
+    assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5);
+    assert_eq!(wire.ping(&wire.right, "10.9.0.1", 5, 56), 5);
+    assert_eq!(
+        wire.ping(&wire.left, "10.9.0.2", 5, 9000 - 28),
+        5,
+        "frames of 9,014 bytes, which may not be cut"
+    );
+    wire.tcp(&wire.left, &wire.right, "10.9.0.2", 20_000_000);
+    wire.tcp(&wire.right, &wire.left, "10.9.0.1", 20_000_000);
+    assert_eq!(wire.wrong_checksums(), 0);
+    let notes = bridge.stderr();
+    let ledgers = ledgers(bridge);
+    let carried = all_is_delivered(&ledgers);
+    let seen = reader.wait(LIMIT);
+    let last = seen.stdout.lines().last().expect("a ledger");
+    let mirror: Value = serde_json::from_str(last).expect("JSON");
+    assert_eq!(mirror["balanced"], true, "{mirror}");
+    assert_eq!(mirror["delivered"], mirror["offered"], "{mirror}");
+    match ends {
+        Ends::Napi => {
+            // The hosts' own questions may have passed before the reader had its seat.
+            let missed = carried - number(&mirror, "delivered");
+            assert!(missed < 10, "{carried} carried, mirrored: {mirror}");
+        }
+        // There, merged packets are mirrored as one.
+        Ends::Plain => assert!(number(&mirror, "delivered") > 500, "{mirror}"),
+    }
+    notes
+}
+
+#[test]
+fn a_bridge_carries_ping_tcp_and_large_frames_while_a_reader_looks_on() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let notes = carries_everything("bridge", Ends::Napi);
+    assert!(!notes.contains("falling back"), "{notes}");
+}
+
+#[test]
+fn where_xdp_cannot_send_the_hosts_buffers_do_and_it_is_said() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let notes = carries_everything("bridge-tc", Ends::Plain);
+    assert!(
+        notes.contains("b1 takes no packets from XDP") && notes.contains("gro on"),
+        "{notes}"
+    );
+}
+
+#[test]
+fn a_filter_stops_packets_either_way_and_counts_them() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    for (filter, pings, ends) in [
+        (["--drop", "icmp"], 0, Ends::Napi),
+        (["--pass", "arp or tcp"], 0, Ends::Plain),
+        (["--drop", "udp"], 3, Ends::Napi),
+    ] {
+        let wire = Wire::new("bridge-filter", 1500, ends);
+        let bridge = wire.bridge(&filter);
+        wire.tcp(&wire.left, &wire.right, "10.9.0.2", 1_000_000);
+        let answered = match pings {
+            0 => wire.ping(&wire.left, "10.9.0.2", 1, 56),
+            _ => wire.ping(&wire.left, "10.9.0.2", pings, 56),
+        };
+        assert_eq!(answered, pings, "{filter:?}");
+        let [forth, back] = ledgers(bridge);
+        assert_eq!(number(&forth, "filtered"), u64::from(pings == 0), "{forth}");
+        for ledger in [forth, back] {
+            assert_eq!(ledger["balanced"], true, "{ledger}");
+        }
+    }
+}
+
+#[test]
+fn what_the_other_side_cannot_take_is_counted() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let wire = Wire::new("bridge-full", 1500, Ends::Napi);
+    let bridge = wire.bridge(&[]);
+    // Without NAPI there, nothing that is redirected can be received.
+    let off = wire.right.run("ethtool", &["-K", "b0", "gro", "off"]);
+    assert!(off.status.success(), "{}", off.stderr);
+    let frame = [vec![2_u8; 12], vec![0x88, 0xb5], vec![0; 50]].concat();
+    wire.left.inject("a0", &vec![frame; 100]);
+    let [forth, back] = ledgers(bridge);
+    assert_eq!(number(&forth["dropped"], "kernel"), 100, "{forth}");
+    assert_eq!(number(&forth, "delivered"), 0, "{forth}");
+    for ledger in [forth, back] {
+        assert_eq!(ledger["balanced"], true, "{ledger}");
+    }
+}
