@@ -18,6 +18,16 @@ pub enum Delivery {
     Private,
 }
 
+/// What is divided between the readers of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Division {
+    /// Packets, by the group's balance.
+    #[default]
+    Packets,
+    /// Chunks: each lane has an owner among the readers (WireCAP's basic mode).
+    Lanes,
+}
+
 /// Readers that share the traffic of one filter.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -27,8 +37,14 @@ pub struct Group {
     pub filter: Program,
     /// The same, as the user wrote it.
     pub filter_text: String,
-    /// How its packets are divided between members.
+    /// What is divided between members.
+    pub division: Division,
+    /// How its packets are divided between members, if they are.
     pub balance: Balance,
+    /// The offload threshold: a member that holds more than so many percent of a lane's chunks
+    /// leaves what comes to its least busy buddy (advanced mode): whole chunks of its lanes, or
+    /// whole buckets of its flows, whichever is divided.
+    pub offload_percent: Option<u8>,
     /// How they are delivered.
     pub delivery: Delivery,
     /// What happens to a reader past its credit.
@@ -62,7 +78,9 @@ impl Group {
             name: name.into(),
             filter: Program::everything(),
             filter_text: String::new(),
+            division: Division::Packets,
             balance: Balance::Everyone,
+            offload_percent: None,
             delivery: Delivery::Shared,
             policy: Policy::DropNewest,
             credit_chunks: None,
@@ -83,6 +101,17 @@ impl Delivery {
         }
     }
 }
+
+/// The word for what a group divides, and how, in configurations and reports.
+pub fn division_word(group: &Group) -> String {
+    match group.division {
+        Division::Lanes => LANES.to_owned(),
+        Division::Packets => balance_word(&group.balance),
+    }
+}
+
+/// The word for [`Division::Lanes`].
+pub const LANES: &str = "lanes";
 
 /// A balance's word in configurations and reports.
 pub fn balance_word(balance: &Balance) -> String {

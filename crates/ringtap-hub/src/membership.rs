@@ -4,7 +4,8 @@
 //! Invariants
 //! - A seat has one bit of the mask at every source, and no other seat has it, but for the last
 //!   bit: seats for which none is left share it, and run their filters themselves; if there are
-//!   several, they get everything.
+//!   several, they get everything. Members of a group that divides lanes share one bit: who reads
+//!   a chunk is not known when its packets are judged.
 //! - Each bucket of a balanced group belongs to one member; shares differ by one bucket at most.
 #![forbid(unsafe_code)]
 
@@ -12,8 +13,9 @@ use std::sync::Arc;
 
 use ringtap_filter::Program;
 use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
+use ringtap_pool::distributor::Buddies;
 
-use crate::group::Group;
+use crate::group::{Division, Group};
 
 /// A reader's number, never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,6 +90,16 @@ impl Membership {
         Some(&seats.group)
     }
 
+    /// With whom a member of this group shares chunks, if the group divides them.
+    pub(crate) fn buddies(&self, name: &str) -> Option<Buddies> {
+        let mut numbered = (0..).zip(&self.groups);
+        let (number, seats) = numbered.find(|(_, seats)| seats.group.name == name)?;
+        (seats.group.division == Division::Lanes).then_some(Buddies {
+            group: number,
+            offload_percent: seats.group.offload_percent,
+        })
+    }
+
     /// Gives a seat in a group.
     pub(crate) fn join(&mut self, name: &str, seat: SeatId, own: Program) -> Result<(), Full> {
         let free = (0..OWN_BITS).find(|bit| self.used_bits & (1 << bit) == 0);
@@ -96,19 +108,19 @@ impl Membership {
             .iter_mut()
             .find(|seats| seats.group.name == name);
         let seats = seats.ok_or(Full::NoGroup)?;
+        let bit = match seats.members.first() {
+            Some(buddy) if seats.group.division == Division::Lanes => buddy.bit,
+            _ => free,
+        };
         if seats.members.len() >= usize::try_from(seats.group.most_members).unwrap_or(usize::MAX) {
             return Err(Full::Members(seats.group.most_members));
         }
-        if free.is_none() && seats.group.balance != Balance::Everyone {
+        if bit.is_none() && seats.group.balance != Balance::Everyone {
             return Err(Full::NoBit);
         }
         seats.group.filter.and(&own).ok_or(Full::Filter)?;
-        self.used_bits |= free.map_or(0, |bit| 1 << bit);
-        seats.members.push(Member {
-            seat,
-            bit: free,
-            own,
-        });
+        self.used_bits |= bit.map_or(0, |bit| 1 << bit);
+        seats.members.push(Member { seat, bit, own });
         seats.share_out();
         Ok(())
     }
@@ -119,7 +131,9 @@ impl Membership {
             let Some(at) = seats.members.iter().position(|member| member.seat == seat) else {
                 continue;
             };
-            if let Some(bit) = seats.members.remove(at).bit {
+            let bit = seats.members.remove(at).bit;
+            let is_shared = seats.members.iter().any(|member| member.bit == bit);
+            if let Some(bit) = bit.filter(|_| !is_shared) {
                 self.used_bits &= !(1 << bit);
             }
             seats.share_out();
@@ -151,7 +165,8 @@ impl Membership {
             let member = seats.members.iter().find(|member| member.seat == seat)?;
             Some((seats, member))
         })?;
-        let balanced = seats.group.balance != Balance::Everyone;
+        let balanced =
+            seats.group.balance != Balance::Everyone || seats.group.division == Division::Lanes;
         let mut rule = Err(NO_BIT_LEFT);
         let mut index = 0;
         self.each_rule(|_, of| {
@@ -225,8 +240,10 @@ impl Seats {
             }
             return;
         }
-        let (plain, own): (Vec<&Member>, Vec<&Member>) =
-            members.into_iter().partition(|m| m.own.takes_everything());
+        let by_lanes = self.group.division == Division::Lanes;
+        let (plain, own): (Vec<&Member>, Vec<&Member>) = members
+            .into_iter()
+            .partition(|m| by_lanes || m.own.takes_everything());
         if !plain.is_empty() {
             let mask = plain.iter().fold(0, |mask, member| mask | member.mask());
             let rule = Rule {

@@ -44,10 +44,12 @@ pub(crate) struct HubArgs {
     #[arg(short = 'i', long = "interface", value_name = "DEVICE", value_parser = devices)]
     devices: Vec<DeviceList>,
 
-    /// A group of readers: NAME[:MEMBERS][:BALANCE][:private][:FILTER].
+    /// A group of readers: NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:FILTER].
     ///
     /// BALANCE is broadcast (each member gets everything; the default), flow, inner-flow,
-    /// address, inner-address, vlan, round-robin or program:FILE.
+    /// address, inner-address, vlan, round-robin, program:FILE, or lanes (each lane's chunks go
+    /// to one member). With offload, a member that holds more than PERCENT of a lane's chunks
+    /// leaves further chunks (lanes) or some of its flows (flow) to the least busy member.
     #[arg(short, long = "group", value_name = "GROUP")]
     groups: Vec<GroupText>,
 

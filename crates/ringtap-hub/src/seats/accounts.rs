@@ -16,7 +16,7 @@ use ringtap_shared::protocol::{
 use super::{Inlet, Seat, now_ns};
 use crate::capture::{Capture, Stage};
 use crate::engine::Engine;
-use crate::group::balance_word;
+use crate::group::{Group, division_word};
 use crate::membership::SeatId;
 
 impl Engine {
@@ -72,17 +72,8 @@ impl Engine {
         let now = now_ns();
         self.note_losses(now);
         let sources = self.captures.iter_mut().map(of_source).collect();
-        let groups = self
-            .membership
-            .groups()
-            .map(|(group, members)| GroupStatus {
-                name: group.name.clone(),
-                balance: balance_word(&group.balance),
-                delivery: group.delivery.word().to_owned(),
-                filter: group.filter_text.clone(),
-                members: u32::try_from(members).unwrap_or(u32::MAX),
-                most_members: group.most_members,
-            });
+        let groups = self.membership.groups();
+        let groups = groups.map(|(group, members)| self.of_group(group, members));
         let groups = groups.collect();
         let ids: Vec<_> = self.seats.taken.keys().copied().collect();
         let readers = ids
@@ -99,6 +90,28 @@ impl Engine {
             readers,
             departed_slow_reader: self.seats.departed_slow_reader,
         }
+    }
+
+    fn of_group(&self, group: &Group, members: usize) -> GroupStatus {
+        let mut status = GroupStatus {
+            name: group.name.clone(),
+            balance: division_word(group),
+            delivery: group.delivery.word().to_owned(),
+            filter: group.filter_text.clone(),
+            members: u32::try_from(members).unwrap_or(u32::MAX),
+            most_members: group.most_members,
+            offload_percent: group.offload_percent,
+            ..GroupStatus::default()
+        };
+        if let Some(buddies) = self.membership.buddies(&group.name) {
+            for capture in &self.captures {
+                let counts = capture.distributor.buddy_counts(buddies.group);
+                status.offloaded_chunks += counts.offloaded_chunks;
+                status.offloaded_packets += counts.offloaded_packets;
+                status.disordered_packets += counts.disordered_packets;
+            }
+        }
+        status
     }
 
     fn of_reader(&mut self, id: SeatId, now: u64) -> Option<ReaderStatus> {

@@ -83,7 +83,7 @@ impl Engine {
             credit: ask.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
             mask: share.mask,
-            buddies: None,
+            buddies: self.membership.buddies(&group.name),
         };
         let mut made = Vec::new();
         for (at, places) in places.iter().enumerate() {

@@ -103,6 +103,21 @@ pub struct GroupStatus {
     pub members: u32,
     /// Readers that may be in it.
     pub most_members: u32,
+    /// The offload threshold in percent, if there is one.
+    #[serde(default)]
+    pub offload_percent: Option<u8>,
+    /// Chunks that went to another than their lane's owner.
+    #[serde(default)]
+    pub offloaded_chunks: u64,
+    /// Packets in these.
+    #[serde(default)]
+    pub offloaded_packets: u64,
+    /// Packets that a member was done with while another held earlier packets of the same flow.
+    #[serde(default)]
+    pub disordered_packets: u64,
+    /// Buckets of flows that moved from a busy member to another.
+    #[serde(default)]
+    pub moved_buckets: u64,
 }
 
 /// A reader.

@@ -13,7 +13,7 @@ use ringtap_hub::Congestion;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::groups::{self, GroupText};
+use super::groups::{self, Dividing, GroupText};
 
 /// What a hub is to do.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,6 +53,8 @@ struct GroupTable {
     name: Spanned<String>,
     members: Option<u32>,
     balance: Option<Spanned<String>>,
+    offload: Option<Spanned<u8>>,
+    affinity: Option<Spanned<String>>,
     filter: Option<String>,
     delivery: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
@@ -114,10 +116,12 @@ impl Text<'_> {
         value: &Spanned<String>,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<T> {
-        parse(value.get_ref()).map_err(|error| {
-            let line = self.line(value.span());
-            anyhow!("{}, line {line}, {key}: {error}", self.path.display())
-        })
+        parse(value.get_ref()).map_err(|error| self.error(key, &value.span(), &error))
+    }
+
+    fn error(&self, key: &str, place: &Range<usize>, error: &dyn Display) -> anyhow::Error {
+        let line = self.line(place.clone());
+        anyhow!("{}, line {line}, {key}: {error}", self.path.display())
     }
 
     fn option<T, E: Display>(
@@ -140,8 +144,27 @@ impl Text<'_> {
         group.most_members = table.members.unwrap_or(group.most_members);
         group.credit_chunks = table.credit;
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
-        let balance = self.option("balance", table.balance.as_ref(), groups::balance)?;
-        group.balance = balance.unwrap_or(group.balance);
+        let dividing = Dividing {
+            word: self.option("balance", table.balance.as_ref(), groups::division)?,
+            affinity: self.option("affinity", table.affinity.as_ref(), groups::affinity)?,
+            offload_percent: table.offload.as_ref().map(|percent| *percent.get_ref()),
+        };
+        // What does not fit together is shown where the help between members is asked for.
+        let places = [
+            table.offload.as_ref().map(Spanned::span),
+            table.affinity.as_ref().map(Spanned::span),
+        ];
+        let place = places
+            .into_iter()
+            .flatten()
+            .next()
+            .unwrap_or(table.name.span());
+        if let Some(percent) = dividing.offload_percent {
+            groups::offload(&percent.to_string())
+                .map_err(|error| self.error("offload", &place, &error))?;
+        }
+        let fits = group.divide(&dividing);
+        fits.map_err(|error| self.error("group", &place, &error))?;
         let delivery = self.option("delivery", table.delivery.as_ref(), groups::delivery)?;
         group.delivery = delivery.unwrap_or(group.delivery);
         let policy = self.option("policy", table.policy.as_ref(), groups::policy)?;
@@ -229,6 +252,14 @@ mod tests {
         assert!(user.contains("line 3, users"), "{user}");
         let device = error("\n[[source]]\ndevice = \"tap:\"\n");
         assert!(device.contains("line 3, device"), "{device}");
+        let flows = "[[group]]\nname = \"a\"\nbalance = \"lanes\"\naffinity = \"flow\"\n";
+        let flows = error(flows);
+        assert!(
+            flows.contains("line 4") && flows.contains("balance = flow"),
+            "{flows}"
+        );
+        let percent = error("[[group]]\nname = \"a\"\noffload = 101\n");
+        assert!(percent.contains("line 3, offload"), "{percent}");
         let syntax = error("socket = \n");
         assert!(syntax.contains("line 1"), "{syntax}");
     }

@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_hub::access::Access;
-use ringtap_hub::group::parse_balance;
+use ringtap_hub::group::{Division, LANES, parse_balance};
 use ringtap_hub::{Congestion, Delivery, Group};
-use ringtap_pool::classify::Balance;
+use ringtap_pool::classify::{Balance, Headers};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
@@ -19,7 +19,9 @@ use crate::input;
 pub(crate) struct GroupText {
     pub(super) name: String,
     pub(super) filter: String,
+    pub(super) division: Division,
     pub(super) balance: Balance,
+    pub(super) offload_percent: Option<u8>,
     pub(super) delivery: Delivery,
     pub(super) policy: Policy,
     pub(super) credit_chunks: Option<u32>,
@@ -35,7 +37,9 @@ impl GroupText {
         GroupText {
             name: usual.name,
             filter: String::new(),
+            division: usual.division,
             balance: usual.balance,
+            offload_percent: usual.offload_percent,
             delivery: usual.delivery,
             policy: usual.policy,
             credit_chunks: usual.credit_chunks,
@@ -53,7 +57,9 @@ impl GroupText {
         Ok(Group {
             filter: filter.program().clone(),
             filter_text: self.filter.clone(),
+            division: self.division,
             balance: self.balance.clone(),
+            offload_percent: self.offload_percent,
             delivery: self.delivery,
             policy: self.policy,
             credit_chunks: self.credit_chunks,
@@ -66,13 +72,76 @@ impl GroupText {
     }
 }
 
-/// `NAME[:MEMBERS][:BALANCE][:FILTER]`; `private` among them asks for private delivery.
+/// What stays together when a busy member is helped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Affinity {
+    /// The packets of a chunk.
+    Chunk,
+    /// The packets of a flow.
+    Flow,
+}
+
+/// How a group divides its traffic, as its user says it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dividing {
+    /// `lanes`, or the balance; absent if nothing was said.
+    pub(super) word: Option<String>,
+    pub(super) offload_percent: Option<u8>,
+    pub(super) affinity: Option<Affinity>,
+}
+
+impl GroupText {
+    /// Divides as these words say, if they fit together.
+    pub(super) fn divide(&mut self, dividing: &Dividing) -> Result<()> {
+        let word = dividing.word.as_deref();
+        let usual = match (dividing.affinity, dividing.offload_percent) {
+            (Some(Affinity::Flow), _) => "flow",
+            (Some(Affinity::Chunk), _) | (None, Some(_)) => LANES,
+            (None, None) => "broadcast",
+        };
+        let word = word.unwrap_or(usual);
+        let by_lanes = word == LANES;
+        self.division = if by_lanes {
+            Division::Lanes
+        } else {
+            Division::Packets
+        };
+        self.balance = if by_lanes {
+            Balance::Everyone
+        } else {
+            balance(word)?
+        };
+        self.offload_percent = dividing.offload_percent;
+        let by_hash = matches!(self.balance, Balance::Flow(Headers::Outer));
+        match dividing.affinity {
+            Some(Affinity::Flow) => ensure!(
+                by_hash,
+                "affinity = flow keeps flows together, balance = {word} does not: use balance = flow"
+            ),
+            Some(Affinity::Chunk) => ensure!(
+                by_lanes,
+                "affinity = chunk is for balance = {LANES}, not for {word}"
+            ),
+            None => {}
+        }
+        ensure!(
+            dividing.offload_percent.is_none() || by_lanes || by_hash,
+            "offload is for balance = {LANES} (whole chunks) and flow (whole buckets of flows), \
+             not for {word}"
+        );
+        Ok(())
+    }
+}
+
+/// `NAME[:MEMBERS][:BALANCE][:FILTER]`; `private` among them asks for private delivery,
+/// `offload=PERCENT` and `affinity=chunk|flow` for help between members.
 impl FromStr for GroupText {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let (first, mut rest) = text.split_once(':').unwrap_or((text, ""));
         let mut group = GroupText::named(&name(first)?);
+        let mut dividing = Dividing::default();
         while !rest.is_empty() {
             let (word, after) = match rest.strip_prefix("program:") {
                 // The file's name has no colon here; in the configuration file it may.
@@ -82,16 +151,21 @@ impl FromStr for GroupText {
             if let Ok(members) = word.parse() {
                 ensure!(members > 0, "a group of no members");
                 group.most_members = members;
-            } else if let Some(balance) = parse_balance(word) {
-                group.balance = balance;
+            } else if word == LANES || parse_balance(word).is_some() {
+                dividing.word = Some(word.to_owned());
             } else if let Ok(delivery) = delivery(word) {
                 group.delivery = delivery;
+            } else if let Some(percent) = word.strip_prefix("offload=") {
+                dividing.offload_percent = Some(offload(percent)?);
+            } else if let Some(word) = word.strip_prefix("affinity=") {
+                dividing.affinity = Some(affinity(word)?);
             } else {
                 rest.clone_into(&mut group.filter);
-                return Ok(group);
+                break;
             }
             rest = after.strip_prefix(':').unwrap_or(after);
         }
+        group.divide(&dividing)?;
         Ok(group)
     }
 }
@@ -109,9 +183,35 @@ pub(super) fn balance(word: &str) -> Result<Balance> {
     parse_balance(word).with_context(|| {
         format!(
             "\"{word}\" is no balance: want broadcast, flow, inner-flow, address, inner-address, \
-             vlan, round-robin or program:FILE"
+             vlan, round-robin, lanes or program:FILE"
         )
     })
+}
+
+/// The word for what is divided, if there is one.
+pub(super) fn division(word: &str) -> Result<String> {
+    if word != LANES {
+        balance(word)?;
+    }
+    Ok(word.to_owned())
+}
+
+/// A threshold in percent.
+pub(super) fn offload(text: &str) -> Result<u8> {
+    let percent = text
+        .trim_end_matches('%')
+        .parse()
+        .ok()
+        .filter(|p| *p <= 100);
+    percent.with_context(|| format!("\"{text}\" is no offload threshold: want 0 to 100 percent"))
+}
+
+pub(super) fn affinity(word: &str) -> Result<Affinity> {
+    match word {
+        "chunk" => Ok(Affinity::Chunk),
+        "flow" => Ok(Affinity::Flow),
+        _ => bail!("\"{word}\" is no affinity: want chunk or flow"),
+    }
 }
 
 pub(super) fn delivery(word: &str) -> Result<Delivery> {
@@ -168,8 +268,6 @@ pub(super) fn group_of_users(text: &str) -> Result<u32> {
 
 #[cfg(test)]
 mod tests {
-    use ringtap_pool::classify::Headers;
-
     use super::*;
 
     fn parsed(text: &str) -> GroupText {
@@ -188,6 +286,28 @@ mod tests {
         let own = parsed("own:2:program:/tmp/steer.o:udp");
         assert_eq!(own.balance, Balance::Program("/tmp/steer.o".into()));
         assert_eq!(own.filter, "udp");
+        let buddies = parsed("ids:4:lanes:offload=60:udp");
+        assert_eq!(
+            (buddies.division, buddies.offload_percent),
+            (Division::Lanes, Some(60))
+        );
+        assert_eq!(
+            (buddies.balance, &*buddies.filter),
+            (Balance::Everyone, "udp")
+        );
+        assert_eq!(parsed("ids:offload=60%").division, Division::Lanes);
+        let flows = parsed("ids:offload=60:affinity=flow");
+        assert_eq!(flows.division, Division::Packets);
+        assert_eq!(flows.balance, Balance::Flow(Headers::Outer));
+        for wrong in [
+            "a:lanes:affinity=flow",
+            "a:flow:affinity=chunk",
+            "a:round-robin:offload=50",
+            "a:offload=101",
+            "a:affinity=lane",
+        ] {
+            assert!(wrong.parse::<GroupText>().is_err(), "{wrong}");
+        }
         assert!("a b:2".parse::<GroupText>().is_err());
         assert!("a:0".parse::<GroupText>().is_err());
     }
