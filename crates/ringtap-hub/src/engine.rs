@@ -25,6 +25,9 @@ use crate::seats::{Seats, now_ns};
 /// How often is looked who lost packets, so that the time of a loss is known.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How often busy members may give flows to idle ones: the last move must show its effect.
+const MOVE_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The state of the hub's thread.
 pub(crate) struct Engine {
     pub(crate) captures: Vec<Capture>,
@@ -34,6 +37,7 @@ pub(crate) struct Engine {
     pub(crate) started_ns: u64,
     inbox: Receiver<Order>,
     looked_for_losses: Instant,
+    looked_for_moves: Instant,
     phase: Phase,
     /// How long the last sleep was, and whether it was shorter than a nap and chunks ended it.
     slept: Duration,
@@ -62,6 +66,7 @@ impl Engine {
             started_ns: now_ns(),
             inbox,
             looked_for_losses: Instant::now(),
+            looked_for_moves: Instant::now(),
             phase: Phase::Awake,
             slept: Duration::MAX,
             fast: false,
@@ -96,6 +101,10 @@ impl Engine {
         }
         if moved {
             self.wake_sleepers();
+            if self.membership.may_offload() && self.looked_for_moves.elapsed() >= MOVE_INTERVAL {
+                self.looked_for_moves = Instant::now();
+                self.offload_flows();
+            }
             if self.looked_for_losses.elapsed() >= LOSSES_INTERVAL {
                 self.looked_for_losses = Instant::now();
                 self.note_losses(now_ns());

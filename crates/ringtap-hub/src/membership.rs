@@ -6,7 +6,8 @@
 //!   bit: seats for which none is left share it, and run their filters themselves; if there are
 //!   several, they get everything. Members of a group that divides lanes share one bit: who reads
 //!   a chunk is not known when its packets are judged.
-//! - Each bucket of a balanced group belongs to one member; shares differ by one bucket at most.
+//! - Each bucket of a balanced group belongs to one member; shares differ by one bucket at most,
+//!   until a busy member with an offload threshold gives some away.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use ringtap_filter::Program;
 use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
 use ringtap_pool::distributor::Buddies;
+use ringtap_pool::offload::{self, Load};
 
 use crate::group::{Division, Group};
 
@@ -37,6 +39,7 @@ struct Seats {
     group: Group,
     members: Vec<Member>,
     buckets: [Option<SeatId>; BUCKETS],
+    moved_buckets: u64,
 }
 
 /// All groups and their members.
@@ -71,6 +74,7 @@ impl Membership {
             group,
             members: Vec::new(),
             buckets: [None; BUCKETS],
+            moved_buckets: 0,
         };
         Membership {
             groups: groups.into_iter().map(seats).collect(),
@@ -150,6 +154,32 @@ impl Membership {
             }
         }
         Err(Full::NoGroup)
+    }
+
+    /// Buckets that a group's busy members gave away.
+    pub(crate) fn moved_buckets(&self, name: &str) -> u64 {
+        let mut named = self.groups.iter().filter(|seats| seats.group.name == name);
+        named.next().map_or(0, |seats| seats.moved_buckets)
+    }
+
+    /// Whether a busy member of some group may give flows away.
+    pub(crate) fn may_offload(&self) -> bool {
+        self.groups.iter().any(|seats| seats.offloads_flows())
+    }
+
+    /// Moves buckets from busy members to idle ones; tells whether any moved. `load` is that of
+    /// a seat, `weigh` adds up what waits for it by bucket.
+    pub(crate) fn offload(
+        &mut self,
+        load: impl Fn(SeatId) -> Load,
+        weigh: impl Fn(SeatId, &mut [u64; BUCKETS]),
+    ) -> bool {
+        let mut moved = false;
+        let groups = self.groups.iter_mut();
+        for seats in groups.filter(|seats| seats.offloads_flows()) {
+            moved |= seats.offload(&load, &weigh);
+        }
+        moved
     }
 
     /// The rules for every source.
@@ -260,6 +290,37 @@ impl Seats {
             };
             each(rule, &[member.seat]);
         }
+    }
+
+    fn offloads_flows(&self) -> bool {
+        let divides = self.group.division == Division::Packets;
+        divides && self.group.offload_percent.is_some() && self.members.len() > 1
+    }
+
+    fn offload(
+        &mut self,
+        load: impl Fn(SeatId) -> Load,
+        weigh: impl Fn(SeatId, &mut [u64; BUCKETS]),
+    ) -> bool {
+        let Some(threshold) = self.group.offload_percent else {
+            return false;
+        };
+        let members: Vec<_> = self.members.iter().map(|member| member.seat).collect();
+        let loads: Vec<_> = members.iter().map(|seat| load(*seat)).collect();
+        let mut weights = [0; BUCKETS];
+        for (seat, load) in members.iter().zip(&loads) {
+            if load.percent > u32::from(threshold) {
+                weigh(*seat, &mut weights);
+            }
+        }
+        let place = |seat: SeatId| members.iter().position(|member| *member == seat);
+        let owners = self.buckets.map(|owner| owner.and_then(place));
+        let moves = offload::moves(&owners, &loads, &weights, threshold);
+        for (bucket, to) in &moves {
+            self.buckets[*bucket] = members.get(*to).copied();
+            self.moved_buckets += 1;
+        }
+        !moves.is_empty()
     }
 
     fn masks(&self) -> Arc<[u64; BUCKETS]> {

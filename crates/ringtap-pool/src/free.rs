@@ -3,10 +3,14 @@
 //!
 //! The stack belongs to the writer alone, so that a burst can take every chunk without help
 //! from anybody; the recycle queue brings chunks back.
+//!
+//! Invariants
+//! - Only a chunk that this lane took and has not got back is taken back: nobody can make it write
+//!   into a chunk of another lane, or into one that is still free, or twice into one.
 #![forbid(unsafe_code)]
 
 use crate::format::Geometry;
-use crate::ids::ChunkId;
+use crate::ids::{ChunkId, widen};
 use crate::queue::{Consumer, PeerCorrupt};
 
 /// Entries taken from the recycle queue at one time, so that a chunk change has a bound.
@@ -17,6 +21,9 @@ pub struct FreeChunks {
     stack: Vec<ChunkId>,
     recycled: Consumer,
     geometry: Geometry,
+    /// Chunks that were taken and did not come back, a bit each.
+    out: Vec<u64>,
+    refused: u64,
 }
 
 impl FreeChunks {
@@ -26,12 +33,19 @@ impl FreeChunks {
             stack: chunks,
             recycled,
             geometry,
+            out: vec![0; widen(geometry.chunk_count).div_ceil(64)],
+            refused: 0,
         }
+    }
+
+    /// How many recycled numbers were refused, which only a corrupt recycling side sends.
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Takes the chunk that was freed last; `None` when all are in use.
     ///
-    /// Recycled numbers outside the pool are ignored.
+    /// Recycled numbers are refused, and counted, unless they are of chunks that are out.
     ///
     /// # Errors
     ///
@@ -41,11 +55,30 @@ impl FreeChunks {
             let Some(entry) = self.recycled.pop()? else {
                 break;
             };
-            let id = u32::try_from(entry).map(ChunkId);
-            self.stack
-                .extend(id.ok().filter(|id| self.geometry.holds(*id)));
+            let id = u32::try_from(entry).map(ChunkId).ok();
+            match id.filter(|id| self.geometry.holds(*id) && self.come_back(*id)) {
+                Some(id) => self.stack.push(id),
+                None => self.refused += 1,
+            }
         }
-        Ok(self.stack.pop())
+        let taken = self.stack.pop();
+        if let Some(id) = taken {
+            let (word, bit) = Self::place(id);
+            self.out[word] |= bit;
+        }
+        Ok(taken)
+    }
+
+    /// Notes that a chunk is not out any more; `false` if it was not.
+    fn come_back(&mut self, id: ChunkId) -> bool {
+        let (word, bit) = Self::place(id);
+        let was_out = self.out[word] & bit != 0;
+        self.out[word] &= !bit;
+        was_out
+    }
+
+    fn place(id: ChunkId) -> (usize, u64) {
+        (id.index() / 64, 1 << (id.index() % 64))
     }
 }
 
@@ -58,26 +91,34 @@ mod tests {
         let geometry = Geometry::contiguous(4096, 10, 1, 100).unwrap();
         let (recycle, recycled) = queue::pair(16);
         (
-            FreeChunks::new(vec![ChunkId(1), ChunkId(2)], recycled, geometry),
+            FreeChunks::new([1, 2, 5, 7].map(ChunkId).to_vec(), recycled, geometry),
             recycle,
         )
+    }
+
+    fn all(free: &mut FreeChunks) -> Vec<ChunkId> {
+        std::iter::from_fn(|| free.take().unwrap()).collect()
     }
 
     #[test]
     fn the_chunk_freed_last_is_used_first() {
         let (mut free, mut recycle) = stack();
-        recycle.push(7).unwrap();
-        recycle.push(5).unwrap();
-        let order: Vec<_> = std::iter::from_fn(|| free.take().unwrap()).collect();
-        assert_eq!(order, [5, 7, 2, 1].map(ChunkId));
+        assert_eq!(all(&mut free), [7, 5, 2, 1].map(ChunkId));
+        for chunk in [2, 7, 5] {
+            recycle.push(chunk).unwrap();
+        }
+        assert_eq!(all(&mut free), [5, 7, 2].map(ChunkId));
     }
 
     #[test]
-    fn chunks_outside_the_pool_are_ignored() {
+    fn recycled_chunks_that_are_not_out_are_refused() {
         let (mut free, mut recycle) = stack();
-        for entry in [0, 10, u64::MAX] {
+        assert_eq!(free.take(), Ok(Some(ChunkId(7))));
+        // Outside the pool, of another lane, still free, and one that came back already.
+        for entry in [0, 10, u64::MAX, 3, 5, 7, 7] {
             recycle.push(entry).unwrap();
         }
-        assert_eq!(free.take(), Ok(Some(ChunkId(2))));
+        assert_eq!(all(&mut free), [7, 5, 2, 1].map(ChunkId));
+        assert_eq!(free.refused(), 6);
     }
 }

@@ -13,6 +13,8 @@ pub mod format;
 pub mod ids;
 pub mod ledger;
 pub mod memory;
+#[cfg(not(loom))]
+pub mod offload;
 pub mod publish;
 pub mod queue;
 mod sync;

@@ -150,12 +150,6 @@ impl LaneWriter {
         self.most_packets = most.max(1);
     }
 
-    /// Counts packets that never came this far, because no chunk was free when they might have.
-    pub fn lose(&mut self, packets: u64) {
-        self.lost += packets;
-        self.counters.no_chunk.store(self.lost, Relaxed);
-    }
-
     /// The lane's counters, for other threads.
     pub fn counters(&self) -> Arc<LaneCounters> {
         Arc::clone(&self.counters)
@@ -177,7 +171,7 @@ impl LaneWriter {
     ) -> Result<(), NoChunk> {
         let length = self.captured_length(parts.iter().map(|part| part.len()).sum());
         if !self.fits(length) && !self.change_chunk() {
-            self.lose(1);
+            self.count_lost(1);
             return Err(NoChunk);
         }
         if let Some(open) = self.open.as_mut() {

@@ -171,7 +171,25 @@ fn a_link_that_waits_for_nobody_loses_what_is_counted() {
 }
 
 #[test]
-fn whole_buckets_move_where_flows_stay_together() {
+fn flows_move_as_a_whole_from_a_busy_member_to_idle_ones() {
+    let group = Group {
+        balance: Balance::Flow(Headers::Outer),
+        offload_percent: Some(20),
+        ..Group::new("ids")
+    };
+    let device = "sim:200kpps?burst=300000&flows=400&chunks=100&packets=64";
+    let (found, status) = run(device, group, Duration::from_millis(3));
+    assert!(status.moved_buckets > 0, "{status:?}");
+    let shares: Vec<_> = found.iter().map(|one| one.packets.len()).collect();
+    assert!(
+        shares[0] * 4 < shares.iter().sum(),
+        "it has less than its share: {shares:?}"
+    );
+    assert_eq!(status.offloaded_chunks, 0, "no chunk is given away");
+}
+
+#[test]
+fn flows_stay_where_they_are_without_a_threshold() {
     let group = Group {
         balance: Balance::Flow(Headers::Outer),
         ..Group::new("ids")

@@ -137,7 +137,7 @@ impl Lane {
         self.change(|lane| {
             if lane.lacks_chunk || paused {
                 lane.seen += lost;
-                lane.writer.lose(lost);
+                lane.writer.count_lost(lost);
             } else {
                 lane.nic += lost;
             }

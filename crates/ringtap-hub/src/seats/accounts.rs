@@ -101,6 +101,7 @@ impl Engine {
             members: u32::try_from(members).unwrap_or(u32::MAX),
             most_members: group.most_members,
             offload_percent: group.offload_percent,
+            moved_buckets: self.membership.moved_buckets(&group.name),
             ..GroupStatus::default()
         };
         if let Some(buddies) = self.membership.buddies(&group.name) {

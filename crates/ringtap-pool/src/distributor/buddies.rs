@@ -13,7 +13,9 @@
 use super::Distributor;
 use super::chunks::Missed;
 use super::entry::Policy;
-use crate::ids::ChunkId;
+use crate::classify::BUCKETS;
+use crate::ids::{ChunkId, ReaderId};
+use crate::offload::Load;
 use crate::view::Pool;
 
 /// Most buddy groups of one distributor.
@@ -258,6 +260,38 @@ impl Distributor {
     }
 }
 
+impl Distributor {
+    /// Chunks of that lane of which a reader holds most, in percent of all chunks of the lane.
+    pub fn load(&self, id: ReaderId) -> Load {
+        let Some(entry) = self.readers.get(id.index()).and_then(Option::as_ref) else {
+            return Load::default();
+        };
+        let lanes = entry.lanes.iter().zip(&self.lanes);
+        let percents = lanes.map(|(account, lane)| account.held * 100 / lane.ends.chunks.max(1));
+        Load {
+            percent: percents.max().unwrap_or(0),
+        }
+    }
+
+    /// Adds up, bucket by bucket, packets of a reader's own in the newest chunks that it holds.
+    pub fn weigh(&self, id: ReaderId, weights: &mut [u64; BUCKETS]) {
+        let Some(entry) = self.readers.get(id.index()).and_then(Option::as_ref) else {
+            return;
+        };
+        for lane in 0..self.lanes.len() {
+            let held = self.chunks.leased_to(id.index(), lane);
+            let chunks = held.filter_map(|id| self.pool.chunk(id));
+            let newest = chunks.max_by_key(|chunk| chunk.chunk_sequence());
+            let Some(chunk) = newest else { continue };
+            for slot in 0..chunk.state().published {
+                if let Some(bucket) = chunk.bucket(slot, entry.mask) {
+                    weights[bucket] += 1;
+                }
+            }
+        }
+    }
+}
+
 /// The flow of each packet of a chunk.
 fn flows(pool: &Pool, id: ChunkId) -> Vec<u32> {
     let Some(chunk) = pool.chunk(id) else {
@@ -266,3 +300,6 @@ fn flows(pool: &Pool, id: ChunkId) -> Vec<u32> {
     let slots = 0..chunk.state().published;
     slots.filter_map(|slot| chunk.flow(slot)).collect()
 }
+
+#[cfg(test)]
+mod tests;

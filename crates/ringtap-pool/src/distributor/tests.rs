@@ -7,13 +7,13 @@ use crate::source;
 use crate::wake::NoSignal;
 use crate::writer::{LaneWriter, PacketMeta};
 
-struct Bench {
-    writer: LaneWriter,
-    distributor: Distributor,
+pub(super) struct Bench {
+    pub(super) writer: LaneWriter,
+    pub(super) distributor: Distributor,
 }
 
 /// One lane with this many chunks of 4096 bytes; ten packets of 300 bytes fill one.
-fn bench(chunks: u32) -> Bench {
+pub(super) fn bench(chunks: u32) -> Bench {
     let geometry = Geometry::contiguous(4096, chunks + 1, 1, 65_535).unwrap();
     let pool = Pool::on_heap(geometry);
     let ids = source::share(&geometry, LaneId(0));
@@ -26,7 +26,7 @@ fn bench(chunks: u32) -> Bench {
 }
 
 impl Bench {
-    fn write(&mut self, packets: u64) {
+    pub(super) fn write(&mut self, packets: u64) {
         for time_ns in 0..packets {
             let meta = PacketMeta {
                 time_ns,
@@ -37,13 +37,13 @@ impl Bench {
         }
     }
 
-    fn reader(&mut self, options: ReaderOptions) -> (ReaderId, Reader) {
+    pub(super) fn reader(&mut self, options: ReaderOptions) -> (ReaderId, Reader) {
         self.distributor.add_reader(&options).unwrap()
     }
 }
 
 /// Reads all there is: packets, and packets missing in gaps.
-fn drain(reader: &mut Reader) -> (u64, u64) {
+pub(super) fn drain(reader: &mut Reader) -> (u64, u64) {
     let (mut read, mut missing) = (0, 0);
     while let Next::Batch(batch) = reader.next().unwrap() {
         missing += batch.gap().map_or(0, |gap| gap.packets);
