@@ -22,6 +22,7 @@ import arena
 import capture
 import contenders
 import filters
+import forward
 import hub
 import pacing
 import page
@@ -61,6 +62,7 @@ SCENARIOS = [
     Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),
     Scenario("readers", [], readers.seconds, readers.run),
     Scenario("filters", [], filters.seconds, filters.run, ("ringtap", "floor")),
+    Scenario("forward", [], forward.seconds, forward.run, ("ringtap", "floor")),
     Scenario("hub-cpu", [], hub.cpu_seconds, hub.cpu),
     Scenario("wake", [], hub.wake_seconds, hub.wake),
 ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import contenders
 import figures
 import filters
+import forward
 import hub
 import readers
 from crowd import HUB, PACKET
@@ -139,6 +140,8 @@ GOALS = [
          "least", 0.68, "x", lambda result: _against_floor(result, XDP)),
     Goal("64 bytes: packets that AF_XDP lost, all rounds",
          "most", 0, "packets", lambda result: _lost(result, XDP)),
+    Goal("64 bytes: forwarded between veths, ringtap bridge against the kernel's",
+         "least", 1.8, "x", forward.against_kernel, forward.beside),
     Goal("pool alone, 500 chunks", "least", 150, "Mpps", _pool(500)),
     Goal("pool alone, 5,000 chunks", "least", 100, "Mpps", _pool(5000)),
     Goal(

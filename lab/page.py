@@ -60,6 +60,7 @@ SECTIONS = [
      tables.low_rate),
     ("readers", "Many readers, each a process of its own: 64-byte packets", tables.crowds),
     ("filters", "Many readers with different filters, of which one matches", tables.filters),
+    ("forward", "64-byte packets forwarded from one veth pair to another", tables.forward),
     ("hub-cpu", "The hub's own processor time", tables.hub_cpu),
     ("wake", "1,000 packets a second: from the kernel's time stamp to a sleeping reader of another"
      " process", tables.low_rate),

@@ -101,6 +101,20 @@ def pool(found: dict) -> str:
     return table(["", "Mpps"], rows)
 
 
+def forward(found: dict) -> str:
+    """Who forwarded how much."""
+    rows = [
+        [
+            f"{name} ({entry['note']})",
+            figure(entry["summary"].get("offered_mpps"), 3),
+            figure(entry["summary"].get("forwarded_mpps"), 3),
+            figure(entry["summary"].get("loss_percent"), 2),
+        ]
+        for name, entry in found.items()
+    ]
+    return table(["", "offered Mpps", "forwarded Mpps", "lost %"], rows)
+
+
 def pacing(found: dict) -> str:
     """How far the sender was off."""
     rows = []

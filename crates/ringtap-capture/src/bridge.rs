@@ -33,9 +33,6 @@ const LEAST_POOL_BYTES: u64 = 1 << 20;
 const HEADER_AND_TAG: u32 = 14 + 4;
 /// Largest frame that lies in one buffer, whatever the driver.
 const ONE_BUFFER: u32 = 3000;
-/// Interfaces of virtual machines: neighbours on the same host leave checksums out.
-const PARAVIRTUAL: [&str; 4] = ["virtio_net", "vmxnet3", "hv_netvsc", "vif"];
-
 /// What a caller asks of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeOptions {
@@ -100,7 +97,11 @@ impl Bridge {
 }
 
 /// Refuses what cannot be bridged.
-fn check(interfaces: &[Interface; 2]) -> Result<(), BridgeError> {
+///
+/// # Errors
+///
+/// Those of [`BridgeError`] that tell of the two interfaces.
+pub fn check(interfaces: &[Interface; 2]) -> Result<(), BridgeError> {
     for interface in interfaces {
         interface.require_up()?;
         if !interface.link_type.is_ethernet() || interface.is_loopback {
@@ -132,11 +133,6 @@ fn check(interfaces: &[Interface; 2]) -> Result<(), BridgeError> {
 
 /// The tap of one side.
 fn side(options: &BridgeOptions, from: &Interface, to: &Interface) -> TapOptions {
-    let is_virtual = from.kind.is_some()
-        || from
-            .driver
-            .as_deref()
-            .is_some_and(|driver| PARAVIRTUAL.contains(&driver));
     let mut side = TapOptions {
         direction: Direction::In,
         mode: options.mode,
@@ -144,7 +140,7 @@ fn side(options: &BridgeOptions, from: &Interface, to: &Interface) -> TapOptions
         forward: Some(Forward {
             interface: to.index,
             largest_frame: to.mtu_bytes.saturating_add(HEADER_AND_TAG),
-            checksums: match is_virtual {
+            checksums: match from.is_virtual() {
                 true => Checksums::MayBeMissing,
                 false => Checksums::Complete,
             },

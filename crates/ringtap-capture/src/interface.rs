@@ -239,6 +239,15 @@ impl Interface {
         self.mtu_bytes.saturating_add(ETHERNET_AND_TWO_TAGS)
     }
 
+    /// Whether packets may arrive here that were never on a wire: a checksum may be missing then.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        /// Interfaces of virtual machines: neighbours on the same host leave checksums out.
+        const PARAVIRTUAL: [&str; 4] = ["virtio_net", "vmxnet3", "hv_netvsc", "vif"];
+        let driver = self.driver.as_deref();
+        self.kind.is_some() || driver.is_some_and(|driver| PARAVIRTUAL.contains(&driver))
+    }
+
     /// The error that says that this interface is gone.
     #[must_use]
     pub fn removed(&self) -> InterfaceError {

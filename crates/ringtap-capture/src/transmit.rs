@@ -22,7 +22,7 @@
 
 mod address;
 mod batch;
-mod checksum;
+pub(crate) mod checksum;
 mod clock;
 mod error;
 mod feed;

@@ -15,6 +15,7 @@
 mod book;
 mod cells;
 mod error;
+pub mod forward;
 mod front;
 mod lanes;
 mod options;

@@ -2,31 +2,27 @@
 //! `ringtap bridge`: what arrives at one interface leaves by the other, and readers may look on.
 #![forbid(unsafe_code)]
 
+mod running;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use ringtap_capture::bridge::{Account, Bridge, BridgeOptions, Moment, require_kernel};
+use ringtap_capture::bridge::{BridgeOptions, Moment};
 use ringtap_capture::device::{Mode, Size};
 use ringtap_capture::tap::{DEFAULT_POOL_BYTES, Passing};
 use ringtap_client::default_socket;
-use ringtap_hub::Hub;
-use ringtap_hub::door::Door;
 use ringtap_pool::ledger::Ledger;
-use ringtap_pool::source::{Facts, Source};
-use ringtap_shared::protocol::SourceState;
-use ringtap_shared::socket::Listener;
+use ringtap_pool::source::Facts;
 
 use crate::affinity::{self, Placement};
 use crate::hub::groups::GroupText;
 use crate::report::{self, grouped};
 use crate::{input, interrupt};
-
-/// How long packets that were mirrored may take to their readers at the end.
-const LAST_READERS: Duration = Duration::from_secs(2);
+use running::Running;
 
 /// Forwards packets between two interfaces, both ways, inside the kernel.
 #[derive(Args, Debug)]
@@ -94,6 +90,9 @@ enum BridgeMode {
     Native,
     /// In the host's buffers (tcx).
     Tc,
+    /// By a program in user space (AF_XDP), which runs the filter: for filters that the kernel
+    /// cannot run.
+    User,
 }
 
 const EXAMPLES: &str = "\
@@ -122,7 +121,7 @@ impl BridgeArgs {
             interfaces: [self.one.clone(), self.other.clone()],
             passing,
             mode: match self.mode {
-                BridgeMode::Auto => Mode::Auto,
+                BridgeMode::Auto | BridgeMode::User => Mode::Auto,
                 BridgeMode::Native => Mode::Native,
                 BridgeMode::Tc => Mode::Tc,
             },
@@ -132,7 +131,7 @@ impl BridgeArgs {
 }
 
 /// What a filter is compiled for.
-fn ethernet() -> Facts {
+pub(crate) fn ethernet() -> Facts {
     Facts {
         link_type: 1,
         snap_length: 262_144,
@@ -142,38 +141,28 @@ fn ethernet() -> Facts {
 
 /// Runs the verb.
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
-    require_kernel()?;
     let options = args.options()?;
     let (ended, end) = mpsc::channel();
     // Before anything is attached: who interrupts now wants nothing to be left.
     interrupt::on_interrupt(move || {
         let _over = ended.send(());
     })?;
-    let listener = match args.mirror.is_empty() {
-        true => None,
-        false => {
-            let path = args.socket.clone().unwrap_or_else(default_socket);
-            Some((Listener::bind(&path)?, path))
+    let mut running = affinity::on(args.cpu.capture, || match args.mode {
+        BridgeMode::User if !args.mirror.is_empty() => {
+            bail!("readers look on where the kernel forwards: leave out --mode user, or --mirror")
         }
-    };
-    let (hub, account) = affinity::on(args.cpu.capture, || start(args, &options))?;
-    let door = match listener {
-        None => None,
-        Some((listener, path)) => {
-            let access = args.mirror.iter().map(|group| group.access.clone());
-            let door = Door::open(listener, &hub, access.collect());
-            eprintln!("ringtap: readers connect to {}", path.display());
-            Some(door.context("cannot open the socket's door")?)
+        BridgeMode::User => Running::in_user_space(&options),
+        _ => {
+            let socket = args.socket.clone().unwrap_or_else(default_socket);
+            Running::in_the_kernel(&options, &args.mirror, &socket)
         }
-    };
+    })?;
     eprintln!("ringtap: bridge of {} and {}", args.one, args.other);
     let start = Instant::now();
-    watch(args, &hub, &account, &end)?;
-    hub.handle().stop();
-    let failure = wait_for_the_end(&hub)?;
-    drop(door);
+    let failure = watch(args, &mut running, &end)?;
+    let failure = running.stop()?.or(failure);
     for from in [0, 1] {
-        say_last(args, &account, from, start.elapsed())?;
+        say_last(args, &running, from, start.elapsed())?;
     }
     match failure {
         None => Ok(ExitCode::SUCCESS),
@@ -181,24 +170,9 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     }
 }
 
-/// Opens the bridge; its sides are the sources of a hub, which also sees when one goes away.
-fn start(args: &BridgeArgs, options: &BridgeOptions) -> Result<(Hub, Account)> {
-    let Bridge { sides, account } = Bridge::open(options)?;
-    let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    for side in sides {
-        for note in &side.facts().notes {
-            eprintln!("ringtap: {note}");
-        }
-        sources.push(Box::new(side));
-    }
-    let groups = args.mirror.iter().map(|group| group.compile(&ethernet()));
-    let groups = groups.collect::<Result<_>>()?;
-    let (hub, _) = Hub::start(sources, groups, None, Vec::new())?;
-    Ok((hub, account))
-}
-
-/// Prints what happens until somebody interrupts, the time is over, or a side goes away.
-fn watch(args: &BridgeArgs, hub: &Hub, account: &Account, end: &Receiver<()>) -> Result<()> {
+/// Prints what happens until somebody interrupts, the time is over, or a side goes away, whose
+/// reason it tells.
+fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result<Option<String>> {
     let begun = Instant::now();
     let mut due = begun + args.interval;
     let mut before = [Ledger::default(); 2];
@@ -206,26 +180,26 @@ fn watch(args: &BridgeArgs, hub: &Hub, account: &Account, end: &Receiver<()>) ->
         let until = args.duration.map_or(due, |most| due.min(begun + most));
         let left = until.saturating_duration_since(Instant::now());
         match end.recv_timeout(left) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        let over = args.duration.is_some_and(|most| begun.elapsed() >= most);
-        let status = hub.handle().status().context("the hub's thread is gone")?;
-        let ended = |state: SourceState| state == SourceState::Ended;
-        if over || status.sources.iter().any(|source| ended(source.state)) {
-            return Ok(());
+        if let Some(failure) = running.failure()? {
+            return Ok(Some(failure));
+        }
+        if args.duration.is_some_and(|most| begun.elapsed() >= most) {
+            return Ok(None);
         }
         due += args.interval;
         if !args.quiet {
-            say(args, account, &mut before)?;
+            say(args, running, &mut before)?;
         }
     }
 }
 
-fn say(args: &BridgeArgs, account: &Account, before: &mut [Ledger; 2]) -> Result<()> {
+fn say(args: &BridgeArgs, running: &Running, before: &mut [Ledger; 2]) -> Result<()> {
     for (from, before) in before.iter_mut().enumerate() {
-        let now = account.ledger(from, Moment::Running);
-        let way = account.way(from);
+        let now = running.ledger(from, Moment::Running);
+        let way = running.way(from);
         match args.json {
             true => println!("{}", report::json(&way, "bridge", None, &now)?),
             false => println!(
@@ -239,8 +213,8 @@ fn say(args: &BridgeArgs, account: &Account, before: &mut [Ledger; 2]) -> Result
 }
 
 /// The last ledger of one way.
-fn say_last(args: &BridgeArgs, account: &Account, from: usize, time: Duration) -> Result<()> {
-    let (way, ledger) = (account.way(from), account.ledger(from, Moment::Final));
+fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -> Result<()> {
+    let (way, ledger) = (running.way(from), running.ledger(from, Moment::Final));
     if args.json {
         println!("{}", report::json(&way, "bridge", None, &ledger)?);
         return Ok(());
@@ -263,18 +237,4 @@ fn say_last(args: &BridgeArgs, account: &Account, from: usize, time: Duration) -
     }
     println!("  {}", ledger.balance());
     Ok(())
-}
-
-/// Waits until both sides are detached and readers have what was mirrored; tells why one failed.
-fn wait_for_the_end(hub: &Hub) -> Result<Option<String>> {
-    let deadline = Instant::now() + LAST_READERS;
-    loop {
-        let status = hub.handle().status().context("the hub's thread is gone")?;
-        let mut sources = status.sources.iter();
-        let ended = sources.all(|source| source.state == SourceState::Ended);
-        if (ended && status.readers.is_empty()) || Instant::now() > deadline {
-            return Ok(status.sources.into_iter().find_map(|source| source.failure));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

@@ -57,7 +57,10 @@ pub enum BridgeError {
         large_bytes: u32,
     },
     /// The filter does not fit into the kernel.
-    #[error("the bridge's filter cannot run in the kernel: {reason}")]
+    #[error(
+        "the bridge's filter cannot run in the kernel: {reason}; a bridge in user space runs it \
+         (`--mode user`)"
+    )]
     Rules {
         /// What the kernel, or the translator, said.
         reason: String,

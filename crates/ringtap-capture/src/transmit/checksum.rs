@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 /// Sum of the bytes as 16-bit words in network order, folded; an odd last byte counts as high.
-pub(super) fn sum(bytes: &[u8]) -> u32 {
+pub(crate) fn sum(bytes: &[u8]) -> u32 {
     let words = bytes.chunks(2).map(|word| {
         let low = word.get(1).copied().unwrap_or(0);
         u64::from(u16::from_be_bytes([word[0], low]))
@@ -12,7 +12,7 @@ pub(super) fn sum(bytes: &[u8]) -> u32 {
 }
 
 /// The checksum field for a sum.
-pub(super) fn finish(sum: u32) -> u16 {
+pub(crate) fn finish(sum: u32) -> u16 {
     !fold(sum.into())
 }
 

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ringtap_pool::memory::Words;
 use ringtap_pool::source::LaneCounts;
 use ringtap_shared::event::Event;
-use rustix::net::xdp::XdpStatistics;
 
 use super::socket::XskSocket;
 use super::words::QueueWords;
@@ -160,8 +159,7 @@ impl Program {
 impl Page {
     fn account(&mut self, socket: &XskSocket) {
         // A socket whose statistics cannot be read has nothing new to tell.
-        let Ok(now) = socket.statistics() else { return };
-        let told = lost(&now);
+        let Ok(told) = socket.lost() else { return };
         let new = told.saturating_sub(self.lost.told);
         self.lost.told = told;
         match self.is_starved {
@@ -229,11 +227,6 @@ impl Page {
         }
         self.told
     }
-}
-
-/// Packets that a socket was given and did not take.
-fn lost(statistics: &XdpStatistics) -> u64 {
-    statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0)
 }
 
 #[cfg(test)]

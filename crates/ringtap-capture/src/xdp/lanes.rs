@@ -20,7 +20,7 @@ use super::cells::Cells;
 use super::front::{self, Front};
 use super::options::{HEADROOM, Plan};
 use super::ring::RingWatch;
-use super::socket::{self, Bound, PATIENCE, Wanted, XskSocket};
+use super::socket::{self, Bound, Memory, PATIENCE, Umem, Wanted};
 use super::words::state;
 use super::worker::{Parts, Worker};
 use super::{XdpError, XdpOptions, facts};
@@ -236,21 +236,23 @@ fn sockets(
 fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>, (u16, io::Error)> {
     let mut sockets: Vec<Bound> = Vec::new();
     for queue in queues {
-        let bound = match sockets.first() {
-            None => socket::first(wanted, *queue, &pool.writable),
-            Some(first) => socket::another(wanted, *queue, first_socket(first)),
+        let umem = match sockets.first() {
+            None => Memory::of(pool.writable.region()).map(Umem::New),
+            Some(first) => Ok(Umem::Of(&first.socket)),
         };
+        let bound = umem.and_then(|umem| socket::receiving(wanted, *queue, umem));
         sockets.push(bound.map_err(|error| (*queue, error))?);
     }
     Ok(sockets)
 }
 
-fn first_socket(bound: &Bound) -> &XskSocket {
-    &bound.socket
-}
-
 /// What a socket that cannot be had means to the user.
-fn explain(error: io::Error, queue: u16, interface: &Interface, plan: &Plan) -> XdpError {
+pub(super) fn explain(
+    error: io::Error,
+    queue: u16,
+    interface: &Interface,
+    plan: &Plan,
+) -> XdpError {
     let name = interface.name.clone();
     match error.raw_os_error() {
         Some(libc::EBUSY) => XdpError::Busy {

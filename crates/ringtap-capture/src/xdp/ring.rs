@@ -55,6 +55,13 @@ impl Shared {
         })
     }
 
+    fn needs_wakeup(&self) -> bool {
+        let flags = self.flags.as_ref();
+        flags.is_some_and(|flags| {
+            flags[0].load(Relaxed) & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
+        })
+    }
+
     #[inline]
     fn place(&self, index: u32, words: usize) -> usize {
         let place = index & (self.size - 1);
@@ -193,9 +200,98 @@ impl Fill {
 
     /// Whether the kernel wants to be told that there is something new.
     pub(super) fn needs_wakeup(&self) -> bool {
-        let flags = self.ring.flags.as_ref();
-        flags.is_some_and(|flags| {
-            flags[0].load(Relaxed) & XdpRingFlags::XDP_RING_NEED_WAKEUP.bits() != 0
-        })
+        self.ring.needs_wakeup()
+    }
+}
+
+/// What the kernel takes: pieces of packets to send.
+pub(super) struct Transmit {
+    ring: Shared,
+    /// Ours: produced so far, published or not.
+    next: u32,
+}
+
+impl Transmit {
+    pub(super) fn map(
+        socket: impl AsFd,
+        page: u64,
+        places: &XdpRingOffset,
+        size: u32,
+    ) -> io::Result<Self> {
+        let ring = Shared::map(socket, page, places, size, DESCRIPTOR_WORDS)?;
+        Ok(Transmit { ring, next: 0 })
+    }
+
+    /// Pieces that can be pushed now.
+    pub(super) fn room(&self) -> u32 {
+        let consumed = self.ring.consumer[0].load(Acquire);
+        let waiting = self.next.wrapping_sub(consumed);
+        self.ring.size.saturating_sub(waiting)
+    }
+
+    /// Puts a piece behind the others; there is room for it. Not seen before it is published.
+    pub(super) fn push(&mut self, piece: Piece) {
+        let at = self.ring.place(self.next, DESCRIPTOR_WORDS);
+        self.ring.entries[at].store(piece.address, Relaxed);
+        let options = match piece.goes_on {
+            true => XdpDescOptions::XDP_PKT_CONTD.bits(),
+            false => 0,
+        };
+        let word = u64::from(piece.length) | u64::from(options) << 32;
+        self.ring.entries[at + 1].store(word, Relaxed);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Lets the kernel see what was pushed.
+    pub(super) fn publish(&self) {
+        // Pairs with the kernel's acquire load of the producer's index.
+        self.ring.producer[0].store(self.next, Release);
+    }
+
+    /// Whether the kernel has not yet taken all.
+    pub(super) fn is_pending(&self) -> bool {
+        self.ring.consumer[0].load(Acquire) != self.next
+    }
+
+    /// Where the next piece will stand.
+    pub(super) fn end(&self) -> u32 {
+        self.next
+    }
+
+    /// Whether the kernel has taken all pieces before this place.
+    pub(super) fn has_taken(&self, end: u32) -> bool {
+        let taken = self.ring.consumer[0].load(Acquire);
+        taken.wrapping_sub(end).cast_signed() >= 0
+    }
+}
+
+/// What the kernel gives back: cells that were sent.
+pub(super) struct Completed {
+    ring: Shared,
+    /// Ours: consumed so far.
+    next: u32,
+}
+
+impl Completed {
+    pub(super) fn map(
+        socket: impl AsFd,
+        page: u64,
+        places: &XdpRingOffset,
+        size: u32,
+    ) -> io::Result<Self> {
+        let ring = Shared::map(socket, page, places, size, 1)?;
+        Ok(Completed { ring, next: 0 })
+    }
+
+    /// Takes the next address.
+    pub(super) fn pop(&mut self) -> Option<u64> {
+        // Pairs with the kernel's release store.
+        if self.ring.producer[0].load(Acquire) == self.next {
+            return None;
+        }
+        let address = self.ring.entries[self.ring.place(self.next, 1)].load(Relaxed);
+        self.next = self.next.wrapping_add(1);
+        self.ring.consumer[0].store(self.next, Release);
+        Some(address)
     }
 }

@@ -11,33 +11,78 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringtap_pool::view::Pool;
+use ringtap_pool::memory::Region;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags as Flags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
-    XDP_UMEM_PGOFF_FILL_RING, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpStatistics,
+    XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    sockopt,
 };
 
 use super::options::STAMP_ROOM;
-use super::ring::{Fill, Received};
+use super::ring::{Completed, Fill, Received, Transmit};
 
 /// How long a queue may be held by a socket that is about to go: the kernel ends one later than
 /// its process.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
-/// The kernel wants this ring, too; nothing is sent here.
+/// The kernel wants this ring, too, where nothing is sent.
 const COMPLETION_ENTRIES: u32 = 64;
 
 /// One queue's socket.
 pub(super) struct XskSocket(OwnedFd);
+
+/// What the kernel said when it was told to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Done,
+    /// It sends so many at a time.
+    MoreToDo,
+    /// The interface did not take one, which is gone.
+    DroppedOne,
+}
 
 /// A socket that was bound, with its rings.
 pub(super) struct Bound {
     pub(super) socket: XskSocket,
     pub(super) received: Received,
     pub(super) fill: Fill,
+}
+
+/// A socket that was bound to receive and to send.
+pub(super) struct BothWays {
+    pub(super) bound: Bound,
+    pub(super) transmit: Transmit,
+    pub(super) completed: Completed,
+}
+
+/// Memory that packets are received into and sent from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    address: u64,
+    bytes: u64,
+}
+
+impl Memory {
+    pub(super) fn of(region: &Region) -> io::Result<Self> {
+        let address = region.address().addr().get();
+        Ok(Memory {
+            address: u64::try_from(address).map_err(io::Error::other)?,
+            bytes: u64::try_from(region.bytes()).map_err(io::Error::other)?,
+        })
+    }
+}
+
+/// Whose memory a socket uses.
+#[derive(Clone, Copy)]
+pub(super) enum Umem<'a> {
+    /// It registers this.
+    New(Memory),
+    /// It shares that of another socket.
+    Of(&'a XskSocket),
 }
 
 /// What all sockets of a source have in common.
@@ -63,10 +108,27 @@ impl XskSocket {
         Ok(sockopt::xdp_statistics(&self.0)?)
     }
 
+    /// Packets that it was given and did not take.
+    pub(super) fn lost(&self) -> io::Result<u64> {
+        let now = self.statistics()?;
+        Ok(now.rx_dropped + now.rx_ring_full.unwrap_or(0))
+    }
+
     /// Tells the kernel to look at the fill ring, and to poll the driver if it does so.
     pub(super) fn kick(&self) {
         // What it says (nothing there, the interface is down) is seen elsewhere.
         let _nothing = recv(&self.0, &mut [0_u8; 0], RecvFlags::DONTWAIT);
+    }
+
+    /// Tells the kernel to send what was pushed. Tells whether it says that it dropped a packet.
+    pub(super) fn send(&self) -> Sent {
+        use rustix::io::Errno;
+        match send(&self.0, &[], SendFlags::DONTWAIT) {
+            Err(Errno::BUSY) => Sent::DroppedOne,
+            Err(Errno::AGAIN) => Sent::MoreToDo,
+            // What else it says (the interface is down, say) is seen elsewhere.
+            _ => Sent::Done,
+        }
     }
 
     /// From now on a kick polls the driver, which else leaves its interrupts alone.
@@ -96,55 +158,80 @@ impl AsFd for XskSocket {
     }
 }
 
-/// A socket on `queue` whose UMEM is `pool`.
+/// A socket on `queue` that receives.
 ///
 /// # Errors
 ///
 /// The kernel's. `EBUSY` if the queue is still held after [`PATIENCE`].
-pub(super) fn first(wanted: &Wanted, queue: u16, pool: &Pool) -> io::Result<Bound> {
+pub(super) fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
     patiently(|| {
-        let socket = XskSocket::open()?;
-        let region = pool.region();
-        let length = u64::try_from(region.bytes()).map_err(io::Error::other)?;
-        let address = region.address().addr().get();
+        let socket = open(wanted, umem)?;
+        let bound = with_rings(socket, wanted.entries, COMPLETION_ENTRIES)?;
+        bind_to(&bound.socket, wanted, queue, umem)?;
+        Ok(bound)
+    })
+}
+
+/// A socket on `queue` that receives and sends.
+///
+/// # Errors
+///
+/// As for [`receiving`].
+pub(super) fn both_ways(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<BothWays> {
+    patiently(|| {
+        let socket = open(wanted, umem)?;
+        let entries = wanted.entries;
+        let bound = with_rings(socket, entries, entries)?;
+        let socket = &bound.socket;
+        sockopt::set_xdp_tx_ring_size(socket, entries)?;
+        let places = sockopt::xdp_mmap_offsets(socket)?;
+        let page = XDP_UMEM_PGOFF_COMPLETION_RING;
+        let both = BothWays {
+            transmit: Transmit::map(socket, XDP_PGOFF_TX_RING, &places.tx, entries)?,
+            completed: Completed::map(socket, page, &places.cr, entries)?,
+            bound,
+        };
+        bind_to(&both.bound.socket, wanted, queue, umem)?;
+        Ok(both)
+    })
+}
+
+fn open(wanted: &Wanted, umem: Umem<'_>) -> io::Result<XskSocket> {
+    let socket = XskSocket::open()?;
+    if let Umem::New(memory) = umem {
         sockopt::set_xdp_umem_reg(
             &socket,
             XdpUmemReg {
-                addr: u64::try_from(address).map_err(io::Error::other)?,
-                len: length,
+                addr: memory.address,
+                len: memory.bytes,
                 chunk_size: wanted.cell_size,
                 headroom: STAMP_ROOM,
                 flags: XdpUmemRegFlags::empty(),
                 tx_metadata_len: 0,
             },
         )?;
-        let bound = with_rings(socket, wanted.entries)?;
-        let address = SocketAddrXdp::new(wanted.flags, wanted.interface, queue.into());
-        bind(&bound.socket, &address)?;
-        Ok(bound)
-    })
+    }
+    Ok(socket)
 }
 
-/// A socket on `queue` that shares the UMEM of `first`.
-///
-/// # Errors
-///
-/// As for [`first`].
-pub(super) fn another(wanted: &Wanted, queue: u16, first: &XskSocket) -> io::Result<Bound> {
-    patiently(|| {
-        let bound = with_rings(XskSocket::open()?, wanted.entries)?;
-        let address = SocketAddrXdpWithSharedUmem {
-            addr: SocketAddrXdp::new(Flags::XDP_SHARED_UMEM, wanted.interface, queue.into()),
-            shared_umem_fd: first.as_fd(),
-        };
-        bind(&bound.socket, &address)?;
-        Ok(bound)
-    })
+fn bind_to(socket: &XskSocket, wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<()> {
+    let address = |flags| SocketAddrXdp::new(flags, wanted.interface, queue.into());
+    match umem {
+        Umem::New(_) => bind(socket, &address(wanted.flags))?,
+        Umem::Of(first) => bind(
+            socket,
+            &SocketAddrXdpWithSharedUmem {
+                addr: address(Flags::XDP_SHARED_UMEM),
+                shared_umem_fd: first.as_fd(),
+            },
+        )?,
+    }
+    Ok(())
 }
 
-fn with_rings(socket: XskSocket, entries: u32) -> io::Result<Bound> {
+fn with_rings(socket: XskSocket, entries: u32, completions: u32) -> io::Result<Bound> {
     sockopt::set_xdp_umem_fill_ring_size(&socket, entries)?;
-    sockopt::set_xdp_umem_completion_ring_size(&socket, COMPLETION_ENTRIES)?;
+    sockopt::set_xdp_umem_completion_ring_size(&socket, completions)?;
     sockopt::set_xdp_rx_ring_size(&socket, entries)?;
     let places = sockopt::xdp_mmap_offsets(&socket)?;
     Ok(Bound {

@@ -4,7 +4,7 @@
 use ringtap_testkit::{require_root, require_tool};
 use serde_json::Value;
 
-use crate::support::{Ends, LIMIT, Wire, ledgers};
+use crate::support::{BINARY, Ends, LIMIT, Wire, ledgers};
 
 fn number(ledger: &Value, name: &str) -> u64 {
     ledger[name].as_u64().expect("a counter is a number")
@@ -72,6 +72,47 @@ fn where_xdp_cannot_send_the_hosts_buffers_do_and_it_is_said() {
         notes.contains("b1 takes no packets from XDP") && notes.contains("gro on"),
         "{notes}"
     );
+}
+
+#[test]
+fn a_bridge_in_user_space_carries_the_same() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    for (mtu, ends) in [(9000, Ends::Napi), (1500, Ends::Plain)] {
+        let wire = Wire::new("bridge-user", mtu, ends);
+        let bridge = wire.bridge(&["--mode", "user"]);
+        assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5);
+        assert_eq!(wire.ping(&wire.right, "10.9.0.1", 5, mtu - 28), 5);
+        wire.tcp(&wire.left, &wire.right, "10.9.0.2", 10_000_000);
+        wire.tcp(&wire.right, &wire.left, "10.9.0.1", 10_000_000);
+        assert_eq!(wire.wrong_checksums(), 0);
+        all_is_delivered(&ledgers(bridge));
+    }
+}
+
+#[test]
+fn a_filter_that_the_kernel_cannot_run_is_run_in_user_space() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let wire = Wire::new("bridge-loop", 1500, Ends::Napi);
+    let filter = ["--drop", "ip protochain 1"];
+    let refused = wire
+        .middle
+        .run(BINARY, &[&["bridge", "a1", "b1"][..], &filter].concat());
+    assert!(!refused.status.success());
+    assert!(
+        refused.stderr.contains("`--mode user`"),
+        "{}",
+        refused.stderr
+    );
+    let bridge = wire.bridge(&[&["--mode", "user"][..], &filter].concat());
+    wire.tcp(&wire.left, &wire.right, "10.9.0.2", 1_000_000);
+    assert_eq!(wire.ping(&wire.left, "10.9.0.2", 2, 56), 0);
+    let [forth, back] = ledgers(bridge);
+    assert_eq!(number(&forth, "filtered"), 2, "{forth}");
+    for ledger in [forth, back] {
+        assert_eq!(ledger["balanced"], true, "{ledger}");
+    }
 }
 
 #[test]

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A bridge whose decisions a program in user space takes: AF_XDP sockets of two interfaces on one
+//! memory, in which a packet is received and sent without being moved.
+//!
+//! Invariants
+//! - What arrived was sent, filtered, or counted as lost, either way.
+//! - The memory is our own: packets are not shown to other processes.
+mod checksum;
+mod memory;
+mod shared;
+mod worker;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread::JoinHandle;
+
+use ringtap_pool::ledger::{Dropped, Ledger};
+use rustix::net::xdp::SocketAddrXdpFlags as Flags;
+
+use super::front::{self, Front};
+use super::lanes::explain;
+use super::socket::{self, BothWays, Memory, Umem, Wanted, XskSocket};
+use super::words::state;
+use super::{XdpError, XdpOptions};
+use crate::bridge::Moment;
+use crate::device::Queues;
+use crate::interface::{Interface, InterfaceError, Promiscuous, Watch};
+use crate::tap::hook::Hook;
+use crate::tap::netlink::Losses;
+use crate::tap::source::wait_for_quiet_cpus;
+use memory::Cells;
+use shared::Shared;
+use worker::{Port, Worker};
+
+/// Bytes of a cell, and cells of each port.
+const CELL_SIZE: u32 = 4096;
+const CELLS: u32 = 4096;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It leaves by the other interface.
+    Pass,
+    /// It goes no further.
+    Drop,
+}
+
+/// Decides about packets.
+pub trait Judge: Send {
+    /// What becomes of a frame that arrived at side 0 or 1.
+    fn judge(&mut self, side: usize, frame: &[u8]) -> Verdict;
+}
+
+/// One interface of the bridge.
+struct Side {
+    name: String,
+    front: Front,
+    queues: Vec<u16>,
+    sockets: Vec<Arc<XskSocket>>,
+    losses: Losses,
+    nic_before: u64,
+    not_sent_before: u64,
+    interface: Interface,
+    watch: Watch,
+    _promiscuous: Promiscuous,
+}
+
+/// A bridge whose decisions a program takes.
+pub struct UserBridge {
+    sides: Vec<Side>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl UserBridge {
+    /// Forwards from now on, as `judge` decides. The interfaces were checked to fit each other.
+    ///
+    /// # Errors
+    ///
+    /// Every [`XdpError`]; nothing is attached then.
+    pub fn open(interfaces: &[Interface; 2], judge: Box<dyn Judge>) -> Result<Self, XdpError> {
+        let system = |action| {
+            let interface = format!("{} and {}", interfaces[0].name, interfaces[1].name);
+            move |reason| XdpError::System {
+                interface,
+                action,
+                reason,
+            }
+        };
+        let shared = Arc::new(Shared::new().map_err(system("making an event"))?);
+        let mut notes = Vec::new();
+        let mut sides = Vec::new();
+        for interface in interfaces {
+            sides.push(Side::load(interface, &mut notes)?);
+        }
+        let ports = sides.iter().map(|side| side.queues.len()).sum();
+        let cells = Cells::new(CELL_SIZE, CELLS, ports).map_err(system("making the memory"))?;
+        let made = make_ports(&mut sides, &cells, &mut notes)?;
+        let worker = Worker {
+            ports: made,
+            cells,
+            judge,
+            shared: Arc::clone(&shared),
+            completes_checksums: [0, 1].map(|side| interfaces[side].is_virtual()),
+            gathered: Vec::new(),
+            pieces: Vec::new(),
+        };
+        for side in &mut sides {
+            for (queue, socket) in side.queues.iter().zip(&side.sockets) {
+                let put = side.front.put_socket(*queue, socket);
+                put.map_err(system("telling the program of its sockets"))?;
+                side.front.set_state(*queue, state::ON);
+            }
+        }
+        let thread = run(worker).map_err(system("starting a thread"))?;
+        let mut bridge = UserBridge {
+            sides,
+            shared,
+            thread: Some(thread),
+            notes,
+        };
+        for side in &mut bridge.sides {
+            side.front.attach(&side.interface)?;
+        }
+        Ok(bridge)
+    }
+
+    /// Why the bridge has to end, if one of its sides went away.
+    pub fn why_it_ended(&mut self) -> Option<InterfaceError> {
+        let mut sides = self.sides.iter_mut();
+        sides.find_map(|side| side.watch.why_it_ended(&side.interface))
+    }
+
+    /// The way from one side to the other, as in `eth0>eth1`.
+    #[must_use]
+    pub fn way(&self, from: usize) -> String {
+        let from = from & 1;
+        format!("{}>{}", self.sides[from].name, self.sides[1 - from].name)
+    }
+
+    /// The ledger of what arrived at side 0 or 1.
+    #[must_use]
+    pub fn ledger(&self, from: usize, moment: Moment) -> Ledger {
+        let (from, to) = (from & 1, 1 - (from & 1));
+        let (side, way) = (&self.sides[from], &self.shared.ways[from]);
+        let not_sent = self.sides[to].losses.not_sent().unwrap_or(0);
+        let sent = way.sent.load(Acquire);
+        // The driver dropped them after it had taken them.
+        let not_sent = not_sent
+            .saturating_sub(self.sides[to].not_sent_before)
+            .min(sent);
+        let (filtered, full) = (way.filtered.load(Acquire), way.full.load(Acquire));
+        let lost = side.lost();
+        let settled = sent + filtered + full + lost;
+        let seen = match moment {
+            // Packets that are on their way are left out.
+            Moment::Running => side.seen().min(settled),
+            Moment::Final => side.seen(),
+        };
+        let nic = side
+            .losses
+            .now()
+            .unwrap_or(0)
+            .saturating_sub(side.nic_before);
+        Ledger {
+            offered: seen + nic,
+            delivered: sent - not_sent,
+            filtered,
+            bytes: way.bytes.load(Relaxed),
+            dropped: Dropped {
+                nic,
+                kernel: full + lost + not_sent,
+                ..Dropped::default()
+            },
+        }
+    }
+
+    /// Stops forwarding; ledgers are final when it returns.
+    pub fn stop(&mut self) {
+        for side in &mut self.sides {
+            side.front.detach();
+        }
+        // What the programs handed over is in the rings when this returns.
+        wait_for_quiet_cpus();
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for UserBridge {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Side {
+    fn load(interface: &Interface, notes: &mut Vec<String>) -> Result<Self, XdpError> {
+        let options = XdpOptions::new(&interface.name);
+        let queues = options.chosen(interface)?;
+        front::wait_for_another(interface)?;
+        let hook = front::hooks(&options, interface, notes);
+        let hook = hook.first().copied().unwrap_or(Hook::Generic);
+        let losses = Losses::of(interface.index).map_err(|reason| XdpError::System {
+            interface: interface.name.clone(),
+            action: "opening a netlink socket",
+            reason,
+        })?;
+        Ok(Side {
+            name: interface.name.clone(),
+            front: Front::load(hook, interface, u32::MAX)?,
+            queues,
+            sockets: Vec::new(),
+            nic_before: losses.now().unwrap_or(0),
+            not_sent_before: losses.not_sent().unwrap_or(0),
+            losses,
+            watch: Watch::new(interface)?,
+            _promiscuous: Promiscuous::enable(interface.index)?,
+            interface: interface.clone(),
+        })
+    }
+
+    /// Packets that the program saw.
+    fn seen(&self) -> u64 {
+        self.words(|words| words.seen.load(Acquire))
+    }
+
+    /// Packets that the sockets or the program lost.
+    fn lost(&self) -> u64 {
+        let sockets = self.sockets.iter().filter_map(|socket| socket.lost().ok());
+        sockets.sum::<u64>() + self.words(|words| words.failed.load(Acquire))
+    }
+
+    fn words(&self, count: impl Fn(&super::words::QueueWords) -> u64) -> u64 {
+        let queues = self.queues.iter().map(|queue| usize::from(*queue));
+        let words = queues.filter_map(|queue| self.front.words.get(queue));
+        words.map(count).sum()
+    }
+}
+
+/// A port for each queue of both sides, on one memory.
+fn make_ports(
+    sides: &mut [Side],
+    cells: &Cells,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Port>, XdpError> {
+    let mut first: Option<Arc<XskSocket>> = None;
+    let mut ports: Vec<Port> = Vec::new();
+    let counts: Vec<_> = sides.iter().map(|side| side.queues.len()).collect();
+    for (at, side) in sides.iter_mut().enumerate() {
+        for (number, queue) in side.queues.clone().into_iter().enumerate() {
+            let both = bind(side, queue, first.as_deref(), cells, notes)?;
+            let socket = Arc::new(both.bound.socket);
+            first.get_or_insert_with(|| Arc::clone(&socket));
+            side.sockets.push(Arc::clone(&socket));
+            let others = if at == 0 { counts[0] } else { 0 };
+            ports.push(Port {
+                side: at,
+                socket,
+                received: both.bound.received,
+                fill: both.bound.fill,
+                transmit: both.transmit,
+                completed: both.completed,
+                way_out: others + number % counts[1 - at].max(1),
+                idle: cells.of_port(ports.len()).collect(),
+                ends: VecDeque::new(),
+                dropped: 0,
+            });
+        }
+    }
+    Ok(ports)
+}
+
+fn bind(
+    side: &Side,
+    queue: u16,
+    first: Option<&XskSocket>,
+    cells: &Cells,
+    notes: &mut Vec<String>,
+) -> Result<BothWays, XdpError> {
+    let largest = side.interface.largest_frame_bytes();
+    let several = match largest > CELL_SIZE - super::options::HEADROOM {
+        true => Flags::XDP_USE_SG,
+        false => Flags::empty(),
+    };
+    let wanted = |mode| Wanted {
+        interface: side.interface.index,
+        cell_size: CELL_SIZE,
+        entries: CELLS,
+        flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
+    };
+    let attempt = |mode| -> io::Result<BothWays> {
+        let umem = match first {
+            Some(socket) => Umem::Of(socket),
+            None => Umem::New(Memory::of(cells.region())?),
+        };
+        socket::both_ways(&wanted(mode), queue, umem)
+    };
+    let is_native = side.front.hook != Hook::Generic;
+    if first.is_none() && is_native {
+        match attempt(Flags::XDP_ZEROCOPY) {
+            Err(error) if error.raw_os_error() != Some(libc::EBUSY) => notes.push(format!(
+                "{}: the driver gives AF_XDP no zero-copy ({error}); falling back to copy mode: \
+                 the kernel copies each packet in and out",
+                side.name
+            )),
+            done => return done.map_err(|error| explain_bind(error, queue, side)),
+        }
+    }
+    attempt(Flags::XDP_COPY).map_err(|error| explain_bind(error, queue, side))
+}
+
+fn explain_bind(error: io::Error, queue: u16, side: &Side) -> XdpError {
+    let options = XdpOptions {
+        queues: Queues::All,
+        ..XdpOptions::new(&side.name)
+    };
+    match super::options::Plan::new(&options, &side.interface, 1) {
+        Ok(plan) => explain(error, queue, &side.interface, &plan),
+        Err(error) => error,
+    }
+}
+
+fn run(mut worker: Worker) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name("bridge".into())
+        .spawn(move || worker.work())
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread of a bridge in user space: asks about each packet, and sends or drops it.
+//!
+//! Invariants
+//! - A packet is sent, filtered, or counted as lost; its cells go back to their port exactly once.
+//! - A full transmit ring is counted and holds nothing up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::memory::Cells;
+use super::shared::{Shared, Way};
+use super::{Judge, Verdict, checksum};
+use crate::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
+use crate::xdp::socket::{Sent, XskSocket};
+use crate::xdp::words::{STAMP_BYTES, Stamp};
+
+/// Packets of one port before the next one's turn.
+const BATCH: u32 = 64;
+/// Most calls in a row that tell the kernel to send.
+const MOST_SENDS: u32 = 8;
+const RETRY_MS: i64 = 1;
+const ADDRESSES: usize = 12;
+const TAG: usize = 4;
+
+/// One receive queue of one interface, and its way out.
+pub(super) struct Port {
+    /// 0 or 1.
+    pub(super) side: usize,
+    pub(super) socket: Arc<XskSocket>,
+    pub(super) received: Received,
+    pub(super) fill: Fill,
+    pub(super) transmit: Transmit,
+    pub(super) completed: Completed,
+    /// The port of the other side that sends what arrives here.
+    pub(super) way_out: usize,
+    /// Cells that come back with the next round.
+    pub(super) idle: Vec<u64>,
+    /// Where each packet ends that the kernel has not yet taken to send.
+    pub(super) ends: VecDeque<u32>,
+    /// Packets that were taken and dropped, and are still among those that were taken.
+    pub(super) dropped: u64,
+}
+
+/// All ports, and who decides.
+pub(super) struct Worker {
+    pub(super) ports: Vec<Port>,
+    pub(super) cells: Cells,
+    pub(super) judge: Box<dyn Judge>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) completes_checksums: [bool; 2],
+    pub(super) gathered: Vec<u8>,
+    pub(super) pieces: Vec<Piece>,
+}
+
+impl Worker {
+    /// Forwards until it is stopped, then sends what was received.
+    pub(super) fn work(&mut self) {
+        while !self.shared.is_stopping() {
+            if !self.round() {
+                self.sleep();
+            }
+        }
+        // What the programs handed over is in the rings by now; a stuck interface ends the wait.
+        for _ in 0..1000 {
+            let moved = self.round();
+            let pending = self.ports.iter().any(|port| !port.ends.is_empty());
+            if !moved && !pending {
+                break;
+            }
+            if !moved {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        let stuck = |side: usize| -> u64 {
+            let ports = self.ports.iter().filter(|port| port.side == side);
+            let waiting = ports.map(|port| u64::try_from(port.ends.len()).unwrap_or(0));
+            waiting.sum()
+        };
+        for side in [0, 1] {
+            self.shared.ways[1 - side]
+                .full
+                .fetch_add(stuck(side), Relaxed);
+        }
+    }
+
+    /// Serves every port once; tells whether there was anything to do.
+    fn round(&mut self) -> bool {
+        let mut moved = false;
+        for at in 0..self.ports.len() {
+            moved |= self.take_back(at);
+            moved |= self.forward(at);
+        }
+        for at in 0..self.ports.len() {
+            self.feed(at);
+            self.send(at);
+            self.settle(at);
+        }
+        moved
+    }
+
+    fn way(&self, at: usize) -> &Way {
+        &self.shared.ways[self.ports[at].side & 1]
+    }
+
+    /// Cells whose packets were sent go back to the port that received them.
+    fn take_back(&mut self, at: usize) -> bool {
+        let mut moved = false;
+        while let Some(address) = self.ports[at].completed.pop() {
+            moved = true;
+            self.give_back(address);
+        }
+        moved
+    }
+
+    /// Counts the packets that the kernel has taken to send.
+    fn settle(&mut self, at: usize) {
+        let port = &mut self.ports[at];
+        let mut taken = 0;
+        while let Some(end) = port.ends.front()
+            && port.transmit.has_taken(*end)
+        {
+            port.ends.pop_front();
+            taken += 1;
+        }
+        let dropped = port.dropped.min(taken);
+        port.dropped -= dropped;
+        let from = 1 - port.side;
+        self.shared.ways[from & 1]
+            .sent
+            .fetch_add(taken - dropped, Release);
+    }
+
+    fn give_back(&mut self, address: u64) {
+        let (home, cell) = self.cells.home(address);
+        if let Some(port) = self.ports.get_mut(home) {
+            port.idle.push(cell);
+        }
+    }
+
+    fn feed(&mut self, at: usize) {
+        let port = &mut self.ports[at];
+        let room = usize::try_from(port.fill.room()).unwrap_or(0);
+        let count = room.min(port.idle.len());
+        if count > 0 {
+            port.fill.push(port.idle.drain(..count));
+        }
+        if port.fill.needs_wakeup() {
+            port.socket.kick();
+        }
+    }
+
+    fn send(&mut self, at: usize) {
+        let from = 1 - self.ports[at].side;
+        for _ in 0..MOST_SENDS {
+            if !self.ports[at].transmit.is_pending() {
+                return;
+            }
+            match self.ports[at].socket.send() {
+                Sent::Done => return,
+                Sent::MoreToDo => {}
+                Sent::DroppedOne => {
+                    self.ports[at].dropped += 1;
+                    self.shared.ways[from & 1].full.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Decides about the packets that arrived at a port.
+    fn forward(&mut self, at: usize) -> bool {
+        let waiting = self.ports[at].received.waiting();
+        let (mut taken, mut packets) = (0, 0);
+        let mut pieces = std::mem::take(&mut self.pieces);
+        while packets < BATCH && taken < waiting {
+            pieces.clear();
+            let mut is_whole = false;
+            while taken < waiting && !is_whole {
+                let piece = self.ports[at].received.peek(taken);
+                pieces.push(piece);
+                taken += 1;
+                is_whole = !piece.goes_on;
+            }
+            if !is_whole {
+                taken -= u32::try_from(pieces.len()).unwrap_or(0);
+                break;
+            }
+            self.decide(at, &mut pieces);
+            packets += 1;
+        }
+        self.ports[at].received.release(taken);
+        let out = self.ports[at].way_out;
+        self.ports[out].transmit.publish();
+        self.pieces = pieces;
+        packets > 0
+    }
+
+    fn decide(&mut self, at: usize, pieces: &mut [Piece]) {
+        let verdict = match self.prepare(at, pieces) {
+            Some(bytes) => {
+                self.way(at).bytes.fetch_add(bytes, Relaxed);
+                self.ask(at, pieces)
+            }
+            None => None,
+        };
+        match verdict {
+            Some(Verdict::Pass) => self.push(at, pieces),
+            Some(Verdict::Drop) => {
+                self.way(at).filtered.fetch_add(1, Release);
+                self.drop_cells(pieces);
+            }
+            None => {
+                self.way(at).full.fetch_add(1, Release);
+                self.drop_cells(pieces);
+            }
+        }
+    }
+
+    fn drop_cells(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            self.give_back(piece.address);
+        }
+    }
+
+    fn push(&mut self, at: usize, pieces: &[Piece]) {
+        let out = self.ports[at].way_out;
+        let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        if self.ports[out].transmit.room() < count {
+            self.way(at).full.fetch_add(1, Release);
+            return self.drop_cells(pieces);
+        }
+        for piece in pieces {
+            self.ports[out].transmit.push(*piece);
+        }
+        let port = &mut self.ports[out];
+        port.ends.push_back(port.transmit.end());
+    }
+
+    /// Puts a stripped tag back and completes a missing checksum, in place; gives the length.
+    fn prepare(&mut self, at: usize, pieces: &mut [Piece]) -> Option<u64> {
+        let first = pieces.first_mut()?;
+        // SAFETY: a piece that was received and whose cell the kernel has not got back.
+        let bytes = unsafe { self.cells.bytes(*first, STAMP_BYTES) }?;
+        let stamp = Stamp::from_bytes(bytes.first_chunk()?);
+        if let Some(tag) = stamp.tag
+            && bytes.len() >= STAMP_BYTES + ADDRESSES
+        {
+            // Over the stamp, which was read: the addresses move up front, the rest stays.
+            bytes.copy_within(STAMP_BYTES..STAMP_BYTES + ADDRESSES, STAMP_BYTES - TAG);
+            let place = STAMP_BYTES - TAG + ADDRESSES;
+            bytes[place..place + TAG].copy_from_slice(&tag);
+            first.address -= 4;
+            first.length += 4;
+        }
+        if self.completes_checksums[self.ports[at].side & 1] {
+            self.complete_checksum(pieces);
+        }
+        Some(pieces.iter().map(|piece| u64::from(piece.length)).sum())
+    }
+
+    fn complete_checksum(&mut self, pieces: &[Piece]) {
+        let frame = self.frame(pieces);
+        let completion = checksum::completion(&frame);
+        self.gathered = frame;
+        let Some((field, value)) = completion else {
+            return;
+        };
+        // SAFETY: as in `prepare`.
+        let first = unsafe { self.cells.bytes(pieces[0], 0) };
+        if let Some(place) = first.and_then(|bytes| bytes.get_mut(field..field + 2)) {
+            place.copy_from_slice(&value);
+        }
+    }
+
+    /// The packet's bytes side by side, for looking only: what is sent stays where it is.
+    fn frame(&mut self, pieces: &[Piece]) -> Vec<u8> {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        gathered.clear();
+        for piece in pieces {
+            // SAFETY: as in `prepare`.
+            let bytes = unsafe { self.cells.bytes(*piece, 0) };
+            gathered.extend_from_slice(bytes.unwrap_or_default());
+        }
+        gathered
+    }
+
+    fn ask(&mut self, at: usize, pieces: &[Piece]) -> Option<Verdict> {
+        let side = self.ports[at].side;
+        if let [piece] = pieces {
+            // SAFETY: as in `prepare`.
+            let bytes = unsafe { self.cells.bytes(*piece, 0) }?;
+            return Some(self.judge.judge(side, bytes));
+        }
+        let frame = self.frame(pieces);
+        let verdict = self.judge.judge(side, &frame);
+        self.gathered = frame;
+        Some(verdict)
+    }
+
+    fn sleep(&self) {
+        let pending = self.ports.iter().any(|port| !port.ends.is_empty());
+        let mut polled: Vec<_> = self
+            .ports
+            .iter()
+            .map(|port| PollFd::new(&port.socket, PollFlags::IN))
+            .collect();
+        polled.push(PollFd::new(&self.shared.stop, PollFlags::IN));
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: RETRY_MS * 1_000_000,
+        };
+        // A signal that interrupts is as good as a packet.
+        let _interrupted = poll(&mut polled, pending.then_some(&limit));
+        let is_gone = |one: &PollFd<'_>| one.revents().intersects(PollFlags::ERR | PollFlags::HUP);
+        if polled.iter().any(is_gone) {
+            // An interface went away: whoever watches it will stop us.
+            let last = polled.len() - 1;
+            let _interrupted = poll(&mut polled[last..], Some(&limit));
+        }
+    }
+}
