@@ -29,10 +29,10 @@ pub(super) enum Running {
     /// Its sides are the sources of a hub, which also sees when one goes away.
     Kernel {
         hub: Hub,
-        account: Account,
+        account: Box<Account>,
         door: Option<Door>,
     },
-    User(UserBridge),
+    User(Box<UserBridge>),
 }
 
 impl Running {
@@ -65,7 +65,11 @@ impl Running {
                 Some(door.context("cannot open the socket's door")?)
             }
         };
-        Ok(Running::Kernel { hub, account, door })
+        Ok(Running::Kernel {
+            hub,
+            account: Box::new(account),
+            door,
+        })
     }
 
     /// Forwards in user space, where the filter runs.
@@ -76,7 +80,7 @@ impl Running {
         let judge = FilterJudge(options.passing.clone());
         let bridge = UserBridge::open(&interfaces, Box::new(judge))?;
         say(&bridge.notes);
-        Ok(Running::User(bridge))
+        Ok(Running::User(Box::new(bridge)))
     }
 
     pub(super) fn way(&self, from: usize) -> String {
