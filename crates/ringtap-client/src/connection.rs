@@ -67,8 +67,8 @@ pub enum ConnectError {
     /// The hub refused, or is gone.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// What the hub sent is no event.
-    #[error("the hub's events cannot be used: {0}")]
+    /// What the hub sent is no bell.
+    #[error("the hub's bell cannot be used: {0}")]
     Descriptor(io::Error),
     /// What the hub sent cannot be mapped.
     #[error("the hub's memory cannot be read: {0}")]
@@ -98,16 +98,6 @@ pub struct Wish {
     pub time_limit: Option<Duration>,
     /// It wants a pool of its own.
     pub private: bool,
-}
-
-impl Wish {
-    fn watermark(&self) -> Watermark {
-        let usual = Watermark::default();
-        Watermark {
-            packets: self.watermark_packets.unwrap_or(usual.packets),
-            time_limit: self.time_limit.unwrap_or(usual.time_limit),
-        }
-    }
 }
 
 /// A seat at a hub in another process.
@@ -201,13 +191,13 @@ impl Connection {
     ///
     /// Every [`ConnectError`].
     pub fn sit_down(self, wish: &Wish) -> Result<Attachment, ConnectError> {
-        let entries = wish
-            .filter
-            .as_ref()
-            .filter(|filter| !filter.takes_everything());
         let attach = Attach {
             group: wish.group.clone(),
-            filter: entries.map(Program::to_entries).unwrap_or_default(),
+            filter: wish
+                .filter
+                .as_ref()
+                .map(Program::to_entries)
+                .unwrap_or_default(),
             credit: wish.credit_chunks,
             watermark_packets: wish.watermark_packets,
             time_limit_ms: wish.time_limit.map(milliseconds),
@@ -217,7 +207,11 @@ impl Connection {
         let Reply::Attached { reader, inlets } = reply else {
             return Err(ConnectError::Protocol("it gave no seat"));
         };
-        let seat = seat(&inlets, fds, wish.watermark())?;
+        let seat = seat(
+            &inlets,
+            fds,
+            Watermark::asked(wish.watermark_packets, wish.time_limit),
+        )?;
         *self.lock_own() = Some(seat.bell.clone());
         Ok(Attachment {
             seat,
@@ -291,9 +285,8 @@ impl Control for Connection {
     }
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
-        let entries = Some(filter).filter(|filter| !filter.takes_everything());
         let request = Request::Filter {
-            program: entries.map(Program::to_entries).unwrap_or_default(),
+            program: filter.to_entries(),
         };
         match self.ask(&request)?.0 {
             Reply::Filtered { wanted } => Ok(wanted.into_iter().map(Wanted::from).collect()),

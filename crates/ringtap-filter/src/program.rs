@@ -105,9 +105,13 @@ impl Program {
         Self::new(&instructions)
     }
 
-    /// The program as entries, as [`Program::from_entries`] takes them.
+    /// The program as entries, as [`Program::from_entries`] takes them; none for one that takes
+    /// everything.
     #[must_use]
     pub fn to_entries(&self) -> Vec<u64> {
+        if self.takes_everything() {
+            return Vec::new();
+        }
         self.0.iter().copied().map(u64::from).collect()
     }
 

@@ -370,11 +370,7 @@ impl Seats {
     }
 }
 
-/// The entries of a rule's filter; none for a program that takes everything.
 fn entries(program: &Program) -> Arc<[u64]> {
-    if program.takes_everything() {
-        return Arc::default();
-    }
     program.to_entries().into()
 }
 

@@ -154,16 +154,8 @@ impl AsFd for Event {
 ///
 /// The system's.
 pub fn sleep_until_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<bool> {
-    let mut polled: Vec<_> = fds
-        .iter()
-        .map(|fd| PollFd::new(fd, PollFlags::IN))
-        .collect();
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut polled, timeout.as_ref()) {
-        Ok(readable) => Ok(readable > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    let ready = readable_among(fds, timeout)?;
+    Ok(ready.contains(&true))
 }
 
 /// Sleeps until one of these is readable (or broken), at most `timeout`; for ever without one.
@@ -174,17 +166,8 @@ pub fn sleep_until_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -
 ///
 /// The system's.
 pub fn readable_among(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
-    let mut polled: Vec<_> = fds
-        .iter()
-        .map(|fd| PollFd::new(fd, PollFlags::IN))
-        .collect();
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut polled, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => {
-            Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
-        }
-        Err(error) => Err(error.into()),
-    }
+    let polled = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN));
+    sleep_on(polled.collect(), timeout)
 }
 
 /// What else ends a reader's sleep.
@@ -211,19 +194,24 @@ pub fn sleep_until_signalled(
         Beside::HangUp(connection) => PollFd::new(connection, PollFlags::RDHUP),
         Beside::Event(other) => PollFd::new(other, PollFlags::IN),
     }));
-    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    match poll(&mut polled, timeout.as_ref()) {
-        Ok(readable) => Ok(readable > 0),
-        Err(Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    Ok(sleep_on(polled, timeout)?.contains(&true))
 }
 
 /// Whether the other side of a connection left.
 pub fn has_left(connection: BorrowedFd<'_>) -> bool {
-    let mut polled = [PollFd::new(&connection, PollFlags::RDHUP)];
-    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    poll(&mut polled, Some(&Timespec::default())).is_ok() && polled[0].revents().intersects(gone)
+    let polled = vec![PollFd::new(&connection, PollFlags::RDHUP)];
+    sleep_on(polled, Some(Duration::ZERO)).is_ok_and(|left| left[0])
+}
+
+/// Sleeps until something happened to one of these; tells to which.
+fn sleep_on(mut polled: Vec<PollFd<'_>>, timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {
+            Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

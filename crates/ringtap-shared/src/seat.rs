@@ -63,6 +63,17 @@ pub struct Watermark {
     pub time_limit: Duration,
 }
 
+impl Watermark {
+    /// What was asked for, and the default for the rest.
+    pub fn asked(packets: Option<u32>, time_limit: Option<Duration>) -> Self {
+        let usual = Watermark::default();
+        Watermark {
+            packets: packets.unwrap_or(usual.packets),
+            time_limit: time_limit.unwrap_or(usual.time_limit),
+        }
+    }
+}
+
 impl Default for Watermark {
     fn default() -> Self {
         Watermark {

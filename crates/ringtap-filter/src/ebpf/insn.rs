@@ -127,10 +127,7 @@ pub(super) fn alu(width: Width, op: Op, dst: Reg, with: With) -> Insn {
         Width::W32 => CLASS_ALU,
         Width::W64 => CLASS_ALU64,
     };
-    match with {
-        With::Reg(src) => encode(class | op as u8 | SOURCE_X, dst, src, 0, 0),
-        With::Constant(constant) => encode(class | op as u8, dst, R0, 0, constant),
-    }
+    with_operand(class | op as u8, dst, with)
 }
 
 /// A jump whose distance is filled in later.
@@ -139,9 +136,13 @@ pub(super) fn jump(width: Width, cond: Cond, dst: Reg, with: With) -> Insn {
         Width::W32 => CLASS_JMP32,
         Width::W64 => CLASS_JMP,
     };
+    with_operand(class | cond as u8, dst, with)
+}
+
+fn with_operand(code: u8, dst: Reg, with: With) -> Insn {
     match with {
-        With::Reg(src) => encode(class | cond as u8 | SOURCE_X, dst, src, 0, 0),
-        With::Constant(constant) => encode(class | cond as u8, dst, R0, 0, constant),
+        With::Reg(src) => encode(code | SOURCE_X, dst, src, 0, 0),
+        With::Constant(constant) => encode(code, dst, R0, 0, constant),
     }
 }
 

@@ -243,14 +243,8 @@ impl Drop for Guest {
 }
 
 fn watermark(attach: &Attach) -> Watermark {
-    let usual = Watermark::default();
-    let limit = attach
-        .time_limit_ms
-        .map(|limit| Duration::from_millis(limit.into()));
-    Watermark {
-        packets: attach.watermark_packets.unwrap_or(usual.packets),
-        time_limit: limit.unwrap_or(usual.time_limit),
-    }
+    let limit = attach.time_limit_ms.map(u64::from);
+    Watermark::asked(attach.watermark_packets, limit.map(Duration::from_millis))
 }
 
 fn program(entries: &[u64]) -> Result<Program, String> {
