@@ -124,6 +124,7 @@ static __noinline int rt_open(struct rt_lane *lane, __u32 index, struct rt_contr
 	chunk->first_sequence = lane->sequence;
 	chunk->chunk_sequence = lane->chunk_sequence++;
 	chunk->lost_before = lane->no_chunk;
+	chunk->wanted = 0;
 	*entry = lane->chunk;
 	rt_store_release(lane->capture_tail, tail + 1);
 	rt_signal(words, index, RT_WAKE_CHUNK);
@@ -172,6 +173,7 @@ static __always_inline int rt_reserve(struct rt_lane *lane, __u32 index, struct 
 static __always_inline void rt_publish(struct rt_lane *lane, struct rt_room *room)
 {
 	lane->back = room->payload_offset;
+	room->chunk->wanted |= room->slot->mask;
 	lane->count++;
 	lane->sequence++;
 	rt_store_release(room->chunk->state, lane->count);

@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 #define RT_MAGIC 0x31504154474e4952ULL /* "RINGTAP1" */
-#define RT_VERSION 1
+#define RT_VERSION 2
 
 #define RT_MAX_CHUNK_SIZE (512 * 1024)
 #define RT_SEALED 0x80000000U /* in rt_chunk.state: nothing more will be published here */
@@ -35,7 +35,8 @@ struct rt_chunk {
 	__u64 first_sequence; /* of the packet in slot 0, counted per lane from 0 */
 	__u64 chunk_sequence; /* n-th chunk of this lane, from 0 */
 	__u64 lost_before;    /* packets this lane lost for want of a chunk before this one */
-	__u64 reserved[4];
+	__u64 wanted;         /* masks of all published slots together */
+	__u64 reserved[3];
 };
 
 /* One packet. */

@@ -326,9 +326,17 @@ fn seat(
         fds.next().ok_or(missing)
     };
     let bell = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
-    let inlets = inlets.iter().map(|facts| inlet(facts, next()?, next()?));
+    let seats = inlets.iter().map(|facts| inlet(facts, next()?, next()?));
+    let mut seats: Vec<_> = seats.collect::<Result<_, _>>()?;
+    for (seat, _) in seats
+        .iter_mut()
+        .zip(inlets)
+        .filter(|(_, facts)| facts.wakes)
+    {
+        seat.wake = Some(Arc::new(next()?));
+    }
     Ok(Seat {
-        inlets: inlets.collect::<Result<_, _>>()?,
+        inlets: seats,
         bell,
         watermark,
     })
@@ -346,6 +354,7 @@ fn inlet(facts: &InletFacts, pool: OwnedFd, control: OwnedFd) -> Result<Inlet, C
         facts: facts.into(),
         pool: Pool::open(pool.region())?,
         control: control.region(),
+        wake: None,
         policy: facts.policy.into(),
         wanted: facts.wanted.clone().into(),
     })

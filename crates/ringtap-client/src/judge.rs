@@ -86,16 +86,26 @@ impl<'a> Batch<'a> {
         self.inner.len()
     }
 
+    /// Whether every packet is another reader's; then the slots need not be looked at.
+    #[inline]
+    pub(crate) fn is_for_others(&self) -> bool {
+        self.inner.wanted() & self.judge.mask == 0
+    }
+
     /// Whether there is none; never.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 
-    /// All packets, those of others included, in the order of capture.
+    /// The packets in the order of capture, those of others included; none if all are those of
+    /// others, which [`Tally::begin`](crate::Tally::begin) counts.
     pub fn packets(&self) -> Packets<'a> {
         let lane = self.inner.lane().index();
         Packets {
-            inner: self.inner.packets(),
+            inner: match self.is_for_others() {
+                true => self.inner.no_packets(),
+                false => self.inner.packets(),
+            },
             judge: self.judge,
             from: self.judge.from.get(lane).copied().unwrap_or(0),
         }

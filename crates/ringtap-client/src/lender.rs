@@ -66,7 +66,7 @@ pub enum Patience {
 pub struct Stop<'a> {
     /// Says so.
     pub raised: &'a AtomicBool,
-    /// Is readable then, to end a sleep.
+    /// Is readable then, to end a sleep; the same one in every call.
     pub fd: BorrowedFd<'a>,
 }
 
@@ -93,6 +93,8 @@ pub struct Lender {
     fresh: bool,
     /// The descriptor is readable already.
     calls: bool,
+    /// What ends waits from outside is listened to.
+    listens: bool,
 }
 
 impl Lender {
@@ -106,6 +108,7 @@ impl Lender {
             descriptor: None,
             fresh: true,
             calls: false,
+            listens: false,
         }
     }
 
@@ -147,6 +150,10 @@ impl Lender {
         }
         self.pending.finish(&mut self.tally);
         self.receiver.tell(&self.tally);
+        if let Some(stop) = stop.filter(|_| !self.listens) {
+            self.receiver.listen(stop.fd)?;
+            self.listens = true;
+        }
         let mut batches = 0;
         let mut announced = false;
         loop {
@@ -182,7 +189,7 @@ impl Lender {
                         Patience::Until(deadline) => Some(deadline),
                         _ => None,
                     };
-                    self.receiver.wait_beside(until, stop.map(|stop| stop.fd))?;
+                    self.receiver.wait(until)?;
                 }
             }
         }

@@ -18,10 +18,10 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
-use ringtap_shared::event::{Beside, has_left};
+use ringtap_shared::event::has_left;
 use ringtap_shared::protocol::Snapshot;
 use ringtap_shared::seat::{Seat, Wanted, Watermark};
-use ringtap_shared::waiter::Waiter;
+use ringtap_shared::waiter::{Beside, Waited, Waiter};
 
 use crate::control::{Control, ControlError};
 use crate::judge::{Batch, Judge};
@@ -101,6 +101,11 @@ impl Receiver {
     pub fn new(seat: Seat, control: Arc<dyn Control>) -> Result<Self, ReceiveError> {
         let mut inlets = Vec::with_capacity(seat.inlets.len());
         let mut lanes_before = 0;
+        // A source's own signal comes with every packet.
+        let wakes = match seat.watermark.packets {
+            0 | 1 => seat.inlets.iter().filter_map(|i| i.wake.clone()).collect(),
+            _ => Vec::new(),
+        };
         for inlet in seat.inlets {
             let hub: Arc<dyn Signal> = Arc::new(seat.bell.clone());
             let lanes = inlet.pool.geometry().lane_count;
@@ -114,8 +119,12 @@ impl Receiver {
             lanes_before += lanes;
         }
         let sleepers = inlets.iter().map(|inlet| inlet.reader.sleeper()).collect();
+        let waiter = Waiter::new(sleepers, seat.bell, wakes)?;
+        if let Some(connection) = control.connection() {
+            waiter.listen(Beside::HangUp(connection))?;
+        }
         Ok(Receiver {
-            waiter: Waiter::new(sleepers, seat.bell),
+            waiter,
             turn: 0,
             watermark: seat.watermark,
             gathers_since: None,
@@ -286,25 +295,21 @@ impl Receiver {
         self.merge.as_ref().map(|merge| merge.order)
     }
 
+    /// Lets a wait end also when this becomes readable, as long as it is open.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`].
+    pub fn listen(&self, other: BorrowedFd<'_>) -> Result<(), ReceiveError> {
+        Ok(self.waiter.listen(Beside::Event(other))?)
+    }
+
     /// Waits a little, at most until `deadline`; then look again.
     ///
     /// # Errors
     ///
     /// [`ReceiveError::HubLeft`], [`ReceiveError::System`].
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
-        self.wait_beside(deadline, None)
-    }
-
-    /// As [`Receiver::wait`]; a sleep ends also when `other` becomes readable.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Receiver::wait`].
-    pub fn wait_beside(
-        &mut self,
-        deadline: Option<Instant>,
-        other: Option<BorrowedFd<'_>>,
-    ) -> Result<(), ReceiveError> {
         let holds = self.holds.take();
         if let Some(left) = holds.or_else(|| self.still_gathers()) {
             let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -312,11 +317,11 @@ impl Receiver {
             std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
             return self.require_hub();
         }
-        let connection = self.control.connection().map(Beside::HangUp);
-        let other = other.map(Beside::Event);
-        let beside: Vec<_> = connection.into_iter().chain(other).collect();
-        self.waiter.wait(deadline, &beside)?;
-        self.require_hub()
+        match self.waiter.wait(deadline)? {
+            // What it left is received first.
+            Waited::HungUp if !self.has_packets()? => Err(ReceiveError::HubLeft),
+            Waited::HungUp | Waited::Look => Ok(()),
+        }
     }
 
     /// How much longer packets are gathered, if some wait but not enough.
@@ -419,6 +424,6 @@ impl Receiver {
 
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waiter.event().as_fd()
+        self.waiter.as_fd()
     }
 }

@@ -89,7 +89,7 @@ impl Tally {
         Tally((0..lanes).map(|_| LaneTally::default()).collect())
     }
 
-    /// Notes what the reader misses before a batch.
+    /// Notes what the reader misses before a batch, and the whole batch if it is for others.
     pub fn begin(&mut self, batch: &Batch<'_>) {
         if let Some(gap) = batch.gap() {
             let lane = self.at(batch.lane());
@@ -98,6 +98,12 @@ impl Tally {
             lane.left_out = lane.left_out.saturating_add(gap.sequences);
             lane.filtered = lane.filtered.saturating_add(others);
             lane.position = gap.first_sequence.saturating_add(gap.sequences);
+        }
+        if batch.is_for_others() {
+            let packets = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            let lane = self.at(batch.lane());
+            lane.filtered = lane.filtered.saturating_add(packets);
+            lane.position = batch.inner.first_sequence().saturating_add(packets);
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Capture {
     source: Box<dyn Source>,
     pub(crate) facts: Facts,
     pub(crate) pool: Pool,
+    /// Where readers may sleep beside their bells.
+    pub(crate) readers_wake: Option<Arc<OwnedFd>>,
     pub(crate) distributor: Distributor,
     pub(crate) stage: Stage,
     pub(crate) failure: Option<String>,
@@ -66,10 +68,13 @@ impl Capture {
     ) -> Self {
         let pool = source.pool();
         let lanes = source.take_lanes();
+        let readers_wake = source.readers_wake_fd();
+        let readers_wake = readers_wake.and_then(|fd| fd.try_clone_to_owned().ok());
         Capture {
             facts: source.facts().clone(),
             paused: vec![false; lanes.len()],
             distributor: Distributor::new(pool.clone(), lanes, signal),
+            readers_wake: readers_wake.map(Arc::new),
             pool,
             source,
             stage: Stage::Running,

@@ -8,7 +8,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ringtap_pool::source::Source;
@@ -36,6 +36,8 @@ pub(crate) struct Engine {
     pub(crate) event: Event,
     pub(crate) started_ns: u64,
     inbox: Receiver<Order>,
+    /// Who wants to know when nothing is left to be done.
+    over: Option<Sender<()>>,
     looked_for_losses: Instant,
     looked_for_moves: Instant,
     phase: Phase,
@@ -65,6 +67,7 @@ impl Engine {
             event,
             started_ns: now_ns(),
             inbox,
+            over: None,
             looked_for_losses: Instant::now(),
             looked_for_moves: Instant::now(),
             phase: Phase::Awake,
@@ -77,7 +80,9 @@ impl Engine {
     /// Runs until it is told to quit.
     pub(crate) fn run(mut self) {
         while self.obey() {
-            if self.step() {
+            let moved = self.step();
+            self.tell_if_over();
+            if moved {
                 self.fast = self.slept < NAP;
                 self.phase = Phase::Awake;
                 continue;
@@ -111,6 +116,16 @@ impl Engine {
             }
         }
         moved
+    }
+
+    fn tell_if_over(&mut self) {
+        let ended = |capture: &Capture| capture.stage == Stage::Ended;
+        if self.over.is_none() || !self.seats.taken.is_empty() || !self.captures.iter().all(ended) {
+            return;
+        }
+        if let Some(over) = self.over.take() {
+            let _gone = over.send(());
+        }
     }
 
     fn wake_sleepers(&mut self) {
@@ -151,6 +166,7 @@ impl Engine {
             Order::Status(reply) => {
                 let _gone = reply.send(self.status());
             }
+            Order::WhenOver(over) => self.over = Some(over),
             Order::Stop | Order::Quit => {
                 for capture in &mut self.captures {
                     capture.stop();

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
@@ -41,6 +42,7 @@ pub(crate) enum Order {
     Leave(SeatId),
     Snapshot(SeatId, Sender<Option<Snapshot>>),
     Status(Sender<HubStatus>),
+    WhenOver(Sender<()>),
     Stop,
     Quit,
 }
@@ -82,6 +84,8 @@ pub struct InletFiles {
     pub pool: Option<OwnedFd>,
     /// The control region.
     pub control: OwnedFd,
+    /// Where the source itself wakes sleepers.
+    pub wake: Option<Arc<OwnedFd>>,
 }
 
 /// Why a hub cannot start.
@@ -269,6 +273,11 @@ impl Handle {
     /// Everybody's counters; `None` if the hub has ended.
     pub fn status(&self) -> Option<HubStatus> {
         self.ask(Order::Status).ok()
+    }
+
+    /// Tells `over` once every source has ended and no reader is left.
+    pub fn when_over(&self, over: Sender<()>) {
+        self.order(Order::WhenOver(over));
     }
 
     /// Stops all sources; readers then find the rest and the end.

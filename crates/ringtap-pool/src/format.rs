@@ -17,7 +17,7 @@ use crate::ids::{ChunkId, RegionOffset, widen};
 /// First eight bytes of a region: "RINGTAP1".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RINGTAP1");
 /// Version of this format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the region header at the start of chunk 0.
 pub const REGION_HEADER_SIZE: usize = 56;
 /// Bytes of a chunk's header.
@@ -81,6 +81,8 @@ pub mod chunk {
     pub const CHUNK_SEQUENCE: usize = 16;
     /// Packets that the lane lost for want of a chunk before this one, u64.
     pub const LOST_BEFORE: usize = 24;
+    /// Readers that want any of the published packets: their slots' masks together, u64.
+    pub const WANTED: usize = 32;
 }
 
 /// The four words of a slot, as they lie in memory.

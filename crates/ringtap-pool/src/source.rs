@@ -134,6 +134,12 @@ pub trait Source: Send {
     /// Becomes readable when a lane signals and when the status changes.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
+    /// What becomes readable when a lane signals, for readers, who must not be able to change
+    /// it or make it unreadable; `None` if they can only be woken by the driver.
+    fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Makes `wake_fd` unreadable again.
     fn clear_wake(&mut self);
 

@@ -164,6 +164,12 @@ impl<'a> Chunk<'a> {
         u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
     }
 
+    /// Bits of all readers that want a packet which [`Chunk::state`] told of before.
+    #[inline]
+    pub fn wanted(self) -> u64 {
+        u64::from_le(self.0.word64(format::chunk::WANTED).load(Relaxed))
+    }
+
     /// Time of the packet in slot 0, in nanoseconds since 1970; `None` if there is none yet.
     pub fn first_time_ns(self) -> Option<u64> {
         if self.state().published == 0 {
@@ -185,6 +191,9 @@ impl<'a> Chunk<'a> {
             let words = self.0.words(CHUNK_HEADER_SIZE + widen(*index) * SLOT_SIZE);
             words.is_some_and(|words| publish::get_slot(words).mask & mask != 0)
         };
+        if self.wanted() & mask == 0 {
+            return 0;
+        }
         slots.filter(wanted).map(|_| 1).sum()
     }
 

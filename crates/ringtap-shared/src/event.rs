@@ -170,33 +170,6 @@ pub fn readable_among(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::
     sleep_on(polled.collect(), timeout)
 }
 
-/// What else ends a reader's sleep.
-#[derive(Clone, Copy, Debug)]
-pub enum Beside<'a> {
-    /// The end of a connection.
-    HangUp(BorrowedFd<'a>),
-    /// Another event.
-    Event(BorrowedFd<'a>),
-}
-
-/// As [`sleep_until_readable`] for `event`; whatever is `beside` it ends the sleep, too.
-///
-/// # Errors
-///
-/// The system's.
-pub fn sleep_until_signalled(
-    event: &Event,
-    beside: &[Beside<'_>],
-    timeout: Option<Duration>,
-) -> io::Result<bool> {
-    let mut polled = vec![PollFd::new(event, PollFlags::IN)];
-    polled.extend(beside.iter().map(|one| match one {
-        Beside::HangUp(connection) => PollFd::new(connection, PollFlags::RDHUP),
-        Beside::Event(other) => PollFd::new(other, PollFlags::IN),
-    }));
-    Ok(sleep_on(polled, timeout)?.contains(&true))
-}
-
 /// Whether the other side of a connection left.
 pub fn has_left(connection: BorrowedFd<'_>) -> bool {
     let polled = vec![PollFd::new(&connection, PollFlags::RDHUP)];

@@ -94,8 +94,8 @@ pub enum Reply {
         /// The hub's own version.
         version: String,
     },
-    /// To `attach`. Beside it come descriptors: the event that wakes the reader, the event that
-    /// wakes the hub, then a pool and a control region for each inlet.
+    /// To `attach`. Beside it come descriptors: the bell, then a pool and a control region for each
+    /// inlet, then a source's own signal for each inlet that says so.
     Attached {
         /// The reader's number at this hub.
         reader: u64,

@@ -2,6 +2,7 @@
 //! What a reader gets when it attaches: its place at each source, and a bell.
 #![forbid(unsafe_code)]
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct Inlet {
     pub pool: Pool,
     /// The reader's control region.
     pub control: Region,
+    /// Where the source itself wakes sleepers, if readers may sleep there.
+    pub wake: Option<Arc<OwnedFd>>,
     /// What happens when the reader is past its credit.
     pub policy: Policy,
     /// How its packets are told from those of others.

@@ -6,12 +6,16 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_pool::reader::Sleeper;
 use ringtap_pool::wake::FIRST_SLEEP;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
-use crate::event::{Beside, Event, sleep_until_signalled};
+use crate::event::Event;
 
 /// Length of a nap: at a million packets a second about 250 packets come meanwhile.
 const NAP: Duration = Duration::from_micros(250);
@@ -28,10 +32,35 @@ enum Phase {
     Slept,
 }
 
+/// What [`Waiter::wait`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// It is time to look again.
+    Look,
+    /// The connection that is listened to was ended by the other side.
+    HungUp,
+}
+
+/// In an event of the set: it is the end of a connection.
+const HANG_UP: u64 = 1;
+
+/// What ends a sleep beside the reader's own event.
+#[derive(Clone, Copy, Debug)]
+pub enum Beside<'a> {
+    /// The end of a connection.
+    HangUp(BorrowedFd<'a>),
+    /// Another event.
+    Event(BorrowedFd<'a>),
+}
+
 /// A reader's way to wait.
 pub struct Waiter {
     sleepers: Vec<Sleeper>,
     event: Event,
+    /// All that ends a sleep.
+    set: OwnedFd,
+    /// Signals of sources, which others clear: only a new one ends a sleep.
+    wakes: Vec<Arc<OwnedFd>>,
     phase: Phase,
     /// The last sleep ended sooner than a nap would have.
     fast: bool,
@@ -39,25 +68,67 @@ pub struct Waiter {
 
 impl Waiter {
     /// A reader's that reads where these sleepers say, and that this event wakes.
-    pub fn new(sleepers: Vec<Sleeper>, event: Event) -> Self {
-        Waiter {
+    ///
+    /// Signals of the sources themselves (`wakes`) spare it the way over its driver.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no more descriptors are allowed.
+    pub fn new(sleepers: Vec<Sleeper>, event: Event, wakes: Vec<Arc<OwnedFd>>) -> io::Result<Self> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        add(&set, event.as_fd(), epoll::EventFlags::IN)?;
+        for wake in &wakes {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            add(&set, wake.as_fd(), flags)?;
+        }
+        Ok(Waiter {
             sleepers,
             event,
+            set,
+            wakes,
             phase: Phase::Awake,
             fast: false,
+        })
+    }
+
+    /// Lets this end sleeps, too, as long as it is open.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn listen(&self, beside: Beside<'_>) -> io::Result<()> {
+        match beside {
+            Beside::HangUp(connection) => {
+                let data = epoll::EventData::new_u64(HANG_UP);
+                Ok(epoll::add(
+                    &self.set,
+                    connection,
+                    data,
+                    epoll::EventFlags::RDHUP,
+                )?)
+            }
+            Beside::Event(other) => add(&self.set, other, epoll::EventFlags::IN),
         }
     }
 
-    /// What ends this reader's sleep.
-    pub fn event(&self) -> &Event {
-        &self.event
+    /// Does not let this end sleeps any more.
+    ///
+    /// # Errors
+    ///
+    /// The system's; it was not listened to.
+    pub fn ignore(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(epoll::delete(&self.set, fd)?)
     }
 
     /// Says that the reader sleeps, so that the event is signalled when packets come; then look
-    /// once more. For readers that wait for the event in a loop of their own.
+    /// once more. For readers that wait for it in a loop of their own.
     pub fn announce(&mut self) {
         // A hub that is gone is found by those who look at the connection.
         let _gone = self.event.clear();
+        if !self.wakes.is_empty() {
+            // Forgets old signals; who cannot look finds them again.
+            let _found = self.look(Some(Duration::ZERO));
+        }
         self.sleepers.iter().for_each(Sleeper::arm);
         self.phase = Phase::Armed;
     }
@@ -73,33 +144,33 @@ impl Waiter {
 
     /// Waits a little, at most until `deadline`; then look again.
     ///
-    /// It may return at once: a sleep begins only after one more look. What is `beside` ends a
-    /// sleep, too.
+    /// It may return at once: a sleep begins only after one more look.
     ///
     /// # Errors
     ///
     /// The system's.
-    pub fn wait(&mut self, deadline: Option<Instant>, beside: &[Beside<'_>]) -> io::Result<()> {
+    pub fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let at_most = |limit: Duration| Some(left.map_or(limit, |left| left.min(limit)));
         match self.phase {
             Phase::Awake if self.fast => {
                 std::thread::sleep(at_most(NAP).unwrap_or(NAP));
                 self.phase = Phase::Napped;
-                Ok(())
+                Ok(Waited::Look)
             }
             Phase::Awake | Phase::Napped => {
                 self.announce();
-                Ok(())
+                Ok(Waited::Look)
             }
-            Phase::Armed => self.sleep(at_most(FIRST_SLEEP), beside),
-            Phase::Slept => self.sleep(left, beside),
+            Phase::Armed => self.sleep(at_most(FIRST_SLEEP)),
+            Phase::Slept => self.sleep(left),
         }
     }
 
-    fn sleep(&mut self, timeout: Option<Duration>, beside: &[Beside<'_>]) -> io::Result<()> {
+    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<Waited> {
         let begun = Instant::now();
-        let woken = sleep_until_signalled(&self.event, beside, timeout)?;
+        let found = self.look(timeout)?;
+        let woken = found.is_some();
         self.fast = woken && begun.elapsed() < NAP;
         self.phase = match woken {
             // The event stays readable until the sleep is announced anew: to sleep on would be
@@ -110,8 +181,38 @@ impl Waiter {
             }
             false => Phase::Slept,
         };
-        Ok(())
+        Ok(found.unwrap_or(Waited::Look))
     }
+
+    /// Sleeps until something ends the sleep; tells what, if anything did.
+    fn look(&self, timeout: Option<Duration>) -> io::Result<Option<Waited>> {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 8];
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match epoll::wait(&self.set, &mut events[..], timeout.as_ref()) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(found) => {
+                let hung_up = |event: &epoll::Event| event.data.u64() == HANG_UP;
+                Ok(Some(match events[..found].iter().any(hung_up) {
+                    true => Waited::HungUp,
+                    false => Waited::Look,
+                }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Waiter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+fn add(set: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
+    Ok(epoll::add(set, fd, epoll::EventData::new_u64(0), flags)?)
 }
 
 #[cfg(test)]
@@ -130,14 +231,15 @@ mod tests {
         let pool = Pool::on_heap(Geometry::contiguous(4096, 4, 1, 100).unwrap());
         let mut distributor = Distributor::new(pool, Vec::new(), Arc::new(NoSignal));
         let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-        let mut waiter = Waiter::new(vec![reader.sleeper()], Event::new().unwrap());
+        let event = Event::new().unwrap();
+        let mut waiter = Waiter::new(vec![reader.sleeper()], event.clone(), Vec::new()).unwrap();
         let until = Instant::now() + Duration::from_millis(200);
         let mut waits = 0;
         while Instant::now() < until {
             if waits == 2 {
-                waiter.event().signal();
+                event.signal();
             }
-            waiter.wait(Some(until), &[]).unwrap();
+            waiter.wait(Some(until)).unwrap();
             waits += 1;
         }
         assert!((3..20).contains(&waits), "{waits} waits");

@@ -29,8 +29,8 @@ use crate::seeing::metrics::{self, Reach};
 use config::Config;
 use groups::GroupText;
 
-/// How often is looked whether all sources have ended.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often is looked whether the hub's thread is there.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// Captures once and serves many readers over a UNIX socket.
 #[derive(Args, Debug)]
@@ -144,6 +144,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let door = Door::open(listener, &hub, access).context("cannot open the socket's door")?;
     let _metrics = serve_metrics(&config, &hub)?;
     say_ready(&config, &path);
+    hub.handle().when_over(ended);
     wait(&hub, &end)?;
     // Readers get what is left, and the end, before the door closes.
     hub.handle().stop();
@@ -252,10 +253,7 @@ fn wait(hub: &Hub, end: &mpsc::Receiver<()>) -> Result<()> {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        let status = hub.handle().status().context("the hub's thread is gone")?;
-        if has_ended(&status) && status.readers.is_empty() {
-            return Ok(());
-        }
+        hub.handle().status().context("the hub's thread is gone")?;
     }
 }
 

@@ -234,14 +234,17 @@ impl<'a> Reading<'a> {
 
     /// Prints what changed since the last tick, unless quiet.
     pub(crate) fn tick(&mut self) -> Result<Flow> {
+        if self.args.quiet {
+            return Ok(Flow::Go);
+        }
         let now = Instant::now();
         let ledger = self.ledger()?;
-        if self.args.json && !self.args.quiet {
+        if self.args.json {
             println!(
                 "{}",
                 report::json(&self.facts.device, self.name, None, &ledger)?
             );
-        } else if !self.args.quiet {
+        } else {
             let (then, before) = self.last;
             self.sink
                 .say(&report::live_line(&ledger, &before, now - then))?;

@@ -26,7 +26,7 @@ use super::clock;
 use super::error::TapError;
 use super::groups;
 use super::hook::Program;
-use super::mapping::{Access, Mapping, fill, freeze};
+use super::mapping::{Access, Mapping, fill, freeze, read_only};
 use super::options::TapOptions;
 use super::plan::Plan;
 use super::splice::Insn;
@@ -52,6 +52,8 @@ pub(super) struct Loaded {
     pub(super) control: Arc<Mapping>,
     control_words: Words<ControlWords>,
     pub(super) wakeups: OwnedFd,
+    /// The same without the right to take signals out.
+    pub(super) readers_wakeups: Option<OwnedFd>,
     pub(super) capture_ring: Arc<Mapping>,
     pub(super) recycle_ring: Arc<Mapping>,
     pub(super) forwarded: Words<ForwardedWords>,
@@ -122,6 +124,8 @@ impl Loaded {
             lanes: map("rt_lanes", lanes, Access::Read)?,
             control_words: words.ok_or(io::ErrorKind::UnexpectedEof)?,
             control,
+            // Without it readers are woken by way of the hub.
+            readers_wakeups: read_only(&fd(&object, "rt_wakeups")?).ok(),
             wakeups: fd(&object, "rt_wakeups")?,
             capture_ring: map("rt_capture_ring", rings, Access::Read)?,
             recycle_ring: map("rt_recycle_ring", rings, Access::ReadWrite)?,

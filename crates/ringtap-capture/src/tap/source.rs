@@ -214,6 +214,10 @@ impl Source for Tap {
         self.events.as_fd()
     }
 
+    fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.loaded.readers_wakeups.as_ref().map(AsFd::as_fd)
+    }
+
     fn clear_wake(&mut self) {
         // A failure leaves the signals where they are: the caller is woken again.
         let _again = self.signals.consume();

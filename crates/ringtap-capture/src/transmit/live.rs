@@ -18,7 +18,7 @@ mod object;
 
 use std::{
     io,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use libbpf_rs::{
@@ -42,6 +42,10 @@ pub(super) use layout::LONGEST_BYTES;
 
 /// Most packets of one [`Live::send`].
 pub(super) const MOST_PACKETS: usize = CELLS;
+
+/// How long one wait for a page pool is, and how many there are before it is an error.
+const WAIT: Duration = Duration::from_millis(10);
+const MOST_WAITS: u32 = 500;
 
 /// Loaded programs that send out of one interface.
 pub(super) struct Live {
@@ -132,6 +136,7 @@ impl Live {
         self.set_clock()?;
         let mut raw = self.raw()?;
         let goal = raw.attempted + u64::from(count);
+        let mut waits = 0;
         loop {
             let left = u32::try_from(goal.saturating_sub(raw.attempted)).unwrap_or(0);
             let done = self.run_once(left);
@@ -139,6 +144,10 @@ impl Live {
             match done {
                 // A signal ends a run early; the rest is sent by another one.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if waits < MOST_WAITS && lacks_a_page_pool(&error) => {
+                    waits += 1;
+                    std::thread::sleep(WAIT);
+                }
                 Err(error) => return Err(failed(&error)),
                 Ok(()) if raw.attempted > before.attempted => {}
                 Ok(()) => return Err(stuck()),
@@ -211,6 +220,12 @@ fn totals(raw: Raw) -> Totals {
         bytes: raw.sent_bytes,
         refusal: i32::try_from(-raw.refusal).unwrap_or(0),
     }
+}
+
+/// The kernel numbers the page pools of all runs with 16 bits, and takes a number back about a
+/// second after the run if packets were still on the way: many senders together can use them up.
+fn lacks_a_page_pool(error: &libbpf_rs::Error) -> bool {
+    object::io_error(error).kind() == io::ErrorKind::StorageFull
 }
 
 fn failed(error: &libbpf_rs::Error) -> SendError {

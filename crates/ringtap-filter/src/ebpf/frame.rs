@@ -29,12 +29,13 @@ const IN_PLACE: i32 = 0xff00;
 
 // Places on the stack, by their offset from the frame's end.
 const CONTEXT: i16 = -8;
-const WIRE_LENGTH: i16 = -16;
+/// In the upper half of a double word, as [`CAPTURED`]: see [`store_opaque`].
+const WIRE_LENGTH: i16 = -12;
 const SHIFT: i16 = -24;
 const DATA_END: i16 = -32;
 const LIMIT: i16 = -40;
 const LOADED: i16 = -48;
-const CAPTURED: i16 = -56;
+const CAPTURED: i16 = -52;
 /// Two more than a multiple of four: the stack is read aligned, and IP begins at byte 14.
 const WINDOW: i16 = -126;
 const WINDOW_WORDS: std::ops::Range<i16> = -16..-8;
@@ -62,8 +63,6 @@ pub(super) struct Frame {
 struct Context {
     data: i16,
     data_end: i16,
-    /// A number that the verifier does not know.
-    unknown: i16,
 }
 
 impl Frame {
@@ -85,7 +84,7 @@ impl Frame {
 
     /// Emits what comes before the filters.
     pub(super) fn begin(&self, to: &mut Assembler) {
-        self.clear_mask(to);
+        Self::clear_mask(to);
         store_opaque(to, WIRE_LENGTH, R3);
         if self.reads_packet {
             self.reach(to);
@@ -107,24 +106,19 @@ impl Frame {
             Hook::Xdp => Context {
                 data: 0,
                 data_end: 4,
-                unknown: 12,
             },
             Hook::Tc => Context {
                 data: 76,
                 data_end: 80,
-                unknown: 0,
             },
         }
     }
 
-    /// An unknown number, in both halves, `xor` itself.
-    fn clear_mask(&self, to: &mut Assembler) {
-        to.load(Size::Word, MASK, R1, self.context().unknown);
-        to.alu64(Op::Mov, R0, With::Reg(MASK));
-        to.alu64(Op::Lsh, R0, With::Constant(32));
-        to.alu64(Op::Or, MASK, With::Reg(R0));
-        to.alu64(Op::Mov, R0, With::Reg(MASK));
-        to.alu64(Op::Xor, MASK, With::Reg(R0));
+    /// A pointer less itself: to the verifier, which does not know where anything lies, a number
+    /// like any other.
+    fn clear_mask(to: &mut Assembler) {
+        to.alu64(Op::Mov, MASK, With::Reg(R1));
+        to.alu64(Op::Sub, MASK, With::Reg(R1));
     }
 
     /// Loads how many bytes were captured.
@@ -136,8 +130,7 @@ impl Frame {
     fn reach(&self, to: &mut Assembler) {
         let prefix = With::Constant(self.prefix.cast_signed());
         to.store(Size::Double, FRAME, CONTEXT, R1);
-        to.alu32(Op::Mov, R0, With::Reg(R4));
-        store_opaque(to, CAPTURED, R0);
+        store_opaque(to, CAPTURED, R4);
         let zero = With::Constant(0);
         to.branch(Width::W32, Cond::NotEqual, R2, zero, self.window);
         to.branch(Width::W32, Cond::Less, R4, prefix, self.window);
@@ -325,11 +318,11 @@ impl Frame {
     }
 }
 
-/// Stores 32 bits in two halves, so that the verifier does not remember them; the register is lost.
+/// Stores 32 bits where the verifier does not remember them: it does so only at the beginning of a
+/// double word. (Two stores of 16 bits would do, too, but the processor then has to wait for both
+/// before it can load them together.)
 fn store_opaque(to: &mut Assembler, place: i16, register: Reg) {
-    to.store(Size::Half, FRAME, place, register);
-    to.alu32(Op::Rsh, register, With::Constant(16));
-    to.store(Size::Half, FRAME, place + 2, register);
+    to.store(Size::Word, FRAME, place, register);
 }
 
 /// Scratch words that the filters have between them, from the first one up.

@@ -109,6 +109,8 @@ impl Guest {
                 fds.extend(files.pool.as_ref().map(AsFd::as_fd));
                 fds.push(files.control.as_fd());
             }
+            let wakes = taken.files.iter().filter_map(|files| files.wake.as_ref());
+            fds.extend(wakes.map(|wake| wake.as_fd()));
         }
         self.socket.send(&encode(&answer.reply), &fds)
     }

@@ -58,12 +58,14 @@ pub(super) fn make(inlet: &Inlet, pool_bytes: u64) -> io::Result<(Private, Inlet
         facts: inlet.facts.clone(),
         pool: pool.readable,
         control: memory.region,
+        wake: None,
         policy: Policy::DropNewest,
         wanted: super::judged(&inlet.wanted),
     };
     let files = InletFiles {
         pool: Some(pool.file.try_clone()?),
         control: memory.file,
+        wake: None,
     };
     let private = Private {
         writers,

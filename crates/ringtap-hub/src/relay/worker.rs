@@ -14,9 +14,9 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Batch, Next, Packet, Reader};
 use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::PacketMeta;
-use ringtap_shared::event::{Beside, Event, Heard};
+use ringtap_shared::event::{Event, Heard};
 use ringtap_shared::seat::{Seat, Wanted};
-use ringtap_shared::waiter::Waiter;
+use ringtap_shared::waiter::{Beside, Waiter};
 
 use super::books::{Books, InletBook, LaneBook};
 use super::outlet::{self, Outlet, Private};
@@ -49,6 +49,8 @@ impl Worker {
     pub(super) fn new(inner: Seat, group: &Group) -> io::Result<(Self, Outlet, Books)> {
         let (reader, readers_bell) = Event::pair()?;
         let (mut pipes, mut inlets, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let wakes = inner.inlets.iter().filter_map(|inlet| inlet.wake.clone());
+        let wakes = wakes.collect();
         for inlet in inner.inlets {
             let (private, outer, of_it) = outlet::make(&inlet, group.private_pool_bytes)?;
             let hub: Arc<dyn Signal> = Arc::new(inner.bell.clone());
@@ -75,8 +77,10 @@ impl Worker {
             files.push(of_it);
         }
         let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
+        let waiter = Waiter::new(sleepers, inner.bell, wakes)?;
+        waiter.listen(Beside::Event(reader.as_fd()))?;
         let worker = Worker {
-            waiter: Waiter::new(sleepers, inner.bell),
+            waiter,
             reader,
             is_silent: false,
             pipes,
@@ -105,14 +109,22 @@ impl Worker {
             for pipe in &mut self.pipes {
                 pipe.private.distributor.arm(Returns::WhenDry);
             }
-            let reader = [Beside::Event(self.reader.as_fd())];
-            let beside = if self.is_silent { &[][..] } else { &reader };
-            if let Err(error) = self.waiter.wait(None, beside) {
+            if let Err(error) = self.waiter.wait(None).map(drop) {
                 tracing::error!("a relay cannot sleep: {error}");
                 return;
             }
-            self.is_silent |= self.reader.clear() == Heard::Gone;
+            self.hear_reader();
             self.wake_reader();
+        }
+    }
+
+    /// Forgets what the reader's bell said; one that is gone is not listened to again.
+    fn hear_reader(&mut self) {
+        if !self.is_silent && self.reader.clear() == Heard::Gone {
+            self.is_silent = true;
+            if let Err(error) = self.waiter.ignore(self.reader.as_fd()) {
+                tracing::error!("a relay cannot ignore a reader that left: {error}");
+            }
         }
     }
 
@@ -235,6 +247,12 @@ fn copy(
     waits: Option<&Common>,
 ) {
     let lane = batch.lane();
+    if batch.wanted() & judge.wanted.mask == 0 {
+        let packets = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        book.filtered += packets;
+        book.position = batch.first_sequence() + packets;
+        return;
+    }
     for packet in batch.packets().map_while(Result::ok) {
         book.position = packet.sequence + 1;
         if !judge.wants(&packet) {

@@ -189,6 +189,7 @@ impl Engine {
             facts: capture.facts.clone(),
             pool: capture.pool.clone(),
             control: memory.region,
+            wake: capture.readers_wake.clone(),
             policy: options.policy,
             wanted: Wanted {
                 mask: share.mask,
@@ -200,6 +201,7 @@ impl Engine {
         let files = InletFiles {
             pool: capture.pool_file(),
             control: memory.file,
+            wake: capture.readers_wake.clone(),
         };
         let inlet = Inlet {
             capture: at,

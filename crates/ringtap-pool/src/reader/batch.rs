@@ -58,14 +58,29 @@ impl<'a> Batch<'a> {
         self.to == self.from
     }
 
+    /// Bits of all readers that want one of these packets, or one before them in their chunk.
+    #[inline]
+    pub fn wanted(&self) -> u64 {
+        self.chunk.map_or(0, Chunk::wanted)
+    }
+
     /// The packets, in the order of capture.
     ///
     /// A slot that cannot be (its payload outside the chunk) ends the iteration with an error.
     pub fn packets(&self) -> Packets<'a> {
+        self.packets_from(self.from)
+    }
+
+    /// None of the packets, for who wants none.
+    pub fn no_packets(&self) -> Packets<'a> {
+        self.packets_from(self.to)
+    }
+
+    fn packets_from(&self, at: u32) -> Packets<'a> {
         Packets {
             chunk: self.chunk,
             id: self.id,
-            at: self.from,
+            at,
             to: self.to,
             sequence: self.first_sequence,
             most_bytes: self.most_bytes,

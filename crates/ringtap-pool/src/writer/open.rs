@@ -25,6 +25,8 @@ pub(super) struct Open {
     /// Lowest byte that a payload occupies.
     floor: usize,
     published: u32,
+    /// The masks of all that was staged, together.
+    wanted: u64,
 }
 
 /// Bytes that a payload takes: they begin at multiples of 8. The length is a packet's, so small.
@@ -61,12 +63,14 @@ impl Open {
         word(format::chunk::FIRST_SEQUENCE, header.first_sequence);
         word(format::chunk::CHUNK_SEQUENCE, header.chunk_sequence);
         word(format::chunk::LOST_BEFORE, header.lost_before);
+        word(format::chunk::WANTED, 0);
         let open = Open {
             piece,
             next_slot: CHUNK_HEADER_SIZE,
             slots_end: CHUNK_HEADER_SIZE + widen(most_packets).saturating_mul(SLOT_SIZE),
             floor: end.min(piece.bytes()),
             published: 0,
+            wanted: 0,
         };
         publish::publish(open.state(), 0);
         open.ask_for_first_lines();
@@ -84,6 +88,12 @@ impl Open {
 
     fn state(&self) -> &AtomicU32 {
         self.piece.word32(format::chunk::STATE)
+    }
+
+    /// Before the slots are published that it speaks of.
+    fn tell_wanted(&self) {
+        let word = self.piece.word64(format::chunk::WANTED);
+        word.store(self.wanted.to_le(), Relaxed);
     }
 
     /// Packets in this chunk, published or not.
@@ -130,6 +140,7 @@ impl Open {
             publish::put_slot(words, slot(meta, payload, length));
         }
         self.next_slot += SLOT_SIZE;
+        self.wanted |= meta.mask;
     }
 
     /// Lets readers see all that was staged; tells whether there was anything new.
@@ -140,12 +151,14 @@ impl Open {
             return false;
         }
         self.published = staged;
+        self.tell_wanted();
         publish::publish(self.state(), staged);
         true
     }
 
     /// Lets readers see all that was staged, and that nothing follows; tells how many there are.
     pub(super) fn seal(self) -> u32 {
+        self.tell_wanted();
         publish::seal(self.state(), self.staged());
         self.staged()
     }

@@ -30,6 +30,9 @@ pub struct InletFacts {
     pub pool_bytes: u64,
     /// Bytes to map of the control region.
     pub control_bytes: u64,
+    /// Whether a descriptor comes beside on which the source itself wakes sleepers.
+    #[serde(default)]
+    pub wakes: bool,
     /// Which packets are the reader's.
     pub wanted: WantedFacts,
 }
@@ -61,6 +64,7 @@ impl From<&Inlet> for InletFacts {
             policy: inlet.policy.into(),
             pool_bytes: inlet.pool.geometry().region_bytes(),
             control_bytes: bytes(inlet.control.bytes()),
+            wakes: inlet.wake.is_some(),
             wanted: (&inlet.wanted).into(),
         }
     }

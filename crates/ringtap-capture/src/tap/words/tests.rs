@@ -120,6 +120,7 @@ fn the_format_is_the_programs_too() {
         ("first_sequence", chunk::FIRST_SEQUENCE),
         ("chunk_sequence", chunk::CHUNK_SEQUENCE),
         ("lost_before", chunk::LOST_BEFORE),
+        ("wanted", chunk::WANTED),
     ];
     same("rt_chunk", format::CHUNK_HEADER_SIZE, &header);
     let slot = [

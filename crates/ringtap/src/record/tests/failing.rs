@@ -245,8 +245,9 @@ fn a_killed_recorder_leaves_whole_packets_up_to_the_last_block() {
         .to_owned();
     let test = "a_killed_recorder_leaves_whole_packets_up_to_the_last_block";
     let script = "ulimit -f 400000; exec \"$@\"";
-    let child = again(test, &folder, script);
+    let mut child = again(test, &folder, script);
     while fs::metadata(&path).map_or(0, |file| file.len()) < 2_000_000 {
+        assert!(child.is_running(), "{}{}", child.stdout(), child.stderr());
         thread::sleep(Duration::from_millis(1));
     }
     drop(child);
