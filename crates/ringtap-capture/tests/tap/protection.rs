@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use libbpf_rs::libbpf_sys;
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
+use ringtap_shared::event::sleep_until_readable;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
@@ -64,6 +65,39 @@ fn the_pool_can_be_read_and_not_written() {
         io::Error::from_raw_os_error(-updated).raw_os_error(),
         Some(libc_eperm())
     );
+}
+
+#[test]
+fn who_sleeps_on_the_signals_can_neither_take_nor_change_them() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("signals");
+    let tap = attach(&net, &options("rx0"));
+    let signals = tap.readers_wake_fd().expect("this kernel gives it");
+    // The page where a reader of the ring says how far it came, then the writer's.
+    for at in [0, 4096] {
+        let map = |access| {
+            // SAFETY: the kernel chooses the place, and nothing refers to what is mapped.
+            unsafe { mmap(ptr::null_mut(), PAGE, access, MapFlags::SHARED, signals, at) }
+        };
+        let writable = map(ProtFlags::READ | ProtFlags::WRITE);
+        assert_eq!(writable.unwrap_err(), Errno::ACCESS, "at {at}");
+        // Some kernels do not let a page be mapped that could not be written.
+        if let Ok(page) = map(ProtFlags::READ) {
+            // SAFETY: mapped above, and nothing refers to it.
+            let upgraded =
+                unsafe { mprotect(page, PAGE, MprotectFlags::READ | MprotectFlags::WRITE) };
+            assert_eq!(upgraded.unwrap_err(), Errno::ACCESS, "at {at}");
+            // SAFETY: mapped above with this size.
+            unsafe { munmap(page, PAGE) }.unwrap();
+        }
+    }
+    // SAFETY: a plain system call on a descriptor that the tap keeps open.
+    let frozen = unsafe { libbpf_sys::bpf_map_freeze(signals.as_raw_fd()) };
+    assert_eq!(-frozen, libc_eperm());
+
+    let nothing = sleep_until_readable(&[signals], Some(Duration::from_millis(5)));
+    assert!(!nothing.unwrap(), "nothing was captured yet");
 }
 
 fn libc_eperm() -> i32 {

@@ -76,7 +76,7 @@ fn inlet(script: &mut Script<'_>, lent: &Lent) -> InletFacts {
         ]),
         pool_bytes: number(script, bytes(&lent.pool)),
         control_bytes: number(script, bytes(&lent.control)),
-        wakes: script.byte() % 8 == 0,
+        wakes: script.byte() % 8 == 7,
         wanted: WantedFacts {
             mask: u64::MAX,
             not_in_source: None,

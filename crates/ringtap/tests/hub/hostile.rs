@@ -44,6 +44,8 @@ struct Lent {
     pool: OwnedFd,
     control: OwnedFd,
     bell: OwnedFd,
+    /// The source's own, unless the pool is private.
+    signals: Option<OwnedFd>,
 }
 
 fn lent(bench: &Bench, group: &str) -> Lent {
@@ -65,15 +67,19 @@ fn lent(bench: &Bench, group: &str) -> Lent {
     let Ok(Reply::Attached { mut inlets, .. }) = decode(bytes) else {
         panic!("no seat: {}", String::from_utf8_lossy(bytes))
     };
-    let Ok([bell, pool, control]) = <[OwnedFd; 3]>::try_from(fds) else {
-        panic!("a bell, a pool, a control region")
-    };
+    let mut fds = fds.into_iter();
+    let mut next = || fds.next().expect("a bell, a pool, a control region");
+    let (bell, pool, control) = (next(), next(), next());
+    assert_eq!(inlets[0].wakes, group != "own", "no signals of the tap");
+    let signals = fds.next();
+    assert_eq!(inlets[0].wakes, signals.is_some());
     Lent {
         _socket: socket,
         facts: inlets.remove(0),
         pool,
         control,
         bell,
+        signals,
     }
 }
 
@@ -212,6 +218,12 @@ fn nobody_can_write_where_packets_lie() {
             Ok(())
         });
         assert!(written.is_err(), "{group}: opened anew and mapped");
+        if let Some(signals) = &lent.signals {
+            assert!(
+                Mapping::new(signals, 4096, Access::ReadWrite).is_err(),
+                "{group}: signals mapped"
+            );
+        }
         assert!(
             ftruncate(&lent.control, 0).is_err(),
             "{group}: its control region is cut"
