@@ -25,6 +25,9 @@ pub struct Batch<'a> {
     pub(crate) judge: &'a Judge,
     /// Lanes of the inlets before this one.
     pub(crate) lanes_before: u32,
+    /// Every packet is another reader's, so that no slot need be looked at. Found once: the
+    /// chunk may get packets for this reader meanwhile, behind those of the batch.
+    pub(crate) is_for_others: bool,
 }
 
 /// A packet of the pool, and whose it is.
@@ -54,6 +57,11 @@ impl Judge {
             filter: Some(filter).filter(|filter| !filter.takes_everything()),
             from: wanted.from.clone(),
         })
+    }
+
+    /// Whether every packet of a batch is another reader's.
+    pub(crate) fn leaves_to_others(&self, batch: &reader::Batch<'_>) -> bool {
+        batch.wanted() & self.mask == 0
     }
 
     #[inline(always)]
@@ -86,12 +94,6 @@ impl<'a> Batch<'a> {
         self.inner.len()
     }
 
-    /// Whether every packet is another reader's; then the slots need not be looked at.
-    #[inline]
-    pub(crate) fn is_for_others(&self) -> bool {
-        self.inner.wanted() & self.judge.mask == 0
-    }
-
     /// Whether there is none; never.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
@@ -102,7 +104,7 @@ impl<'a> Batch<'a> {
     pub fn packets(&self) -> Packets<'a> {
         let lane = self.inner.lane().index();
         Packets {
-            inner: match self.is_for_others() {
+            inner: match self.is_for_others {
                 true => self.inner.no_packets(),
                 false => self.inner.packets(),
             },

@@ -14,6 +14,8 @@ mod merge;
 mod pending;
 mod receiver;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 pub use connection::{Attachment, ConnectError, Connection, Wish, default_socket};
 pub use control::{Control, ControlError};

@@ -240,6 +240,7 @@ impl Receiver {
             merge.gave(inner.packets().flatten().map(|packet| packet.slot.time_ns));
         }
         Ok(Next::Batch(Batch {
+            is_for_others: judge.leaves_to_others(&inner),
             inner,
             judge,
             lanes_before: *lanes_before,

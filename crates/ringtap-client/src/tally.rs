@@ -99,7 +99,7 @@ impl Tally {
             lane.filtered = lane.filtered.saturating_add(others);
             lane.position = gap.first_sequence.saturating_add(gap.sequences);
         }
-        if batch.is_for_others() {
+        if batch.is_for_others {
             let packets = u64::try_from(batch.len()).unwrap_or(u64::MAX);
             let lane = self.at(batch.lane());
             lane.filtered = lane.filtered.saturating_add(packets);

@@ -97,7 +97,8 @@ fn policies_keep_a_sample_or_the_beginning_of_packets() {
     let (some, end) = Account::of(sampling);
     let lost = some.number("dropped.slow_reader");
     assert!(lost > 0 && lost < sent, "{some:?}");
-    assert_eq!(missing_stamps(&end) > 0, lost > 0, "{some:?}");
+    // What was lost behind the last packet that it read leaves no hole in the stamps.
+    assert!(missing_stamps(&end) <= lost, "{some:?}");
     let (short, _) = Account::of(cutting);
     assert!(short.number("delivered") > 0, "{short:?}");
     bench.finish();
