@@ -15,7 +15,7 @@ use crate::text::ErrorText;
 
 /// libpcap's words, which programs may look for.
 const NOT_ACTIVATED: &str = "This handle hasn't been activated yet";
-const IS_ACTIVATED: &str = "can't perform operation on activated capture";
+const IS_ACTIVATED: &str = "can't perform  operation on activated capture";
 
 /// One handle.
 pub(crate) struct Handle {

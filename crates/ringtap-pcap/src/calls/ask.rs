@@ -51,10 +51,13 @@ about_a_handle! {
         }
         Ok(0)
     });
-    fn pcap_can_set_rfmon(p) -> c_int, or ERROR => |handle| with_real(&handle, |functions, real| {
-        // SAFETY: a handle of the real library's that was just made.
-        unsafe { (functions.pcap_can_set_rfmon)(real) }
-    }).unwrap_or(0);
+    fn pcap_can_set_rfmon(p) -> c_int, or ERROR => |handle| match is_plain(&handle) {
+        true => with_real(&handle, |functions, real| {
+            // SAFETY: a handle of the real library's that was just made.
+            unsafe { (functions.pcap_can_set_rfmon)(real) }
+        }).unwrap_or(0),
+        false => 0,
+    };
     fn pcap_list_tstamp_types(p, list: *mut *mut c_int) -> c_int, or ERROR => |handle| with_real(&handle, |functions, real| {
         // SAFETY: as above; the list is a place for a pointer, by libpcap's manual.
         unsafe { (functions.pcap_list_tstamp_types)(real, list) }
@@ -85,6 +88,13 @@ fn descriptor(handle: &Handle) -> c_int {
     }
 }
 
+/// Whether a handle is for an interface that the real library may still open.
+fn is_plain(handle: &Handle) -> bool {
+    let settings = handle.settings();
+    let name = settings.source.as_deref();
+    handle.live().is_none() && name.is_some_and(|name| !crate::plain::has_prefix(name))
+}
+
 /// Asks the real library about the device that a handle is for, or about its link type; `None` if
 /// it cannot be asked.
 fn with_real<T>(
@@ -92,16 +102,15 @@ fn with_real<T>(
     ask: impl FnOnce(&crate::list::Functions, *mut Pcap) -> T,
 ) -> Option<T> {
     let functions = real::functions().ok()?;
-    let interface = handle.settings().source.clone();
-    let interface = interface.filter(|name| !crate::plain::has_prefix(name));
-    let real = match (handle.live(), interface) {
-        (None, Some(name)) => {
+    let real = match handle.live() {
+        None if is_plain(handle) => {
+            let name = handle.settings().source.clone().unwrap_or_default();
             let name = CString::new(name).ok()?;
             let mut errbuf: [c_char; crate::abi::ERRBUF_SIZE] = [0; crate::abi::ERRBUF_SIZE];
             // SAFETY: a text and an error buffer.
             unsafe { (functions.pcap_create)(name.as_ptr(), errbuf.as_mut_ptr()) }
         }
-        (live, _) => {
+        live => {
             let dlt = live.map_or(1, |live| live.facts.dlt);
             // SAFETY: two numbers.
             unsafe { (functions.pcap_open_dead)(dlt, 65_535) }

@@ -15,9 +15,12 @@ use crate::list::Functions;
 use crate::real;
 use crate::text;
 
+/// libpcap's words, before the name of the function.
+const NOT_YET: &str = "not-yet-activated pcap_t passed to ";
+
 about_a_handle! {
     fn pcap_compile(p, program: *mut BpfProgram, filter: *const c_char, optimize: c_int, mask: u32) -> c_int, or ERROR => |handle| {
-        let compiled = with_dead(&handle, "pcap_compile", |functions, dead| {
+        let compiled = with_dead(&handle, &format!("{NOT_YET}pcap_compile"), |functions, dead| {
             // SAFETY: an open handle; the rest by the caller's word, as for our own.
             let status = unsafe { (functions.pcap_compile)(dead, program, filter, optimize, mask) };
             (status >= 0).then_some(status)
@@ -25,19 +28,23 @@ about_a_handle! {
         handle.told(compiled)
     };
     fn pcap_dump_open(p, name: *const c_char) -> *mut Dumper, or ptr::null_mut() => |handle| {
-        dumper(&handle, "pcap_dump_open", |functions, dead| {
+        // SAFETY: NULL or a text, by libpcap's manual.
+        let file = unsafe { text::take(name) };
+        dumper(&handle, file, "pcap_dump_open", |functions, dead| {
             // SAFETY: an open handle; the rest by the caller's word, as for our own.
             unsafe { (functions.pcap_dump_open)(dead, name) }
         })
     };
     fn pcap_dump_open_append(p, name: *const c_char) -> *mut Dumper, or ptr::null_mut() => |handle| {
-        dumper(&handle, "pcap_dump_open_append", |functions, dead| {
+        // SAFETY: NULL or a text, by libpcap's manual.
+        let file = unsafe { text::take(name) };
+        dumper(&handle, file, "pcap_dump_open_append", |functions, dead| {
             // SAFETY: as above.
             unsafe { (functions.pcap_dump_open_append)(dead, name) }
         })
     };
     fn pcap_dump_fopen(p, file: *mut FILE) -> *mut Dumper, or ptr::null_mut() => |handle| {
-        dumper(&handle, "pcap_dump_fopen", |functions, dead| {
+        dumper(&handle, Some("stream".to_owned()), "pcap_dump_fopen", |functions, dead| {
             // SAFETY: as above.
             unsafe { (functions.pcap_dump_fopen)(dead, file) }
         })
@@ -46,10 +53,15 @@ about_a_handle! {
 
 fn dumper(
     handle: &Handle,
+    file: Option<String>,
     function: &str,
     open: impl FnOnce(&Functions, *mut Pcap) -> *mut Dumper,
 ) -> *mut Dumper {
-    let opened = with_dead(handle, function, |functions, dead| {
+    let function = match file {
+        Some(file) if handle.live().is_none() => format!("{file}: {NOT_YET}{function}"),
+        _ => format!("{NOT_YET}{function}"),
+    };
+    let opened = with_dead(handle, &function, |functions, dead| {
         let dumper = open(functions, dead);
         (!dumper.is_null()).then_some(dumper)
     });
@@ -59,15 +71,15 @@ fn dumper(
     })
 }
 
-/// Does `work` on a handle without a device; its error becomes that of our handle.
+/// Does `work` on a handle without a device; its error becomes that of our handle, or `not_yet`
+/// if that was not activated.
 fn with_dead<T>(
     handle: &Handle,
-    function: &str,
+    not_yet: &str,
     work: impl FnOnce(&Functions, *mut Pcap) -> Option<T>,
 ) -> Result<T, Refused> {
     let Some(live) = handle.live() else {
-        let text = format!("not-yet-activated pcap_t passed to {function}");
-        return Err(Refused::general(text));
+        return Err(Refused::general(not_yet));
     };
     let functions = real::functions().map_err(Refused::general)?;
     let facts = &live.facts;

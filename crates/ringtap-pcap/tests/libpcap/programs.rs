@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Real programs from packages read through Ringtap and find every packet.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+
+use crate::support::{
+    LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, ringtap, whole_records,
+};
+
+const SENT: u16 = 300;
+
+/// A folder that programs which give up root may write to.
+fn open_folder() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let everybody = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(folder.path(), everybody).expect("ours");
+    folder
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+fn expected(tags: Tags) -> Vec<Record> {
+    let sent = frames(SENT, tags);
+    sent.iter().map(|frame| Record::of(frame)).collect()
+}
+
+fn pause(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+/// Waits until a program that prints when it begins and when it ends may be sent packets.
+fn begun(program: Running, word: &str) -> Running {
+    program.wait_for_stderr(word, LIMIT);
+    pause(700);
+    program
+}
+
+#[test]
+fn tcpdump_gives_up_root_sets_its_filter_and_rotates_files() {
+    require_root!();
+    require_tool!("tcpdump");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_rotate");
+    let folder = open_folder();
+    let pattern = folder.path().join("%s.pcap");
+    // No -Z: a tcpdump that is started by root becomes another user before it sets its filter.
+    let words = [
+        "tcpdump",
+        "-ni",
+        "rx0",
+        "-G",
+        "1",
+        "-w",
+        text(&pattern),
+        "udp",
+    ];
+    let dump = begun(Running::start(exec(&net, prefix, &words)), "listening on");
+    let sent = frames(SENT, Tags::None);
+    for part in sent.chunks(100) {
+        net.inject("tx0", part);
+        pause(1100);
+    }
+    dump.interrupt();
+    let told = dump.wait(LIMIT).success().stderr;
+    assert!(told.contains("rx0 is captured by tap:rx0"), "{told}");
+    let mut files: Vec<_> = fs::read_dir(folder.path()).expect("a folder").collect();
+    assert!(files.len() >= 3, "{files:?}");
+    files.sort_by_key(|file| file.as_ref().expect("a file").file_name());
+    let files = files.into_iter().map(|file| file.expect("a file").path());
+    let found: Vec<_> = files.flat_map(|file| records(&file)).collect();
+    let wanted = expected(Tags::None)
+        .into_iter()
+        .filter(|record| record.data[12..14] == [8, 0]);
+    assert_same(&found, &wanted.collect::<Vec<_>>(), &told);
+}
+
+#[test]
+fn tcpdump_stops_after_its_count() {
+    require_root!();
+    require_tool!("tcpdump");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_count");
+    let words = ["tcpdump", "-nlc", "7", "-i", "tap:rx0", "arp"];
+    let dump = begun(Running::start(exec(&net, prefix, &words)), "listening on");
+    net.inject("tx0", &frames(SENT, Tags::None));
+    let end = dump.wait(LIMIT).success();
+    assert_eq!(end.stdout.lines().count(), 7, "{}", end.stdout);
+    assert!(end.stderr.contains("7 packets captured"), "{}", end.stderr);
+}
+
+#[test]
+fn dumpcap_records_and_lists_the_hubs_groups() {
+    require_root!();
+    require_tool!("dumpcap");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_dumpcap");
+    let folder = open_folder();
+    let socket = folder.path().join("hub.sock");
+    let hub = hub(
+        &net,
+        prefix,
+        &socket,
+        &["-i", "tap:rx0", "-g", "rec", "-g", "web:udp"],
+    );
+    let at_hub = |words: &[&str]| {
+        let mut command = exec(&net, prefix, words);
+        command.env("RINGTAP_SOCKET", &socket);
+        command
+    };
+    let listed = Running::start(at_hub(&["dumpcap", "-D"]))
+        .wait(LIMIT)
+        .success()
+        .stdout;
+    assert!(listed.contains("hub:rec"), "{listed}");
+    assert!(
+        listed.contains("hub:web") && listed.contains("lo"),
+        "{listed}"
+    );
+    // By its own name, and because the hub captures the interface.
+    for device in ["hub:rec", "rx0"] {
+        let file = folder.path().join(format!("{device}.pcap"));
+        let words = [
+            "dumpcap",
+            "-P",
+            "-i",
+            device,
+            "-w",
+            text(&file),
+            "-c",
+            "300",
+        ];
+        let dump = begun(Running::start(at_hub(&words)), "File:");
+        net.inject("tx0", &frames(SENT, Tags::Some));
+        let told = dump.wait(LIMIT).success().stderr;
+        assert_same(&records(&file), &expected(Tags::Some), &told);
+        let said = told.contains("rx0 is read through hub:rec");
+        assert_eq!(said, device == "rx0", "{told}");
+    }
+    hub.interrupt();
+    let told = hub.wait(LIMIT).success().stdout;
+    assert!(told.contains(": balanced"), "{told}");
+}
+
+#[test]
+fn tshark_reads_through_its_dumpcap() {
+    require_root!();
+    require_tool!("tshark", "dumpcap");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_tshark");
+    let words = [
+        "tshark",
+        "-lni",
+        "rx0",
+        "-c",
+        "200",
+        "-f",
+        "udp",
+        "-T",
+        "fields",
+        "-e",
+        "udp.srcport",
+    ];
+    let shark = begun(Running::start(exec(&net, prefix, &words)), "Capturing on");
+    pause(1500);
+    net.inject("tx0", &frames(SENT, Tags::None));
+    let end = shark.wait(LIMIT).success();
+    let ports = expected(Tags::None);
+    let ports = ports.iter().filter(|record| record.data[12..14] == [8, 0]);
+    let ports =
+        ports.map(|record| u16::from_be_bytes([record.data[34], record.data[35]]).to_string());
+    let ports: Vec<_> = ports.take(200).collect();
+    let found: Vec<_> = end.stdout.lines().collect();
+    assert_eq!(found, ports, "{}", end.stderr);
+}
+
+#[test]
+fn ngrep_finds_what_it_looks_for() {
+    require_root!();
+    require_tool!("ngrep");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_ngrep");
+    let words = ["ngrep", "-lqtd", "tap:rx0", "-n", "3", "needle", "udp"];
+    let grep = Running::start(exec(&net, prefix, &words));
+    grep.wait_for_stdout("filter:", LIMIT);
+    pause(700);
+    let mut sent = frames(100, Tags::None);
+    for number in [20, 30, 41, 50] {
+        sent[number].truncate(42);
+        sent[number].extend(b"a needle in hay   ");
+        let length = u16::try_from(sent[number].len() - 14).expect("small");
+        sent[number][16..18].copy_from_slice(&length.to_be_bytes());
+        sent[number][38..40].copy_from_slice(&(length - 20).to_be_bytes());
+    }
+    net.inject("tx0", &sent);
+    let end = grep.wait(LIMIT).success();
+    assert_eq!(
+        end.stdout.matches("a needle in hay").count(),
+        3,
+        "{}",
+        end.stdout
+    );
+}
+
+#[test]
+fn softflowd_exports_flows_to_nfcapd() {
+    require_root!();
+    require_tool!("softflowd", "nfcapd", "nfdump");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_flows");
+    let folder = open_folder();
+    let flows = folder.path().join("flows");
+    fs::create_dir(&flows).expect("a folder");
+    let collector = net.spawn(
+        "nfcapd",
+        &[
+            "-w",
+            text(&flows),
+            "-b",
+            "127.0.0.1",
+            "-p",
+            "9995",
+            "-t",
+            "60",
+        ],
+    );
+    pause(1000);
+    let control = folder.path().join("control");
+    let pid = folder.path().join("pid");
+    // It goes into the background after it opened the device.
+    let words = [
+        "softflowd",
+        "-i",
+        "tap:rx0",
+        "-n",
+        "127.0.0.1:9995",
+        "-v",
+        "9",
+        "-c",
+        text(&control),
+        "-p",
+        text(&pid),
+    ];
+    let started = Running::start(exec(&net, prefix, &words))
+        .wait(LIMIT)
+        .success();
+    pause(700);
+    net.inject("tx0", &frames(SENT, Tags::None));
+    pause(700);
+    let ask = |what: &str| {
+        let mut command = net.command("softflowctl");
+        command.args(["-c", text(&control), what]);
+        Running::start(command).wait(LIMIT).stdout
+    };
+    let told = ask("statistics") + &started.stderr;
+    assert!(told.contains("Packets processed: 273"), "{told}");
+    let _ended = ask("shutdown");
+    pause(1500);
+    collector.interrupt();
+    let _collected = collector.wait(LIMIT);
+    let mut command = Command::new("nfdump");
+    command.args([
+        "-R",
+        text(&flows),
+        "-q",
+        "-o",
+        "fmt:%sp %pkt",
+        "-O",
+        "tstart",
+    ]);
+    let listed = Running::start(command).wait(LIMIT).success().stdout;
+    let mut ports: Vec<u16> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect();
+    ports.sort_unstable();
+    let wanted = (0..SENT)
+        .filter(|number| number % 11 != 10)
+        .map(|number| 5000 + number);
+    assert_eq!(ports, wanted.collect::<Vec<_>>(), "{listed}");
+}
+
+/// Debian's own Python, which has Debian's modules.
+fn python(modules: &str) -> bool {
+    let tried = Command::new("/usr/bin/python3")
+        .args(["-c", &format!("import {modules}")])
+        .output();
+    let there = tried.is_ok_and(|output| output.status.success());
+    if !there {
+        ringtap_testkit::say_skipped(&format!("needs Python's {modules}"));
+    }
+    there
+}
+
+#[test]
+fn python_reads_through_pcapy() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    if !python("pcapy") {
+        return;
+    }
+    const SCRIPT: &str = "
+import pcapy, sys
+p = pcapy.open_live('tap:rx0', 100, 1, 100)
+p.setfilter('udp dst port 1005')
+print('ready', file=sys.stderr, flush=True)
+for _ in range(20):
+    header, data = p.next()
+    while header is None:
+        header, data = p.next()
+    print(header.getlen(), header.getcaplen(), data[:header.getcaplen()].hex())
+";
+    let net = Namespace::with_veth("pcap_pcapy");
+    let words = ["/usr/bin/python3", "-c", SCRIPT];
+    let reader = begun(Running::start(exec(&net, prefix, &words)), "ready");
+    net.inject("tx0", &frames(SENT, Tags::None));
+    let end = reader.wait(LIMIT).success();
+    let sent = frames(SENT, Tags::None);
+    let wanted = sent
+        .iter()
+        .filter(|frame| frame[12..14] == [8, 0] && frame[36..38] == 1005_u16.to_be_bytes());
+    for (line, frame) in end.stdout.lines().zip(wanted) {
+        let cut = &frame[..frame.len().min(100)];
+        let hex: String = cut.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(line, format!("{} {} {hex}", frame.len(), cut.len()));
+    }
+    assert_eq!(end.stdout.lines().count(), 20, "{}", end.stderr);
+}
+
+#[test]
+fn python_sniffs_through_scapy_which_loads_libpcap_by_name() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    if !python("scapy.all") {
+        return;
+    }
+    const SCRIPT: &str = "
+import sys, threading
+from scapy.all import conf, sniff
+conf.use_pcap = True
+from scapy.arch.libpcap import L2pcapListenSocket
+socket = L2pcapListenSocket(iface='rx0', filter='udp dst port 1005')
+print('ready', file=sys.stderr, flush=True)
+for packet in sniff(opened_socket=socket, count=15, timeout=20):
+    print(packet.sport)
+";
+    let net = Namespace::with_veth("pcap_scapy");
+    let words = ["/usr/bin/python3", "-c", SCRIPT];
+    let reader = begun(Running::start(exec(&net, prefix, &words)), "ready");
+    net.inject("tx0", &frames(SENT, Tags::None));
+    let end = reader.wait(LIMIT).success();
+    assert!(
+        end.stderr.contains("rx0 is captured by tap:rx0"),
+        "{}",
+        end.stderr
+    );
+    let wanted = (0..SENT).filter(|number| number % 8 == 5 && number % 11 != 10);
+    let wanted: Vec<_> = wanted
+        .take(15)
+        .map(|number| (5000 + number).to_string())
+        .collect();
+    assert_eq!(
+        end.stdout.lines().collect::<Vec<_>>(),
+        wanted,
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn in_place_of_libpcap_by_either_name_it_serves_programs_without_exec() {
+    require_root!();
+    require_tool!("tcpdump");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_names");
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("names.c");
+    let program = "#include <pcap/pcap.h>\n#include <stdio.h>\nint main(void) { puts(pcap_lib_version()); return 0; }\n";
+    fs::write(&source, program).expect("a file");
+    let stub = folder.path().join("stub.c");
+    let nothing = "const char *pcap_lib_version(void) { return \"a stub\"; }\n";
+    fs::write(&stub, nothing).expect("a file");
+    for name in ["libpcap.so.1", "libpcap.so.0.8"] {
+        // As a distribution that calls it so would link it.
+        let stand_in = folder.path().join(name);
+        let made = Command::new("cc")
+            .args([
+                "-shared",
+                "-o",
+                text(&stand_in),
+                &format!("-Wl,-soname,{name}"),
+            ])
+            .arg(&stub)
+            .status();
+        assert!(made.expect("a C compiler").success());
+        let built = folder.path().join("names");
+        let made = Command::new("cc")
+            .args(["-o", text(&built), text(&source), "-Wl,--no-as-needed"])
+            .arg(&stand_in)
+            .status();
+        assert!(made.expect("a C compiler").success());
+        let mut command = Command::new(&built);
+        command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
+        let told = Running::start(command).wait(LIMIT).success().stdout;
+        assert!(
+            told.contains("1.10") && told.contains("through Ringtap"),
+            "{name}: {told}"
+        );
+    }
+    // The same for a program of the system; the capture's process finds libpcap by itself.
+    let file = folder.path().join("dump.pcap");
+    let mut command = net.command("tcpdump");
+    command.args(["-Z", "root", "-Uni", "tap:rx0", "-w", text(&file)]);
+    command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
+    let dump = begun(Running::start(command), "listening on");
+    net.inject("tx0", &frames(SENT, Tags::Some));
+    for _ in 0..100 {
+        if whole_records(&file) == usize::from(SENT) {
+            break;
+        }
+        pause(50);
+    }
+    dump.interrupt();
+    let told = dump.wait(LIMIT).success().stderr;
+    assert_same(&records(&file), &expected(Tags::Some), &told);
+    assert!(!ringtap(prefix).is_empty());
+}
