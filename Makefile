@@ -51,6 +51,7 @@ bench: ## compare with other programs, write bench/results/ (about 25 minutes, n
 	@echo "bench: five alternating rounds of every program in a private network; about 25 minutes"
 	@scripts/prepare bench
 	@cargo build --release --workspace --bin ringtap --examples
+	@cargo build --release -p ringtap-pcap
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
 
 figures: build ## the WireCAP paper's figures in virtual time: tables, and plots in target/figures/ (about 1 minute)

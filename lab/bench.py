@@ -27,6 +27,7 @@ import hub
 import pacing
 import page
 import pool
+import programs as libpcap_programs
 import quiet
 import readers
 import record
@@ -65,6 +66,9 @@ SCENARIOS = [
     Scenario("forward", [], forward.seconds, forward.run, ("ringtap", "floor")),
     Scenario("hub-cpu", [], hub.cpu_seconds, hub.cpu),
     Scenario("wake", [], hub.wake_seconds, hub.wake),
+    Scenario(
+        "programs", [], libpcap_programs.seconds, libpcap_programs.run, ("ringtap", "library")
+    ),
 ]
 
 
@@ -93,6 +97,7 @@ def programs(target: Path) -> contenders.Programs:
         pool_bench=release / "examples" / "pool_bench",
         pcap_latency=arena.SCRATCH / "pcap_latency",
         packet_reader=arena.SCRATCH / "packet_reader",
+        library=release / "libringtap_pcap.so",
     )
 
 

@@ -120,7 +120,7 @@ LOW_RATE = [
 
 SEND = (
     "taskset -c {sender_cpu} {ringtap} send -i {sender} --size {size} --rate {rate} "
-    "--duration {seconds} --method live --quiet --json"
+    "--duration {seconds} --flows {flows} --method live --quiet --json"
 )
 
 
@@ -133,10 +133,12 @@ class Programs:
     pool_bench: Path
     pcap_latency: Path
     packet_reader: Path
+    #: What `ringtap exec` puts in place of libpcap.
+    library: Path = Path("libringtap_pcap.so")
 
     def fill(self, command: str, **more: object) -> str:
         """A command line with its places filled in; without a filter, with the word for one."""
-        more = {"filter": "FILTER", **more}
+        more = {"filter": "FILTER", "flows": 1, **more}
         return command.format(
             ringtap=self.ringtap, floor=self.floor, pcap_latency=self.pcap_latency,
             packet_reader=self.packet_reader, crowd_ring_mib=CROWD_RING_MIB,

@@ -17,6 +17,7 @@ import figures
 import filters
 import forward
 import hub
+import programs
 import readers
 from crowd import HUB, PACKET
 
@@ -169,6 +170,17 @@ GOALS = [
          "most", 3, "% of a core", hub.percent_of_core),
     Goal("hub: its processor time when idle", "most", 0, "ticks", hub.idle_ticks,
          hub.idle_exactly),
+    Goal("tcpdump, 64 bytes: lossless rate by an exclusive tap against libpcap",
+         "least", 1.6, "x", programs.rate_ratio("tcpdump", programs.TCPDUMP_WAYS),
+         programs.beside("tcpdump", programs.TCPDUMP_WAYS)),
+    Goal("dumpcap, 1500 bytes to a tmpfs: lossless rate by an exclusive tap against libpcap",
+         "least", 1.2, "x", programs.rate_ratio("dumpcap", programs.DUMPCAP_WAYS),
+         programs.beside("dumpcap", programs.DUMPCAP_WAYS)),
+    Goal("eight tcpdumps with eight filters on one hub: lossless rate against libpcap",
+         "least", 2, "x", programs.rate_ratio(
+             "eight tcpdumps", [one.reader for one in programs.EIGHT_WAYS])),
+    Goal("1,000 packets/s: median to a callback in immediate mode against libpcap",
+         "most", 1, "x", programs.latency_ratio, programs.latency_exactly),
     Goal("hub: median to a sleeping reader against libpcap's immediate mode",
          "most", 1, "x", hub.wake_ratio, hub.wake_exactly),
 ]  # fmt: skip

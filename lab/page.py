@@ -64,6 +64,7 @@ SECTIONS = [
     ("hub-cpu", "The hub's own processor time", tables.hub_cpu),
     ("wake", "1,000 packets a second: from the kernel's time stamp to a sleeping reader of another"
      " process", tables.low_rate),
+    ("programs", "Real libpcap programs, over libpcap and over Ringtap", tables.programs),
 ]  # fmt: skip
 
 

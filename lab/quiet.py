@@ -64,7 +64,7 @@ def low_rate(run: Run) -> dict:
     rows: dict[str, list[dict]] = {one.name: [] for one in chosen}
     for number in range(run.settings.low_rate_rounds):
         for one in chosen:
-            row = run.attempt(one, lambda one=one: _low_rate(run, one))
+            row = run.attempt(one, lambda one=one: low_rate_of(run, one))
             if row is None:
                 continue
             rows[one.name].append({"round": number, **row})
@@ -81,7 +81,8 @@ def low_rate(run: Run) -> dict:
     return found
 
 
-def _low_rate(run: Run, contender: contenders.Contender) -> dict:
+def low_rate_of(run: Run, contender: contenders.Contender) -> dict:
+    """One measurement of one contender."""
     traffic = Traffic(LOW_RATE_SIZE, f"{LOW_RATE_PPS}pps", run.settings.low_rate_seconds)
     with Tool(run.programs.fill(contender.command), contender.stdin_ends_it) as tool:
         tool.wait_ready(contender.ready, contender.attached)

@@ -211,6 +211,17 @@ def hub_cpu(found: dict) -> str:
     return table(head, rows)
 
 
+def programs(found: dict) -> str:
+    """Lossless rates of each program by every way, and the latency to a callback."""
+    parts = [
+        f"{title}, {one['size']} bytes:\n\n{record(one)}"
+        for title, one in found.items()
+        if title != "latency"
+    ]
+    parts.append(f"a callback in immediate mode:\n\n{low_rate(found['latency'])}")
+    return "\n".join(parts)
+
+
 def goals(verdicts: list[dict]) -> str:
     """What was to be reached, and what was."""
     rows = []

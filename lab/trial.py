@@ -25,11 +25,13 @@ SENDER_GRACE_SECONDS = 20
 
 @dataclass(frozen=True)
 class Traffic:
-    """What is sent: frame size with FCS, rate as `ringtap send` reads it, and for how long."""
+    """What is sent: frame size with FCS, rate as `ringtap send` reads it, for how long, and how
+    many flows by turns."""
 
     size: int
     rate: str
     seconds: float
+    flows: int = 1
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Sent:
 def send(programs: Programs, traffic: Traffic) -> Sent:
     """Sends, and gives what the device took."""
     command = programs.fill(
-        SEND, size=traffic.size, rate=traffic.rate, seconds=traffic.seconds
+        SEND, size=traffic.size, rate=traffic.rate, seconds=traffic.seconds, flows=traffic.flows
     )
     done = subprocess.run(
         shlex.split(command),

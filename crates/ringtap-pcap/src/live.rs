@@ -72,6 +72,14 @@ struct Mail {
     keep: Keep,
 }
 
+/// How a read waits when nothing is at hand.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    deadline: Option<Instant>,
+    /// The descriptor was readable, so somebody may have waited for it.
+    was_called: bool,
+}
+
 /// When a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
@@ -119,9 +127,8 @@ impl Live {
         let entered = self.reading.enter().ok_or_else(busy)?;
         let place = handle.place();
         let mut count = 0_u64;
-        let deadline = self.deadline(until);
-        let was_ready = until == Until::Batch && self.is_descriptor_readable(&entered);
-        let mut looked = false;
+        // Known once there is nothing at hand: most calls find something.
+        let mut waiting: Option<Waiting> = None;
         loop {
             loop {
                 if place.take_break() || handle.is_closed() {
@@ -145,11 +152,16 @@ impl Live {
                 self.call_again_if_more(&entered)?;
                 return Ok(number(count, until));
             }
-            let patience = match looked || !was_ready {
-                true => self.patience(until, deadline),
-                // Whoever waited for the descriptor is not made to wait here for what it told
-                // too early.
-                false => Patience::None,
+            let first = waiting.is_none();
+            let Waiting {
+                deadline,
+                was_called,
+            } = *waiting.get_or_insert_with(|| self.waiting(until, &entered));
+            // Whoever waited for the descriptor is not made to wait here for what it told too early.
+            let too_early = first && was_called;
+            let patience = match too_early {
+                true => Patience::None,
+                false => self.patience(until, deadline),
             };
             let found = entered.with(|inside| inside.lender.find(patience, place.stop()));
             let found = found.ok_or_else(busy)?;
@@ -159,19 +171,24 @@ impl Live {
                     return Ok(ERROR_BREAK);
                 }
                 Found::Nothing if until == Until::Enough => {}
-                Found::Nothing if !looked && was_ready => return Ok(0),
+                Found::Nothing if too_early => return Ok(0),
                 Found::Nothing if self.is_over(deadline) => return Ok(0),
                 Found::Nothing => {}
                 Found::Ended => return self.end(until, count),
             }
-            looked = true;
         }
     }
 
-    fn deadline(&self, until: Until) -> Option<Instant> {
+    fn waiting(&self, until: Until, entered: &reading::Entered<'_>) -> Waiting {
         match until {
-            Until::Enough => None,
-            Until::Batch => Some(Instant::now() + self.facts.timeout?),
+            Until::Enough => Waiting {
+                deadline: None,
+                was_called: false,
+            },
+            Until::Batch => Waiting {
+                deadline: self.facts.timeout.map(|timeout| Instant::now() + timeout),
+                was_called: self.is_descriptor_readable(entered),
+            },
         }
     }
 
