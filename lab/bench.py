@@ -32,6 +32,7 @@ import quiet
 import readers
 import record
 import result
+import simulated
 import tables
 from options import parse_arguments, settings
 from run import Run
@@ -57,6 +58,7 @@ SCENARIOS = [
     Scenario("capture", contenders.CAPTURE, capture.seconds, capture.run, ("ringtap", "floor")),
     # Without its example this one is a fault in the result; the others do not wait for it.
     Scenario("pool", [], pool.seconds, pool.run, ()),
+    Scenario("sim", [], simulated.seconds, simulated.run, ()),
     Scenario("record", contenders.RECORD, record.seconds, record.run),
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
     Scenario("pacing", [], pacing.seconds, pacing.run, ("ringtap", "floor")),
@@ -95,6 +97,7 @@ def programs(target: Path) -> contenders.Programs:
         ringtap=release / "ringtap",
         floor=release / "examples" / "xdp_floor",
         pool_bench=release / "examples" / "pool_bench",
+        sim_bench=release / "examples" / "sim_bench",
         pcap_latency=arena.SCRATCH / "pcap_latency",
         packet_reader=arena.SCRATCH / "packet_reader",
         library=release / "libringtap_pcap.so",

@@ -131,6 +131,7 @@ class Programs:
     ringtap: Path
     floor: Path
     pool_bench: Path
+    sim_bench: Path
     pcap_latency: Path
     packet_reader: Path
     #: What `ringtap exec` puts in place of libpcap.

@@ -53,6 +53,8 @@ def machine_line(result: dict) -> str:
 SECTIONS = [
     ("capture", "Capture at full speed", tables.capture),
     ("pool", "The pool alone: a writer on one core, a reader on the other", tables.pool),
+    ("sim", "A simulated NIC at full speed: capture on one core, a reader on the other",
+     tables.simulated),
     ("record", "Record 1500-byte packets to a tmpfs", tables.record),
     ("pacing", "The sender's rate against what it was asked for", tables.pacing),
     ("idle", "No traffic", tables.idle),

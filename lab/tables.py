@@ -115,6 +115,12 @@ def forward(found: dict) -> str:
     return table(["", "offered Mpps", "forwarded Mpps", "lost %"], rows)
 
 
+def simulated(found: dict) -> str:
+    """The simulated NIC."""
+    rows = [[name, figure(entry["summary"].get("mpps"), 0)] for name, entry in found.items()]
+    return table(["pool (packets, chunks)", "Mpps"], rows)
+
+
 def pacing(found: dict) -> str:
     """How far the sender was off."""
     rows = []

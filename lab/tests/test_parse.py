@@ -5,6 +5,7 @@ import unittest
 
 import parse
 import pool
+import simulated
 
 TCPDUMP = """\
 tcpdump: listening on rt1, link-type EN10MB (Ethernet), snapshot length 262144 bytes
@@ -87,6 +88,15 @@ class Reports(unittest.TestCase):
             for text in ("", "Killed\n", "{not json\n"):
                 with self.subTest(read=read.__name__, text=text):
                     self.assertRaises(parse.ReportError, read, text)
+
+    def test_sim_bench_gives_a_spread_or_an_error(self):
+        line = ('{"bench":"sim","chunks":500,"packets_per_chunk":256,"median_mpps":104.0,'
+                '"least_mpps":88.0,"most_mpps":106.0}')
+        found = simulated.read(f"{line}\nsimulated NIC: 104 Mpps\n")
+        spread = {"median": 104.0, "min": 88.0, "max": 106.0}
+        self.assertEqual(found["(256,500)"]["summary"]["mpps"], spread)
+        with self.assertRaises(ValueError):
+            simulated.read("nothing")
 
     def test_pool_bench_gives_a_spread_for_every_size(self):
         found = pool.read(POOL)

@@ -169,15 +169,25 @@ impl LaneWriter {
         meta: &PacketMeta,
         parts: [&[u8]; N],
     ) -> Result<(), NoChunk> {
+        if self.offer(meta, parts) {
+            return Ok(());
+        }
+        self.count_lost(1);
+        Err(NoChunk)
+    }
+
+    /// As [`LaneWriter::stage`], for sources that can wait: `false`, and nothing is counted, if no
+    /// chunk is free.
+    #[inline]
+    pub fn offer<const N: usize>(&mut self, meta: &PacketMeta, parts: [&[u8]; N]) -> bool {
         let length = self.captured_length(parts.iter().map(|part| part.len()).sum());
         if !self.fits(length) && !self.change_chunk() {
-            self.count_lost(1);
-            return Err(NoChunk);
+            return false;
         }
         if let Some(open) = self.open.as_mut() {
             open.put(meta, length, parts);
         }
-        Ok(())
+        true
     }
 
     /// Whether a packet of this many bytes would find a place now; takes a new chunk if need be.

@@ -35,6 +35,7 @@ enum Kind {
 #[derive(Debug)]
 struct Frame {
     bytes: Box<[u8]>,
+    length: u32,
     hash: u32,
 }
 
@@ -42,13 +43,27 @@ struct Frame {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameRef<'a> {
     pub(super) bytes: &'a [u8],
+    /// How many these are.
+    pub(super) length: u32,
     pub(super) hash: u32,
+}
+
+/// A frame for each flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ByFlow<'a>(&'a [Frame]);
+
+impl<'a> ByFlow<'a> {
+    #[inline(always)]
+    pub(super) fn get(self, flow: u32) -> FrameRef<'a> {
+        self.0[usize::try_from(flow).unwrap_or(0)].borrow()
+    }
 }
 
 impl Frame {
     fn new(bytes: Vec<u8>) -> Self {
         Frame {
             hash: hash::flow(&bytes, hash::Headers::Outer),
+            length: length(&bytes),
             bytes: bytes.into(),
         }
     }
@@ -57,6 +72,7 @@ impl Frame {
     fn borrow(&self) -> FrameRef<'_> {
         FrameRef {
             bytes: &self.bytes,
+            length: self.length,
             hash: self.hash,
         }
     }
@@ -115,9 +131,18 @@ impl Frames {
                 plan.write_of_flow(packet.flow, packet.number, time_ns, scratch);
                 FrameRef {
                     bytes: scratch,
+                    length: length(scratch),
                     hash: hash::flow(scratch, hash::Headers::Outer),
                 }
             }
+        }
+    }
+
+    /// Frames of one size that are kept, by flow.
+    pub(super) fn by_flow(&self) -> Option<ByFlow<'_>> {
+        match &self.kind {
+            Kind::Kept { frames, .. } if self.lengths.len() == 1 => Some(ByFlow(frames)),
+            _ => None,
         }
     }
 
@@ -129,6 +154,11 @@ impl Frames {
             row => usize::try_from(number).unwrap_or(0) % row,
         }
     }
+}
+
+/// No frame has more bytes than an IP packet and its headers.
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
 fn keep(plan: &Plan, places: Range<u64>, flows: u32) -> Vec<Frame> {

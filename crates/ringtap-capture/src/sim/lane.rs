@@ -13,8 +13,9 @@ use ringtap_filter::classifier::Verdict;
 use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 
 use super::Link;
+use super::frames::ByFlow;
 use super::ring::Ring;
-use super::spread::Cursor;
+use super::spread::{Cursor, Steady};
 use crate::classify::Judge;
 
 /// What a lane counted, for other threads.
@@ -64,6 +65,33 @@ pub(super) struct Moment {
     pub(super) captured: u64,
     pub(super) no_chunk: u64,
     pub(super) unwanted: u64,
+}
+
+/// Stages packets of a queue whose flows take turns, as nothing else is as fast.
+#[inline]
+fn take_steady(
+    writer: &mut LaneWriter,
+    queue: u16,
+    mut steady: Steady,
+    frames: ByFlow<'_>,
+    most: u64,
+    time_ns: &impl Fn(u64) -> u64,
+) -> u64 {
+    for taken in 0..most {
+        let packet = steady.take();
+        let frame = frames.get(packet.flow);
+        let meta = PacketMeta {
+            time_ns: time_ns(packet.number),
+            wire_length: frame.length,
+            queue,
+            hash: Some(frame.hash),
+            ..PacketMeta::default()
+        };
+        if !writer.offer(&meta, [frame.bytes]) {
+            return taken;
+        }
+    }
+    most
 }
 
 /// How often counters are read again while they change.
@@ -165,17 +193,19 @@ impl Lane {
             lane.judge.begin();
             lane.lacks_chunk = false;
             while lane.seen - before < most && !lane.lacks_chunk {
-                let Some(first) = lane.ring.first() else {
+                let Some(waiting) = lane.ring.first() else {
                     break;
                 };
-                lane.cursor.seek(first);
-                if lane.stage(&time_ns) {
-                    lane.ring.pop();
-                    lane.cursor.advance();
-                    lane.seen += 1;
-                } else {
-                    lane.lacks_chunk = true;
-                }
+                lane.cursor.seek(waiting.start);
+                let left = most - (lane.seen - before);
+                let most = left.min(waiting.end - waiting.start);
+                let taken = match lane.judge.has_rules() {
+                    true => lane.take_judged(most, &time_ns),
+                    false => lane.take_all(most, &time_ns),
+                };
+                lane.ring.pop(taken);
+                lane.seen += taken;
+                lane.lacks_chunk = taken < most;
             }
             lane.writer.publish();
             lane.judge.end();
@@ -186,50 +216,93 @@ impl Lane {
         }
     }
 
-    /// Stages the packet at the cursor, if anybody wants it; `false` if there is no room.
+    /// Stages packets from the cursor on, until there is no room; gives how many.
     #[inline]
-    fn stage(&mut self, time_ns: &impl Fn(u64) -> u64) -> bool {
+    fn take_all(&mut self, most: u64, time_ns: &impl Fn(u64) -> u64) -> u64 {
+        match (self.cursor.steady(), self.link.frames.by_flow()) {
+            (Some(steady), Some(frames)) => {
+                let queue = u16::try_from(self.queue).unwrap_or(u16::MAX);
+                let writer = &mut self.writer;
+                let taken = take_steady(writer, queue, steady, frames, most, time_ns);
+                self.cursor.skip(taken);
+                taken
+            }
+            _ => self.take_any(most, time_ns),
+        }
+    }
+
+    /// As `take_all`, whatever the packets are.
+    fn take_any(&mut self, most: u64, time_ns: &impl Fn(u64) -> u64) -> u64 {
+        let queue = u16::try_from(self.queue).unwrap_or(u16::MAX);
+        for taken in 0..most {
+            let packet = self.cursor.get();
+            let time_ns = time_ns(packet.number);
+            let frame = self.link.frames.get(packet, time_ns, &mut self.scratch);
+            let meta = PacketMeta {
+                time_ns,
+                wire_length: frame.length,
+                queue,
+                hash: Some(frame.hash),
+                ..PacketMeta::default()
+            };
+            if !self.writer.offer(&meta, [frame.bytes]) {
+                return taken;
+            }
+            self.cursor.advance();
+        }
+        most
+    }
+
+    /// As `take_all`, but only those that somebody wants take room.
+    fn take_judged(&mut self, most: u64, time_ns: &impl Fn(u64) -> u64) -> u64 {
+        for taken in 0..most {
+            if !self.take(time_ns) {
+                return taken;
+            }
+            self.cursor.advance();
+        }
+        most
+    }
+
+    /// Stages the packet at the cursor, if anybody wants it; `false` if there is no room.
+    fn take(&mut self, time_ns: &impl Fn(u64) -> u64) -> bool {
         let packet = self.cursor.get();
         let time_ns = time_ns(packet.number);
         let frame = self.link.frames.get(packet, time_ns, &mut self.scratch);
-        let wire_length = u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX);
         let edition = self.judge.edition();
         let pending = self.pending.take().filter(|(_, under)| *under == edition);
         let verdict = match pending {
             Some((verdict, _)) => Some(verdict),
             None => {
                 let kept = self.writer.captured_length(frame.bytes.len());
-                self.judge.judge(&frame.bytes[..kept], wire_length)
+                self.judge.judge(&frame.bytes[..kept], frame.length)
             }
         };
         let Some(verdict) = verdict else {
             return true;
         };
-        if !self.writer.has_room(frame.bytes.len()) {
-            self.pending = Some((verdict, edition));
-            return false;
-        }
         let meta = PacketMeta {
             time_ns,
-            wire_length,
-            flags: 0,
+            wire_length: frame.length,
             queue: u16::try_from(self.queue).unwrap_or(u16::MAX),
             mask: verdict.mask,
             hash: Some(verdict.hash.unwrap_or(frame.hash)),
+            ..PacketMeta::default()
         };
-        // There is room.
-        let _counted = self.writer.stage(&meta, [frame.bytes]);
-        true
+        let fits = self.writer.offer(&meta, [frame.bytes]);
+        if !fits {
+            self.pending = Some((verdict, edition));
+        }
+        fits
     }
 
     /// Changes counters that others read together.
     #[inline]
     fn change(&mut self, change: impl FnOnce(&mut Self)) {
-        let progress = Arc::clone(&self.progress);
-        progress.edition.fetch_add(1, SeqCst);
+        self.progress.edition.fetch_add(1, SeqCst);
         change(self);
-        progress.seen.store(self.seen, Release);
-        progress.nic.store(self.nic, Release);
-        progress.edition.fetch_add(1, SeqCst);
+        self.progress.seen.store(self.seen, Release);
+        self.progress.nic.store(self.nic, Release);
+        self.progress.edition.fetch_add(1, SeqCst);
     }
 }

@@ -58,20 +58,18 @@ impl Ring {
         self.held
     }
 
-    /// The packet that has waited longest.
-    #[inline]
-    pub(super) fn first(&self) -> Option<u64> {
-        self.waiting.front().map(|range| range.start)
+    /// The packets that have waited longest, and follow each other.
+    pub(super) fn first(&self) -> Option<Range<u64>> {
+        self.waiting.front().cloned()
     }
 
-    /// Takes it out.
-    #[inline]
-    pub(super) fn pop(&mut self) {
+    /// Takes so many of them out.
+    pub(super) fn pop(&mut self, packets: u64) {
         let Some(front) = self.waiting.front_mut() else {
             return;
         };
-        front.start += 1;
-        self.held -= 1;
+        front.start += packets;
+        self.held -= packets;
         if front.is_empty() {
             self.waiting.pop_front();
         }
@@ -87,15 +85,13 @@ mod tests {
         let mut ring = Ring::new(4);
         assert_eq!(ring.arrive(3), 0);
         assert_eq!(ring.arrive(6), 2);
-        ring.pop();
+        ring.pop(1);
         assert_eq!(ring.arrive(9), 2);
-        let waiting: Vec<_> = std::iter::from_fn(|| {
-            let first = ring.first();
-            ring.pop();
-            first
-        })
-        .collect();
-        assert_eq!(waiting, [1, 2, 3, 6]);
+        assert_eq!(ring.first(), Some(1..4));
+        ring.pop(3);
+        assert_eq!(ring.first(), Some(6..7));
+        ring.pop(1);
+        assert_eq!(ring.first(), None);
         assert_eq!((ring.held(), ring.room(), ring.arrived()), (0, 4, 9));
     }
 }

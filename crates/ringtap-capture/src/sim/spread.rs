@@ -28,7 +28,8 @@ struct Class {
 struct Place {
     /// In the row.
     at: u64,
-    class: usize,
+    number: usize,
+    class: Class,
 }
 
 /// How packets are dealt out.
@@ -58,8 +59,11 @@ impl Spread {
         let mut places = vec![Vec::new(); index(queues)];
         for (at, class) in (0..).zip(&row) {
             let queue = index(classes[*class].queue);
-            let class = *class;
-            places[queue].push(Place { at, class });
+            places[queue].push(Place {
+                at,
+                number: *class,
+                class: classes[*class],
+            });
         }
         Spread {
             classes,
@@ -193,7 +197,7 @@ impl Cursor {
         self.round = rounds * row;
         self.place = place;
         for (class, turn) in self.turns.iter_mut().enumerate() {
-            let here = places.iter().filter(|place| place.class == class);
+            let here = places.iter().filter(|place| place.number == class);
             let before = here.clone().filter(|other| other.at < places[self.at].at);
             let passed = rounds * wide(here.clone().count()) + wide(before.count());
             let flows = u64::from(classes[class].flows);
@@ -205,10 +209,9 @@ impl Cursor {
     #[inline]
     pub(super) fn get(&self) -> Dealt {
         let place = &self.spread.places[self.queue][self.at];
-        let class = &self.spread.classes[place.class];
         Dealt {
             number: self.round + place.at,
-            flow: class.first_flow + class.step * self.turns[place.class],
+            flow: place.class.first_flow + place.class.step * self.turns[place.number],
         }
     }
 
@@ -216,10 +219,11 @@ impl Cursor {
     #[inline]
     pub(super) fn advance(&mut self) {
         let places = &self.spread.places[self.queue];
-        let class = places[self.at].class;
-        self.turns[class] += 1;
-        if self.turns[class] == self.spread.classes[class].flows {
-            self.turns[class] = 0;
+        let place = &places[self.at];
+        let turn = &mut self.turns[place.number];
+        *turn += 1;
+        if *turn == place.class.flows {
+            *turn = 0;
         }
         self.place += 1;
         self.at += 1;
@@ -227,6 +231,51 @@ impl Cursor {
             self.at = 0;
             self.round += self.spread.row;
         }
+    }
+}
+
+/// The packets of a queue that has one place in the row: their flows take turns, and that is all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steady {
+    next: Dealt,
+    row: u64,
+    class: Class,
+    turn: u32,
+}
+
+impl Cursor {
+    /// The packets from here on, if they are as simple as that.
+    pub(super) fn steady(&self) -> Option<Steady> {
+        match &self.spread.places[self.queue][..] {
+            [place] => Some(Steady {
+                next: self.get(),
+                row: self.spread.row,
+                class: place.class,
+                turn: self.turns[place.number],
+            }),
+            _ => None,
+        }
+    }
+
+    /// Moves on by so many packets.
+    pub(super) fn skip(&mut self, packets: u64) {
+        self.seek(self.place + packets);
+    }
+}
+
+impl Steady {
+    /// The next packet.
+    #[inline(always)]
+    pub(super) fn take(&mut self) -> Dealt {
+        let dealt = self.next;
+        self.next.number += self.row;
+        self.next.flow += self.class.step;
+        self.turn += 1;
+        if self.turn == self.class.flows {
+            self.turn = 0;
+            self.next.flow = self.class.first_flow;
+        }
+        dealt
     }
 }
 
@@ -252,6 +301,8 @@ mod tests {
                 let mut other = Cursor::new(Arc::clone(&spread), queue);
                 other.seek(place);
                 assert_eq!(other.get(), cursor.get(), "a jump is as many steps");
+                let steady = other.steady().map(|mut steady| steady.take());
+                assert!(steady.is_none_or(|dealt| dealt == cursor.get()));
                 all.push((queue, cursor.get()));
                 cursor.advance();
             }

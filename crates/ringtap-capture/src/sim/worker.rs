@@ -12,6 +12,8 @@ use super::{Link, Times};
 
 /// Packets that become visible at a time.
 const BATCH: u64 = 64;
+/// The same where packets wait for us, and nobody asks how long they took.
+const LARGE_BATCH: u64 = 1024;
 /// How long the thread sleeps when it may, as a NIC holds its interrupts back.
 const NAP: Duration = Duration::from_micros(50);
 /// The longest sleep before the stop flag is looked at again.
@@ -70,10 +72,12 @@ impl Worker {
             Times::Clock => self
                 .lane
                 .capture(BATCH, |n| start.at_ns + link.wire.time_ps(n) / 1000),
-            Times::Virtual => self.lane.capture(BATCH, |n| link.wire.time_ps(n) / 1000),
+            Times::Virtual => self
+                .lane
+                .capture(LARGE_BATCH, |n| link.wire.time_ps(n) / 1000),
             Times::Waiting => {
                 let now_ns = start.at_ns + ps(start.at.elapsed()) / 1000;
-                self.lane.capture(BATCH, |_| now_ns)
+                self.lane.capture(LARGE_BATCH, |_| now_ns)
             }
         }
     }
