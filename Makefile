@@ -17,7 +17,7 @@ BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 LIBRARY := $(or $(CARGO_TARGET_DIR),target)/release/library
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench figures fuzz soak readme install uninstall clean
+.PHONY: help build sample run test check bench figures fuzz soak kills readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -66,6 +66,10 @@ fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-f
 soak: build ## a long run at full rate: ledger and memory (DURATION=600 seconds, needs root)
 	@echo "soak: $(DURATION) seconds at full rate in a private network"
 	@$(SUDO) python3 lab/soak.py --seconds $(DURATION) --ringtap $(BINARY)
+
+kills: build ## kill a hundred readers of a hub at full rate: what do the others lose? (half a minute, needs root)
+	@echo "kills: 100 readers in a private network, about half a minute"
+	@$(SUDO) python3 lab/kills.py --ringtap $(BINARY)
 
 readme: ## put the table of the latest benchmark into README.md
 	@python3 lab/bench.py --readme

@@ -137,6 +137,12 @@ class Programs:
     #: What `ringtap exec` puts in place of libpcap.
     library: Path = Path("libringtap_pcap.so")
 
+    @classmethod
+    def only(cls, ringtap: Path) -> Programs:
+        """The binary; what runs none of the others needs no more."""
+        none = Path("/nonexistent")
+        return cls(ringtap, none, none, none, none)
+
     def fill(self, command: str, **more: object) -> str:
         """A command line with its places filled in; without a filter, with the word for one."""
         more = {"filter": "FILTER", "flows": 1, **more}

@@ -185,8 +185,7 @@ def main(words: list[str]) -> int:
     ringtap = asked.ringtap.resolve()
     if not ringtap.exists():
         return refuse(f"{ringtap} is not built: `make soak` builds it")
-    unused = Path("/nonexistent")
-    programs = contenders.Programs(ringtap, unused, unused, unused)
+    programs = contenders.Programs.only(ringtap)
     return arena.run_inside(lambda: measure(programs, asked.seconds))
 
 

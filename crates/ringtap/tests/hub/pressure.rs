@@ -120,3 +120,38 @@ fn an_interface_that_goes_away_ends_readers_and_hub_with_the_reason() {
     assert!(end.stdout.contains("balanced"), "{}", end.stdout);
     assert!(sent == 10_000);
 }
+
+#[test]
+fn who_wants_none_of_what_it_missed_lost_nothing() {
+    require_root!();
+    let file = tempfile::NamedTempFile::new().expect("a file can be made");
+    let text = "[[group]]\nname = \"small\"\ncredit = 4\n";
+    std::fs::write(file.path(), text).expect("it can be written");
+    let config = file.path().display().to_string();
+    let bench = Bench::with(
+        "hub-wants",
+        "tap:rx0?exclusive&direction=in",
+        &["-c", &config],
+    );
+    let filters = ["tcp port 81", "udp port 4242", "icmp", "udp"];
+    let readers: Vec<_> = filters
+        .iter()
+        .map(|filter| bench.count("small", &["--filter", filter]))
+        .collect();
+    readers
+        .iter()
+        .for_each(|reader| reader.signal(Signal::STOP));
+    let sent = bench.send(100_000, 40_000);
+    readers
+        .iter()
+        .for_each(|reader| reader.signal(Signal::CONT));
+    for (reader, filter) in readers.into_iter().zip(filters) {
+        let (account, _) = Account::of(reader);
+        let lost = account.number("dropped.slow_reader");
+        match filter {
+            "udp" => assert!(lost > 0 && lost < sent, "{filter}: {account:?}"),
+            _ => assert_eq!(lost, 0, "{filter}: {account:?}"),
+        }
+    }
+    bench.finish();
+}
