@@ -26,6 +26,7 @@ import forward
 import hub
 import pacing
 import page
+import placement
 import pool
 import programs as libpcap_programs
 import quiet
@@ -66,6 +67,7 @@ SCENARIOS = [
     Scenario("readers", [], readers.seconds, readers.run),
     Scenario("filters", [], filters.seconds, filters.run, ("ringtap", "floor")),
     Scenario("forward", [], forward.seconds, forward.run, ("ringtap", "floor")),
+    Scenario("placement", [], placement.seconds, placement.run),
     Scenario("hub-cpu", [], hub.cpu_seconds, hub.cpu),
     Scenario("wake", [], hub.wake_seconds, hub.wake),
     Scenario(

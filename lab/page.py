@@ -63,6 +63,7 @@ SECTIONS = [
     ("readers", "Many readers, each a process of its own: 64-byte packets", tables.crowds),
     ("filters", "Many readers with different filters, of which one matches", tables.filters),
     ("forward", "64-byte packets forwarded from one veth pair to another", tables.forward),
+    ("placement", "A:A, A:B and the scheduler's choice, after Braun et al.", tables.placement),
     ("hub-cpu", "The hub's own processor time", tables.hub_cpu),
     ("wake", "1,000 packets a second: from the kernel's time stamp to a sleeping reader of another"
      " process", tables.low_rate),

@@ -119,6 +119,23 @@ def simulated(found: dict) -> str:
     """The simulated NIC."""
     rows = [[name, figure(entry["summary"].get("mpps"), 0)] for name, entry in found.items()]
     return table(["pool (packets, chunks)", "Mpps"], rows)
+def placement(found: dict) -> str:
+    """Who read how well on which core, and which one to choose."""
+    rows = []
+    for rate, entry in found.items():
+        for name, way in entry["ways"].items():
+            summary = way["summary"]
+            rows.append([
+                rate,
+                f"**{name}**" if name == entry["choice"] else name,
+                figure(summary.get("delivered_mpps"), 3),
+                figure(summary.get("loss_percent"), 2),
+                figure(summary.get("reader_ns"), 0),
+                figure(summary.get("median_us"), 1),
+            ])  # fmt: skip
+    head = ["sent", "reader (choose bold)", "delivered Mpps", "lost %", "its ns a packet",
+            "median latency us"]  # fmt: skip
+    return table(head, rows, left=2)
 
 
 def pacing(found: dict) -> str:

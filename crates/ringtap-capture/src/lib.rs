@@ -8,6 +8,7 @@ pub mod device;
 pub mod files;
 pub mod filter;
 pub mod interface;
+pub mod interrupts;
 pub mod kernel;
 mod libbpf;
 pub mod packet;

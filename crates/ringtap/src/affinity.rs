@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPU runs what: `--cpu reader=1,capture=0`.
+//! Which CPU runs what: `--cpu reader=1,capture=0,irq=0`, or `--cpu auto`.
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
+use ringtap_capture::interrupts::{self, Interrupts, Wish};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// CPUs that the user chose.
@@ -14,6 +17,10 @@ pub(crate) struct Placement {
     pub(crate) reader: Option<usize>,
     /// For the capture side: the hub thread and a source's own threads.
     pub(crate) capture: Option<usize>,
+    /// For the interface: its interrupts, and its NAPI threads.
+    pub(crate) interface: Wish,
+    /// Whether reader and capture are to be placed by what the interface does.
+    is_automatic: bool,
 }
 
 impl FromStr for Placement {
@@ -25,6 +32,17 @@ impl FromStr for Placement {
             return Ok(placement);
         }
         for part in text.split(',') {
+            match part {
+                "auto" => {
+                    placement.is_automatic = true;
+                    continue;
+                }
+                "napi=threaded" => {
+                    placement.interface.threaded = true;
+                    continue;
+                }
+                _ => {}
+            }
             let (side, number) = part.split_once('=').unwrap_or(("reader", part));
             let cpu = number
                 .parse()
@@ -32,11 +50,136 @@ impl FromStr for Placement {
             match side {
                 "reader" => placement.reader = Some(cpu),
                 "capture" => placement.capture = Some(cpu),
-                other => return Err(format!("\"{other}\" is neither reader nor capture")),
+                "irq" => placement.interface.cpu = Some(cpu),
+                other => {
+                    return Err(format!(
+                        "\"{other}\" is not among reader=CPU, capture=CPU, irq=CPU, \
+                         napi=threaded and auto"
+                    ));
+                }
             }
         }
         Ok(placement)
     }
+}
+
+impl Placement {
+    /// With `auto`, reader and capture side on another CPU than the one that receives, near it.
+    ///
+    /// What the user placed stays there.
+    pub(crate) fn resolve(self, interface: Option<&str>) -> Result<Self> {
+        if !self.is_automatic {
+            return Ok(self);
+        }
+        let allowed = allowed()?;
+        let known = self
+            .interface
+            .cpu
+            .or_else(|| interface.and_then(interrupts::receiving_cpu));
+        let receiving = known.or_else(|| allowed.first().copied()).unwrap_or(0);
+        let near = near(receiving);
+        let reader = choose(&[receiving], &allowed, &near).unwrap_or(receiving);
+        // A third one if there is; on two, the one that does not receive.
+        let capture = choose(&[receiving, reader], &allowed, &near).unwrap_or(reader);
+        let placed = Placement {
+            reader: self.reader.or(Some(reader)),
+            capture: self.capture.or(Some(capture)),
+            ..self
+        };
+        let whence = match known {
+            Some(_) => "are received",
+            None => "are taken to be received (no interrupts tell)",
+        };
+        eprintln!(
+            "ringtap: --cpu auto: packets {whence} on CPU {receiving}; the reader runs on CPU {}, \
+             the capture side on CPU {}",
+            placed.reader.unwrap_or(reader),
+            placed.capture.unwrap_or(capture),
+        );
+        Ok(placed)
+    }
+
+    /// Moves the interfaces' interrupts and NAPI as was asked; they must be in use already.
+    pub(crate) fn steer<'a>(
+        &self,
+        interfaces: impl IntoIterator<Item = &'a str>,
+        steered: &Steered,
+    ) -> Result<()> {
+        if self.interface == Wish::default() {
+            return Ok(());
+        }
+        for interface in interfaces {
+            let moved = Interrupts::steer(interface, self.interface)?;
+            for note in &moved.notes {
+                eprintln!("ringtap: {note}");
+            }
+            steered.guards().push(moved);
+        }
+        Ok(())
+    }
+}
+
+/// Interrupts that were moved; they go back when this is undone.
+#[derive(Clone, Default)]
+pub(crate) struct Steered(Arc<Mutex<Vec<Interrupts>>>);
+
+/// Undoes it when dropped: a thread that waits for signals may hold it to the end.
+pub(crate) struct AtEnd(Steered);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.undo();
+    }
+}
+
+impl Steered {
+    fn guards(&self) -> MutexGuard<'_, Vec<Interrupts>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves everything back when the result is dropped, however that comes.
+    pub(crate) fn at_end(&self) -> AtEnd {
+        AtEnd(self.clone())
+    }
+
+    /// Moves everything back.
+    pub(crate) fn undo(&self) {
+        self.guards().clear();
+    }
+}
+
+/// A CPU besides those that are taken, a near one if there is.
+fn choose(taken: &[usize], allowed: &[usize], near: &[usize]) -> Option<usize> {
+    let others = || allowed.iter().copied().filter(|cpu| !taken.contains(cpu));
+    let close = others().find(|cpu| near.contains(cpu));
+    close.or_else(|| others().next())
+}
+
+fn allowed() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None::<Pid>).context("cannot ask for the CPUs in use")?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect())
+}
+
+/// CPUs that share the last cache with this one.
+fn near(cpu: usize) -> Vec<usize> {
+    let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
+    let lists = (0..8).rev().filter_map(|index| {
+        let text = fs::read_to_string(format!("{folder}/index{index}/shared_cpu_list"));
+        text.ok()
+    });
+    lists.map(|text| list(&text)).next().unwrap_or_default()
+}
+
+/// CPUs in a list such as `0-3,8`.
+fn list(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let numbers = first.parse().ok().zip(last.parse().ok());
+        numbers.map_or(0..0, |(first, last): (usize, usize)| first..last + 1)
+    };
+    text.trim().split(',').flat_map(range).collect()
 }
 
 /// Binds the calling thread to one CPU, if one is given.
@@ -68,27 +211,53 @@ mod tests {
 
     #[test]
     fn a_bare_number_is_the_readers_cpu() {
-        assert_eq!(
-            "1".parse(),
-            Ok(Placement {
-                reader: Some(1),
-                capture: None
-            })
-        );
+        let expected = Placement {
+            reader: Some(1),
+            ..Placement::default()
+        };
+        assert_eq!("1".parse(), Ok(expected));
     }
 
     #[test]
-    fn both_sides_can_be_placed() {
-        let both = Placement {
+    fn every_side_can_be_placed() {
+        let all = Placement {
             reader: Some(1),
             capture: Some(0),
+            interface: Wish {
+                cpu: Some(2),
+                threaded: true,
+            },
+            is_automatic: false,
         };
-        assert_eq!("capture=0,reader=1".parse(), Ok(both));
+        assert_eq!("capture=0,reader=1,irq=2,napi=threaded".parse(), Ok(all));
     }
 
     #[test]
     fn other_sides_are_refused() {
         assert!("sender=1".parse::<Placement>().is_err());
         assert!("reader=x".parse::<Placement>().is_err());
+        assert!("napi=1".parse::<Placement>().is_err());
+    }
+
+    #[test]
+    fn the_reader_is_placed_away_from_the_interrupts_and_near_them() {
+        assert_eq!(choose(&[0], &[0, 1, 2, 3], &[0, 2]), Some(2));
+        assert_eq!(choose(&[0, 2], &[0, 1, 2, 3], &[0, 2]), Some(1));
+        assert_eq!(choose(&[1], &[0, 1], &[]), Some(0));
+        assert_eq!(choose(&[0], &[0], &[0]), None);
+    }
+
+    #[test]
+    fn what_the_user_placed_stays_there() {
+        let placement: Placement = "auto,reader=0".parse().unwrap();
+        let placed = placement.resolve(None).unwrap();
+        assert_eq!(placed.reader, Some(0));
+        assert!(placed.capture.is_some());
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(list("0-2,7\n"), [0, 1, 2, 7]);
+        assert!(list("").is_empty());
     }
 }

@@ -18,7 +18,7 @@ use ringtap_client::default_socket;
 use ringtap_pool::ledger::Ledger;
 use ringtap_pool::source::Facts;
 
-use crate::affinity::{self, Placement};
+use crate::affinity::{self, Placement, Steered};
 use crate::hub::groups::GroupText;
 use crate::report::{self, grouped};
 use crate::{input, interrupt};
@@ -76,7 +76,7 @@ pub(crate) struct BridgeArgs {
     #[arg(long)]
     json: bool,
 
-    /// CPUs: `capture=0` is where the threads that serve readers run.
+    /// CPUs: `capture=0` is where the bridge's own threads run; `irq=1`, `napi=threaded`, `auto`.
     #[arg(long, value_name = "CPUS", default_value = "")]
     cpu: Placement,
 }
@@ -147,7 +147,8 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     interrupt::on_interrupt(move || {
         let _over = ended.send(());
     })?;
-    let mut running = affinity::on(args.cpu.capture, || match args.mode {
+    let cpu = args.cpu.resolve(Some(&args.one))?;
+    let mut running = affinity::on(cpu.capture, || match args.mode {
         BridgeMode::User if !args.mirror.is_empty() => {
             bail!("readers look on where the kernel forwards: leave out --mode user, or --mirror")
         }
@@ -157,9 +158,14 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
             Running::in_the_kernel(&options, &args.mirror, &socket)
         }
     })?;
+    let steered = Steered::default();
+    let _goes_back = steered.at_end();
+    cpu.steer([args.one.as_str(), args.other.as_str()], &steered)?;
     eprintln!("ringtap: bridge of {} and {}", args.one, args.other);
     let start = Instant::now();
     let failure = watch(args, &mut running, &end)?;
+    // While the programs that NAPI may depend on are attached.
+    steered.undo();
     let failure = running.stop()?.or(failure);
     for from in [0, 1] {
         say_last(args, &running, from, start.elapsed())?;

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use crate::affinity;
+use crate::affinity::{self, Steered};
 use crate::input::InputArgs;
 use crate::interrupt;
 use crate::reading::{self, Reading, ReadingArgs};
@@ -61,14 +61,18 @@ Examples:
 
 /// Runs the verb.
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
-    let (session, receiver) = affinity::on(args.reading.cpu.capture, || {
+    let cpu = args.reading.cpu.resolve(args.input.interface())?;
+    let (session, receiver) = affinity::on(cpu.capture, || {
         args.input
             .session(args.reading.name.as_deref().unwrap_or("count"))
     })?;
     let mut receiver = args.reading.arrange(receiver);
-    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration)?;
+    let steered = Steered::default();
+    let _goes_back = steered.at_end();
+    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration, &steered)?;
     session.say_notes();
-    affinity::pin(args.reading.cpu.reader)?;
+    cpu.steer(session.facts().interface.as_deref(), &steered)?;
+    affinity::pin(cpu.reader)?;
     let extras = Extras {
         work: args
             .work

@@ -22,7 +22,7 @@ use ringtap_pool::source::Source;
 use ringtap_shared::protocol::{HubStatus, SourceState, SourceStatus};
 use ringtap_shared::socket::Listener;
 
-use crate::affinity::{self, Placement};
+use crate::affinity::{self, Placement, Steered};
 use crate::interrupt;
 use crate::report::grouped;
 use crate::seeing::metrics::{self, Reach};
@@ -73,7 +73,7 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
     duration: Option<Duration>,
 
-    /// CPUs: `capture=0`.
+    /// CPUs: `capture=0`, or `auto`; `irq=1` and `napi=threaded` as for `count`.
     #[arg(long, value_name = "CPUS", default_value = "")]
     cpu: Placement,
 }
@@ -135,7 +135,16 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     stop_after(args.duration, &ended)?;
     let path = config.socket.clone().unwrap_or_else(default_socket);
     let listener = Listener::bind(&path)?;
-    let hub = affinity::on(args.cpu.capture, || start(&config))?;
+    let interfaces = || {
+        let devices = config.devices.iter();
+        devices.filter(|device| device.kind.names_an_interface())
+    };
+    let first = interfaces().next().map(|device| device.name.as_str());
+    let cpu = args.cpu.resolve(first)?;
+    let hub = affinity::on(cpu.capture, || start(&config))?;
+    let steered = Steered::default();
+    let _goes_back = steered.at_end();
+    cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
     let access = config
         .groups
         .iter()
@@ -146,6 +155,8 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     say_ready(&config, &path);
     hub.handle().when_over(ended);
     wait(&hub, &end)?;
+    // While the programs that NAPI may depend on are attached.
+    steered.undo();
     // Readers get what is left, and the end, before the door closes.
     hub.handle().stop();
     let status = last_status(&hub)?;

@@ -126,6 +126,13 @@ impl InputArgs {
         Session::of_hub(&socket.map_or_else(default_socket, Into::into), &wish)
     }
 
+    /// The interface that was named, if it is one.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        let device = self.device.as_ref();
+        let named = device.filter(|device| device.kind.names_an_interface());
+        named.map(|device| device.name.as_str())
+    }
+
     /// What the flags add to the device's own options.
     fn flags(&self) -> Options {
         Options {

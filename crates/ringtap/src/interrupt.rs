@@ -14,19 +14,29 @@ use signal_hook::iterator::Signals;
 
 use ringtap_client::Control;
 
+use crate::affinity::Steered;
+
 /// Stops a capture at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
 ///
-/// Readers then get what is still in the pool, so that the ledger is complete.
+/// Readers then get what is still in the pool, so that the ledger is complete. Before that
+/// interrupts go back to where they were: once a program is detached, NAPI may be gone.
 pub(crate) fn stop_on_time_or_signal(
     control: &Arc<dyn Control>,
     duration: Option<Duration>,
+    steered: &Steered,
 ) -> Result<()> {
     let stopper = Arc::clone(control);
-    on_interrupt(move || stopper.stop())?;
+    let first = steered.clone();
+    on_interrupt(move || {
+        first.undo();
+        stopper.stop();
+    })?;
     if let Some(duration) = duration {
         let stopper = Arc::clone(control);
+        let first = steered.clone();
         let wait = move || {
             thread::sleep(duration);
+            first.undo();
             stopper.stop();
         };
         thread::Builder::new()

@@ -42,7 +42,8 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// CPUs: `1`, or `reader=1,capture=0`.
+    /// CPUs: `1`, `reader=1,capture=0`, or `auto`. `irq=0` moves the interface's interrupts, and
+    /// `napi=threaded` has it polled by threads; both go back at the end.
     #[arg(long, value_name = "CPUS", default_value = "")]
     pub(crate) cpu: Placement,
 

@@ -12,7 +12,7 @@ use ringtap_pool::source::Facts;
 
 use super::recorder::Recorder;
 use super::{FileOptions, Interface, Origin, Writer};
-use crate::affinity;
+use crate::affinity::{self, Steered};
 use crate::input::InputArgs;
 use crate::interrupt;
 use crate::reading::{self, Reading, ReadingArgs, Sink};
@@ -46,7 +46,8 @@ With -w - the recording ends with status 0 when the reading program ends first."
 
 /// Runs the verb.
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
-    let (session, receiver) = affinity::on(args.reading.cpu.capture, || {
+    let cpu = args.reading.cpu.resolve(args.input.interface())?;
+    let (session, receiver) = affinity::on(cpu.capture, || {
         args.input
             .session(args.reading.name.as_deref().unwrap_or("record"))
     })?;
@@ -54,9 +55,12 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let start_ns = now_ns();
     let interface = interface(session.facts(), &args.input.filter_text());
     let writer = Writer::create(&args.files, Origin::here(), interface, start_ns)?;
-    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration)?;
+    let steered = Steered::default();
+    let _goes_back = steered.at_end();
+    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration, &steered)?;
     session.say_notes();
-    affinity::pin(args.reading.cpu.reader)?;
+    cpu.steer(session.facts().interface.as_deref(), &steered)?;
+    affinity::pin(cpu.reader)?;
     // Standard output may be the file itself.
     let sink = if args.files.file == "-" {
         Sink::Stderr

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the kernel receives an interface's packets: its interrupts' CPU, threads for its NAPI.
+//!
+//! Invariants
+//! - What was changed is written back when the guard is dropped, in the opposite order.
+//! - What an interface has not (a software device has no interrupts) is said, not passed over.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The CPU that is to receive.
+    pub cpu: Option<usize>,
+    /// Whether NAPI is to run in threads of its own, which the scheduler can place.
+    pub threaded: bool,
+}
+
+/// Why it cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterruptsError {
+    /// The interface does not poll, or the kernel is too old.
+    #[error(
+        "{interface} has no NAPI that could run in threads ({reason}): a veth has while an XDP \
+         program is attached or GRO is on; else leave out napi=threaded"
+    )]
+    NotThreaded {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        reason: io::Error,
+    },
+    /// An interrupt stays where it is.
+    #[error("interrupt {irq} of {interface} cannot be moved to CPU {cpu} ({reason}): try another")]
+    NotMoved {
+        /// The interface.
+        interface: String,
+        /// Its interrupt.
+        irq: u32,
+        /// Where it was to go.
+        cpu: usize,
+        /// What the kernel said.
+        reason: io::Error,
+    },
+    /// A NAPI thread stays where it is.
+    #[error("the NAPI threads of {interface} cannot run on CPU {cpu}: {reason}")]
+    NotPinned {
+        /// The interface.
+        interface: String,
+        /// Where they were to run.
+        cpu: usize,
+        /// What the kernel said.
+        reason: io::Error,
+    },
+}
+
+/// The places where the kernel shows and takes these settings.
+#[derive(Clone, Debug)]
+struct Files {
+    proc: PathBuf,
+    sys: PathBuf,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Files {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+        }
+    }
+}
+
+/// Settings that were changed, until this is dropped.
+#[derive(Debug, Default)]
+pub struct Interrupts {
+    /// Path and text before.
+    changed: Vec<(PathBuf, String)>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Interrupts {
+    /// Changes what is wished for; the interface must be in use already.
+    ///
+    /// # Errors
+    ///
+    /// Every [`InterruptsError`]; what was changed before is changed back.
+    pub fn steer(interface: &str, wish: Wish) -> Result<Self, InterruptsError> {
+        Self::steer_in(&Files::default(), interface, wish)
+    }
+
+    fn steer_in(files: &Files, interface: &str, wish: Wish) -> Result<Self, InterruptsError> {
+        let mut steered = Interrupts::default();
+        let threads = match wish.threaded {
+            true => steered.thread(files, interface)?,
+            false => Vec::new(),
+        };
+        let Some(cpu) = wish.cpu else {
+            return Ok(steered);
+        };
+        let irqs = receive_irqs(files, interface);
+        for irq in &irqs {
+            let path = files.proc.join(format!("irq/{irq}/smp_affinity_list"));
+            steered
+                .write(path, &cpu.to_string())
+                .map_err(|reason| InterruptsError::NotMoved {
+                    interface: interface.to_owned(),
+                    irq: *irq,
+                    cpu,
+                    reason,
+                })?;
+        }
+        for thread in &threads {
+            pin(*thread, cpu).map_err(|reason| InterruptsError::NotPinned {
+                interface: interface.to_owned(),
+                cpu,
+                reason,
+            })?;
+        }
+        if irqs.is_empty() && threads.is_empty() {
+            steered.notes.push(format!(
+                "{interface} has no interrupts of its own: its packets are received on the CPU \
+                 that sends them, whatever irq={cpu} says (napi=threaded would change that)"
+            ));
+        }
+        Ok(steered)
+    }
+
+    /// Switches threaded NAPI on; gives the threads that appear.
+    fn thread(&mut self, files: &Files, interface: &str) -> Result<Vec<i32>, InterruptsError> {
+        let before = napi_threads(files, interface);
+        let path = files.sys.join(format!("class/net/{interface}/threaded"));
+        self.write(path, "1")
+            .map_err(|reason| InterruptsError::NotThreaded {
+                interface: interface.to_owned(),
+                reason,
+            })?;
+        // Interfaces of other network namespaces may have the same name, and threads already.
+        let after = napi_threads(files, interface);
+        Ok(after.difference(&before).copied().collect())
+    }
+
+    /// Writes a setting, if it is another one, and remembers what it was.
+    fn write(&mut self, path: PathBuf, text: &str) -> io::Result<()> {
+        let before = fs::read_to_string(&path)?.trim().to_owned();
+        if before != text {
+            fs::write(&path, text)?;
+            self.changed.push((path, before));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        for (path, before) in self.changed.drain(..).rev() {
+            // An interface that is gone has nothing to be changed back.
+            let _gone = fs::write(path, before);
+        }
+    }
+}
+
+/// The CPU that receives an interface's packets now, if it has interrupts.
+#[must_use]
+pub fn receiving_cpu(interface: &str) -> Option<usize> {
+    receiving_cpu_in(&Files::default(), interface)
+}
+
+fn receiving_cpu_in(files: &Files, interface: &str) -> Option<usize> {
+    let irq = *receive_irqs(files, interface).first()?;
+    let folder = files.proc.join(format!("irq/{irq}"));
+    let effective = fs::read_to_string(folder.join("effective_affinity_list"));
+    let list = effective.or_else(|_| fs::read_to_string(folder.join("smp_affinity_list")));
+    list.ok()?.trim().split([',', '-']).next()?.parse().ok()
+}
+
+/// The interrupts by which packets arrive: those of the device, without the ones that only its
+/// configuration or its sending uses.
+fn receive_irqs(files: &Files, interface: &str) -> Vec<u32> {
+    let device = files.sys.join(format!("class/net/{interface}/device"));
+    // A virtio device's interrupts are those of the PCI device around it.
+    let Ok(device) = fs::canonicalize(device) else {
+        return Vec::new();
+    };
+    let around = device.parent().map(Path::to_path_buf);
+    let folders = [Some(device), around];
+    let irqs = folders
+        .into_iter()
+        .flatten()
+        .find_map(|folder| fs::read_dir(folder.join("msi_irqs")).ok());
+    let names = fs::read_to_string(files.proc.join("interrupts")).unwrap_or_default();
+    let mut found: Vec<u32> = irqs
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|irq| receives(&names, *irq))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Whether the name in `/proc/interrupts` is not that of a sending or configuration interrupt.
+fn receives(names: &str, irq: u32) -> bool {
+    let number = format!("{irq}:");
+    let line = names
+        .lines()
+        .find(|line| line.trim_start().starts_with(&number));
+    let name = line.and_then(|line| line.split_whitespace().last());
+    name.is_some_and(|name| {
+        let name = name.to_lowercase();
+        let is_both = name.contains("txrx");
+        let others = ["-tx", "output", "config", "mgmnt", "async", "ctrl"];
+        is_both || !others.iter().any(|other| name.contains(other))
+    })
+}
+
+/// Kernel threads that poll interfaces of this name.
+fn napi_threads(files: &Files, interface: &str) -> BTreeSet<i32> {
+    let start = format!("napi/{interface}-");
+    let Ok(entries) = fs::read_dir(&files.proc) else {
+        return BTreeSet::new();
+    };
+    entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let id: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+            name.starts_with(&start).then_some(id)
+        })
+        .collect()
+}
+
+fn pin(thread: i32, cpu: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    Ok(sched_setaffinity(Pid::from_raw(thread), &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: &str = "           CPU0       CPU1
+ 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config
+ 38:          0      85332 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
+ 39:      62923          0 PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0
+ 40:          0          0 PCI-MSIX-0000:00:04.0   0-edge      i40e-eth1-TxRx-0
+";
+
+    /// A machine with `eth0`, whose interrupts are 37 to 39.
+    fn machine() -> (tempfile::TempDir, Files) {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files {
+            proc: folder.path().join("proc"),
+            sys: folder.path().join("sys"),
+        };
+        let around = files.sys.join("devices/pci0/0000:00:03.0");
+        for irq in [37, 38, 39] {
+            fs::create_dir_all(around.join("msi_irqs")).unwrap();
+            fs::write(around.join(format!("msi_irqs/{irq}")), "msix").unwrap();
+            let place = files.proc.join(format!("irq/{irq}"));
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("smp_affinity_list"), "0-1\n").unwrap();
+            fs::write(place.join("effective_affinity_list"), "1\n").unwrap();
+        }
+        fs::create_dir_all(around.join("virtio2")).unwrap();
+        for interface in ["eth0", "veth0"] {
+            fs::create_dir_all(files.sys.join("class/net").join(interface)).unwrap();
+            let threaded = files.sys.join(format!("class/net/{interface}/threaded"));
+            fs::write(threaded, "0\n").unwrap();
+        }
+        let device = files.sys.join("class/net/eth0/device");
+        std::os::unix::fs::symlink(around.join("virtio2"), device).unwrap();
+        fs::write(files.proc.join("interrupts"), NAMES).unwrap();
+        (folder, files)
+    }
+
+    fn affinity(files: &Files, irq: u32) -> String {
+        let path = files.proc.join(format!("irq/{irq}/smp_affinity_list"));
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn receive_interrupts_are_moved_and_go_back() {
+        let (_folder, files) = machine();
+        assert_eq!(receiving_cpu_in(&files, "eth0"), Some(1));
+        let wish = Wish {
+            cpu: Some(0),
+            threaded: true,
+        };
+        let steered = Interrupts::steer_in(&files, "eth0", wish).unwrap();
+        assert!(steered.notes.is_empty(), "{:?}", steered.notes);
+        assert_eq!(affinity(&files, 38), "0");
+        assert_eq!(
+            affinity(&files, 39),
+            "0-1",
+            "packets do not arrive by that one"
+        );
+        let threaded = files.sys.join("class/net/eth0/threaded");
+        assert_eq!(fs::read_to_string(&threaded).unwrap(), "1");
+        drop(steered);
+        assert_eq!(affinity(&files, 38), "0-1");
+        assert_eq!(fs::read_to_string(&threaded).unwrap(), "0");
+    }
+
+    #[test]
+    fn a_device_without_interrupts_is_told() {
+        let (_folder, files) = machine();
+        assert_eq!(receiving_cpu_in(&files, "veth0"), None);
+        let wish = Wish {
+            cpu: Some(0),
+            threaded: false,
+        };
+        let steered = Interrupts::steer_in(&files, "veth0", wish).unwrap();
+        assert!(
+            steered.notes[0].contains("no interrupts of its own"),
+            "{:?}",
+            steered.notes
+        );
+    }
+
+    #[test]
+    fn an_interrupt_for_both_ways_is_a_receive_interrupt() {
+        assert!(receives(NAMES, 40));
+        assert!(!receives(NAMES, 39));
+        assert!(!receives(NAMES, 37));
+        assert!(!receives(NAMES, 99));
+    }
+
+    #[test]
+    fn a_failure_in_between_changes_everything_back() {
+        let (_folder, files) = machine();
+        fs::remove_file(files.proc.join("irq/38/smp_affinity_list")).unwrap();
+        let wish = Wish {
+            cpu: Some(0),
+            threaded: true,
+        };
+        let error = Interrupts::steer_in(&files, "eth0", wish).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("interrupt 38 of eth0 cannot be moved to CPU 0")
+        );
+        let threaded = files.sys.join("class/net/eth0/threaded");
+        assert_eq!(fs::read_to_string(threaded).unwrap(), "0");
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `--cpu`: what is moved, and that it goes back; needs root.
+
+use std::time::Duration;
+
+use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn count(net: &Namespace, cpu: &str) -> Running {
+    net.spawn(
+        BINARY,
+        &[
+            "count",
+            "-i",
+            "tap:rx0?direction=in",
+            "--json",
+            "--cpu",
+            cpu,
+        ],
+    )
+}
+
+fn threaded(net: &Namespace) -> String {
+    let text = net.run("cat", &["/sys/class/net/rx0/threaded"]).stdout;
+    text.trim().to_owned()
+}
+
+/// Waits until the capture prints its first line: all is in place then.
+fn running(count: &Running) {
+    count.wait_for_stdout("offered", LIMIT);
+}
+
+#[test]
+fn threaded_napi_is_switched_on_and_back() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("napi");
+    assert_eq!(threaded(&net), "0");
+    let count = count(&net, "napi=threaded,irq=0,reader=1");
+    running(&count);
+    assert_eq!(threaded(&net), "1");
+    net.inject("tx0", &vec![vec![0xff; 64]; 10]);
+    count.interrupt();
+    let end = count.wait(LIMIT);
+    assert!(end.status.success(), "{}", end.stderr);
+    let last = end.stdout.lines().last().expect("a ledger");
+    assert!(last.contains("\"delivered\":10"), "{last}");
+    assert_eq!(threaded(&net), "0", "as it was");
+}
+
+#[test]
+fn it_goes_back_when_the_reader_has_enough() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("napi-enough");
+    let args = [
+        "count",
+        "-i",
+        "tap:rx0?direction=in",
+        "--json",
+        "-c",
+        "5",
+        "--cpu",
+        "napi=threaded",
+    ];
+    let count = net.spawn(BINARY, &args);
+    running(&count);
+    assert_eq!(threaded(&net), "1");
+    net.inject("tx0", &vec![vec![0xff; 64]; 10]);
+    assert!(count.wait(LIMIT).status.success());
+    assert_eq!(threaded(&net), "0", "as it was");
+}
+
+#[test]
+fn what_a_software_device_has_not_is_said() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("irq");
+    let count = count(&net, "irq=0,auto");
+    running(&count);
+    count.interrupt();
+    let end = count.wait(LIMIT);
+    assert!(end.status.success(), "{}", end.stderr);
+    assert!(
+        end.stderr.contains("rx0 has no interrupts of its own"),
+        "{}",
+        end.stderr
+    );
+    assert!(
+        end.stderr
+            .contains("--cpu auto: packets are received on CPU 0"),
+        "{}",
+        end.stderr
+    );
+}
