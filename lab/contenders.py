@@ -141,7 +141,7 @@ class Programs:
     def only(cls, ringtap: Path) -> Programs:
         """The binary; what runs none of the others needs no more."""
         none = Path("/nonexistent")
-        return cls(ringtap, none, none, none, none)
+        return cls(ringtap, none, none, none, none, none)
 
     def fill(self, command: str, **more: object) -> str:
         """A command line with its places filled in; without a filter, with the word for one."""
