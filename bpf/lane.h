@@ -150,9 +150,10 @@ static __always_inline int rt_reserve(struct rt_lane *lane, __u32 index, struct 
 {
 	__u32 need = (bytes + 7) & ~7U;
 	__u32 front = sizeof(struct rt_chunk) + (lane->count + 1) * sizeof(struct rt_slot);
+	int full = config.chunk_packets && lane->count >= config.chunk_packets;
 	__u8 *segment;
 
-	if (lane->back < front + need) {
+	if (lane->back < front + need || full) {
 		if (lane->chunk)
 			rt_seal(lane);
 		if (!rt_open(lane, index, words))

@@ -43,7 +43,7 @@ struct rt_config {
 	__u32 forward_to; /* interface that arriving packets go out of; 0 if they do not */
 	__u32 largest_frame; /* that it takes from XDP */
 	__u32 partial; /* 1: arriving packets may have checksums that are left to the NIC */
-	__u32 reserved;
+	__u32 chunk_packets; /* most packets of a chunk; 0: as many as fit */
 };
 
 /* One CPU's writer. Only the program writes it; user space sees it read-only. */

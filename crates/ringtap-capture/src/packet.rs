@@ -77,12 +77,15 @@ impl PacketSource {
         let pool = made.map_err(PacketError::system("making the pool"))?;
         let ids = source::share(pool.writable.geometry(), LaneId(0));
         // SAFETY: `writable` is mapped writable, and this is its only lane.
-        let (lane, ends) =
+        let (mut lane, ends) =
             unsafe { source::lane(&pool.writable, LaneId(0), ids, Arc::new(event.clone())) };
         let promiscuous = match plan.promiscuous {
             true => Some(Promiscuous::enable(interface.index)?),
             false => None,
         };
+        if let Some(packets) = options.chunks.packets {
+            lane.limit_packets(packets);
+        }
         let (socket, ring, notes) = open_ring(&plan)?;
         let progress = Progress::new(socket, lane.counters())?;
         let rulebook = Arc::new(Rulebook::default());

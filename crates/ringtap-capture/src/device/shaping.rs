@@ -100,6 +100,8 @@ impl fmt::Display for Skew {
 
 const CLOCKS: [(&str, Clock); 2] = [("real", Clock::Real), ("virtual", Clock::Virtual)];
 const SIM: &[Kind] = &[Kind::Sim];
+/// Whose pools can be shaped exactly.
+const SHAPED: &[Kind] = &[Kind::Auto, Kind::Tap, Kind::Packet, Kind::Sim];
 
 /// A number of a simulated NIC, at least 1 unless said otherwise.
 macro_rules! number {
@@ -116,8 +118,8 @@ macro_rules! number {
 }
 
 pub(super) static KEYS: [Key; 11] = [
-    number!("chunks", "CHUNKS", SIM, chunks.per_lane),
-    number!("packets", "PACKETS", SIM, chunks.packets),
+    number!("chunks", "CHUNKS", SHAPED, chunks.per_lane),
+    number!("packets", "PACKETS", SHAPED, chunks.packets),
     Key {
         name: "size",
         flag: "--size",

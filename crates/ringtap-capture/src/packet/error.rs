@@ -6,7 +6,9 @@ use std::io;
 
 use ringtap_pool::format::GeometryError;
 
-use crate::{device::DeviceError, interface::InterfaceError, rights::RightsError};
+use crate::{
+    device::DeviceError, interface::InterfaceError, rights::RightsError, shape::ShapeError,
+};
 
 /// Why the `packet` source cannot start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,9 @@ pub enum PacketError {
     /// The pool's sizes cannot be.
     #[error("pool: {0}")]
     Geometry(#[from] GeometryError),
+    /// The pool cannot have the shape that was asked for.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
     /// Not even the smallest ring found memory.
     #[error(
         "the kernel has no memory for a ring of {bytes} bytes: free some, or stop other captures"

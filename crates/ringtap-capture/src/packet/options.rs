@@ -5,11 +5,12 @@
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 
 use crate::{
-    device::{DeviceSpec, Direction, Kind},
+    device::{ChunkOptions, DeviceSpec, Direction, Kind},
     files::LinkType,
     filter::Instruction,
     interface::Interface,
     rights::Rights,
+    shape::PoolAsked,
 };
 
 use super::PacketError;
@@ -44,6 +45,8 @@ pub struct PacketOptions {
     pub pool_bytes: Option<u64>,
     /// Bytes of a chunk.
     pub chunk_bytes: Option<u32>,
+    /// Chunks, packets of a chunk.
+    pub chunks: ChunkOptions,
 }
 
 impl PacketOptions {
@@ -57,6 +60,7 @@ impl PacketOptions {
             snap_length: None,
             pool_bytes: None,
             chunk_bytes: None,
+            chunks: ChunkOptions::default(),
         }
     }
 
@@ -84,6 +88,7 @@ impl PacketOptions {
             snap_length: asked.snap_length,
             pool_bytes: asked.pool.map(|size| size.0),
             chunk_bytes: chunk,
+            chunks: asked.chunks,
             ..Self::new(&device.name)
         })
     }
@@ -162,6 +167,17 @@ impl Plan {
 }
 
 fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, PacketError> {
+    if options.chunks != ChunkOptions::default() {
+        let asked = PoolAsked {
+            bytes: options.pool_bytes,
+            chunk_bytes: options.chunk_bytes,
+            chunks: options.chunks,
+        };
+        let kept = options
+            .snap_length
+            .map_or(largest, |snap| snap.min(largest));
+        return Ok(asked.shape(1, kept, (POOL_BYTES, CHUNK_BYTES))?.geometry);
+    }
     let fitting = largest.saturating_add(HEADERS).next_power_of_two();
     let usual = CHUNK_BYTES.max(fitting).min(MAX_CHUNK_SIZE);
     let chunk = options.chunk_bytes.unwrap_or(usual);
@@ -255,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_devices_options_are_taken_over() {
-        let text = "packet:eth0?direction=in&promisc=off&snap=96&pool=8MiB&chunk=64KiB";
+        let text = "packet:eth0?direction=in&promisc=off&snap=96&pool=8MiB&chunk=64KiB&packets=256";
         let device: DeviceSpec = text.parse().unwrap();
         let expected = PacketOptions {
             interface: "eth0".into(),
@@ -264,6 +280,10 @@ mod tests {
             snap_length: Some(96),
             pool_bytes: Some(8 << 20),
             chunk_bytes: Some(64 << 10),
+            chunks: ChunkOptions {
+                per_lane: None,
+                packets: Some(256),
+            },
         };
         assert_eq!(PacketOptions::from_device(&device).unwrap(), expected);
     }

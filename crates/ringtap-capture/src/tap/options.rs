@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::{
-    device::{DeviceSpec, Direction, Mode},
+    device::{ChunkOptions, DeviceSpec, Direction, Mode},
     interface::Interface,
     kernel::{self, Feature},
 };
@@ -49,6 +49,8 @@ pub struct TapOptions {
     pub pool_bytes: u64,
     /// Bytes of a chunk: a power of two from 4 KiB to 512 KiB; 0 for what suits the interface.
     pub chunk_size: u32,
+    /// Chunks of each lane, packets of each chunk.
+    pub chunks: ChunkOptions,
     /// Where arriving packets go, captured or not; nothing is forwarded before the first rules.
     pub forward: Option<Forward>,
     /// What the user should be told of these options; it comes first in the notes of the source.
@@ -68,6 +70,7 @@ impl TapOptions {
             snap_length: 0,
             pool_bytes: DEFAULT_POOL_BYTES,
             chunk_size: 0,
+            chunks: ChunkOptions::default(),
             forward: None,
             notes: Vec::new(),
         }
@@ -109,6 +112,7 @@ impl TapOptions {
             // No chunk is that large: it is refused with the others that are too large.
             options.chunk_size = u32::try_from(size.0).unwrap_or(u32::MAX);
         }
+        options.chunks = asked.chunks;
         Ok(options)
     }
 }

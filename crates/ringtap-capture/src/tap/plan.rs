@@ -6,7 +6,7 @@
 //! - Every lane has the same number of chunks.
 #![forbid(unsafe_code)]
 
-use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
+use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE};
 use ringtap_pool::ids::ChunkId;
 use ringtap_pool::source;
 
@@ -39,13 +39,22 @@ impl Plan {
         lanes: u32,
         possible: u32,
     ) -> Result<Self, GeometryError> {
-        let chunk = match options.chunk_size {
-            0 => suitable_chunk(largest_frame),
-            chosen => chosen,
+        let kept = match options.snap_length {
+            0 => largest_frame,
+            asked => asked.min(largest_frame),
         };
-        let segment = segment_size(options.pool_bytes.max(u64::from(chunk)));
-        let total = options.pool_bytes.max(1).next_multiple_of(segment);
-        let chunks = total.checked_div(u64::from(chunk)).unwrap_or(0);
+        let chunk = match (options.chunk_size, options.chunks.packets) {
+            (0, None) => suitable_chunk(largest_frame),
+            (0, Some(packets)) => chunk_of(packets, kept),
+            (chosen, _) => chosen,
+        };
+        let exact = options.chunks.per_lane;
+        let exact = exact.map(|chunks| u64::from(chunks) * u64::from(lanes) + 1);
+        let asked = exact.map_or(options.pool_bytes, |chunks| chunks * u64::from(chunk));
+        let segment = segment_size(asked.max(u64::from(chunk)));
+        let total = asked.max(1).next_multiple_of(segment);
+        let fitting = total.checked_div(u64::from(chunk)).unwrap_or(0);
+        let chunks = exact.unwrap_or(fitting);
         let mut geometry = Geometry {
             chunk_size: chunk,
             chunk_count: u32::try_from(chunks).unwrap_or(u32::MAX),
@@ -117,6 +126,7 @@ impl Plan {
             chunk_shift: self.geometry.chunk_size.ilog2(),
             segment_shift: per_segment.ilog2(),
             chunk_count: self.geometry.chunk_count,
+            chunk_packets: options.chunks.packets.unwrap_or(0),
             ring_shift: self.ring_entries.ilog2(),
             forward_to: options.forward.as_ref().map_or(0, |to| to.interface),
             largest_frame: options.forward.as_ref().map_or(0, |to| to.largest_frame),
@@ -139,6 +149,14 @@ fn suitable_chunk(largest_frame: u32) -> u32 {
     chunk
 }
 
+/// The smallest chunk that holds so many packets of so many bytes; refused if it is too large.
+fn chunk_of(packets: u32, bytes: u32) -> u32 {
+    let one = bytes.saturating_add(CHUNK_OVERHEAD - 64);
+    let all = packets.saturating_mul(one).saturating_add(64);
+    let chunk = all.checked_next_power_of_two().unwrap_or(u32::MAX);
+    chunk.max(MIN_CHUNK_SIZE)
+}
+
 /// The largest segment that does not round the pool up by much.
 fn segment_size(pool_bytes: u64) -> u64 {
     if pool_bytes <= SMALL_SEGMENT {
@@ -156,6 +174,7 @@ fn segment_size(pool_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::ChunkOptions;
 
     fn plan(pool_bytes: u64) -> Plan {
         let options = TapOptions {
@@ -201,6 +220,30 @@ mod tests {
         assert_eq!(ids.len(), count);
         assert_eq!(ids.first(), Some(&1));
         assert_eq!(u32::try_from(count).unwrap(), plan.share() * 2);
+    }
+
+    #[test]
+    fn chunks_and_packets_are_those_that_were_asked_for() {
+        let chunks = ChunkOptions {
+            per_lane: Some(100),
+            packets: Some(256),
+        };
+        let options = TapOptions {
+            chunks,
+            snap_length: 96,
+            ..TapOptions::new("x")
+        };
+        let plan = Plan::new(&options, 1522, 2, 4).unwrap();
+        assert_eq!((plan.share(), plan.geometry.chunk_size), (100, 65_536));
+        assert_eq!(plan.config(&options).chunk_packets, 256);
+        let whole = TapOptions {
+            snap_length: 0,
+            ..options
+        };
+        assert!(
+            Plan::new(&whole, 9_014, 2, 4).is_err(),
+            "256 of them do not fit"
+        );
     }
 
     #[test]

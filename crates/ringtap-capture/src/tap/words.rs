@@ -23,6 +23,7 @@ pub(super) struct Config {
     pub(super) forward_to: u32,
     pub(super) largest_frame: u32,
     pub(super) partial: u32,
+    pub(super) chunk_packets: u32,
 }
 
 impl Config {
@@ -41,7 +42,7 @@ impl Config {
             self.forward_to,
             self.largest_frame,
             self.partial,
-            0,
+            self.chunk_packets,
         ];
         wide.flat_map(u64::to_ne_bytes)
             .chain(narrow.into_iter().flat_map(u32::to_ne_bytes))

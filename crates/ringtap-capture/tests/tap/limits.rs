@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringtap_capture::device::ChunkOptions;
 use ringtap_capture::tap::{Mode, Taking, TapOptions};
 use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
 use ringtap_pool::reader::Next;
@@ -82,6 +83,37 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
                 captured.len()
             );
         }
+    }
+}
+
+#[test]
+fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
+        let net = Namespace::with_veth("shape");
+        let tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                taking: Taking::Pass,
+                snap_length: 96,
+                chunks: ChunkOptions {
+                    per_lane: Some(5),
+                    packets: Some(16),
+                },
+                ..options("rx0")
+            },
+        );
+        net.inject("tx0", &vec![frame(1, 1000); 300]);
+        let (captured, counts) = finish(tap);
+        for lane in &counts.lanes {
+            let expected = lane.seen.min(80);
+            assert_eq!(lane.captured, expected, "{mode:?}: {counts:?}");
+        }
+        assert!(captured.iter().all(|packet| packet.data.len() <= 96));
+        let full = counts.lanes.iter().filter(|lane| lane.captured == 80);
+        assert!(full.count() > 0, "{mode:?}: {counts:?}");
     }
 }
 

@@ -77,6 +77,7 @@ fn settings_lie_where_the_program_has_them() {
         forward_to: 14,
         largest_frame: 15,
         partial: 16,
+        chunk_packets: 17,
     };
     let bytes = numbered.to_bytes();
     let (size, members) = c_struct("rt_config");
@@ -94,6 +95,7 @@ fn settings_lie_where_the_program_has_them() {
         ("forward_to", 14),
         ("largest_frame", 15),
         ("partial", 16),
+        ("chunk_packets", 17),
     ] {
         assert_eq!(bytes[members[name]], value, "{name}");
     }
