@@ -42,6 +42,15 @@ pub enum XdpError {
         /// What is missing, and what to do.
         reason: RightsError,
     },
+    /// AF_XDP has no such mode.
+    #[error(
+        "{interface}: AF_XDP stands behind XDP only: mode=native, generic or auto, or use \
+         tap:{interface}?mode=tc"
+    )]
+    NoTc {
+        /// The interface.
+        interface: String,
+    },
     /// A queue that the interface does not have.
     #[error(
         "{interface} has no receive queue {queue}: it has {count}, numbered from 0 \

@@ -69,6 +69,9 @@ impl Made {
                 interface: name(),
                 reason,
             })?;
+        if options.mode == Mode::Tc {
+            return Err(XdpError::NoTc { interface: name() });
+        }
         let queues = options.chosen(interface)?;
         let lanes = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let plan = Plan::new(options, interface, lanes)?;

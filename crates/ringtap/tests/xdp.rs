@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap count -i xdp:...` as a user runs it; needs root.
+
+use std::time::Duration;
+
+use ringtap_testkit::{Namespace, require_root, require_tool};
+use rustix::process::Signal;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_killed_af_xdp_capture_leaves_nothing_and_the_next_one_starts() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("xsk-killed");
+    let args = [
+        "count",
+        "-i",
+        "xdp:rx0?pool=8MiB",
+        "--json",
+        "--interval",
+        "0.1",
+    ];
+    for signal in [Signal::KILL, Signal::INT] {
+        let count = net.spawn(BINARY, &args);
+        count.wait_for_stdout("offered", LIMIT);
+        assert!(net.has_xdp("rx0"));
+        net.inject("tx0", &vec![vec![0xff; 64]; 20]);
+        count.signal(signal);
+        let end = count.wait(LIMIT);
+        assert!(!net.has_xdp("rx0"), "{signal:?}");
+        if signal == Signal::INT {
+            let last = end.stdout.lines().last().expect("a ledger");
+            let ledger: serde_json::Value = serde_json::from_str(last).expect("JSON");
+            assert_eq!(
+                (&ledger["delivered"], &ledger["balanced"]),
+                (&20.into(), &true.into())
+            );
+        }
+    }
+}
