@@ -33,6 +33,16 @@ pub(crate) fn is_quiet() -> bool {
     })
 }
 
+/// Whether the program has this name.
+pub(crate) fn program_is(name: &str) -> bool {
+    static NAME: OnceLock<Option<std::ffi::OsString>> = OnceLock::new();
+    let own = NAME.get_or_init(|| {
+        let first = std::env::args_os().next()?;
+        Some(std::path::Path::new(&first).file_name()?.to_owned())
+    });
+    own.as_deref().is_some_and(|own| own == name)
+}
+
 fn speaks_protocol(arguments: &[std::ffi::OsString]) -> bool {
     let program = arguments.first().map(std::path::Path::new);
     let name = program.and_then(std::path::Path::file_name);
