@@ -174,7 +174,7 @@ impl<'a> Reading<'a> {
     pub(crate) fn batch(
         &mut self,
         batch: &Batch<'_>,
-        mut each: impl FnMut(&Packet<'_>, &dyn Fn() -> Result<Ledger>) -> Result<()>,
+        mut each: impl FnMut(Packet<'_>, &dyn Fn() -> Result<Ledger>) -> Result<()>,
     ) -> Result<Flow> {
         let lane = batch.lane();
         let mut left = self
@@ -189,7 +189,9 @@ impl<'a> Reading<'a> {
                 continue;
             }
             let ledger = || Ok(self.tally.total(&self.control.snapshot()?));
-            each(&packet, &ledger)?;
+            // By value: a packet in memory would be written in other pieces than it is read, for
+            // which the processor waits.
+            each(packet, &ledger)?;
             self.tally
                 .at(lane)
                 .delivered(packet.sequence, packet.slot.wire_length);

@@ -32,9 +32,9 @@ impl Extras {
     }
 
     #[inline]
-    fn packet(&mut self, packet: &Packet<'_>) {
+    fn packet(&mut self, packet: Packet<'_>) {
         if let Some(work) = &mut self.work {
-            work.packet(packet);
+            work.packet(packet.data, packet.slot.wire_length);
         }
         if let Some(latency) = &mut self.latency {
             latency.packet(packet.slot.time_ns);

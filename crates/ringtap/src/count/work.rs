@@ -7,7 +7,6 @@ use std::str::FromStr;
 
 use flate2::{Compress, Compression, FlushCompress};
 use ringtap_capture::filter::Filter;
-use ringtap_pool::reader::Packet;
 
 /// What `--work` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +81,23 @@ impl Work {
         })
     }
 
-    /// Does the work on one packet.
+    /// Does the work on one packet, of which this was captured.
     #[inline]
-    pub(crate) fn packet(&mut self, packet: &Packet<'_>) {
+    pub(crate) fn packet(&mut self, data: &[u8], wire_bytes: u32) {
         match self {
             Work::Zlib(compress, output, bytes) => {
                 compress.reset();
                 output.clear();
                 // Deflate needs at most 5 bytes more for each 16 KiB, zlib 6 more.
-                output.reserve(packet.data.len() + packet.data.len() / 1000 + 64);
-                let done = compress.compress_vec(packet.data, output, FlushCompress::Finish);
+                output.reserve(data.len() + data.len() / 1000 + 64);
+                let done = compress.compress_vec(data, output, FlushCompress::Finish);
                 debug_assert!(done.is_ok());
                 *bytes += compress.total_out();
             }
-            Work::Headers(sum) => *sum = sum.wrapping_add(headers(packet.data)),
+            Work::Headers(sum) => *sum = sum.wrapping_add(headers(data)),
             Work::Bpf(filter, times, taken) => {
                 for _ in 0..*times {
-                    let data = black_box(packet.data);
-                    *taken += u64::from(filter.matches(data, packet.slot.wire_length));
+                    *taken += u64::from(filter.matches(black_box(data), wire_bytes));
                 }
             }
         }

@@ -138,7 +138,7 @@ impl Consumer for Recorder<'_> {
     }
 }
 
-fn to_file<'a>(packet: &PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
+fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
     let out = packet.slot.flags & flag::OUT != 0;
     Packet {
         time_ns: packet.slot.time_ns,
