@@ -37,7 +37,7 @@ struct Found {
 impl Found {
     #[inline]
     fn add(&mut self, packet: &Packet<'_>) {
-        let slot = &packet.slot;
+        let slot = packet.slot();
         self.packets += 1;
         self.lengths += u64::from(slot.wire_length) + u64::from(slot.captured_length);
         let words = packet.data.as_chunks::<8>().0.iter();

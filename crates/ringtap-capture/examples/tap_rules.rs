@@ -112,7 +112,7 @@ fn read(reader: &mut Reader, wanted: &mut [u64]) -> Result<bool, SourceError> {
     while let Next::Batch(batch) = reader.next()? {
         any = true;
         for packet in batch.packets() {
-            let mask = packet?.slot.mask;
+            let mask = packet?.slot().mask;
             for (number, count) in (0..).zip(wanted.iter_mut()) {
                 *count += mask >> number & 1;
             }

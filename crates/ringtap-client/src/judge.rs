@@ -66,12 +66,12 @@ impl Judge {
 
     #[inline(always)]
     fn is_ours(&self, packet: &Packet<'_>, from: u64) -> bool {
-        if packet.slot.mask & self.mask == 0 {
+        if packet.slot().mask & self.mask == 0 {
             return false;
         }
         match &self.filter {
             Some(filter) if self.always || packet.sequence < from => {
-                filter.matches(packet.data, packet.slot.wire_length)
+                filter.matches(packet.data, packet.slot().wire_length)
             }
             _ => true,
         }

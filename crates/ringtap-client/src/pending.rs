@@ -76,7 +76,7 @@ impl Pending {
             if !is_ours {
                 continue;
             }
-            let slot = packet.slot;
+            let slot = packet.slot();
             self.packets.push(Lent {
                 time_ns: slot.time_ns,
                 sequence: packet.sequence,

@@ -237,7 +237,12 @@ impl Receiver {
             return Ok(Next::Empty);
         };
         if let Some(merge) = &mut self.merge {
-            merge.gave(inner.packets().flatten().map(|packet| packet.slot.time_ns));
+            merge.gave(
+                inner
+                    .packets()
+                    .flatten()
+                    .map(|packet| packet.slot().time_ns),
+            );
         }
         Ok(Next::Batch(Batch {
             is_for_others: judge.leaves_to_others(&inner),

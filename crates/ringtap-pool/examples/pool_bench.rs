@@ -212,7 +212,7 @@ impl Found {
 
     #[inline]
     fn add(&mut self, packet: &Packet<'_>) {
-        let slot = &packet.slot;
+        let slot = packet.slot();
         let lengths = u64::from(slot.wire_length) + u64::from(slot.captured_length);
         self.packets += 1;
         self.slots = self.slots.wrapping_add(slot.time_ns).wrapping_add(lengths);

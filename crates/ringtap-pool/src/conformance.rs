@@ -115,10 +115,10 @@ impl Found {
         *expected += 1;
         let time = self.last_time_ns.entry(lane).or_default();
         assert!(
-            packet.slot.time_ns >= *time,
+            packet.slot().time_ns >= *time,
             "time runs forward on lane {lane}"
         );
-        *time = packet.slot.time_ns;
+        *time = packet.slot().time_ns;
         self.packets += 1;
         if number(packet.data).is_some() {
             self.frames

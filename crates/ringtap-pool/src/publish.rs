@@ -54,13 +54,19 @@ pub fn put_slot(words: &[AtomicU64; 4], slot: Slot) {
 /// Reads a published slot.
 #[inline]
 pub fn get_slot(words: &[AtomicU64; 4]) -> Slot {
+    Slot::from_words(get_words(words))
+}
+
+/// The same as it lies in the pool.
+#[inline]
+pub fn get_words(words: &[AtomicU64; 4]) -> [u64; 4] {
     let [time, mask, lengths, places] = words;
-    Slot::from_words([
+    [
         time.load(Relaxed),
         mask.load(Relaxed),
         lengths.load(Relaxed),
         places.load(Relaxed),
-    ])
+    ]
 }
 
 /// Only the payload's place in a published slot, in units of 8 bytes.

@@ -222,7 +222,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// The slot at `index` and its payload.
+    /// The words of the slot at `index`, and its payload.
     ///
     /// `None` if the slot or its payload would not lie within the chunk.
     ///
@@ -231,9 +231,10 @@ impl<'a> Chunk<'a> {
     /// `index` must be below a count that [`Chunk::state`] returned while the caller held a
     /// lease on this chunk, and the lease must last for `'a`.
     #[inline]
-    pub unsafe fn packet(self, index: u32) -> Option<(Slot, &'a [u8])> {
+    pub unsafe fn packet(self, index: u32) -> Option<([u64; 4], &'a [u8])> {
         let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
-        let slot = publish::get_slot(words);
+        let words = publish::get_words(words);
+        let slot = Slot::from_words(words);
         let start = widen(u32::from(slot.payload)) * 8;
         if start < CHUNK_HEADER_SIZE {
             return None;
@@ -241,6 +242,6 @@ impl<'a> Chunk<'a> {
         // SAFETY: published (the caller's word), so complete, and not written again while the
         // caller holds its lease, which lasts for `'a`.
         let data = unsafe { self.0.slice(start, widen(slot.captured_length)) };
-        Some((slot, data?))
+        Some((words, data?))
     }
 }

@@ -256,7 +256,7 @@ impl Client {
         for packet in batch.packets().map(Result::unwrap) {
             assert_eq!(packet.sequence, u64::try_from(place.at).unwrap());
             let length = lanes[lane].lengths[place.at];
-            assert_eq!(packet.slot.wire_length, u32::try_from(length).unwrap());
+            assert_eq!(packet.slot().wire_length, u32::try_from(length).unwrap());
             assert_eq!(
                 packet.data.len(),
                 length.min(1500),

@@ -194,7 +194,7 @@ impl<'a> Reading<'a> {
             each(packet, &ledger)?;
             self.tally
                 .at(lane)
-                .delivered(packet.sequence, packet.slot.wire_length);
+                .delivered(packet.sequence, packet.slot().wire_length);
             left -= 1;
             if left == 0 {
                 return Ok(Flow::Stop);

@@ -59,7 +59,7 @@ fn read(mut receiver: Receiver, rest: Duration) -> Found {
                         packets.push((lane.0, packet.sequence));
                         tally
                             .at(lane)
-                            .delivered(packet.sequence, packet.slot.wire_length);
+                            .delivered(packet.sequence, packet.slot().wire_length);
                     } else {
                         tally.at(lane).filtered(packet.sequence);
                     }

@@ -74,7 +74,7 @@ impl Capture {
                 let packet = packet.expect("slots are readable");
                 self.packets.push(Captured {
                     data: packet.data.to_vec(),
-                    slot: packet.slot,
+                    slot: packet.slot(),
                 });
             }
         }

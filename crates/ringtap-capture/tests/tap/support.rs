@@ -61,7 +61,7 @@ pub(crate) fn finish(mut tap: Tap) -> (Vec<Captured>, Counts) {
                 let packet = packet.unwrap();
                 captured.push(Captured {
                     lane: batch.lane().0,
-                    slot: packet.slot,
+                    slot: packet.slot(),
                     data: packet.data.to_vec(),
                 });
             }

@@ -55,9 +55,9 @@ pub(crate) fn finish(mut source: XdpSource) -> (Vec<Captured>, Counts) {
             for packet in batch.packets() {
                 let packet = packet.unwrap();
                 captured.push(Captured {
-                    slot: packet.slot,
+                    slot: packet.slot(),
                     data: packet.data.to_vec(),
-                    payload: usize::from(packet.slot.payload) * 8,
+                    payload: usize::from(packet.slot().payload) * 8,
                 });
             }
         }

@@ -52,7 +52,7 @@ impl Bench {
         while let Turn::Of(_, lane, until) = merge.turn(std::iter::once(&mut self.reader)).unwrap()
         {
             let batch = self.reader.next_of(lane, until).unwrap().unwrap();
-            let times: Vec<_> = batch.packets().map(|p| p.unwrap().slot.time_ns).collect();
+            let times: Vec<_> = batch.packets().map(|p| p.unwrap().slot().time_ns).collect();
             merge.gave(times.iter().copied());
             taken.extend(times);
         }

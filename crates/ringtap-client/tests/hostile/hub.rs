@@ -191,7 +191,7 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
             std::hint::black_box(packet.data.iter().fold(0, |sum, byte| sum ^ byte));
             let lane = tally.at(batch.lane());
             match judged.is_ours {
-                true => lane.delivered(packet.sequence, packet.slot.wire_length),
+                true => lane.delivered(packet.sequence, packet.slot().wire_length),
                 false => lane.filtered(packet.sequence),
             }
         }

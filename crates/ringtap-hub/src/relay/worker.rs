@@ -230,11 +230,11 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn wants(&self, packet: &Packet<'_>) -> bool {
-        if packet.slot.mask & self.wanted.mask == 0 {
+        if packet.slot().mask & self.wanted.mask == 0 {
             return false;
         }
         let judged = self.wanted.place == Place::Source && packet.sequence >= self.from;
-        judged || self.filter.matches(packet.data, packet.slot.wire_length)
+        judged || self.filter.matches(packet.data, packet.slot().wire_length)
     }
 }
 
@@ -277,7 +277,7 @@ fn copy(
 
 impl Private {
     fn put(&mut self, lane: LaneId, packet: &Packet<'_>) -> bool {
-        let slot = &packet.slot;
+        let slot = packet.slot();
         let meta = PacketMeta {
             time_ns: slot.time_ns,
             wire_length: slot.wire_length,

@@ -57,7 +57,7 @@ impl Honest {
                 let packet = packet.expect("the writer is honest");
                 assert_eq!(packet.sequence, self.next);
                 assert_eq!(packet.data[..8], self.next.to_le_bytes());
-                assert_eq!(packet.slot.time_ns, self.next);
+                assert_eq!(packet.slot().time_ns, self.next);
                 self.next += 1;
                 self.read += 1;
             }

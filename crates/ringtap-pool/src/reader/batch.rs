@@ -24,12 +24,21 @@ pub struct Batch<'a> {
 /// One packet in the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// What was written of it.
-    pub slot: Slot,
+    /// Its slot's words as they lie in the pool. (A slot with all its fields would be put together
+    /// in memory and be read in other pieces at once, for which the processor waits.)
+    words: [u64; 4],
     /// Its number in its lane, counted from 0 over all captured packets.
     pub sequence: u64,
     /// Its captured bytes.
     pub data: &'a [u8],
+}
+
+impl Packet<'_> {
+    /// What was written of it.
+    #[inline(always)]
+    pub fn slot(&self) -> Slot {
+        Slot::from_words(self.words)
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -111,7 +120,7 @@ impl<'a> Iterator for Packets<'a> {
         let found = self
             .chunk
             .and_then(|chunk| unsafe { chunk.packet(self.at) });
-        let Some((slot, data)) = found else {
+        let Some((words, data)) = found else {
             self.at = self.to;
             return Some(Err(RecvError::BadChunk(self.id)));
         };
@@ -119,7 +128,7 @@ impl<'a> Iterator for Packets<'a> {
             chunk.will_read(self.at + AHEAD);
         }
         let packet = Packet {
-            slot,
+            words,
             sequence: self.sequence,
             data: &data[..data.len().min(self.most_bytes)],
         };

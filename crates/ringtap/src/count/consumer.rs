@@ -34,10 +34,10 @@ impl Extras {
     #[inline]
     fn packet(&mut self, packet: Packet<'_>) {
         if let Some(work) = &mut self.work {
-            work.packet(packet.data, packet.slot.wire_length);
+            work.packet(packet.data, packet.slot().wire_length);
         }
         if let Some(latency) = &mut self.latency {
-            latency.packet(packet.slot.time_ns);
+            latency.packet(packet.slot().time_ns);
         }
         if let Some(stamps) = &mut self.stamps
             && let Some(stamp) = stamp::parse(packet.data)

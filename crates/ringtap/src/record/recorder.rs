@@ -139,10 +139,10 @@ impl Consumer for Recorder<'_> {
 }
 
 fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
-    let out = packet.slot.flags & flag::OUT != 0;
+    let out = packet.slot().flags & flag::OUT != 0;
     Packet {
-        time_ns: packet.slot.time_ns,
-        wire_length: packet.slot.wire_length,
+        time_ns: packet.slot().time_ns,
+        wire_length: packet.slot().wire_length,
         data: packet.data,
         direction: if out {
             Direction::Outbound

@@ -180,7 +180,7 @@ pub(crate) fn drain(receiver: &mut Receiver, tally: &mut Tally) {
             let judged = judged.expect("the pool is good");
             let lane = tally.at(batch.lane());
             match judged.is_ours {
-                true => lane.delivered(judged.packet.sequence, judged.packet.slot.wire_length),
+                true => lane.delivered(judged.packet.sequence, judged.packet.slot().wire_length),
                 false => lane.filtered(judged.packet.sequence),
             }
         }

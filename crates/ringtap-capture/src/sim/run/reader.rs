@@ -88,11 +88,11 @@ impl Member {
                 let packet = packet.map_err(|error| SimError::Run(error.to_string()))?;
                 done_ps += self.service_ps;
                 self.delivered += 1;
-                self.bytes += u64::from(packet.slot.wire_length);
+                self.bytes += u64::from(packet.slot().wire_length);
                 if let Some(notes) = &mut self.notes {
                     notes.push(Note {
                         lane,
-                        flow: packet.slot.hash().unwrap_or(0),
+                        flow: packet.slot().hash().unwrap_or(0),
                         sequence: packet.sequence,
                         done_ps,
                     });
