@@ -115,7 +115,7 @@ impl<'a> Batch<'a> {
 }
 
 impl<'a> Iterator for Packets<'a> {
-    type Item = Result<Judged<'a>, RecvError>;
+    type Item = Result<Judged<'a>, Box<RecvError>>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {

@@ -70,7 +70,7 @@ impl Pending {
         *lost = lost.saturating_add(batch.gap().map_or(0, |gap| gap.packets));
         let mut sequences = None;
         for packet in batch.packets() {
-            let Judged { packet, is_ours } = packet?;
+            let Judged { packet, is_ours } = packet.map_err(|error| *error)?;
             let first = sequences.get_or_insert(packet.sequence..packet.sequence);
             first.end = packet.sequence.saturating_add(1);
             if !is_ours {

@@ -108,7 +108,9 @@ pub struct Packets<'a> {
 }
 
 impl<'a> Iterator for Packets<'a> {
-    type Item = Result<Packet<'a>, RecvError>;
+    /// The error is in a box: side by side with a packet's fields, its own would make the compiler
+    /// move these in odd pieces, for each of which the processor waits.
+    type Item = Result<Packet<'a>, Box<RecvError>>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
@@ -122,7 +124,7 @@ impl<'a> Iterator for Packets<'a> {
             .and_then(|chunk| unsafe { chunk.packet(self.at) });
         let Some((words, data)) = found else {
             self.at = self.to;
-            return Some(Err(RecvError::BadChunk(self.id)));
+            return Some(Err(Box::new(RecvError::BadChunk(self.id))));
         };
         if let Some(chunk) = self.chunk.filter(|_| self.at + AHEAD < self.to) {
             chunk.will_read(self.at + AHEAD);
