@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,9 @@ def run_inside(work: Callable[[], int]) -> int:
         status = 130
     except ArenaError as error:
         print(f"bench: {error}", file=sys.stderr)
+    except Exception:
+        # What follows ends this process without another word.
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
