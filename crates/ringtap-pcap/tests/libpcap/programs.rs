@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
@@ -253,14 +253,21 @@ fn softflowd_exports_flows_to_nfcapd() {
         .success();
     pause(700);
     net.inject("tx0", &frames(SENT, Tags::None));
-    pause(700);
     let ask = |what: &str| {
         let mut command = net.command("softflowctl");
         command.args(["-c", text(&control), what]);
         Running::start(command).wait(LIMIT).stdout
     };
-    let told = ask("statistics") + &started.stderr;
-    assert!(told.contains("Packets processed: 273"), "{told}");
+    // It answers when it has the time, and reads when it has packets.
+    let answered_by = Instant::now() + LIMIT;
+    loop {
+        let told = ask("statistics");
+        if told.contains("Packets processed: 273") {
+            break;
+        }
+        assert!(Instant::now() < answered_by, "{told}{}", started.stderr);
+        pause(200);
+    }
     let _ended = ask("shutdown");
     pause(1500);
     collector.interrupt();
