@@ -18,6 +18,7 @@ mod error;
 pub mod forward;
 mod front;
 mod lanes;
+mod notes;
 mod options;
 mod ring;
 mod socket;
@@ -159,21 +160,6 @@ impl XdpSource {
             _promiscuous: promiscuous,
         })
     }
-
-    /// Waits until the packets that are in the rings now are judged, so that what a new reader
-    /// counts from here on was judged by its rules.
-    fn let_pass(&self) {
-        wait_for_quiet_cpus();
-        let marks: Vec<_> = self.lanes.iter().map(|lane| lane.ring.produced()).collect();
-        let start = Instant::now();
-        let all_passed = || {
-            let mut lanes = self.lanes.iter().zip(&marks);
-            lanes.all(|(lane, mark)| lane.ring.has_passed(*mark))
-        };
-        while !all_passed() && start.elapsed() < ON_THEIR_WAY {
-            sleep(Duration::from_micros(50));
-        }
-    }
 }
 
 impl Source for XdpSource {
@@ -220,7 +206,7 @@ impl Source for XdpSource {
         // What the kernel lets through, the threads judge: a filter that it cannot have costs
         // time, not packets.
         let _slower = self.front.filter(&filters?);
-        self.let_pass();
+        let_pass(self.lanes.iter().map(|lane| &lane.ring));
         Ok(places)
     }
 
@@ -273,6 +259,23 @@ impl Source for XdpSource {
 impl Drop for XdpSource {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Waits until the packets that are in the rings now are judged, so that what a new reader counts
+/// from here on was judged by its rules.
+fn let_pass<'a>(rings: impl Iterator<Item = &'a RingWatch> + Clone) {
+    wait_for_quiet_cpus();
+    let marks: Vec<_> = rings.clone().map(RingWatch::produced).collect();
+    let start = Instant::now();
+    let all_passed = || {
+        rings
+            .clone()
+            .zip(&marks)
+            .all(|(ring, mark)| ring.has_passed(*mark))
+    };
+    while !all_passed() && start.elapsed() < ON_THEIR_WAY {
+        sleep(Duration::from_micros(50));
     }
 }
 

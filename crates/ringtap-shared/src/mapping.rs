@@ -5,13 +5,14 @@
 //! - Views of a mapping hold it, so it stays mapped as long as they live.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use ringtap_pool::memory::{Owner, Region, Words};
 use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::param::page_size;
 
 /// What a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,53 @@ impl Mapping {
             }
         }
         Mapping::new(file, bytes, access)
+    }
+
+    /// Maps whole files side by side, writable, and behind them `more` zeroed bytes of our own.
+    /// Every length is a multiple of the page's size.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mapping::new`]; [`io::ErrorKind::InvalidInput`] for other lengths.
+    pub fn side_by_side(files: &[(BorrowedFd<'_>, usize)], more: usize) -> io::Result<Self> {
+        let lengths = files.iter().map(|(_, bytes)| *bytes).chain([more]);
+        let bytes = lengths.clone().try_fold(0_usize, usize::checked_add);
+        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+        if lengths
+            .into_iter()
+            .any(|one| !one.is_multiple_of(page_size()))
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let anywhere = ptr::null_mut();
+        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        let base = unsafe { mmap_anonymous(anywhere, bytes, protection, MapFlags::PRIVATE) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // From here on dropped, and so unmapped, if a file cannot be mapped.
+        let mapping = Mapping { base, bytes };
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let mut at = 0;
+        for (file, length) in files {
+            // SAFETY: `at` is the sum of lengths before this one, so within the mapping.
+            let place = unsafe { base.add(at) }.as_ptr().cast();
+            // SAFETY: replaces pages of `mapping`, made just now and known to nobody else.
+            unsafe { mmap(place, *length, protection, flags, file, 0) }?;
+            at += length;
+        }
+        Ok(mapping)
+    }
+
+    /// `bytes` bytes from `at` on as a region, if they are mapped; `at` is a multiple of 8. As for
+    /// [`Mapping::region`].
+    pub fn part(self: &Arc<Self>, at: usize, bytes: usize) -> Option<Region> {
+        if at.checked_add(bytes)? > self.bytes || !at.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: just checked to lie in the mapping.
+        let first = unsafe { self.base.add(at) };
+        // SAFETY: as in `region`.
+        Some(unsafe { Region::from_raw(first, bytes, self.owner()) })
     }
 
     /// The whole mapping as a region. It must be mapped [`Access::ReadWrite`] if anybody is to

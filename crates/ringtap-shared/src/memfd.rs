@@ -6,7 +6,7 @@
 //!   descriptor; and no memory made here can be grown or cut under somebody's mapping.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use ringtap_pool::format::Geometry;
@@ -44,14 +44,50 @@ impl SealedPool {
         let bytes = geometry.region_bytes();
         let file = make(c"ringtap-pool", bytes)?;
         let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let writable = pool(&file, bytes, Access::ReadWrite, geometry)?;
+        let mapping = Arc::new(Mapping::new(&file, bytes, Access::ReadWrite)?);
+        SealedPool::finish(file, mapping.region(), geometry)
+    }
+
+    /// Makes pools whose writable mappings lie side by side, and behind them `more` bytes of our
+    /// own: one piece of memory for who wants one, of which readers of a pool see that pool.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SealedPool::create`]; all sizes are multiples of the page's size.
+    pub fn side_by_side(geometries: &[Geometry], more: usize) -> io::Result<(Vec<Self>, Region)> {
+        let mut files = Vec::new();
+        for geometry in geometries {
+            let bytes = geometry.region_bytes();
+            let file = make(c"ringtap-pool", bytes)?;
+            let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            files.push((file, bytes));
+        }
+        let borrowed: Vec<_> = files
+            .iter()
+            .map(|(file, bytes)| (file.as_fd(), *bytes))
+            .collect();
+        let mapping = Arc::new(Mapping::side_by_side(&borrowed, more)?);
+        let mut at = 0;
+        let mut pools = Vec::new();
+        for ((file, bytes), geometry) in files.into_iter().zip(geometries) {
+            let part = mapping.part(at, bytes).ok_or(io::ErrorKind::InvalidInput)?;
+            pools.push(SealedPool::finish(file, part, *geometry)?);
+            at += bytes;
+        }
+        Ok((pools, mapping.region()))
+    }
+
+    /// A pool in this file, of which `region` is the writable mapping.
+    fn finish(file: OwnedFd, region: Region, geometry: Geometry) -> io::Result<Self> {
+        let bytes = region.bytes();
+        let writable = Pool::new(region, geometry).map_err(io::Error::other)?;
         // SAFETY: mapped writable just now, and nobody else knows of it yet.
         unsafe { writable.write_header() };
         seal(&file, SealFlags::FUTURE_WRITE)?;
-        let readable = pool(&file, bytes, Access::Read, geometry)?;
+        let readable = Arc::new(Mapping::new(&file, bytes, Access::Read)?);
         Ok(SealedPool {
             writable,
-            readable,
+            readable: Pool::new(readable.region(), geometry).map_err(io::Error::other)?,
             file: Arc::new(file),
         })
     }
@@ -86,11 +122,6 @@ fn seal(file: &OwnedFd, more: SealFlags) -> io::Result<()> {
     Ok(fcntl_add_seals(file, seals)?)
 }
 
-fn pool(file: &OwnedFd, bytes: usize, access: Access, geometry: Geometry) -> io::Result<Pool> {
-    let mapping = Arc::new(Mapping::new(file, bytes, access)?);
-    Pool::new(mapping.region(), geometry).map_err(io::Error::other)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +132,21 @@ mod tests {
         let pool = SealedPool::create(geometry).unwrap();
         assert!(Mapping::new(&*pool.file, 4096, Access::ReadWrite).is_err());
         assert!(Mapping::new(&*pool.file, 4096, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn pools_side_by_side_are_one_mapping_and_each_is_sealed() {
+        let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
+        let (pools, all) = SealedPool::side_by_side(&[geometry; 2], 8192).unwrap();
+        let pool_bytes = usize::try_from(geometry.region_bytes()).unwrap();
+        assert_eq!(all.bytes(), 2 * pool_bytes + 8192);
+        for (number, pool) in pools.iter().enumerate() {
+            let begins = pool.writable.region().address().addr().get();
+            assert_eq!(begins - all.address().addr().get(), number * pool_bytes);
+            assert_eq!(pool.readable.geometry(), &geometry);
+            assert!(Mapping::new(&*pool.file, 4096, Access::ReadWrite).is_err());
+        }
+        assert!(SealedPool::side_by_side(&[geometry], 100).is_err());
     }
 
     #[test]

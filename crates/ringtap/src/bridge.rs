@@ -22,7 +22,7 @@ use crate::affinity::{self, Placement, Steered};
 use crate::hub::groups::GroupText;
 use crate::report::{self, grouped};
 use crate::{input, interrupt};
-use running::Running;
+use running::{Readers, Running};
 
 /// Forwards packets between two interfaces, both ways, inside the kernel.
 #[derive(Args, Debug)]
@@ -148,15 +148,14 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
         let _over = ended.send(());
     })?;
     let cpu = args.cpu.resolve(Some(&args.one))?;
+    let socket = args.socket.clone().unwrap_or_else(default_socket);
+    let readers = Readers {
+        groups: &args.mirror,
+        socket: &socket,
+    };
     let mut running = affinity::on(cpu.capture, || match args.mode {
-        BridgeMode::User if !args.mirror.is_empty() => {
-            bail!("readers look on where the kernel forwards: leave out --mode user, or --mirror")
-        }
-        BridgeMode::User => Running::in_user_space(&options),
-        _ => {
-            let socket = args.socket.clone().unwrap_or_else(default_socket);
-            Running::in_the_kernel(&options, &args.mirror, &socket)
-        }
+        BridgeMode::User => Running::in_user_space(&options, &readers),
+        _ => Running::in_the_kernel(&options, &readers),
     })?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();

@@ -53,7 +53,7 @@ struct Page {
 
 /// What a lane's thread shares with the source.
 pub(super) struct Book {
-    pub(super) socket: XskSocket,
+    pub(super) socket: Arc<XskSocket>,
     pub(super) stop: Event,
     stopping: AtomicBool,
     page: Mutex<Page>,
@@ -64,7 +64,7 @@ pub(super) struct Book {
 
 impl Book {
     pub(super) fn new(
-        socket: XskSocket,
+        socket: Arc<XskSocket>,
         stop: Event,
         words: Words<QueueWords>,
         queue: u16,

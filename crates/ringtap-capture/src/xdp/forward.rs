@@ -4,13 +4,15 @@
 //!
 //! Invariants
 //! - What arrived was sent, filtered, or counted as lost, either way.
-//! - The memory is our own: packets are not shown to other processes.
+//! - Readers see packets where they were received, if they may look on; nothing waits for them.
 mod checksum;
+mod made;
 mod memory;
+mod mirror;
+mod port;
 mod shared;
 mod worker;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -21,7 +23,7 @@ use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use super::front::{self, Front};
 use super::lanes::explain;
-use super::socket::{self, BothWays, Memory, Umem, Wanted, XskSocket};
+use super::socket::{self, BothWays, Memory, Wanted, XskSocket};
 use super::words::state;
 use super::{XdpError, XdpOptions};
 use crate::bridge::Moment;
@@ -30,13 +32,12 @@ use crate::interface::{Interface, InterfaceError, Promiscuous, Watch};
 use crate::tap::hook::Hook;
 use crate::tap::netlink::Losses;
 use crate::tap::source::wait_for_quiet_cpus;
-use memory::Cells;
+use made::Made;
+use memory::{CELL_SIZE, CELLS, Umem};
+pub use mirror::Mirror;
+use port::Port;
 use shared::Shared;
-use worker::{Port, Worker};
-
-/// Bytes of a cell, and cells of each port.
-const CELL_SIZE: u32 = 4096;
-const CELLS: u32 = 4096;
+use worker::Worker;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,48 +68,56 @@ struct Side {
     _promiscuous: Promiscuous,
 }
 
+/// What a caller asks of a bridge in user space.
+#[derive(Clone, Debug)]
+pub struct UserOptions {
+    /// The two interfaces, which were checked to fit each other.
+    pub interfaces: [Interface; 2],
+    /// Memory for packets that readers see, for each side; `None` if there are no readers.
+    pub mirror_bytes: Option<u64>,
+}
+
 /// A bridge whose decisions a program takes.
 pub struct UserBridge {
     sides: Vec<Side>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    mirrors: Vec<Mirror>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
 
 impl UserBridge {
-    /// Forwards from now on, as `judge` decides. The interfaces were checked to fit each other.
+    /// Forwards from now on, as `judge` decides.
     ///
     /// # Errors
     ///
     /// Every [`XdpError`]; nothing is attached then.
-    pub fn open(interfaces: &[Interface; 2], judge: Box<dyn Judge>) -> Result<Self, XdpError> {
-        let system = |action| {
-            let interface = format!("{} and {}", interfaces[0].name, interfaces[1].name);
-            move |reason| XdpError::System {
-                interface,
-                action,
-                reason,
-            }
-        };
+    pub fn open(options: &UserOptions, judge: Box<dyn Judge>) -> Result<Self, XdpError> {
+        let interfaces = &options.interfaces;
+        let system = |action| explain_system(interfaces, action);
         let shared = Arc::new(Shared::new().map_err(system("making an event"))?);
         let mut notes = Vec::new();
         let mut sides = Vec::new();
         for interface in interfaces {
             sides.push(Side::load(interface, &mut notes)?);
         }
-        let ports = sides.iter().map(|side| side.queues.len()).sum();
-        let cells = Cells::new(CELL_SIZE, CELLS, ports).map_err(system("making the memory"))?;
-        let made = make_ports(&mut sides, &cells, &mut notes)?;
-        let worker = Worker {
-            ports: made,
-            cells,
+        let Made {
+            ports,
+            umem,
+            mirrors,
+        } = Made::new(options, &mut sides, &shared, &mut notes)?;
+        let mut worker = Worker {
+            ports,
+            umem,
             judge,
             shared: Arc::clone(&shared),
             completes_checksums: [0, 1].map(|side| interfaces[side].is_virtual()),
             gathered: Vec::new(),
             pieces: Vec::new(),
         };
+        // Before the first packet, so that none is lost.
+        worker.ports.iter_mut().for_each(Port::feed);
         for side in &mut sides {
             for (queue, socket) in side.queues.iter().zip(&side.sockets) {
                 let put = side.front.put_socket(*queue, socket);
@@ -121,12 +130,19 @@ impl UserBridge {
             sides,
             shared,
             thread: Some(thread),
+            mirrors: mirrors.into_iter().map(Mirror::new).collect(),
             notes,
         };
         for side in &mut bridge.sides {
             side.front.attach(&side.interface)?;
         }
         Ok(bridge)
+    }
+
+    /// What arrives at each side, as sources; nothing is captured before somebody wants it. Empty
+    /// when called again, or if none were asked for.
+    pub fn take_mirrors(&mut self) -> Vec<Mirror> {
+        std::mem::take(&mut self.mirrors)
     }
 
     /// Why the bridge has to end, if one of its sides went away.
@@ -243,48 +259,14 @@ impl Side {
     }
 }
 
-/// A port for each queue of both sides, on one memory.
-fn make_ports(
-    sides: &mut [Side],
-    cells: &Cells,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Port>, XdpError> {
-    let mut first: Option<Arc<XskSocket>> = None;
-    let mut ports: Vec<Port> = Vec::new();
-    let counts: Vec<_> = sides.iter().map(|side| side.queues.len()).collect();
-    for (at, side) in sides.iter_mut().enumerate() {
-        for (number, queue) in side.queues.clone().into_iter().enumerate() {
-            let both = bind(side, queue, first.as_deref(), cells, notes)?;
-            let socket = Arc::new(both.bound.socket);
-            first.get_or_insert_with(|| Arc::clone(&socket));
-            side.sockets.push(Arc::clone(&socket));
-            let others = if at == 0 { counts[0] } else { 0 };
-            ports.push(Port {
-                side: at,
-                socket,
-                received: both.bound.received,
-                fill: both.bound.fill,
-                transmit: both.transmit,
-                completed: both.completed,
-                way_out: others + number % counts[1 - at].max(1),
-                idle: cells.of_port(ports.len()).collect(),
-                ends: VecDeque::new(),
-                dropped: 0,
-            });
-        }
-    }
-    Ok(ports)
-}
-
 fn bind(
     side: &Side,
     queue: u16,
     first: Option<&XskSocket>,
-    cells: &Cells,
+    umem: &Umem,
     notes: &mut Vec<String>,
 ) -> Result<BothWays, XdpError> {
-    let largest = side.interface.largest_frame_bytes();
-    let several = match largest > CELL_SIZE - super::options::HEADROOM {
+    let several = match needs_several(&side.interface) {
         true => Flags::XDP_USE_SG,
         false => Flags::empty(),
     };
@@ -295,11 +277,11 @@ fn bind(
         flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
     };
     let attempt = |mode| -> io::Result<BothWays> {
-        let umem = match first {
-            Some(socket) => Umem::Of(socket),
-            None => Umem::New(Memory::of(cells.region())?),
+        let memory = match first {
+            Some(socket) => socket::Umem::Of(socket),
+            None => socket::Umem::New(Memory::of(umem.region())?),
         };
-        socket::both_ways(&wanted(mode), queue, umem)
+        socket::both_ways(&wanted(mode), queue, memory)
     };
     let is_native = side.front.hook != Hook::Generic;
     if first.is_none() && is_native {
@@ -313,6 +295,23 @@ fn bind(
         }
     }
     attempt(Flags::XDP_COPY).map_err(|error| explain_bind(error, queue, side))
+}
+
+/// Whether frames of this interface may need more than one cell.
+fn needs_several(interface: &Interface) -> bool {
+    interface.largest_frame_bytes() > CELL_SIZE - super::options::HEADROOM
+}
+
+fn explain_system(
+    interfaces: &[Interface; 2],
+    action: &'static str,
+) -> impl FnOnce(io::Error) -> XdpError + use<> {
+    let interface = format!("{} and {}", interfaces[0].name, interfaces[1].name);
+    move |reason| XdpError::System {
+        interface,
+        action,
+        reason,
+    }
 }
 
 fn explain_bind(error: io::Error, queue: u16, side: &Side) -> XdpError {

@@ -16,8 +16,9 @@ use ringtap_shared::memfd::SealedPool;
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use super::book::Book;
-use super::cells::Cells;
+use super::cells::{Cells, Share};
 use super::front::{self, Front};
+use super::notes::{self, Notes};
 use super::options::{HEADROOM, Plan};
 use super::ring::RingWatch;
 use super::socket::{self, Bound, Memory, PATIENCE, Umem, Wanted};
@@ -159,20 +160,29 @@ impl Made {
         let (mut writer, ends) = unsafe { source::lane(&self.pool.writable, lane, chunks, signal) };
         writer.divide(plan.layout);
         let words = self.front.words.clone();
-        let book = Book::new(bound.socket, Event::new()?, words, queue);
+        let book = Book::new(Arc::new(bound.socket), Event::new()?, words, queue);
         let rulebook = Arc::new(Rulebook::default());
         let ring = bound.received.watch();
-        let worker = Worker::new(Parts {
-            received: bound.received,
-            fill: bound.fill,
-            cells: Cells::new(plan.layout, plan.geometry.chunk_size, first, count),
+        let share = Share {
+            base: 0,
+            chunk_size: plan.geometry.chunk_size,
+            first,
+            count,
+        };
+        let notes = Notes::new(notes::Parts {
+            cells: Cells::new(plan.layout, share),
             judge: Judge::new(Arc::clone(&rulebook)),
             writer,
             book: Arc::clone(&book),
             queue,
+        })?;
+        let worker = Worker::new(Parts {
+            received: bound.received,
+            fill: bound.fill,
+            notes,
             most_cells: plan.cells_a_lane().min(MOST_CELLS),
             busy_poll: options.busy_poll,
-        })?;
+        });
         self.ends.push(ends);
         let ready = Ready {
             worker,

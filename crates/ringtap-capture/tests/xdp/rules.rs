@@ -2,7 +2,8 @@
 //! Filters in front of the sockets: what nobody wants goes its way and is counted.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use ringtap_capture::device::Mode;
 use ringtap_capture::files::LinkType;
@@ -13,7 +14,7 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
 use ringtap_testkit::{Namespace, require_root, require_tool};
 
-use crate::support::{finish, frame, open, options, own};
+use crate::support::{Captured, finish, frame, open, options, own};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -92,4 +93,55 @@ fn a_lane_that_is_paused_lets_packets_pass_and_counts_them() {
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), vec![frame(2, 100); 3]);
     assert_eq!((counts.lanes[0].seen, counts.lanes[0].no_chunk), (8, 5));
+}
+
+/// An IPv4 frame of this protocol.
+fn ip(protocol: u8) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    bytes.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, protocol, 0, 0]);
+    bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 9, 0, 8, 0, 0]);
+    bytes
+}
+
+#[test]
+fn cells_whose_packets_nobody_wants_are_used_again() {
+    const MANY: usize = 1000;
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("unwanted-cells");
+    // About 500 cells; the kernel cannot run this filter, so that every packet takes one.
+    let mut source = open(
+        &net,
+        &XdpOptions {
+            pool_bytes: 1 << 20,
+            ..options("rx0")
+        },
+    );
+    let rules = Rules(vec![rule("ip protochain 17", 0)]);
+    source.classify(&rules).unwrap();
+    let mut left = 3 * MANY;
+    while left > 0 {
+        let now = left.min(100);
+        net.inject("tx0", &vec![ip(1); now]);
+        left -= now;
+        let settled = || {
+            let lane = source.counts().lanes[0];
+            lane.unwanted + lane.captured + lane.no_chunk + lane.kernel
+        };
+        wait_for(u64::try_from(3 * MANY - left).unwrap(), settled);
+    }
+    net.inject("tx0", &vec![ip(17); 3]);
+    let (captured, counts) = finish(source);
+    let lane = counts.lanes[0];
+    let udp = |packet: &&Captured| packet.data == ip(17);
+    assert_eq!(captured.iter().filter(udp).count(), 3, "{lane:?}");
+    assert_eq!((lane.no_chunk, lane.kernel), (0, 0), "{lane:?}");
+}
+
+fn wait_for(least: u64, mut count: impl FnMut() -> u64) {
+    let start = Instant::now();
+    while count() < least {
+        assert!(start.elapsed() < LONG, "{} of {least}", count());
+        sleep(Duration::from_millis(1));
+    }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use ringtap_capture::bridge::{self, Account, Bridge, BridgeOptions, Moment, require_kernel};
 use ringtap_capture::interface::Interface;
 use ringtap_capture::tap::Passing;
-use ringtap_capture::xdp::forward::{Judge, UserBridge, Verdict};
+use ringtap_capture::xdp::forward::{Judge, UserBridge, UserOptions, Verdict};
 use ringtap_filter::Program;
 use ringtap_hub::Hub;
 use ringtap_hub::door::Door;
@@ -28,106 +28,160 @@ const LAST_READERS: Duration = Duration::from_secs(2);
 pub(super) enum Running {
     /// Its sides are the sources of a hub, which also sees when one goes away.
     Kernel {
-        hub: Hub,
+        mirror: Mirror,
         account: Box<Account>,
-        door: Option<Door>,
     },
-    User(Box<UserBridge>),
+    /// Its mirrors are the sources of a hub, if readers may look on.
+    User {
+        bridge: Box<UserBridge>,
+        mirror: Option<Mirror>,
+    },
 }
 
-impl Running {
-    /// Forwards in the kernel; readers connect to `socket` if there are groups.
-    pub(super) fn in_the_kernel(
-        options: &BridgeOptions,
-        mirror: &[GroupText],
-        socket: &Path,
-    ) -> Result<Self> {
-        require_kernel()?;
-        let listener = match mirror.is_empty() {
-            true => None,
-            false => Some(Listener::bind(socket)?),
-        };
-        let Bridge { sides, account } = Bridge::open(options)?;
-        let mut sources: Vec<Box<dyn Source>> = Vec::new();
-        for side in sides {
-            say(&side.facts().notes);
-            sources.push(Box::new(side));
+/// Those who look on.
+pub(super) struct Mirror {
+    hub: Hub,
+    door: Option<Door>,
+}
+
+/// Who may look on, and where they come in.
+pub(super) struct Readers<'a> {
+    pub(super) groups: &'a [GroupText],
+    pub(super) socket: &'a Path,
+}
+
+impl Readers<'_> {
+    /// Where they connect; `None` if there are none.
+    fn listen(&self) -> Result<Option<Listener>> {
+        match self.groups.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(Listener::bind(self.socket)?)),
         }
-        let groups = mirror.iter().map(|group| group.compile(&ethernet()));
+    }
+}
+
+impl Mirror {
+    /// Lets readers look on at these sources, if there is where to connect.
+    fn open(
+        sources: Vec<Box<dyn Source>>,
+        readers: &Readers<'_>,
+        listener: Option<Listener>,
+    ) -> Result<Self> {
+        for source in &sources {
+            say(&source.facts().notes);
+        }
+        let groups = readers.groups.iter();
+        let groups = groups.map(|group| group.compile(&ethernet()));
         let groups = groups.collect::<Result<_>>()?;
         let (hub, _) = Hub::start(sources, groups, None, Vec::new())?;
         let door = match listener {
             None => None,
             Some(listener) => {
-                let access = mirror.iter().map(|group| group.access.clone());
+                let access = readers.groups.iter().map(|group| group.access.clone());
                 let door = Door::open(listener, &hub, access.collect());
-                eprintln!("ringtap: readers connect to {}", socket.display());
+                eprintln!("ringtap: readers connect to {}", readers.socket.display());
                 Some(door.context("cannot open the socket's door")?)
             }
         };
+        Ok(Mirror { hub, door })
+    }
+
+    /// Ends the sources; readers get what was mirrored. Tells why one failed, if one did.
+    fn stop(&mut self) -> Result<Option<String>> {
+        self.hub.handle().stop();
+        let deadline = Instant::now() + LAST_READERS;
+        loop {
+            let status = self.hub.handle().status();
+            let status = status.context("the hub's thread is gone")?;
+            let mut sources = status.sources.iter();
+            let ended = sources.all(|source| source.state == SourceState::Ended);
+            if (ended && status.readers.is_empty()) || Instant::now() > deadline {
+                drop(self.door.take());
+                return Ok(status.sources.into_iter().find_map(|source| source.failure));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Running {
+    /// Forwards in the kernel.
+    pub(super) fn in_the_kernel(options: &BridgeOptions, readers: &Readers<'_>) -> Result<Self> {
+        require_kernel()?;
+        let listener = readers.listen()?;
+        let Bridge { sides, account } = Bridge::open(options)?;
+        let boxed = |side| Box::new(side) as Box<dyn Source>;
+        let sources = sides.into_iter().map(boxed).collect();
         Ok(Running::Kernel {
-            hub,
+            mirror: Mirror::open(sources, readers, listener)?,
             account: Box::new(account),
-            door,
         })
     }
 
     /// Forwards in user space, where the filter runs.
-    pub(super) fn in_user_space(options: &BridgeOptions) -> Result<Self> {
+    pub(super) fn in_user_space(options: &BridgeOptions, readers: &Readers<'_>) -> Result<Self> {
         let [one, other] = &options.interfaces;
         let interfaces = [Interface::find(one)?, Interface::find(other)?];
         bridge::check(&interfaces)?;
+        let listener = readers.listen()?;
         let judge = FilterJudge(options.passing.clone());
-        let bridge = UserBridge::open(&interfaces, Box::new(judge))?;
+        let user = UserOptions {
+            interfaces,
+            mirror_bytes: options.mirror_bytes,
+        };
+        let mut bridge = UserBridge::open(&user, Box::new(judge))?;
         say(&bridge.notes);
-        Ok(Running::User(Box::new(bridge)))
+        let mirrors = bridge.take_mirrors();
+        let mirror = match mirrors.is_empty() {
+            true => None,
+            false => {
+                let boxed = |side| Box::new(side) as Box<dyn Source>;
+                let sources = mirrors.into_iter().map(boxed).collect();
+                Some(Mirror::open(sources, readers, listener)?)
+            }
+        };
+        Ok(Running::User {
+            bridge: Box::new(bridge),
+            mirror,
+        })
     }
 
     pub(super) fn way(&self, from: usize) -> String {
         match self {
             Running::Kernel { account, .. } => account.way(from),
-            Running::User(bridge) => bridge.way(from),
+            Running::User { bridge, .. } => bridge.way(from),
         }
     }
 
     pub(super) fn ledger(&self, from: usize, moment: Moment) -> Ledger {
         match self {
             Running::Kernel { account, .. } => account.ledger(from, moment),
-            Running::User(bridge) => bridge.ledger(from, moment),
+            Running::User { bridge, .. } => bridge.ledger(from, moment),
         }
     }
 
     /// Why it has to end, if one of its sides went away.
     pub(super) fn failure(&mut self) -> Result<Option<String>> {
         match self {
-            Running::Kernel { hub, .. } => {
-                let status = hub.handle().status().context("the hub's thread is gone")?;
-                Ok(status.sources.into_iter().find_map(|source| source.failure))
+            Running::Kernel { mirror, .. } => {
+                let status = mirror.hub.handle().status();
+                let sources = status.context("the hub's thread is gone")?.sources;
+                Ok(sources.into_iter().find_map(|source| source.failure))
             }
-            Running::User(bridge) => Ok(bridge.why_it_ended().map(|error| error.to_string())),
+            Running::User { bridge, .. } => {
+                Ok(bridge.why_it_ended().map(|error| error.to_string()))
+            }
         }
     }
 
     /// Detaches both sides; readers get what was mirrored. Tells why a side failed, if one did.
     pub(super) fn stop(&mut self) -> Result<Option<String>> {
-        let (hub, door) = match self {
-            Running::User(bridge) => {
+        match self {
+            Running::Kernel { mirror, .. } => mirror.stop(),
+            Running::User { bridge, mirror } => {
                 bridge.stop();
-                return Ok(None);
+                mirror.as_mut().map_or(Ok(None), Mirror::stop)
             }
-            Running::Kernel { hub, door, .. } => (hub, door),
-        };
-        hub.handle().stop();
-        let deadline = Instant::now() + LAST_READERS;
-        loop {
-            let status = hub.handle().status().context("the hub's thread is gone")?;
-            let mut sources = status.sources.iter();
-            let ended = sources.all(|source| source.state == SourceState::Ended);
-            if (ended && status.readers.is_empty()) || Instant::now() > deadline {
-                drop(door.take());
-                return Ok(status.sources.into_iter().find_map(|source| source.failure));
-            }
-            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! What a bridge carries, and what its ledgers say.
 
 use ringtap_testkit::{require_root, require_tool};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{BINARY, Ends, LIMIT, Wire, ledgers};
@@ -22,9 +23,9 @@ fn all_is_delivered(ledgers: &[Value; 2]) -> u64 {
 }
 
 /// Ping, TCP both ways and frames of 9,000 bytes, while a reader looks on.
-fn carries_everything(test: &str, ends: Ends) -> String {
+fn carries_everything(test: &str, ends: Ends, args: &[&str]) -> String {
     let wire = Wire::new(test, 9000, ends);
-    let (bridge, reader) = wire.mirrored(&[]);
+    let (bridge, reader) = wire.mirrored(args);
     assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5);
     assert_eq!(wire.ping(&wire.right, "10.9.0.1", 5, 56), 5);
     assert_eq!(
@@ -59,7 +60,7 @@ fn carries_everything(test: &str, ends: Ends) -> String {
 fn a_bridge_carries_ping_tcp_and_large_frames_while_a_reader_looks_on() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
-    let notes = carries_everything("bridge", Ends::Napi);
+    let notes = carries_everything("bridge", Ends::Napi, &[]);
     assert!(!notes.contains("falling back"), "{notes}");
 }
 
@@ -67,11 +68,44 @@ fn a_bridge_carries_ping_tcp_and_large_frames_while_a_reader_looks_on() {
 fn where_xdp_cannot_send_the_hosts_buffers_do_and_it_is_said() {
     require_root!();
     require_tool!("ip", "python3");
-    let notes = carries_everything("bridge-tc", Ends::Plain);
+    let notes = carries_everything("bridge-tc", Ends::Plain, &["--mode", "auto"]);
     assert!(
         notes.contains("b1 takes no packets from XDP") && notes.contains("gro on"),
         "{notes}"
     );
+}
+
+#[test]
+fn a_bridge_in_user_space_carries_the_same_while_a_reader_looks_on() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    carries_everything("bridge-user-mirror", Ends::Napi, &["--mode", "user"]);
+}
+
+#[test]
+fn a_reader_that_is_stopped_loses_and_the_bridge_goes_on() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    for mode in ["native", "user"] {
+        let wire = Wire::new("bridge-stopped", 1500, Ends::Napi);
+        let (bridge, reader) = wire.mirrored(&["--mode", mode, "--pool", "1MiB"]);
+        reader.signal(Signal::STOP);
+        // Many times what the pools hold.
+        wire.tcp(&wire.left, &wire.right, "10.9.0.2", 20_000_000);
+        wire.tcp(&wire.right, &wire.left, "10.9.0.1", 20_000_000);
+        assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5, "{mode}");
+        reader.signal(Signal::CONT);
+        for ledger in ledgers(bridge) {
+            assert_eq!(ledger["balanced"], true, "{mode}: {ledger}");
+        }
+        let seen = reader.wait(LIMIT);
+        let last = seen.stdout.lines().last().expect("a ledger");
+        let mirror: Value = serde_json::from_str(last).expect("JSON");
+        assert_eq!(mirror["balanced"], true, "{mode}: {mirror}");
+        let dropped = &mirror["dropped"];
+        let lost = number(dropped, "slow_reader") + number(dropped, "no_chunk");
+        assert!(lost > 1000, "{mode}: {mirror}");
+    }
 }
 
 #[test]

@@ -21,19 +21,31 @@ pub(super) struct Way {
     pub(super) bytes: AtomicU64,
 }
 
+/// One side's mirror.
+#[derive(Debug, Default)]
+struct Mirror {
+    /// Nothing more is to be noted there.
+    closing: AtomicBool,
+    /// Nothing more is noted there.
+    closed: AtomicBool,
+}
+
 /// What the thread and its owner share.
 pub(super) struct Shared {
     pub(super) ways: [Way; 2],
-    pub(super) stop: Event,
+    /// Ends the thread's sleep.
+    pub(super) wake: Event,
     stopping: AtomicBool,
+    mirrors: [Mirror; 2],
 }
 
 impl Shared {
     pub(super) fn new() -> std::io::Result<Self> {
         Ok(Shared {
             ways: [Way::default(), Way::default()],
-            stop: Event::new()?,
+            wake: Event::new()?,
             stopping: AtomicBool::new(false),
+            mirrors: [Mirror::default(), Mirror::default()],
         })
     }
 
@@ -43,6 +55,25 @@ impl Shared {
 
     pub(super) fn stop(&self) {
         self.stopping.store(true, Release);
-        self.stop.signal();
+        self.wake.signal();
+    }
+
+    /// Asks that nothing more be noted in a side's mirror.
+    pub(super) fn close_mirror(&self, side: usize) {
+        self.mirrors[side & 1].closing.store(true, Release);
+        self.wake.signal();
+    }
+
+    pub(super) fn is_mirror_closing(&self, side: usize) -> bool {
+        self.mirrors[side & 1].closing.load(Acquire)
+    }
+
+    /// Tells that nothing more is noted in a side's mirror.
+    pub(super) fn mirror_is_closed(&self, side: usize) {
+        self.mirrors[side & 1].closed.store(true, Release);
+    }
+
+    pub(super) fn is_mirror_closed(&self, side: usize) -> bool {
+        self.mirrors[side & 1].closed.load(Acquire)
     }
 }

@@ -5,17 +5,19 @@
 //! - A packet is sent, filtered, or counted as lost; its cells go back to their port exactly once.
 //! - A full transmit ring is counted and holds nothing up.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::memory::Cells;
+use super::checksum::completion;
+use super::memory::{Home, Umem};
+use super::port::Port;
 use super::shared::{Shared, Way};
-use super::{Judge, Verdict, checksum};
-use crate::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
-use crate::xdp::socket::{Sent, XskSocket};
+use super::{Judge, Verdict};
+use crate::xdp::notes::{ADDRESSES, Notes, TAG};
+use crate::xdp::ring::Piece;
+use crate::xdp::socket::Sent;
 use crate::xdp::words::{STAMP_BYTES, Stamp};
 
 /// Packets of one port before the next one's turn.
@@ -23,32 +25,11 @@ const BATCH: u32 = 64;
 /// Most calls in a row that tell the kernel to send.
 const MOST_SENDS: u32 = 8;
 const RETRY_MS: i64 = 1;
-const ADDRESSES: usize = 12;
-const TAG: usize = 4;
-
-/// One receive queue of one interface, and its way out.
-pub(super) struct Port {
-    /// 0 or 1.
-    pub(super) side: usize,
-    pub(super) socket: Arc<XskSocket>,
-    pub(super) received: Received,
-    pub(super) fill: Fill,
-    pub(super) transmit: Transmit,
-    pub(super) completed: Completed,
-    /// The port of the other side that sends what arrives here.
-    pub(super) way_out: usize,
-    /// Cells that come back with the next round.
-    pub(super) idle: Vec<u64>,
-    /// Where each packet ends that the kernel has not yet taken to send.
-    pub(super) ends: VecDeque<u32>,
-    /// Packets that were taken and dropped, and are still among those that were taken.
-    pub(super) dropped: u64,
-}
 
 /// All ports, and who decides.
 pub(super) struct Worker {
     pub(super) ports: Vec<Port>,
-    pub(super) cells: Cells,
+    pub(super) umem: Umem,
     pub(super) judge: Box<dyn Judge>,
     pub(super) shared: Arc<Shared>,
     pub(super) completes_checksums: [bool; 2],
@@ -85,17 +66,31 @@ impl Worker {
                 .full
                 .fetch_add(stuck(side), Relaxed);
         }
+        self.close_mirrors(|_| true);
+    }
+
+    /// Closes the mirrors of these sides, if there are any.
+    fn close_mirrors(&mut self, is_meant: impl Fn(usize) -> bool) {
+        for side in [0, 1] {
+            if is_meant(side) && !self.shared.is_mirror_closed(side) {
+                let ports = self.ports.iter_mut();
+                ports.filter(|port| port.side == side).for_each(Port::close);
+                self.shared.mirror_is_closed(side);
+            }
+        }
     }
 
     /// Serves every port once; tells whether there was anything to do.
     fn round(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        self.close_mirrors(|side| shared.is_mirror_closing(side));
         let mut moved = false;
         for at in 0..self.ports.len() {
             moved |= self.take_back(at);
             moved |= self.forward(at);
         }
         for at in 0..self.ports.len() {
-            self.feed(at);
+            self.ports[at].feed();
             self.send(at);
             self.settle(at);
         }
@@ -135,21 +130,16 @@ impl Worker {
     }
 
     fn give_back(&mut self, address: u64) {
-        let (home, cell) = self.cells.home(address);
-        if let Some(port) = self.ports.get_mut(home) {
-            port.idle.push(cell);
-        }
-    }
-
-    fn feed(&mut self, at: usize) {
-        let port = &mut self.ports[at];
-        let room = usize::try_from(port.fill.room()).unwrap_or(0);
-        let count = room.min(port.idle.len());
-        if count > 0 {
-            port.fill.push(port.idle.drain(..count));
-        }
-        if port.fill.needs_wakeup() {
-            port.socket.kick();
+        let (Some(Home::Own { port, .. }) | Some(Home::Chunk { port })) = self.umem.home(address)
+        else {
+            return;
+        };
+        let Some(port) = self.ports.get_mut(port) else {
+            return;
+        };
+        match self.umem.home(address) {
+            Some(Home::Own { cell, .. }) => port.idle.push(cell),
+            _ => port.release(address),
         }
     }
 
@@ -173,6 +163,12 @@ impl Worker {
     /// Decides about the packets that arrived at a port.
     fn forward(&mut self, at: usize) -> bool {
         let waiting = self.ports[at].received.waiting();
+        if waiting == 0 {
+            return false;
+        }
+        if let Some(notes) = self.open_notes(at) {
+            notes.begin();
+        }
         let (mut taken, mut packets) = (0, 0);
         let mut pieces = std::mem::take(&mut self.pieces);
         while packets < BATCH && taken < waiting {
@@ -192,20 +188,30 @@ impl Worker {
             packets += 1;
         }
         self.ports[at].received.release(taken);
+        if let Some(notes) = self.open_notes(at) {
+            notes.end();
+        }
         let out = self.ports[at].way_out;
         self.ports[out].transmit.publish();
         self.pieces = pieces;
         packets > 0
     }
 
+    /// A port's lane of the mirror, if packets are noted there.
+    fn open_notes(&mut self, at: usize) -> Option<&mut Notes> {
+        let port = &mut self.ports[at];
+        port.notes.as_mut().filter(|_| !port.is_closed)
+    }
+
     fn decide(&mut self, at: usize, pieces: &mut [Piece]) {
-        let verdict = match self.prepare(at, pieces) {
-            Some(bytes) => {
-                self.way(at).bytes.fetch_add(bytes, Relaxed);
-                self.ask(at, pieces)
-            }
-            None => None,
-        };
+        self.ports[at].take(pieces);
+        let prepared = self.prepare(at, pieces);
+        let verdict = prepared.and_then(|_| self.ask(at, pieces));
+        // After everything that writes there: from now on readers may look.
+        match prepared {
+            Some(stamp) => self.note(at, pieces, &stamp),
+            None => self.open_notes(at).into_iter().for_each(Notes::lose),
+        }
         match verdict {
             Some(Verdict::Pass) => self.push(at, pieces),
             Some(Verdict::Drop) => {
@@ -217,6 +223,37 @@ impl Worker {
                 self.drop_cells(pieces);
             }
         }
+    }
+
+    /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the
+    /// pool.
+    fn note(&mut self, at: usize, pieces: &[Piece], stamp: &Stamp) {
+        if self.open_notes(at).is_none() {
+            return;
+        }
+        let is_ours =
+            |piece: &Piece| self.umem.home(piece.address) == Some(Home::Chunk { port: at });
+        let lies_in_pool = pieces.iter().all(is_ours);
+        let frame = match (lies_in_pool, pieces) {
+            (true, [_]) => Vec::new(),
+            _ => self.frame(pieces),
+        };
+        let Some(notes) = self.open_notes(at) else {
+            return;
+        };
+        notes.account(stamp);
+        match (lies_in_pool, pieces) {
+            (true, [piece]) => {
+                let length = usize::try_from(piece.length).unwrap_or(0);
+                match notes.parts.cells.locate(piece.address) {
+                    Some(place) => notes.note(place, length, stamp),
+                    None => notes.lose(),
+                }
+            }
+            (true, _) => notes.copy(&frame, stamp),
+            (false, _) => notes.miss(&frame),
+        }
+        self.gathered = frame;
     }
 
     fn drop_cells(&mut self, pieces: &[Piece]) {
@@ -239,11 +276,12 @@ impl Worker {
         port.ends.push_back(port.transmit.end());
     }
 
-    /// Puts a stripped tag back and completes a missing checksum, in place; gives the length.
-    fn prepare(&mut self, at: usize, pieces: &mut [Piece]) -> Option<u64> {
+    /// Puts a stripped tag back and completes a missing checksum, in place; gives the stamp.
+    fn prepare(&mut self, at: usize, pieces: &mut [Piece]) -> Option<Stamp> {
         let first = pieces.first_mut()?;
-        // SAFETY: a piece that was received and whose cell the kernel has not got back.
-        let bytes = unsafe { self.cells.bytes(*first, STAMP_BYTES) }?;
+        // SAFETY: a piece that was received, whose cell the kernel has not got back, and that is
+        // noted later.
+        let bytes = unsafe { self.umem.bytes(*first, STAMP_BYTES) }?;
         let stamp = Stamp::from_bytes(bytes.first_chunk()?);
         if let Some(tag) = stamp.tag
             && bytes.len() >= STAMP_BYTES + ADDRESSES
@@ -258,18 +296,27 @@ impl Worker {
         if self.completes_checksums[self.ports[at].side & 1] {
             self.complete_checksum(pieces);
         }
-        Some(pieces.iter().map(|piece| u64::from(piece.length)).sum())
+        let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+        self.way(at).bytes.fetch_add(bytes, Relaxed);
+        Some(stamp)
     }
 
     fn complete_checksum(&mut self, pieces: &[Piece]) {
-        let frame = self.frame(pieces);
-        let completion = checksum::completion(&frame);
-        self.gathered = frame;
+        let completion = match pieces {
+            // SAFETY: as in `prepare`.
+            [piece] => unsafe { self.umem.bytes(*piece, 0) }.and_then(|frame| completion(frame)),
+            _ => {
+                let frame = self.frame(pieces);
+                let completion = completion(&frame);
+                self.gathered = frame;
+                completion
+            }
+        };
         let Some((field, value)) = completion else {
             return;
         };
         // SAFETY: as in `prepare`.
-        let first = unsafe { self.cells.bytes(pieces[0], 0) };
+        let first = unsafe { self.umem.bytes(pieces[0], 0) };
         if let Some(place) = first.and_then(|bytes| bytes.get_mut(field..field + 2)) {
             place.copy_from_slice(&value);
         }
@@ -281,7 +328,7 @@ impl Worker {
         gathered.clear();
         for piece in pieces {
             // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.cells.bytes(*piece, 0) };
+            let bytes = unsafe { self.umem.bytes(*piece, 0) };
             gathered.extend_from_slice(bytes.unwrap_or_default());
         }
         gathered
@@ -291,7 +338,7 @@ impl Worker {
         let side = self.ports[at].side;
         if let [piece] = pieces {
             // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.cells.bytes(*piece, 0) }?;
+            let bytes = unsafe { self.umem.bytes(*piece, 0) }?;
             return Some(self.judge.judge(side, bytes));
         }
         let frame = self.frame(pieces);
@@ -300,14 +347,19 @@ impl Worker {
         Some(verdict)
     }
 
-    fn sleep(&self) {
+    fn sleep(&mut self) {
+        for port in &mut self.ports {
+            if let Some(notes) = &mut port.notes {
+                notes.mind_clock();
+            }
+        }
         let pending = self.ports.iter().any(|port| !port.ends.is_empty());
         let mut polled: Vec<_> = self
             .ports
             .iter()
-            .map(|port| PollFd::new(&port.socket, PollFlags::IN))
+            .map(|port| PollFd::new(&*port.socket, PollFlags::IN))
             .collect();
-        polled.push(PollFd::new(&self.shared.stop, PollFlags::IN));
+        polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
         let limit = Timespec {
             tv_sec: 0,
             tv_nsec: RETRY_MS * 1_000_000,
@@ -320,5 +372,13 @@ impl Worker {
             let last = polled.len() - 1;
             let _interrupted = poll(&mut polled[last..], Some(&limit));
         }
+        self.shared.wake.clear();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Whoever waits for the mirrors' end shall not do so in vain.
+        self.close_mirrors(|_| true);
     }
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One receive queue of one side of a bridge: its socket's rings, its cells, its lane of the mirror.
+//!
+//! Invariants
+//! - The kernel gets cells of the mirror's chunks while there are free ones, and own ones where it
+//!   would run short: receiving never waits for readers.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::memory::CELLS;
+use crate::xdp::notes::Notes;
+use crate::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
+use crate::xdp::socket::XskSocket;
+
+/// Own cells that the kernel gets where there is a mirror: so many are its least, with the mirror's.
+const LEAST: u32 = CELLS / 2;
+
+/// One receive queue of one interface, and its way out.
+pub(super) struct Port {
+    /// 0 or 1.
+    pub(super) side: usize,
+    pub(super) socket: Arc<XskSocket>,
+    pub(super) received: Received,
+    pub(super) fill: Fill,
+    pub(super) transmit: Transmit,
+    pub(super) completed: Completed,
+    /// The port of the other side that sends what arrives here.
+    pub(super) way_out: usize,
+    /// Own cells that come back with the next round.
+    pub(super) idle: Vec<u64>,
+    /// Own cells that the kernel has to fill.
+    pub(super) filled: u32,
+    /// Where each packet ends that the kernel has not yet taken to send.
+    pub(super) ends: VecDeque<u32>,
+    /// Packets that were taken and dropped, and are still among those that were taken.
+    pub(super) dropped: u64,
+    /// This queue's lane of the mirror, until it is closed.
+    pub(super) notes: Option<Notes>,
+    /// Nothing is noted any more; the lane's cells come back and stay.
+    pub(super) is_closed: bool,
+}
+
+impl Port {
+    /// Gives the kernel cells to fill.
+    pub(super) fn feed(&mut self) {
+        let mut held = self.filled;
+        let mut least = CELLS;
+        if let Some(notes) = self.notes.as_mut().filter(|_| !self.is_closed) {
+            let each = notes.parts.cells.per_chunk();
+            let most = CELLS.saturating_sub(self.filled);
+            while notes.parts.cells.held() + each <= most && self.fill.room() >= each {
+                let Some(id) = notes.next_chunk() else { break };
+                self.fill.push(notes.parts.cells.hand_over(id));
+            }
+            held += notes.parts.cells.held();
+            least = LEAST;
+        }
+        let wanted = least.saturating_sub(held).min(self.fill.room());
+        let count = self.idle.len().min(usize::try_from(wanted).unwrap_or(0));
+        if count > 0 {
+            // Those that came back last are in the caches.
+            self.fill.push(self.idle.drain(self.idle.len() - count..));
+            self.filled += u32::try_from(count).unwrap_or(0);
+        }
+        if self.fill.needs_wakeup() {
+            self.socket.kick();
+        }
+    }
+
+    /// The kernel gave these pieces: their cells are ours until they are given back.
+    pub(super) fn take(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            let notes = self.notes.as_mut();
+            let place =
+                notes.and_then(|notes| Some((notes.parts.cells.locate(piece.address)?, notes)));
+            match place {
+                Some((place, notes)) => {
+                    notes.parts.cells.came_back(place.chunk);
+                    notes.parts.cells.keep(place.chunk);
+                }
+                None => self.filled = self.filled.saturating_sub(1),
+            }
+        }
+    }
+
+    /// A cell of this port's lane is not needed any more.
+    pub(super) fn release(&mut self, address: u64) {
+        if let Some(notes) = &mut self.notes
+            && let Some(place) = notes.parts.cells.locate(address)
+        {
+            notes.parts.cells.release(place.chunk);
+        }
+    }
+
+    /// Notes nothing any more.
+    pub(super) fn close(&mut self) {
+        if let Some(notes) = self.notes.as_mut().filter(|_| !self.is_closed) {
+            notes.finish();
+            self.is_closed = true;
+        }
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Notes the packets of one lane in the pool, where they lie.
+//!
+//! Invariants
+//! - A packet is in the pool, unwanted, or counted as lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringtap_pool::format::flag;
+use ringtap_pool::ids::ChunkId;
+use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
+
+use super::book::{Book, Settled};
+use super::cells::{Cells, Place, Standing};
+use super::words::{STAMP_BYTES, Stamp};
+use crate::classify::Judge;
+use crate::tap::clock;
+
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// Length of a source and a destination address, after which a VLAN tag stands.
+pub(super) const ADDRESSES: usize = 12;
+pub(super) const TAG: usize = 4;
+
+/// What it takes to note packets.
+pub(super) struct Parts {
+    pub(super) cells: Cells,
+    pub(super) writer: LaneWriter,
+    pub(super) judge: Judge,
+    pub(super) book: Arc<Book>,
+    pub(super) queue: u16,
+}
+
+/// One lane of the pool, and its account.
+pub(super) struct Notes {
+    pub(super) parts: Parts,
+    lane: Arc<LaneCounters>,
+    settled: Settled,
+    tai_minus_utc_ns: i64,
+    clock_set: Instant,
+    last_time_ns: u64,
+    /// The pieces of a packet that lies in several cells.
+    gathered: Vec<u8>,
+}
+
+impl Notes {
+    pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
+        Ok(Notes {
+            lane: parts.writer.counters(),
+            parts,
+            settled: Settled::default(),
+            tai_minus_utc_ns: clock::tai_minus_utc_ns()?,
+            clock_set: Instant::now(),
+            last_time_ns: 0,
+            gathered: Vec::new(),
+        })
+    }
+
+    /// A chunk whose cells can be given to the kernel.
+    pub(super) fn next_chunk(&mut self) -> Option<ChunkId> {
+        let Parts { cells, writer, .. } = &mut self.parts;
+        cells
+            .take_back()
+            .or_else(|| std::iter::from_fn(|| writer.take_free()).find(|id| cells.returned(*id)))
+    }
+
+    /// Begins a batch of packets, which become visible together.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        self.parts.judge.begin();
+    }
+
+    /// Ends a batch.
+    pub(super) fn end(&mut self) {
+        self.parts.writer.publish();
+        self.parts.judge.end();
+        // At once, so that the chunk comes back as soon as it is read.
+        if self.parts.cells.open_is_used_up() {
+            self.parts.cells.spent();
+            self.parts.writer.close();
+        }
+        self.settle();
+    }
+
+    /// Nothing follows.
+    pub(super) fn finish(&mut self) {
+        self.parts.cells.spent();
+        self.parts.writer.close();
+        self.parts.judge.end();
+        self.settle();
+    }
+
+    /// Says that the packet at this address will be looked at soon.
+    #[inline]
+    pub(super) fn will_look_at(&self, address: u64) {
+        if let Some(Place { chunk, at }) = self.parts.cells.locate(address) {
+            self.parts.writer.will_look_at(chunk, at - STAMP_BYTES);
+        }
+    }
+
+    /// The bytes of a packet that the kernel has just given, and that is not yet noted.
+    #[inline]
+    pub(super) fn bytes(&mut self, place: Place, length: usize) -> Option<&mut [u8]> {
+        // SAFETY: the kernel gave this cell back (`place` is that of a received piece), and its
+        // packet is noted in the pool only after this borrow has ended.
+        unsafe { self.parts.writer.cell(place.chunk, place.at, length) }
+    }
+
+    /// The stamp in front of a packet, whose counts are those of the lane from now on.
+    #[inline]
+    pub(super) fn stamp(&mut self, place: Place) -> Option<Stamp> {
+        let at = place.at.checked_sub(STAMP_BYTES)?;
+        let front = Place { at, ..place };
+        let stamp = Stamp::from_bytes(self.bytes(front, STAMP_BYTES)?.first_chunk()?);
+        self.account(&stamp);
+        Some(stamp)
+    }
+
+    /// Takes over what the program had counted when it wrote this stamp.
+    #[inline]
+    pub(super) fn account(&mut self, stamp: &Stamp) {
+        let settled = &mut self.settled;
+        settled.seen = settled.seen.max(stamp.seen);
+        let [a, b, c, d, ..] = settled.unwanted.to_le_bytes();
+        let step = stamp
+            .unwanted
+            .wrapping_sub(u32::from_le_bytes([a, b, c, d]));
+        // On several CPUs at a time stamps may be a little out of order.
+        if step.cast_signed() > 0 {
+            settled.unwanted += u64::from(step);
+        }
+    }
+
+    /// Notes a packet of this lane that lies in one cell, if anybody wants it.
+    #[inline]
+    pub(super) fn note(&mut self, place: Place, length: usize, stamp: &Stamp) {
+        let Some(meta) = self.judge(place, length, stamp) else {
+            return;
+        };
+        let standing = self.parts.cells.standing(place.chunk);
+        let is_open = match standing {
+            Standing::Open => true,
+            Standing::Fresh => self.open(place.chunk),
+            Standing::Spent => false,
+        };
+        let in_place = is_open && place.at.is_multiple_of(8);
+        if in_place && self.parts.writer.stage_in_place(&meta, place.at, length) {
+            return;
+        }
+        self.copy_cell(&meta, place, length);
+    }
+
+    /// What is known of a packet that somebody wants; `None`, and counted, if nobody does.
+    #[inline]
+    fn judge(&mut self, place: Place, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
+        if !self.parts.judge.has_rules() {
+            return Some(self.meta(stamp, length, (u64::MAX, None)));
+        }
+        let kept = self.parts.writer.captured_length(length);
+        // SAFETY: as in `bytes`, which would borrow the judge, too.
+        let data = unsafe { self.parts.writer.cell(place.chunk, place.at, kept) }?;
+        let wire = u32::try_from(length).unwrap_or(u32::MAX);
+        let verdict = self.parts.judge.judge(data, wire)?;
+        Some(self.meta(stamp, length, (verdict.mask, verdict.hash)))
+    }
+
+    #[inline]
+    fn meta(&mut self, stamp: &Stamp, length: usize, who: (u64, Option<u32>)) -> PacketMeta {
+        let time_ns = stamp.time_ns.saturating_add_signed(-self.tai_minus_utc_ns);
+        self.last_time_ns = self.last_time_ns.max(time_ns);
+        PacketMeta {
+            time_ns: self.last_time_ns,
+            wire_length: u32::try_from(length).unwrap_or(u32::MAX),
+            flags: match stamp.tag {
+                None => 0,
+                Some(_) => flag::VLAN_RESTORED,
+            },
+            queue: self.parts.queue,
+            mask: who.0,
+            hash: who.1,
+        }
+    }
+
+    /// A packet of a chunk that is sealed already, or at an odd place.
+    #[cold]
+    fn copy_cell(&mut self, meta: &PacketMeta, place: Place, length: usize) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        gathered.clear();
+        gathered.extend_from_slice(self.bytes(place, length).unwrap_or_default());
+        self.stage_copy(meta, &gathered);
+        self.gathered = gathered;
+    }
+
+    /// Copies a packet into the pool, if anybody wants it.
+    pub(super) fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
+        let kept = self.parts.writer.captured_length(bytes.len());
+        let wire = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if let Some(verdict) = self.parts.judge.judge(&bytes[..kept], wire) {
+            let meta = self.meta(stamp, bytes.len(), (verdict.mask, verdict.hash));
+            self.stage_copy(&meta, bytes);
+        }
+    }
+
+    fn stage_copy(&mut self, meta: &PacketMeta, bytes: &[u8]) {
+        if self.parts.writer.stage_copy(meta, [bytes]) {
+            return;
+        }
+        // The open chunk has no room for copies: the next one has.
+        let opened = match self.parts.cells.oldest_fresh() {
+            Some(id) => self.open(id),
+            None => false,
+        };
+        if !opened || !self.parts.writer.stage_copy(meta, [bytes]) {
+            self.lose();
+        }
+    }
+
+    fn open(&mut self, chunk: ChunkId) -> bool {
+        self.parts.cells.opened(chunk);
+        self.parts.writer.open(chunk)
+    }
+
+    /// A packet that lies outside the pool: somebody loses it, if anybody wants it.
+    pub(super) fn miss(&mut self, bytes: &[u8]) {
+        let wire = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if self.parts.judge.judge(bytes, wire).is_some() {
+            self.lose();
+        }
+    }
+
+    /// Counts a packet that found no room.
+    #[cold]
+    pub(super) fn lose(&mut self) {
+        self.settled.no_chunk += 1;
+        self.parts.writer.count_lost(1);
+    }
+
+    fn settle(&mut self) {
+        self.settled.captured = self.lane.captured();
+        self.settled.judged_unwanted = self.parts.judge.unwanted();
+        self.parts.book.settle(self.settled);
+    }
+
+    /// Asks now and then what the clock of the stamps is ahead of UTC.
+    pub(super) fn mind_clock(&mut self) {
+        if self.clock_set.elapsed() >= CLOCK_INTERVAL {
+            self.clock_set = Instant::now();
+            // It could be read when the source was opened, so it can now.
+            self.tai_minus_utc_ns = clock::tai_minus_utc_ns().unwrap_or(self.tai_minus_utc_ns);
+        }
+    }
+}
