@@ -43,13 +43,20 @@ def absorption(rows: list[dict]) -> str:
     ])
 
 
+def mode(row: dict) -> str:
+    """What a row of the skewed load shows."""
+    by_flow = row["affinity"] == "flow"
+    if row["T"] is None:
+        return "flows, none moves" if by_flow else "basic"
+    return f"{'flows' if by_flow else 'advanced'}, T = {row['T']} %"
+
+
 def skew(rows: list[dict]) -> str:
-    head = ["Mode", "Lost", "Offloaded", "Out of order", "Most chunks of a lane",
-            "Least and most of a reader"]
+    head = ["Mode", "Lost", "Offloaded", "Out of order", "Buckets moved",
+            "Most chunks of a lane", "Least and most of a reader"]
     return table(head, [
-        ["basic" if row["T"] is None else f"advanced, T = {row['T']} %", percent(row["loss"]),
-         percent(row["offloaded"]), percent(row["disordered"]), f"{row['most_chunks']} of 100",
-         f"{row['least']:,} – {row['most']:,}"]
+        [mode(row), percent(row["loss"]), percent(row["offloaded"]), percent(row["disordered"]),
+         f"{row['moved']}", f"{row['most_chunks']} of 100", f"{row['least']:,} – {row['most']:,}"]
         for row in rows
     ])
 

@@ -52,13 +52,16 @@ def absorption(rows: list[dict]):
 def skew(found: dict[str, list[dict]]):
     figure, axes = pyplot.subplots(figsize=(7, 4.2))
     for name, rows in found.items():
-        labels = ["basic" if row["T"] is None else f"{row['T']} %" for row in rows]
-        axes.plot(labels, [row["loss"] * 100 for row in rows], "o-", label=f"{name}: lost")
-        disordered = [row["disordered"] * 100 for row in rows]
-        axes.plot(labels, disordered, "s--", label=f"{name}: out of order")
+        for affinity, line in (("chunk", "-"), ("flow", ":")):
+            own = [row for row in rows if row["affinity"] == affinity]
+            labels = ["none" if row["T"] is None else f"{row['T']} %" for row in own]
+            what = f"{name}, {affinity}s"
+            axes.plot(labels, [row["loss"] * 100 for row in own], "o" + line, label=f"{what}: lost")
+            disordered = [row["disordered"] * 100 for row in own]
+            axes.plot(labels, disordered, "s" + line, label=f"{what}: out of order")
     axes.set(xlabel="offload threshold T", ylabel="packets, %", title="Skewed queues")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(fontsize=7)
     return figure
 
 

@@ -25,8 +25,8 @@ use crate::seats::{Seats, now_ns};
 /// How often is looked who lost packets, so that the time of a loss is known.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often busy members may give flows to idle ones: the last move must show its effect.
-const MOVE_INTERVAL: Duration = Duration::from_millis(50);
+/// How long the hub sleeps at most while flows move.
+const MOVING_SLEEP: Duration = Duration::from_millis(5);
 
 /// The state of the hub's thread.
 pub(crate) struct Engine {
@@ -39,7 +39,8 @@ pub(crate) struct Engine {
     /// Who wants to know when nothing is left to be done.
     over: Option<Sender<()>>,
     looked_for_losses: Instant,
-    looked_for_moves: Instant,
+    /// Times of moves are counted from here.
+    began: Instant,
     phase: Phase,
     /// How long the last sleep was, and whether it was shorter than a nap and chunks ended it.
     slept: Duration,
@@ -69,7 +70,7 @@ impl Engine {
             inbox,
             over: None,
             looked_for_losses: Instant::now(),
-            looked_for_moves: Instant::now(),
+            began: Instant::now(),
             phase: Phase::Awake,
             slept: Duration::MAX,
             fast: false,
@@ -106,14 +107,13 @@ impl Engine {
         }
         if moved {
             self.wake_sleepers();
-            if self.membership.may_offload() && self.looked_for_moves.elapsed() >= MOVE_INTERVAL {
-                self.looked_for_moves = Instant::now();
-                self.offload_flows();
-            }
             if self.looked_for_losses.elapsed() >= LOSSES_INTERVAL {
                 self.looked_for_losses = Instant::now();
                 self.note_losses(now_ns());
             }
+        }
+        if self.membership.is_moving() || (moved && self.membership.may_offload()) {
+            self.offload_flows(self.began.elapsed());
         }
         moved
     }
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    fn wake_sleepers(&mut self) {
+    pub(crate) fn wake_sleepers(&mut self) {
         self.look_again = self.seats.wake_sleepers(&mut self.captures, Instant::now());
     }
 
@@ -198,10 +198,9 @@ impl Engine {
 
     /// Sleeps; awake again if somebody signalled or a reader is to be looked at.
     fn sleep(&mut self, at_most: Option<Duration>) {
-        let timeout = match (at_most, self.look_again) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
+        let moving = self.membership.is_moving().then_some(MOVING_SLEEP);
+        let timeouts = [at_most, self.look_again, moving];
+        let timeout = timeouts.into_iter().flatten().min();
         let begun = Instant::now();
         let signalled = self.sleep_on(true, timeout);
         (self.slept, self.fast) = (begun.elapsed(), false);

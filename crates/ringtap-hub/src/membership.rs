@@ -11,11 +11,12 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringtap_filter::Program;
 use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
 use ringtap_pool::distributor::Buddies;
-use ringtap_pool::offload::{self, Load};
+use ringtap_pool::offload::buckets::{Buckets, Due, Members};
 
 use crate::group::{Division, Group};
 
@@ -38,8 +39,8 @@ struct Member {
 struct Seats {
     group: Group,
     members: Vec<Member>,
-    buckets: [Option<SeatId>; BUCKETS],
-    moved_buckets: u64,
+    buckets: Buckets<SeatId>,
+    unordered_moves: u64,
 }
 
 /// All groups and their members.
@@ -73,8 +74,8 @@ impl Membership {
         let seats = |group| Seats {
             group,
             members: Vec::new(),
-            buckets: [None; BUCKETS],
-            moved_buckets: 0,
+            buckets: Buckets::default(),
+            unordered_moves: 0,
         };
         Membership {
             groups: groups.into_iter().map(seats).collect(),
@@ -156,30 +157,45 @@ impl Membership {
         Err(Full::NoGroup)
     }
 
-    /// Buckets that a group's busy members gave away.
-    pub(crate) fn moved_buckets(&self, name: &str) -> u64 {
+    /// Buckets that a group's busy members gave away, and how often their new owner did not wait
+    /// until the former one was done.
+    pub(crate) fn moved_buckets(&self, name: &str) -> (u64, u64) {
         let mut named = self.groups.iter().filter(|seats| seats.group.name == name);
-        named.next().map_or(0, |seats| seats.moved_buckets)
+        let counts = |seats: &Seats| (seats.buckets.moved(), seats.unordered_moves);
+        named.next().map_or((0, 0), counts)
     }
 
     /// Whether a busy member of some group may give flows away.
     pub(crate) fn may_offload(&self) -> bool {
-        self.groups.iter().any(|seats| seats.offloads_flows())
+        self.groups.iter().any(Seats::offloads_flows)
     }
 
-    /// Moves buckets from busy members to idle ones; tells whether any moved. `load` is that of
-    /// a seat, `weigh` adds up what waits for it by bucket.
-    pub(crate) fn offload(
-        &mut self,
-        load: impl Fn(SeatId) -> Load,
-        weigh: impl Fn(SeatId, &mut [u64; BUCKETS]),
-    ) -> bool {
-        let mut moved = false;
-        let groups = self.groups.iter_mut();
-        for seats in groups.filter(|seats| seats.offloads_flows()) {
-            moved |= seats.offload(&load, &weigh);
+    /// Whether flows are on their way from a busy member to an idle one.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.groups.iter().any(|seats| seats.buckets.is_moving())
+    }
+
+    /// What is due at this moment for busy members to give buckets to idle ones.
+    pub(crate) fn due(&mut self, now: Duration, known: &impl Members<SeatId>) -> Vec<Due<SeatId>> {
+        let mut due = Vec::new();
+        for seats in &mut self.groups {
+            let Some(threshold) = seats.group.offload_percent else {
+                continue;
+            };
+            if seats.offloads_flows() || seats.buckets.is_moving() {
+                let members = seats.ids();
+                due.extend(seats.buckets.due(&members, threshold, now, known));
+            }
         }
-        moved
+        due
+    }
+
+    /// A move to this seat is over; so often it did not wait for the former owner.
+    pub(crate) fn moved(&mut self, seat: SeatId, unordered_moves: u64) {
+        let has = |seats: &&mut Seats| seats.ids().contains(&seat);
+        if let Some(seats) = self.groups.iter_mut().find(has) {
+            seats.unordered_moves += unordered_moves;
+        }
     }
 
     /// The rules for every source.
@@ -297,30 +313,8 @@ impl Seats {
         divides && self.group.offload_percent.is_some() && self.members.len() > 1
     }
 
-    fn offload(
-        &mut self,
-        load: impl Fn(SeatId) -> Load,
-        weigh: impl Fn(SeatId, &mut [u64; BUCKETS]),
-    ) -> bool {
-        let Some(threshold) = self.group.offload_percent else {
-            return false;
-        };
-        let members: Vec<_> = self.members.iter().map(|member| member.seat).collect();
-        let loads: Vec<_> = members.iter().map(|seat| load(*seat)).collect();
-        let mut weights = [0; BUCKETS];
-        for (seat, load) in members.iter().zip(&loads) {
-            if load.percent > u32::from(threshold) {
-                weigh(*seat, &mut weights);
-            }
-        }
-        let place = |seat: SeatId| members.iter().position(|member| *member == seat);
-        let owners = self.buckets.map(|owner| owner.and_then(place));
-        let moves = offload::moves(&owners, &loads, &weights, threshold);
-        for (bucket, to) in &moves {
-            self.buckets[*bucket] = members.get(*to).copied();
-            self.moved_buckets += 1;
-        }
-        !moves.is_empty()
+    fn ids(&self) -> Vec<SeatId> {
+        self.members.iter().map(|member| member.seat).collect()
     }
 
     fn masks(&self) -> Arc<[u64; BUCKETS]> {
@@ -331,42 +325,12 @@ impl Seats {
                 .find(|member| Some(member.seat) == *seat);
             member.map_or(0, Member::mask)
         };
-        Arc::new(self.buckets.each_ref().map(mask))
+        Arc::new(self.buckets.owners().each_ref().map(mask))
     }
 
-    /// Gives every bucket an owner, moving as few as possible.
     fn share_out(&mut self) {
-        let members: Vec<_> = self.members.iter().map(|member| member.seat).collect();
-        if members.is_empty() {
-            self.buckets = [None; BUCKETS];
-            return;
-        }
-        for bucket in &mut self.buckets {
-            *bucket = bucket.filter(|seat| members.contains(seat));
-        }
-        let count = |buckets: &[Option<SeatId>], seat| {
-            buckets.iter().filter(|owner| **owner == Some(seat)).count()
-        };
-        let (least, extra) = (BUCKETS / members.len(), BUCKETS % members.len());
-        for (at, seat) in members.iter().enumerate() {
-            let due = least + usize::from(at < extra);
-            let have = count(&self.buckets, *seat);
-            let mut surplus = have.saturating_sub(due);
-            for bucket in &mut self.buckets {
-                if surplus > 0 && *bucket == Some(*seat) {
-                    *bucket = None;
-                    surplus -= 1;
-                }
-            }
-        }
-        for (at, seat) in members.iter().enumerate() {
-            let due = least + usize::from(at < extra);
-            let have = count(&self.buckets, *seat);
-            let free = self.buckets.iter_mut().filter(|bucket| bucket.is_none());
-            for bucket in free.take(due.saturating_sub(have)) {
-                *bucket = Some(*seat);
-            }
-        }
+        let members = self.ids();
+        self.buckets.share_out(&members);
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod attach;
+mod moving;
 mod waking;
 
 use std::collections::BTreeMap;

@@ -14,6 +14,7 @@
 mod buddies;
 mod chunks;
 mod entry;
+mod following;
 mod lending;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use chunks::Chunks;
 use chunks::Missed;
 use entry::Entry;
 pub use entry::{Missing, Policy, ReaderOptions};
+pub use following::HeldBack;
 pub use wakeups::Returns;
 
 /// Most readers of one distributor.
@@ -256,6 +258,7 @@ impl Distributor {
             return;
         }
         self.groups.leave(id.index());
+        self.release_followers_of(id.index());
         for chunk in self.chunks.end_leases_of(id.index()) {
             self.recycle_if_done(chunk);
         }
@@ -279,18 +282,20 @@ impl Distributor {
                 moved = true;
             }
             self.deliver_missed(lane);
+            moved |= self.release_followers(lane);
         }
         Ok(moved)
     }
 
-    /// Whether every chunk that was opened has been delivered, or missed.
+    /// Whether every chunk that was opened has been handed over, or missed.
     pub fn is_drained(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.ends.opened.is_empty())
+        self.lanes.iter().all(|lane| lane.ends.opened.is_empty()) && !self.anyone_follows()
     }
 
     /// Tells every reader that nothing follows. The writers have ended; call it once
     /// [`Distributor::step`] moves nothing and [`Distributor::is_drained`].
     pub fn finish(&mut self) {
+        self.release_all_followers();
         for lane in 0..self.lanes.len() {
             if let Some(chunk) = self.lanes[lane].open.take() {
                 self.settle(lane, chunk);

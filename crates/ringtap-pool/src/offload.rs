@@ -7,6 +7,8 @@
 //!   has: moving it would only move the trouble. Then the others move.
 #![forbid(unsafe_code)]
 
+pub mod buckets;
+
 use crate::classify::BUCKETS;
 
 /// What moves in one step of what a busy member carries: so little that the next look at the

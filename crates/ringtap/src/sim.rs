@@ -10,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ringtap_capture::device::{DeviceSpec, Kind};
 use ringtap_capture::sim::engines::{Comparison, Engine};
-use ringtap_capture::sim::run::{Experiment, Outcome};
+use ringtap_capture::sim::run::{Affinity, Experiment, Outcome};
 use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
 use ringtap_capture::transmit::Rate;
 use ringtap_pool::ledger::Ledger;
@@ -44,6 +44,11 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     offload: Option<u8>,
 
+    /// What readers divide and a busy one leaves to others: `chunk` (each lane has a reader, whole
+    /// chunks go elsewhere) or `flow` (hash buckets of flows, which stay in order).
+    #[arg(long, value_name = "WHAT", default_value = "chunk", value_parser = affinity)]
+    affinity: Affinity,
+
     /// `pool` (ours), or a model of others: `ring`, or `copy:SLOTS` into a second buffer.
     #[arg(long, value_name = "ENGINE", default_value = "pool")]
     engine: EngineKind,
@@ -59,7 +64,16 @@ Examples:
   ringtap sim 'sim:10Gbps?burst=100000&packets=256&chunks=500'    ... and its larger pool
   ringtap sim 'sim:10Gbps?burst=6000&fifo=4096' --engine ring     a ring alone
   ringtap sim 'sim:190000pps?skew=7:1:1:1&burst=400000&chunks=100&packets=64' \\
-              --service 50000pps --offload 60                     advanced mode, T = 60 %";
+              --service 50000pps --offload 60                     advanced mode, T = 60 %
+  ... --offload 60 --affinity flow                                no flow out of order";
+
+fn affinity(text: &str) -> Result<Affinity, String> {
+    match text {
+        "chunk" => Ok(Affinity::Chunk),
+        "flow" => Ok(Affinity::Flow),
+        _ => Err("want chunk or flow".to_owned()),
+    }
+}
 
 /// What one loop costs on the paper's machine: 300 of them make 38,844 packets a second.
 const PAPER_PPS: u64 = 38_844;
@@ -131,6 +145,7 @@ struct Line<'a> {
     device: &'a str,
     service_ps: u64,
     capture_ps: u64,
+    affinity: &'static str,
     offload_percent: Option<u8>,
     offered: u64,
     delivered: u64,
@@ -161,6 +176,8 @@ struct PoolFields {
     offloaded_packets: u64,
     disordered_packets: u64,
     disordered_packets_at_most: u64,
+    moved_buckets: u64,
+    unordered_moves: u64,
 }
 
 #[derive(Serialize)]
@@ -183,8 +200,11 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     let nic = SimOptions::from_device(&args.device)?;
     let (service_ps, capture_ps) = (args.service.0, args.capture.0);
     if let EngineKind::Other(engine) = args.engine {
-        if args.offload.is_some() || args.readers.is_some() {
-            bail!("--offload and --readers are for our own pool, not for --engine ring or copy");
+        if args.offload.is_some() || args.readers.is_some() || args.affinity == Affinity::Flow {
+            bail!(
+                "--offload, --affinity and --readers are for our own pool, not for --engine ring \
+                 or copy"
+            );
         }
         let comparison = Comparison {
             nic,
@@ -200,6 +220,7 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         nic,
         capture_ps,
         service_ps,
+        affinity: args.affinity,
         offload_percent: args.offload,
     };
     let outcome = experiment.run()?;
@@ -230,7 +251,13 @@ fn tell(args: &SimArgs, ledger: &Ledger, outcome: Option<&Outcome>) -> Result<()
             outcome.chunks
         );
     }
-    if args.offload.is_some() {
+    if args.offload.is_some() && args.affinity == Affinity::Flow {
+        println!(
+            "  moved {} buckets of flows; {} packets out of order within their flow",
+            grouped(outcome.moved_buckets),
+            grouped(outcome.disordered_packets)
+        );
+    } else if args.offload.is_some() {
         let buddies = outcome.buddies;
         println!(
             "  offloaded {} of {} chunks ({} packets); {} packets out of order within their flow",
@@ -254,6 +281,10 @@ fn line<'a>(
         device,
         service_ps: args.service.0,
         capture_ps: args.capture.0,
+        affinity: match args.affinity {
+            Affinity::Chunk => "chunk",
+            Affinity::Flow => "flow",
+        },
         offload_percent: args.offload,
         offered: ledger.offered,
         delivered: ledger.delivered,
@@ -290,6 +321,8 @@ fn pool_fields(outcome: &Outcome) -> PoolFields {
         offloaded_packets: buddies.offloaded_packets,
         disordered_packets: outcome.disordered_packets,
         disordered_packets_at_most: buddies.disordered_packets,
+        moved_buckets: outcome.moved_buckets,
+        unordered_moves: outcome.unordered_moves,
     }
 }
 

@@ -4,12 +4,13 @@
 //!
 //! Pool, writer, queues, distributor, credit, buddy groups and wake-ups are those of live capture;
 //! only time is made up. Arrivals and service times are whole picoseconds, ties have one order
-//! (readers, then capture, then arrivals), so every run of one experiment ends alike to the packet.
+//! (readers, then capture, arrivals, the hub's own clock), so every run of one experiment ends alike to the packet.
 //!
 //! Invariants
 //! - An actor that waits is woken as it would be live: by its signal, its flag or a free chunk.
 #![forbid(unsafe_code)]
 
+mod flows;
 mod outcome;
 mod queue;
 mod reader;
@@ -23,6 +24,7 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
 use super::{Link, SimError, SimOptions, lane};
+use flows::Flows;
 use outcome::disorder;
 pub use outcome::{LaneOutcome, Outcome, ReaderOutcome};
 use queue::Queue;
@@ -39,8 +41,20 @@ pub struct Experiment {
     pub service_ps: u64,
     /// Readers: one for each lane, which is what a pool without buddies is; or one for all.
     pub readers: u32,
+    /// What the readers divide between them.
+    pub affinity: Affinity,
     /// The offload threshold of advanced mode; basic mode without it.
     pub offload_percent: Option<u8>,
+}
+
+/// What a group of readers divides, and a busy one leaves to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// Lanes: whole chunks go to the least busy.
+    #[default]
+    Chunk,
+    /// Flows: whole hash buckets of them move, and no flow is read out of order.
+    Flow,
 }
 
 /// The group of all readers of an experiment.
@@ -61,7 +75,11 @@ struct Run {
     members: Vec<Member>,
     distributor: Distributor,
     bell: Arc<Bell>,
+    flows: Option<Flows>,
     now_ps: u64,
+    /// When the hub looked last, and when anything but that happened.
+    looked_ps: u64,
+    end_ps: u64,
 }
 
 /// Who acts next, in the order of ties.
@@ -70,6 +88,7 @@ enum Actor {
     Reader(usize),
     Capture(usize),
     Link(usize),
+    Hub,
 }
 
 impl Experiment {
@@ -114,24 +133,52 @@ impl Experiment {
             ends.push(lane_ends);
         }
         let mut distributor = Distributor::new(pool, ends, bell.clone());
-        let keeps_order = self.offload_percent.is_some();
         let mut members = Vec::new();
-        for _ in 0..self.readers {
-            let added = distributor.add_reader(&self.reader());
+        for at in 0..self.readers {
+            let options = self.reader(at);
+            let added = distributor.add_reader(&options);
             let (id, reader) = added.map_err(|error| SimError::Run(error.to_string()))?;
-            members.push(Member::new(id, reader, self.service_ps, keeps_order));
+            let keeps_order = self.divides_flows() || self.offload_percent.is_some();
+            members.push(Member::new(
+                id,
+                reader,
+                options.mask,
+                self.service_ps,
+                keeps_order,
+            ));
         }
+        let flows = match self.divides_flows() {
+            true => {
+                let readers = members.iter().map(|member| member.id).collect();
+                Some(Flows::new(readers, self.offload_percent, &made)?)
+            }
+            false => None,
+        };
         Ok(Run {
             queues: made,
             members,
             distributor,
             bell,
+            flows,
             now_ps: 0,
+            looked_ps: 0,
+            end_ps: 0,
         })
     }
 
-    /// All of them may hold all chunks: what bounds them is the pool.
-    fn reader(&self) -> ReaderOptions {
+    fn divides_flows(&self) -> bool {
+        self.affinity == Affinity::Flow && self.readers > 1
+    }
+
+    fn reader(&self, at: u32) -> ReaderOptions {
+        if self.divides_flows() {
+            // Every chunk goes to all of them, as at a hub: what bounds each is its credit.
+            return ReaderOptions {
+                mask: flows::mask(at),
+                ..ReaderOptions::default()
+            };
+        }
+        // All of them may hold all chunks: what bounds them is the pool.
         ReaderOptions {
             credit: Some(u32::MAX),
             policy: Policy::DropNewest,
@@ -162,11 +209,18 @@ impl Run {
             offer(queue.copied_ps(), Actor::Capture(at));
             offer(queue.next_arrival_ps(), Actor::Link(at));
         }
+        if self.flows.as_ref().is_some_and(Flows::are_moving) {
+            offer(Some(self.looked_ps + flows::LOOK_PS), Actor::Hub);
+        }
         next
     }
 
     fn act(&mut self, actor: Actor) -> Result<(), SimError> {
+        if actor != Actor::Hub {
+            self.end_ps = self.now_ps;
+        }
         match actor {
+            Actor::Hub => self.hub()?,
             Actor::Link(at) => self.queues[at].arrive(self.now_ps),
             Actor::Capture(at) => self.queues[at].copy(self.now_ps),
             Actor::Reader(at) => self.members[at].read(self.now_ps)?,
@@ -184,6 +238,24 @@ impl Run {
 
     /// What the hub's thread does between two sleeps.
     fn hub(&mut self) -> Result<(), SimError> {
+        self.looked_ps = self.now_ps;
+        self.serve()?;
+        while self.offload_flows()? {
+            self.serve()?;
+        }
+        Ok(())
+    }
+
+    /// Lets busy readers give flows to idle ones; tells whether anything was due.
+    fn offload_flows(&mut self) -> Result<bool, SimError> {
+        let Some(flows) = &mut self.flows else {
+            return Ok(false);
+        };
+        flows.carry_on(self.now_ps, &mut self.distributor, &self.queues)
+    }
+
+    /// Moves chunks until nothing is left to be moved.
+    fn serve(&mut self) -> Result<(), SimError> {
         let mut woken: Vec<ReaderId> = Vec::new();
         loop {
             let moved = self.step()?;
@@ -241,7 +313,9 @@ impl Run {
             lanes,
             buddies: self.distributor.buddy_counts(GROUP),
             disordered_packets: disorder(self.members.iter_mut().map(Member::take_notes)),
-            end_ps: self.now_ps,
+            moved_buckets: self.flows.as_ref().map_or(0, Flows::moved_buckets),
+            unordered_moves: self.flows.as_ref().map_or(0, |flows| flows.unordered_moves),
+            end_ps: self.end_ps,
             chunks: self.distributor.chunks_of(LaneId(0)),
             chunk_bytes: self.distributor.geometry().chunk_size,
         })

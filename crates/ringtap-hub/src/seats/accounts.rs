@@ -71,11 +71,12 @@ impl Engine {
     pub(crate) fn status(&mut self) -> HubStatus {
         let now = now_ns();
         self.note_losses(now);
+        let ids: Vec<_> = self.seats.taken.keys().copied().collect();
+        ids.iter().for_each(|id| self.note_unordered(*id));
         let sources = self.captures.iter_mut().map(of_source).collect();
         let groups = self.membership.groups();
         let groups = groups.map(|(group, members)| self.of_group(group, members));
         let groups = groups.collect();
-        let ids: Vec<_> = self.seats.taken.keys().copied().collect();
         let readers = ids
             .into_iter()
             .filter_map(|id| self.of_reader(id, now))
@@ -93,6 +94,7 @@ impl Engine {
     }
 
     fn of_group(&self, group: &Group, members: usize) -> GroupStatus {
+        let (moved_buckets, unordered_moves) = self.membership.moved_buckets(&group.name);
         let mut status = GroupStatus {
             name: group.name.clone(),
             balance: division_word(group),
@@ -101,7 +103,8 @@ impl Engine {
             members: u32::try_from(members).unwrap_or(u32::MAX),
             most_members: group.most_members,
             offload_percent: group.offload_percent,
-            moved_buckets: self.membership.moved_buckets(&group.name),
+            moved_buckets,
+            unordered_moves,
             ..GroupStatus::default()
         };
         if let Some(buddies) = self.membership.buddies(&group.name) {

@@ -213,7 +213,7 @@ impl Engine {
     }
 
     /// Gives every source the rules that follow from who sits where.
-    fn classify(&mut self) -> Result<Vec<Vec<Place>>, AttachError> {
+    pub(super) fn classify(&mut self) -> Result<Vec<Vec<Place>>, AttachError> {
         let rules = self.membership.rules();
         let mut places = Vec::new();
         for capture in &mut self.captures {
@@ -228,30 +228,6 @@ impl Engine {
         Ok(places)
     }
 
-    /// Lets busy members of groups give flows to idle ones.
-    pub(crate) fn offload_flows(&mut self) {
-        let (seats, captures) = (&self.seats.taken, &self.captures);
-        let inlets = |id| seats.get(&id).map_or(&[][..], |seat| &seat.inlets);
-        let load = |id| {
-            let inlets = inlets(id).iter();
-            let loads = inlets.map(|one| captures[one.capture].distributor.load(one.reader));
-            loads.max_by_key(|load| load.percent).unwrap_or_default()
-        };
-        let moved = self.membership.offload(load, |id, weights| {
-            for inlet in inlets(id) {
-                let distributor = &captures[inlet.capture].distributor;
-                distributor.weigh(inlet.reader, weights);
-            }
-        });
-        if !moved {
-            return;
-        }
-        // As long as they are refused, flows stay with whom the sources know as their owners.
-        if let Err(error) = self.classify() {
-            tracing::error!("the rules by which flows move: {error}");
-        }
-    }
-
     fn give_back<'a>(&mut self, inlets: impl IntoIterator<Item = &'a Inlet>) {
         for inlet in inlets {
             let capture = &mut self.captures[inlet.capture];
@@ -261,6 +237,7 @@ impl Engine {
 
     /// Takes a seat back, and all that its reader holds.
     pub(crate) fn leave(&mut self, id: SeatId) {
+        self.note_unordered(id);
         self.membership.leave(id);
         if let Some(mut seat) = self.seats.taken.remove(&id) {
             self.seats.departed_slow_reader += self.lost_by(&seat);

@@ -5,6 +5,7 @@
 use std::ops::AddAssign;
 
 use super::buddies::Buddies;
+use super::following::Following;
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::queue::{Consumer, Producer};
@@ -88,6 +89,13 @@ pub(super) struct Account {
     turn: u32,
 }
 
+impl Account {
+    /// Packets that the reader has not been told of; it is told now.
+    pub(super) fn take_untold(&mut self) -> u64 {
+        std::mem::take(&mut self.untold)
+    }
+}
+
 pub(super) struct Entry {
     deliveries: Producer,
     returns: Consumer,
@@ -100,6 +108,10 @@ pub(super) struct Entry {
     pub(super) corrupt: bool,
     /// It sleeps and is not to be woken yet.
     pub(super) deferred: bool,
+    /// What it waits for, if it is held back.
+    pub(super) following: Option<Following>,
+    /// How often it went on too soon, a lane each.
+    pub(super) unordered: u64,
 }
 
 /// How a chunk may be lent.
@@ -125,6 +137,8 @@ impl Entry {
             buddies: options.buddies.map(|buddies| buddies.group),
             corrupt: false,
             deferred: false,
+            following: None,
+            unordered: 0,
             control,
         }
     }
@@ -167,7 +181,21 @@ impl Entry {
 
     /// Hands a chunk over, after the news of what was lost; `false` if the queue is corrupt.
     pub(super) fn deliver(&mut self, lane: usize, chunk: ChunkId, from: u32, cut: bool) -> bool {
-        let untold = std::mem::take(&mut self.lanes[lane].untold);
+        let untold = self.lanes[lane].take_untold();
+        let handed_over = self.hand_over(lane, chunk, from, cut, untold);
+        self.lanes[lane].held += u32::from(handed_over);
+        handed_over
+    }
+
+    /// As [`Entry::deliver`], of a chunk that is counted as held or will be.
+    pub(super) fn hand_over(
+        &mut self,
+        lane: usize,
+        chunk: ChunkId,
+        from: u32,
+        cut: bool,
+        untold: u64,
+    ) -> bool {
         let told = untold == 0 || self.tell_loss(lane, untold);
         // There is room for every chunk of the pool: only a corrupt reader refuses one.
         let delivery = Delivery::Chunk { chunk, from, cut };
@@ -175,7 +203,6 @@ impl Entry {
             self.corrupt = true;
             return false;
         }
-        self.lanes[lane].held += 1;
         true
     }
 

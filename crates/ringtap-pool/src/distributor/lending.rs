@@ -79,7 +79,10 @@ impl Distributor {
             return;
         };
         let terms = entry.terms(lane, room);
-        if terms != Terms::No && entry.deliver(lane, chunk, from, terms == Terms::Cut) {
+        let cut = terms == Terms::Cut;
+        let lent = terms != Terms::No
+            && (entry.parks(lane, chunk, from, cut) || entry.deliver(lane, chunk, from, cut));
+        if lent {
             self.chunks.lease(chunk, reader);
         } else {
             self.chunks.miss(chunk, Missed::past_credit(reader, from));

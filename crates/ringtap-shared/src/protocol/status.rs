@@ -118,6 +118,9 @@ pub struct GroupStatus {
     /// Buckets of flows that moved from a busy member to another.
     #[serde(default)]
     pub moved_buckets: u64,
+    /// How often their new owner did not wait until the former one was done, a lane each.
+    #[serde(default)]
+    pub unordered_moves: u64,
 }
 
 /// A reader.

@@ -52,6 +52,10 @@ pub struct Outcome {
     /// Packets that were done with before an earlier one of the same flow: to the packet, where
     /// [`BuddyCounts`] goes by chunks.
     pub disordered_packets: u64,
+    /// Buckets of flows that busy readers gave away.
+    pub moved_buckets: u64,
+    /// How often their new owner did not wait for the former one, a lane each.
+    pub unordered_moves: u64,
     /// When the last reader was done, in picoseconds after the first packet.
     pub end_ps: u64,
     /// Chunks of each lane.

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use ringtap_pool::classify::Rules;
 use ringtap_pool::ids::LaneId;
 
 use super::LaneOutcome;
+use crate::files::LinkType;
 use crate::sim::lane::{Lane, Step};
 use crate::sim::spread::Cursor;
-use crate::sim::{Link, Queue as Counters};
+use crate::sim::{Link, Queue as Counters, SimError};
 
 /// A queue, its capture thread and their clocks.
 pub(super) struct Queue {
@@ -49,6 +51,16 @@ impl Queue {
             lacks_chunk: false,
             most_chunks: 0,
         }
+    }
+
+    /// Has packets judged by these rules from now on.
+    pub(super) fn judge_by(&self, rules: &Rules) -> Result<(), SimError> {
+        let set = self
+            .counters
+            .rulebook
+            .set(rules, "sim:", LinkType::ETHERNET);
+        set.map(drop)
+            .map_err(|error| SimError::Run(error.to_string()))
     }
 
     /// When the next packet arrives that changes anything at once.

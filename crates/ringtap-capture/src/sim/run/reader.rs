@@ -23,6 +23,8 @@ pub(super) struct Member {
     pub(super) id: ReaderId,
     reader: Reader,
     sleeper: Sleeper,
+    /// Of packets that are its own.
+    mask: u64,
     service_ps: u64,
     done_ps: Option<u64>,
     delivered: u64,
@@ -34,11 +36,18 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(id: ReaderId, reader: Reader, service_ps: u64, keeps_order: bool) -> Self {
+    pub(super) fn new(
+        id: ReaderId,
+        reader: Reader,
+        mask: u64,
+        service_ps: u64,
+        keeps_order: bool,
+    ) -> Self {
         Member {
             id,
             sleeper: reader.sleeper(),
             reader,
+            mask,
             service_ps,
             done_ps: None,
             delivered: 0,
@@ -86,6 +95,9 @@ impl Member {
             let mut done_ps = now_ps;
             for packet in batch.packets() {
                 let packet = packet.map_err(|error| SimError::Run(error.to_string()))?;
+                if packet.slot().mask & self.mask == 0 {
+                    continue;
+                }
                 done_ps += self.service_ps;
                 self.delivered += 1;
                 self.bytes += u64::from(packet.slot().wire_length);
