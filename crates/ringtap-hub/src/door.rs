@@ -15,11 +15,9 @@ use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 
 use ringtap_pool::wake::Signal;
-use ringtap_shared::event::Event;
+use ringtap_shared::event::{Event, readable_among};
 use ringtap_shared::peer::Peer;
 use ringtap_shared::socket::{Listener, MOST_BYTES};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use crate::access::Access;
 use crate::hub::{Handle, Hub};
@@ -87,7 +85,6 @@ impl Doorkeeper {
             match self.wait() {
                 Ok(ready) if ready[0] => return,
                 Ok(ready) => self.serve(&ready, &mut buffer),
-                Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!("the hub's door cannot wait: {error}");
                     return;
@@ -97,16 +94,11 @@ impl Doorkeeper {
     }
 
     /// Which of these have something to say: the closing, the listener, each guest.
-    fn wait(&self) -> Result<Vec<bool>, Errno> {
+    fn wait(&self) -> io::Result<Vec<bool>> {
         let guests = self.guests.iter().map(AsFd::as_fd);
         let fds = [self.closing.as_fd(), self.listener.as_fd()];
         let fds: Vec<_> = fds.into_iter().chain(guests).collect();
-        let mut polled: Vec<_> = fds
-            .iter()
-            .map(|fd| PollFd::new(fd, PollFlags::IN))
-            .collect();
-        poll(&mut polled, None)?;
-        Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
+        readable_among(&fds, None)
     }
 
     fn serve(&mut self, ready: &[bool], buffer: &mut [u8]) {

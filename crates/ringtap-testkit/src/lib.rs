@@ -27,9 +27,11 @@ mod namespace;
 mod needs;
 mod running;
 mod script;
+mod settle;
 
 pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
 pub use namespace::Namespace;
 pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};
 pub use running::{Finished, Running};
 pub use script::Script;
+pub use settle::{sending_cpu, settle};

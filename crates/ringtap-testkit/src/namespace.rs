@@ -23,14 +23,16 @@ use rustix::{
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 
+use crate::settle::{sending_cpu, settle};
 use crate::{Finished, Running, leftovers::stale_namespaces};
 
 /// Time after which a helper command such as `ip` counts as hung.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// Sends each line of hex digits on standard input as one frame.
+/// Sends each line of hex digits on standard input as one frame, all from one CPU.
 const INJECT: &str = "
-import socket, sys
+import os, socket, sys
+os.sched_setaffinity(0, [int(sys.argv[2])])
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 s.bind((sys.argv[1], 0))
 for line in sys.stdin:
@@ -172,15 +174,17 @@ impl Namespace {
         })
     }
 
-    /// Sends `frames`, each from its Ethernet header on, out of `device`, in order.
+    /// Sends `frames`, each from its Ethernet header on, out of `device`, in order, all from one
+    /// CPU; when this returns they have arrived.
     ///
     /// # Panics
     ///
     /// When a frame is refused, for instance because it is longer than the MTU.
     pub fn inject(&self, device: &str, frames: &[Vec<u8>]) {
+        let cpu = sending_cpu();
         let mut command = self.command("python3");
         let mut child = command
-            .args(["-c", INJECT, device])
+            .args(["-c", INJECT, device, &cpu.to_string()])
             .stdin(Stdio::piped())
             .spawn()
             .expect("python3 can be started");
@@ -198,6 +202,7 @@ impl Namespace {
         drop(stdin);
         let status = child.wait().expect("a child can be waited for");
         assert!(status.success(), "sending out of {device}: {status}");
+        settle(cpu);
     }
 
     /// A counter of `device` from the kernel, for instance `rx_packets` or `tx_dropped`.

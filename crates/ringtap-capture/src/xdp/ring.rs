@@ -55,6 +55,13 @@ impl Shared {
         })
     }
 
+    /// Entries that can be produced now by who has produced up to `next`.
+    #[inline]
+    fn room(&self, next: u32) -> u32 {
+        let waiting = next.wrapping_sub(self.consumer[0].load(Acquire));
+        self.size.saturating_sub(waiting)
+    }
+
     fn needs_wakeup(&self) -> bool {
         let flags = self.flags.as_ref();
         flags.is_some_and(|flags| {
@@ -68,6 +75,12 @@ impl Shared {
         // A ring has at most 2^31 entries.
         usize::try_from(place).unwrap_or(0) * words
     }
+}
+
+/// Whether a consumer is at this place or behind it; indices wrap.
+fn has_passed(consumer: &Words<AtomicU32>, mark: u32) -> bool {
+    let consumed = consumer[0].load(Acquire);
+    consumed.wrapping_sub(mark).cast_signed() >= 0
 }
 
 /// What the kernel gives: descriptors of received packets.
@@ -154,11 +167,7 @@ impl RingWatch {
 
     /// Whether the entries before `mark` are consumed.
     pub(super) fn has_passed(&self, mark: u32) -> bool {
-        self.consumer[0]
-            .load(Acquire)
-            .wrapping_sub(mark)
-            .cast_signed()
-            >= 0
+        has_passed(&self.consumer, mark)
     }
 }
 
@@ -182,9 +191,7 @@ impl Fill {
 
     /// Entries that can be produced now.
     pub(super) fn room(&self) -> u32 {
-        let consumed = self.ring.consumer[0].load(Acquire);
-        let waiting = self.next.wrapping_sub(consumed);
-        self.ring.size.saturating_sub(waiting)
+        self.ring.room(self.next)
     }
 
     /// Hands these addresses over; there is room for them.
@@ -224,9 +231,7 @@ impl Transmit {
 
     /// Pieces that can be pushed now.
     pub(super) fn room(&self) -> u32 {
-        let consumed = self.ring.consumer[0].load(Acquire);
-        let waiting = self.next.wrapping_sub(consumed);
-        self.ring.size.saturating_sub(waiting)
+        self.ring.room(self.next)
     }
 
     /// Puts a piece behind the others; there is room for it. Not seen before it is published.
@@ -260,8 +265,7 @@ impl Transmit {
 
     /// Whether the kernel has taken all pieces before this place.
     pub(super) fn has_taken(&self, end: u32) -> bool {
-        let taken = self.ring.consumer[0].load(Acquire);
-        taken.wrapping_sub(end).cast_signed() >= 0
+        has_passed(&self.ring.consumer, end)
     }
 }
 

@@ -12,7 +12,7 @@ use ringtap_pool::format::Slot;
 use ringtap_pool::reader::Next;
 use ringtap_pool::source::{Counts, Source};
 use ringtap_pool::wake::NoSignal;
-use ringtap_testkit::Namespace;
+use ringtap_testkit::{Namespace, settle};
 
 /// A pool small enough that many tests may run at once.
 pub(crate) const SMALL_POOL: u64 = 8 << 20;
@@ -43,7 +43,7 @@ pub(crate) struct Captured {
     pub(crate) data: Vec<u8>,
 }
 
-/// Stops the tap and gives everything that it captured, and its counters.
+/// Stops the tap and gives everything that it captured, lane by lane, and its counters.
 pub(crate) fn finish(mut tap: Tap) -> (Vec<Captured>, Counts) {
     tap.stop();
     let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
@@ -72,10 +72,12 @@ pub(crate) fn finish(mut tap: Tap) -> (Vec<Captured>, Counts) {
     }
 }
 
-/// The bytes of all captured packets of the tests' own type.
+/// The bytes of all captured packets of the tests' own type, in the order of their times.
 pub(crate) fn own(captured: &[Captured]) -> Vec<Vec<u8>> {
     let ours = captured.iter().filter(|packet| is_own(&packet.data));
-    ours.map(|packet| packet.data.clone()).collect()
+    let mut ours: Vec<_> = ours.collect();
+    ours.sort_by_key(|packet| packet.slot.time_ns);
+    ours.iter().map(|packet| packet.data.clone()).collect()
 }
 
 fn is_own(data: &[u8]) -> bool {
@@ -108,6 +110,7 @@ pub(crate) fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
 pub(crate) fn python(net: &Namespace, cpu: &str, script: &str) {
     let end = net.run("taskset", &["-c", cpu, "python3", "-c", script]);
     assert!(end.status.success(), "{}", end.stderr);
+    settle(cpu.parse().expect("a CPU's number"));
 }
 
 /// A script that sends `count` frames of the tests' type out of `interface`.

@@ -109,7 +109,7 @@ impl Worker {
             for pipe in &mut self.pipes {
                 pipe.private.distributor.arm(Returns::WhenDry);
             }
-            if let Err(error) = self.waiter.wait(None).map(drop) {
+            if let Err(error) = self.waiter.wait(None) {
                 tracing::error!("a relay cannot sleep: {error}");
                 return;
             }
