@@ -201,14 +201,19 @@ impl Source for PacketSource {
             let before = self.counters_before.lost_by_nic();
             self.lost_by_nic = now.lost_by_nic().saturating_sub(before);
         }
-        // First what was captured, then what was seen: never less is seen than captured.
+        let kernel = self.progress.kernel();
         let captured = self.progress.lane().captured();
         let unwanted = self.rulebook.unwanted();
         let no_chunk = self.progress.lane().no_chunk();
-        let kernel = self.progress.kernel();
+        // As long as the thread works, what waits in the kernel's ring was not there yet.
+        let settled = captured + unwanted + no_chunk + kernel.lost;
         Counts {
             lanes: vec![LaneCounts {
-                seen: kernel.seen,
+                seen: if kernel.is_final {
+                    kernel.seen
+                } else {
+                    settled
+                },
                 captured,
                 unwanted,
                 no_chunk,

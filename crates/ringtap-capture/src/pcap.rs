@@ -205,11 +205,13 @@ impl Source for PcapSource {
     }
 
     fn counts(&mut self) -> Counts {
+        let all = self.progress.seen.get().copied();
         let captured = self.progress.lane.captured();
         let unwanted = self.rulebook.unwanted();
         let no_chunk = self.progress.lane.no_chunk();
         let lane = LaneCounts {
-            seen: self.progress.seen.load(Relaxed),
+            // As long as the thread works, what it holds and did not publish was not there yet.
+            seen: all.unwrap_or(captured + unwanted + no_chunk),
             captured,
             unwanted,
             no_chunk,

@@ -8,7 +8,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ringtap_pool::classify::{Place, Rules};
+use ringtap_pool::classify::{Place, Rule, Rules};
 use ringtap_pool::distributor::{AddReaderError, Distributor, ReaderOptions, Returns};
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
@@ -97,7 +97,15 @@ impl Capture {
     }
 
     /// Judges packets by these rules from now on.
+    ///
+    /// A source that gives everything anyway is left alone while nobody wants less: a tap has
+    /// programs to load, and a pool may fill meanwhile.
     pub(crate) fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        let Rules(each) = rules;
+        let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
+        if wants_all && self.source.gives_everything() {
+            return Ok(vec![Place::Source; each.len()]);
+        }
         self.source.classify(rules)
     }
 

@@ -81,4 +81,10 @@ impl Rule {
             members: Arc::new([members; BUCKETS]),
         }
     }
+
+    /// Whether every packet is for all its members.
+    #[must_use]
+    pub fn takes_everything(&self) -> bool {
+        self.filter.is_empty() && self.balance == Balance::Everyone
+    }
 }

@@ -175,6 +175,7 @@ impl Run {
                 Status::Ended => true,
                 Status::Failed(error) => panic!("the source failed: {error}"),
             };
+            moment_balances(&self.source.counts());
             let read = self.read();
             if moved || read {
                 last_progress = Instant::now();
@@ -233,6 +234,18 @@ fn source_balances(counts: &Counts) {
         assert_eq!(
             count.seen, accounted,
             "lane {lane} accounts for what it saw: {count:?}"
+        );
+    }
+}
+
+/// The same while it captures: one packet a lane may be on its way.
+fn moment_balances(counts: &Counts) {
+    for (lane, count) in counts.lanes.iter().enumerate() {
+        let accounted = count.captured + count.unwanted + count.no_chunk + count.kernel;
+        let on_its_way = count.seen.checked_sub(accounted);
+        assert!(
+            on_its_way.is_some_and(|packets| packets <= 1),
+            "lane {lane} accounts at every moment for what it saw: {count:?}"
         );
     }
 }

@@ -122,6 +122,14 @@ pub trait Source: Send {
         Ok(vec![Place::Reader(why); rules.0.len()])
     }
 
+    /// Whether it was given no rules yet and every packet has every bit, so that rules which give
+    /// everything to everybody would change nothing but cost the time to learn them.
+    ///
+    /// `false` is always right.
+    fn gives_everything(&self) -> bool {
+        false
+    }
+
     /// Stops capture on a lane at its cheapest point, or goes on. Packets that come meanwhile
     /// count as `no_chunk`. Only sources that can drop packets do anything.
     fn pause(&mut self, lane: LaneId, pause: Pause) {

@@ -203,11 +203,12 @@ impl LaneWriter {
         let Some(open) = self.open.as_mut() else {
             return;
         };
+        // First: who has read a packet finds it counted.
+        let captured = self.sequence + u64::from(open.staged());
+        self.counters.captured.store(captured, Release);
         if !open.publish() {
             return;
         }
-        let captured = self.sequence + u64::from(open.staged());
-        self.counters.captured.store(captured, Release);
         if self.wake.take(Level::Packet) {
             self.signal.signal();
         }
@@ -249,8 +250,9 @@ impl LaneWriter {
 
     fn seal(&mut self) {
         if let Some(open) = self.open.take() {
-            self.sequence += u64::from(open.seal());
+            self.sequence += u64::from(open.staged());
             self.counters.captured.store(self.sequence, Release);
+            open.seal();
         }
     }
 

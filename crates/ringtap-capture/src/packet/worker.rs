@@ -47,19 +47,15 @@ pub(super) struct KernelCounts {
     pub(super) seen: u64,
     /// Those that never came out of the ring.
     pub(super) lost: u64,
-}
-
-#[derive(Debug, Default)]
-struct Total {
-    counts: KernelCounts,
-    is_final: bool,
+    /// The thread has ended: nothing waits in the ring.
+    pub(super) is_final: bool,
 }
 
 /// What the thread shares with its owner.
 pub(super) struct Progress {
     socket: PacketSocket,
     lane: Arc<LaneCounters>,
-    total: Mutex<Total>,
+    kernel: Mutex<KernelCounts>,
     stopping: AtomicBool,
     stop: Event,
 }
@@ -72,7 +68,7 @@ impl Progress {
         Ok(Arc::new(Self {
             socket,
             lane,
-            total: Mutex::default(),
+            kernel: Mutex::default(),
             stopping: AtomicBool::new(false),
             stop: Event::new().map_err(PacketError::system("making an event"))?,
         }))
@@ -88,13 +84,13 @@ impl Progress {
 
     /// The kernel's counts up to now, or for good once the thread has ended.
     pub(super) fn kernel(&self) -> KernelCounts {
-        let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         // A socket whose statistics cannot be read has nothing new to tell.
-        if let (false, Ok(new)) = (total.is_final, self.socket.statistics()) {
-            total.counts.seen += u64::from(new.packets);
-            total.counts.lost += u64::from(new.drops);
+        if let (false, Ok(new)) = (kernel.is_final, self.socket.statistics()) {
+            kernel.seen += u64::from(new.packets);
+            kernel.lost += u64::from(new.drops);
         }
-        total.counts
+        *kernel
     }
 
     /// Asks the thread to read what is left and to end.
@@ -106,9 +102,9 @@ impl Progress {
     /// Ends the counting: what the kernel counted and never handed over is lost.
     fn finish(&self, copied: u64) {
         self.kernel();
-        let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
-        total.counts.lost = total.counts.seen.saturating_sub(copied);
-        total.is_final = true;
+        let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        kernel.lost = kernel.seen.saturating_sub(copied);
+        kernel.is_final = true;
     }
 }
 

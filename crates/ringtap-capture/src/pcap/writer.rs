@@ -2,8 +2,8 @@
 //! The thread of the `pcap` source: reads packets, waits for their turn and for room.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ringtap_filter::classifier::Verdict;
@@ -21,8 +21,8 @@ const NO_ROOM_NAP: Duration = Duration::from_micros(100);
 
 /// What the thread counts, for others to read.
 pub(super) struct Progress {
-    /// Packets read from the file and due.
-    pub(super) seen: AtomicU64,
+    /// Packets read from the file and due, once the thread has ended.
+    pub(super) seen: OnceLock<u64>,
     pub(super) lane: Arc<LaneCounters>,
 }
 
@@ -59,7 +59,7 @@ impl FileWriter {
             BATCH
         };
         let progress = Arc::new(Progress {
-            seen: AtomicU64::new(0),
+            seen: OnceLock::new(),
             lane: writer.counters(),
         });
         let lane = Lane {
@@ -130,7 +130,6 @@ impl Lane {
         }
         self.seen += 1;
         if self.seen.is_multiple_of(self.batch) {
-            self.progress.seen.store(self.seen, Relaxed);
             self.writer.publish();
             self.judge.end();
         }
@@ -182,7 +181,8 @@ fn meta(packet: &RawPacket<'_>, wanted: Verdict) -> PacketMeta {
 impl Drop for Lane {
     fn drop(&mut self) {
         self.writer.close();
-        self.progress.seen.store(self.seen, Relaxed);
         self.judge.end();
+        // Last: whoever finds it finds the other counters as they stay.
+        let _the_only_lane = self.progress.seen.set(self.seen);
     }
 }

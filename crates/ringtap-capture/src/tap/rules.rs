@@ -43,6 +43,11 @@ pub(super) struct InForce {
 }
 
 impl InForce {
+    /// Whether there are any yet.
+    pub(super) fn exist(&self) -> bool {
+        self.programs.is_some()
+    }
+
     /// Whether these rules need no other programs than those in force.
     fn has_programs_for(&self, rules: &[Rule]) -> bool {
         let alike = |(rule, (filter, balance)): (&Rule, &(Arc<[u64]>, Balance))| {

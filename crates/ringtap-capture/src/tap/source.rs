@@ -193,6 +193,10 @@ impl Source for Tap {
         Ok(self.put_in_force(rules)?)
     }
 
+    fn gives_everything(&self) -> bool {
+        !self.rules.exist()
+    }
+
     fn pause(&mut self, lane: LaneId, pause: Pause) {
         let is_paused = pause == Pause::Paused;
         if let Ok(lane) = usize::try_from(lane.0) {

@@ -222,8 +222,9 @@ fn totals(raw: Raw) -> Totals {
     }
 }
 
-/// The kernel numbers the page pools of all runs with 16 bits, and takes a number back about a
-/// second after the run if packets were still on the way: many senders together can use them up.
+/// The kernel numbers the page pools of all runs with 16 bits. It takes a number back when all CPUs
+/// have passed a quiet state, or about a second later if packets were still on the way: many
+/// senders together, of whatever kind, can use them up.
 fn lacks_a_page_pool(error: &libbpf_rs::Error) -> bool {
     object::io_error(error).kind() == io::ErrorKind::StorageFull
 }

@@ -156,11 +156,10 @@ impl Open {
         true
     }
 
-    /// Lets readers see all that was staged, and that nothing follows; tells how many there are.
-    pub(super) fn seal(self) -> u32 {
+    /// Lets readers see all that was staged, and that nothing follows.
+    pub(super) fn seal(self) {
         self.tell_wanted();
         publish::seal(self.state(), self.staged());
-        self.staged()
     }
 }
 
