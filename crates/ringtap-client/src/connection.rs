@@ -22,6 +22,7 @@ use ringtap_shared::protocol::{
 };
 use ringtap_shared::seat::{Inlet, Seat, Wanted, Watermark};
 use ringtap_shared::socket::{MOST_BYTES, Socket};
+use ringtap_shared::verdict::Verdicts;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::control::{Control, ControlError};
@@ -218,6 +219,20 @@ impl Connection {
             control: Arc::new(self),
             reader,
         })
+    }
+
+    /// Makes this reader the judge of the bridge: from now on packets wait for its verdicts.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Control`]: there is a judge, or nothing is judged here.
+    pub fn judge(&self) -> Result<Verdicts, ConnectError> {
+        let (Reply::Judging, fds) = self.ask(&Request::Judge)? else {
+            return Err(ConnectError::Protocol("it let nobody judge"));
+        };
+        let [memory, bell] = <[OwnedFd; 2]>::try_from(fds)
+            .map_err(|_| ConnectError::Protocol("it sent other descriptors"))?;
+        Verdicts::from_peer(memory, bell).map_err(ConnectError::Mapping)
     }
 
     /// Everybody's counters.

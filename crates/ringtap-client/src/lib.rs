@@ -23,4 +23,5 @@ pub use judge::{Batch, Judged, Packets};
 pub use lender::{Found, Lender, Lent, Patience, Stop};
 pub use merge::Order;
 pub use receiver::{Next, ReceiveError, Receiver};
+pub use ringtap_shared::verdict::{Judgement, Verdict, VerdictError, Verdicts};
 pub use tally::{LaneTally, Tally};

@@ -12,12 +12,14 @@ mod one;
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use ringtap_pool::wake::Signal;
 use ringtap_shared::event::{Event, readable_among};
 use ringtap_shared::peer::Peer;
 use ringtap_shared::socket::{Listener, MOST_BYTES};
+use ringtap_shared::verdict::Bench;
 
 use crate::access::Access;
 use crate::hub::{Handle, Hub};
@@ -39,6 +41,7 @@ struct Doorkeeper {
     listener: Listener,
     hub: Handle,
     access: Vec<Access>,
+    bench: Option<Arc<Bench>>,
     closing: Event,
     guests: Vec<Guest>,
 }
@@ -51,11 +54,26 @@ impl Door {
     ///
     /// The system's: no thread, no descriptor.
     pub fn open(listener: Listener, hub: &Hub, access: Vec<Access>) -> io::Result<Self> {
+        Door::with_bench(listener, hub, access, None)
+    }
+
+    /// The same for a bridge, whose judge sits at `bench`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Door::open`].
+    pub fn with_bench(
+        listener: Listener,
+        hub: &Hub,
+        access: Vec<Access>,
+        bench: Option<Arc<Bench>>,
+    ) -> io::Result<Self> {
         let closing = Event::new()?;
         let keeper = Doorkeeper {
             listener,
             hub: hub.handle().clone(),
             access,
+            bench,
             closing: closing.clone(),
             guests: Vec::new(),
         };
@@ -145,7 +163,9 @@ impl Doorkeeper {
                 guest::turn_away(&socket, "the hub has as many connections as it allows");
                 continue;
             }
-            self.guests.push(Guest::new(socket, peer, self.hub.clone()));
+            let mut guest = Guest::new(socket, peer, self.hub.clone());
+            guest.bench.clone_from(&self.bench);
+            self.guests.push(guest);
         }
     }
 }

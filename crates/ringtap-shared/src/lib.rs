@@ -10,4 +10,5 @@ pub mod peer;
 pub mod protocol;
 pub mod seat;
 pub mod socket;
+pub mod verdict;
 pub mod waiter;

@@ -51,6 +51,8 @@ pub enum Request {
     },
     /// Asks for the reader's counters.
     Statistics,
+    /// Asks to be the judge of a bridge, whose packets the reader gets by its seat.
+    Judge,
     /// Leaves the group.
     Detach,
     /// Asks for everybody's counters.
@@ -107,6 +109,8 @@ pub enum Reply {
         /// In the order of the inlets.
         wanted: Vec<WantedFacts>,
     },
+    /// To `judge`. Beside it come two descriptors: the memory for verdicts, and a bell.
+    Judging,
     /// To `credit` and `detach`.
     Done,
     /// To `statistics`.
@@ -236,7 +240,7 @@ mod tests {
                 answers += usize::from(encode(&answer) == line.as_bytes());
             }
         }
-        assert_eq!((asks, answers), (7, 8), "each is written as it is sent");
+        assert_eq!((asks, answers), (8, 9), "each is written as it is sent");
     }
 
     proptest::proptest! {

@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use ringtap_capture::bridge::{BridgeOptions, Moment};
 use ringtap_capture::device::{Mode, Size};
 use ringtap_capture::tap::{DEFAULT_POOL_BYTES, Passing};
+use ringtap_capture::xdp::forward::{JudgeOptions, JudgeState, Verdict};
 use ringtap_client::default_socket;
 use ringtap_pool::ledger::Ledger;
 use ringtap_pool::source::Facts;
@@ -48,12 +49,26 @@ pub(crate) struct BridgeArgs {
     #[arg(short, long, value_name = "GROUP")]
     mirror: Vec<GroupText>,
 
+    /// Let a reader decide about each packet, in user space: it joins this group, as
+    /// `ringtap judge -i hub:NAME` does.
+    #[arg(long, value_name = "NAME")]
+    judge: Option<GroupText>,
+
+    /// What becomes of packets that nobody judged: without a judge, or when it is late.
+    #[arg(long, value_name = "WHAT", default_value = "drop", requires = "judge")]
+    unjudged: Unjudged,
+
+    /// How long a packet waits for its verdict.
+    #[arg(long, value_name = "MILLISECONDS", default_value = "100", requires = "judge",
+          value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    judge_limit: u64,
+
     /// Where readers connect. Default: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
-    #[arg(long, value_name = "PATH", requires = "mirror")]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
     /// Memory for mirrored packets that wait for their readers, for each side.
-    #[arg(short = 'B', long, value_name = "SIZE", requires = "mirror")]
+    #[arg(short = 'B', long, value_name = "SIZE")]
     pool: Option<Size>,
 
     /// Where packets are redirected.
@@ -95,12 +110,23 @@ enum BridgeMode {
     User,
 }
 
+/// What becomes of packets that nobody judged.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Unjudged {
+    /// They pass: the network is more important (fail open).
+    Pass,
+    /// They are dropped: the judge is more important (fail closed).
+    Drop,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   ringtap bridge eth0 eth1                              a wire
   ringtap bridge eth0 eth1 --drop 'udp port 1900'       without some packets
   ringtap bridge eth0 eth1 --mirror wire                and in another terminal:
   ringtap record -i hub:wire -w wire.pcapng
+  ringtap bridge eth0 eth1 --judge ips --unjudged pass  another process decides:
+  ringtap judge -i hub:ips --drop-text 'cmd.exe'
 
 Packets never leave the kernel; where a checksum or a VLAN tag was left to the NIC, they take the
 host's own buffers, which know what to do. MTUs must be equal.";
@@ -125,8 +151,42 @@ impl BridgeArgs {
                 BridgeMode::Native => Mode::Native,
                 BridgeMode::Tc => Mode::Tc,
             },
-            mirror_bytes: (!self.mirror.is_empty()).then_some(bytes),
+            mirror_bytes: self.has_readers().then_some(bytes),
         })
+    }
+
+    fn has_readers(&self) -> bool {
+        !self.mirror.is_empty() || self.judge.is_some()
+    }
+
+    /// Who reads: those who look on, and the judge.
+    fn groups(&self) -> Result<Vec<GroupText>> {
+        ensure!(
+            self.has_readers() || (self.socket.is_none() && self.pool.is_none()),
+            "--socket and --pool are for readers: say --mirror or --judge"
+        );
+        let judge = self.judge.iter().map(GroupText::for_judge);
+        let judge = judge.collect::<Result<Vec<_>>>()?;
+        Ok(judge.into_iter().chain(self.mirror.clone()).collect())
+    }
+
+    /// How a reader decides, if one does.
+    fn judging(&self) -> Result<Option<JudgeOptions>> {
+        let Some(group) = &self.judge else {
+            return Ok(None);
+        };
+        ensure!(
+            matches!(self.mode, BridgeMode::Auto | BridgeMode::User),
+            "a reader's verdict is asked for in user space: leave out --mode"
+        );
+        Ok(Some(JudgeOptions {
+            group: group.name().to_owned(),
+            unjudged: match self.unjudged {
+                Unjudged::Pass => Verdict::Pass,
+                Unjudged::Drop => Verdict::Drop,
+            },
+            limit: Duration::from_millis(self.judge_limit),
+        }))
     }
 }
 
@@ -150,10 +210,12 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     let cpu = args.cpu.resolve(Some(&args.one))?;
     let socket = args.socket.clone().unwrap_or_else(default_socket);
     let readers = Readers {
-        groups: &args.mirror,
+        groups: &args.groups()?,
         socket: &socket,
+        judge: args.judging()?,
     };
     let mut running = affinity::on(cpu.capture, || match args.mode {
+        _ if readers.judge.is_some() => Running::in_user_space(&options, &readers),
         BridgeMode::User => Running::in_user_space(&options, &readers),
         _ => Running::in_the_kernel(&options, &readers),
     })?;
@@ -181,6 +243,7 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
     let begun = Instant::now();
     let mut due = begun + args.interval;
     let mut before = [Ledger::default(); 2];
+    let mut judge = None;
     loop {
         let until = args.duration.map_or(due, |most| due.min(begun + most));
         let left = until.saturating_duration_since(Instant::now());
@@ -191,6 +254,7 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
         if let Some(failure) = running.failure()? {
             return Ok(Some(failure));
         }
+        say_judge(args, running, &mut judge);
         if args.duration.is_some_and(|most| begun.elapsed() >= most) {
             return Ok(None);
         }
@@ -198,6 +262,27 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
         if !args.quiet {
             say(args, running, &mut before)?;
         }
+    }
+}
+
+/// Says how the judge does, if that changed.
+fn say_judge(args: &BridgeArgs, running: &Running, before: &mut Option<(JudgeState, u64)>) {
+    let Some(now) = running.judge() else { return };
+    if before.replace(now) == Some(now) {
+        return;
+    }
+    let (state, lates) = now;
+    let what = match args.unjudged {
+        Unjudged::Pass => "pass",
+        Unjudged::Drop => "are dropped",
+    };
+    match state {
+        JudgeState::Absent => eprintln!("ringtap: there is no judge: packets {what}"),
+        JudgeState::Judging => eprintln!("ringtap: the judge decides (it was late {lates} times)"),
+        JudgeState::Late => eprintln!(
+            "ringtap: the judge let packets wait for {} ms: until it has caught up they {what}",
+            args.judge_limit
+        ),
     }
 }
 
@@ -220,6 +305,10 @@ fn say(args: &BridgeArgs, running: &Running, before: &mut [Ledger; 2]) -> Result
 /// The last ledger of one way.
 fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -> Result<()> {
     let (way, ledger) = (running.way(from), running.ledger(from, Moment::Final));
+    if running.judge().is_some() {
+        let passed = grouped(running.unjudged_passed(from));
+        eprintln!("ringtap: {way}: {passed} packets passed without a verdict");
+    }
     if args.json {
         println!("{}", report::json(&way, "bridge", None, &ledger)?);
         return Ok(());
@@ -228,12 +317,21 @@ fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -
     for (name, number, note) in [
         ("offered", ledger.offered, "arrived"),
         ("delivered", ledger.delivered, "left by the other interface"),
-        ("filtered", ledger.filtered, "stopped by the filter"),
+        (
+            "filtered",
+            ledger.filtered,
+            "stopped by the filter, or the judge",
+        ),
         ("dropped.nic", ledger.dropped.nic, "lost on arrival"),
         (
             "dropped.kernel",
             ledger.dropped.kernel,
             "the other interface had no room, or refused",
+        ),
+        (
+            "dropped.slow_reader",
+            ledger.dropped.slow_reader,
+            "the judge was not there, or late",
         ),
     ] {
         let note = if number == 0 { "" } else { note };

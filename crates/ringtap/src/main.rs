@@ -10,6 +10,7 @@ mod exec;
 mod hub;
 mod input;
 mod interrupt;
+mod judge;
 mod lend;
 mod open;
 mod reading;
@@ -49,6 +50,8 @@ enum Verb {
     Send(Box<send::SendArgs>),
     /// Forward packets between two interfaces, inside the kernel; readers may look on.
     Bridge(bridge::BridgeArgs),
+    /// Decide which packets pass a bridge: an inline filter in a process of its own.
+    Judge(judge::JudgeArgs),
     /// Show all counters of a running hub, as JSON.
     Status(seeing::status::StatusArgs),
     /// Show a running hub on the terminal, live: rates, lag, losses.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Verb::Hub(args) => hub::run(&args),
         Verb::Exec(args) => exec::run(&args),
         Verb::Bridge(args) => bridge::run(&args),
+        Verb::Judge(args) => judge::run(&args),
         Verb::Send(args) => send::run(*args),
         Verb::Status(args) => seeing::status::run(&args),
         Verb::Top(args) => seeing::top::run(&args),

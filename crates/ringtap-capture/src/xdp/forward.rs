@@ -6,19 +6,24 @@
 //! - What arrived was sent, filtered, or counted as lost, either way.
 //! - Readers see packets where they were received, if they may look on; nothing waits for them.
 mod checksum;
+mod judging;
 mod made;
 mod memory;
 mod mirror;
 mod port;
 mod shared;
+mod verdicts;
+mod waiting;
 mod worker;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use ringtap_pool::ledger::{Dropped, Ledger};
+use ringtap_shared::verdict::Bench;
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use super::front::{self, Front};
@@ -32,21 +37,16 @@ use crate::interface::{Interface, InterfaceError, Promiscuous, Watch};
 use crate::tap::hook::Hook;
 use crate::tap::netlink::Losses;
 use crate::tap::source::wait_for_quiet_cpus;
+pub use judging::JudgeOptions;
+use judging::Judging;
 use made::Made;
-use memory::{CELL_SIZE, CELLS, Umem};
+use memory::{CELLS, Umem, cell_for};
 pub use mirror::Mirror;
 use port::Port;
+pub use ringtap_shared::verdict::Verdict;
+pub use shared::JudgeState;
 use shared::Shared;
 use worker::Worker;
-
-/// What becomes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It leaves by the other interface.
-    Pass,
-    /// It goes no further.
-    Drop,
-}
 
 /// Decides about packets.
 pub trait Judge: Send {
@@ -75,6 +75,9 @@ pub struct UserOptions {
     pub interfaces: [Interface; 2],
     /// Memory for packets that readers see, for each side; `None` if there are no readers.
     pub mirror_bytes: Option<u64>,
+    /// The reader that decides about packets that pass the judge in this process, if one does. It
+    /// needs a mirror.
+    pub judge: Option<JudgeOptions>,
 }
 
 /// A bridge whose decisions a program takes.
@@ -83,6 +86,7 @@ pub struct UserBridge {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     mirrors: Vec<Mirror>,
+    bench: Option<Arc<Bench>>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
@@ -107,6 +111,12 @@ impl UserBridge {
             umem,
             mirrors,
         } = Made::new(options, &mut sides, &shared, &mut notes)?;
+        let bench = options.judge.as_ref().map(|judge| {
+            let bench = Arc::new(Bench::new(&judge.group, shared.wake.clone()));
+            let judging = Judging::new(judge, Arc::clone(&bench), Arc::clone(&shared));
+            (bench, judging)
+        });
+        let (bench, judging) = bench.unzip();
         let mut worker = Worker {
             ports,
             umem,
@@ -115,6 +125,9 @@ impl UserBridge {
             completes_checksums: [0, 1].map(|side| interfaces[side].is_virtual()),
             gathered: Vec::new(),
             pieces: Vec::new(),
+            judging,
+            released: Vec::new(),
+            now: Instant::now(),
         };
         // Before the first packet, so that none is lost.
         worker.ports.iter_mut().for_each(Port::feed);
@@ -131,6 +144,7 @@ impl UserBridge {
             shared,
             thread: Some(thread),
             mirrors: mirrors.into_iter().map(Mirror::new).collect(),
+            bench,
             notes,
         };
         for side in &mut bridge.sides {
@@ -143,6 +157,24 @@ impl UserBridge {
     /// when called again, or if none were asked for.
     pub fn take_mirrors(&mut self) -> Vec<Mirror> {
         std::mem::take(&mut self.mirrors)
+    }
+
+    /// Where the reader that decides sits, for the hub's door.
+    #[must_use]
+    pub fn bench(&self) -> Option<Arc<Bench>> {
+        self.bench.clone()
+    }
+
+    /// How the reader that decides does, and how often it was late.
+    #[must_use]
+    pub fn judge(&self) -> (JudgeState, u64) {
+        (self.shared.judge(), self.shared.judge_lates.load(Relaxed))
+    }
+
+    /// Packets that arrived at side 0 or 1 and passed without a verdict, though a reader decides.
+    #[must_use]
+    pub fn unjudged_passed(&self, from: usize) -> u64 {
+        self.shared.ways[from & 1].unjudged_passed.load(Relaxed)
     }
 
     /// Why the bridge has to end, if one of its sides went away.
@@ -171,7 +203,8 @@ impl UserBridge {
             .min(sent);
         let (filtered, full) = (way.filtered.load(Acquire), way.full.load(Acquire));
         let lost = side.lost();
-        let settled = sent + filtered + full + lost;
+        let unjudged = way.unjudged_dropped.load(Acquire);
+        let settled = sent + filtered + full + lost + unjudged;
         let seen = match moment {
             // Packets that are on their way are left out.
             Moment::Running => side.seen().min(settled),
@@ -190,6 +223,7 @@ impl UserBridge {
             dropped: Dropped {
                 nic,
                 kernel: full + lost + not_sent,
+                slow_reader: unjudged,
                 ..Dropped::default()
             },
         }
@@ -266,13 +300,14 @@ fn bind(
     umem: &Umem,
     notes: &mut Vec<String>,
 ) -> Result<BothWays, XdpError> {
-    let several = match needs_several(&side.interface) {
+    let (_, needs_several) = cell_for(side.interface.largest_frame_bytes());
+    let several = match needs_several {
         true => Flags::XDP_USE_SG,
         false => Flags::empty(),
     };
     let wanted = |mode| Wanted {
         interface: side.interface.index,
-        cell_size: CELL_SIZE,
+        cell_size: umem.cell_size(),
         entries: CELLS,
         flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
     };
@@ -295,11 +330,6 @@ fn bind(
         }
     }
     attempt(Flags::XDP_COPY).map_err(|error| explain_bind(error, queue, side))
-}
-
-/// Whether frames of this interface may need more than one cell.
-fn needs_several(interface: &Interface) -> bool {
-    interface.largest_frame_bytes() > CELL_SIZE - super::options::HEADROOM
 }
 
 fn explain_system(

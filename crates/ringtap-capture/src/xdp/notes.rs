@@ -90,6 +90,11 @@ impl Notes {
         self.settle();
     }
 
+    /// Sequence of the next packet that is noted.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.parts.writer.next_sequence()
+    }
+
     /// Says that the packet at this address will be looked at soon.
     #[inline]
     pub(super) fn will_look_at(&self, address: u64) {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringtap_filter::Program;
@@ -13,6 +14,7 @@ use ringtap_shared::protocol::{
 };
 use ringtap_shared::seat::Watermark;
 use ringtap_shared::socket::Socket;
+use ringtap_shared::verdict::{Bench, BenchError, Sitting};
 
 use crate::access::Access;
 use crate::hub::{Ask, AttachError, Handle, SeatId, Taken};
@@ -35,17 +37,26 @@ pub(super) struct Guest {
     /// What it calls itself; it said hello then.
     name: Option<String>,
     seat: Option<SeatId>,
+    /// The group of its seat, where it reads in place.
+    group: Option<String>,
+    /// Where the judge of a bridge sits.
+    pub(super) bench: Option<Arc<Bench>>,
 }
 
 /// An answer with the descriptors that go with it.
 struct Answer {
     reply: Reply,
     taken: Option<Taken>,
+    sitting: Option<Sitting>,
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Answer { reply, taken: None }
+        Answer {
+            reply,
+            taken: None,
+            sitting: None,
+        }
     }
 }
 
@@ -69,6 +80,8 @@ impl Guest {
             hub,
             name: None,
             seat: None,
+            group: None,
+            bench: None,
         }
     }
 
@@ -112,6 +125,9 @@ impl Guest {
             let wakes = taken.files.iter().filter_map(|files| files.wake.as_ref());
             fds.extend(wakes.map(|wake| wake.as_fd()));
         }
+        if let Some(sitting) = &answer.sitting {
+            fds.extend([sitting.memory.as_fd(), sitting.bell.as_fd()]);
+        }
         self.socket.send(&encode(&answer.reply), &fds)
     }
 
@@ -131,6 +147,7 @@ impl Guest {
                 let snapshot = self.seat.and_then(|seat| hub.snapshot(seat));
                 snapshot.map_or_else(no_seat, |snapshot| Reply::Statistics(snapshot).into())
             }
+            Request::Judge => self.judge(),
             Request::Detach => match self.seat.take() {
                 None => no_seat(),
                 Some(seat) => {
@@ -165,6 +182,7 @@ impl Guest {
             let message = "this connection has a seat already: one group a connection";
             return refused(Refusal::TooMuch, message);
         }
+        let group = (!attach.private).then(|| attach.group.clone());
         let filter = match program(&attach.filter) {
             Ok(filter) => filter,
             Err(message) => return refused(Refusal::BadFilter, message),
@@ -189,6 +207,7 @@ impl Guest {
             return refused(Refusal::Failed, message);
         }
         self.seat = Some(taken.id);
+        self.group = group;
         let reply = Reply::Attached {
             reader: taken.id.0,
             inlets: taken.seat.inlets.iter().map(InletFacts::from).collect(),
@@ -196,6 +215,31 @@ impl Guest {
         Answer {
             reply,
             taken: Some(taken),
+            sitting: None,
+        }
+    }
+
+    /// Makes this reader the judge of the bridge whose hub this is.
+    fn judge(&mut self) -> Answer {
+        let Some(bench) = &self.bench else {
+            let message = "nothing is judged here: a bridge with --judge asks for verdicts";
+            return refused(Refusal::BadRequest, message);
+        };
+        let Some(group) = self.group.as_ref().filter(|_| self.seat.is_some()) else {
+            let message = "a judge reads in place: take a seat that is not private first";
+            return refused(Refusal::BadRequest, message);
+        };
+        match bench.sit(group) {
+            Ok(sitting) => Answer {
+                reply: Reply::Judging,
+                taken: None,
+                sitting: Some(sitting),
+            },
+            Err(error @ BenchError::Taken) => refused(Refusal::TooMuch, error.to_string()),
+            Err(error @ BenchError::Group { .. }) => {
+                refused(Refusal::NotAllowed, error.to_string())
+            }
+            Err(error) => refused(Refusal::Failed, error.to_string()),
         }
     }
 

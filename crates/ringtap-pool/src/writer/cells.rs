@@ -77,6 +77,12 @@ impl LaneWriter {
         opened
     }
 
+    /// Sequence of the next packet.
+    pub fn next_sequence(&self) -> u64 {
+        let staged = self.open.as_ref().map_or(0, super::Open::staged);
+        self.sequence + u64::from(staged)
+    }
+
     /// Notes a packet that lies at `at` in the open chunk; `false` if there is no slot left.
     ///
     /// It is cut to the snap length. Invisible to readers until it is published.

@@ -3,13 +3,16 @@
 #![forbid(unsafe_code)]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringtap_capture::bridge::{self, Account, Bridge, BridgeOptions, Moment, require_kernel};
 use ringtap_capture::interface::Interface;
 use ringtap_capture::tap::Passing;
-use ringtap_capture::xdp::forward::{Judge, UserBridge, UserOptions, Verdict};
+use ringtap_capture::xdp::forward::{
+    Judge, JudgeOptions, JudgeState, UserBridge, UserOptions, Verdict,
+};
 use ringtap_filter::Program;
 use ringtap_hub::Hub;
 use ringtap_hub::door::Door;
@@ -17,6 +20,7 @@ use ringtap_pool::ledger::Ledger;
 use ringtap_pool::source::Source;
 use ringtap_shared::protocol::SourceState;
 use ringtap_shared::socket::Listener;
+use ringtap_shared::verdict::Bench;
 
 use super::ethernet;
 use crate::hub::groups::GroupText;
@@ -48,6 +52,8 @@ pub(super) struct Mirror {
 pub(super) struct Readers<'a> {
     pub(super) groups: &'a [GroupText],
     pub(super) socket: &'a Path,
+    /// How one of them decides, if one does.
+    pub(super) judge: Option<JudgeOptions>,
 }
 
 impl Readers<'_> {
@@ -66,6 +72,7 @@ impl Mirror {
         sources: Vec<Box<dyn Source>>,
         readers: &Readers<'_>,
         listener: Option<Listener>,
+        bench: Option<Arc<Bench>>,
     ) -> Result<Self> {
         for source in &sources {
             say(&source.facts().notes);
@@ -78,7 +85,7 @@ impl Mirror {
             None => None,
             Some(listener) => {
                 let access = readers.groups.iter().map(|group| group.access.clone());
-                let door = Door::open(listener, &hub, access.collect());
+                let door = Door::with_bench(listener, &hub, access.collect(), bench);
                 eprintln!("ringtap: readers connect to {}", readers.socket.display());
                 Some(door.context("cannot open the socket's door")?)
             }
@@ -113,7 +120,7 @@ impl Running {
         let boxed = |side| Box::new(side) as Box<dyn Source>;
         let sources = sides.into_iter().map(boxed).collect();
         Ok(Running::Kernel {
-            mirror: Mirror::open(sources, readers, listener)?,
+            mirror: Mirror::open(sources, readers, listener, None)?,
             account: Box::new(account),
         })
     }
@@ -128,6 +135,7 @@ impl Running {
         let user = UserOptions {
             interfaces,
             mirror_bytes: options.mirror_bytes,
+            judge: readers.judge.clone(),
         };
         let mut bridge = UserBridge::open(&user, Box::new(judge))?;
         say(&bridge.notes);
@@ -137,7 +145,7 @@ impl Running {
             false => {
                 let boxed = |side| Box::new(side) as Box<dyn Source>;
                 let sources = mirrors.into_iter().map(boxed).collect();
-                Some(Mirror::open(sources, readers, listener)?)
+                Some(Mirror::open(sources, readers, listener, bridge.bench())?)
             }
         };
         Ok(Running::User {
@@ -157,6 +165,22 @@ impl Running {
         match self {
             Running::Kernel { account, .. } => account.ledger(from, moment),
             Running::User { bridge, .. } => bridge.ledger(from, moment),
+        }
+    }
+
+    /// How the reader that decides does, and how often it was late; `None` if none is to.
+    pub(super) fn judge(&self) -> Option<(JudgeState, u64)> {
+        match self {
+            Running::User { bridge, .. } => bridge.bench().map(|_| bridge.judge()),
+            Running::Kernel { .. } => None,
+        }
+    }
+
+    /// Packets that passed though nobody had judged them.
+    pub(super) fn unjudged_passed(&self, from: usize) -> u64 {
+        match self {
+            Running::User { bridge, .. } => bridge.unjudged_passed(from),
+            Running::Kernel { .. } => 0,
         }
     }
 

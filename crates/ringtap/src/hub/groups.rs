@@ -50,6 +50,30 @@ impl GroupText {
         }
     }
 
+    /// The group of a bridge's judge: one reader, which sees every packet, in place.
+    pub(crate) fn for_judge(&self) -> Result<Self> {
+        let usual = GroupText::named(&self.name);
+        let same = GroupText {
+            access: self.access.clone(),
+            credit_chunks: self.credit_chunks,
+            ..usual
+        };
+        ensure!(
+            *self == same,
+            "the judge of group {} sees every packet, in place: want its name only (what is not to be \
+             judged stops with --drop)",
+            self.name
+        );
+        Ok(GroupText {
+            most_members: 1,
+            ..same
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The group, with its filter compiled for what the sources give.
     pub(crate) fn compile(&self, facts: &Facts) -> Result<Group> {
         let filter = input::compile(&self.filter, facts);

@@ -4,6 +4,8 @@
 //! `cfg(test)` on the modules tells clippy that helpers are tests too.
 
 #[cfg(test)]
+mod judged;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod support;

@@ -93,6 +93,42 @@ impl Wire {
         panic!("the reader got no seat");
     }
 
+    /// A bridge that asks a reader of the group `ips`.
+    pub(crate) fn judged(&self, args: &[&str]) -> Running {
+        let path = self.socket().display().to_string();
+        let mut all = vec!["--judge", "ips", "--socket", &path];
+        all.extend(args);
+        self.bridge(&all)
+    }
+
+    /// The group of the judge, as a device.
+    pub(crate) fn judges(&self) -> String {
+        format!("hub:ips?socket={}", self.socket().display())
+    }
+
+    /// A process that decides about the bridge's packets when this returns.
+    pub(crate) fn judge(&self, args: &[&str]) -> Running {
+        let device = self.judges();
+        let mut all = vec!["judge", "--json", "-i", &device];
+        all.extend(args);
+        let judge = self.middle.spawn(BINARY, &all);
+        judge.wait_for_stderr("ringtap: judging", LIMIT);
+        judge
+    }
+
+    /// Sends each word in a UDP packet from left to right; gives those that arrive.
+    pub(crate) fn words(&self, words: &[String]) -> Vec<String> {
+        let server = self.right.spawn("python3", &["-c", HEAR]);
+        server.wait_for_stderr("listening", LIMIT);
+        let sent = self
+            .left
+            .run("python3", &["-c", SAY, "10.9.0.2", &words.join(",")]);
+        assert!(sent.status.success(), "{}", sent.stderr);
+        let heard = server.wait(LIMIT);
+        assert!(heard.status.success(), "{}", heard.stderr);
+        heard.stdout.lines().map(String::from).collect()
+    }
+
     /// Sends `bytes` by TCP from one host to the other and fails unless the same arrive.
     pub(crate) fn tcp(&self, from: &Namespace, to: &Namespace, address: &str, bytes: u32) {
         let server = to.spawn("python3", &["-c", RECEIVE]);
@@ -157,6 +193,34 @@ while n < int(sys.argv[2]):
     d = r.randbytes(65536); c.sendall(d); h.update(d); n += len(d)
 c.close()
 print(n, h.hexdigest())
+";
+
+/// Prints what it hears until the other side has nothing more to say, over and over so that the
+/// end is heard.
+const HEAR: &str = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+s.bind(('0.0.0.0', 5002))
+print('listening', file=sys.stderr, flush=True)
+while True:
+    word, peer = s.recvfrom(2048)
+    if word == b'end': break
+    print(word.decode())
+s.sendto(b'heard', peer)
+";
+
+const SAY: &str = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(0.5)
+peer = (sys.argv[1], 5002)
+for word in sys.argv[2].split(','): s.sendto(word.encode(), peer)
+for _ in range(20):
+    s.sendto(b'end', peer)
+    try:
+        if s.recv(10) == b'heard': break
+    except (TimeoutError, ConnectionRefusedError): pass
 ";
 
 const PING: &str = "

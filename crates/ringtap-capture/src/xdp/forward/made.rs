@@ -15,11 +15,12 @@ use ringtap_pool::wake::Signal;
 use ringtap_shared::event::Event;
 use ringtap_shared::memfd::SealedPool;
 
-use super::memory::{CELLS, MirrorPlan, Umem};
+use super::memory::{CELLS, MirrorPlan, Umem, cell_for};
 use super::mirror;
 use super::port::Port;
 use super::shared::Shared;
-use super::{Side, UserOptions, bind, explain_system, needs_several};
+use super::waiting::Waiting;
+use super::{Side, UserOptions, bind, explain_system};
 use crate::classify::{Judge, Rulebook};
 use crate::files::LinkType;
 use crate::tap::netlink::Losses;
@@ -45,9 +46,11 @@ impl Made {
         notes: &mut Vec<String>,
     ) -> Result<Self, XdpError> {
         let system = |action| explain_system(&options.interfaces, action);
-        let plans = plans(options, sides)?;
+        let (cell_size, _) = cell_for(largest(sides));
+        let plans = plans(options, sides, notes)?;
         let count = sides.iter().map(|side| side.queues.len()).sum();
-        let (umem, pools) = Umem::new(&plans, count).map_err(system("making the memory"))?;
+        let (umem, pools) =
+            Umem::new(cell_size, &plans, count).map_err(system("making the memory"))?;
         let ports = ports(sides, &umem, notes)?;
         let mut made = Made {
             ports,
@@ -121,20 +124,44 @@ impl Made {
     }
 }
 
+/// Bytes of the largest frame of either side.
+fn largest(sides: &[Side]) -> u32 {
+    let frames = sides
+        .iter()
+        .map(|side| side.interface.largest_frame_bytes());
+    frames.max().unwrap_or(0)
+}
+
 /// Sizes of the mirrors, if there are any.
-fn plans(options: &UserOptions, sides: &[Side]) -> Result<Vec<MirrorPlan>, XdpError> {
+fn plans(
+    options: &UserOptions,
+    sides: &[Side],
+    notes: &mut Vec<String>,
+) -> Result<Vec<MirrorPlan>, XdpError> {
     let Some(bytes) = options.mirror_bytes else {
         return Ok(Vec::new());
     };
-    let plan = |side: &Side| {
+    let mut plans = Vec::new();
+    for side in sides {
         let lanes = u32::try_from(side.queues.len()).unwrap_or(u32::MAX);
-        let plan = MirrorPlan::new(bytes, lanes, needs_several(&side.interface));
-        plan.map_err(|reason| XdpError::Sizes {
+        let plan = MirrorPlan::new(bytes, lanes, largest(sides));
+        let plan = plan.map_err(|reason| XdpError::Sizes {
             interface: side.name.clone(),
             reason,
-        })
-    };
-    sides.iter().map(plan).collect()
+        })?;
+        let real = plan.geometry.region_bytes();
+        if real > bytes.saturating_add(1 << 20) {
+            notes.push(format!(
+                "{}: the mirror's pool has {} MiB, not {}: with less, slow readers would take the \
+                 cells that packets are received into",
+                side.name,
+                real >> 20,
+                bytes >> 20
+            ));
+        }
+        plans.push(plan);
+    }
+    Ok(plans)
 }
 
 fn ports(sides: &mut [Side], umem: &Umem, notes: &mut Vec<String>) -> Result<Vec<Port>, XdpError> {
@@ -163,6 +190,7 @@ fn ports(sides: &mut [Side], umem: &Umem, notes: &mut Vec<String>) -> Result<Vec
                 ends: VecDeque::new(),
                 dropped: 0,
                 notes: None,
+                waiting: Waiting::default(),
                 is_closed: false,
             });
         }

@@ -20,14 +20,28 @@ use ringtap_pool::writer::CellLayout;
 use ringtap_shared::memfd::SealedPool;
 
 use crate::xdp::cells::Share;
+use crate::xdp::options::HEADROOM;
 use crate::xdp::ring::Piece;
 
-/// Bytes of a cell, and own cells of each port.
-pub(super) const CELL_SIZE: u32 = 4096;
+/// Own cells of each port.
 pub(super) const CELLS: u32 = 4096;
-/// A lane has so many chunks at least, if they can be small enough.
-const CHUNKS_A_LANE: u64 = 16;
-const LEAST_CHUNK: u32 = 64 << 10;
+/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a page).
+const CELL_SIZES: [u32; 2] = [2048, 4096];
+/// Cells that the kernel has at least.
+pub(super) const LEAST: u32 = 1024;
+/// A lane's least cells: the eighth that slow readers leave free is what the kernel has at least.
+const CELLS_A_LANE: u32 = 8 * LEAST;
+/// A lane has so many chunks at least.
+const CHUNKS_A_LANE: u64 = 64;
+/// Chunks of a lane that a slow reader leaves to the others, at most.
+const CHUNKS_LEFT: u32 = 64;
+
+/// How large cells are for frames of so many bytes, and whether frames may need several.
+pub(super) fn cell_for(frame_bytes: u32) -> (u32, bool) {
+    let room = |cell: &u32| cell - HEADROOM >= frame_bytes;
+    let cell = CELL_SIZES.into_iter().find(room);
+    (cell.unwrap_or(CELL_SIZES[1]), cell.is_none())
+}
 
 /// Sizes of a mirror's pool.
 #[derive(Clone, Copy, Debug)]
@@ -37,24 +51,28 @@ pub(super) struct MirrorPlan {
 }
 
 impl MirrorPlan {
-    /// A pool of about so many bytes; frames of several cells are copied there.
-    pub(super) fn new(bytes: u64, lanes: u32, needs_several: bool) -> Result<Self, GeometryError> {
+    /// A pool of about so many bytes, or more if that is too little for these lanes, for frames of
+    /// so many bytes; those of several cells are copied there.
+    pub(super) fn new(bytes: u64, lanes: u32, frame_bytes: u32) -> Result<Self, GeometryError> {
+        let (cell, needs_several) = cell_for(frame_bytes);
         let chunks = |chunk: u32| bytes / u64::from(chunk) / u64::from(lanes.max(1));
+        let layout = |chunk| match needs_several {
+            true => CellLayout::new(chunk, cell, cell, 0),
+            false => CellLayout::new(chunk, cell, 0, cell),
+        };
+        let is_enough = |layout: CellLayout| layout.count * CHUNKS_LEFT >= LEAST;
         let mut chunk = MAX_CHUNK_SIZE;
-        while chunk > LEAST_CHUNK && chunks(chunk) < CHUNKS_A_LANE {
+        while chunks(chunk) < CHUNKS_A_LANE && layout(chunk / 2).is_some_and(is_enough) {
             chunk /= 2;
         }
-        let layout = match needs_several {
-            true => CellLayout::new(chunk, CELL_SIZE, CELL_SIZE, 0),
-            false => CellLayout::new(chunk, CELL_SIZE, 0, CELL_SIZE),
-        };
-        let layout = layout.ok_or(GeometryError::ChunkSize(chunk))?;
-        let count = u64::from(lanes) * chunks(chunk).max(2) + 1;
+        let layout = layout(chunk).ok_or(GeometryError::ChunkSize(chunk))?;
+        let least = u64::from(CELLS_A_LANE.div_ceil(layout.count));
+        let count = u64::from(lanes) * chunks(chunk).max(least) + 1;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         // A frame that is copied has to fit beside the slots.
         let most = match needs_several {
             true => layout.first.saturating_sub(64 + 32),
-            false => CELL_SIZE,
+            false => cell,
         };
         Ok(MirrorPlan {
             geometry: Geometry::contiguous(chunk, count, lanes, most)?,
@@ -75,6 +93,7 @@ pub(super) enum Home {
 /// The cells of all ports.
 pub(super) struct Umem {
     region: Region,
+    cell_size: u32,
     /// Where each port's chunks lie, if there are any.
     lanes: Vec<Range<u64>>,
     /// Where the ports' own cells begin.
@@ -82,9 +101,13 @@ pub(super) struct Umem {
 }
 
 impl Umem {
-    /// Own cells for each of `ports` ports, and these pools.
-    pub(super) fn new(plans: &[MirrorPlan], ports: usize) -> io::Result<(Self, Vec<SealedPool>)> {
-        let own = u64::from(CELL_SIZE) * u64::from(CELLS);
+    /// Own cells of this size for each of `ports` ports, and these pools.
+    pub(super) fn new(
+        cell_size: u32,
+        plans: &[MirrorPlan],
+        ports: usize,
+    ) -> io::Result<(Self, Vec<SealedPool>)> {
+        let own = u64::from(cell_size) * u64::from(CELLS);
         let own = usize::try_from(own)
             .ok()
             .and_then(|own| own.checked_mul(ports));
@@ -93,10 +116,15 @@ impl Umem {
         let (pools, region) = SealedPool::side_by_side(&geometries, own)?;
         let umem = Umem {
             region,
+            cell_size,
             lanes: Vec::new(),
             own: geometries.iter().map(Geometry::region_bytes).sum(),
         };
         Ok((umem, pools))
+    }
+
+    pub(super) fn cell_size(&self) -> u32 {
+        self.cell_size
     }
 
     pub(super) fn region(&self) -> &Region {
@@ -122,8 +150,8 @@ impl Umem {
     /// Whose the cell at this address is; `None` if nobody's.
     pub(super) fn home(&self, address: u64) -> Option<Home> {
         if let Some(at) = address.checked_sub(self.own) {
-            let port = usize::try_from(at / u64::from(CELL_SIZE) / u64::from(CELLS)).ok()?;
-            let cell = address - at % u64::from(CELL_SIZE);
+            let port = usize::try_from(at / u64::from(self.cell_size) / u64::from(CELLS)).ok()?;
+            let cell = address - at % u64::from(self.cell_size);
             return Some(Home::Own { port, cell });
         }
         let port = self.lanes.iter().position(|lane| lane.contains(&address))?;
@@ -132,7 +160,7 @@ impl Umem {
 
     /// The addresses of a port's own cells.
     pub(super) fn of_port(&self, port: usize) -> impl Iterator<Item = u64> + use<> {
-        let (size, count) = (u64::from(CELL_SIZE), u64::from(CELLS));
+        let (size, count) = (u64::from(self.cell_size), u64::from(CELLS));
         let first = self.own + u64::try_from(port).unwrap_or(0) * count * size;
         (0..count).map(move |cell| first + cell * size)
     }
@@ -145,7 +173,7 @@ impl Umem {
     pub(super) unsafe fn bytes(&mut self, piece: Piece, front: usize) -> Option<&mut [u8]> {
         let length = usize::try_from(piece.length).ok()?;
         let at = usize::try_from(piece.address).ok()?;
-        let size = usize::try_from(CELL_SIZE).ok()?;
+        let size = usize::try_from(self.cell_size).ok()?;
         let cell = at - at % size;
         let begin = at.checked_sub(front)?;
         let end = at.checked_add(length)?;
@@ -166,8 +194,8 @@ mod tests {
 
     #[test]
     fn every_cell_has_a_home() {
-        let plan = MirrorPlan::new(4 << 20, 1, false).unwrap();
-        let (mut umem, pools) = Umem::new(&[plan, plan], 2).unwrap();
+        let plan = MirrorPlan::new(4 << 20, 1, 1518).unwrap();
+        let (mut umem, pools) = Umem::new(2048, &[plan, plan], 2).unwrap();
         let begin = |pool: &SealedPool| {
             let address = pool.writable.region().address().addr().get();
             let base = umem.region.address().addr().get();
@@ -192,19 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn a_small_mirror_has_chunks_for_every_lane() {
-        for (bytes, lanes, several) in [
-            (1 << 20, 1, false),
-            (1 << 20, 4, true),
-            (128 << 20, 2, true),
-        ] {
-            let plan = MirrorPlan::new(bytes, lanes, several).unwrap();
+    fn a_mirror_leaves_enough_cells_whatever_its_readers_hold() {
+        for (bytes, lanes, frame) in [(1, 1, 1518), (1 << 20, 4, 9018), (128 << 20, 2, 9018)] {
+            let plan = MirrorPlan::new(bytes, lanes, frame).unwrap();
             let each = (plan.geometry.chunk_count - 1) / lanes;
-            assert!(each >= 2, "{plan:?}");
-            assert!(
-                plan.geometry.snap_length >= if several { 9018 } else { 1518 },
-                "{plan:?}"
-            );
+            // What no reader's usual credit takes.
+            let left = (each / 8).clamp(2, CHUNKS_LEFT);
+            assert!(left * plan.layout.count >= LEAST * 9 / 10, "{plan:?}");
+            assert!(plan.geometry.snap_length >= frame, "{plan:?}");
         }
+        assert_eq!(cell_for(1518), (2048, false));
+        assert_eq!(cell_for(1769), (4096, false));
+        assert_eq!(cell_for(9018), (4096, true));
     }
 }

@@ -9,13 +9,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::memory::CELLS;
+use super::memory::{CELLS, LEAST};
+use super::waiting::Waiting;
 use crate::xdp::notes::Notes;
 use crate::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
 use crate::xdp::socket::XskSocket;
-
-/// Own cells that the kernel gets where there is a mirror: so many are its least, with the mirror's.
-const LEAST: u32 = CELLS / 2;
 
 /// One receive queue of one interface, and its way out.
 pub(super) struct Port {
@@ -38,6 +36,8 @@ pub(super) struct Port {
     pub(super) dropped: u64,
     /// This queue's lane of the mirror, until it is closed.
     pub(super) notes: Option<Notes>,
+    /// Packets that wait for a reader's verdict.
+    pub(super) waiting: Waiting,
     /// Nothing is noted any more; the lane's cells come back and stay.
     pub(super) is_closed: bool,
 }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Release},
 };
 
@@ -19,6 +19,22 @@ pub(super) struct Way {
     /// No room to send, or refused by the other interface.
     pub(super) full: AtomicU64,
     pub(super) bytes: AtomicU64,
+    /// Without a verdict: passed, and dropped.
+    pub(super) unjudged_passed: AtomicU64,
+    pub(super) unjudged_dropped: AtomicU64,
+}
+
+/// How the judge does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum JudgeState {
+    /// There is none.
+    #[default]
+    Absent,
+    /// Packets wait for its verdicts.
+    Judging,
+    /// It let packets wait for too long.
+    Late,
 }
 
 /// One side's mirror.
@@ -37,6 +53,9 @@ pub(super) struct Shared {
     pub(super) wake: Event,
     stopping: AtomicBool,
     mirrors: [Mirror; 2],
+    /// A [`JudgeState`], and how often it was late.
+    pub(super) judge: AtomicU32,
+    pub(super) judge_lates: AtomicU64,
 }
 
 impl Shared {
@@ -46,7 +65,16 @@ impl Shared {
             wake: Event::new()?,
             stopping: AtomicBool::new(false),
             mirrors: [Mirror::default(), Mirror::default()],
+            judge: AtomicU32::new(JudgeState::Absent as u32),
+            judge_lates: AtomicU64::new(0),
         })
+    }
+
+    pub(super) fn judge(&self) -> JudgeState {
+        let states = [JudgeState::Absent, JudgeState::Judging, JudgeState::Late];
+        let now = self.judge.load(Acquire);
+        let is_it = |state: &JudgeState| *state as u32 == now;
+        states.into_iter().find(is_it).unwrap_or_default()
     }
 
     pub(super) fn is_stopping(&self) -> bool {

@@ -7,10 +7,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::checksum::completion;
+use super::judging::Judging;
 use super::memory::{Home, Umem};
 use super::port::Port;
 use super::shared::{Shared, Way};
@@ -24,7 +26,8 @@ use crate::xdp::words::{STAMP_BYTES, Stamp};
 const BATCH: u32 = 64;
 /// Most calls in a row that tell the kernel to send.
 const MOST_SENDS: u32 = 8;
-const RETRY_MS: i64 = 1;
+const MOST_DRAINS: u32 = 1000;
+const RETRY: Duration = Duration::from_millis(1);
 
 /// All ports, and who decides.
 pub(super) struct Worker {
@@ -35,6 +38,12 @@ pub(super) struct Worker {
     pub(super) completes_checksums: [bool; 2],
     pub(super) gathered: Vec<u8>,
     pub(super) pieces: Vec<Piece>,
+    /// The reader that decides, if one does.
+    pub(super) judging: Option<Judging>,
+    /// The pieces of a packet that has waited.
+    pub(super) released: Vec<Piece>,
+    /// When this round began.
+    pub(super) now: Instant,
 }
 
 impl Worker {
@@ -45,17 +54,10 @@ impl Worker {
                 self.sleep();
             }
         }
-        // What the programs handed over is in the rings by now; a stuck interface ends the wait.
-        for _ in 0..1000 {
-            let moved = self.round();
-            let pending = self.ports.iter().any(|port| !port.ends.is_empty());
-            if !moved && !pending {
-                break;
-            }
-            if !moved {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        }
+        // What the programs handed over is in the rings by now.
+        self.drain();
+        self.give_up();
+        self.drain();
         let stuck = |side: usize| -> u64 {
             let ports = self.ports.iter().filter(|port| port.side == side);
             let waiting = ports.map(|port| u64::try_from(port.ends.len()).unwrap_or(0));
@@ -67,6 +69,20 @@ impl Worker {
                 .fetch_add(stuck(side), Relaxed);
         }
         self.close_mirrors(|_| true);
+    }
+
+    /// Goes on until nothing is under way; a stuck interface, or a judge that says nothing, ends it.
+    fn drain(&mut self) {
+        for _ in 0..MOST_DRAINS {
+            let moved = self.round();
+            let is_pending = |port: &Port| !port.ends.is_empty() || !port.waiting.is_empty();
+            if !moved && !self.ports.iter().any(is_pending) {
+                return;
+            }
+            if !moved {
+                std::thread::sleep(RETRY);
+            }
+        }
     }
 
     /// Closes the mirrors of these sides, if there are any.
@@ -84,7 +100,7 @@ impl Worker {
     fn round(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         self.close_mirrors(|side| shared.is_mirror_closing(side));
-        let mut moved = false;
+        let mut moved = self.hear();
         for at in 0..self.ports.len() {
             moved |= self.take_back(at);
             moved |= self.forward(at);
@@ -97,7 +113,7 @@ impl Worker {
         moved
     }
 
-    fn way(&self, at: usize) -> &Way {
+    pub(super) fn way(&self, at: usize) -> &Way {
         &self.shared.ways[self.ports[at].side & 1]
     }
 
@@ -208,12 +224,15 @@ impl Worker {
         let prepared = self.prepare(at, pieces);
         let verdict = prepared.and_then(|_| self.ask(at, pieces));
         // After everything that writes there: from now on readers may look.
-        match prepared {
+        let noted = match prepared {
             Some(stamp) => self.note(at, pieces, &stamp),
-            None => self.open_notes(at).into_iter().for_each(Notes::lose),
-        }
+            None => {
+                self.open_notes(at).into_iter().for_each(Notes::lose);
+                None
+            }
+        };
         match verdict {
-            Some(Verdict::Pass) => self.push(at, pieces),
+            Some(Verdict::Pass) => self.submit(at, pieces, noted),
             Some(Verdict::Drop) => {
                 self.way(at).filtered.fetch_add(1, Release);
                 self.drop_cells(pieces);
@@ -226,11 +245,9 @@ impl Worker {
     }
 
     /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the
-    /// pool.
-    fn note(&mut self, at: usize, pieces: &[Piece], stamp: &Stamp) {
-        if self.open_notes(at).is_none() {
-            return;
-        }
+    /// pool. Gives its sequence if somebody wants it.
+    fn note(&mut self, at: usize, pieces: &[Piece], stamp: &Stamp) -> Option<u64> {
+        let next = self.open_notes(at)?.next_sequence();
         let is_ours =
             |piece: &Piece| self.umem.home(piece.address) == Some(Home::Chunk { port: at });
         let lies_in_pool = pieces.iter().all(is_ours);
@@ -238,9 +255,7 @@ impl Worker {
             (true, [_]) => Vec::new(),
             _ => self.frame(pieces),
         };
-        let Some(notes) = self.open_notes(at) else {
-            return;
-        };
+        let notes = self.open_notes(at)?;
         notes.account(stamp);
         match (lies_in_pool, pieces) {
             (true, [piece]) => {
@@ -253,16 +268,18 @@ impl Worker {
             (true, _) => notes.copy(&frame, stamp),
             (false, _) => notes.miss(&frame),
         }
+        let is_noted = notes.next_sequence() != next;
         self.gathered = frame;
+        is_noted.then_some(next)
     }
 
-    fn drop_cells(&mut self, pieces: &[Piece]) {
+    pub(super) fn drop_cells(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             self.give_back(piece.address);
         }
     }
 
-    fn push(&mut self, at: usize, pieces: &[Piece]) {
+    pub(super) fn push(&mut self, at: usize, pieces: &[Piece]) {
         let out = self.ports[at].way_out;
         let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
         if self.ports[out].transmit.room() < count {
@@ -354,25 +371,37 @@ impl Worker {
             }
         }
         let pending = self.ports.iter().any(|port| !port.ends.is_empty());
+        let retry = pending.then_some(RETRY);
+        let limit = [retry, self.patience()].into_iter().flatten().min();
+        let session = self
+            .judging
+            .as_ref()
+            .and_then(|judging| judging.session.as_ref());
+        if session.is_some_and(|session| !session.announce_sleep()) {
+            return;
+        }
         let mut polled: Vec<_> = self
             .ports
             .iter()
             .map(|port| PollFd::new(&*port.socket, PollFlags::IN))
             .collect();
+        let ports = polled.len();
         polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
-        let limit = Timespec {
-            tv_sec: 0,
-            tv_nsec: RETRY_MS * 1_000_000,
-        };
+        polled.extend(session.map(|session| PollFd::new(session, PollFlags::IN)));
         // A signal that interrupts is as good as a packet.
-        let _interrupted = poll(&mut polled, pending.then_some(&limit));
+        let _interrupted = poll(
+            &mut polled,
+            limit.and_then(|limit| limit.try_into().ok()).as_ref(),
+        );
         let is_gone = |one: &PollFd<'_>| one.revents().intersects(PollFlags::ERR | PollFlags::HUP);
-        if polled.iter().any(is_gone) {
+        if polled[..ports].iter().any(is_gone) {
             // An interface went away: whoever watches it will stop us.
-            let last = polled.len() - 1;
-            let _interrupted = poll(&mut polled[last..], Some(&limit));
+            let _interrupted = poll(&mut polled[ports..=ports], RETRY.try_into().ok().as_ref());
         }
         self.shared.wake.clear();
+        if let Some(judging) = &mut self.judging {
+            judging.wake_up();
+        }
     }
 }
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An inline IPS in a page: decides about each packet of a bridge, in a process of its own.
+//!
+//! ```sh
+//! sudo ringtap bridge eth0 eth1 --judge ips --unjudged pass
+//! sudo cargo run --release -p ringtap-client --example inline_ips -- ips 'cmd.exe'
+//! ```
+
+use std::error::Error;
+
+use ringtap_client::{Connection, Judgement, Next, Receiver, Verdict, Wish, default_socket};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(group), Some(text)) = (args.next(), args.next()) else {
+        return Err("want a group and the text that no packet may contain".into());
+    };
+    let wish = Wish {
+        group,
+        name: "inline_ips".into(),
+        ..Wish::default()
+    };
+    // A seat as every reader has one: packets are read where they were received.
+    let attachment = Connection::attach(&default_socket(), &wish)?;
+    let connection = attachment.control;
+    let mut receiver = Receiver::new(attachment.seat, connection.clone())?;
+    // From here on packets wait for what we say.
+    let mut verdicts = connection.judge()?;
+    loop {
+        let batch = match receiver.receive(None)? {
+            Next::Batch(batch) => batch,
+            Next::Empty => continue,
+            Next::Ended => return Ok(()),
+        };
+        for judged in batch.packets() {
+            let packet = judged?.packet;
+            let is_bad = packet
+                .data
+                .windows(text.len().max(1))
+                .any(|bytes| bytes == text.as_bytes());
+            verdicts.give(Judgement {
+                lane: batch.lane(),
+                sequence: packet.sequence,
+                verdict: if is_bad { Verdict::Drop } else { Verdict::Pass },
+            })?;
+        }
+        verdicts.send();
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A bridge whose packets another process judges: by content, while it lives, and after.
+
+use ringtap_testkit::{require_root, require_tool};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{BINARY, Ends, LIMIT, Wire, ledgers};
+
+/// So long that no judge is late, however busy the machine is.
+const LONG: [&str; 2] = ["--judge-limit", "60000"];
+
+fn lost(ledger: &Value, reason: &str) -> u64 {
+    ledger["dropped"][reason].as_u64().expect("a number")
+}
+
+fn balanced(ledgers: &[Value; 2]) {
+    for ledger in ledgers {
+        assert_eq!(ledger["balanced"], true, "{ledger}");
+    }
+}
+
+#[test]
+fn another_process_decides_by_content() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let wire = Wire::new("bridge-judge", 9000, Ends::Napi);
+    let bridge = wire.judged(&LONG);
+    let judge = wire.judge(&["--drop-text", "forbidden"]);
+    assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 9000 - 28), 5);
+    let words: Vec<_> = (0..100)
+        .map(|number| match number % 3 {
+            0 => format!("forbidden {number}"),
+            _ => format!("allowed {number}"),
+        })
+        .collect();
+    let allowed: Vec<_> = words
+        .iter()
+        .filter(|word| word.starts_with('a'))
+        .cloned()
+        .collect();
+    assert_eq!(wire.words(&words), allowed, "in order, and nothing else");
+    wire.tcp(&wire.left, &wire.right, "10.9.0.2", 5_000_000);
+    wire.tcp(&wire.right, &wire.left, "10.9.0.1", 5_000_000);
+    assert_eq!(wire.wrong_checksums(), 0);
+    let [forth, back] = ledgers(bridge);
+    assert_eq!(forth["filtered"], 34, "{forth}");
+    balanced(&[forth, back]);
+    let end = judge.wait(LIMIT);
+    assert!(
+        end.stderr.contains("34 packets were dropped"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn without_its_judge_a_bridge_does_as_it_was_told() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    for (unjudged, passes) in [("pass", true), ("drop", false)] {
+        let wire = Wire::new("bridge-unjudged", 1500, Ends::Napi);
+        let options = ["--unjudged", unjudged, "--interval", "0.1"];
+        let bridge = wire.judged(&[&LONG[..], &options].concat());
+        let judge = wire.judge(&["--drop-text", "forbidden"]);
+        assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5, "{unjudged}");
+        let second = wire.middle.run(BINARY, &["judge", "-i", &wire.judges()]);
+        assert!(
+            second.stderr.contains("is more than the 1"),
+            "{}",
+            second.stderr
+        );
+        judge.signal(Signal::KILL);
+        let _killed = judge.wait(LIMIT);
+        bridge.wait_for_stderr("there is no judge", LIMIT);
+        let answered = wire.ping(&wire.left, "10.9.0.2", 1, 56);
+        assert_eq!(answered == 1, passes, "{unjudged}");
+        let next = wire.judge(&["--drop-text", "forbidden"]);
+        let words = ["allowed", "forbidden", "allowed too"].map(String::from);
+        assert_eq!(wire.words(&words), ["allowed", "allowed too"], "{unjudged}");
+        let both = ledgers(bridge);
+        let dropped = both.iter().map(|ledger| lost(ledger, "slow_reader"));
+        assert_eq!(dropped.sum::<u64>() > 0, !passes, "{unjudged}: {both:?}");
+        balanced(&both);
+        let _end = next.wait(LIMIT);
+    }
+}
+
+#[test]
+fn a_judge_that_is_stopped_holds_nothing_up() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    for (unjudged, passes) in [("pass", true), ("drop", false)] {
+        let wire = Wire::new("bridge-late", 1500, Ends::Napi);
+        let options = [
+            "--unjudged",
+            unjudged,
+            "--judge-limit",
+            "300",
+            "--interval",
+            "0.1",
+        ];
+        let bridge = wire.judged(&[&options[..], &["--pool", "1MiB"]].concat());
+        let judge = wire.judge(&["--drop-text", "forbidden"]);
+        judge.signal(Signal::STOP);
+        // The first one waits for its time; then nothing waits any more.
+        let answered = wire.ping(&wire.left, "10.9.0.2", 1, 56);
+        assert_eq!(answered == 1, passes, "{unjudged}");
+        bridge.wait_for_stderr("let packets wait for 300 ms", LIMIT);
+        if passes {
+            // Many times what the mirror's pools hold.
+            wire.tcp(&wire.left, &wire.right, "10.9.0.2", 20_000_000);
+        }
+        judge.signal(Signal::CONT);
+        let words = ["allowed", "forbidden"].map(String::from);
+        let tries = (0..100).filter(|_| wire.words(&words) == ["allowed"]);
+        assert_eq!(tries.take(1).count(), 1, "{unjudged}: it judges again");
+        let both = ledgers(bridge);
+        let dropped = both.iter().map(|ledger| lost(ledger, "slow_reader"));
+        assert_eq!(dropped.sum::<u64>() > 0, !passes, "{unjudged}: {both:?}");
+        balanced(&both);
+        let _end = judge.wait(LIMIT);
+    }
+}
+
+#[test]
+fn a_judge_is_refused_where_nothing_is_judged() {
+    require_root!();
+    require_tool!("ip", "ethtool");
+    let wire = Wire::new("bridge-judges", 1500, Ends::Napi);
+    for (args, text) in [
+        (
+            &["--judge", "ips", "--mode", "native"][..],
+            "asked for in user space",
+        ),
+        (&["--judge", "ips:tcp"], "sees every packet"),
+        (&["--unjudged", "pass"], "--judge"),
+    ] {
+        let all = [&["bridge", "a1", "b1"][..], args].concat();
+        let end = wire.middle.run(BINARY, &all);
+        assert!(
+            !end.status.success() && end.stderr.contains(text),
+            "{args:?}: {}",
+            end.stderr
+        );
+    }
+    let (bridge, reader) = wire.mirrored(&["--mode", "user"]);
+    let device = wire.judges().replace("ips", "wire");
+    let judge = wire.middle.run(BINARY, &["judge", "-i", &device]);
+    assert!(
+        judge.stderr.contains("nothing is judged here"),
+        "{}",
+        judge.stderr
+    );
+    balanced(&ledgers(bridge));
+    let _end = reader.wait(LIMIT);
+}
