@@ -19,7 +19,7 @@ use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{ERROR_RFMON_NOTSUP, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP};
 use crate::error::Refused;
 use crate::handle::Handle;
-use crate::helper::{self, Helper};
+use crate::helper::{self, Stay};
 use crate::live::{Facts, Live};
 use crate::plain::{self, Target};
 use crate::say;
@@ -74,15 +74,10 @@ fn plain_interface(name: &str, settings: &Settings) -> Result<Live, Option<Strin
     if plain::is_up(name) != Some(true) || !plain::is_known_type(name) {
         return Err(None);
     }
-    if let Some(group) = plain::group_for(name) {
-        match at_hub(&DeviceSpec::new(Kind::Hub, &group), settings) {
-            Ok(live) if live.facts.interface.as_deref() == Some(name) => {
-                say::once(&format!("{name} is read through hub:{group}"));
-                return Ok(live);
-            }
-            Ok(_) => {}
-            Err(refused) => say::once(&format!("{name}: not through hub:{group}: {refused}")),
-        }
+    match through_hub(name, settings) {
+        Ok(Some(live)) => return Ok(live),
+        Ok(None) => {}
+        Err(refused) => say::once(&format!("{name}: not through the hub: {refused}")),
     }
     let device = DeviceSpec::new(Kind::Auto, name);
     match by_helper(&device, settings) {
@@ -92,6 +87,19 @@ fn plain_interface(name: &str, settings: &Settings) -> Result<Live, Option<Strin
         }
         Err(refused) => Err(Some(refused.text)),
     }
+}
+
+/// A seat in a group of the hub that gives exactly what the interface gives, if there is one.
+fn through_hub(name: &str, settings: &Settings) -> Result<Option<Live>, Refused> {
+    let Some(group) = plain::group_for(name)? else {
+        return Ok(None);
+    };
+    let live = at_hub(&DeviceSpec::new(Kind::Hub, &group), settings)?;
+    if live.facts.interface.as_deref() != Some(name) {
+        return Ok(None);
+    }
+    say::once(&format!("{name} is read through hub:{group}"));
+    Ok(Some(live))
 }
 
 fn device_of_ours(device: &DeviceSpec, settings: &Settings) -> Result<Live, Refused> {
@@ -132,7 +140,8 @@ fn at_hub(device: &DeviceSpec, settings: &Settings) -> Result<Live, Refused> {
         ..Wish::default()
     };
     let attachment = Connection::attach(&socket.unwrap_or_else(default_socket), &wish)?;
-    let (live, _) = live(&format!("hub:{}", device.name), attachment, settings, None)?;
+    let stay = Stay::at_hub(Arc::clone(&attachment.control));
+    let (live, _) = live(&format!("hub:{}", device.name), attachment, settings, stay)?;
     Ok(live)
 }
 
@@ -148,8 +157,8 @@ fn by_helper(device: &DeviceSpec, settings: &Settings) -> Result<(Live, String),
         ..Wish::default()
     };
     let attachment = Connection::attach_over(socket, &wish)?;
-    let helper = Helper::new(Arc::clone(&attachment.control));
-    live(&device.to_string(), attachment, settings, Some(helper))
+    let stay = Stay::at_helper(Arc::clone(&attachment.control));
+    live(&device.to_string(), attachment, settings, stay)
 }
 
 /// The device with what the program set, where its own text says nothing.
@@ -176,7 +185,7 @@ fn live(
     name: &str,
     attachment: Attachment,
     settings: &Settings,
-    helper: Option<Helper>,
+    stay: Stay,
 ) -> Result<(Live, String), Refused> {
     let connection = Arc::clone(&attachment.control);
     // Lanes are read in the order of their packets' times, but nothing is held back for that.
@@ -205,7 +214,7 @@ fn live(
             .all(|source| source.device.starts_with("pcap:")),
     };
     let lender = Lender::new(receiver);
-    let live = Live::new(facts, lender, connection, helper, settings.nonblock != 0);
+    let live = Live::new(facts, lender, connection, stay, settings.nonblock != 0);
     Ok((live, told))
 }
 

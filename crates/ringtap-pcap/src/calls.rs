@@ -45,3 +45,14 @@ macro_rules! about_a_handle {
     )*};
 }
 use about_a_handle;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_at_the_border() {
+        let status = guarded(crate::abi::ERROR, || panic!("a mistake of ours"));
+        assert_eq!(status, crate::abi::ERROR);
+    }
+}

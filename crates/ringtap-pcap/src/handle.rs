@@ -94,6 +94,13 @@ impl Handle {
         self.closed.store(true, Release);
     }
 
+    /// Ends the capture, whoever still holds the handle.
+    pub(crate) fn end(&self) {
+        if let Some(live) = self.live() {
+            live.end_stay();
+        }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
     }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -28,15 +28,26 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How often this process was forked.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
-/// The capture of one handle.
-pub(crate) struct Helper {
+/// A handle's stay at a hub, or at a helper, which ends with it.
+pub(crate) struct Stay {
     connection: Arc<Connection>,
     forks: usize,
+    patience: Duration,
+    is_over: AtomicBool,
 }
 
-impl Helper {
-    /// The helper at the other end.
-    pub(crate) fn new(connection: Arc<Connection>) -> Self {
+impl Stay {
+    /// At a hub that has other readers, too.
+    pub(crate) fn at_hub(connection: Arc<Connection>) -> Self {
+        Stay::new(connection, Duration::ZERO)
+    }
+
+    /// At a helper: when the stay has ended, the capture has been taken down.
+    pub(crate) fn at_helper(connection: Arc<Connection>) -> Self {
+        Stay::new(connection, PATIENCE)
+    }
+
+    fn new(connection: Arc<Connection>, patience: Duration) -> Self {
         static COUNTS: Once = Once::new();
         COUNTS.call_once(|| {
             extern "C" fn count() {
@@ -45,19 +56,26 @@ impl Helper {
             // SAFETY: a function without arguments, that may run anywhere and stays.
             let _refused = unsafe { libc::pthread_atfork(None, Some(count), Some(count)) };
         });
-        Helper {
+        Stay {
             connection,
             forks: FORKS.load(Relaxed),
+            patience,
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends it, even if a callback that was left by a jump still holds the handle.
+    pub(crate) fn end(&self) {
+        // After a fork the other process may still read: the last one that closes ends it.
+        if self.forks == FORKS.load(Relaxed) && !self.is_over.swap(true, Relaxed) {
+            self.connection.leave(self.patience);
         }
     }
 }
 
-impl Drop for Helper {
+impl Drop for Stay {
     fn drop(&mut self) {
-        // After a fork the other process may still read: the last one that closes ends it.
-        if self.forks == FORKS.load(Relaxed) {
-            self.connection.leave(PATIENCE);
-        }
+        self.end();
     }
 }
 

@@ -2,27 +2,27 @@
 //! A capture: packets by one call or in a loop, its filter, its counters.
 #![deny(unsafe_code)]
 
+mod outlet;
 #[expect(unsafe_code, reason = "bytes that a lender lent out by address")]
 mod reading;
+mod statistics;
 
 use std::ffi::c_int;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringtap_capture::transmit::open_socket;
 use ringtap_client::{Connection, Control as _, Found, Lender, Patience};
 use ringtap_filter::{Instruction, Program};
 use ringtap_shared::event::sleep_until_readable;
 use ringtap_shared::protocol::MOST_INSTRUCTIONS;
 use ringtap_shared::seat::Wanted;
-use rustix::net::SendFlags;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, Statistics};
 use crate::error::Refused;
 use crate::handle::Handle;
-use crate::helper::Helper;
+use crate::helper::Stay;
+use outlet::Outlet;
 use reading::{Keep, Manner, Reading};
 
 /// How long a loop without blocking rests when nothing comes: the manual lets it spin.
@@ -59,11 +59,8 @@ pub(crate) struct Live {
     /// A filter that was set while another thread, or an outer call, was reading.
     mail: Mutex<Option<Mail>>,
     has_mail: AtomicBool,
-    /// What packets are sent by, or why there is no way. Opened with the capture: a program may
-    /// give up its rights afterwards.
-    outlet: Result<OwnedFd, String>,
-    /// Gives the helper back when the capture is closed.
-    _helper: Option<Helper>,
+    outlet: Outlet,
+    stay: Stay,
 }
 
 struct Mail {
@@ -94,12 +91,11 @@ impl Live {
         facts: Facts,
         lender: Lender,
         connection: Arc<Connection>,
-        helper: Option<Helper>,
+        stay: Stay,
         nonblock: bool,
     ) -> Self {
-        let interface = facts.interface.as_deref();
-        let outlet = open_socket(interface.unwrap_or_default()).map_err(|error| error.to_string());
         Live {
+            outlet: Outlet::new(facts.interface.as_deref().unwrap_or_default()),
             facts,
             reading: Reading::new(lender),
             connection,
@@ -109,8 +105,7 @@ impl Live {
             watched: AtomicBool::new(false),
             mail: Mutex::new(None),
             has_mail: AtomicBool::new(false),
-            outlet,
-            _helper: helper,
+            stay,
         }
     }
 
@@ -165,6 +160,10 @@ impl Live {
             };
             let found = entered.with(|inside| inside.lender.find(patience, place.stop()));
             let found = found.ok_or_else(busy)?;
+            // Whoever closed the handle ended its stay, too.
+            if found.is_err() && handle.is_closed() {
+                return Ok(ERROR_BREAK);
+            }
             match found.map_err(|error| self.failed(error.into()))? {
                 Found::Packets => {}
                 Found::Nothing if place.take_break() || handle.is_closed() => {
@@ -174,6 +173,7 @@ impl Live {
                 Found::Nothing if too_early => return Ok(0),
                 Found::Nothing if self.is_over(deadline) => return Ok(0),
                 Found::Nothing => {}
+                Found::Ended if handle.is_closed() => return Ok(ERROR_BREAK),
                 Found::Ended => return self.end(until, count),
             }
         }
@@ -204,11 +204,12 @@ impl Live {
         self.nonblock.load(Relaxed) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn manner(&self) -> Manner {
+    fn manner(&self) -> Manner<'_> {
         Manner {
             snap_bytes: self.facts.snap_bytes,
             nanoseconds: self.facts.nanoseconds,
             direction: self.direction.load(Relaxed),
+            outlet: &self.outlet,
         }
     }
 
@@ -328,6 +329,11 @@ impl Live {
         Ok(())
     }
 
+    /// Nobody will read any more.
+    pub(crate) fn end_stay(&self) {
+        self.stay.end();
+    }
+
     pub(crate) fn set_nonblock(&self, on: bool) {
         self.nonblock.store(on, Relaxed);
     }
@@ -344,22 +350,10 @@ impl Live {
     pub(crate) fn statistics(&self) -> Result<Statistics, Refused> {
         let snapshot = self.connection.snapshot();
         let snapshot = snapshot.map_err(|error| self.failed(error.into()))?;
-        let (mut dropped, mut nic) = (0_u64, 0_u64);
-        for source in &snapshot.sources {
-            nic = nic.saturating_add(source.nic);
-            dropped = dropped.saturating_add(source.kernel);
-            for lane in &source.lanes {
-                let lost = [lane.kernel, lane.no_chunk, lane.missed_packets];
-                dropped = lost.into_iter().fold(dropped, u64::saturating_add);
-            }
-        }
-        let received = self.delivered.load(Relaxed).saturating_add(dropped);
-        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        Ok(Statistics {
-            received: narrow(received),
-            dropped: narrow(dropped),
-            interface_dropped: narrow(nic),
-        })
+        Ok(statistics::of(
+            self.delivered.load(Relaxed),
+            &snapshot.sources,
+        ))
     }
 }
 
@@ -371,10 +365,15 @@ impl Live {
             let name = &self.facts.name;
             Refused::general(format!("{name}: there is no one interface to send by"))
         })?;
-        let no_way = |why: &String| Refused::general(format!("{interface}: {why}"));
-        let socket = self.outlet.as_ref().map_err(no_way)?;
-        let sent = rustix::net::send(socket, packet, SendFlags::empty());
-        let sent = sent.map_err(|error| Refused::general(format!("send: {error}")))?;
+        let sent = self.outlet.send(packet).map_err(|why| {
+            // libpcap's words begin with the call that failed.
+            let is_of_a_call = why.starts_with("send: ");
+            Refused::general(if is_of_a_call {
+                why
+            } else {
+                format!("{interface}: {why}")
+            })
+        })?;
         Ok(c_int::try_from(sent).unwrap_or(c_int::MAX))
     }
 }

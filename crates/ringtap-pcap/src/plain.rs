@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use ringtap_capture::device::{DeviceSpec, Direction, Kind, Queues};
-use ringtap_client::{Connection, default_socket};
+use ringtap_client::{ConnectError, Connection, default_socket};
 use ringtap_shared::protocol::{HubStatus, SourceState};
 
 use crate::error::Refused;
@@ -97,10 +97,19 @@ pub(crate) fn is_known_type(name: &str) -> bool {
     kind.is_some_and(|kind| KNOWN_TYPES.contains(&kind))
 }
 
-/// The group of the machine's hub in which a reader gets exactly what `interface` gives.
-pub(crate) fn group_for(interface: &str) -> Option<String> {
-    let hub = Connection::open(&default_socket(), "libpcap").ok()?;
-    group_in(&hub.status().ok()?, interface)
+/// The group of the machine's hub in which a reader gets exactly what `interface` gives, if there
+/// is a hub and such a group.
+///
+/// # Errors
+///
+/// The hub does not tell this user.
+pub(crate) fn group_for(interface: &str) -> Result<Option<String>, Refused> {
+    let hub = match Connection::open(&default_socket(), "libpcap") {
+        Ok(hub) => hub,
+        Err(ConnectError::NoHub { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(group_in(&hub.status()?, interface))
 }
 
 fn group_in(status: &HubStatus, interface: &str) -> Option<String> {

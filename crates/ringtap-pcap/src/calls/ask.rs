@@ -98,7 +98,7 @@ fn descriptor(handle: &Handle) -> c_int {
 }
 
 /// Whether a handle is for an interface that the real library may still open.
-fn is_plain(handle: &Handle) -> bool {
+pub(super) fn is_plain(handle: &Handle) -> bool {
     let settings = handle.settings();
     let name = settings.source.as_deref();
     handle.live().is_none() && name.is_some_and(|name| !crate::plain::has_prefix(name))
@@ -106,7 +106,7 @@ fn is_plain(handle: &Handle) -> bool {
 
 /// Asks the real library about the device that a handle is for, or about its link type; `None` if
 /// it cannot be asked.
-fn with_real<T>(
+pub(super) fn with_real<T>(
     handle: &Handle,
     ask: impl FnOnce(&crate::list::Functions, *mut Pcap) -> T,
 ) -> Option<T> {

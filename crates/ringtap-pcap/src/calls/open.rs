@@ -192,7 +192,10 @@ pub unsafe extern "C" fn pcap_close(p: *mut Pcap) {
     guarded((), || {
         let real = match handles::is_ours(p) {
             // Closed before: nothing is there, and nothing happens.
-            true => handles::remove(p).and_then(|(_, real)| real),
+            true => handles::remove(p).and_then(|(handle, real)| {
+                handle.end();
+                real
+            }),
             false => Some(p).filter(|p| !p.is_null()),
         };
         if let (Some(real), Ok(functions)) = (real, real::functions()) {

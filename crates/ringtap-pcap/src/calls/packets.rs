@@ -12,6 +12,10 @@ use crate::live::Until;
 use crate::real;
 use crate::whose::{Whose, whose};
 
+/// libpcap's words for sizes of packets that are none.
+const NO_BYTES: &str = "The number of bytes to be injected must not be zero";
+const NOT_POSITIVE: &str = "The number of bytes to be sent must be positive";
+
 about_a_handle! {
     fn pcap_dispatch(p, count: c_int, callback: Option<Callback>, user: *mut u8) -> c_int, or ERROR => |handle| {
         // SAFETY: the callback takes what it is given, by libpcap's manual.
@@ -37,15 +41,23 @@ about_a_handle! {
         status
     };
     fn pcap_inject(p, packet: *const c_void, size: usize) -> c_int, or ERROR => |handle| {
-        // SAFETY: so many bytes are there, by libpcap's manual.
-        let bytes = unsafe { bytes(packet.cast(), size) };
-        handle.with_live(|live| live.inject(bytes?))
+        handle.with_live(|live| {
+            let size = match c_int::try_from(size) {
+                Ok(0) => Err(NO_BYTES.to_owned()),
+                Ok(_) => Ok(size),
+                Err(_) => Err(format!("More than {} bytes cannot be injected", c_int::MAX)),
+            };
+            // SAFETY: so many bytes are there, by libpcap's manual.
+            live.inject(unsafe { bytes(packet.cast(), size) }?)
+        })
     };
     fn pcap_sendpacket(p, packet: *const u8, size: c_int) -> c_int, or ERROR => |handle| {
-        let size = usize::try_from(size).unwrap_or(0);
-        // SAFETY: as above.
-        let bytes = unsafe { bytes(packet, size) };
-        handle.with_live(|live| live.inject(bytes?).map(|_| 0))
+        handle.with_live(|live| {
+            let size = usize::try_from(size).ok().filter(|size| *size > 0);
+            let size = size.ok_or_else(|| NOT_POSITIVE.to_owned());
+            // SAFETY: as above.
+            live.inject(unsafe { bytes(packet, size) }?).map(|_| 0)
+        })
     };
 }
 
@@ -106,9 +118,10 @@ pub unsafe extern "C" fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *
 
 /// # Safety
 ///
-/// `packet` is NULL or leads to `size` bytes that outlive `'a`.
-unsafe fn bytes<'a>(packet: *const u8, size: usize) -> Result<&'a [u8], Refused> {
-    if packet.is_null() || size > isize::MAX.cast_unsigned() {
+/// `packet` is NULL or leads to as many bytes as `size` says, which outlive `'a`.
+unsafe fn bytes<'a>(packet: *const u8, size: Result<usize, String>) -> Result<&'a [u8], Refused> {
+    let size = size.map_err(|why| Refused::general(format!("{why}: Invalid argument")))?;
+    if packet.is_null() {
         return Err(Refused::general("no packet was given"));
     }
     // SAFETY: not null, and so many bytes, by the caller's word.

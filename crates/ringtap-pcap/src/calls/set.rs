@@ -6,12 +6,13 @@ use std::ffi::{c_char, c_int};
 use ringtap_filter::Instruction;
 
 use super::about_a_handle;
+use super::ask::{is_plain, with_real};
 use crate::abi::{
     BpfProgram, DIRECTION_INOUT, DIRECTION_OUT, ERROR, ERROR_TSTAMP_PRECISION_NOTSUP,
     PRECISION_MICRO, PRECISION_NANO, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
 };
 use crate::error::Refused;
-use crate::plain;
+use crate::handle::Handle;
 
 about_a_handle! {
     fn pcap_set_snaplen(p, bytes: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
@@ -43,15 +44,16 @@ about_a_handle! {
         settings.buffer_bytes = Some(bytes).filter(|bytes| *bytes > 0).or(settings.buffer_bytes);
         0
     });
-    fn pcap_set_tstamp_type(p, kind: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        // The real library may know more of a plain interface.
-        let is_ours = settings.source.as_deref().is_some_and(plain::has_prefix);
-        if kind < 0 || (is_ours && kind != TSTAMP_HOST) {
-            return WARNING_TSTAMP_TYPE_NOTSUP;
-        }
-        settings.tstamp_type = Some(kind);
-        0
-    });
+    fn pcap_set_tstamp_type(p, kind: c_int) -> c_int, or ERROR => |handle| {
+        let supported = supports_tstamp_type(&handle, kind);
+        handle.set(|settings| match supported {
+            true => {
+                settings.tstamp_type = Some(kind);
+                0
+            }
+            false => WARNING_TSTAMP_TYPE_NOTSUP,
+        })
+    };
     fn pcap_set_tstamp_precision(p, precision: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
         if !matches!(precision, PRECISION_MICRO | PRECISION_NANO) {
             return ERROR_TSTAMP_PRECISION_NOTSUP;
@@ -86,6 +88,19 @@ about_a_handle! {
             false => Err(Refused::general(format!("{} is not one of the DLTs supported by this device", name_of(dlt)))),
         })
     };
+}
+
+/// Whether the device may have time stamps of this type: the real library knows of a plain
+/// interface, and Ringtap's devices have the host's.
+fn supports_tstamp_type(handle: &Handle, kind: c_int) -> bool {
+    let told = with_real(handle, |functions, real| {
+        // SAFETY: a handle of the real library's that was just made.
+        unsafe { (functions.pcap_set_tstamp_type)(real, kind) }
+    });
+    match told.filter(|_| is_plain(handle)) {
+        Some(status) => status == 0,
+        None => kind == TSTAMP_HOST,
+    }
 }
 
 /// A link type's name, as libpcap has it in its messages.

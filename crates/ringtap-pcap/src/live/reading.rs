@@ -14,6 +14,7 @@ use ringtap_filter::Program;
 use ringtap_pool::format::flag;
 use ringtap_shared::seat::Wanted;
 
+use super::outlet::Outlet;
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
 
 /// How much of a packet is given out.
@@ -32,11 +33,13 @@ pub(crate) struct Inside {
 }
 
 /// How packets are to be told.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+#[derive(Clone, Copy)]
+pub(crate) struct Manner<'a> {
     pub(crate) snap_bytes: u32,
     pub(crate) nanoseconds: bool,
     pub(crate) direction: std::ffi::c_int,
+    /// What was sent by it is left out.
+    pub(crate) outlet: &'a Outlet,
 }
 
 /// The way in.
@@ -113,7 +116,7 @@ fn this_thread() -> usize {
 impl Inside {
     /// The next packet at hand that is to be given out.
     #[inline]
-    pub(crate) fn next(&mut self, manner: &Manner) -> Option<(PacketHeader, *const u8)> {
+    pub(crate) fn next(&mut self, manner: &Manner<'_>) -> Option<(PacketHeader, *const u8)> {
         loop {
             let lent = *self.lender.one()?;
             let out = lent.flags & u16::from(flag::OUT) != 0;
@@ -122,7 +125,7 @@ impl Inside {
                 DIRECTION_OUT => !out,
                 _ => false,
             };
-            if elsewhere {
+            if elsewhere || (out && self.is_own(&lent, manner.outlet)) {
                 continue;
             }
             let captured_bytes = self.kept(&lent).min(manner.snap_bytes);
@@ -144,11 +147,22 @@ impl Inside {
         let Some(program) = &self.keep.program else {
             return lent.captured_bytes;
         };
+        let data = self.bytes(lent);
+        program.run(data, lent.wire_bytes).min(lent.captured_bytes)
+    }
+
+    /// Whether it was sent by this handle.
+    #[inline]
+    fn is_own(&self, lent: &Lent, outlet: &Outlet) -> bool {
+        outlet.sent(lent.time_ns, lent.wire_bytes, self.bytes(lent))
+    }
+
+    /// What was captured of the packet that the lender gave last.
+    fn bytes(&self, lent: &Lent) -> &[u8] {
         let bytes = usize::try_from(lent.captured_bytes).unwrap_or(0);
         // SAFETY: the lender gave this address and length just before, and is asked for more only
-        // after this; until then the lease lasts and nobody writes there.
-        let data = unsafe { std::slice::from_raw_parts(lent.data, bytes) };
-        program.run(data, lent.wire_bytes).min(lent.captured_bytes)
+        // by a `&mut self`; until then the lease lasts and nobody writes there.
+        unsafe { std::slice::from_raw_parts(lent.data, bytes) }
     }
 
     /// Packets are from now on those that the hub answered this for.

@@ -2,6 +2,7 @@
 //! The library as programs find it: what it exports, and what real programs read through it.
 
 mod misuse;
+mod own;
 mod programs;
 mod same;
 mod support;

@@ -124,6 +124,13 @@ fn dumpcap_records_and_lists_the_hubs_groups() {
         listed.contains("hub:web") && listed.contains("lo"),
         "{listed}"
     );
+    if ringtap_testkit::tool_exists("tshark") {
+        let shown = Running::start(at_hub(&["tshark", "-D"])).wait(LIMIT);
+        let shown = shown.success().stdout;
+        for device in ["hub:rec", "hub:web", "rx0"] {
+            assert!(shown.contains(device), "{shown}");
+        }
+    }
     // By its own name, and because the hub captures the interface.
     for device in ["hub:rec", "rx0"] {
         let file = folder.path().join(format!("{device}.pcap"));

@@ -38,6 +38,12 @@ __attribute__((unused)) static void ready(void) {
     fflush(stdout);
 }
 
+/* The test sends its frames once more. */
+__attribute__((unused)) static void again(void) {
+    printf("# again\n");
+    fflush(stdout);
+}
+
 __attribute__((noreturn)) static void fail(const char *what, const char *why) {
     printf("%s failed: %s\n", what, why);
     exit(1);
@@ -96,6 +102,51 @@ __attribute__((unused)) static void each(u_char *user, const struct pcap_pkthdr 
 __attribute__((unused)) static void summary(const char *what, const struct seen *seen) {
     printf("%s: %ld packets, %lx\n", what, seen->packets, seen->sum);
     fflush(stdout);
+}
+
+/* The same whatever the order: packets that leave and packets that arrive have none. */
+__attribute__((unused)) static void mix(struct seen *seen, const struct pcap_pkthdr *h,
+                                        const u_char *bytes) {
+    struct seen one = {NULL, 0, 0, 0};
+    look(&one, h, bytes);
+    seen->packets++;
+    seen->sum += one.sum;
+}
+
+/* Reads what was sent, one by one; gives up when nothing came for long. */
+__attribute__((unused)) static void take(pcap_t *p, struct seen *seen, long packets) {
+    struct pcap_pkthdr *header;
+    const u_char *bytes;
+    int idle = 0;
+    while (seen->packets < packets && idle < 200) {
+        int status = pcap_next_ex(p, &header, &bytes);
+        if (status < 0)
+            fail("pcap_next_ex", pcap_geterr(p));
+        if (status == 1)
+            look(seen, header, bytes);
+        else if (usleep(20000) == 0)
+            idle++;
+    }
+}
+
+/* The interface in a device's name: what is between ':' and '?'. */
+__attribute__((unused)) static const char *interface(void) {
+    static char name[64];
+    const char *begin = strchr(device, ':') != NULL ? strchr(device, ':') + 1 : device;
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(begin, "?@"), begin);
+    return name;
+}
+
+/* A number that the kernel tells of an interface. */
+__attribute__((unused)) static long told_of(const char *name, const char *what) {
+    char path[128];
+    snprintf(path, sizeof(path), "/sys/class/net/%s/%s", name, what);
+    FILE *file = fopen(path, "r");
+    long number = 0;
+    if (file == NULL || fscanf(file, "%li", &number) != 1)
+        fail(path, strerror(errno));
+    fclose(file);
+    return number;
 }
 
 struct a_case {

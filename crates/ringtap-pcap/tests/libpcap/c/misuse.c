@@ -32,6 +32,17 @@ static void of_no_handle(pcap_t *p) {
     expect("inject", pcap_inject(p, "x", 1), -1);
     expect("set_snaplen", pcap_set_snaplen(p, 1), -1);
     expect("dump_open", pcap_dump_open(p, "/dev/null") != NULL, 0);
+    expect("sendpacket", pcap_sendpacket(p, (const u_char *)"x", 1), -1);
+    expect("setdirection", pcap_setdirection(p, PCAP_D_IN), -1);
+    expect("getnonblock", pcap_getnonblock(p, errbuf), -1);
+    expect("set_promisc", pcap_set_promisc(p, 1), -1);
+    expect("set_buffer_size", pcap_set_buffer_size(p, 1), -1);
+    expect("set_timeout", pcap_set_timeout(p, 1), -1);
+    expect("set_tstamp_type", pcap_set_tstamp_type(p, 0), -1);
+    expect("list_tstamp_types", pcap_list_tstamp_types(p, &list), -1);
+    expect("set_datalink", pcap_set_datalink(p, 1), -1);
+    expect("snapshot", pcap_snapshot(p), -1);
+    expect("can_set_rfmon", pcap_can_set_rfmon(p), -1);
     expect("geterr", pcap_geterr(p)[0] != '\0', 1);
     pcap_breakloop(p);
     pcap_perror(p, "# perror");
@@ -80,6 +91,32 @@ static void *second(void *p) {
     return NULL;
 }
 
+static void *closer(void *p) {
+    usleep(200000);
+    pcap_close(p);
+    return NULL;
+}
+
+/* A second thread closes a handle in whose loop the first one waits, or reads. */
+static void closed_by_another(int timeout_ms, int one_by_one) {
+    pcap_t *p = open_with(65535, timeout_ms, 1);
+    struct seen seen = {p, 0, 0, 0};
+    struct pcap_pkthdr *header;
+    const u_char *bytes;
+    pthread_t thread;
+    pthread_create(&thread, NULL, closer, p);
+    int status = 0;
+    if (one_by_one)
+        while (status >= 0)
+            status = pcap_next_ex(p, &header, &bytes);
+    else
+        status = pcap_loop(p, -1, each, (u_char *)&seen);
+    /* Found closed within the read, or before the next one began. */
+    expect("closed by another", status == -2 || status == -1, 1);
+    pthread_join(thread, NULL);
+    of_no_handle(p);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3)
         fail("usage", "PROGRAM DEVICE HUB-DEVICE");
@@ -112,13 +149,23 @@ int main(int argc, char **argv) {
     pcap_t *closing = p;
     expect("closed within", pcap_loop(p, -1, closed_in_callback, (u_char *)&closing), -2);
     of_no_handle(p);
+    closed_by_another(0, 0);
+    closed_by_another(20, 0);
+    closed_by_another(20, 1);
     /* Impossible sizes: refused, or made possible. */
-    p = pcap_create(device, errbuf);
-    pcap_set_buffer_size(p, INT_MAX);
-    pcap_set_snaplen(p, INT_MIN);
-    int status = pcap_activate(p);
-    expect("an impossible buffer", status == 0 || pcap_geterr(p)[0] != '\0', 1);
-    pcap_close(p);
+    static const int sizes[] = {INT_MAX, INT_MIN, -1, 0, 1};
+    for (unsigned at = 0; at < sizeof(sizes) / sizeof(sizes[0]); at++) {
+        p = pcap_create(device, errbuf);
+        pcap_set_buffer_size(p, sizes[at]);
+        pcap_set_snaplen(p, sizes[at]);
+        pcap_set_timeout(p, sizes[at]);
+        int status = pcap_activate(p);
+        if (status != 0)
+            printf("# size %d: %d %s\n", sizes[at], status, pcap_geterr(p));
+        /* A pool of 2 GiB may be more than there is; all else is possible. */
+        expect("an impossible size", status == 0 || (sizes[at] == INT_MAX && pcap_geterr(p)[0] != '\0'), 1);
+        pcap_close(p);
+    }
     /* More handles than there are places. */
     static pcap_t *many[1200];
     int made = 0;

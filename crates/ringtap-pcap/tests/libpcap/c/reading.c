@@ -5,22 +5,6 @@
 
 #define SENT 200
 
-/* Reads what was sent, one by one; gives up when nothing came for long. */
-static void take(pcap_t *p, struct seen *seen, long packets) {
-    struct pcap_pkthdr *header;
-    const u_char *bytes;
-    int idle = 0;
-    while (seen->packets < packets && idle < 200) {
-        int status = pcap_next_ex(p, &header, &bytes);
-        if (status < 0)
-            fail("pcap_next_ex", pcap_geterr(p));
-        if (status == 1)
-            look(seen, header, bytes);
-        else if (usleep(20000) == 0)
-            idle++;
-    }
-}
-
 static void next_ex(void) {
     pcap_t *p = open_with(65535, 100, 1);
     say("setnonblock", pcap_setnonblock(p, 1, errbuf));
@@ -205,8 +189,7 @@ static void filter_during(void) {
     take(p, &seen, 10);
     summary("ten of port 1001", &seen);
     filter(p, "arp");
-    printf("# again\n");
-    fflush(stdout);
+    again();
     struct seen later = {p, 0, 0, 0};
     struct pcap_pkthdr *header;
     const u_char *bytes;
@@ -249,9 +232,10 @@ static void direction(void) {
     pcap_close(p);
 }
 
-static void nanoseconds(void) {
+static void precision(int asked, long limit) {
     pcap_t *p = pcap_create(device, errbuf);
-    say("set", pcap_set_tstamp_precision(p, PCAP_TSTAMP_PRECISION_NANO));
+    if (asked >= 0)
+        say("set", pcap_set_tstamp_precision(p, asked));
     pcap_set_timeout(p, 10);
     pcap_set_snaplen(p, 65535);
     say("activate", pcap_activate(p));
@@ -269,7 +253,7 @@ static void nanoseconds(void) {
             continue;
         packets++;
         large += header->ts.tv_usec >= 1000000;
-        good += header->ts.tv_usec < 1000000000 && labs(header->ts.tv_sec - now) < 60;
+        good += header->ts.tv_usec < limit && labs(header->ts.tv_sec - now) < 60;
         late += timercmp(&header->ts, &last, <);
         last = header->ts;
     }
@@ -277,6 +261,15 @@ static void nanoseconds(void) {
     say("good", good);
     say("out of order", late);
     pcap_close(p);
+}
+
+static void nanoseconds(void) {
+    precision(PCAP_TSTAMP_PRECISION_NANO, 1000000000);
+}
+
+static void microseconds(void) {
+    precision(PCAP_TSTAMP_PRECISION_MICRO, 1000000);
+    precision(-1, 1000000);
 }
 
 static void stats(void) {
@@ -365,6 +358,7 @@ int main(int argc, char **argv) {
         {"filter_cuts", filter_cuts},
         {"direction", direction},
         {"nanoseconds", nanoseconds},
+        {"microseconds", microseconds},
         {"stats", stats},
         {"two_handles", two_handles},
         {"forked", forked},

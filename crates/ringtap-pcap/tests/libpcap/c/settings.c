@@ -155,9 +155,86 @@ static void offline(void) {
     say("mask", mask);
 }
 
+/* Whether the interface takes packets for other addresses, once that is settled. */
+static long promiscuous(long wanted) {
+    long on = -1;
+    for (int tries = 0; tries < 250 && on != wanted; tries++) {
+        on = (told_of(interface(), "flags") & 0x100) != 0;
+        usleep(20000);
+    }
+    return on;
+}
+
+static void promisc(void) {
+    say("before", promiscuous(0));
+    for (int on = 0; on < 2; on++) {
+        pcap_t *p = pcap_create(device, errbuf);
+        say("set_promisc", pcap_set_promisc(p, on));
+        say("not yet", promiscuous(0));
+        say("activate", pcap_activate(p));
+        say("promiscuous", promiscuous(on));
+        pcap_close(p);
+        say("closed", promiscuous(0));
+    }
+    pcap_t *p = pcap_open_live(device, 96, 1, 10, errbuf);
+    say("open_live", promiscuous(1));
+    pcap_close(p);
+    say("closed", promiscuous(0));
+}
+
+static void tstamp_types(void) {
+    pcap_t *p = pcap_create(device, errbuf);
+    int *list = NULL;
+    int count = pcap_list_tstamp_types(p, &list);
+    say("types", count);
+    for (int at = 0; at < count; at++)
+        printf("%s\n", pcap_tstamp_type_val_to_name(list[at]));
+    if (count > 0)
+        pcap_free_tstamp_types(list);
+    for (int type = -1; type < 8; type++)
+        say("set_tstamp_type", pcap_set_tstamp_type(p, type));
+    say("activate", pcap_activate(p));
+    told(p, "too late", pcap_set_tstamp_type(p, PCAP_TSTAMP_HOST));
+    pcap_close(p);
+}
+
+/* What works, but not as it was asked for. */
+static void warnings(void) {
+    pcap_t *p = pcap_create("any", errbuf);
+    pcap_set_promisc(p, 1);
+    int status = pcap_activate(p);
+    say("promiscuous any", status);
+    say("is a warning", status > 0);
+    printf("%s: %s\n", pcap_statustostr(status), pcap_geterr(p));
+    pcap_close(p);
+    p = pcap_create(device, errbuf);
+    pcap_set_promisc(p, 1);
+    told(p, "no warning", pcap_activate(p));
+    pcap_close(p);
+}
+
+/* An adapter's time stamps, asked for in vain: with RINGTAP_VIA only, libpcap knows it earlier. */
+static void adapter(void) {
+    pcap_t *p = pcap_create(device, errbuf);
+    say("set_tstamp_type", pcap_set_tstamp_type(p, PCAP_TSTAMP_ADAPTER));
+    say("activate", pcap_activate(p));
+    ready();
+    struct seen seen = {p, 0, 0, 0};
+    say("loop", pcap_loop(p, 200, each, (u_char *)&seen));
+    pcap_close(p);
+}
+
 int main(int argc, char **argv) {
     static const struct a_case cases[] = {
-        {"before", before}, {"after", after}, {"refused", refused}, {"offline", offline}, {NULL, NULL},
+        {"before", before},
+        {"after", after},
+        {"refused", refused},
+        {"offline", offline},
+        {"promisc", promisc},
+        {"tstamp_types", tstamp_types},
+        {"warnings", warnings},
+        {"adapter", adapter},
+        {NULL, NULL},
     };
     return run_case(argc, argv, cases);
 }

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the manual says and libpcap on Linux does not do, and which way a plain interface is read.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ringtap_testkit::{Finished, Namespace, Running, require_root, require_tool};
+
+use crate::same::{build, run};
+use crate::support::{LIMIT, Tags, exec, frames, hub, prefix, ringtap};
+
+#[test]
+fn a_time_out_ends_a_read_on_which_nothing_comes() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    let built = build("waiting");
+    let net = Namespace::with_veth("pcap_nothing");
+    for device in ["tap:rx0", "packet:rx0", "xdp:rx0", "rx0"] {
+        let program = exec(&net, prefix, &[built.to_str().expect("text")]);
+        let found = run(&net, program, device, "nothing_comes");
+        let wanted = [
+            "next_ex 0",
+            "dispatch 0",
+            "next 0",
+            "each waited 1",
+            "setnonblock 0",
+            "a loop is broken -2",
+            "setnonblock 0",
+            "a loop goes on after its time-out -2",
+            "afterwards 200",
+            "end",
+        ];
+        assert_eq!(found, wanted, "{device}");
+    }
+    let _built = fs::remove_file(built);
+}
+
+#[test]
+fn time_stamps_of_an_adapter_are_refused_with_a_warning() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    let built = build("settings");
+    let net = Namespace::with_veth("pcap_adapter");
+    for device in ["tap:rx0", "packet:rx0", "xdp:rx0"] {
+        let program = exec(&net, prefix, &[built.to_str().expect("text")]);
+        let found = run(&net, program, device, "adapter");
+        let wanted = ["set_tstamp_type 3", "activate 0", "loop 0", "end"];
+        assert_eq!(found, wanted, "{device}");
+    }
+    let _built = fs::remove_file(built);
+}
+
+/// Everything that the tests of plain interfaces need.
+struct Plain {
+    net: Namespace,
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    prefix: &'static Path,
+}
+
+impl Plain {
+    fn new(name: &str) -> Option<Self> {
+        let prefix = prefix()?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let everybody = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), everybody).expect("ours");
+        Some(Plain {
+            net: Namespace::with_veth(name),
+            folder,
+            program: build("plain"),
+            prefix,
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("hub.sock")
+    }
+
+    /// Reads `rx0`, and is sent what it waits for.
+    fn read(&self, mut command: Command, case: &str) -> Finished {
+        command.args(["rx0", case]);
+        command.env("RINGTAP_SOCKET", self.socket());
+        let mut program = Running::start(command);
+        let sent = frames(200, Tags::None);
+        let mut served = 0;
+        let begun = Instant::now();
+        while program.is_running() {
+            let told = program.stdout() + &program.stderr();
+            assert!(begun.elapsed() < LIMIT, "{case} hangs:\n{told}");
+            if program.stdout().matches("# ready").count() > served {
+                self.net.inject("tx0", &sent);
+                served += 1;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        program.wait(LIMIT)
+    }
+
+    fn exec(&self, words: &[&str]) -> Command {
+        let mut command = self.net.command(ringtap(self.prefix));
+        command.arg("exec").args(words).arg("--").arg(&self.program);
+        command
+    }
+
+    /// The lines of standard error that are ours, after both readings gave the same.
+    fn told(&self, words: &[&str], case: &str) -> Vec<String> {
+        let end = self.read(self.exec(words), case).success();
+        let read: Vec<_> = end.stdout.lines().filter(|l| l.contains("182")).collect();
+        assert_eq!(read.len(), 2, "{words:?}\n{}{}", end.stdout, end.stderr);
+        assert_eq!(read[0], read[1], "{words:?}\n{}", end.stderr);
+        let lines = end.stderr.lines().map(str::to_owned);
+        lines.filter(|line| line.starts_with("ringtap:")).collect()
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        let _built = fs::remove_file(&self.program);
+    }
+}
+
+#[test]
+fn a_plain_interface_is_a_hubs_or_captured_or_libpcaps_and_that_is_said_once() {
+    require_root!();
+    let Some(plain) = Plain::new("pcap_plain") else {
+        return;
+    };
+    let ours = plain.told(&[], "usual");
+    assert_eq!(ours, ["ringtap: rx0 is captured by tap:rx0"]);
+    let theirs = plain.told(&[], "protocol");
+    assert_eq!(
+        theirs,
+        ["ringtap: rx0 is read through libpcap: a protocol of the packet socket was asked for"]
+    );
+    let hub = hub(
+        &plain.net,
+        plain.prefix,
+        &plain.socket(),
+        &["-i", "tap:rx0"],
+    );
+    let hubs = plain.told(&[], "usual");
+    assert_eq!(hubs, ["ringtap: rx0 is read through hub:all"]);
+    let theirs = plain.told(&[], "protocol");
+    assert!(theirs[0].contains("is read through libpcap"), "{theirs:?}");
+    // Nothing is chosen where the user chose, and nothing is said where nothing is to be said.
+    for words in [
+        &["--via", "hub:all"][..],
+        &["--via", "packet"],
+        &["--via", "libpcap"],
+        &["--quiet"],
+    ] {
+        assert_eq!(plain.told(words, "usual"), [""; 0], "{words:?}");
+    }
+    hub.interrupt();
+    let told = hub.wait(LIMIT).success().stdout;
+    assert!(told.contains(": balanced"), "{told}");
+    assert_eq!(plain.told(&["--quiet"], "usual"), [""; 0]);
+    assert_eq!(plain.told(&["--quiet"], "protocol"), [""; 0]);
+    assert_eq!(plain.told(&["--quiet", "--via", "xdp"], "usual"), [""; 0]);
+    let mut silenced = plain.exec(&[]);
+    silenced.env("RINGTAP_QUIET", "1");
+    assert_eq!(plain.read(silenced, "usual").success().stderr, "");
+}
+
+#[test]
+fn a_hub_that_lets_the_user_in_serves_it_and_one_that_does_not_is_told_of() {
+    require_root!();
+    require_tool!("setpriv");
+    let Some(plain) = Plain::new("pcap_nobody") else {
+        return;
+    };
+    // Where everybody may look, unlike this folder perhaps.
+    let own = plain.folder.path().join("ringtap");
+    fs::create_dir_all(own.join("bin")).expect("a folder");
+    fs::create_dir_all(own.join("lib/ringtap")).expect("a folder");
+    let place = |from: &Path, to: &str| {
+        let to = own.join(to);
+        if fs::hard_link(from, &to).is_err() {
+            fs::copy(from, &to).expect("a file");
+        }
+        to
+    };
+    let ringtap = place(&plain.prefix.join("bin/ringtap"), "bin/ringtap");
+    place(&crate::support::library(), "lib/ringtap/libpcap.so.1");
+    let program = place(&plain.program, "program");
+    let as_nobody = || {
+        let mut command = plain.net.command("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(&ringtap).args(["exec", "--"]).arg(&program);
+        command
+    };
+    let config = plain.folder.path().join("hub.toml");
+    for (users, lets_in) in [("[\"nobody\"]", true), ("[\"daemon\"]", false)] {
+        let text = format!(
+            "[[source]]\ndevice = \"tap:rx0\"\n\n[[group]]\nname = \"all\"\nusers = {users}\n"
+        );
+        fs::write(&config, text).expect("a file");
+        let words = ["-c", config.to_str().expect("text")];
+        let hub = hub(&plain.net, plain.prefix, &plain.socket(), &words);
+        let end = plain.read(as_nobody(), "usual").success();
+        let told = format!("{}{}", end.stdout, end.stderr);
+        let read = end.stdout.matches("udp: 182 packets").count();
+        if lets_in {
+            assert_eq!(read, 2, "{told}");
+            assert_eq!(end.stderr, "ringtap: rx0 is read through hub:all\n");
+        } else {
+            // Without rights neither a capture of its own nor libpcap can do it.
+            assert!(told.contains("rx0: not through the hub: "), "{told}");
+            assert!(told.contains("rx0 is read through libpcap: "), "{told}");
+            assert!(told.contains("activate -8 "), "{told}");
+        }
+        hub.interrupt();
+        let _ended = hub.wait(LIMIT).success();
+    }
+}
+
+#[test]
+fn without_rights_the_number_says_so() {
+    require_root!();
+    require_tool!("setpriv");
+    let Some(plain) = Plain::new("pcap_rights") else {
+        return;
+    };
+    for device in ["tap:rx0", "packet:rx0", "xdp:rx0", "rx0"] {
+        // The program is still root's when it starts, and has no rights but to read files.
+        let mut command = plain.net.command("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.args([
+            "--inh-caps=-all,+dac_override",
+            "--ambient-caps=+dac_override",
+        ]);
+        command
+            .arg(ringtap(plain.prefix))
+            .args(["exec", "--quiet", "--"]);
+        command.arg(&plain.program).args([device, "usual"]);
+        command.env("RINGTAP_SOCKET", plain.socket());
+        let end = Running::start(command).wait(LIMIT);
+        let told = format!("{device}: {}{}", end.stdout, end.stderr);
+        assert!(end.status.success(), "{told}");
+        assert!(end.stdout.starts_with("activate -8 \""), "{told}");
+    }
+}
