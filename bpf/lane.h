@@ -59,6 +59,28 @@ static __always_inline void rt_signal(struct rt_control *words, __u32 lane, __u3
 	bpf_ringbuf_output(&rt_wakeups, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
 }
 
+/*
+ * Whether a recycled number is of a chunk that this lane filled and that has not come back since:
+ * nobody can make it write into a chunk of another lane, or twice into one. Now it has come back.
+ */
+static __always_inline int rt_come_back(__u64 number, __u32 index)
+{
+	struct rt_chunk *chunk;
+	__u8 *segment;
+
+	if (!number || number >= config.chunk_count)
+		return 0;
+	segment = rt_segment(number);
+	if (!segment)
+		return 0;
+	chunk = rt_at(segment, number, 0);
+	if (chunk->lane != index || !(chunk->state & RT_SEALED))
+		return 0;
+	/* Not sealed: as if it had never been opened. */
+	chunk->state = 0;
+	return 1;
+}
+
 /* Moves chunks that user space recycled onto the lane's stack, the last one on top. */
 static __always_inline void rt_drain(struct rt_lane *lane, __u32 index, struct rt_control *words)
 {
@@ -84,7 +106,7 @@ static __always_inline void rt_drain(struct rt_lane *lane, __u32 index, struct r
 		chunk = rt_load(*entry);
 		head++;
 		waiting--;
-		if (!chunk || chunk >= config.chunk_count || lane->free_depth >= size) {
+		if (lane->free_depth >= size || !rt_come_back(chunk, index)) {
 			lane->refused++;
 			continue;
 		}

@@ -138,6 +138,13 @@ impl Tap {
         }
     }
 
+    /// Chunk numbers that were recycled and cannot be, which only a corrupt distributor sends.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        let lanes = self.lanes.iter();
+        lanes.map(|lane| lane.refused.load(Relaxed)).sum()
+    }
+
     /// What was forwarded, for as long as somebody asks.
     #[must_use]
     pub fn forwarded(&self) -> Forwarded {

@@ -22,6 +22,8 @@ mod packets;
 #[cfg(test)]
 mod protection;
 #[cfg(test)]
+mod recycling;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod rules;
