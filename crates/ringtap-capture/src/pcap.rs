@@ -24,13 +24,17 @@ use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Source, SourceError,
 use ringtap_pool::view::Pool;
 
 use crate::classify::{Judge, Rulebook};
+use crate::device::DeviceSpec;
 use crate::files::{LinkType, Pace, ReadError, Reader, Speed};
+use crate::shape::{PoolAsked, ShapeError};
 use ringtap_shared::event::Event;
 use ringtap_shared::memfd::SealedPool;
 use writer::{FileWriter, Progress};
 
 /// Bytes of the pool unless the user says otherwise.
 const POOL_BYTES: u64 = 64 << 20;
+/// The most that libpcap's programs keep of a packet: a chunk of so many packets has room for it.
+const LARGEST_PACKET: u32 = 262_144;
 
 /// What to read, and how.
 #[derive(Clone, Debug)]
@@ -41,8 +45,31 @@ pub struct PcapOptions {
     pub speed: Speed,
     /// Most bytes kept of a packet.
     pub snap_length: Option<u32>,
-    /// Bytes of the pool.
-    pub pool_bytes: Option<u64>,
+    /// The pool and its chunks.
+    pub pool: PoolAsked,
+}
+
+impl PcapOptions {
+    /// All of this file, at top speed, into a pool of the usual size.
+    pub fn new(file: impl Into<String>) -> Self {
+        PcapOptions {
+            file: file.into(),
+            speed: Speed::Top,
+            snap_length: None,
+            pool: PoolAsked::default(),
+        }
+    }
+
+    /// What a `pcap:` device asks for.
+    pub fn from_device(device: &DeviceSpec) -> Self {
+        let options = &device.options;
+        PcapOptions {
+            speed: options.speed.unwrap_or(Speed::Top),
+            snap_length: options.snap_length,
+            pool: PoolAsked::of(options),
+            ..PcapOptions::new(device.name.clone())
+        }
+    }
 }
 
 /// Why a file cannot be a source, or ended early.
@@ -70,6 +97,9 @@ pub enum PcapError {
     /// The pool's sizes cannot be.
     #[error("pool: {0}")]
     Geometry(#[from] GeometryError),
+    /// They cannot be as asked for.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
     /// The system refused memory, a descriptor or a thread.
     #[error("{what}: {source}")]
     System {
@@ -110,8 +140,11 @@ impl PcapSource {
         let pool = make_pool(options)?;
         let ids = source::share(pool.writable.geometry(), LaneId(0));
         // SAFETY: `writable` is mapped writable, and this is its only lane.
-        let (lane, ends) =
+        let (mut lane, ends) =
             unsafe { source::lane(&pool.writable, LaneId(0), ids, Arc::new(event.clone())) };
+        if let Some(packets) = options.pool.chunks.packets {
+            lane.limit_packets(packets);
+        }
         let rulebook = Arc::new(Rulebook::default());
         let judge = Judge::new(Arc::clone(&rulebook));
         let mut writer = FileWriter::new(reader, lane, judge, pace, Arc::clone(&stop));
@@ -140,18 +173,21 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> PcapError {
 }
 
 fn make_pool(options: &PcapOptions) -> Result<SealedPool, PcapError> {
-    let chunks = options.pool_bytes.unwrap_or(POOL_BYTES) / u64::from(MAX_CHUNK_SIZE);
-    let chunks = u32::try_from(chunks)
-        .unwrap_or(u32::MAX)
-        .saturating_add(1)
-        .max(3);
-    let snap_length = options.snap_length.unwrap_or(MAX_CHUNK_SIZE);
-    let geometry = Geometry::contiguous(MAX_CHUNK_SIZE, chunks, 1, snap_length)?;
-    let geometry = Geometry {
-        snap_length: snap_length.min(geometry.max_payload()),
-        ..geometry
-    };
+    let geometry = geometry(options)?;
     SealedPool::create(geometry).map_err(system("cannot make the pool"))
+}
+
+fn geometry(options: &PcapOptions) -> Result<Geometry, PcapError> {
+    let chunk_bytes = options.pool.chunk_bytes.unwrap_or(MAX_CHUNK_SIZE);
+    let most = Geometry::contiguous(chunk_bytes, 3, 1, chunk_bytes)?.max_payload();
+    let kept = match (options.snap_length, options.pool.chunks.packets) {
+        (Some(snap), _) => snap,
+        (None, Some(_)) => LARGEST_PACKET,
+        (None, None) => most,
+    };
+    let kept = kept.min(most);
+    let usual = (POOL_BYTES, MAX_CHUNK_SIZE);
+    Ok(options.pool.shape(1, kept, usual)?.geometry)
 }
 
 fn facts(options: &PcapOptions, writer: &FileWriter, snap_length: u32) -> Facts {

@@ -60,12 +60,7 @@ fn open_packet(device: &DeviceSpec) -> Result<Box<dyn Source>> {
 }
 
 fn open_file(device: &DeviceSpec) -> Result<Box<dyn Source>> {
-    let options = PcapOptions {
-        file: device.name.clone(),
-        speed: device.options.speed.unwrap_or(Speed::Top),
-        snap_length: device.options.snap_length,
-        pool_bytes: device.options.pool.map(|size| size.0),
-    };
+    let options = PcapOptions::from_device(device);
     Ok(Box::new(PcapSource::open(&options)?))
 }
 

@@ -365,7 +365,10 @@ fn find(kind: Kind, name: &str) -> Result<&'static Key, String> {
     let list: Vec<_> = known().map(written).collect();
     let list = format!("options of {kind}: {}", list.join(", "));
     Err(match keys().find(|key| key.name == name) {
-        Some(key) => format!("{name} is for {} only ({list})", kinds(key)),
+        Some(key) => {
+            let why = shaping::why_not(kind, name);
+            format!("{name} is for {} only{why} ({list})", kinds(key))
+        }
         None if name.is_empty() => format!("expected an option ({list})"),
         None if name.contains('@') => "queues come before options: eth0@0?exclusive".to_owned(),
         None => {

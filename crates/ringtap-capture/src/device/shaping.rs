@@ -101,7 +101,18 @@ impl fmt::Display for Skew {
 const CLOCKS: [(&str, Clock); 2] = [("real", Clock::Real), ("virtual", Clock::Virtual)];
 const SIM: &[Kind] = &[Kind::Sim];
 /// Whose pools can be shaped exactly.
-const SHAPED: &[Kind] = &[Kind::Auto, Kind::Tap, Kind::Packet, Kind::Sim];
+const SHAPED: &[Kind] = &[Kind::Auto, Kind::Tap, Kind::Packet, Kind::Pcap, Kind::Sim];
+
+/// Why an option is not for a kind of source whose users may expect it.
+pub(super) fn why_not(kind: Kind, name: &str) -> &'static str {
+    match (kind, name) {
+        (Kind::Xdp, "chunks" | "packets") => {
+            ": a chunk of xdp has as many packets as it has cells, so that chunk=SIZE and the \
+             largest packet say how many; pool=SIZE says how many chunks there are"
+        }
+        _ => "",
+    }
+}
 
 /// A number of a simulated NIC, at least 1 unless said otherwise.
 macro_rules! number {

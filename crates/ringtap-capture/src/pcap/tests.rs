@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringtap_pool::classify::Rule;
 use ringtap_pool::conformance::{self, Harness, PoolSize};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
-use ringtap_pool::reader::Next;
+use ringtap_pool::reader::{Next, Packet};
 use ringtap_pool::wake::NoSignal;
 use tempfile::TempDir;
 
@@ -31,13 +31,7 @@ fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn options(path: &Path) -> PcapOptions {
-    let file = path.to_str().unwrap().to_owned();
-    PcapOptions {
-        file,
-        speed: Speed::Top,
-        snap_length: None,
-        pool_bytes: None,
-    }
+    PcapOptions::new(path.to_str().unwrap())
 }
 
 fn write(folder: &TempDir, bytes: &[u8]) -> PcapOptions {
@@ -55,7 +49,7 @@ impl Harness for Files {
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
         let mut options = write(&self.0, &pcap_file(frames));
         if size == PoolSize::Tiny {
-            options.pool_bytes = Some(0);
+            options.pool.bytes = Some(0);
         }
         Box::new(PcapSource::open(&options).unwrap())
     }
@@ -111,6 +105,72 @@ fn packets_before_damage_are_delivered_before_the_error() {
         error.is_some_and(|error| error.contains("cut off")),
         "the damage is told"
     );
+}
+
+/// What a device of this file with these options asks for.
+fn asked(folder: &TempDir, frames: u32, options: &str) -> PcapOptions {
+    let file = write(folder, &pcap_file(&conformance::frames(frames))).file;
+    PcapOptions::from_device(&format!("pcap:{file}?{options}").parse().unwrap())
+}
+
+#[test]
+fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
+    let folder = TempDir::new().unwrap();
+    for m in [1, 16, 40] {
+        let options = asked(&folder, 300, &format!("chunks=5&packets={m}&snap=96"));
+        let mut source = PcapSource::open(&options).unwrap();
+        let lanes = source.take_lanes();
+        assert_eq!(lanes[0].chunks, 5);
+        let pool = source.pool();
+        let mut distributor = Distributor::new(pool.clone(), lanes, Arc::new(NoSignal));
+        let options = ReaderOptions {
+            policy: Policy::Block,
+            ..ReaderOptions::default()
+        };
+        let (id, mut reader) = distributor.add_reader(&options).unwrap();
+        // Nobody reads, so that the file waits when all chunks are full.
+        while distributor.chunks_in_use(LaneId(0)) < 5 {
+            distributor.step().unwrap();
+            std::thread::yield_now();
+        }
+        let first = distributor.oldest_held(id, LaneId(0)).unwrap();
+        let state = pool.chunk(first).unwrap().state();
+        assert_eq!((state.sealed, state.published), (true, m));
+        let mut read = 0;
+        while read < 300 {
+            distributor.step().unwrap();
+            while let Next::Batch(batch) = reader.next().unwrap() {
+                let (from, count) = (batch.first_sequence(), u64::try_from(batch.len()).unwrap());
+                let in_one = from % u64::from(m) + count <= u64::from(m);
+                assert!(in_one, "{count} packets of a chunk from {from} on");
+                read += count;
+                let kept = |packet: Packet<'_>| packet.data.len() <= 96;
+                assert!(batch.packets().all(|packet| kept(packet.unwrap())));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chunks_size_is_the_one_that_was_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let source = PcapSource::open(&asked(&folder, 3, "chunk=64KiB&pool=1MiB")).unwrap();
+    let geometry = *source.pool().geometry();
+    assert_eq!((geometry.chunk_size, geometry.chunk_count), (65_536, 17));
+    assert_eq!(geometry.snap_length, geometry.max_payload());
+}
+
+#[test]
+fn packets_of_which_so_many_do_not_fit_are_refused_with_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let error = PcapSource::open(&asked(&folder, 3, "packets=64"))
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("less of each (snap)"), "{error}");
+    let both = PcapSource::open(&asked(&folder, 3, "chunks=9&pool=1MiB"))
+        .err()
+        .unwrap();
+    assert!(both.to_string().contains("give only one"), "{both}");
 }
 
 #[test]

@@ -51,7 +51,10 @@ impl Capture {
         let lanes = source.take_lanes();
         let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
         let (_, reader) = distributor
-            .add_reader(&ReaderOptions::default())
+            .add_reader(&ReaderOptions {
+                credit: Some(u32::MAX),
+                ..ReaderOptions::default()
+            })
             .expect("there is a place");
         Self {
             source,

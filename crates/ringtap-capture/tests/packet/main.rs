@@ -9,7 +9,7 @@ use std::{path::Path, thread, time::Duration};
 
 use capture::{Capture, Captured};
 use ringtap_capture::{
-    device::Direction,
+    device::{ChunkOptions, Direction},
     files,
     packet::{PacketOptions, PacketSource},
 };
@@ -135,6 +135,30 @@ fn the_snap_length_cuts_the_bytes_and_not_the_length() {
         assert_eq!(packet.data, sent[..40]);
         assert_eq!(packet.slot.wire_length, 1000);
     }
+}
+
+#[test]
+fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
+    require_root!();
+    let net = Namespace::with_veth("packet_shape");
+    let asked = PacketOptions {
+        snap_length: Some(96),
+        chunks: ChunkOptions {
+            per_lane: Some(5),
+            packets: Some(16),
+        },
+        ..options()
+    };
+    let capture = Capture::start(&net, &asked);
+    net.inject("tx0", &vec![frame(&[], 1000); 300]);
+    // Nobody read meanwhile.
+    let (packets, counts) = capture.finish();
+    assert_eq!(
+        (counts.lanes[0].seen, packets.len()),
+        (300, 80),
+        "{counts:?}"
+    );
+    assert!(packets.iter().all(|packet| packet.data.len() == 96));
 }
 
 /// Sends a mebibyte to the address that is given, which listens in the same process.

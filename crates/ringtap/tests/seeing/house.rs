@@ -35,10 +35,8 @@ impl House {
         let file = folder.path().join("in.pcap");
         write_capture(&file);
         let source = PcapSource::open(&PcapOptions {
-            file: file.display().to_string(),
             speed: "1000pps".parse::<Speed>().expect("a speed"),
-            snap_length: None,
-            pool_bytes: None,
+            ..PcapOptions::new(file.display().to_string())
         });
         let source = source.expect("a capture file");
         let groups = vec![Group::new("all")];
