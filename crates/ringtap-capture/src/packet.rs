@@ -215,6 +215,7 @@ impl Source for PacketSource {
                     settled
                 },
                 captured,
+                bytes: self.progress.lane().bytes(),
                 unwanted,
                 no_chunk,
                 kernel: kernel.lost,

@@ -249,6 +249,7 @@ impl Source for PcapSource {
             // As long as the thread works, what it holds and did not publish was not there yet.
             seen: all.unwrap_or(captured + unwanted + no_chunk),
             captured,
+            bytes: self.progress.lane.bytes(),
             unwanted,
             no_chunk,
             kernel: 0,

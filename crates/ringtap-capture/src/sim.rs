@@ -316,6 +316,7 @@ impl Source for SimSource {
             counts.lanes.push(LaneCounts {
                 seen: moment.seen,
                 captured: moment.captured,
+                bytes: moment.bytes,
                 unwanted: moment.unwanted,
                 no_chunk: moment.no_chunk,
                 kernel: 0,

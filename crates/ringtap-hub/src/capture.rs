@@ -48,7 +48,7 @@ pub(crate) struct Capture {
     pub(crate) stage: Stage,
     pub(crate) failure: Option<String>,
     pub(crate) paused: Vec<bool>,
-    congestion: Option<Congestion>,
+    pub(crate) congestion: Option<Congestion>,
 }
 
 /// The beginning of a seat: the account is counted from here.

@@ -102,6 +102,28 @@ impl Delivery {
     }
 }
 
+/// A policy's word in configurations and reports.
+pub fn policy_word(policy: Policy) -> String {
+    match policy {
+        Policy::DropNewest => "drop".to_owned(),
+        Policy::Sample { one_in } => format!("sample:{one_in}"),
+        Policy::Cut { snap_bytes } => format!("cut:{snap_bytes}"),
+        Policy::Block => "block".to_owned(),
+    }
+}
+
+/// The policy of this word; `None` if there is none.
+pub fn parse_policy(word: &str) -> Option<Policy> {
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    match word.split_once(':') {
+        None if word == "drop" => Some(Policy::DropNewest),
+        None if word == "block" => Some(Policy::Block),
+        Some(("sample", text)) => number(text).map(|one_in| Policy::Sample { one_in }),
+        Some(("cut", text)) => number(text).map(|snap_bytes| Policy::Cut { snap_bytes }),
+        _ => None,
+    }
+}
+
 /// The word for what a group divides, and how, in configurations and reports.
 pub fn division_word(group: &Group) -> String {
     match group.division {
@@ -160,5 +182,15 @@ mod tests {
             assert_eq!(balance_word(&parse_balance(word).unwrap()), word);
         }
         assert_eq!(parse_balance("hash"), None);
+    }
+
+    #[test]
+    fn every_policy_has_one_word() {
+        for word in ["drop", "sample:8", "cut:96", "block"] {
+            assert_eq!(policy_word(parse_policy(word).unwrap()), word);
+        }
+        for bad in ["sample:0", "sample", "cut:x", "dropnewest", ""] {
+            assert_eq!(parse_policy(bad), None, "{bad}");
+        }
     }
 }

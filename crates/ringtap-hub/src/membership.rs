@@ -165,6 +165,20 @@ impl Membership {
         named.next().map_or((0, 0), counts)
     }
 
+    /// Buckets that are a seat's own; 0 in a group that does not divide by buckets.
+    pub(crate) fn buckets_of(&self, seat: SeatId) -> u32 {
+        let has = |seats: &&Seats| seats.ids().contains(&seat);
+        let seats = self.groups.iter().find(has);
+        let divided = seats.filter(|seats| {
+            seats.group.division == Division::Packets && seats.group.balance != Balance::Everyone
+        });
+        let own = divided.map_or(0, |seats| {
+            let owners = seats.buckets.owners().iter();
+            owners.filter(|owner| **owner == Some(seat)).count()
+        });
+        u32::try_from(own).unwrap_or(u32::MAX)
+    }
+
     /// Whether a busy member of some group may give flows away.
     pub(crate) fn may_offload(&self) -> bool {
         self.groups.iter().any(Seats::offloads_flows)

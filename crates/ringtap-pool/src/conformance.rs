@@ -79,6 +79,8 @@ struct Found {
     frames: BTreeMap<u32, Vec<Vec<u8>>>,
     /// All packets read.
     packets: u64,
+    /// Their bytes on the wire.
+    bytes: u64,
     /// Packets missing in gaps.
     missing: u64,
     next_sequence: BTreeMap<u32, u64>,
@@ -120,6 +122,7 @@ impl Found {
         );
         *time = packet.slot().time_ns;
         self.packets += 1;
+        self.bytes += u64::from(packet.slot().wire_length);
         if number(packet.data).is_some() {
             self.frames
                 .entry(lane)
@@ -266,6 +269,8 @@ fn every_packet_comes_once_in_order_and_whole(harness: &mut dyn Harness) {
             captured(&counts),
             "a reader gets all that was captured"
         );
+        let bytes: u64 = counts.lanes.iter().map(|lane| lane.bytes).sum();
+        assert_eq!(found.bytes, bytes, "bytes are those of what was captured");
         assert_eq!(found.missing, 0);
         if harness.lossless() {
             assert_eq!(

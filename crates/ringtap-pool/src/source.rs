@@ -44,6 +44,8 @@ pub struct LaneCounts {
     pub seen: u64,
     /// Packets in the pool.
     pub captured: u64,
+    /// Bytes on the wire of these.
+    pub bytes: u64,
     /// Packets that no rule wanted, and that were not captured.
     pub unwanted: u64,
     /// Packets lost because no chunk was free.

@@ -54,6 +54,7 @@ impl Default for PacketMeta {
 #[derive(Debug, Default)]
 pub struct LaneCounters {
     captured: AtomicU64,
+    bytes: AtomicU64,
     no_chunk: AtomicU64,
 }
 
@@ -61,6 +62,11 @@ impl LaneCounters {
     /// Packets in the pool, which is also the sequence of the next one.
     pub fn captured(&self) -> u64 {
         self.captured.load(Acquire)
+    }
+
+    /// Bytes on the wire of these packets.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
     }
 
     /// Packets lost because no chunk was free.
@@ -90,6 +96,8 @@ pub struct LaneWriter {
     chunk_sequence: u64,
     /// Sequence of the next packet, were the open chunk empty.
     sequence: u64,
+    /// Bytes on the wire of all before it.
+    bytes: u64,
     lost: u64,
     counters: Arc<LaneCounters>,
     wake: WakeWord,
@@ -137,6 +145,7 @@ impl LaneWriter {
             open: None,
             chunk_sequence: 0,
             sequence: 0,
+            bytes: 0,
             lost: 0,
             counters: Arc::default(),
             wake,
@@ -205,6 +214,8 @@ impl LaneWriter {
         };
         // First: who has read a packet finds it counted.
         let captured = self.sequence + u64::from(open.staged());
+        let bytes = self.bytes + open.wire_bytes();
+        self.counters.bytes.store(bytes, Relaxed);
         self.counters.captured.store(captured, Release);
         if !open.publish() {
             return;
@@ -251,6 +262,8 @@ impl LaneWriter {
     fn seal(&mut self) {
         if let Some(open) = self.open.take() {
             self.sequence += u64::from(open.staged());
+            self.bytes += open.wire_bytes();
+            self.counters.bytes.store(self.bytes, Relaxed);
             self.counters.captured.store(self.sequence, Release);
             open.seal();
         }

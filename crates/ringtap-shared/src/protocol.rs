@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 pub use facts::{InletFacts, WantedFacts};
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
-pub use status::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus};
+pub use status::{
+    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+};
 
 /// The version of the protocol; both sides must speak the same.
 pub const VERSION: u32 = 1;

@@ -4,7 +4,6 @@
 
 use anyhow::{Context, Result, bail};
 use ringtap_capture::device::{DeviceSpec, Kind, Queues};
-use ringtap_capture::files::Speed;
 use ringtap_capture::interface::{Interface, InterfaceError};
 use ringtap_capture::packet::{PacketOptions, PacketSource};
 use ringtap_capture::pcap::{PcapOptions, PcapSource};

@@ -63,6 +63,7 @@ pub(super) struct Moment {
     pub(super) seen: u64,
     pub(super) nic: u64,
     pub(super) captured: u64,
+    pub(super) bytes: u64,
     pub(super) no_chunk: u64,
     pub(super) unwanted: u64,
 }
@@ -102,6 +103,7 @@ impl Progress {
     pub(super) fn moment(&self, lane: &LaneCounters, unwanted: impl Fn() -> u64) -> Moment {
         let read = || Moment {
             captured: lane.captured(),
+            bytes: lane.bytes(),
             no_chunk: lane.no_chunk(),
             unwanted: unwanted(),
             nic: self.nic.load(Acquire),

@@ -329,6 +329,7 @@ fn look(lane: &LaneWords) -> LaneCounts {
     LaneCounts {
         seen: (seen + nested).saturating_sub(other_queue),
         captured,
+        bytes: lane.bytes.load(Acquire),
         unwanted,
         no_chunk,
         kernel: failed + nested,

@@ -27,6 +27,8 @@ pub(super) struct Settled {
     /// Unwanted by the rules as user space judged them.
     pub(super) judged_unwanted: u64,
     pub(super) captured: u64,
+    /// Bytes on the wire of these.
+    pub(super) bytes: u64,
     /// Lost for want of a chunk, or of room in one.
     pub(super) no_chunk: u64,
 }
@@ -187,6 +189,7 @@ impl Page {
         let Settled {
             judged_unwanted,
             captured,
+            bytes,
             no_chunk,
             ..
         } = self.settled;
@@ -196,6 +199,7 @@ impl Page {
             self.told = LaneCounts {
                 seen: program.seen,
                 captured,
+                bytes,
                 unwanted: program.unwanted + judged_unwanted,
                 no_chunk: no_chunk + missed,
                 kernel,
@@ -218,6 +222,7 @@ impl Page {
         let now = LaneCounts {
             seen: self.settled.seen,
             captured,
+            bytes,
             unwanted,
             no_chunk: more(before.no_chunk.max(no_chunk), no_chunk + missed),
             kernel: more(before.kernel, kernel),
@@ -240,6 +245,7 @@ mod tests {
                 unwanted: 10,
                 judged_unwanted: 5,
                 captured: 70,
+                bytes: 7000,
                 no_chunk: 1,
             },
             lost: Lost {

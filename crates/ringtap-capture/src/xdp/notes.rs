@@ -242,6 +242,7 @@ impl Notes {
 
     fn settle(&mut self) {
         self.settled.captured = self.lane.captured();
+        self.settled.bytes = self.lane.bytes();
         self.settled.judged_unwanted = self.parts.judge.unwanted();
         self.parts.book.settle(self.settled);
     }

@@ -9,14 +9,14 @@ use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::source::{Counts, LaneCounts};
 use ringtap_shared::peer::Peer;
 use ringtap_shared::protocol::{
-    GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot, SourceSnapshot,
-    SourceState, SourceStatus,
+    CongestionStatus, GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot,
+    SourceSnapshot, SourceState, SourceStatus,
 };
 
 use super::{Inlet, Seat, now_ns};
 use crate::capture::{Capture, Stage};
 use crate::engine::Engine;
-use crate::group::{Group, division_word};
+use crate::group::{Group, division_word, policy_word};
 use crate::membership::SeatId;
 
 impl Engine {
@@ -102,6 +102,7 @@ impl Engine {
             filter: group.filter_text.clone(),
             members: u32::try_from(members).unwrap_or(u32::MAX),
             most_members: group.most_members,
+            policy: policy_word(group.policy),
             offload_percent: group.offload_percent,
             moved_buckets,
             unordered_moves,
@@ -134,12 +135,14 @@ impl Engine {
                 Place::Source => None,
                 Place::Reader(why) => Some(why.clone()),
             },
+            buckets: self.membership.buckets_of(id),
             ..ReaderStatus::default()
         };
         for inlet in &seat.inlets {
             let capture = &self.captures[inlet.capture];
             let distributor = &capture.distributor;
             status.corrupt |= distributor.is_corrupt(inlet.reader);
+            status.helped_chunks += distributor.helped_chunks(inlet.reader);
             for lane in capture.lanes() {
                 let held = distributor.held(inlet.reader, lane);
                 status.lag_chunks += held.saturating_sub(1);
@@ -211,6 +214,7 @@ fn of_source(capture: &mut Capture) -> SourceStatus {
             lane: id.0,
             seen: lane.seen,
             captured: lane.captured,
+            bytes: lane.bytes,
             unwanted: lane.unwanted,
             no_chunk: lane.no_chunk,
             kernel: lane.kernel,
@@ -234,6 +238,10 @@ fn of_source(capture: &mut Capture) -> SourceStatus {
         nic: counts.nic,
         kernel: counts.kernel,
         balanced: counts.lanes.iter().all(in_flight),
+        congestion: capture.congestion.map(|marks| CongestionStatus {
+            low_percent: marks.low_percent,
+            high_percent: marks.high_percent,
+        }),
         lanes,
     }
 }

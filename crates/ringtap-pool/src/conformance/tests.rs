@@ -17,6 +17,7 @@ enum Fault {
     Swaps,
     Forgets,
     Miscounts,
+    MiscountsBytes,
 }
 
 /// A source that was given all its packets when it was made.
@@ -40,7 +41,7 @@ impl Memory {
         match fault {
             Fault::Swaps => order.swap(10, 11),
             Fault::Forgets => drop(order.remove(20)),
-            Fault::None | Fault::Miscounts => {}
+            Fault::None | Fault::Miscounts | Fault::MiscountsBytes => {}
         }
         for (time_ns, frame) in (1..).zip(order) {
             let wire_length = u32::try_from(frame.len()).unwrap();
@@ -55,6 +56,7 @@ impl Memory {
         let counts = LaneCounts {
             seen: counters.captured() + counters.no_chunk() + u64::from(fault == Fault::Miscounts),
             captured: counters.captured(),
+            bytes: counters.bytes() + u64::from(fault == Fault::MiscountsBytes),
             unwanted: 0,
             no_chunk: counters.no_chunk(),
             kernel: 0,
@@ -127,6 +129,12 @@ fn a_source_that_swaps_packets_is_found() {
 #[should_panic(expected = "nothing is lost")]
 fn a_source_that_forgets_a_packet_is_found() {
     check(&mut InMemory(Fault::Forgets));
+}
+
+#[test]
+#[should_panic(expected = "bytes are those of what was captured")]
+fn a_source_that_miscounts_bytes_is_found() {
+    check(&mut InMemory(Fault::MiscountsBytes));
 }
 
 #[test]

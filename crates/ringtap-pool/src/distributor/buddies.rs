@@ -102,6 +102,12 @@ impl Distributor {
         known.map_or(BuddyCounts::default(), |group| group.counts)
     }
 
+    /// Chunks that this reader took instead of their lane's owner.
+    pub fn helped_chunks(&self, id: ReaderId) -> u64 {
+        let entry = self.readers.get(id.index()).and_then(Option::as_ref);
+        entry.map_or(0, |entry| entry.helped_chunks)
+    }
+
     /// The owner of a lane in a group, and who gets the lane's next chunk.
     fn choose(&self, group: &Group, lane: usize) -> Option<(usize, usize)> {
         let entry = |reader: usize| self.readers[reader].as_ref().filter(|entry| !entry.corrupt);
@@ -136,6 +142,9 @@ impl Distributor {
             if reader != owner {
                 counts.offloaded_chunks += 1;
                 *self.chunks.offloaded(id) |= 1 << at;
+                if let Some(entry) = self.readers[reader].as_mut() {
+                    entry.helped_chunks += 1;
+                }
             }
             chosen.push(reader);
         }

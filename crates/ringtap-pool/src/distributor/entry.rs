@@ -110,6 +110,8 @@ pub(super) struct Entry {
     pub(super) deferred: bool,
     /// What it waits for, if it is held back.
     pub(super) following: Option<Following>,
+    /// Chunks that it took instead of their lane's owner.
+    pub(super) helped_chunks: u64,
     /// How often it went on too soon, a lane each.
     pub(super) unordered: u64,
 }
@@ -138,6 +140,7 @@ impl Entry {
             corrupt: false,
             deferred: false,
             following: None,
+            helped_chunks: 0,
             unordered: 0,
             control,
         }

@@ -27,6 +27,8 @@ pub(super) struct Open {
     published: u32,
     /// The masks of all that was staged, together.
     wanted: u64,
+    /// Bytes on the wire of all that was staged.
+    wire_bytes: u64,
 }
 
 /// Bytes that a payload takes: they begin at multiples of 8. The length is a packet's, so small.
@@ -71,6 +73,7 @@ impl Open {
             floor: end.min(piece.bytes()),
             published: 0,
             wanted: 0,
+            wire_bytes: 0,
         };
         publish::publish(open.state(), 0);
         open.ask_for_first_lines();
@@ -94,6 +97,12 @@ impl Open {
     fn tell_wanted(&self) {
         let word = self.piece.word64(format::chunk::WANTED);
         word.store(self.wanted.to_le(), Relaxed);
+    }
+
+    /// Bytes on the wire of the packets in this chunk, published or not.
+    #[inline]
+    pub(super) fn wire_bytes(&self) -> u64 {
+        self.wire_bytes
     }
 
     /// Packets in this chunk, published or not.
@@ -141,6 +150,7 @@ impl Open {
         }
         self.next_slot += SLOT_SIZE;
         self.wanted |= meta.mask;
+        self.wire_bytes += u64::from(meta.wire_length);
     }
 
     /// Lets readers see all that was staged; tells whether there was anything new.

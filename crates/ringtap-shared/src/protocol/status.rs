@@ -63,6 +63,18 @@ pub struct SourceStatus {
     pub lanes: Vec<LaneStatus>,
     /// Whether seen = captured + unwanted + dropped on every lane.
     pub balanced: bool,
+    /// When capture of a lane pauses, if it ever does.
+    #[serde(default)]
+    pub congestion: Option<CongestionStatus>,
+}
+
+/// When capture of a lane pauses because readers cannot keep up, by its chunks that are free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CongestionStatus {
+    /// It pauses while fewer percent of them are free.
+    pub low_percent: u8,
+    /// It goes on when so many percent are.
+    pub high_percent: u8,
 }
 
 /// One lane of a source.
@@ -74,6 +86,9 @@ pub struct LaneStatus {
     pub seen: u64,
     /// Packets in the pool.
     pub captured: u64,
+    /// Bytes on the wire of these.
+    #[serde(default)]
+    pub bytes: u64,
     /// Packets that nobody wanted.
     pub unwanted: u64,
     /// Packets lost because no chunk was free, or capture was paused.
@@ -103,6 +118,10 @@ pub struct GroupStatus {
     pub members: u32,
     /// Readers that may be in it.
     pub most_members: u32,
+    /// What happens to a reader past its credit, as the configuration has it; empty if the hub
+    /// does not tell.
+    #[serde(default)]
+    pub policy: String,
     /// The offload threshold in percent, if there is one.
     #[serde(default)]
     pub offload_percent: Option<u8>,
@@ -160,4 +179,10 @@ pub struct ReaderStatus {
     pub not_in_source: Option<String>,
     /// It broke the rules and gets nothing any more.
     pub corrupt: bool,
+    /// Chunks that it took instead of their lane's owner.
+    #[serde(default)]
+    pub helped_chunks: u64,
+    /// Buckets of flows that are its own, of 256; 0 in groups that have none.
+    #[serde(default)]
+    pub buckets: u32,
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_hub::access::Access;
-use ringtap_hub::group::{Division, LANES, parse_balance};
+use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
 use ringtap_hub::{Congestion, Delivery, Group};
 use ringtap_pool::classify::{Balance, Headers};
 use ringtap_pool::distributor::Policy;
@@ -247,15 +247,7 @@ pub(super) fn delivery(word: &str) -> Result<Delivery> {
 }
 
 pub(super) fn policy(word: &str) -> Result<Policy> {
-    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
-    let policy = match word.split_once(':') {
-        None if word == "drop" => Some(Policy::DropNewest),
-        None if word == "block" => Some(Policy::Block),
-        Some(("sample", text)) => number(text).map(|one_in| Policy::Sample { one_in }),
-        Some(("cut", text)) => number(text).map(|snap_bytes| Policy::Cut { snap_bytes }),
-        _ => None,
-    };
-    policy.with_context(|| {
+    parse_policy(word).with_context(|| {
         format!(
             "\"{word}\" is no policy: want drop, sample:N (one chunk in N), cut:BYTES, or block \
              (files only)"

@@ -6,7 +6,7 @@
 //!   none of them twice. What was not there before has no rate yet.
 #![forbid(unsafe_code)]
 
-use ringtap_shared::protocol::{HubStatus, LaneStatus, ReaderStatus, SourceStatus};
+use ringtap_shared::protocol::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus};
 
 use crate::report::as_f64;
 
@@ -57,6 +57,12 @@ impl<'a> Change<'a> {
     pub(crate) fn reader(&self, reader: u64) -> Option<&'a ReaderStatus> {
         let readers = &self.before?.readers;
         readers.iter().find(|one| one.reader == reader)
+    }
+
+    /// A group by its name, as it was.
+    pub(crate) fn group(&self, name: &str) -> Option<&'a GroupStatus> {
+        let groups = &self.before?.groups;
+        groups.iter().find(|one| one.name == name)
     }
 
     /// Losses of departed readers, as they were.

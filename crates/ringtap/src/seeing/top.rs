@@ -9,6 +9,7 @@
 
 mod asking;
 mod cells;
+mod groups;
 mod losses;
 mod readers;
 mod screen;
@@ -57,6 +58,9 @@ Keys:
   arrows, PgUp, PgDn, Home scroll
 
 Red is what loses packets now, yellow what did or is about to. NO_COLOR=1 is honoured.
+OFFLOADS shows groups whose members help each other: above which part of a lane's chunks, chunks that
+went to another than the lane's owner, packets in them and packets out of order, buckets of flows
+that moved, and how often that was out of order.
 LAG is chunks that the reader holds, of those that it may hold, and the age of the oldest packet
 in them in milliseconds.
 

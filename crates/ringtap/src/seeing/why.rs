@@ -4,6 +4,7 @@
 
 mod advice;
 mod explain;
+mod groups;
 mod words;
 
 use std::fs;

@@ -5,7 +5,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use ringtap_capture::{
@@ -13,7 +14,7 @@ use ringtap_capture::{
     pcap::{PcapOptions, PcapSource},
 };
 use ringtap_hub::{Group, Hub, door::Door};
-use ringtap_shared::socket::Listener;
+use ringtap_shared::{protocol::HubStatus, socket::Listener};
 use ringtap_testkit::{Finished, Running};
 use tempfile::TempDir;
 
@@ -72,6 +73,27 @@ pub(crate) fn command(socket: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringtap"));
     command.args(args).arg("--socket").arg(socket);
     command
+}
+
+/// What a verb says of the hub at this socket.
+pub(crate) fn seen(socket: &Path, verb: &[&str]) -> Finished {
+    Running::start(command(socket, verb)).wait(LIMIT)
+}
+
+/// The hub's counters, once they are as wanted.
+#[track_caller]
+pub(crate) fn status_when(socket: &Path, wanted: impl Fn(&HubStatus) -> bool) -> HubStatus {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let end = seen(socket, &["status"]);
+        if let Ok(status) = serde_json::from_str(&end.stdout)
+            && wanted(&status)
+        {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{} {}", end.stdout, end.stderr);
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn write_capture(path: &Path) {

@@ -4,40 +4,16 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
-    path::Path,
     process::Command,
-    thread,
-    time::{Duration, Instant},
 };
 
-use ringtap_shared::protocol::HubStatus;
-use ringtap_testkit::{Finished, Namespace, Running, require_root};
+use ringtap_testkit::{Namespace, Running, require_root};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::house::{LIMIT, command};
+use crate::house::{LIMIT, seen, status_when};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-
-fn seen(socket: &Path, verb: &[&str]) -> Finished {
-    Running::start(command(socket, verb)).wait(LIMIT)
-}
-
-/// The hub's counters, once they are as wanted.
-#[track_caller]
-fn status_when(socket: &Path, wanted: impl Fn(&HubStatus) -> bool) -> HubStatus {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let end = seen(socket, &["status"]);
-        if let Ok(status) = serde_json::from_str(&end.stdout)
-            && wanted(&status)
-        {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "{} {}", end.stdout, end.stderr);
-        thread::sleep(Duration::from_millis(50));
-    }
-}
 
 fn scrape(network: &Namespace, port: &str) -> String {
     network.enter(|| {

@@ -50,13 +50,15 @@ fn the_owner_gets_everything_and_nobody_misses_it() {
 #[test]
 fn above_the_threshold_the_least_busy_takes_over() {
     let mut bench = tens(20);
-    let (_, mut one) = buddy(&mut bench, Some(20));
-    let (_, mut other) = buddy(&mut bench, Some(20));
+    let (owner, mut one) = buddy(&mut bench, Some(20));
+    let (other_id, mut other) = buddy(&mut bench, Some(20));
     // More than 4 of 20 chunks: the sixth to tenth go to the other, then by turns.
     fill(&mut bench, 10);
     assert_eq!((drain(&mut one), drain(&mut other)), ((50, 0), (50, 0)));
     let counts = bench.distributor.buddy_counts(7);
     assert_eq!((counts.chunks, counts.offloaded_chunks), (10, 5));
+    let helped = [owner, other_id].map(|id| bench.distributor.helped_chunks(id));
+    assert_eq!(helped, [0, 5]);
     assert_eq!(counts.offloaded_packets, 40, "the last is still open");
 }
 

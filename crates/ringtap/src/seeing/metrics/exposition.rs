@@ -11,7 +11,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use ringtap_shared::protocol::{HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus};
+use ringtap_shared::protocol::{
+    GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+};
 
 use crate::report::as_f64;
 
@@ -38,6 +40,8 @@ impl Collector for Snapshot {
         page.lanes(&self.0)?;
         page.sources(&self.0)?;
         page.groups(&self.0)?;
+        page.group_infos(&self.0)?;
+        page.offloading(&self.0)?;
         page.readers(&self.0)
     }
 }
@@ -78,6 +82,12 @@ impl Page<'_> {
             "ringtap_captured",
             "Packets put into the pool.",
             each(|lane| lane.captured),
+        )?;
+        self.counters(
+            "ringtap_captured_wire",
+            "Bytes on the wire of the packets put into the pool.",
+            Unit::Bytes,
+            each(|lane| lane.bytes),
         )?;
         self.packets(
             "ringtap_unwanted",
@@ -134,20 +144,82 @@ impl Page<'_> {
             "Memory of a source's pool.",
             Some(Unit::Bytes),
             each(|source| source.pool_bytes),
+        )?;
+        self.gauges(
+            "ringtap_source_congestion_percent",
+            "Free chunks of a lane below which capture pauses, and from which it goes on.",
+            None,
+            marks(hub),
         )
     }
 
     fn groups(&mut self, hub: &HubStatus) -> fmt::Result {
-        let members = hub.groups.iter().map(|group| {
-            let labels = vec![("group", group.name.clone())];
-            (labels, u64::from(group.members))
-        });
         self.gauges(
             "ringtap_group_members",
             "Readers in a group.",
             None,
-            members,
+            of_groups(hub, |group| group.members.into()),
         )
+    }
+
+    fn offloading(&mut self, hub: &HubStatus) -> fmt::Result {
+        let each = |value: fn(&GroupStatus) -> u64| of_groups(hub, value);
+        let percent = hub.groups.iter().filter_map(|group| {
+            let percent = group.offload_percent?;
+            Some((vec![("group", group.name.clone())], u64::from(percent)))
+        });
+        self.gauges(
+            "ringtap_group_offload_percent",
+            "Chunks of a lane above which a member is helped.",
+            None,
+            percent,
+        )?;
+        self.counters(
+            "ringtap_group_offloaded",
+            "Chunks that went to another than their lane's owner.",
+            Unit::Other("chunks".to_owned()),
+            each(|group| group.offloaded_chunks),
+        )?;
+        self.packets(
+            "ringtap_group_offloaded",
+            "Packets in these.",
+            each(|group| group.offloaded_packets),
+        )?;
+        self.packets(
+            "ringtap_group_disordered",
+            "Packets that may have been read before earlier ones of their flow.",
+            each(|group| group.disordered_packets),
+        )?;
+        self.counters(
+            "ringtap_group_moved",
+            "Buckets of flows that went from a busy member to an idle one.",
+            Unit::Other("buckets".to_owned()),
+            each(|group| group.moved_buckets),
+        )?;
+        self.counters(
+            "ringtap_group_unordered",
+            "Times that their new owner did not wait until the former one was done.",
+            Unit::Other("moves".to_owned()),
+            each(|group| group.unordered_moves),
+        )
+    }
+
+    fn group_infos(&mut self, hub: &HubStatus) -> fmt::Result {
+        let help = "What a group divides, how it delivers, what it does past a reader's credit.";
+        let kind = MetricType::Info;
+        let mut metric = self
+            .0
+            .encode_descriptor("ringtap_group", help, None, kind)?;
+        for group in &hub.groups {
+            let info = vec![
+                ("balance", group.balance.clone()),
+                ("delivery", group.delivery.clone()),
+                ("policy", group.policy.clone()),
+            ];
+            let labels = vec![("group", group.name.clone())];
+            metric.encode_family(&labels)?.encode_info(&info)?;
+        }
+        Ok(())
     }
 
     fn readers(&mut self, hub: &HubStatus) -> fmt::Result {
@@ -198,6 +270,18 @@ impl Page<'_> {
             "Chunks of a lane that a reader may hold.",
             None,
             each(|reader| reader.credit_chunks.into()),
+        )?;
+        self.counters(
+            "ringtap_reader_helped",
+            "Chunks that a reader took instead of their lane's owner.",
+            Unit::Other("chunks".to_owned()),
+            each(|reader| reader.helped_chunks),
+        )?;
+        self.gauges(
+            "ringtap_reader_buckets",
+            "Buckets of flows that are a reader's own, of 256.",
+            None,
+            each(|reader| reader.buckets.into()),
         )?;
         self.gauges(
             "ringtap_reader_corrupt",
@@ -281,6 +365,26 @@ fn of_lanes(hub: &HubStatus, counter: impl Fn(&LaneStatus) -> u64) -> Vec<Sample
         for lane in &source.lanes {
             let labels = vec![("source", name.clone()), ("lane", lane.lane.to_string())];
             samples.push((labels, counter(lane)));
+        }
+    }
+    samples
+}
+
+fn of_groups(hub: &HubStatus, value: impl Fn(&GroupStatus) -> u64) -> Vec<Sample> {
+    let sample = |group: &GroupStatus| (vec![("group", group.name.clone())], value(group));
+    hub.groups.iter().map(sample).collect()
+}
+
+/// The congestion marks of sources that have some.
+fn marks(hub: &HubStatus) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for (name, source) in names(hub).into_iter().zip(&hub.sources) {
+        let Some(marks) = source.congestion else {
+            continue;
+        };
+        for (mark, percent) in [("low", marks.low_percent), ("high", marks.high_percent)] {
+            let labels = vec![("source", name.clone()), ("mark", mark.to_owned())];
+            samples.push((labels, percent.into()));
         }
     }
     samples

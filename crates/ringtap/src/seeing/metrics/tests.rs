@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use ringtap_shared::protocol::{
-    GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
 
 use super::exposition::exposition;
@@ -19,6 +19,7 @@ fn hub() -> HubStatus {
         lane,
         seen: 100,
         captured: 80,
+        bytes: 8000,
         unwanted: 10,
         no_chunk: 7,
         kernel: 3,
@@ -34,6 +35,10 @@ fn hub() -> HubStatus {
         kernel: 2,
         lanes: vec![lane(0), lane(1)],
         balanced: true,
+        congestion: Some(CongestionStatus {
+            low_percent: 10,
+            high_percent: 30,
+        }),
         ..SourceStatus::default()
     };
     let reader = |reader| ReaderStatus {
@@ -47,6 +52,8 @@ fn hub() -> HubStatus {
         lag_chunks: 3,
         lag_ms: 1500,
         credit_chunks: 56,
+        helped_chunks: 21,
+        buckets: 128,
         ..ReaderStatus::default()
     };
     HubStatus {
@@ -57,6 +64,15 @@ fn hub() -> HubStatus {
         groups: vec![GroupStatus {
             name: "ids".into(),
             members: 2,
+            balance: "lanes".into(),
+            delivery: "shared".into(),
+            policy: "sample:10".into(),
+            offload_percent: Some(60),
+            offloaded_chunks: 42,
+            offloaded_packets: 4200,
+            disordered_packets: 99,
+            moved_buckets: 17,
+            unordered_moves: 3,
             ..GroupStatus::default()
         }],
         readers: vec![reader(1), reader(2)],
@@ -102,6 +118,19 @@ fn every_counter_has_its_line() {
         r#"ringtap_source_balanced{source="tap:eth0"} 1"#.to_owned(),
         r#"ringtap_pool_bytes{source="tap:eth0"} 4096"#.to_owned(),
         r#"ringtap_group_members{group="ids"} 2"#.to_owned(),
+        r#"ringtap_captured_wire_bytes_total{source="tap:eth0",lane="1"} 8000"#.to_owned(),
+        r#"ringtap_source_congestion_percent{source="tap:eth0",mark="low"} 10"#.to_owned(),
+        r#"ringtap_source_congestion_percent{source="tap:eth0#2",mark="high"} 30"#.to_owned(),
+        r#"ringtap_group_info{balance="lanes",delivery="shared",policy="sample:10",group="ids"} 1"#
+            .to_owned(),
+        r#"ringtap_group_offload_percent{group="ids"} 60"#.to_owned(),
+        r#"ringtap_group_offloaded_chunks_total{group="ids"} 42"#.to_owned(),
+        r#"ringtap_group_offloaded_packets_total{group="ids"} 4200"#.to_owned(),
+        r#"ringtap_group_disordered_packets_total{group="ids"} 99"#.to_owned(),
+        r#"ringtap_group_moved_buckets_total{group="ids"} 17"#.to_owned(),
+        r#"ringtap_group_unordered_moves_total{group="ids"} 3"#.to_owned(),
+        format!(r#"ringtap_reader_helped_chunks_total{{group="ids",reader="2",{name}}} 21"#),
+        format!(r#"ringtap_reader_buckets{{group="ids",reader="2",{name}}} 128"#),
         format!(r#"ringtap_reader_delivered_packets_total{{group="ids",reader="1",{name}}} 60"#),
         format!(r#"ringtap_reader_filtered_packets_total{{group="ids",reader="1",{name}}} 4"#),
         format!(

@@ -13,7 +13,7 @@ use ringtap_shared::protocol::HubStatus;
 
 use super::cells::{Mood, Palette};
 pub(super) use super::readers::Order;
-use super::{losses, readers, sources};
+use super::{groups, losses, readers, sources};
 use crate::seeing::change::Change;
 use crate::seeing::why::span;
 
@@ -86,6 +86,7 @@ impl Screen {
         let mut lines = sources::lines(change, width, palette);
         lines.push(Line::default());
         lines.extend(readers::lines(change, self.view.order, width, palette));
+        lines.extend(groups::lines(change, width, palette));
         lines.push(Line::default());
         lines.extend(losses::lines(change, width, palette));
         lines

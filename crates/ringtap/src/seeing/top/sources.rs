@@ -13,6 +13,9 @@ const BAR: usize = 17;
 const LOST: usize = 8;
 /// All but the name, with the blanks between.
 const FIXED: usize = 3 * (NUMBER + 1) + BAR + 1 + 2 * (LOST + 1);
+/// One column more, where there is room.
+const BITS: (&str, usize) = ("BIT/s", 8);
+const ROOM_FOR_BITS: usize = 96;
 /// A pool as full as that is about to lose packets.
 const NEARLY_FULL: u64 = 75;
 
@@ -20,6 +23,7 @@ const NEARLY_FULL: u64 = 75;
 struct Row {
     name: String,
     rates: [Option<f64>; 3],
+    bits: Option<f64>,
     /// Chunks in use, and all.
     chunks: (u32, u32),
     state: Option<&'static str>,
@@ -29,17 +33,25 @@ struct Row {
 
 /// The lines, `width` columns wide.
 pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
-    let name = width.saturating_sub(FIXED).max(8);
+    let wide = width >= ROOM_FOR_BITS;
+    let bits = if wide { BITS.1 + 1 } else { 0 };
+    let name = width.saturating_sub(FIXED + bits).max(8);
     let heads = ["SEEN/s", "CAPTURED/s", "UNWANTED/s"];
     let heads = heads.map(|head| Cell::right(head, NUMBER).mood(Mood::Head));
     let mut cells = vec![Cell::left("SOURCE", name).mood(Mood::Head)];
     cells.extend(heads);
     cells.push(Cell::left("POOL IN USE", BAR).mood(Mood::Head));
     cells.extend(["LOST/s", "LOST"].map(|head| Cell::right(head, LOST).mood(Mood::Head)));
+    if wide {
+        cells.insert(4, Cell::right(BITS.0, BITS.1).mood(Mood::Head));
+    }
     let mut lines = vec![palette.row(cells)];
     for (at, source) in change.now.sources.iter().enumerate() {
         let rows = rows(change, at, source);
-        lines.extend(rows.into_iter().map(|row| palette.row(row.cells(name))));
+        lines.extend(
+            rows.into_iter()
+                .map(|row| palette.row(row.cells(name, wide))),
+        );
     }
     lines
 }
@@ -81,6 +93,7 @@ fn of_source(change: Change<'_>, at: usize, source: &SourceStatus) -> Row {
             total(|lane| lane.captured),
             total(|lane| lane.unwanted),
         ],
+        bits: total(|lane| lane.bytes).map(|bytes| bytes * 8.0),
         chunks,
         state: match (source.state, &source.failure) {
             (_, Some(_)) => Some("FAILED"),
@@ -105,6 +118,7 @@ fn of_lane(change: Change<'_>, at: usize, lane: &LaneStatus) -> Row {
             rate(|lane| lane.captured),
             rate(|lane| lane.unwanted),
         ],
+        bits: rate(|lane| lane.bytes).map(|bytes| bytes * 8.0),
         chunks: (lane.chunks_in_use, lane.chunks),
         state: lane.paused.then_some("paused"),
         lost: lost(lane),
@@ -113,7 +127,7 @@ fn of_lane(change: Change<'_>, at: usize, lane: &LaneStatus) -> Row {
 }
 
 impl Row {
-    fn cells(self, name: usize) -> Vec<Cell> {
+    fn cells(self, name: usize, wide: bool) -> Vec<Cell> {
         let (used, all) = self.chunks;
         let (pool, mood) = match self.state {
             Some("FAILED") => ("FAILED".to_owned(), Mood::Bad),
@@ -127,6 +141,9 @@ impl Row {
         let lost = loss_mood(self.lost, self.lost_rate);
         let mut cells = vec![Cell::left(self.name, name)];
         cells.extend(self.rates.map(|one| Cell::right(rate(one), NUMBER)));
+        if wide {
+            cells.push(Cell::right(rate(self.bits), BITS.1));
+        }
         cells.push(Cell::left(pool, BAR).mood(mood));
         cells.push(Cell::right(rate(self.lost_rate), LOST).mood(lost));
         cells.push(Cell::right(short(self.lost), LOST).mood(lost));

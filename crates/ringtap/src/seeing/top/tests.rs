@@ -6,7 +6,7 @@ use std::path::Path;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
-use ringtap_shared::protocol::{HubStatus, LaneStatus, ReaderStatus, SourceStatus};
+use ringtap_shared::protocol::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus};
 
 use super::cells::{bar, rate, short};
 use super::*;
@@ -18,6 +18,7 @@ fn hub(seconds: u64) -> HubStatus {
         lane,
         seen: seconds * 1_000 * u64::from(lane),
         captured: seconds * 900 * u64::from(lane),
+        bytes: seconds * 1_000_000 * u64::from(lane),
         unwanted: seconds * 100 * u64::from(lane),
         chunks: 100,
         chunks_in_use: 20 * lane,
@@ -106,6 +107,65 @@ fn eighty_by_twenty_four_shows_rates_fill_lag_and_losses() {
     );
     assert!(lines[0].contains("hub 77 at /run/x.sock"));
     assert!(lines[23].starts_with("q quit"));
+}
+
+#[test]
+fn groups_that_offload_have_a_line_of_what_went_where() {
+    let with = |seconds, group: GroupStatus| HubStatus {
+        groups: vec![
+            GroupStatus {
+                name: "plain".into(),
+                ..GroupStatus::default()
+            },
+            group,
+        ],
+        ..hub(seconds)
+    };
+    let group = |chunks| GroupStatus {
+        name: "busy".into(),
+        offload_percent: Some(60),
+        offloaded_chunks: chunks,
+        offloaded_packets: 12_345,
+        disordered_packets: 678,
+        moved_buckets: 34,
+        unordered_moves: 2,
+        ..GroupStatus::default()
+    };
+    let mut screen = screen(true);
+    assert!(
+        lines(&drawn(&mut screen, 80, 24))
+            .iter()
+            .all(|line| !line.contains("OFFLOADS"))
+    );
+    screen.show(with(14, group(100)));
+    screen.show(with(16, group(300)));
+    let lines = lines(&drawn(&mut screen, 80, 24));
+    assert_eq!(
+        row(&lines, "OFFLOADS")[1..],
+        [
+            "ABOVE",
+            "CHUNKS/s",
+            "CHUNKS",
+            "PACKETS",
+            "DISORDERED",
+            "BUCKETS",
+            "UNORDERED"
+        ]
+    );
+    assert_eq!(
+        row(&lines, "busy"),
+        ["busy", "60%", "100", "300", "12.3k", "678", "34", "2"]
+    );
+    assert!(lines.iter().all(|line| !line.starts_with("plain")));
+}
+
+#[test]
+fn a_wide_terminal_shows_the_bits_of_sources() {
+    let wide = lines(&drawn(&mut screen(true), 120, 24));
+    assert_eq!(row(&wide, "SOURCE")[4], "BIT/s");
+    // Six million bytes a second.
+    assert_eq!(row(&wide, "tap:eth0")[4], "48.0M");
+    assert_eq!(row(&wide, "lane 3")[5], "24.0M");
 }
 
 #[test]

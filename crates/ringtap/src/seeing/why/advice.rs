@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use ringtap_capture::device::{DeviceSpec, Kind};
-use ringtap_shared::protocol::{GroupStatus, ReaderStatus, SourceStatus};
+use ringtap_shared::protocol::{CongestionStatus, GroupStatus, ReaderStatus, SourceStatus};
 
 use super::explain::{name_of, sum};
 use super::words::{bytes, percent, share};
@@ -61,8 +61,26 @@ pub(super) fn where_full(source: &SourceStatus) -> String {
             "{some} of {lanes} lanes (most of all lane {}) found no free chunk and",
             lane.lane
         ),
-        _ => "the pool had no free chunk, or capture was paused, and it".to_owned(),
+        _ => match source.congestion {
+            Some(marks) => format!(
+                "the pool had no free chunk, or capture was paused ({}), and it",
+                pauses(marks)
+            ),
+            None => "the pool had no free chunk, and it".to_owned(),
+        },
     }
+}
+
+/// When capture of a lane pauses.
+fn pauses(marks: CongestionStatus) -> String {
+    let CongestionStatus {
+        low_percent,
+        high_percent,
+    } = marks;
+    format!(
+        "a lane pauses while less than {low_percent} % of its chunks are free, until \
+         {high_percent} % are"
+    )
 }
 
 /// Losses because readers hold all chunks.
@@ -92,7 +110,12 @@ pub(super) fn no_chunk(
         pool_option(source)
     ));
     if source.lanes.iter().any(|lane| lane.paused) {
-        advice.push("Capture is paused now, until readers have caught up: `congestion` says at which part of the pool that begins and ends.".to_owned());
+        let marks = source.congestion.map(pauses);
+        let marks = marks.map(|marks| format!(": {marks} (`congestion`)"));
+        advice.push(format!(
+            "Capture is paused now, until readers have caught up{}.",
+            marks.unwrap_or_default()
+        ));
     }
     let lost = sum(source, |lane| lane.no_chunk);
     let most = source.lanes.iter().map(|lane| lane.no_chunk).max();

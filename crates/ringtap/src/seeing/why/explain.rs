@@ -11,8 +11,8 @@ use ringtap_shared::protocol::{
 };
 use serde::Serialize;
 
-use super::advice;
 use super::words::{a_second, ago, packets, percent, share};
+use super::{advice, groups};
 use crate::report::grouped;
 use crate::seeing::change::Change;
 
@@ -62,6 +62,7 @@ pub(crate) fn explain(
     let mut findings: Vec<_> = sources.flat_map(|(at, one)| case.source(at, one)).collect();
     findings.extend(now.readers.iter().flat_map(|reader| case.reader(reader)));
     findings.extend(case.departed());
+    findings.extend(groups::helped(case.change));
     findings.sort_by_key(|one| (!one.bad, std::cmp::Reverse(one.lost_packets)));
     Answer {
         verdict: verdict(now, &findings),
@@ -199,9 +200,14 @@ impl Case<'_> {
             .reader(reader.reader)
             .map(|then| then.slow_reader);
         let whole = reader.delivered + reader.filtered + reader.slow_reader;
-        let how = match reader.delivery.as_str() {
-            "private" => "could not keep up, its own pool was full, and it lost",
-            _ => "could not keep up, held all the chunks that it may, and lost",
+        let policy = group.and_then(|group| groups::policy(&group.policy, reader.credit_chunks));
+        let how = match (reader.delivery.as_str(), policy) {
+            ("private", _) => "could not keep up, its own pool was full, and it lost".to_owned(),
+            (_, Some(policy)) => format!(
+                "could not keep up, held all the chunks that it may, and by the policy of its \
+                 group ({policy}) lost"
+            ),
+            (_, None) => "could not keep up, held all the chunks that it may, and lost".to_owned(),
         };
         let since = format!("since it attached {}", self.ago(reader.attached_ns));
         let advice = advice::slow_reader(reader, group, (self.is_stopped)(reader.pid));
@@ -363,7 +369,7 @@ fn wrong(kind: &'static str, place: &str, sentence: String, advice: Vec<String>)
     }
 }
 
-fn hint(kind: &'static str, place: &str, sentence: String) -> Finding {
+pub(super) fn hint(kind: &'static str, place: &str, sentence: String) -> Finding {
     Finding {
         kind,
         place: place.to_owned(),

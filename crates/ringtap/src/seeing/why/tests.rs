@@ -2,7 +2,7 @@
 //! Each way to lose packets, and what is said of it.
 
 use ringtap_shared::protocol::{
-    GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
 
 use super::*;
@@ -36,6 +36,7 @@ fn well() -> HubStatus {
         balance: balance.into(),
         delivery: "shared".into(),
         members: 1,
+        policy: "drop".into(),
         most_members: 4,
         ..GroupStatus::default()
     };
@@ -141,6 +142,112 @@ fn a_full_pool_names_its_size_and_who_is_furthest_behind() {
             "it has 32 MiB: `tap:eth0?pool=64MiB` doubles it",
             "Capture is paused now",
             "receive queues (RSS)",
+        ],
+    );
+}
+
+#[test]
+fn a_pool_with_congestion_marks_names_them() {
+    let full = |congestion| {
+        after(|hub| {
+            hub.sources[0].congestion = congestion;
+            hub.sources[0].lanes.iter_mut().for_each(|lane| {
+                lane.no_chunk = 500;
+                lane.paused = true;
+            });
+        })
+    };
+    let marks = CongestionStatus {
+        low_percent: 10,
+        high_percent: 30,
+    };
+    let pauses = "a lane pauses while less than 10 % of its chunks are free, until 30 % are";
+    says(
+        &full(Some(marks)),
+        &[
+            &format!("or capture was paused ({pauses}), and it lost 1,000 packets"),
+            &format!("until readers have caught up: {pauses} (`congestion`)."),
+        ],
+    );
+    says(
+        &full(None),
+        &["the pool had no free chunk, and it lost 1,000 packets"],
+    );
+}
+
+#[test]
+fn a_slow_reader_is_named_with_the_policy_of_its_group_and_its_credit() {
+    let cases = [
+        (
+            "drop",
+            "(drop: past 56 chunks of a lane the newest packets are lost) lost 200 packets",
+        ),
+        (
+            "sample:10",
+            "(sample:10: from half of 56 chunks of a lane on one chunk in 10 is kept) lost 200",
+        ),
+        (
+            "cut:96",
+            "(cut:96: from half of 56 chunks of a lane on 96 bytes of a packet are kept, past them \
+             none) lost 200",
+        ),
+        ("", "held all the chunks that it may, and lost 200"),
+    ];
+    for (policy, words) in cases {
+        let answer = after(|hub| {
+            hub.groups[0].policy = policy.into();
+            hub.readers[0].slow_reader = 200;
+        });
+        says(&answer, &[words]);
+    }
+}
+
+#[test]
+fn a_group_that_offloads_says_how_much_went_to_whom() {
+    let answer = after(|hub| {
+        hub.groups[0].offload_percent = Some(60);
+        hub.groups[0].offloaded_chunks = 1_234;
+        hub.groups[0].offloaded_packets = 56_789;
+        hub.groups[0].disordered_packets = 321;
+        let first = hub.readers[0].clone();
+        for (reader, helped_chunks) in [(3, 700), (4, 400), (5, 100), (6, 34)] {
+            hub.readers.push(ReaderStatus {
+                reader,
+                helped_chunks,
+                ..first.clone()
+            });
+        }
+    });
+    assert!(!answer.is_bad(), "nothing was lost");
+    assert_eq!(answer.findings[0].kind, "offloaded");
+    says(
+        &answer,
+        &[
+            "Group ids offloads above 60 percent of a lane's chunks: 1,234 chunks (56,789 packets) \
+             went to another member than their lane's owner (617 a second now): reader 3 \"zeek\" \
+             took 700, reader 4 \"zeek\" took 400, reader 5 \"zeek\" took 100, another the rest.",
+            "321 packets may have been read before earlier ones of their flow.",
+            "moves whole flows instead",
+        ],
+    );
+    let idle = after(|hub| hub.groups[0].offload_percent = Some(60));
+    assert!(idle.findings.is_empty(), "nothing was offloaded");
+}
+
+#[test]
+fn a_group_whose_flows_move_says_who_has_them_now() {
+    let answer = always(|hub| {
+        hub.groups[0].offload_percent = Some(20);
+        hub.groups[0].moved_buckets = 34;
+        hub.groups[0].unordered_moves = 2;
+        hub.readers[0].buckets = 94;
+    });
+    says(
+        &answer,
+        &[
+            "Group ids moves flows above 20 percent of a lane's chunks: 34 buckets of 256 went from \
+             a busy member to an idle one: reader 1 \"zeek\" has now 94.",
+            "2 times the new owner did not wait until the former one was done",
         ],
     );
 }
