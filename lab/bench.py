@@ -35,6 +35,7 @@ import record
 import result
 import simulated
 import tables
+from able import unable
 from options import parse_arguments, settings
 from run import Run
 
@@ -166,16 +167,12 @@ def main(words: list[str]) -> int:
     asked = parse_arguments(words, names())
     if asked.readme:
         return show_in_readme((asked.out or RESULTS) / "latest.json")
-    if os.geteuid() != 0:
-        return refuse("needs root, for network namespaces and XDP: sudo python3 lab/bench.py")
-    if (os.cpu_count() or 1) < 2:
-        return refuse("needs two cores: one for the sender, one for the readers")
     target = (asked.target or Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))).resolve()
     run = Run(settings(asked), programs(target))
-    for need in sorted({need for one in chosen(run.settings.only) for need in one.needs}):
-        path = getattr(run.programs, need)
-        if not path.exists():
-            return refuse(f"{path} is not built: `make bench` builds what is needed")
+    needs = sorted({need for one in chosen(run.settings.only) for need in one.needs})
+    needed = [getattr(run.programs, need) for need in needs]
+    if why := unable("lab/bench.py", "bench", needed):
+        return refuse(why)
     folder = asked.out or (RESULTS if run.settings.is_full() else target / "bench")
     command = shlex.join(["lab/bench.py", *words])
     return arena.run_inside(lambda: measure(run, command, folder.resolve()))

@@ -26,6 +26,7 @@ import contenders
 import crowd
 import parse
 import tables
+from able import unable
 from figures import rate_mpps
 from tool import Tool, ToolError, leftovers, wait_all_idle
 from trial import SENDER_GRACE_SECONDS
@@ -130,14 +131,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--ringtap", type=Path, default=ROOT / "target" / "release" / "ringtap")
     asked = parser.parse_args(words)
     ringtap = asked.ringtap.resolve()
-    for refused, why in [
-        (os.geteuid() != 0, "needs root, for network namespaces and XDP"),
-        ((os.cpu_count() or 1) < 2, "needs two cores: one for the sender, one for the readers"),
-        (not ringtap.exists(), f"{ringtap} is not built: `make kills` builds it"),
-    ]:
-        if refused:
-            print(f"kills: {why}", file=sys.stderr)
-            return 2
+    if why := unable("lab/kills.py", "kills", [ringtap]):
+        print(f"kills: {why}", file=sys.stderr)
+        return 2
     programs = contenders.Programs.only(ringtap)
     try:
         return arena.run_inside(lambda: measure(programs, asked.kills))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Callable
 
 from run import Run
 
 CHUNKS = (500, 5000)
 #: One round of one size on a slow machine.
 ROUND_SECONDS = 0.5
-#: Our names of a spread, and those of `pool_bench`.
+#: Our names of a spread, and those of our programs.
 NAMES = {"median": "median", "min": "least", "max": "most"}
 
 
@@ -28,6 +29,11 @@ def run(run: Run) -> dict:
     """Gives, by number of chunks, the spread over the rounds."""
     chunks = " ".join(map(str, CHUNKS))
     command = f"{run.programs.pool_bench} {run.settings.pool_rounds} {chunks}"
+    return rounds(run, "pool", command, read)
+
+
+def rounds(run: Run, title: str, command: str, read: Callable[[str], dict]) -> dict:
+    """What a program of ours says of its rounds, as `read` finds it; nothing if it failed."""
     try:
         done = subprocess.run(
             shlex.split(command), capture_output=True, text=True, check=True, timeout=120
@@ -35,21 +41,24 @@ def run(run: Run) -> dict:
         found = read(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         words = (getattr(error, "stderr", None) or "").strip()
-        run.problem(f"pool: {error} {words}")
+        run.problem(f"{title}: {error} {words}")
         return {}
-    for number, row in found.items():
-        run.say(f"pool {number:>5} chunks  {row['summary']['mpps']['median']:.1f} Mpps")
+    for name, row in found.items():
+        run.say(f"{title} {name:>9}  {row['summary']['mpps']['median']:.1f} Mpps")
         row["command"] = command
     return found
+
+
+def spread(line: dict) -> dict:
+    """A line of such a program as a result."""
+    mpps = {key: line[f"{name}_mpps"] for key, name in NAMES.items()}
+    return {"summary": {"mpps": mpps}, "details": line}
 
 
 def read(text: str) -> dict:
     """The JSON lines of `pool_bench`, by number of chunks; ValueError if one is missing."""
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
-    found = {}
-    for line in lines:
-        mpps = {key: line[f"{name}_mpps"] for key, name in NAMES.items()}
-        found[str(line["chunks"])] = {"summary": {"mpps": mpps}, "details": line}
+    found = {str(line["chunks"]): spread(line) for line in lines}
     if list(found) != [str(one) for one in CHUNKS]:
         raise ValueError(f"pool_bench told of {list(found)} chunks, not of {CHUNKS}: {text!r}")
     return found

@@ -12,7 +12,6 @@ Invariants
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import arena
 import contenders
 import parse
 import tables
+from able import unable
 from figures import loss_percent, rate_mpps
 from tool import Tool, ToolError, leftovers
 from trial import SENDER_GRACE_SECONDS, contradictions
@@ -178,13 +178,9 @@ def main(words: list[str]) -> int:
     asked = parser.parse_args(words)
     if not LEAST_SECONDS <= asked.seconds <= MOST_SECONDS:
         return refuse(f"--seconds: from {LEAST_SECONDS} to {MOST_SECONDS}")
-    if os.geteuid() != 0:
-        return refuse("needs root, for network namespaces and XDP: sudo python3 lab/soak.py")
-    if (os.cpu_count() or 1) < 2:
-        return refuse("needs two cores: one for the sender, one for the reader")
     ringtap = asked.ringtap.resolve()
-    if not ringtap.exists():
-        return refuse(f"{ringtap} is not built: `make soak` builds it")
+    if why := unable("lab/soak.py", "soak", [ringtap]):
+        return refuse(why)
     programs = contenders.Programs.only(ringtap)
     return arena.run_inside(lambda: measure(programs, asked.seconds))
 
