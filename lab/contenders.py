@@ -108,7 +108,7 @@ RECORD = [
 
 IDLE = [TAP_PASS, PACKET, TCPDUMP]
 
-_LATENCY = "{ringtap} count --latency " + _OURS + " -i "
+_LATENCY = "{ringtap} count --latency --stamps " + _OURS + " -i "
 LOW_RATE = [
     Contender("tap", _LATENCY + "tap:{dev}", parse.ringtap, "xdp"),
     Contender("packet", _LATENCY + "packet:{dev}", parse.ringtap, "ring"),

@@ -68,7 +68,7 @@ WAKE = [
     Crowd(
         replace(
             HUB.reader, name="reader of the hub",
-            command=HUB.reader.command.replace("--work headers", "--latency"), note="",
+            command=HUB.reader.command.replace("--work headers", "--latency --stamps"), note="",
         ),
         HUB_COMMAND.replace("exclusive&", ""), sums=False,
     ),

@@ -185,9 +185,9 @@ GOALS = [
     Goal("eight tcpdumps with eight filters on one hub: lossless rate against libpcap",
          "least", 2, "x", programs.rate_ratio(
              "eight tcpdumps", [one.reader for one in programs.EIGHT_WAYS])),
-    Goal("1,000 packets/s: median to a callback in immediate mode against libpcap",
+    Goal("1,000 packets/s: median from sending to a callback in immediate mode against libpcap",
          "most", 1, "x", programs.latency_ratio, programs.latency_exactly),
-    Goal("hub: median to a sleeping reader against libpcap's immediate mode",
+    Goal("hub: median from sending to a sleeping reader against libpcap's immediate mode",
          "most", 1, "x", hub.wake_ratio, hub.wake_exactly),
 ]  # fmt: skip
 

@@ -82,7 +82,7 @@ def wake_seconds(run: Run) -> float:
 
 
 def wake(run: Run) -> dict:
-    """Time from the kernel's time stamp to a reader of another process that slept."""
+    """Time to a reader of another process that slept."""
     rows: dict[str, list[dict]] = {crowd.name: [] for crowd in WAKE}
     for number in range(run.settings.wake_rounds):
         for crowd in WAKE:
@@ -103,9 +103,8 @@ def wake(run: Run) -> dict:
 
 
 def _wake(run: Run, crowd) -> dict:
-    traffic = Traffic(
-        quiet.LOW_RATE_SIZE, f"{quiet.LOW_RATE_PPS}pps", run.settings.low_rate_seconds
-    )
+    seconds = run.settings.low_rate_seconds
+    traffic = Traffic(quiet.LOW_RATE_SIZE, f"{quiet.LOW_RATE_PPS}pps", seconds, stamp=True)
     wanted = [Wanted()]
     with ExitStack() as stack:
         tools = seat(stack, run.programs, crowd, wanted)
@@ -143,19 +142,16 @@ def idle_exactly(result: dict) -> str:
     return f"{most / 1e6:.2f} ms in {result['hub-cpu']['idle_seconds']:g} s"
 
 
+def wake_rounds(result: dict) -> list[list[dict]]:
+    """The rounds of the hub's reader, and of libpcap's."""
+    return [_good(result, "wake", crowd.name) for crowd in WAKE]
+
+
 def wake_ratio(result: dict) -> float | None:
-    """Median over the rounds: the hub's median divided by libpcap's."""
-    ours, theirs = (_good(result, "wake", crowd.name) for crowd in WAKE)
-    found = figures.ratios(ours, theirs, "median_ns")
-    return figures.spread(found)["median"] if found else None
+    """The hub's median divided by libpcap's."""
+    return quiet.latency_ratio(*wake_rounds(result))
 
 
 def wake_exactly(result: dict) -> str:
     """Both medians."""
-    both = []
-    for crowd in WAKE:
-        values = [row["median_ns"] for row in _good(result, "wake", crowd.name)]
-        if not values:
-            return ""
-        both.append(f"{figures.spread(values)['median'] / 1e3:.1f}")
-    return f"{' and '.join(both)} us"
+    return quiet.latencies(*wake_rounds(result))

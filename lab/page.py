@@ -65,7 +65,7 @@ SECTIONS = [
     ("forward", "64-byte packets forwarded from one veth pair to another", tables.forward),
     ("placement", "A:A, A:B and the scheduler's choice, after Braun et al.", tables.placement),
     ("hub-cpu", "The hub's own processor time", tables.hub_cpu),
-    ("wake", "1,000 packets a second: from the kernel's time stamp to a sleeping reader of another"
+    ("wake", "1,000 packets a second: from each one's time stamp to a sleeping reader of another"
      " process", tables.low_rate),
     ("programs", "Real libpcap programs, over libpcap and over Ringtap", tables.programs),
 ]  # fmt: skip

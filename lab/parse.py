@@ -101,11 +101,15 @@ def floor(text: str) -> Report:
 
 
 def latency(text: str) -> dict[str, int]:
-    """`latency_ns median M p99 P max X`, as ringtap and the libpcap reader say it."""
+    """`latency_ns median M p99 P max X`, as ringtap and the libpcap reader say it, from the time
+    stamp of the capture; with `since_sent_ns ...`, from that of the sender, `sent_median_ns` too.
+    """
     found = re.findall(r"latency_ns median (\d+) p99 (\d+) max (\d+)", text)
     if not found:
         raise ReportError(f"no latency in the output: {text.strip()[-300:]!r}")
-    return dict(zip(("median_ns", "p99_ns", "max_ns"), map(int, found[-1])))
+    row = dict(zip(("median_ns", "p99_ns", "max_ns"), map(int, found[-1])))
+    since_sent = re.findall(r"since_sent_ns median (\d+) p99 \d+ max \d+", text)
+    return row | {"sent_median_ns": int(since_sent[-1])} if since_sent else row
 
 
 def libpcap_reader(text: str) -> Report:

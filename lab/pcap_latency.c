@@ -1,22 +1,36 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Reads an interface with libpcap in immediate mode, as `tcpdump --immediate-mode` does, and
- * tells how long packets took from the kernel's time stamp to here: median, p99, longest.
+ * tells how long packets took to here, from the time stamp of the capture and from the time that
+ * `ringtap send --stamp` writes into UDP packets over IPv4: median, p99, longest.
  *
  * usage: pcap_latency INTERFACE, ended by SIGINT
  */
+#include <endian.h>
 #include <pcap/pcap.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define MOST (1 << 20) /* packets that are remembered; more end the program */
 
+/* Ethernet, IPv4 without options, UDP: there the letters RT, a number, and the time stand. */
+#define STAMP 42
+#define STAMP_TIME (STAMP + 10)
+
+/* How long packets took, each in nanoseconds. */
+struct took {
+	const char *since;
+	uint64_t ns[MOST];
+	size_t count;
+};
+
 static pcap_t *capture;
-static uint64_t took_ns[MOST];
-static size_t count;
+static struct took captured = { .since = "latency_ns" };
+static struct took sent = { .since = "since_sent_ns" };
 
 static void stop(int number)
 {
@@ -24,18 +38,28 @@ static void stop(int number)
 	pcap_breakloop(capture);
 }
 
+static void note(struct took *took, uint64_t ns)
+{
+	took->ns[took->count++] = ns;
+	if (took->count == MOST)
+		pcap_breakloop(capture);
+}
+
 static void packet(u_char *user, const struct pcap_pkthdr *header, const u_char *data)
 {
-	struct timespec now;
+	struct timespec clock;
+	uint64_t now_ns, time_ns;
 
 	(void)user;
-	(void)data;
-	clock_gettime(CLOCK_REALTIME, &now);
+	clock_gettime(CLOCK_REALTIME, &clock);
+	now_ns = (uint64_t)clock.tv_sec * 1000000000ull + (uint64_t)clock.tv_nsec;
 	/* In nanosecond precision tv_usec holds nanoseconds. */
-	took_ns[count++] = (uint64_t)(now.tv_sec - header->ts.tv_sec) * 1000000000ull +
-			   (uint64_t)now.tv_nsec - (uint64_t)header->ts.tv_usec;
-	if (count == MOST)
-		pcap_breakloop(capture);
+	time_ns = (uint64_t)header->ts.tv_sec * 1000000000ull + (uint64_t)header->ts.tv_usec;
+	note(&captured, now_ns - time_ns);
+	if (header->caplen < STAMP_TIME + sizeof(time_ns) || memcmp(data + STAMP, "RT", 2) != 0)
+		return;
+	memcpy(&time_ns, data + STAMP_TIME, sizeof(time_ns));
+	note(&sent, now_ns - be64toh(time_ns));
 }
 
 static int by_size(const void *left, const void *right)
@@ -43,6 +67,17 @@ static int by_size(const void *left, const void *right)
 	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
 
 	return a < b ? -1 : a > b;
+}
+
+static void tell(struct took *took)
+{
+	if (took->count == 0)
+		return;
+	qsort(took->ns, took->count, sizeof(took->ns[0]), by_size);
+	printf("%s median %llu p99 %llu max %llu\n", took->since,
+	       (unsigned long long)took->ns[took->count / 2],
+	       (unsigned long long)took->ns[took->count * 99 / 100],
+	       (unsigned long long)took->ns[took->count - 1]);
 }
 
 int main(int argc, char **argv)
@@ -74,14 +109,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s\n", argv[1], pcap_geterr(capture));
 		return 1;
 	}
-	printf("received %zu dropped %u\n", count, stats.ps_drop);
-	if (count > 0) {
-		qsort(took_ns, count, sizeof(took_ns[0]), by_size);
-		printf("latency_ns median %llu p99 %llu max %llu\n",
-		       (unsigned long long)took_ns[count / 2],
-		       (unsigned long long)took_ns[count * 99 / 100],
-		       (unsigned long long)took_ns[count - 1]);
-	}
+	printf("received %zu dropped %u\n", captured.count, stats.ps_drop);
+	tell(&captured);
+	tell(&sent);
 	pcap_close(capture);
 	return 0;
 }

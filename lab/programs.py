@@ -201,19 +201,16 @@ def beside(title: str, ways: list[Contender]) -> Callable[[dict], str]:
     return words
 
 
+def latency_rounds(result: dict) -> list[list[dict]]:
+    """The rounds of the callback over Ringtap, and of libpcap's."""
+    return [rounds_of(result, "latency", one.name) for one in reversed(LATENCY_WAYS)]
+
+
 def latency_ratio(result: dict) -> float | None:
     """Median latency to a callback against libpcap's."""
-    theirs, ours = (one.name for one in LATENCY_WAYS)
-    return ratio(result, "latency", ours, theirs, "median_ns")
+    return quiet.latency_ratio(*latency_rounds(result))
 
 
 def latency_exactly(result: dict) -> str:
     """Both medians."""
-    medians = [
-        figures.spread([row["median_ns"] for row in rounds])["median"] / 1e3
-        for rounds in (rounds_of(result, "latency", one.name) for one in LATENCY_WAYS)
-        if rounds
-    ]
-    return " and ".join(f"{one:.1f}" for one in reversed(medians)) + " us" if medians else ""
-
-
+    return quiet.latencies(*latency_rounds(result))

@@ -16,7 +16,8 @@ from trial import Traffic, contradictions, send
 TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 LOW_RATE_PPS = 1000
 LOW_RATE_SIZE = 128
-LATENCY_KEYS = ("median_ns", "p99_ns", "max_ns")
+SINCE_CAPTURE, SINCE_SENT = "median_ns", "sent_median_ns"
+LATENCY_KEYS = (SINCE_CAPTURE, "p99_ns", "max_ns", SINCE_SENT)
 
 
 def idle_seconds(run: Run) -> float:
@@ -59,7 +60,7 @@ def low_rate_seconds(run: Run) -> float:
 
 
 def low_rate(run: Run) -> dict:
-    """Time from capture to a reader that sleeps, at 1,000 packets a second."""
+    """Time to a reader that sleeps, at 1,000 packets a second."""
     chosen = run.chosen(contenders.LOW_RATE)
     rows: dict[str, list[dict]] = {one.name: [] for one in chosen}
     for number in range(run.settings.low_rate_rounds):
@@ -83,7 +84,8 @@ def low_rate(run: Run) -> dict:
 
 def low_rate_of(run: Run, contender: contenders.Contender) -> dict:
     """One measurement of one contender."""
-    traffic = Traffic(LOW_RATE_SIZE, f"{LOW_RATE_PPS}pps", run.settings.low_rate_seconds)
+    seconds = run.settings.low_rate_seconds
+    traffic = Traffic(LOW_RATE_SIZE, f"{LOW_RATE_PPS}pps", seconds, stamp=True)
     with Tool(run.programs.fill(contender.command), contender.stdin_ends_it) as tool:
         tool.wait_ready(contender.ready, contender.attached)
         sent = send(run.programs, traffic)
@@ -92,3 +94,27 @@ def low_rate_of(run: Run, contender: contenders.Contender) -> dict:
     problems = contradictions(contender.parse(text), sent.packets, sent.packets)
     problems += [f"left behind: {one}" for one in leftovers()]
     return {**parse.latency(text), "offered": sent.packets, "problems": problems, "output": text}
+
+
+def latency_ratio(ours: list[dict], theirs: list[dict], key: str = SINCE_SENT) -> float | None:
+    """Median over the rounds: our median time to a reader divided by the other's, from sending.
+
+    The time stamps of two captures are taken at different places: XDP's before the host's stack,
+    AF_PACKET's behind it. Only from sending do both times begin alike.
+    """
+    found = figures.ratios(ours, theirs, key)
+    return figures.spread(found)["median"] if found else None
+
+
+def latencies(ours: list[dict], theirs: list[dict]) -> str:
+    """Both medians from sending; and the same from each one's own time stamp."""
+    words = []
+    for key in (SINCE_SENT, SINCE_CAPTURE):
+        ratio = latency_ratio(ours, theirs, key)
+        if ratio is not None:
+            both = [figures.spread([row[key] for row in rows])["median"] for rows in (ours, theirs)]
+            words.append((ratio, " and ".join(f"{one / 1e3:.1f}" for one in both) + " us"))
+    if len(words) < 2:
+        return ""
+    (_, sent), (ratio, captured) = words
+    return f"{sent}; each from its own time stamp {ratio:.2f} x, {captured}"

@@ -177,13 +177,14 @@ def idle(found: dict) -> str:
 
 
 def low_rate(found: dict) -> str:
-    """Time from capture to the reader."""
-    rows = []
+    """Time from capture, and from sending, to the reader."""
+    keys, rows = ("median_ns", "p99_ns", "max_ns", "sent_median_ns"), []
     for name, entry in found["contenders"].items():
         summary = entry["summary"]
-        cells = [figure(summary.get(key), 1, 1e-3) for key in ("median_ns", "p99_ns", "max_ns")]
+        cells = [figure(summary.get(key), 1, 1e-3) for key in keys]
         rows.append([name, *cells])
-    return table(["", "median us", "p99 us", "longest us"], rows)
+    heads = ["median us", "p99 us", "longest us", "median us from sending"]
+    return table(["", *heads], rows)
 
 
 def crowds(found: dict) -> str:

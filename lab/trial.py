@@ -25,13 +25,14 @@ SENDER_GRACE_SECONDS = 20
 
 @dataclass(frozen=True)
 class Traffic:
-    """What is sent: frame size with FCS, rate as `ringtap send` reads it, for how long, and how
-    many flows by turns."""
+    """What is sent: frame size with FCS, rate as `ringtap send` reads it, for how long, how many
+    flows by turns, and whether packets carry the time when they were sent."""
 
     size: int
     rate: str
     seconds: float
     flows: int = 1
+    stamp: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def send(programs: Programs, traffic: Traffic) -> Sent:
     command = programs.fill(
         SEND, size=traffic.size, rate=traffic.rate, seconds=traffic.seconds, flows=traffic.flows
     )
+    command += " --stamp" * traffic.stamp
     done = subprocess.run(
         shlex.split(command),
         capture_output=True,

@@ -46,7 +46,8 @@ def stored():
     one["no-match"] = {FLOOR.name: full(10.0), filters.NO_MATCH: full(8.0)}
     busy = {"round": 0, "offered_mpps": 5.0, "lost": 0, "percent_of_core": 2.5, "idle_ticks": 0,
             "idle_ns": 1_500_000, "problems": []}  # fmt: skip
-    waking = [{"round": 0, "median_ns": each, "problems": []} for each in (20_000, 10_000)]
+    waking = [{"round": 0, "median_ns": each, "sent_median_ns": 2 * each, "problems": []}
+              for each in (20_000, 10_000)]
     return {
         "readers": kinds(hub={1: 6e6, 8: 5e6, 16: 4.5e6}, packet={8: 5e5, 16: 2.5e5}),
         "filters": one,

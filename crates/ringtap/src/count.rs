@@ -41,7 +41,8 @@ pub(crate) struct CountArgs {
     #[arg(long, value_name = "WORK")]
     work: Option<WorkKind>,
 
-    /// Tell how long packets took from capture to here: median, 99th percentile, longest.
+    /// Tell how long packets took from capture to here: median, 99th percentile, longest. With
+    /// `--stamps` also from sending to here, which needs sender and reader on one machine.
     #[arg(long)]
     latency: bool,
 
@@ -78,8 +79,11 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
             .work
             .map(|kind| make_work(kind, args, &session))
             .transpose()?,
-        latency: args.latency.then(Latency::new).transpose()?,
+        latency: args.latency.then(Latency::since_capture).transpose()?,
         stamps: args.stamps.then(Stamps::default),
+        since_sending: (args.latency && args.stamps)
+            .then(Latency::since_sending)
+            .transpose()?,
     };
     let reading = Reading::new(&args.reading, &receiver, session.facts(), "count");
     let mut counter = Counter { reading, extras };

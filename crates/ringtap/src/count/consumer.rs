@@ -11,6 +11,7 @@ use super::latency::Latency;
 use super::stamps::Stamps;
 use super::work::Work;
 use crate::reading::Reading;
+use crate::report::now_ns;
 use crate::session::{Consumer, Flow};
 
 /// Counts, and does the work that was asked for.
@@ -24,6 +25,7 @@ pub(super) struct Extras {
     pub(super) work: Option<Work>,
     pub(super) latency: Option<Latency>,
     pub(super) stamps: Option<Stamps>,
+    pub(super) since_sending: Option<Latency>,
 }
 
 impl Extras {
@@ -37,18 +39,22 @@ impl Extras {
             work.packet(packet.data, packet.slot().wire_length);
         }
         if let Some(latency) = &mut self.latency {
-            latency.packet(packet.slot().time_ns);
+            latency.packet(packet.slot().time_ns, now_ns());
         }
         if let Some(stamps) = &mut self.stamps
             && let Some(stamp) = stamp::parse(packet.data)
         {
             stamps.sequence(stamp.sequence);
+            if let Some(latency) = &mut self.since_sending {
+                latency.packet(stamp.time_ns, now_ns());
+            }
         }
     }
 
     fn summary(&self) -> Vec<String> {
         let lines = [
             self.latency.as_ref().map(Latency::summary),
+            self.since_sending.as_ref().map(Latency::summary),
             self.stamps.as_ref().map(Stamps::summary),
             self.work.as_ref().map(Work::summary),
         ];

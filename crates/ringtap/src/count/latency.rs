@@ -1,33 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Time from capture to the reader.
+//! Time from capture, or from sending, to the reader.
 #![forbid(unsafe_code)]
 
 use hdrhistogram::Histogram;
 
-use crate::report::now_ns;
-
 /// Longest time told apart: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Times from capture to the reader.
-pub(super) struct Latency(Histogram<u64>);
+/// Times until a packet was read here.
+pub(super) struct Latency {
+    since: &'static str,
+    times_ns: Histogram<u64>,
+}
 
 impl Latency {
-    pub(super) fn new() -> anyhow::Result<Self> {
-        Ok(Latency(Histogram::new_with_max(LONGEST_NS, 3)?))
+    /// From the packet's time stamp.
+    pub(super) fn since_capture() -> anyhow::Result<Self> {
+        Latency::since("latency_ns")
     }
 
-    /// Notes a packet that was captured at `time_ns` and is read now.
-    pub(super) fn packet(&mut self, time_ns: u64) {
-        self.0.saturating_record(now_ns().saturating_sub(time_ns));
+    /// From the time that the sender wrote into the packet, by a clock that is the reader's too.
+    pub(super) fn since_sending() -> anyhow::Result<Self> {
+        Latency::since("since_sent_ns")
+    }
+
+    fn since(since: &'static str) -> anyhow::Result<Self> {
+        let times_ns = Histogram::new_with_max(LONGEST_NS, 3)?;
+        Ok(Latency { since, times_ns })
+    }
+
+    /// Notes a packet that was captured or sent at `time_ns` and is read at `now_ns`.
+    pub(super) fn packet(&mut self, time_ns: u64, now_ns: u64) {
+        self.times_ns
+            .saturating_record(now_ns.saturating_sub(time_ns));
     }
 
     pub(super) fn summary(&self) -> String {
         format!(
-            "latency_ns median {} p99 {} max {}",
-            self.0.value_at_quantile(0.5),
-            self.0.value_at_quantile(0.99),
-            self.0.max()
+            "{} median {} p99 {} max {}",
+            self.since,
+            self.times_ns.value_at_quantile(0.5),
+            self.times_ns.value_at_quantile(0.99),
+            self.times_ns.max()
         )
     }
 }
