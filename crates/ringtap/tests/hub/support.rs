@@ -171,10 +171,26 @@ pub(crate) fn wish(group: &str) -> Wish {
 
 /// Reads until nothing came for a while.
 pub(crate) fn drain(receiver: &mut Receiver, tally: &mut Tally) {
-    while let Next::Batch(batch) = receiver
-        .receive(Some(Duration::from_millis(500)))
-        .expect("the hub is there")
-    {
+    read(receiver, tally, Duration::from_millis(500));
+}
+
+/// Reads until so many packets were delivered and the hub's account of them is settled.
+pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Ledger {
+    let deadline = Instant::now() + LIMIT;
+    let mut tally = Tally::new(receiver.lanes());
+    loop {
+        read(receiver, &mut tally, Duration::from_millis(1));
+        let ledger = tally.total(&receiver.snapshot().expect("the hub answers"));
+        if ledger.delivered >= packets && ledger.balance().holds() {
+            return ledger;
+        }
+        assert!(Instant::now() < deadline, "{packets} packets: {ledger:?}");
+    }
+}
+
+/// Reads until nothing came for so long.
+fn read(receiver: &mut Receiver, tally: &mut Tally, pause: Duration) {
+    while let Next::Batch(batch) = receiver.receive(Some(pause)).expect("the hub is there") {
         tally.begin(&batch);
         for judged in batch.packets() {
             let judged = judged.expect("the pool is good");
@@ -185,10 +201,6 @@ pub(crate) fn drain(receiver: &mut Receiver, tally: &mut Tally) {
             }
         }
     }
-}
-
-pub(crate) fn ledger(receiver: &Receiver, tally: &Tally) -> Ledger {
-    tally.total(&receiver.snapshot().expect("the hub answers"))
 }
 
 fn last_line(text: &str) -> serde_json::Value {
