@@ -239,6 +239,8 @@ fn softflowd_exports_flows_to_nfcapd() {
         ],
     );
     pause(1000);
+    // Where the daemon locks itself in; its service makes it at boot, which containers have not.
+    fs::create_dir_all("/run/softflowd/chroot").expect("root may make it");
     let control = folder.path().join("control");
     let pid = folder.path().join("pid");
     // It goes into the background after it opened the device.
