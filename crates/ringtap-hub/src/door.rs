@@ -163,9 +163,8 @@ impl Doorkeeper {
                 guest::turn_away(&socket, "the hub has as many connections as it allows");
                 continue;
             }
-            let mut guest = Guest::new(socket, peer, self.hub.clone());
-            guest.bench.clone_from(&self.bench);
-            self.guests.push(guest);
+            let (hub, bench) = (self.hub.clone(), self.bench.clone());
+            self.guests.push(Guest::new(socket, peer, hub, bench));
         }
     }
 }

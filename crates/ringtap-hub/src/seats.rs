@@ -71,6 +71,11 @@ impl Seats {
         SeatId(self.last)
     }
 
+    /// A seat's places at the sources; none if nobody sits there.
+    pub(crate) fn inlets(&self, seat: SeatId) -> &[Inlet] {
+        self.taken.get(&seat).map_or(&[], |seat| &seat.inlets)
+    }
+
     /// Wakes everybody at a source.
     pub(crate) fn wake_all_of(&self, capture: usize) {
         use ringtap_pool::wake::Signal;

@@ -233,7 +233,7 @@ impl Run {
 /// Every packet that a source saw is in one place of its own ledger.
 fn source_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
-        let accounted = count.captured + count.unwanted + count.no_chunk + count.kernel;
+        let accounted = count.settled();
         assert_eq!(
             count.seen, accounted,
             "lane {lane} accounts for what it saw: {count:?}"
@@ -244,7 +244,7 @@ fn source_balances(counts: &Counts) {
 /// The same while it captures: one packet a lane may be on its way.
 fn moment_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
-        let accounted = count.captured + count.unwanted + count.no_chunk + count.kernel;
+        let accounted = count.settled();
         let on_its_way = count.seen.checked_sub(accounted);
         assert!(
             on_its_way.is_some_and(|packets| packets <= 1),

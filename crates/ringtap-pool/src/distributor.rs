@@ -383,7 +383,7 @@ impl Distributor {
     fn opened(&mut self, lane: usize, entry: u64) -> Result<(), DistributeError> {
         let id = ChunkId(u32::try_from(entry).unwrap_or(u32::MAX));
         if !self.geometry().holds(id) || !self.chunks.take(id, lane) {
-            let lane = LaneId(u32::try_from(lane).unwrap_or(u32::MAX));
+            let lane = LaneId::at(lane);
             return Err(DistributeError::BadChunk { lane, chunk: id });
         }
         if let Some(before) = self.lanes[lane].open.replace(id) {

@@ -28,6 +28,11 @@ impl ChunkId {
 }
 
 impl LaneId {
+    /// The lane of an entry in a table with one entry a lane.
+    pub fn at(index: usize) -> Self {
+        LaneId(narrow(index))
+    }
+
     /// This number as an index into a table with one entry a lane.
     pub fn index(self) -> usize {
         widen(self.0)
@@ -35,6 +40,11 @@ impl LaneId {
 }
 
 impl ReaderId {
+    /// The reader of an entry in a table with one entry a reader.
+    pub fn at(index: usize) -> Self {
+        ReaderId(narrow(index))
+    }
+
     /// This number as an index into a table with one entry a reader.
     pub fn index(self) -> usize {
         widen(self.0)
@@ -45,6 +55,11 @@ impl ReaderId {
 pub(crate) const fn widen(value: u32) -> usize {
     const { assert!(usize::BITS >= u32::BITS) };
     value as usize
+}
+
+/// An index as a number; one that is too large becomes the largest, which nothing has.
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 impl fmt::Display for ChunkId {

@@ -349,7 +349,7 @@ impl Reader {
             id: found.chunk,
             from: found.from,
             to: found.to,
-            lane: LaneId(u32::try_from(lane).unwrap_or(u32::MAX)),
+            lane: LaneId::at(lane),
             first_sequence,
             gap,
             most_bytes: if found.cut {

@@ -54,6 +54,14 @@ pub struct LaneCounts {
     pub kernel: u64,
 }
 
+impl LaneCounts {
+    /// Packets of which it is known what became of them: all that were seen, at the end.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.captured + self.unwanted + self.no_chunk + self.kernel
+    }
+}
+
 /// What a source counted since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -309,7 +309,7 @@ fn ends(loaded: &Loaded, plan: &Plan, lane: u32) -> io::Result<LaneEnds> {
 fn lane_counts(lane: &LaneWords) -> LaneCounts {
     let mut counts = look(lane);
     for _ in 0..MOST_LOOKS {
-        if counts.seen == counts.captured + counts.unwanted + counts.no_chunk + counts.kernel {
+        if counts.seen == counts.settled() {
             break;
         }
         counts = look(lane);

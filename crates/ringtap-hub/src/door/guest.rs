@@ -40,7 +40,7 @@ pub(super) struct Guest {
     /// The group of its seat, where it reads in place.
     group: Option<String>,
     /// Where the judge of a bridge sits.
-    pub(super) bench: Option<Arc<Bench>>,
+    bench: Option<Arc<Bench>>,
 }
 
 /// An answer with the descriptors that go with it.
@@ -73,7 +73,7 @@ pub(super) fn turn_away(socket: &Socket, message: &str) {
 }
 
 impl Guest {
-    pub(super) fn new(socket: Socket, peer: Peer, hub: Handle) -> Self {
+    pub(super) fn new(socket: Socket, peer: Peer, hub: Handle, bench: Option<Arc<Bench>>) -> Self {
         Guest {
             socket,
             peer,
@@ -81,7 +81,7 @@ impl Guest {
             name: None,
             seat: None,
             group: None,
-            bench: None,
+            bench,
         }
     }
 

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The system's: `socket` is no connection, or cannot be waited for.
 pub fn serve_one(socket: Socket, hub: &Hub) -> io::Result<()> {
     let peer = Peer::of(&socket)?;
-    let mut guest = Guest::new(socket, peer, hub.handle().clone());
+    let mut guest = Guest::new(socket, peer, hub.handle().clone(), None);
     let mut buffer = vec![0; MOST_BYTES];
     loop {
         let ready = sleep_until_readable(&[guest.as_fd()], None)?;

@@ -178,7 +178,7 @@ fn of_inlet(inlet: &Inlet, capture: &mut Capture) -> SourceSnapshot {
     let before = &inlet.baseline;
     let lane = |(at, now): (usize, &LaneCounts)| {
         let then = before.lanes.get(at).copied().unwrap_or_default();
-        let id = LaneId(u32::try_from(at).unwrap_or(u32::MAX));
+        let id = LaneId::at(at);
         let missed = capture.distributor.missed(inlet.reader, id);
         LaneSnapshot {
             start: inlet.starts.get(at).copied().unwrap_or(0),
@@ -204,7 +204,7 @@ fn of_source(capture: &mut Capture) -> SourceStatus {
     let counts = capture.counts();
     let geometry = *capture.pool.geometry();
     let in_flight = |lane: &LaneCounts| {
-        let settled = lane.captured + lane.unwanted + lane.no_chunk + lane.kernel;
+        let settled = lane.settled();
         lane.seen == settled || lane.seen == settled + 1
     };
     let lanes = capture

@@ -271,10 +271,10 @@ impl Engine {
             }
         };
         let share = self.membership.share(id).ok_or(AttachError::NoSeat)?;
-        let captures: Vec<_> = seat_captures(self.seats.taken.get(&id));
-        let wanted: Vec<_> = captures
-            .into_iter()
-            .map(|at| {
+        let inlets = self.seats.inlets(id).iter();
+        let wanted: Vec<_> = inlets
+            .map(|inlet| {
+                let at = inlet.capture;
                 let lanes = self.captures[at].counts().lanes;
                 Wanted {
                     mask: share.mask,
@@ -314,11 +314,6 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-fn seat_captures(seat: Option<&Seat>) -> Vec<usize> {
-    let inlets = seat.map_or(&[][..], |seat| &seat.inlets);
-    inlets.iter().map(|inlet| inlet.capture).collect()
 }
 
 fn too_much(what: &'static str, group: &Group, asked: u32, allowed: u32) -> AttachError {

@@ -2,7 +2,6 @@
 //! Flows on their way from busy members of groups to idle ones.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringtap_pool::classify::BUCKETS;
@@ -10,22 +9,22 @@ use ringtap_pool::distributor::HeldBack;
 use ringtap_pool::offload::Load;
 use ringtap_pool::offload::buckets::{Due, Members};
 
-use super::{Inlet, Seat};
+use super::{Inlet, Seats};
 use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::membership::SeatId;
 
 /// What sources and their distributors know of seats.
 struct Known<'a> {
-    seats: &'a BTreeMap<SeatId, Seat>,
+    seats: &'a Seats,
     captures: &'a [Capture],
 }
 
 impl<'a> Known<'a> {
     fn inlets(&self, seat: SeatId) -> impl Iterator<Item = (&'a Capture, &'a Inlet)> + use<'a> {
-        let inlets = self.seats.get(&seat).map_or(&[][..], |seat| &seat.inlets);
         let captures = self.captures;
-        inlets.iter().map(|inlet| (&captures[inlet.capture], inlet))
+        let inlets = self.seats.inlets(seat).iter();
+        inlets.map(|inlet| (&captures[inlet.capture], inlet))
     }
 }
 
@@ -58,7 +57,7 @@ impl Engine {
     pub(crate) fn offload_flows(&mut self, now: Duration) {
         loop {
             let known = Known {
-                seats: &self.seats.taken,
+                seats: &self.seats,
                 captures: &self.captures,
             };
             let due = self.membership.due(now, &known);
@@ -102,11 +101,9 @@ impl Engine {
             });
             return;
         }
-        let seats = &self.seats.taken;
-        let inlets = |id| seats.get(&id).map_or(&[][..], |seat: &Seat| &seat.inlets);
-        for inlet in inlets(to) {
+        for inlet in self.seats.inlets(to) {
             let distributor = &mut self.captures[inlet.capture].distributor;
-            let mut leaders = inlets(from).iter();
+            let mut leaders = self.seats.inlets(from).iter();
             match leaders.find(|leader| leader.capture == inlet.capture) {
                 Some(leader) => distributor.follow(inlet.reader, leader.reader),
                 None => distributor.let_go(inlet.reader, HeldBack::Anywhere),
@@ -119,12 +116,7 @@ impl Engine {
         seat: SeatId,
         mut each: impl FnMut(&mut Capture, ringtap_pool::ids::ReaderId),
     ) {
-        let inlets = self
-            .seats
-            .taken
-            .get(&seat)
-            .map_or(&[][..], |seat| &seat.inlets);
-        for inlet in inlets {
+        for inlet in self.seats.inlets(seat) {
             each(&mut self.captures[inlet.capture], inlet.reader);
         }
     }

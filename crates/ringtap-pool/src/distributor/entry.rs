@@ -210,7 +210,7 @@ impl Entry {
     }
 
     fn tell_loss(&mut self, lane: usize, packets: u64) -> bool {
-        let lane = LaneId(u32::try_from(lane).unwrap_or(u32::MAX));
+        let lane = LaneId::at(lane);
         let packets = packets.min(MOST_LOST);
         let loss = Delivery::Lost { lane, packets };
         self.deliveries.push(loss.to_entry()).is_ok()

@@ -233,8 +233,8 @@ impl Distributor {
                 continue;
             };
             // What is still in the queue may have been captured before.
-            let until = until.or_else(|| is_dry.then(|| self.position(lane_id(lane))));
-            let oldest = self.oldest_held(ReaderId(narrow(leader)), lane_id(lane));
+            let until = until.or_else(|| is_dry.then(|| self.position(LaneId::at(lane))));
+            let oldest = self.oldest_held(ReaderId::at(leader), LaneId::at(lane));
             let oldest = oldest.and_then(|id| self.pool.chunk(id));
             let is_done = until
                 .is_some_and(|until| oldest.is_none_or(|chunk| chunk.first_sequence() >= until));
@@ -257,14 +257,6 @@ impl Distributor {
         let course = &following.lanes[lane];
         (!course.goes_on).then_some((following.leader?, course.until))
     }
-}
-
-fn narrow(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
-}
-
-fn lane_id(lane: usize) -> LaneId {
-    LaneId(narrow(lane))
 }
 
 #[cfg(test)]

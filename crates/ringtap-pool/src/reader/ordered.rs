@@ -35,7 +35,7 @@ impl Reader {
                 continue;
             };
             let time = self.time_ns(chunk, from)?;
-            let id = LaneId(u32::try_from(lane).unwrap_or(u32::MAX));
+            let id = LaneId::at(lane);
             match heads.first {
                 Some((first, _)) if time >= first => {
                     heads.second_ns = Some(heads.second_ns.map_or(time, |second| second.min(time)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bridge whose packets another process judges: by content, while it lives, and after.
 
-use ringtap_testkit::{require_root, require_tool};
+use ringtap_testkit::{Running, require_root, require_tool};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -18,6 +18,14 @@ fn balanced(ledgers: &[Value; 2]) {
     for ledger in ledgers {
         assert_eq!(ledger["balanced"], true, "{ledger}");
     }
+}
+
+/// Ends a bridge; it dropped packets for want of a verdict, or none, and accounts for all.
+fn ends_having_dropped(bridge: Running, wanted: bool, case: &str) {
+    let both = ledgers(bridge);
+    let dropped = both.iter().map(|ledger| lost(ledger, "slow_reader"));
+    assert_eq!(dropped.sum::<u64>() > 0, wanted, "{case}: {both:?}");
+    balanced(&both);
 }
 
 #[test]
@@ -78,10 +86,7 @@ fn without_its_judge_a_bridge_does_as_it_was_told() {
         let next = wire.judge(&["--drop-text", "forbidden"]);
         let words = ["allowed", "forbidden", "allowed too"].map(String::from);
         assert_eq!(wire.words(&words), ["allowed", "allowed too"], "{unjudged}");
-        let both = ledgers(bridge);
-        let dropped = both.iter().map(|ledger| lost(ledger, "slow_reader"));
-        assert_eq!(dropped.sum::<u64>() > 0, !passes, "{unjudged}: {both:?}");
-        balanced(&both);
+        ends_having_dropped(bridge, !passes, unjudged);
         let _end = next.wait(LIMIT);
     }
 }
@@ -115,10 +120,7 @@ fn a_judge_that_is_stopped_holds_nothing_up() {
         let words = ["allowed", "forbidden"].map(String::from);
         let tries = (0..100).filter(|_| wire.words(&words) == ["allowed"]);
         assert_eq!(tries.take(1).count(), 1, "{unjudged}: it judges again");
-        let both = ledgers(bridge);
-        let dropped = both.iter().map(|ledger| lost(ledger, "slow_reader"));
-        assert_eq!(dropped.sum::<u64>() > 0, !passes, "{unjudged}: {both:?}");
-        balanced(&both);
+        ends_having_dropped(bridge, !passes, unjudged);
         let _end = judge.wait(LIMIT);
     }
 }
