@@ -16,6 +16,7 @@ import arena
 import contenders
 import figures
 import parse
+from contenders import TASKSET
 from run import Run
 from tool import Tool, ToolError
 from trial import Traffic, send
@@ -24,10 +25,11 @@ SIZE = 64
 #: The second pair: the bridge's end, and the one where packets are counted.
 BRIDGED, COUNTED = "rt2", "rt3"
 KERNEL, OURS, USER = "kernel bridge", "ringtap bridge", "ringtap bridge, AF_XDP"
+JUDGED = "ringtap bridge, judged"
 OVERHEAD_SECONDS = 1.5
 #: The kernel's bridge says a few things of its own when it begins.
 OWN_PACKETS = 16
-READY = "bridge of"
+READY, JUDGING = "bridge of", "ringtap: judging"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Way:
     note: str
     #: Our program's arguments; None for the kernel's bridge.
     arguments: str | None
+    #: A program that decides about each packet, beside the bridge.
+    judge: str | None = None
 
 
 WAYS = [
@@ -45,6 +49,9 @@ WAYS = [
     Way(OURS, "redirected by XDP", ""),
     Way(USER, "a program in user space decides; copy mode",
         "--mode user --cpu capture={reader_cpu}"),
+    Way(JUDGED, "another process decides, on the same core, and passes all; copy mode",
+        "--mode user --cpu capture={reader_cpu} --judge ips --socket {scratch}/ips.sock",
+        TASKSET + "{ringtap} judge --json -i hub:ips?socket={scratch}/ips.sock"),
 ]  # fmt: skip
 
 
@@ -120,7 +127,12 @@ def _measure(run: Run, way: Way) -> dict:
         command = f"{{ringtap}} bridge {arena.CAPTURED} {BRIDGED} --json --quiet {way.arguments}"
         with Tool(run.programs.fill(command)) as bridge:
             bridge.wait_ready(READY, "nothing")
-            return _traffic(run, counter, bridge.end)
+            if way.judge is None:
+                return _traffic(run, counter, bridge.end)
+            # It ends with the bridge.
+            with Tool(run.programs.fill(way.judge)) as judge:
+                judge.wait_ready(JUDGING, "nothing")
+                return _traffic(run, counter, bridge.end)
 
 
 def _traffic(run: Run, counter: Tool, end: Callable[[], str] | None) -> dict:
@@ -172,6 +184,7 @@ def against_kernel(result: dict, name: str = OURS) -> float | None:
 
 
 def beside(result: dict) -> str:
-    """The figure of AF_XDP."""
-    ratio = against_kernel(result, USER)
-    return "" if ratio is None else f"{ratio:.2f} by AF_XDP in user space"
+    """The figures of AF_XDP."""
+    ways = [(USER, "by AF_XDP in user space"), (JUDGED, "with another process as its judge")]
+    ratios = [(against_kernel(result, name), words) for name, words in ways]
+    return ", ".join(f"{ratio:.2f} {words}" for ratio, words in ratios if ratio is not None)

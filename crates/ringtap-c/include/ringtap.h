@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * libringtap: reads packets from a running hub (`ringtap hub`), in place and without privilege.
+ * libringtap: reads packets from a running hub (`ringtap hub`), in place and without privilege;
+ * as the judge of a bridge (`ringtap bridge --judge`) also says which of them pass.
  *
  *     ringtap_handle *handle;
  *     if (ringtap_open(&handle, NULL, "ids", NULL) < 0)
@@ -20,7 +21,8 @@
  *   may be called at any time. Different handles are independent.
  * - A handle that was closed, or never was one, is recognised: RINGTAP_ERROR_HANDLE.
  * - What a call lends out (packets, their bytes, texts) stays valid until the next call on the
- *   same handle; only ringtap_error(), ringtap_fd() and ringtap_stop() leave it untouched.
+ *   same handle; only ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict() and
+ *   ringtap_send_verdicts() leave it untouched.
  * - A handle belongs to the process that opened it: after fork() the child must not use it.
  * - Times are nanoseconds since 1970-01-01 UTC. All counters have 64 bits.
  *
@@ -88,6 +90,10 @@ struct ringtap_packet {
 #define RINGTAP_PACKET_HASHED 0x04u           /* `hash` is valid */
 #define RINGTAP_PACKET_PARTIAL_CHECKSUM 0x08u /* the checksum was left to the NIC: not valid here */
 #define RINGTAP_PACKET_SUPER 0x10u            /* merged or not yet cut: larger than on the wire */
+
+/* What becomes of a packet of a bridge. */
+#define RINGTAP_PASS 0 /* it leaves by the other interface */
+#define RINGTAP_DROP 1 /* it goes no further */
 
 /* What the hub captures from. Set `size` before the call. */
 struct ringtap_source {
@@ -160,6 +166,33 @@ int ringtap_fd(ringtap_handle *handle);
  * give out pass it. After an error the filter before is still in force.
  */
 int ringtap_set_filter(ringtap_handle *handle, const char *filter);
+
+/*
+ * Makes this reader the judge of a bridge that was started with --judge: from now on the packets
+ * that it is given wait for its verdicts, each for at most the bridge's --judge-limit. One judge
+ * at a time; it reads everything, and in place: neither with a filter nor RINGTAP_OPEN_PRIVATE.
+ *
+ * It is the judge until ringtap_close(), or until its process ends, however it does; the bridge
+ * then lets packets pass or drops them, as its --unjudged says.
+ *
+ * Returns RINGTAP_OK, or an error; RINGTAP_ERROR_REFUSED if there is a judge, or nothing is judged.
+ */
+int ringtap_judge(ringtap_handle *handle);
+
+/*
+ * Says what becomes of a packet: RINGTAP_PASS or RINGTAP_DROP, by its `lane` and `sequence`. In
+ * any order, at once or after later calls; packets of one receive queue leave in the order in which
+ * they came. A verdict on a packet that does not wait, or does not wait any more, changes nothing.
+ *
+ * Verdicts are sent by the next ringtap_next(), ringtap_next_batch() or ringtap_send_verdicts().
+ */
+int ringtap_verdict(ringtap_handle *handle, uint32_t lane, uint64_t sequence, int verdict);
+
+/*
+ * Sends the verdicts now. Call it before waiting for anything else than packets of this handle, for
+ * instance in poll().
+ */
+int ringtap_send_verdicts(ringtap_handle *handle);
 
 /* Fills in the ledger. */
 int ringtap_statistics(ringtap_handle *handle, struct ringtap_statistics *statistics);

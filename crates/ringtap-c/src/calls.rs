@@ -15,12 +15,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringtap_client::{Found, Wish};
+use ringtap_client::{Found, Verdict, Wish};
 
 use crate::error::CallError;
 use crate::handles;
 use crate::session::{Session, patience};
-use crate::types::{END, Handle, OK, OPEN_PRIVATE, Options, Packet, Source, Statistics};
+use crate::types::{
+    DROP, END, Handle, OK, OPEN_PRIVATE, Options, PASS, Packet, Source, Statistics,
+};
 
 /// No structure of this library will ever be so large.
 const MOST_STRUCT_BYTES: usize = 4096;
@@ -206,6 +208,40 @@ pub unsafe extern "C" fn ringtap_set_filter(handle: *mut Handle, filter: *const 
         session.set_filter(filter)?;
         Ok(OK)
     })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_judge(handle: *mut Handle) -> c_int {
+    handles::with(handle, |session| session.judge().map(|()| OK))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_verdict(
+    handle: *mut Handle,
+    lane: u32,
+    sequence: u64,
+    verdict: c_int,
+) -> c_int {
+    handles::with(handle, |session| {
+        let verdict = match verdict {
+            PASS => Verdict::Pass,
+            DROP => Verdict::Drop,
+            other => {
+                return Err(CallError::Value {
+                    what: "verdict",
+                    value: other.into(),
+                    want: "want RINGTAP_PASS or RINGTAP_DROP",
+                });
+            }
+        };
+        session.decide(lane, sequence, verdict)?;
+        Ok(OK)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringtap_send_verdicts(handle: *mut Handle) -> c_int {
+    handles::with(handle, |session| session.send_verdicts().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::io;
 
 use ringtap_capture::filter::FilterError;
-use ringtap_client::{ConnectError, ControlError, ReceiveError};
+use ringtap_client::{ConnectError, ControlError, ReceiveError, VerdictError};
 
 use crate::types;
 
@@ -44,6 +44,10 @@ pub(crate) enum CallError {
     Filter(#[from] FilterError),
     #[error("the hub's sources have different link types: one filter cannot be for all")]
     LinkTypes,
+    #[error("this reader judges nothing: call ringtap_judge() first")]
+    NoJudge,
+    #[error(transparent)]
+    Verdict(#[from] VerdictError),
     #[error("the system refused a descriptor: {0}")]
     System(#[from] io::Error),
     #[error("a mistake in libringtap, please report it: {0}")]
@@ -58,6 +62,7 @@ impl CallError {
             | CallError::NotText(_)
             | CallError::Size { .. }
             | CallError::Value { .. }
+            | CallError::NoJudge
             | CallError::NewOptions => types::ERROR_ARGUMENT,
             CallError::Handle => types::ERROR_HANDLE,
             CallError::Busy => types::ERROR_BUSY,
@@ -66,6 +71,8 @@ impl CallError {
             CallError::Receive(error) => of_receive(error),
             CallError::Control(error) => of_control(error),
             CallError::Filter(_) | CallError::LinkTypes => types::ERROR_FILTER,
+            CallError::Verdict(VerdictError::Corrupt(_)) => types::ERROR_CORRUPT,
+            CallError::Verdict(_) => types::ERROR_HUB_LEFT,
             CallError::Internal(_) => types::ERROR_INTERNAL,
         }
     }

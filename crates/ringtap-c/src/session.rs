@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 use ringtap_capture::files::LinkType;
 use ringtap_capture::filter::Filter;
-use ringtap_client::{Connection, Found, Lender, Patience, Receiver, Wish};
+use ringtap_client::{
+    Connection, Found, Judgement, Lender, Patience, Receiver, Verdict, Verdicts, Wish,
+};
 use ringtap_filter::Program;
+use ringtap_pool::ids::LaneId;
 use ringtap_pool::ledger::Ledger;
 
 use crate::error::CallError;
@@ -36,6 +39,8 @@ pub(crate) struct Session {
     lender: Lender,
     connection: Arc<Connection>,
     sources: Vec<SourceText>,
+    /// Where a judge's verdicts go.
+    verdicts: Option<Verdicts>,
 }
 
 impl Session {
@@ -74,6 +79,7 @@ impl Session {
             sources: sources.collect(),
             lender: Lender::new(receiver),
             connection,
+            verdicts: None,
         })
     }
 
@@ -105,8 +111,9 @@ impl Session {
         self.lender.all()
     }
 
-    /// Looks for packets of ours; what was given out before goes back.
+    /// Looks for packets of ours; what was given out before goes back, and verdicts are sent.
     pub(crate) fn find(&mut self, patience: Patience) -> Result<Found, CallError> {
+        self.verdicts.iter().for_each(Verdicts::send);
         Ok(self.lender.find(patience, None)?)
     }
 
@@ -118,6 +125,44 @@ impl Session {
     pub(crate) fn set_filter(&mut self, text: &str) -> Result<(), CallError> {
         let filter = compile(text, self.link_type()?)?;
         Ok(self.lender.set_filter(&filter)?)
+    }
+
+    /// Becomes the judge of the bridge.
+    pub(crate) fn judge(&mut self) -> Result<(), CallError> {
+        self.verdicts = Some(self.connection.judge()?);
+        Ok(())
+    }
+
+    /// Says what becomes of a packet.
+    pub(crate) fn decide(
+        &mut self,
+        lane: u32,
+        sequence: u64,
+        verdict: Verdict,
+    ) -> Result<(), CallError> {
+        let lanes = self.sources.last();
+        let lanes = lanes.map_or(0, |source| source.first_lane + source.lanes);
+        let verdicts = self.verdicts.as_mut().ok_or(CallError::NoJudge)?;
+        if lane >= lanes {
+            return Err(CallError::Value {
+                what: "lane",
+                value: lane.into(),
+                want: "want that of a packet of this handle",
+            });
+        }
+        verdicts.give(Judgement {
+            lane: LaneId(lane),
+            sequence,
+            verdict,
+        })?;
+        Ok(())
+    }
+
+    /// Lets the bridge look at the verdicts.
+    pub(crate) fn send_verdicts(&self) -> Result<(), CallError> {
+        let verdicts = self.verdicts.as_ref().ok_or(CallError::NoJudge)?;
+        verdicts.send();
+        Ok(())
     }
 
     /// The ledger now, and whether it is final.

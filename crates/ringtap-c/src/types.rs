@@ -25,6 +25,9 @@ pub const ERROR_INTERNAL: c_int = -11;
 
 pub const OPEN_PRIVATE: u32 = 1;
 
+pub const PASS: c_int = 0;
+pub const DROP: c_int = 1;
+
 /// What a pointer to a handle points to: nothing.
 #[repr(C)]
 pub struct Handle {

@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut receiver = Receiver::new(attachment.seat, connection.clone())?;
     // From here on packets wait for what we say.
     let mut verdicts = connection.judge()?;
+    eprintln!("inline_ips: judging, nothing may contain {text:?}");
     loop {
         let batch = match receiver.receive(None)? {
             Next::Batch(batch) => batch,

@@ -28,6 +28,7 @@ mod needs;
 mod running;
 mod script;
 mod settle;
+mod wire;
 
 pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
 pub use namespace::Namespace;
@@ -35,3 +36,4 @@ pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};
 pub use running::{Finished, Running};
 pub use script::Script;
 pub use settle::{sending_cpu, settle};
+pub use wire::{Ends, Wire};

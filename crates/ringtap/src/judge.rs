@@ -49,7 +49,8 @@ Examples:
   ringtap judge -i hub:ips --drop-text 'cmd.exe'
   ringtap judge -i hub:ips --drop 'tcp port 23'
 
-A program of your own does the same by the Rust library (examples/inline_ips.rs) or by the protocol.";
+A program of your own does the same by the Rust library (examples/inline_ips.rs), the C library
+(ringtap.h, examples/inline_ips.c) or the protocol.";
 
 /// Decides about packets, and counts.
 struct Judge {

@@ -111,6 +111,8 @@ fn numbers() -> Vec<Fact> {
         fact("RINGTAP_ERROR_SYSTEM", types::ERROR_SYSTEM),
         fact("RINGTAP_ERROR_INTERNAL", types::ERROR_INTERNAL),
         fact("RINGTAP_OPEN_PRIVATE", types::OPEN_PRIVATE),
+        fact("RINGTAP_PASS", types::PASS),
+        fact("RINGTAP_DROP", types::DROP),
         fact("RINGTAP_PACKET_OUT", flag::OUT),
         fact("RINGTAP_PACKET_VLAN_RESTORED", flag::VLAN_RESTORED),
         fact("RINGTAP_PACKET_HASHED", flag::HASHED),

@@ -8,16 +8,7 @@
 
 #include <ringtap.h>
 
-#define WANT(expression, wanted)                                                                   \
-    do {                                                                                           \
-        int got_ = (expression);                                                                   \
-        if (got_ != (wanted)) {                                                                    \
-            fprintf(stderr, "line %d: %s gave %d, not %d (%s)\n", __LINE__, #expression, got_,     \
-                    (wanted), ringtap_error(NULL));                                                \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-#define SAID(handle, text) WANT(strstr(ringtap_error(handle), text) != NULL, 1)
+#include "want.h"
 
 static void *wait_for_packets(void *handle)
 {
@@ -88,6 +79,9 @@ static void use_what_is_no_handle(ringtap_handle *handle)
     WANT(ringtap_set_filter(handle, "udp"), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_statistics(handle, &statistics), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_source(handle, 0, &source), RINGTAP_ERROR_HANDLE);
+    WANT(ringtap_judge(handle), RINGTAP_ERROR_HANDLE);
+    WANT(ringtap_verdict(handle, 0, 0, RINGTAP_PASS), RINGTAP_ERROR_HANDLE);
+    WANT(ringtap_send_verdicts(handle), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_stop(handle), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_error(handle) != NULL, 1);
 }
@@ -110,6 +104,13 @@ static void use_wrongly(ringtap_handle *handle)
     WANT((int)source.link_type, 1);
     WANT(strncmp(source.device, "pcap:", 5), 0);
     WANT(ringtap_source(handle, 1, &source), 0);
+    WANT(ringtap_judge(handle), RINGTAP_ERROR_REFUSED);
+    SAID(handle, "nothing is judged here");
+    WANT(ringtap_verdict(handle, 0, 0, RINGTAP_PASS), RINGTAP_ERROR_ARGUMENT);
+    SAID(handle, "ringtap_judge() first");
+    WANT(ringtap_verdict(handle, 0, 0, 2), RINGTAP_ERROR_ARGUMENT);
+    SAID(handle, "verdict 2");
+    WANT(ringtap_send_verdicts(handle), RINGTAP_ERROR_ARGUMENT);
     WANT(ringtap_set_filter(handle, "port port"), RINGTAP_ERROR_FILTER);
     SAID(handle, "bad filter");
     WANT(ringtap_set_filter(handle, NULL), RINGTAP_OK);

@@ -22,6 +22,10 @@ use crate::hub::{Ask, AttachError, Handle, SeatId, Taken};
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
 
+/// A packet that its filter left out would wait for a verdict in vain.
+const NO_FILTER: &str = "a judge sees every packet: it has no filter (what is not to be judged, \
+                         --pass and --drop of the bridge stop)";
+
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stay {
@@ -39,6 +43,9 @@ pub(super) struct Guest {
     seat: Option<SeatId>,
     /// The group of its seat, where it reads in place.
     group: Option<String>,
+    /// Its own filter leaves packets out.
+    filters: bool,
+    judges: bool,
     /// Where the judge of a bridge sits.
     bench: Option<Arc<Bench>>,
 }
@@ -82,6 +89,8 @@ impl Guest {
             seat: None,
             group: None,
             bench,
+            filters: false,
+            judges: false,
         }
     }
 
@@ -187,6 +196,7 @@ impl Guest {
             Ok(filter) => filter,
             Err(message) => return refused(Refusal::BadFilter, message),
         };
+        let filters = !filter.takes_everything();
         let ask = Ask {
             name: self.name.clone().unwrap_or_default(),
             peer: self.peer.clone(),
@@ -208,6 +218,7 @@ impl Guest {
         }
         self.seat = Some(taken.id);
         self.group = group;
+        self.filters = filters;
         let reply = Reply::Attached {
             reader: taken.id.0,
             inlets: taken.seat.inlets.iter().map(InletFacts::from).collect(),
@@ -229,12 +240,18 @@ impl Guest {
             let message = "a judge reads in place: take a seat that is not private first";
             return refused(Refusal::BadRequest, message);
         };
+        if self.filters {
+            return refused(Refusal::BadRequest, NO_FILTER);
+        }
         match bench.sit(group) {
-            Ok(sitting) => Answer {
-                reply: Reply::Judging,
-                taken: None,
-                sitting: Some(sitting),
-            },
+            Ok(sitting) => {
+                self.judges = true;
+                Answer {
+                    reply: Reply::Judging,
+                    taken: None,
+                    sitting: Some(sitting),
+                }
+            }
             Err(error @ BenchError::Taken) => refused(Refusal::TooMuch, error.to_string()),
             Err(error @ BenchError::Group { .. }) => {
                 refused(Refusal::NotAllowed, error.to_string())
@@ -251,11 +268,18 @@ impl Guest {
             Ok(filter) => filter,
             Err(message) => return refused(Refusal::BadFilter, message),
         };
+        let filters = !filter.takes_everything();
+        if self.judges && filters {
+            return refused(Refusal::BadRequest, NO_FILTER);
+        }
         match hub.set_filter(seat, filter) {
-            Ok(wanted) => Reply::Filtered {
-                wanted: wanted.iter().map(WantedFacts::from).collect(),
+            Ok(wanted) => {
+                self.filters = filters;
+                Reply::Filtered {
+                    wanted: wanted.iter().map(WantedFacts::from).collect(),
+                }
+                .into()
             }
-            .into(),
             Err(error) => refusal(&error),
         }
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bridge whose packets another process judges: by content, while it lives, and after.
 
-use ringtap_testkit::{Running, require_root, require_tool};
+use std::path::{Path, PathBuf};
+
+use ringtap_testkit::{Running, require_root, require_tool, say_skipped};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -28,6 +30,16 @@ fn ends_having_dropped(bridge: Running, wanted: bool, case: &str) {
     balanced(&both);
 }
 
+/// An example of the Rust library; where it was not built that is said.
+fn example(name: &str) -> Option<PathBuf> {
+    let program = Path::new(BINARY).with_file_name("examples").join(name);
+    if program.exists() {
+        return Some(program);
+    }
+    say_skipped("needs the example: cargo build -p ringtap-client --example inline_ips");
+    None
+}
+
 #[test]
 fn another_process_decides_by_content() {
     require_root!();
@@ -36,18 +48,7 @@ fn another_process_decides_by_content() {
     let bridge = wire.judged(&LONG);
     let judge = wire.judge(&["--drop-text", "forbidden"]);
     assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 9000 - 28), 5);
-    let words: Vec<_> = (0..100)
-        .map(|number| match number % 3 {
-            0 => format!("forbidden {number}"),
-            _ => format!("allowed {number}"),
-        })
-        .collect();
-    let allowed: Vec<_> = words
-        .iter()
-        .filter(|word| word.starts_with('a'))
-        .cloned()
-        .collect();
-    assert_eq!(wire.words(&words), allowed, "in order, and nothing else");
+    wire.drops_34_forbidden_words_of_100();
     wire.tcp(&wire.left, &wire.right, "10.9.0.2", 5_000_000);
     wire.tcp(&wire.right, &wire.left, "10.9.0.1", 5_000_000);
     assert_eq!(wire.wrong_checksums(), 0);
@@ -60,6 +61,39 @@ fn another_process_decides_by_content() {
         "{}",
         end.stderr
     );
+}
+
+#[test]
+fn the_example_in_rust_decides_by_content_and_may_be_killed() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let Some(example) = example("inline_ips") else {
+        return;
+    };
+    let wire = Wire::new("bridge-example", 1500, Ends::Napi);
+    let options = ["--unjudged", "pass", "--interval", "0.1"];
+    let bridge = wire.judged(&[&LONG[..], &options].concat());
+    let judge = || {
+        let mut command = wire.middle.command(&example);
+        command.args(["ips", "forbidden"]);
+        command.env("RINGTAP_SOCKET", wire.socket());
+        let judge = Running::start(command);
+        judge.wait_for_stderr("inline_ips: judging", LIMIT);
+        judge
+    };
+    let first = judge();
+    wire.drops_34_forbidden_words_of_100();
+    first.signal(Signal::KILL);
+    let _killed = first.wait(LIMIT);
+    bridge.wait_for_stderr("there is no judge", LIMIT);
+    let both = ["allowed", "forbidden"].map(String::from);
+    assert_eq!(wire.words(&both), both, "nobody decides any more");
+    let next = judge();
+    assert_eq!(wire.words(&both), ["allowed"], "the next one decides");
+    let [forth, back] = ledgers(bridge);
+    assert_eq!(forth["filtered"], 35, "{forth}");
+    balanced(&[forth, back]);
+    let _end = next.wait(LIMIT).success();
 }
 
 #[test]

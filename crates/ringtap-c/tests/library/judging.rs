@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! C programs as judges of a bridge: they decide by content, and what they do wrong is refused.
+
+use std::path::Path;
+use std::process::Command;
+
+use ringtap_testkit::{Ends, Running, Wire, require_root, require_tool};
+use rustix::process::Signal;
+
+use crate::support::{LIMIT, build, crate_folder, ringtap, with_library};
+
+/// A bridge that a reader of the group `ips` judges; without one, packets pass.
+fn bridge(ringtap: &Path, wire: &Wire, socket: &Path) -> Running {
+    let mut command = wire.middle.command(ringtap);
+    command.args(["bridge", "a1", "b1", "--judge", "ips", "--unjudged", "pass"]);
+    // So long that no judge is late, however busy the machine is.
+    command.args(["--judge-limit", "60000", "--json", "--interval", "0.1"]);
+    command.arg("--socket").arg(socket);
+    let bridge = Running::start(command);
+    bridge.wait_for_stderr("bridge of a1 and b1", LIMIT);
+    bridge
+}
+
+/// A C program that judges when this returns.
+fn judge(wire: &Wire, program: &Path, socket: &Path, args: &[&str]) -> Running {
+    let mut command: Command = with_library(wire.middle.command(program), socket);
+    command.args(args);
+    let judge = Running::start(command);
+    judge.wait_for_stderr(": judging", LIMIT);
+    judge
+}
+
+fn balanced_end(bridge: Running) -> Vec<String> {
+    bridge.interrupt();
+    let told = bridge.wait(LIMIT).success().stdout;
+    let ledgers: Vec<_> = told.lines().rev().take(2).map(str::to_owned).collect();
+    for ledger in &ledgers {
+        assert!(ledger.contains("\"balanced\":true"), "{ledger}");
+    }
+    ledgers
+}
+
+#[test]
+fn the_example_decides_by_content_and_may_be_killed() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let Some(ringtap) = ringtap() else { return };
+    let wire = Wire::new("c-judge", 1500, Ends::Napi);
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let bridge = bridge(&ringtap, &wire, &socket);
+    let program = build(&crate_folder().join("examples/inline_ips.c"));
+    let ips = judge(&wire, &program, &socket, &["ips", "forbidden"]);
+    wire.drops_34_forbidden_words_of_100();
+    ips.signal(Signal::KILL);
+    let _killed = ips.wait(LIMIT);
+    bridge.wait_for_stderr("there is no judge", LIMIT);
+    let both = ["allowed", "forbidden"].map(String::from);
+    assert_eq!(wire.words(&both), both, "nobody decides any more");
+    let next = judge(&wire, &program, &socket, &["ips", "forbidden"]);
+    assert_eq!(wire.words(&both), ["allowed"], "the next one decides");
+    let ledgers = balanced_end(bridge);
+    let dropped = ledgers.iter().any(|one| one.contains("\"filtered\":35,"));
+    assert!(dropped, "{ledgers:?}");
+    let told = next.wait(LIMIT).success().stdout;
+    assert!(told.contains(", 1 dropped"), "{told}");
+}
+
+#[test]
+fn what_a_judge_does_wrong_is_refused_and_its_first_verdict_counts() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let Some(ringtap) = ringtap() else { return };
+    let wire = Wire::new("c-misjudge", 1500, Ends::Napi);
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let bridge = bridge(&ringtap, &wire, &socket);
+    let program = build(&crate_folder().join("tests/library/misjudge.c"));
+    let judge = judge(&wire, &program, &socket, &[]);
+    let words: Vec<_> = (0..20).map(|number| format!("word {number}")).collect();
+    assert_eq!(wire.words(&words), words);
+    for ledger in balanced_end(bridge) {
+        assert!(ledger.contains("\"filtered\":0,"), "{ledger}");
+    }
+    let told = judge.wait(LIMIT).success().stdout;
+    assert!(told.contains("packets judged twice"), "{told}");
+}

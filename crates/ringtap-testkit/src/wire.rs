@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Two hosts in namespaces of their own, and a third between them that may connect them.
+
+use std::time::Duration;
+
+use crate::Namespace;
+
+/// More than anything here takes on a machine that does other things as well.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether the hosts' ends take packets from XDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// They do: GRO is on.
+    Napi,
+    /// They do not, so a bridge has to use the stack's buffers.
+    Plain,
+}
+
+/// `left` (10.9.0.1) and `right` (10.9.0.2), whose wires end in `middle` as `a1` and `b1`.
+pub struct Wire {
+    /// One host.
+    pub left: Namespace,
+    /// Where whatever connects them runs.
+    pub middle: Namespace,
+    /// The other host.
+    pub right: Namespace,
+}
+
+impl Wire {
+    /// All interfaces have this MTU.
+    #[must_use]
+    pub fn new(test: &str, mtu: u32, ends: Ends) -> Self {
+        let [left, middle, right] = [
+            Namespace::new(test),
+            Namespace::new(test),
+            Namespace::new(test),
+        ];
+        for (host, near, far, address) in [
+            (&left, "a0", "a1", "10.9.0.1/24"),
+            (&right, "b0", "b1", "10.9.0.2/24"),
+        ] {
+            middle.add_veth(near, far);
+            middle.move_device(near, host);
+            host.ip(&["link", "set", near, "mtu", &mtu.to_string(), "arp", "on"]);
+            middle.ip(&["link", "set", far, "mtu", &mtu.to_string()]);
+            host.ip(&["address", "add", address, "dev", near]);
+            if ends == Ends::Napi {
+                let done = host.run("ethtool", &["-K", near, "gro", "on"]);
+                assert!(done.status.success(), "{}", done.stderr);
+            }
+        }
+        Wire {
+            left,
+            middle,
+            right,
+        }
+    }
+
+    /// Sends each word in a UDP packet from left to right; gives those that arrive.
+    pub fn words(&self, words: &[String]) -> Vec<String> {
+        let server = self.right.spawn("python3", &["-c", HEAR]);
+        server.wait_for_stderr("listening", LIMIT);
+        let sent = self
+            .left
+            .run("python3", &["-c", SAY, "10.9.0.2", &words.join(",")]);
+        assert!(sent.status.success(), "{}", sent.stderr);
+        let heard = server.wait(LIMIT);
+        assert!(heard.status.success(), "{}", heard.stderr);
+        heard.stdout.lines().map(String::from).collect()
+    }
+
+    /// Sends 100 words and fails unless those 34 that begin with `forbidden` are stopped, and the
+    /// others come in order.
+    pub fn drops_34_forbidden_words_of_100(&self) {
+        let words: Vec<_> = (0..100)
+            .map(|number| match number % 3 {
+                0 => format!("forbidden {number}"),
+                _ => format!("allowed {number}"),
+            })
+            .collect();
+        let allowed = words.iter().filter(|word| word.starts_with('a'));
+        let allowed: Vec<_> = allowed.cloned().collect();
+        assert_eq!(self.words(&words), allowed, "in order, and nothing else");
+    }
+
+    /// Sends `bytes` by TCP from one host to the other and fails unless the same arrive.
+    pub fn tcp(&self, from: &Namespace, to: &Namespace, address: &str, bytes: u32) {
+        let server = to.spawn("python3", &["-c", RECEIVE]);
+        server.wait_for_stderr("listening", LIMIT);
+        let sent = from.run("python3", &["-c", SEND, address, &bytes.to_string()]);
+        assert!(sent.status.success(), "{}", sent.stderr);
+        let received = server.wait(LIMIT);
+        assert!(received.status.success(), "{}", received.stderr);
+        assert_eq!(received.stdout, sent.stdout, "length and digest");
+    }
+
+    /// Sends `count` pings with `bytes` of data; gives how many were answered, with the same data.
+    pub fn ping(&self, from: &Namespace, address: &str, count: u32, bytes: u32) -> u32 {
+        let (count, bytes) = (count.to_string(), bytes.to_string());
+        let done = from.run("python3", &["-c", PING, address, &count, &bytes]);
+        assert!(done.status.success(), "{}", done.stderr);
+        done.stdout.trim().parse().expect("a number")
+    }
+
+    /// Packets with wrong checksums that the hosts received.
+    pub fn wrong_checksums(&self) -> u64 {
+        [&self.left, &self.right]
+            .into_iter()
+            .map(|host| {
+                let text = host.run("python3", &["-c", WRONG]).stdout;
+                text.trim().parse::<u64>().expect("a number")
+            })
+            .sum()
+    }
+}
+
+const RECEIVE: &str = "
+import socket, sys, hashlib
+s = socket.create_server(('0.0.0.0', 5001))
+print('listening', file=sys.stderr, flush=True)
+c, _ = s.accept()
+h, n = hashlib.sha256(), 0
+while True:
+    d = c.recv(1 << 20)
+    if not d: break
+    h.update(d); n += len(d)
+print(n, h.hexdigest())
+";
+
+const SEND: &str = "
+import socket, sys, hashlib, random
+c = socket.create_connection((sys.argv[1], 5001), 20)
+h, n, r = hashlib.sha256(), 0, random.Random(7)
+while n < int(sys.argv[2]):
+    d = r.randbytes(65536); c.sendall(d); h.update(d); n += len(d)
+c.close()
+print(n, h.hexdigest())
+";
+
+/// Prints what it hears until the other side has nothing more to say, over and over so that the
+/// end is heard.
+const HEAR: &str = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+s.bind(('0.0.0.0', 5002))
+print('listening', file=sys.stderr, flush=True)
+while True:
+    word, peer = s.recvfrom(2048)
+    if word == b'end': break
+    print(word.decode())
+s.sendto(b'heard', peer)
+";
+
+const SAY: &str = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(0.5)
+peer = (sys.argv[1], 5002)
+for word in sys.argv[2].split(','): s.sendto(word.encode(), peer)
+for _ in range(20):
+    s.sendto(b'end', peer)
+    try:
+        if s.recv(10) == b'heard': break
+    except (TimeoutError, ConnectionRefusedError): pass
+";
+
+const PING: &str = "
+import socket, struct, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+s.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO: no fragments
+s.settimeout(2)
+address, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+def checksum(b):
+    t = sum(struct.unpack('!%dH' % (len(b) // 2), b))
+    while t >> 16: t = (t & 0xffff) + (t >> 16)
+    return ~t & 0xffff
+answered = 0
+for n in range(count):
+    data = bytes((n + i) & 255 for i in range(size))
+    head = struct.pack('!BBHHH', 8, 0, 0, 77, n)
+    s.sendto(struct.pack('!BBHHH', 8, 0, checksum(head + data), 77, n) + data, (address, 0))
+    try:
+        while True:
+            p = s.recv(65536)[20:]
+            if p[0] == 0 and struct.unpack('!HH', p[4:8]) == (77, n): break
+        answered += p[8:] == data
+    except TimeoutError: pass
+print(answered)
+";
+
+const WRONG: &str = "
+lines = [l.split() for l in open('/proc/net/snmp')]
+print(sum(int(v[k.index('InCsumErrors')]) for k, v in zip(lines[::2], lines[1::2]) if 'InCsumErrors' in k))
+";
