@@ -20,7 +20,7 @@ use crate::group::{Congestion, Group};
 use crate::hub::Order;
 use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
-use crate::seats::{Seats, now_ns};
+use crate::seats::{Seats, Whom, now_ns};
 
 /// How often is looked who lost packets, so that the time of a loss is known.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
@@ -129,7 +129,11 @@ impl Engine {
     }
 
     pub(crate) fn wake_sleepers(&mut self) {
-        self.look_again = self.seats.wake_sleepers(&mut self.captures, Instant::now());
+        self.wake(Whom::All);
+    }
+
+    fn wake(&mut self, whom: Whom) {
+        self.look_again = self.seats.wake(whom, &mut self.captures, Instant::now());
     }
 
     /// Does what was ordered; `false` once it shall quit.
@@ -185,6 +189,8 @@ impl Engine {
                 for capture in &mut self.captures {
                     capture.arm();
                 }
+                // Packets that came before that were signalled to nobody.
+                self.wake_sleepers();
             }
             Next::Sleep(at_most) => self.sleep(at_most),
         }
@@ -206,7 +212,8 @@ impl Engine {
         (self.slept, self.fast) = (begun.elapsed(), false);
         if signalled {
             self.phase = Phase::Awake;
-        } else if self.look_again.is_some() {
+        } else {
+            // After the first sleep: what the kernel published while we fell asleep.
             self.wake_sleepers();
         }
     }
@@ -228,7 +235,7 @@ impl Engine {
         }
         // Before anything else: they may be on this very core.
         if sources {
-            self.wake_sleepers();
+            self.wake(Whom::Deaf);
         }
         if ready[0] {
             // It is ours, and not gone.

@@ -7,6 +7,8 @@ mod attach;
 mod moving;
 mod waking;
 
+pub(crate) use waking::Whom;
+
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

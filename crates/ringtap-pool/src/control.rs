@@ -58,8 +58,11 @@ pub(crate) struct ReaderWords {
     returns_tail: AtomicU32,
     /// The reader sleeps.
     pub(crate) asleep: WakeFlag,
-    _reserved: AtomicU32,
+    /// How often it said so.
+    pub(crate) sleeps: AtomicU32,
     progress: Progress,
+    /// Sum over the lanes of the sequence that follows the last packet it took.
+    pub(crate) read_to: AtomicU64,
 }
 
 /// What a reader tells of itself, for those who watch it; nobody relies on it.
@@ -285,7 +288,9 @@ mod tests {
         assert_eq!(offset_of!(Header, returns), 20);
         assert_eq!(offset_of!(HubWords, wants_returns), 16);
         assert_eq!(offset_of!(ReaderWords, asleep), 8);
+        assert_eq!(offset_of!(ReaderWords, sleeps), 12);
         assert_eq!(offset_of!(ReaderWords, progress), 16);
+        assert_eq!(offset_of!(ReaderWords, read_to), 40);
         // 2 lanes, 2 x 9 deliveries and 9 returns, each rounded up.
         assert_eq!(control_bytes(&geometry()), 192 + 64 + 32 * 8 + 16 * 8);
     }

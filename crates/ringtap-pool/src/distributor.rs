@@ -104,6 +104,14 @@ impl Lane {
     fn free(&self) -> u32 {
         self.ends.chunks.saturating_sub(self.in_use)
     }
+
+    /// Sequence of its next packet: of the first that is not yet published.
+    fn now(&self, pool: &Pool) -> u64 {
+        match self.open.and_then(|id| pool.chunk(id)) {
+            Some(chunk) => chunk.first_sequence() + u64::from(chunk.state().published),
+            None => self.sealed_to,
+        }
+    }
 }
 
 /// Moves chunks from lanes to readers and back.
@@ -158,7 +166,7 @@ impl Distributor {
         options: &ReaderOptions,
     ) -> Result<(ReaderId, Reader), AddReaderError> {
         let memory = Region::on_heap(control::control_bytes(self.pool.geometry()));
-        let starts: Vec<_> = self.lanes.iter().map(|lane| self.now(lane)).collect();
+        let starts: Vec<_> = self.lanes.iter().map(|lane| lane.now(&self.pool)).collect();
         let id = self.lend_to(options, &memory, &starts)?;
         let signal = Arc::clone(&self.signal);
         let reader = Reader::open(self.pool.clone(), &memory, options.policy, signal)?;
@@ -185,7 +193,7 @@ impl Distributor {
             return Err(AddReaderError::TooMany);
         }
         for (id, (lane, start)) in (0..).map(LaneId).zip(self.lanes.iter().zip(starts)) {
-            if !(self.sealed_before(lane)..=self.now(lane)).contains(start) {
+            if !(self.sealed_before(lane)..=lane.now(&self.pool)).contains(start) {
                 return Err(AddReaderError::Start {
                     lane: id,
                     start: *start,
@@ -301,8 +309,9 @@ impl Distributor {
                 self.settle(lane, chunk);
             }
         }
-        for entry in self.readers.iter().flatten() {
+        for entry in self.readers.iter_mut().flatten() {
             entry.control.hub().ended.store(1, Release);
+            entry.untold_end = true;
         }
     }
 
@@ -361,22 +370,13 @@ impl Distributor {
     pub fn position(&self, lane: LaneId) -> u64 {
         self.lanes
             .get(lane.index())
-            .map_or(0, |lane| self.now(lane))
+            .map_or(0, |lane| lane.now(&self.pool))
     }
 
     /// Sequence of the first packet of a lane that can still be lent.
     fn sealed_before(&self, lane: &Lane) -> u64 {
         let open = lane.open.and_then(|id| self.pool.chunk(id));
         open.map_or(lane.sealed_to, |chunk| chunk.first_sequence())
-    }
-
-    /// Sequence of the next packet of a lane, and the first slot of the open chunk that is
-    /// not yet published.
-    fn now(&self, lane: &Lane) -> u64 {
-        match lane.open.and_then(|id| self.pool.chunk(id)) {
-            Some(chunk) => chunk.first_sequence() + u64::from(chunk.state().published),
-            None => lane.sealed_to,
-        }
     }
 
     /// A writer opened a chunk: the one before is sealed, the new one goes to the readers.
@@ -424,7 +424,11 @@ impl Distributor {
             return;
         };
         let published = chunk.state().published;
-        self.lanes[lane].sealed_to = chunk.first_sequence() + u64::from(published);
+        let end = chunk.first_sequence() + u64::from(published);
+        self.lanes[lane].sealed_to = end;
+        for entry in self.readers.iter_mut().flatten() {
+            entry.lanes[lane].seal(end);
+        }
         self.settle_offloaded(id, published);
         for Missed { reader, from, why } in self.chunks.seal(id) {
             let missing = self.missing(id, reader, from..published, why);

@@ -130,6 +130,8 @@ pub struct Reader {
     control: Control,
     lanes: Vec<Lane>,
     turn: usize,
+    /// Sum over the lanes of what is expected next.
+    read_to: u64,
     /// Bytes of a packet that are left when the distributor says that it is cut.
     cut_bytes: u32,
     distributor: Arc<dyn Signal>,
@@ -167,10 +169,14 @@ impl Reader {
             expected,
             ..Lane::default()
         };
+        let starts = control.starts();
+        let read_to = starts.iter().fold(0, |sum: u64, at| sum.wrapping_add(*at));
+        control.reader().read_to.store(read_to, Relaxed);
         Reader {
             deliveries: Consumer::new(control.deliveries.clone()),
             returns: Producer::new(control.returns.clone()),
-            lanes: control.starts().into_iter().map(lane).collect(),
+            lanes: starts.into_iter().map(lane).collect(),
+            read_to,
             turn: 0,
             cut_bytes: match policy {
                 Policy::Cut { snap_bytes } => snap_bytes,
@@ -338,6 +344,9 @@ impl Reader {
         let expected = lane_state.expected;
         let count = found.to - found.from;
         lane_state.expected = first_sequence.wrapping_add(u64::from(count));
+        let taken = lane_state.expected.wrapping_sub(expected);
+        self.read_to = self.read_to.wrapping_add(taken);
+        self.control.reader().read_to.store(self.read_to, Relaxed);
         let packets = lane_state.loss_before(found.chunk);
         let gap = (first_sequence > expected || packets > 0).then(|| Gap {
             first_sequence: expected,
@@ -371,9 +380,12 @@ pub struct Sleeper {
 impl Sleeper {
     /// Says that the reader is about to sleep; then call [`Reader::next`] once more.
     pub fn arm(&self) {
+        let reader = self.control.reader();
+        let sleeps = reader.sleeps.load(Relaxed); // ours: nobody else writes it
+        reader.sleeps.store(sleeps.wrapping_add(1), Relaxed);
         // The fence in it pairs with the one in `Distributor::arm`: either we see that it does
         // not watch every packet, or it sees that we sleep.
-        self.control.reader().asleep.raise();
+        reader.asleep.raise();
         if self.control.hub().watching.load(Relaxed) < Level::Packet as u32 {
             self.distributor.signal();
         }

@@ -43,6 +43,12 @@ pub enum Waited {
 
 /// In an event of the set: it is the end of a connection.
 const HANG_UP: u64 = 1;
+/// It is the reader's own event.
+const BELL: u64 = 2;
+/// It is something else.
+const OTHER: u64 = 0;
+/// Events that are taken from the set at once.
+const MOST_EVENTS: usize = 8;
 
 /// What ends a sleep beside the reader's own event.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +67,8 @@ pub struct Waiter {
     set: OwnedFd,
     /// Signals of sources, which others clear: only a new one ends a sleep.
     wakes: Vec<Arc<OwnedFd>>,
+    /// Its own event may have been signalled since that was last cleared.
+    rang: bool,
     phase: Phase,
     /// The last sleep ended sooner than a nap would have.
     fast: bool,
@@ -76,16 +84,17 @@ impl Waiter {
     /// The system's, when no more descriptors are allowed.
     pub fn new(sleepers: Vec<Sleeper>, event: Event, wakes: Vec<Arc<OwnedFd>>) -> io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        add(&set, event.as_fd(), epoll::EventFlags::IN)?;
+        add(&set, event.as_fd(), BELL, epoll::EventFlags::IN)?;
         for wake in &wakes {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            add(&set, wake.as_fd(), flags)?;
+            add(&set, wake.as_fd(), OTHER, flags)?;
         }
         Ok(Waiter {
             sleepers,
             event,
             set,
             wakes,
+            rang: true,
             phase: Phase::Awake,
             fast: false,
         })
@@ -99,15 +108,9 @@ impl Waiter {
     pub fn listen(&self, beside: Beside<'_>) -> io::Result<()> {
         match beside {
             Beside::HangUp(connection) => {
-                let data = epoll::EventData::new_u64(HANG_UP);
-                Ok(epoll::add(
-                    &self.set,
-                    connection,
-                    data,
-                    epoll::EventFlags::RDHUP,
-                )?)
+                add(&self.set, connection, HANG_UP, epoll::EventFlags::RDHUP)
             }
-            Beside::Event(other) => add(&self.set, other, epoll::EventFlags::IN),
+            Beside::Event(other) => add(&self.set, other, OTHER, epoll::EventFlags::IN),
         }
     }
 
@@ -123,11 +126,15 @@ impl Waiter {
     /// Says that the reader sleeps, so that the event is signalled when packets come; then look
     /// once more. For readers that wait for it in a loop of their own.
     pub fn announce(&mut self) {
-        // A hub that is gone is found by those who look at the connection.
-        let _gone = self.event.clear();
-        if !self.wakes.is_empty() {
+        if self.wakes.is_empty() {
+            self.rang = true;
+        } else {
             // Forgets old signals; who cannot look finds them again.
             let _found = self.look(Some(Duration::ZERO));
+        }
+        if std::mem::take(&mut self.rang) {
+            // A hub that is gone is found by those who look at the connection.
+            let _gone = self.event.clear();
         }
         self.sleepers.iter().for_each(Sleeper::arm);
         self.phase = Phase::Armed;
@@ -185,17 +192,19 @@ impl Waiter {
     }
 
     /// Sleeps until something ends the sleep; tells what, if anything did.
-    fn look(&self, timeout: Option<Duration>) -> io::Result<Option<Waited>> {
+    fn look(&mut self, timeout: Option<Duration>) -> io::Result<Option<Waited>> {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
-        }; 8];
+        }; MOST_EVENTS];
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match epoll::wait(&self.set, &mut events[..], timeout.as_ref()) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
             Ok(found) => {
-                let hung_up = |event: &epoll::Event| event.data.u64() == HANG_UP;
-                Ok(Some(match events[..found].iter().any(hung_up) {
+                let is = |what| events[..found].iter().any(|one| one.data.u64() == what);
+                // There may be more than were taken.
+                self.rang |= is(BELL) || found == MOST_EVENTS;
+                Ok(Some(match is(HANG_UP) {
                     true => Waited::HungUp,
                     false => Waited::Look,
                 }))
@@ -211,8 +220,8 @@ impl AsFd for Waiter {
     }
 }
 
-fn add(set: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
-    Ok(epoll::add(set, fd, epoll::EventData::new_u64(0), flags)?)
+fn add(set: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags) -> io::Result<()> {
+    Ok(epoll::add(set, fd, epoll::EventData::new_u64(what), flags)?)
 }
 
 #[cfg(test)]

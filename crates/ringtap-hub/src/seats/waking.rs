@@ -16,11 +16,22 @@ use crate::capture::Capture;
 /// How often a reader is looked at that waits for more packets, at most.
 const LOOK: Duration = Duration::from_micros(250);
 
+/// Which sleepers are woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// Everyone who has not taken all that there is.
+    All,
+    /// Of these, readers of sources that they do not hear themselves. Who hears a source is awake
+    /// most likely, and is looked at before the hub sleeps again.
+    Deaf,
+}
+
 impl Seats {
     /// Wakes those that sleep and have what they wait for; tells when to look again for the
     /// sake of those that have only a part of it.
-    pub(crate) fn wake_sleepers(
+    pub(crate) fn wake(
         &mut self,
+        whom: Whom,
         captures: &mut [Capture],
         now: Instant,
     ) -> Option<Duration> {
@@ -36,6 +47,9 @@ impl Seats {
             }
         }
         for (at, capture) in captures.iter_mut().enumerate() {
+            if whom == Whom::Deaf && capture.readers_wake.is_some() {
+                continue;
+            }
             let taken = &self.taken;
             capture.distributor.wake_sleepers(|reader| {
                 let at_it = |seat: &&Seat| {

@@ -10,6 +10,7 @@ use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::queue::{Consumer, Producer};
 use crate::reader::{Delivery, MOST_LOST};
+use crate::sync::Ordering::Relaxed;
 
 /// Chunks of a lane that one reader's default credit leaves to the others, at most.
 pub(super) const RESERVE: u32 = 64;
@@ -87,9 +88,32 @@ pub(super) struct Account {
     untold: u64,
     /// Chunks that were opened while it was in need of a sample.
     turn: u32,
+    /// Sequence after the last packet for it in sealed chunks.
+    sealed_to: u64,
+    /// Its first sequence in the chunk that is being filled, if that was lent to it.
+    fills_from: Option<u64>,
 }
 
 impl Account {
+    /// It was lent the chunk that is being filled, from this sequence on.
+    pub(super) fn begins(&mut self, sequence: u64) {
+        self.fills_from = Some(sequence);
+    }
+
+    /// The chunk that was being filled is sealed, and ends here.
+    pub(super) fn seal(&mut self, end: u64) {
+        self.sealed_to = self.ends(end);
+        self.fills_from = None;
+    }
+
+    /// Where its packets end if the lane's do here.
+    pub(super) fn ends(&self, now: u64) -> u64 {
+        match self.fills_from {
+            Some(from) if now > from => now,
+            _ => self.sealed_to,
+        }
+    }
+
     /// Packets that the reader has not been told of; it is told now.
     pub(super) fn take_untold(&mut self) -> u64 {
         std::mem::take(&mut self.untold)
@@ -114,6 +138,10 @@ pub(super) struct Entry {
     pub(super) helped_chunks: u64,
     /// How often it went on too soon, a lane each.
     pub(super) unordered: u64,
+    /// It has not been told yet that nothing follows.
+    pub(super) untold_end: bool,
+    /// How often it had slept when it was last seen awake.
+    slept: u32,
 }
 
 /// How a chunk may be lent.
@@ -126,22 +154,26 @@ pub(super) enum Terms {
 
 impl Entry {
     pub(super) fn new(options: &ReaderOptions, shares: &[u32], control: Control) -> Self {
-        let account = |share: &u32| Account {
+        let account = |(share, start): (&u32, u64)| Account {
             credit: credit(options, *share),
+            sealed_to: start,
             ..Account::default()
         };
+        let accounts = shares.iter().zip(control.starts()).map(account);
         Entry {
             deliveries: Producer::new(control.deliveries.clone()),
             returns: Consumer::new(control.returns.clone()),
             policy: options.policy,
             mask: options.mask,
-            lanes: shares.iter().map(account).collect(),
+            lanes: accounts.collect(),
             buddies: options.buddies.map(|buddies| buddies.group),
             corrupt: false,
             deferred: false,
             following: None,
             helped_chunks: 0,
             unordered: 0,
+            untold_end: false,
+            slept: 0,
             control,
         }
     }
@@ -225,6 +257,24 @@ impl Entry {
     /// Whether it sleeps and wants to be woken.
     pub(super) fn is_asleep(&self) -> bool {
         !self.deferred && self.control.reader().asleep.is_raised()
+    }
+
+    /// Whether it sleeps, or slept at some time since this was last `false`.
+    pub(super) fn slept_lately(&mut self) -> bool {
+        let sleeps = self.control.reader().sleeps.load(Relaxed);
+        let lately = sleeps != self.slept && !self.deferred;
+        if !self.is_asleep() {
+            self.slept = sleeps;
+        }
+        lately
+    }
+
+    /// Whether there is more for it than it says it took, when the lanes' next packets have
+    /// these sequences; the end counts once.
+    pub(super) fn has_news(&mut self, now: impl Iterator<Item = u64>) -> bool {
+        let ends = self.lanes.iter().zip(now);
+        let ends = ends.fold(0, |sum: u64, (lane, now)| sum.wrapping_add(lane.ends(now)));
+        ends != self.control.reader().read_to.load(Relaxed) || std::mem::take(&mut self.untold_end)
     }
 
     /// The next chunk that the reader gave back.

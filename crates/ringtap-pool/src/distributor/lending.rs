@@ -75,6 +75,7 @@ impl Distributor {
     /// Lends a chunk to a reader, or notes that the reader misses it from there on.
     pub(super) fn lend(&mut self, lane: usize, reader: usize, chunk: ChunkId, from: u32) {
         let room = self.room(lane);
+        let begins = self.pool.chunk(chunk).map(|view| view.first_sequence());
         let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
             return;
         };
@@ -83,6 +84,7 @@ impl Distributor {
         let lent = terms != Terms::No
             && (entry.parks(lane, chunk, from, cut) || entry.deliver(lane, chunk, from, cut));
         if lent {
+            entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             self.chunks.lease(chunk, reader);
         } else {
             self.chunks.miss(chunk, Missed::past_credit(reader, from));

@@ -14,14 +14,19 @@ pub(super) struct Bench {
 
 /// One lane with this many chunks of 4096 bytes; ten packets of 300 bytes fill one.
 pub(super) fn bench(chunks: u32) -> Bench {
+    bench_with(chunks, Arc::new(NoSignal))
+}
+
+/// The same; this wakes its driver.
+pub(super) fn bench_with(chunks: u32, signal: Arc<dyn Signal>) -> Bench {
     let geometry = Geometry::contiguous(4096, chunks + 1, 1, 65_535).unwrap();
     let pool = Pool::on_heap(geometry);
     let ids = source::share(&geometry, LaneId(0));
     // SAFETY: on the heap, and this is its only lane.
-    let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), ids, Arc::new(NoSignal)) };
+    let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), ids, Arc::clone(&signal)) };
     Bench {
         writer,
-        distributor: Distributor::new(pool, vec![ends], Arc::new(NoSignal)),
+        distributor: Distributor::new(pool, vec![ends], signal),
     }
 }
 

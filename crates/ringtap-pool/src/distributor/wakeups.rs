@@ -18,12 +18,16 @@ pub enum Returns {
 
 impl Distributor {
     /// Says to writers and readers that the driver is about to sleep; then call
-    /// [`Distributor::step`] once more. Readers signal when they give chunks back if the driver
+    /// [`Distributor::step`] and [`Distributor::wake_sleepers`] once more: packets that were
+    /// published before this were signalled to nobody. Readers signal when they give chunks back if the driver
     /// asks for it, or a lane is about to run dry.
     pub fn arm(&mut self, returns: Returns) {
+        // Who slept lately will want to be woken by the next packet, too.
+        let mut lately = std::mem::take(&mut self.woke);
+        for entry in self.readers.iter_mut().flatten() {
+            lately |= entry.slept_lately();
+        }
         let asleep = || self.readers.iter().flatten().any(Entry::is_asleep);
-        // Who was woken by a packet will want to be woken by the next one, too.
-        let lately = std::mem::take(&mut self.woke);
         let mut level = if lately || asleep() {
             Level::Packet
         } else {
@@ -55,13 +59,21 @@ impl Distributor {
         }
     }
 
-    /// Calls `wake` for each reader that said it sleeps; it is then taken to be awake.
+    /// Calls `wake` for each reader that said it sleeps and has not taken all there is for it;
+    /// it is then taken to be awake.
+    ///
+    /// A reader that took everything before it fell asleep, or was woken by its source and is
+    /// asleep again, is left alone.
     pub fn wake_sleepers(&mut self, mut wake: impl FnMut(ReaderId)) {
-        for (index, entry) in (0..).zip(&self.readers) {
-            if entry
-                .as_ref()
-                .is_some_and(|entry| !entry.deferred && entry.control.reader().asleep.take())
-            {
+        // Pairs with the fence in `WakeFlag::raise`, after which a reader looks once more.
+        fence(SeqCst);
+        let (lanes, pool) = (&self.lanes, &self.pool);
+        for (index, entry) in (0..).zip(&mut self.readers) {
+            let Some(entry) = entry.as_mut().filter(|entry| entry.is_asleep()) else {
+                continue;
+            };
+            let now = lanes.iter().map(|lane| lane.now(pool));
+            if entry.has_news(now) && entry.control.reader().asleep.take() {
                 self.woke = true;
                 wake(ReaderId(index));
             }
@@ -86,3 +98,6 @@ impl Distributor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

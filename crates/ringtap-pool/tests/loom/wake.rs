@@ -105,6 +105,8 @@ struct Chain {
     word: WakeWord,
     watching: AtomicU32,
     asleep: WakeFlag,
+    /// Packets that the reader took.
+    read_to: AtomicU32,
     reader: Notify,
     driver: Notify,
     left: AtomicBool,
@@ -137,26 +139,37 @@ impl Chain {
 
     /// As `Distributor::wake_sleepers`.
     fn wake_reader(&self) -> bool {
-        let woke = self.asleep.take();
+        fence(SeqCst);
+        let has_news =
+            |chain: &Self| chain.read_to.load(Relaxed) != observe(&chain.state).published;
+        let woke = self.asleep.is_raised() && has_news(self) && self.asleep.take();
         if woke {
             self.reader.notify();
         }
         woke
     }
+
+    /// As the hub's thread: who slept over what came before the driver said that it sleeps is
+    /// woken then.
+    fn rest_driver(&self) {
+        self.arm_driver(false);
+        self.wake_reader();
+    }
 }
 
-/// Writer, sleeping driver and sleeping reader: a packet in a chunk that the reader already has
-/// reaches it through the driver. A wake-up lost would leave everybody asleep, which loom finds.
-#[test]
-fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
+/// Writer, sleeping driver and sleeping reader: packets in a chunk that the reader already has
+/// reach it through the driver, which rings nobody who took all there is. A wake-up lost would
+/// leave everybody asleep, which loom finds.
+fn packets_wake_a_reader_through_the_driver(packets: u32, preemptions: usize) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(|| {
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
         let chain = Arc::new(Chain {
             state: AtomicU32::new(0),
             word: WakeWord::on_heap(),
             watching: AtomicU32::new(0),
             asleep: WakeFlag::default(),
+            read_to: AtomicU32::new(0),
             reader: Notify::new(),
             driver: Notify::new(),
             left: AtomicBool::new(false),
@@ -164,11 +177,15 @@ fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
         let reading = thread::spawn({
             let chain = Arc::clone(&chain);
             move || {
-                while observe(&chain.state).published == 0 {
+                let mut read = 0;
+                while read < packets {
                     chain.arm_reader();
-                    if observe(&chain.state).published == 0 {
+                    if observe(&chain.state).published == read {
                         chain.reader.wait();
                     }
+                    chain.asleep.lower();
+                    read = observe(&chain.state).published;
+                    chain.read_to.store(read, Relaxed);
                 }
                 chain.left.store(true, SeqCst);
                 chain.driver.notify();
@@ -177,20 +194,32 @@ fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
         let driving = thread::spawn({
             let chain = Arc::clone(&chain);
             move || {
-                chain.arm_driver(chain.wake_reader());
+                chain.rest_driver();
                 while !chain.left.load(SeqCst) {
                     chain.driver.wait();
-                    chain.arm_driver(chain.wake_reader());
+                    chain.rest_driver();
                 }
             }
         });
-        publish(&chain.state, 1);
-        if chain.word.take(Level::Packet) {
-            chain.driver.notify();
+        for published in 1..=packets {
+            publish(&chain.state, published);
+            if chain.word.take(Level::Packet) {
+                chain.driver.notify();
+            }
         }
         reading.join().unwrap();
         driving.join().unwrap();
     });
+}
+
+#[test]
+fn a_packet_wakes_a_reader_through_the_sleeping_driver() {
+    packets_wake_a_reader_through_the_driver(1, 3);
+}
+
+#[test]
+fn a_packet_that_comes_while_the_driver_is_awake_is_not_slept_over() {
+    packets_wake_a_reader_through_the_driver(2, 2);
 }
 
 /// A reader sleeps while the distributor delivers: it finds the chunk or is told of it.

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who is woken and who is left alone, in every order of writer, driver and reader.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::super::tests::{Bench, bench, bench_with, drain};
+use super::*;
+use crate::distributor::ReaderOptions;
+use crate::ids::LaneId;
+use crate::reader::{Reader, Sleeper};
+use crate::wake::Signal;
+
+fn woken(bench: &mut Bench) -> Vec<ReaderId> {
+    let mut woken = Vec::new();
+    bench.distributor.wake_sleepers(|id| woken.push(id));
+    woken
+}
+
+#[test]
+fn who_took_everything_sleeps_on_until_more_comes() {
+    let mut bench = bench(8);
+    let (id, mut reader) = bench.reader(ReaderOptions::default());
+    for _ in 0..30 {
+        bench.write(1);
+        bench.distributor.step().unwrap();
+        drain(&mut reader);
+        reader.sleeper().arm();
+        assert_eq!(woken(&mut bench), [], "it has read all there is");
+        bench.write(1);
+        bench.distributor.step().unwrap();
+        assert_eq!(woken(&mut bench), [id]);
+        assert_eq!(woken(&mut bench), [], "once");
+        drain(&mut reader);
+    }
+}
+
+#[test]
+fn who_came_late_or_lost_packets_sleeps_on_too() {
+    let mut bench = bench(8);
+    bench.write(15);
+    bench.distributor.step().unwrap();
+    let credit = Some(1);
+    let (slow, mut reader) = bench.reader(ReaderOptions {
+        credit,
+        ..ReaderOptions::default()
+    });
+    reader.sleeper().arm();
+    assert_eq!(woken(&mut bench), [], "nothing since it came");
+    bench.write(37);
+    bench.distributor.step().unwrap();
+    assert_eq!(woken(&mut bench), [slow]);
+    for _ in 0..3 {
+        drain(&mut reader);
+        bench.distributor.step().unwrap();
+    }
+    assert!(bench.distributor.missed(slow, LaneId(0)).packets > 0);
+    reader.sleeper().arm();
+    assert_eq!(woken(&mut bench), [], "what it lost it cannot read");
+    bench.write(1);
+    assert_eq!(woken(&mut bench), [slow]);
+}
+
+#[test]
+fn the_end_wakes_who_took_everything() {
+    let mut bench = bench(8);
+    let (id, mut reader) = bench.reader(ReaderOptions::default());
+    bench.write(3);
+    bench.distributor.step().unwrap();
+    drain(&mut reader);
+    reader.sleeper().arm();
+    bench.writer.close();
+    while bench.distributor.step().unwrap() {}
+    bench.distributor.finish();
+    assert_eq!(woken(&mut bench), [id]);
+}
+
+#[test]
+fn who_sleeps_now_and_then_has_every_packet_watched() {
+    let mut bench = bench(8);
+    let (_, mut reader) = bench.reader(ReaderOptions::default());
+    let watching = |bench: &Bench| {
+        let entry = bench.distributor.readers[0].as_ref().unwrap();
+        entry.control.hub().watching.load(Relaxed)
+    };
+    bench.distributor.arm(Returns::WhenDry);
+    assert_eq!(watching(&bench), Level::Chunk as u32, "nobody sleeps");
+    for _ in 0..5 {
+        reader.sleeper().arm();
+        bench.distributor.arm(Returns::WhenDry);
+        assert_eq!(watching(&bench), Level::Packet as u32);
+        // Its source wakes it, not we.
+        reader.sleeper().disarm();
+        bench.write(1);
+        bench.distributor.step().unwrap();
+        drain(&mut reader);
+        bench.distributor.arm(Returns::WhenDry);
+        assert_eq!(watching(&bench), Level::Packet as u32, "it slept lately");
+    }
+    bench.distributor.arm(Returns::WhenDry);
+    assert_eq!(watching(&bench), Level::Chunk as u32, "it is busy now");
+}
+
+/// A driver's bell, or a reader's.
+#[derive(Default)]
+struct Bell(AtomicBool);
+
+impl Signal for Bell {
+    fn signal(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Bell {
+    fn rang(&self) -> bool {
+        self.0.swap(false, Relaxed)
+    }
+}
+
+/// Where the driver or the reader stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Works,
+    /// It said that it is about to sleep.
+    Armed,
+    /// The driver alone: it woke whoever sleeps over something, and looks once more.
+    Woke,
+    Sleeps,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Writer,
+    Driver,
+    Reader,
+}
+
+/// Writer, driver and reader, each going a step at a time.
+struct World {
+    bench: Bench,
+    driver_bell: Arc<Bell>,
+    driver: Stand,
+    reader: Reader,
+    sleeper: Sleeper,
+    reading: Stand,
+    rung: bool,
+    to_write: u64,
+    written: u64,
+    read: u64,
+}
+
+impl World {
+    fn new(per_chunk: u32, packets: u64) -> Self {
+        let driver_bell = Arc::new(Bell::default());
+        let mut bench = bench_with(16, Arc::clone(&driver_bell) as Arc<dyn Signal>);
+        bench.writer.limit_packets(per_chunk);
+        let (_, reader) = bench.reader(ReaderOptions::default());
+        World {
+            sleeper: reader.sleeper(),
+            bench,
+            driver_bell,
+            driver: Stand::Works,
+            reader,
+            reading: Stand::Works,
+            rung: false,
+            to_write: packets,
+            written: 0,
+            read: 0,
+        }
+    }
+
+    /// Who can go a step.
+    fn ready(&self) -> Vec<Who> {
+        let driver = self.driver != Stand::Sleeps || self.driver_bell.0.load(Relaxed);
+        let reader = self.reading != Stand::Sleeps || self.rung;
+        let all = [
+            (Who::Writer, self.to_write > 0),
+            (Who::Driver, driver),
+            (Who::Reader, reader),
+        ];
+        let ready = all.into_iter().filter(|(_, ready)| *ready);
+        ready.map(|(who, _)| who).collect()
+    }
+
+    fn go(&mut self, who: Who) {
+        match who {
+            Who::Writer => self.write(),
+            Who::Driver => self.drive(),
+            Who::Reader => self.read(),
+        }
+    }
+
+    fn write(&mut self) {
+        self.to_write -= 1;
+        self.bench.write(1);
+        self.written += 1;
+    }
+
+    fn wake(&mut self) {
+        let (mut rings, read_all) = (0, self.read == self.written);
+        self.bench.distributor.wake_sleepers(|_| rings += 1);
+        self.rung |= rings > 0;
+        assert!(rings == 0 || !read_all, "a ring for nothing");
+    }
+
+    /// As the hub's thread does, which does not wake who hears the source before it sleeps.
+    fn drive(&mut self) {
+        self.driver = match self.driver {
+            Stand::Sleeps => {
+                self.driver_bell.rang();
+                Stand::Works
+            }
+            Stand::Works | Stand::Woke if self.bench.distributor.step().unwrap() => {
+                self.wake();
+                Stand::Works
+            }
+            Stand::Works => {
+                self.bench.distributor.arm(Returns::WhenDry);
+                Stand::Armed
+            }
+            Stand::Armed => {
+                self.wake();
+                Stand::Woke
+            }
+            Stand::Woke => Stand::Sleeps,
+        }
+    }
+
+    /// As `Waiter` does.
+    fn read(&mut self) {
+        let got = drain(&mut self.reader).0;
+        self.read += got;
+        self.reading = match self.reading {
+            Stand::Sleeps => {
+                self.rung = false;
+                self.sleeper.disarm();
+                Stand::Works
+            }
+            _ if got > 0 => {
+                self.sleeper.disarm();
+                Stand::Works
+            }
+            Stand::Works => {
+                self.sleeper.arm();
+                Stand::Armed
+            }
+            Stand::Armed | Stand::Woke => Stand::Sleeps,
+        }
+    }
+}
+
+/// Runs every order of steps in which nobody is interrupted more than `most` times in all; tells
+/// how many there are.
+fn every_order(per_chunk: u32, packets: u64, most: u32) -> u64 {
+    // Which of those that could went, and how many could.
+    let mut path: Vec<(usize, usize)> = Vec::new();
+    let mut orders = 0;
+    loop {
+        let mut world = World::new(per_chunk, packets);
+        let (mut last, mut interrupted) = (Who::Writer, 0);
+        for at in 0.. {
+            let mut ready = world.ready();
+            if ready.is_empty() {
+                break;
+            }
+            // Who went last goes on unless it is interrupted.
+            ready.sort_by_key(|who| *who != last);
+            if ready[0] == last && interrupted == most {
+                ready.truncate(1);
+            }
+            if at == path.len() {
+                path.push((0, ready.len()));
+            }
+            let next = ready[path[at].0];
+            interrupted += u32::from(ready[0] == last && next != last);
+            last = next;
+            world.go(next);
+        }
+        orders += 1;
+        assert_eq!(world.read, packets, "asleep over a packet: {path:?}");
+        while path.last().is_some_and(|(went, of)| went + 1 == *of) {
+            path.pop();
+        }
+        match path.last_mut() {
+            Some((went, _)) => *went += 1,
+            None => return orders,
+        }
+    }
+}
+
+#[test]
+fn nobody_sleeps_over_a_packet_nor_is_woken_for_nothing_whatever_the_order() {
+    let most = if cfg!(miri) { 1 } else { 4 };
+    let orders = [every_order(10, 3, most), every_order(1, 3, most)];
+    println!("{orders:?} orders, packets in one chunk and in a chunk each");
+    assert!(orders.iter().all(|orders| *orders > 20));
+}
