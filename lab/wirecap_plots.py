@@ -50,18 +50,20 @@ def absorption(rows: list[dict]):
 
 
 def skew(found: dict[str, list[dict]]):
-    figure, axes = pyplot.subplots(figsize=(7, 4.2))
-    for name, rows in found.items():
+    """A panel for each skew, whose lines would else hide each other."""
+    figure, panels = pyplot.subplots(1, len(found), figsize=(5 * len(found), 4.2), sharey=True,
+                                     squeeze=False)
+    for axes, (name, rows) in zip(panels[0], found.items()):
         for affinity, line in (("chunk", "-"), ("flow", ":")):
             own = [row for row in rows if row["affinity"] == affinity]
-            labels = ["none" if row["T"] is None else f"{row['T']} %" for row in own]
-            what = f"{name}, {affinity}s"
-            axes.plot(labels, [row["loss"] * 100 for row in own], "o" + line, label=f"{what}: lost")
-            disordered = [row["disordered"] * 100 for row in own]
-            axes.plot(labels, disordered, "s" + line, label=f"{what}: out of order")
-    axes.set(xlabel="offload threshold T", ylabel="packets, %", title="Skewed queues")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
+            labels = ["basic" if row["T"] is None else f"{row['T']} %" for row in own]
+            for key, mark, what in (("loss", "o", "lost"), ("disordered", "s", "out of order")):
+                values = [row[key] * 100 for row in own]
+                axes.plot(labels, values, mark + line, label=f"{affinity}s: {what}", alpha=0.8)
+        axes.set(xlabel="offload threshold T", title=f"Skewed queues, {name}")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    panels[0][0].set_ylabel("packets, %")
     return figure
 
 

@@ -6,9 +6,12 @@ use std::fs;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ringtap_capture::interrupts::{self, Interrupts, Wish};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+
+/// Which CPUs there are.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// CPUs that the user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,30 +36,9 @@ impl FromStr for Placement {
         }
         for part in text.split(',') {
             match part {
-                "auto" => {
-                    placement.is_automatic = true;
-                    continue;
-                }
-                "napi=threaded" => {
-                    placement.interface.threaded = true;
-                    continue;
-                }
-                _ => {}
-            }
-            let (side, number) = part.split_once('=').unwrap_or(("reader", part));
-            let cpu = number
-                .parse()
-                .map_err(|_| format!("\"{number}\" is not the number of a CPU"))?;
-            match side {
-                "reader" => placement.reader = Some(cpu),
-                "capture" => placement.capture = Some(cpu),
-                "irq" => placement.interface.cpu = Some(cpu),
-                other => {
-                    return Err(format!(
-                        "\"{other}\" is not among reader=CPU, capture=CPU, irq=CPU, \
-                         napi=threaded and auto"
-                    ));
-                }
+                "auto" => placement.is_automatic = true,
+                "napi=threaded" => placement.interface.threaded = true,
+                _ => placement.put(part)?,
             }
         }
         Ok(placement)
@@ -64,6 +46,28 @@ impl FromStr for Placement {
 }
 
 impl Placement {
+    /// Takes a part of the text that names a CPU.
+    fn put(&mut self, part: &str) -> Result<(), String> {
+        let (side, number) = part.split_once('=').unwrap_or(("reader", part));
+        let place = match side {
+            "reader" => &mut self.reader,
+            "capture" => &mut self.capture,
+            "irq" => &mut self.interface.cpu,
+            other => {
+                return Err(format!(
+                    "\"{other}={number}\" is not among reader=CPU, capture=CPU, irq=CPU, \
+                     napi=threaded and auto"
+                ));
+            }
+        };
+        let cpu = number.parse();
+        let cpu = cpu.map_err(|_| format!("\"{number}\" is not the number of a CPU"))?;
+        match place.replace(cpu) {
+            None => Ok(()),
+            Some(_) => Err(format!("{side} is placed twice: name one CPU")),
+        }
+    }
+
     /// With `auto`, reader and capture side on another CPU than the one that receives, near it.
     ///
     /// What the user placed stays there.
@@ -107,6 +111,13 @@ impl Placement {
     ) -> Result<()> {
         if self.interface == Wish::default() {
             return Ok(());
+        }
+        if let Some(cpu) = self.interface.cpu.filter(|cpu| !is_online(*cpu)) {
+            bail!("interrupts cannot go to CPU {cpu}: see {ONLINE}");
+        }
+        let mut interfaces = interfaces.into_iter().peekable();
+        if interfaces.peek().is_none() {
+            eprintln!("ringtap: --cpu: no network interface here, so irq= and napi= move nothing");
         }
         for interface in interfaces {
             let moved = Interrupts::steer(interface, self.interface)?;
@@ -162,6 +173,11 @@ fn allowed() -> Result<Vec<usize>> {
         .collect())
 }
 
+/// Whether a CPU is there; any may be where the kernel does not tell.
+fn is_online(cpu: usize) -> bool {
+    fs::read_to_string(ONLINE).map_or(true, |text| list(&text).contains(&cpu))
+}
+
 /// CPUs that share the last cache with this one.
 fn near(cpu: usize) -> Vec<usize> {
     let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
@@ -190,7 +206,7 @@ pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
         set.set(cpu);
     }
     sched_setaffinity(None::<Pid>, &set)
-        .with_context(|| format!("CPU {cpu} cannot be used: see /sys/devices/system/cpu/online"))
+        .with_context(|| format!("CPU {cpu} cannot be used: see {ONLINE}"))
 }
 
 /// Does something on one CPU, if one is given; threads started meanwhile stay there.
@@ -234,9 +250,19 @@ mod tests {
 
     #[test]
     fn other_sides_are_refused() {
-        assert!("sender=1".parse::<Placement>().is_err());
-        assert!("reader=x".parse::<Placement>().is_err());
-        assert!("napi=1".parse::<Placement>().is_err());
+        for (text, says) in [
+            ("sender=1", "\"sender=1\" is not among"),
+            ("napi=on", "\"napi=on\" is not among"),
+            ("auto=1", "\"auto=1\" is not among"),
+            ("reader=x", "\"x\" is not the number"),
+            ("irq=", "\"\" is not the number"),
+            (",", "\"\" is not the number"),
+            ("capture=0,capture=1", "capture is placed twice"),
+            ("0,reader=1", "reader is placed twice"),
+        ] {
+            let error = text.parse::<Placement>().unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
     }
 
     #[test]

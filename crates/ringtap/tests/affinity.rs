@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--cpu`: what is moved, and that it goes back; needs root.
 
+use std::process::Command;
 use std::time::Duration;
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
@@ -94,4 +95,23 @@ fn what_a_software_device_has_not_is_said() {
         "{}",
         end.stderr
     );
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_refused_and_nothing_to_move_is_said() {
+    let run = |cpu: &str| {
+        let mut count = Command::new(BINARY);
+        count.args(["count", "-q", "-i", "sim:1Mpps?burst=10", "--cpu", cpu]);
+        Running::start(count).wait(LIMIT)
+    };
+    for cpu in ["reader=8191", "capture=8191", "irq=8191", "auto,irq=8191"] {
+        let end = run(cpu);
+        assert!(!end.status.success(), "{cpu}");
+        assert!(end.stderr.contains("CPU 8191"), "{cpu}: {}", end.stderr);
+        assert!(end.stderr.contains("/online"), "{cpu}: {}", end.stderr);
+    }
+    for cpu in ["irq=0", "napi=threaded"] {
+        let end = run(cpu).success();
+        assert!(end.stderr.contains("move nothing"), "{cpu}: {}", end.stderr);
+    }
 }

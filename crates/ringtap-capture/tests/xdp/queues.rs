@@ -8,6 +8,7 @@ use ringtap_capture::device::DeviceSpec;
 use ringtap_capture::xdp::{XdpError, XdpOptions};
 use ringtap_pool::source::{Source, Status};
 use ringtap_testkit::{Namespace, require_root, require_tool};
+use rustix::process::Signal;
 
 use crate::support::{finish, frame, open, options, own, try_open};
 
@@ -19,14 +20,14 @@ fn on(device: &str) -> XdpOptions {
     }
 }
 
-/// A veth pair with two queues each way.
-fn with_two_queues(test: &str) -> Namespace {
+/// A veth pair with so many queues each way.
+fn with_queues(test: &str, count: &str) -> Namespace {
     let net = Namespace::new(test);
-    let two = ["numrxqueues", "2", "numtxqueues", "2"];
+    let queues = ["numrxqueues", count, "numtxqueues", count];
     let mut command = vec!["link", "add", "tx0"];
-    command.extend(two);
+    command.extend(queues);
     command.extend(["type", "veth", "peer", "name", "rx0"]);
-    command.extend(two);
+    command.extend(queues);
     net.ip(&command);
     for end in ["tx0", "rx0"] {
         net.ip(&["link", "set", end, "arp", "off"]);
@@ -52,7 +53,7 @@ fn send_from(net: &Namespace, cpu: &str, count: u32) {
 fn every_queue_is_a_lane_and_others_go_their_way() {
     require_root!();
     require_tool!("ip", "python3", "taskset");
-    let net = with_two_queues("two_queues");
+    let net = with_queues("two_queues", "2");
     let source = open(&net, &on("xdp:rx0"));
     assert_eq!(source.pool().geometry().lane_count, 2);
     send_from(&net, "0", 30);
@@ -75,6 +76,81 @@ fn every_queue_is_a_lane_and_others_go_their_way() {
         "as many as the second queue had before"
     );
     assert!(captured.iter().all(|packet| packet.slot.queue == 1));
+}
+
+#[test]
+fn some_queues_are_captured_and_the_one_between_them_is_not() {
+    require_root!();
+    require_tool!("ip", "python3", "taskset");
+    let net = with_queues("some_queues", "3");
+    let send = || {
+        send_from(&net, "0", 30);
+        send_from(&net, "1", 40);
+    };
+    let all = open(&net, &on("xdp:rx0"));
+    send();
+    let (_, counts) = finish(all);
+    let seen: Vec<_> = counts.lanes.iter().map(|lane| lane.seen).collect();
+    assert_eq!(seen.iter().sum::<u64>(), 70, "{seen:?}");
+    let some = open(&net, &on("xdp:rx0@0,2"));
+    assert_eq!(some.pool().geometry().lane_count, 2);
+    send();
+    let (captured, counts) = finish(some);
+    let lanes: Vec<_> = counts.lanes.iter().map(|lane| lane.seen).collect();
+    assert_eq!(lanes, [seen[0], seen[2]]);
+    assert_eq!(
+        u64::try_from(own(&captured).len()).unwrap(),
+        seen[0] + seen[2]
+    );
+    assert!(captured.iter().all(|packet| packet.slot.queue != 1));
+}
+
+#[test]
+fn a_thread_that_polls_all_the_time_captures_the_same() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("busy_poll");
+    let options = on("xdp:rx0?busy-poll");
+    assert!(options.busy_poll);
+    let frames: Vec<_> = (0..100).map(|number| frame(number, 100)).collect();
+    let source = open(&net, &options);
+    net.inject("tx0", &frames);
+    let (captured, _) = finish(source);
+    assert_eq!(own(&captured), frames);
+}
+
+/// Binds an AF_XDP socket to the first queue, without any program in front.
+const HOLD: &str = "
+import ctypes, mmap, socket, struct, time
+memory = mmap.mmap(-1, 64 * 2048)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+held = socket.socket(44, socket.SOCK_RAW)
+held.setsockopt(283, 4, struct.pack('=QQIIII', address, 64 * 2048, 2048, 0, 0, 0))
+for ring in (5, 6, 2): held.setsockopt(283, ring, struct.pack('=I', 64))
+where = struct.pack('=HHIII', 44, 2, socket.if_nametoindex('rx0'), 0, 0)
+assert ctypes.CDLL(None).bind(held.fileno(), where, len(where)) == 0
+print('held', flush=True)
+time.sleep(60)
+";
+
+#[test]
+fn a_queue_of_a_foreign_socket_is_told_and_taken_when_that_is_gone() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("foreign");
+    let holder = net.spawn("python3", &["-c", HOLD]);
+    holder.wait_for_stdout("held", Duration::from_secs(60));
+    let error = try_open(&net, &options("rx0")).err().expect("it is held");
+    let is_first = matches!(error, XdpError::Busy { queue: 0, .. });
+    assert!(is_first, "{error}");
+    assert!(error.to_string().contains("queue 0"), "{error}");
+    assert!(!net.has_xdp("rx0"), "nothing is left behind");
+    // The kernel may still be taking it down when we come.
+    holder.signal(Signal::KILL);
+    let source = open(&net, &options("rx0"));
+    net.inject("tx0", &[frame(1, 100)]);
+    let (captured, _) = finish(source);
+    assert_eq!(own(&captured), [frame(1, 100)]);
 }
 
 #[test]
