@@ -195,3 +195,6 @@ pub fn require_kernel() -> Result<(), BridgeError> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests;

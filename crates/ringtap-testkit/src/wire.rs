@@ -103,6 +103,12 @@ impl Wire {
         done.stdout.trim().parse().expect("a number")
     }
 
+    /// Whether `right` answers `left` sooner or later: hosts that could not reach each other take a
+    /// while to ask again for addresses.
+    pub fn answers(&self) -> bool {
+        (0..30).any(|_| self.ping(&self.left, "10.9.0.2", 1, 56) == 1)
+    }
+
     /// Packets with wrong checksums that the hosts received.
     pub fn wrong_checksums(&self) -> u64 {
         [&self.left, &self.right]

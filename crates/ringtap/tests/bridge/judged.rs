@@ -191,3 +191,41 @@ fn a_judge_is_refused_where_nothing_is_judged() {
     balanced(&ledgers(bridge));
     let _end = reader.wait(LIMIT);
 }
+
+#[test]
+fn a_judge_that_is_interrupted_leaves_in_order() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let wire = Wire::new("bridge-leaves", 1500, Ends::Napi);
+    let options = ["--unjudged", "pass", "--interval", "0.1"];
+    let bridge = wire.judged(&[&LONG[..], &options].concat());
+    let judge = wire.judge(&["--drop", "icmp"]);
+    assert_eq!(wire.ping(&wire.left, "10.9.0.2", 2, 56), 0);
+    judge.interrupt();
+    let end = judge.wait(LIMIT).success();
+    let told: Value = serde_json::from_str(end.stdout.trim()).expect("a ledger");
+    assert_eq!(told["balanced"], true, "{told}");
+    assert!(
+        end.stderr.contains("2 packets were dropped"),
+        "{}",
+        end.stderr
+    );
+    bridge.wait_for_stderr("there is no judge", LIMIT);
+    assert_eq!(wire.ping(&wire.left, "10.9.0.2", 2, 56), 2);
+    ends_having_dropped(bridge, false, "interrupted");
+}
+
+#[test]
+fn a_judge_whose_bridge_is_killed_is_told() {
+    require_root!();
+    require_tool!("ip", "ethtool");
+    let wire = Wire::new("bridge-orphan", 1500, Ends::Napi);
+    let bridge = wire.judged(&LONG);
+    let judge = wire.judge(&[]);
+    bridge.signal(Signal::KILL);
+    let _killed = bridge.wait(LIMIT);
+    let end = judge.wait(LIMIT);
+    assert!(!end.status.success());
+    assert!(end.stderr.contains("the hub left"), "{}", end.stderr);
+    assert!(!wire.middle.has_xdp("a1") && !wire.middle.has_xdp("b1"));
+}

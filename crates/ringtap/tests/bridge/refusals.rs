@@ -4,7 +4,7 @@
 use ringtap_testkit::{Namespace, require_root, require_tool};
 use rustix::process::Signal;
 
-use crate::support::{BINARY, Ends, LIMIT, Wire};
+use crate::support::{BINARY, Ends, LIMIT, Wire, ledgers};
 
 fn refused(net: &Namespace, args: &[&str]) -> String {
     let end = net.run(BINARY, args);
@@ -51,11 +51,21 @@ fn a_killed_bridge_leaves_nothing() {
     require_root!();
     require_tool!("ip", "ethtool");
     let wire = Wire::new("bridge-kill", 1500, Ends::Napi);
-    let bridge = wire.bridge(&[]);
-    assert!(wire.middle.has_xdp("a1") && wire.middle.has_xdp("b1"));
-    bridge.signal(Signal::KILL);
-    let _killed = bridge.wait(LIMIT);
-    assert!(!wire.middle.has_xdp("a1") && !wire.middle.has_xdp("b1"));
+    for mode in ["native", "tc", "user"] {
+        let bridge = wire.bridge(&["--mode", mode]);
+        let xdp = ["a1", "b1"].map(|end| wire.middle.has_xdp(end));
+        assert_eq!(xdp, [mode != "tc"; 2], "{mode}");
+        bridge.signal(Signal::KILL);
+        let _killed = bridge.wait(LIMIT);
+        assert!(!wire.middle.has_xdp("a1") && !wire.middle.has_xdp("b1"));
+        if mode == "tc" {
+            assert_eq!(wire.ping(&wire.left, "10.9.0.2", 1, 56), 0);
+        }
+    }
+    // Nothing stands in the next one's way.
+    let next = wire.bridge(&["--mode", "user"]);
+    assert!(wire.answers());
+    let _ledgers = ledgers(next);
 }
 
 #[test]

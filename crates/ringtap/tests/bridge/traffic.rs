@@ -192,3 +192,23 @@ fn what_the_other_side_cannot_take_is_counted() {
         assert_eq!(ledger["balanced"], true, "{ledger}");
     }
 }
+
+#[test]
+fn what_cannot_be_sent_from_user_space_is_counted_and_holds_nothing_up() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let wire = Wire::new("bridge-user-full", 1500, Ends::Napi);
+    let bridge = wire.bridge(&["--mode", "user"]);
+    assert_eq!(wire.ping(&wire.left, "10.9.0.2", 1, 56), 1);
+    // Without carrier the kernel takes each packet to send and drops it.
+    wire.right.ip(&["link", "set", "b0", "down"]);
+    let frame = [vec![2_u8; 12], vec![0x88, 0xb5], vec![0; 50]].concat();
+    wire.left.inject("a0", &vec![frame; 100]);
+    wire.right.ip(&["link", "set", "b0", "up"]);
+    assert!(wire.answers(), "it goes on");
+    let [forth, back] = ledgers(bridge);
+    assert!(number(&forth["dropped"], "kernel") >= 100, "{forth}");
+    for ledger in [forth, back] {
+        assert_eq!(ledger["balanced"], true, "{ledger}");
+    }
+}
