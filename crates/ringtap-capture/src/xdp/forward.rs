@@ -10,6 +10,7 @@ mod judging;
 mod made;
 mod memory;
 mod mirror;
+mod packet;
 mod port;
 mod shared;
 mod verdicts;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread of a bridge in user space: asks about each packet, and sends or drops it.
+//! The thread of a bridge in user space: serves every port in turn, sends, and sleeps.
 //!
 //! Invariants
 //! - A packet is sent, filtered, or counted as lost; its cells go back to their port exactly once.
 //! - A full transmit ring is counted and holds nothing up.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -11,19 +12,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::checksum::completion;
+use super::Judge;
 use super::judging::Judging;
 use super::memory::{Home, Umem};
 use super::port::Port;
 use super::shared::{Shared, Way};
-use super::{Judge, Verdict};
-use crate::xdp::notes::{ADDRESSES, Notes, TAG};
 use crate::xdp::ring::Piece;
 use crate::xdp::socket::Sent;
-use crate::xdp::words::{STAMP_BYTES, Stamp};
 
-/// Packets of one port before the next one's turn.
-const BATCH: u32 = 64;
 /// Most calls in a row that tell the kernel to send.
 const MOST_SENDS: u32 = 8;
 const MOST_DRAINS: u32 = 1000;
@@ -176,103 +172,6 @@ impl Worker {
         }
     }
 
-    /// Decides about the packets that arrived at a port.
-    fn forward(&mut self, at: usize) -> bool {
-        let waiting = self.ports[at].received.waiting();
-        if waiting == 0 {
-            return false;
-        }
-        if let Some(notes) = self.open_notes(at) {
-            notes.begin();
-        }
-        let (mut taken, mut packets) = (0, 0);
-        let mut pieces = std::mem::take(&mut self.pieces);
-        while packets < BATCH && taken < waiting {
-            pieces.clear();
-            let mut is_whole = false;
-            while taken < waiting && !is_whole {
-                let piece = self.ports[at].received.peek(taken);
-                pieces.push(piece);
-                taken += 1;
-                is_whole = !piece.goes_on;
-            }
-            if !is_whole {
-                taken -= u32::try_from(pieces.len()).unwrap_or(0);
-                break;
-            }
-            self.decide(at, &mut pieces);
-            packets += 1;
-        }
-        self.ports[at].received.release(taken);
-        if let Some(notes) = self.open_notes(at) {
-            notes.end();
-        }
-        let out = self.ports[at].way_out;
-        self.ports[out].transmit.publish();
-        self.pieces = pieces;
-        packets > 0
-    }
-
-    /// A port's lane of the mirror, if packets are noted there.
-    fn open_notes(&mut self, at: usize) -> Option<&mut Notes> {
-        let port = &mut self.ports[at];
-        port.notes.as_mut().filter(|_| !port.is_closed)
-    }
-
-    fn decide(&mut self, at: usize, pieces: &mut [Piece]) {
-        self.ports[at].take(pieces);
-        let prepared = self.prepare(at, pieces);
-        let verdict = prepared.and_then(|_| self.ask(at, pieces));
-        // After everything that writes there: from now on readers may look.
-        let noted = match prepared {
-            Some(stamp) => self.note(at, pieces, &stamp),
-            None => {
-                self.open_notes(at).into_iter().for_each(Notes::lose);
-                None
-            }
-        };
-        match verdict {
-            Some(Verdict::Pass) => self.submit(at, pieces, noted),
-            Some(Verdict::Drop) => {
-                self.way(at).filtered.fetch_add(1, Release);
-                self.drop_cells(pieces);
-            }
-            None => {
-                self.way(at).full.fetch_add(1, Release);
-                self.drop_cells(pieces);
-            }
-        }
-    }
-
-    /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the
-    /// pool. Gives its sequence if somebody wants it.
-    fn note(&mut self, at: usize, pieces: &[Piece], stamp: &Stamp) -> Option<u64> {
-        let next = self.open_notes(at)?.next_sequence();
-        let is_ours =
-            |piece: &Piece| self.umem.home(piece.address) == Some(Home::Chunk { port: at });
-        let lies_in_pool = pieces.iter().all(is_ours);
-        let frame = match (lies_in_pool, pieces) {
-            (true, [_]) => Vec::new(),
-            _ => self.frame(pieces),
-        };
-        let notes = self.open_notes(at)?;
-        notes.account(stamp);
-        match (lies_in_pool, pieces) {
-            (true, [piece]) => {
-                let length = usize::try_from(piece.length).unwrap_or(0);
-                match notes.parts.cells.locate(piece.address) {
-                    Some(place) => notes.note(place, length, stamp),
-                    None => notes.lose(),
-                }
-            }
-            (true, _) => notes.copy(&frame, stamp),
-            (false, _) => notes.miss(&frame),
-        }
-        let is_noted = notes.next_sequence() != next;
-        self.gathered = frame;
-        is_noted.then_some(next)
-    }
-
     pub(super) fn drop_cells(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             self.give_back(piece.address);
@@ -291,77 +190,6 @@ impl Worker {
         }
         let port = &mut self.ports[out];
         port.ends.push_back(port.transmit.end());
-    }
-
-    /// Puts a stripped tag back and completes a missing checksum, in place; gives the stamp.
-    fn prepare(&mut self, at: usize, pieces: &mut [Piece]) -> Option<Stamp> {
-        let first = pieces.first_mut()?;
-        // SAFETY: a piece that was received, whose cell the kernel has not got back, and that is
-        // noted later.
-        let bytes = unsafe { self.umem.bytes(*first, STAMP_BYTES) }?;
-        let stamp = Stamp::from_bytes(bytes.first_chunk()?);
-        if let Some(tag) = stamp.tag
-            && bytes.len() >= STAMP_BYTES + ADDRESSES
-        {
-            // Over the stamp, which was read: the addresses move up front, the rest stays.
-            bytes.copy_within(STAMP_BYTES..STAMP_BYTES + ADDRESSES, STAMP_BYTES - TAG);
-            let place = STAMP_BYTES - TAG + ADDRESSES;
-            bytes[place..place + TAG].copy_from_slice(&tag);
-            first.address -= 4;
-            first.length += 4;
-        }
-        if self.completes_checksums[self.ports[at].side & 1] {
-            self.complete_checksum(pieces);
-        }
-        let bytes = pieces.iter().map(|piece| u64::from(piece.length)).sum();
-        self.way(at).bytes.fetch_add(bytes, Relaxed);
-        Some(stamp)
-    }
-
-    fn complete_checksum(&mut self, pieces: &[Piece]) {
-        let completion = match pieces {
-            // SAFETY: as in `prepare`.
-            [piece] => unsafe { self.umem.bytes(*piece, 0) }.and_then(|frame| completion(frame)),
-            _ => {
-                let frame = self.frame(pieces);
-                let completion = completion(&frame);
-                self.gathered = frame;
-                completion
-            }
-        };
-        let Some((field, value)) = completion else {
-            return;
-        };
-        // SAFETY: as in `prepare`.
-        let first = unsafe { self.umem.bytes(pieces[0], 0) };
-        if let Some(place) = first.and_then(|bytes| bytes.get_mut(field..field + 2)) {
-            place.copy_from_slice(&value);
-        }
-    }
-
-    /// The packet's bytes side by side, for looking only: what is sent stays where it is.
-    fn frame(&mut self, pieces: &[Piece]) -> Vec<u8> {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        gathered.clear();
-        for piece in pieces {
-            // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.umem.bytes(*piece, 0) };
-            gathered.extend_from_slice(bytes.unwrap_or_default());
-        }
-        gathered
-    }
-
-    fn ask(&mut self, at: usize, pieces: &[Piece]) -> Option<Verdict> {
-        let side = self.ports[at].side;
-        if let [piece] = pieces {
-            // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.umem.bytes(*piece, 0) }?;
-            return Some(self.judge.judge(side, bytes));
-        }
-        let frame = self.frame(pieces);
-        let verdict = self.judge.judge(side, &frame);
-        self.gathered = frame;
-        Some(verdict)
     }
 
     fn sleep(&mut self) {

@@ -31,6 +31,18 @@ fn begun(chunks: u32) -> (Bench, (ReaderId, Reader), (ReaderId, Reader)) {
     (bench, busy, idle)
 }
 
+/// The same, and the second reader follows the first: it waits since the chunk that both were
+/// reading, behind which so many more were filled.
+fn following(chunks: u32, filled: u64) -> (Bench, (ReaderId, Reader), (ReaderId, Reader)) {
+    let (mut bench, leader, follower) = begun(chunks);
+    bench.distributor.hold_back(follower.0);
+    bench.write(7);
+    fill(&mut bench, filled);
+    bench.distributor.follow(follower.0, leader.0);
+    bench.distributor.step().unwrap();
+    (bench, leader, follower)
+}
+
 #[test]
 fn a_reader_that_is_held_back_keeps_what_it_has_and_gets_nothing_new() {
     let (mut bench, _busy, (id, mut idle)) = begun(20);
@@ -53,12 +65,7 @@ fn a_reader_that_is_held_back_keeps_what_it_has_and_gets_nothing_new() {
 
 #[test]
 fn it_goes_on_when_the_other_is_done_with_what_came_before_and_loses_nothing() {
-    let (mut bench, (leader, mut busy), (id, mut idle)) = begun(20);
-    bench.distributor.hold_back(id);
-    bench.write(7);
-    fill(&mut bench, 3);
-    bench.distributor.follow(id, leader);
-    bench.distributor.step().unwrap();
+    let (mut bench, (_, mut busy), (id, mut idle)) = following(20, 3);
     fill(&mut bench, 2);
     assert_eq!(drain(&mut idle), (7, 0), "the rest of what it had");
     // The fourth chunk is the last one that began before.
@@ -79,13 +86,8 @@ fn it_goes_on_when_the_other_is_done_with_what_came_before_and_loses_nothing() {
 
 #[test]
 fn past_its_credit_it_loses_and_order_is_kept() {
-    let (mut bench, (leader, mut busy), (id, mut idle)) = begun(30);
+    let (mut bench, (_, mut busy), (id, mut idle)) = following(30, 2);
     bench.distributor.set_credit(id, 4);
-    bench.distributor.hold_back(id);
-    bench.write(7);
-    fill(&mut bench, 2);
-    bench.distributor.follow(id, leader);
-    bench.distributor.step().unwrap();
     fill(&mut bench, 4);
     // It gives its first chunk back, and has the second to fourth, and the rest of the last.
     assert_eq!(drain(&mut idle), (7, 0));
@@ -101,11 +103,7 @@ fn past_its_credit_it_loses_and_order_is_kept() {
 
 #[test]
 fn it_waits_for_nobody_who_left() {
-    let (mut bench, (leader, busy), (id, mut idle)) = begun(20);
-    bench.distributor.hold_back(id);
-    bench.write(7);
-    fill(&mut bench, 2);
-    bench.distributor.follow(id, leader);
+    let (mut bench, (leader, busy), (id, mut idle)) = following(20, 2);
     fill(&mut bench, 1);
     drop(busy);
     bench.distributor.remove_reader(leader);
@@ -155,12 +153,7 @@ fn a_lane_without_traffic_is_not_waited_for_for_ever() {
 
 #[test]
 fn nothing_ends_while_somebody_waits() {
-    let (mut bench, (leader, mut busy), (id, mut idle)) = begun(20);
-    bench.distributor.hold_back(id);
-    bench.write(7);
-    fill(&mut bench, 2);
-    bench.distributor.follow(id, leader);
-    bench.distributor.step().unwrap();
+    let (mut bench, (_, mut busy), (_, mut idle)) = following(20, 2);
     assert!(!bench.distributor.is_drained());
     drop(bench.writer);
     while bench.distributor.step().unwrap() {}
