@@ -99,6 +99,8 @@ def _private_mounts() -> None:
     # Processes and interfaces of these namespaces, not of the machine's.
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    # Where libxdp, which DPDK uses, pins what it shares with other programs.
+    _mount("bpf", "/sys/fs/bpf", "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _mount("tmpfs", str(SCRATCH), "tmpfs", MS_NOSUID | MS_NODEV)
 
 

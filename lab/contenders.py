@@ -38,6 +38,8 @@ class Contender:
     #: Path of the file that it writes, below the arena's scratch folder.
     writes: str | None = None
     stdin_ends_it: bool = False
+    #: It asks for packets all the time, also when there are none.
+    spins: bool = False
     #: What a reader of the table must know.
     note: str = ""
 
@@ -51,6 +53,11 @@ _DUMPCAP = TASKSET + "dumpcap -q -i {dev} -B {ring_mib} -w "
 _NETSNIFF = (
     "netsniff-ng --in {dev} --out /dev/null --silent --no-sock-mem "
     "--ring-size {ring_mib}MiB --bind-cpu {reader_cpu}"
+)
+_TESTPMD = (
+    "dpdk-testpmd -l {sender_cpu},{reader_cpu} --no-huge -m 512 --no-pci --no-telemetry "
+    "--vdev net_af_xdp0,iface={dev},busy_budget=0 -- --forward-mode=rxonly --auto-start "
+    "--total-num-mbufs=65536 --rxd=4096 --nb-cores=1 -i"
 )
 
 FLOOR = Contender(
@@ -89,9 +96,17 @@ NETSNIFF = Contender(
     note="--out /dev/null --silent",
 )  # fmt: skip
 
+#: What AF_XDP itself gives: it frees each packet unread, and loses packets while it is not scheduled.
+TESTPMD = Contender(
+    "DPDK testpmd", _TESTPMD, parse.testpmd, "xdp", "testpmd>",
+    stdin_ends_it=True, spins=True,
+    note="net_af_xdp in copy mode, rxonly: frees packets unread, spins; packets end here",
+)  # fmt: skip
+
 #: In the order of the table; the floor must be first.
 CAPTURE = [
-    FLOOR, TAP_EXCLUSIVE, XDP, TAP_PASS, PACKET, TCPDUMP, DUMPCAP_NULL, DUMPCAP_FILE, NETSNIFF,
+    FLOOR, TAP_EXCLUSIVE, XDP, TESTPMD, TAP_PASS, PACKET, TCPDUMP, DUMPCAP_NULL, DUMPCAP_FILE,
+    NETSNIFF,
 ]  # fmt: skip
 
 RECORD = [

@@ -21,6 +21,7 @@ VERSIONS = {
     "libpcap": ("tcpdump --version", r"libpcap version (\S+)"),
     "dumpcap": ("dumpcap --version", r"Dumpcap \(Wireshark\) (\S+)"),
     "netsniff-ng": ("netsniff-ng --version", r"netsniff-ng (\S+)"),
+    "dpdk-testpmd": ("pkg-config --modversion libdpdk", r"^(\d\S+)"),
     "iproute2": ("ip -V", r"iproute2-(\S+?),"),
     "clang": ("clang --version", r"clang version (\S+)"),
 }

@@ -75,6 +75,13 @@ def netsniff(text: str) -> Report:
     return Report(delivered=passed - unread, lost=lost + unread)
 
 
+def testpmd(text: str) -> Report:
+    """`RX-packets: N RX-dropped: N RX-total: N`, accumulated over all ports."""
+    pattern = r"Accumulated forward statistics.*\n\s*RX-packets: (\d+)\s+RX-dropped: (\d+)"
+    received, lost = _numbers(pattern, text, "dpdk-testpmd")
+    return Report(delivered=received, lost=lost)
+
+
 def ringtap(text: str) -> Report:
     """The last object of `--json`: the final ledger over all lanes."""
     ledger = last_json(text, "balanced", "ringtap")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
 from dataclasses import dataclass
 
 import arena
@@ -81,7 +82,10 @@ def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
         sent = send(programs, traffic)
         busy_after, stolen_after = busy_ticks(READER_CPU)
         ran = tool.cpu_ticks() - ran
-        tool.wait_idle(contender.quiet_seconds)
+        if contender.spins:
+            time.sleep(contender.quiet_seconds)
+        else:
+            tool.wait_idle(contender.quiet_seconds)
         received = arena.counter("rx_packets") - received
         text = tool.end()
     report = contender.parse(text)

@@ -28,6 +28,14 @@ Running! Hang up with ^C!
       0.0727% packet droprate
            2  sec, 744165 usec in total
 """
+TESTPMD = """\
+  ---------------------- Forward statistics for port 0  ----------------------
+  RX-packets: 9              RX-dropped: 1             RX-total: 10
+
+  +++++++++++++++ Accumulated forward statistics for all ports+++++++++++++++
+  RX-packets: 7168196        RX-dropped: 24385         RX-total: 7192581
+  TX-packets: 0              TX-dropped: 0             TX-total: 0
+"""
 RINGTAP = """\
 {"time_ns":1,"device":"tap:rt1","lane":0,"reader":"count","offered":9,"delivered":9,"filtered":0,"bytes":540,"dropped":{"nic":0,"kernel":0,"no_chunk":0,"slow_reader":0},"balanced":true}
 {"time_ns":2,"device":"tap:rt1","lane":null,"reader":"count","offered":30,"delivered":20,"filtered":0,"bytes":1200,"dropped":{"nic":1,"kernel":2,"no_chunk":3,"slow_reader":4},"balanced":true}
@@ -60,6 +68,10 @@ class Reports(unittest.TestCase):
     def test_netsniff_unread_packets_are_not_delivered(self):
         self.assertEqual(parse.netsniff(NETSNIFF), parse.Report(delivered=87936, lost=128))
 
+    def test_testpmd_tells_all_ports(self):
+        want = parse.Report(delivered=7168196, lost=24385)
+        self.assertEqual(parse.testpmd(TESTPMD), want)
+
     def test_ringtap_is_read_from_its_last_ledger(self):
         want = parse.Report(delivered=20, lost=10, offered=30, balanced=True)
         self.assertEqual(parse.ringtap(RINGTAP), want)
@@ -82,8 +94,8 @@ class Reports(unittest.TestCase):
         self.assertEqual(parse.libpcap_reader("received 5000 dropped 3\n"), want)
 
     def test_silence_is_an_error_and_not_zero(self):
-        every = [parse.tcpdump, parse.dumpcap, parse.netsniff, parse.ringtap, parse.floor,
-                 parse.latency, parse.libpcap_reader]  # fmt: skip
+        every = [parse.tcpdump, parse.dumpcap, parse.netsniff, parse.testpmd, parse.ringtap,
+                 parse.floor, parse.latency, parse.libpcap_reader]  # fmt: skip
         for read in every:
             for text in ("", "Killed\n", "{not json\n"):
                 with self.subTest(read=read.__name__, text=text):

@@ -17,7 +17,7 @@ use crate::queue::{Producer, PushError};
 use crate::sync::{AtomicU64, Ordering::*};
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};
-pub use cells::CellLayout;
+pub use cells::{Cell, CellLayout};
 use open::{Header, Open};
 
 /// What is known of a packet besides its bytes.

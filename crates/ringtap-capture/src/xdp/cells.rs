@@ -258,12 +258,14 @@ impl Cells {
 
 #[cfg(test)]
 mod tests {
+    use ringtap_pool::writer::Cell;
+
     use super::*;
 
     const BASE: u64 = 4096;
 
     fn cells() -> Cells {
-        let layout = CellLayout::new(8192, 2048, 0, 0).unwrap();
+        let layout = CellLayout::new(8192, Cell::aligned(2048), 0, 0).unwrap();
         let share = Share {
             base: BASE,
             chunk_size: 8192,

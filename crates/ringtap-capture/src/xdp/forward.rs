@@ -308,7 +308,7 @@ fn bind(
     };
     let wanted = |mode| Wanted {
         interface: side.interface.index,
-        cell_size: umem.cell_size(),
+        cell: umem.cell(),
         entries: CELLS,
         flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
     };

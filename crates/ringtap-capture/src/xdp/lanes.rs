@@ -8,9 +8,11 @@ use std::io;
 use std::sync::Arc;
 
 use ringtap_pool::distributor::LaneEnds;
+use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{self, Facts};
 use ringtap_pool::wake::Signal;
+use ringtap_pool::writer::CellLayout;
 use ringtap_shared::event::Event;
 use ringtap_shared::memfd::SealedPool;
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
@@ -44,6 +46,20 @@ pub(super) struct Ready {
     pub(super) book: Arc<Book>,
     pub(super) rulebook: Arc<Rulebook>,
     pub(super) ring: RingWatch,
+}
+
+/// A lane, the queue behind it, and how its chunks are divided.
+#[derive(Clone, Copy)]
+struct Lane {
+    id: LaneId,
+    queue: u16,
+    layout: CellLayout,
+}
+
+/// Cells of a queue that the kernel has at most.
+fn most_cells(geometry: &Geometry, layout: CellLayout) -> u32 {
+    let all = (geometry.chunk_count - 1) / geometry.lane_count * layout.count;
+    all.min(MOST_CELLS)
 }
 
 /// Everything, before threads are started.
@@ -117,7 +133,8 @@ impl Made {
         };
         let mut notes = notes.to_vec();
         let pool = SealedPool::create(plan.geometry).map_err(system("making the pool"))?;
-        let sockets = sockets(options, interface, plan, &front, queues, &pool, &mut notes)?;
+        let (sockets, layout) =
+            sockets(options, interface, plan, &front, queues, &pool, &mut notes)?;
         let mut made = Made {
             facts: facts(
                 options,
@@ -132,7 +149,12 @@ impl Made {
             event: Event::new().map_err(system("making an event"))?,
         };
         for (lane, (queue, bound)) in (0..).zip(queues.iter().zip(sockets)) {
-            made.add(options, plan, LaneId(lane), *queue, bound)
+            let lane = Lane {
+                id: LaneId(lane),
+                queue: *queue,
+                layout,
+            };
+            made.add(options, &plan.geometry, lane, bound)
                 .map_err(system("setting up a queue"))?;
         }
         Ok(made)
@@ -141,36 +163,36 @@ impl Made {
     fn add(
         &mut self,
         options: &XdpOptions,
-        plan: &Plan,
-        lane: LaneId,
-        queue: u16,
+        geometry: &Geometry,
+        lane: Lane,
         bound: Bound,
     ) -> io::Result<()> {
+        let Lane { id, queue, layout } = lane;
         if options.busy_poll {
             bound.socket.prefer_busy_poll()?;
         }
         self.front.put_socket(queue, &bound.socket)?;
         self.front.set_state(queue, state::ON);
-        let chunks = source::share(&plan.geometry, lane);
+        let chunks = source::share(geometry, id);
         let first = chunks.last().copied().ok_or(io::ErrorKind::OutOfMemory)?;
         let count = chunks.len();
         let signal: Arc<dyn Signal> = Arc::new(self.event.clone());
         // SAFETY: `writable` is mapped writable, and each lane has its own share of the chunks;
         // the kernel writes into cells only, which the writer leaves to it.
-        let (mut writer, ends) = unsafe { source::lane(&self.pool.writable, lane, chunks, signal) };
-        writer.divide(plan.layout);
+        let (mut writer, ends) = unsafe { source::lane(&self.pool.writable, id, chunks, signal) };
+        writer.divide(layout);
         let words = self.front.words.clone();
         let book = Book::new(Arc::new(bound.socket), Event::new()?, words, queue);
         let rulebook = Arc::new(Rulebook::default());
         let ring = bound.received.watch();
         let share = Share {
             base: 0,
-            chunk_size: plan.geometry.chunk_size,
+            chunk_size: geometry.chunk_size,
             first,
             count,
         };
         let notes = Notes::new(notes::Parts {
-            cells: Cells::new(plan.layout, share),
+            cells: Cells::new(layout, share),
             judge: Judge::new(Arc::clone(&rulebook)),
             writer,
             book: Arc::clone(&book),
@@ -180,7 +202,7 @@ impl Made {
             received: bound.received,
             fill: bound.fill,
             notes,
-            most_cells: plan.cells_a_lane().min(MOST_CELLS),
+            most_cells: most_cells(geometry, layout),
             busy_poll: options.busy_poll,
         });
         self.ends.push(ends);
@@ -195,7 +217,7 @@ impl Made {
     }
 }
 
-/// A socket for each queue, in the best mode that the kernel gives.
+/// A socket for each queue, in the best mode that the kernel gives, and how chunks are divided then.
 fn sockets(
     options: &XdpOptions,
     interface: &Interface,
@@ -204,31 +226,29 @@ fn sockets(
     queues: &[u16],
     pool: &SealedPool,
     notes: &mut Vec<String>,
-) -> Result<Vec<Bound>, XdpError> {
+) -> Result<(Vec<Bound>, CellLayout), XdpError> {
     let is_native = front.hook != Hook::Generic;
     let several = match plan.needs_several {
         true => Flags::XDP_USE_SG,
         false => Flags::empty(),
     };
-    let copy = Flags::XDP_COPY | Flags::XDP_USE_NEED_WAKEUP | several;
-    let zero = Flags::XDP_ZEROCOPY | Flags::XDP_USE_NEED_WAKEUP | several;
-    let mut wanted = Wanted {
-        interface: interface.index,
-        cell_size: plan.layout.cell_size,
-        entries: plan
-            .cells_a_lane()
-            .min(MOST_CELLS)
-            .next_power_of_two()
-            .max(LEAST_ENTRIES),
-        flags: copy,
+    let attempt = |mode, layout: CellLayout| {
+        let wanted = Wanted {
+            interface: interface.index,
+            cell: layout.cell,
+            entries: most_cells(&plan.geometry, layout)
+                .next_power_of_two()
+                .max(LEAST_ENTRIES),
+            flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
+        };
+        all(&wanted, queues, pool).map(|sockets| (sockets, layout))
     };
-    let failed = |queue, error| explain(error, queue, interface, plan);
+    let failed = |(queue, error)| explain(error, queue, interface, plan);
     if options.zero_copy && is_native {
-        wanted.flags = zero;
-        match all(&wanted, queues, pool) {
-            Ok(sockets) => return Ok(sockets),
+        match attempt(Flags::XDP_ZEROCOPY, plan.aligned) {
+            Ok(made) => return Ok(made),
             Err((queue, error)) if error.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(failed(queue, error));
+                return Err(failed((queue, error)));
             }
             Err((_, error)) => notes.push(format!(
                 "{}: the driver gives AF_XDP no zero-copy ({error}); falling back to copy mode: \
@@ -236,14 +256,13 @@ fn sockets(
                 interface.name
             )),
         }
-        wanted.flags = copy;
     } else if options.mode == Mode::Auto && options.zero_copy {
         notes.push(format!(
             "{}: no zero-copy without native XDP: the kernel copies each packet once, into the pool",
             interface.name
         ));
     }
-    all(&wanted, queues, pool).map_err(|(queue, error)| failed(queue, error))
+    attempt(Flags::XDP_COPY, plan.staggered).map_err(failed)
 }
 
 fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>, (u16, io::Error)> {
@@ -280,7 +299,7 @@ pub(super) fn explain(
         Some(libc::EOPNOTSUPP | libc::EINVAL) if plan.needs_several => XdpError::NoMultiBuffer {
             interface: name,
             frame_bytes: interface.largest_frame_bytes(),
-            most_bytes: plan.layout.cell_size - HEADROOM - 22,
+            most_bytes: plan.aligned.cell.size - HEADROOM - 22,
             reason: error,
         },
         _ => XdpError::System {

@@ -2,11 +2,11 @@
 //! What a caller asks of an AF_XDP source, and the sizes that follow from it.
 //!
 //! Invariants
-//! - The region begins at a page and cells lie at multiples of their size, as AF_XDP wants them.
+//! - The region begins at a page; for zero-copy, cells lie at multiples of their size.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
-use ringtap_pool::writer::CellLayout;
+use ringtap_pool::writer::{Cell, CellLayout};
 
 use super::XdpError;
 use super::words::QUEUES;
@@ -108,7 +108,10 @@ impl XdpOptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) geometry: Geometry,
-    pub(super) layout: CellLayout,
+    /// Cells for zero-copy drivers.
+    pub(super) aligned: CellLayout,
+    /// Cells for copy mode, which takes them anywhere.
+    pub(super) staggered: CellLayout,
     /// Frames may need more than one cell.
     pub(super) needs_several: bool,
 }
@@ -128,11 +131,15 @@ impl Plan {
             0 => MAX_CHUNK_SIZE,
             asked => asked,
         };
-        let layout = layout(chunk, cell, needs_several).ok_or_else(|| XdpError::Cells {
-            interface: interface.name.clone(),
-            chunk_bytes: chunk,
-            cell_bytes: cell,
-        })?;
+        let layout = |cell: Cell| {
+            layout(chunk, cell, needs_several).ok_or_else(|| XdpError::Cells {
+                interface: interface.name.clone(),
+                chunk_bytes: chunk,
+                cell_bytes: cell.size,
+            })
+        };
+        let aligned = layout(Cell::aligned(cell))?;
+        let staggered = layout(Cell::staggered(cell))?;
         let each = options.pool_bytes / u64::from(chunk) / u64::from(lanes.max(1));
         let chunks = u64::from(lanes) * each.max(2) + 1;
         let geometry = Geometry::contiguous(
@@ -146,7 +153,7 @@ impl Plan {
             reason,
         })?;
         let most = match needs_several {
-            true => layout.first.saturating_sub(64 + 32),
+            true => aligned.first.min(staggered.first).saturating_sub(64 + 32),
             false => cell - HEADROOM,
         };
         geometry.snap_length = match options.snap_length {
@@ -155,21 +162,17 @@ impl Plan {
         };
         Ok(Plan {
             geometry,
-            layout,
+            aligned,
+            staggered,
             needs_several,
         })
-    }
-
-    /// Cells of one lane.
-    pub(super) fn cells_a_lane(&self) -> u32 {
-        (self.geometry.chunk_count - 1) / self.geometry.lane_count * self.layout.count
     }
 }
 
 /// As many cells as possible; beside them room to copy frames of several cells, or the odd one.
-fn layout(chunk: u32, cell: u32, needs_several: bool) -> Option<CellLayout> {
+fn layout(chunk: u32, cell: Cell, needs_several: bool) -> Option<CellLayout> {
     if needs_several {
-        return CellLayout::new(chunk, cell, cell, 0);
+        return CellLayout::new(chunk, cell, cell.size, 0);
     }
-    CellLayout::new(chunk, cell, 0, cell).or_else(|| CellLayout::new(chunk, cell, 0, 0))
+    CellLayout::new(chunk, cell, 0, cell.size).or_else(|| CellLayout::new(chunk, cell, 0, 0))
 }

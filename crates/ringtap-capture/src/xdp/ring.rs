@@ -16,7 +16,10 @@ use std::sync::atomic::{
 
 use ringtap_pool::memory::Words;
 use ringtap_shared::mapping::{Access, Mapping};
-use rustix::net::xdp::{XdpDescOptions, XdpRingFlags, XdpRingOffset};
+use rustix::net::xdp::{
+    XSK_UNALIGNED_BUF_ADDR_MASK, XSK_UNALIGNED_BUF_OFFSET_SHIFT, XdpDescOptions, XdpRingFlags,
+    XdpRingOffset,
+};
 
 /// Words of 64 bits in a descriptor: address, then length and options.
 const DESCRIPTOR_WORDS: usize = 2;
@@ -100,6 +103,12 @@ pub(super) struct Piece {
     pub(super) goes_on: bool,
 }
 
+/// Where a packet begins, if its descriptor tells cell and offset apart, as for unaligned cells.
+#[inline]
+fn whole(address: u64) -> u64 {
+    (address & XSK_UNALIGNED_BUF_ADDR_MASK) + (address >> XSK_UNALIGNED_BUF_OFFSET_SHIFT)
+}
+
 impl Received {
     pub(super) fn map(
         socket: impl AsFd,
@@ -125,7 +134,7 @@ impl Received {
         let at = self
             .ring
             .place(self.next.wrapping_add(ahead), DESCRIPTOR_WORDS);
-        let address = self.ring.entries[at].load(Relaxed);
+        let address = whole(self.ring.entries[at].load(Relaxed));
         let bytes = self.ring.entries[at + 1].load(Relaxed).to_ne_bytes();
         let [a, b, c, d, options @ ..] = bytes;
         let options = u32::from_ne_bytes(options);

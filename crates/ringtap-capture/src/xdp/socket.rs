@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ringtap_pool::memory::Region;
+use ringtap_pool::writer::Cell;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags as Flags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpStatistics,
@@ -89,7 +90,7 @@ pub(super) enum Umem<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) interface: u32,
-    pub(super) cell_size: u32,
+    pub(super) cell: Cell,
     /// Places in each ring: a power of two.
     pub(super) entries: u32,
     /// Bind flags of the first socket; the others follow it.
@@ -204,9 +205,12 @@ fn open(wanted: &Wanted, umem: Umem<'_>) -> io::Result<XskSocket> {
             XdpUmemReg {
                 addr: memory.address,
                 len: memory.bytes,
-                chunk_size: wanted.cell_size,
+                chunk_size: wanted.cell.size,
                 headroom: STAMP_ROOM,
-                flags: XdpUmemRegFlags::empty(),
+                flags: match wanted.cell.is_aligned() {
+                    true => XdpUmemRegFlags::empty(),
+                    false => XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
+                },
                 tx_metadata_len: 0,
             },
         )?;

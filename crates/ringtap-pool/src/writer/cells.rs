@@ -15,12 +15,50 @@ use crate::format::{CHUNK_HEADER_SIZE, SLOT_SIZE};
 use crate::ids::{ChunkId, widen};
 use crate::wake::Level;
 
+/// Bytes of a line of the processor's caches.
+const LINE: u32 = 64;
+
+/// A cell's size, and how far it is from one cell to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Bytes that the kernel may fill: a power of two.
+    pub size: u32,
+    /// Bytes from the beginning of a cell to that of the next.
+    pub pitch: u32,
+}
+
+impl Cell {
+    /// Cells at multiples of their size, which zero-copy drivers want.
+    pub const fn aligned(size: u32) -> Self {
+        Cell { size, pitch: size }
+    }
+
+    /// Cells a line further apart than their size. The packets in them begin at other places of
+    /// each page; at multiples of 2 KiB they would all share a few sets of the caches, which then
+    /// hold a sixteenth of what they can.
+    pub const fn staggered(size: u32) -> Self {
+        let pitch = size + LINE;
+        Cell { size, pitch }
+    }
+
+    /// Whether each cell begins at a multiple of its size.
+    pub const fn is_aligned(self) -> bool {
+        self.pitch == self.size
+    }
+
+    /// What the offset of the first cell has to be a multiple of.
+    const fn alignment(self) -> u32 {
+        if self.is_aligned() { self.size } else { LINE }
+    }
+}
+
 /// How a chunk is divided into cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellLayout {
-    /// Bytes of a cell: a power of two.
-    pub cell_size: u32,
-    /// Offset of the first cell in its chunk: a multiple of the cell's size.
+    /// What they are like.
+    pub cell: Cell,
+    /// Offset of the first cell in its chunk: a multiple of its size, or of a line if cells are
+    /// staggered.
     pub first: u32,
     /// Cells of a chunk, at least one.
     pub count: u32,
@@ -29,27 +67,27 @@ pub struct CellLayout {
 impl CellLayout {
     /// As many cells as go into a chunk with a slot for each, and room for packets that are copied:
     /// `copies` bytes for each cell and `odd` bytes besides. `None` if not even one cell does.
-    pub fn new(chunk_size: u32, cell_size: u32, copies: u32, odd: u32) -> Option<Self> {
+    pub fn new(chunk_size: u32, cell: Cell, copies: u32, odd: u32) -> Option<Self> {
         let slot = u32::try_from(SLOT_SIZE).ok()?;
         let header = u32::try_from(CHUNK_HEADER_SIZE).ok()?;
-        if !cell_size.is_power_of_two() || !chunk_size.is_multiple_of(cell_size) {
+        if !cell.size.is_power_of_two() || !chunk_size.is_multiple_of(cell.size) {
             return None;
         }
         let fits = |count: &u32| {
             let front = header + odd + count * (slot + copies);
-            front.next_multiple_of(cell_size) + count * cell_size <= chunk_size
+            front.next_multiple_of(cell.alignment()) + count * cell.pitch <= chunk_size
         };
-        let count = (1..chunk_size / cell_size).rev().find(fits)?;
+        let count = (1..chunk_size / cell.size).rev().find(fits)?;
         Some(CellLayout {
-            cell_size,
-            first: chunk_size - count * cell_size,
+            cell,
+            first: chunk_size - count * cell.pitch,
             count,
         })
     }
 
     /// Where each cell of a chunk begins, in the chunk.
     pub fn offsets(self) -> impl Iterator<Item = u32> {
-        (0..self.count).map(move |cell| self.first + cell * self.cell_size)
+        (0..self.count).map(move |cell| self.first + cell * self.cell.pitch)
     }
 }
 
@@ -145,26 +183,39 @@ mod tests {
 
     #[test]
     fn a_chunk_holds_its_slots_and_its_cells() {
-        for (chunk, cell, copies, odd) in [
+        for (chunk, size, copies, odd) in [
             (4096, 2048, 0, 0),
             (65_536, 2048, 0, 2048),
             (524_288, 2048, 0, 0),
             (524_288, 4096, 0, 4096),
             (524_288, 4096, 4096, 0),
         ] {
-            let layout = CellLayout::new(chunk, cell, copies, odd).unwrap();
-            let front = 64 + odd + layout.count * (32 + copies);
-            assert!(front <= layout.first, "{layout:?}");
-            assert_eq!(layout.first + layout.count * cell, chunk, "{layout:?}");
-            assert!(layout.offsets().all(|at| at % cell == 0));
+            for cell in [Cell::aligned(size), Cell::staggered(size)] {
+                let layout = CellLayout::new(chunk, cell, copies, odd).unwrap();
+                let front = 64 + odd + layout.count * (32 + copies);
+                assert!(front <= layout.first, "{layout:?}");
+                assert_eq!(layout.first + layout.count * cell.pitch, chunk);
+                assert!(layout.offsets().all(|at| at % cell.alignment() == 0));
+            }
         }
-        let full = CellLayout::new(524_288, 2048, 0, 0).unwrap();
-        assert_eq!((full.first, full.count), (8192, 252));
+        let full = |cell| CellLayout::new(524_288, cell, 0, 0).unwrap();
+        let aligned = full(Cell::aligned(2048));
+        assert_eq!((aligned.first, aligned.count), (8192, 252));
+        assert_eq!(full(Cell::staggered(2048)).count, 244);
+    }
+
+    #[test]
+    fn staggered_cells_begin_everywhere_in_a_page() {
+        let layout = CellLayout::new(524_288, Cell::staggered(2048), 0, 0).unwrap();
+        let mut places: Vec<_> = layout.offsets().map(|at| at % 4096 / LINE).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 64);
     }
 
     #[test]
     fn a_chunk_without_room_for_a_cell_is_refused() {
-        assert_eq!(CellLayout::new(4096, 4096, 0, 0), None);
-        assert_eq!(CellLayout::new(8192, 4096, 8192, 0), None);
+        assert_eq!(CellLayout::new(4096, Cell::aligned(4096), 0, 0), None);
+        assert_eq!(CellLayout::new(8192, Cell::staggered(4096), 8192, 0), None);
     }
 }

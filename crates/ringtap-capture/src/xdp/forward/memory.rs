@@ -16,7 +16,7 @@ use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
 use ringtap_pool::ids::{ChunkId, LaneId};
 use ringtap_pool::memory::Region;
 use ringtap_pool::source;
-use ringtap_pool::writer::CellLayout;
+use ringtap_pool::writer::{Cell, CellLayout};
 use ringtap_shared::memfd::SealedPool;
 
 use crate::xdp::cells::Share;
@@ -57,8 +57,8 @@ impl MirrorPlan {
         let (cell, needs_several) = cell_for(frame_bytes);
         let chunks = |chunk: u32| bytes / u64::from(chunk) / u64::from(lanes.max(1));
         let layout = |chunk| match needs_several {
-            true => CellLayout::new(chunk, cell, cell, 0),
-            false => CellLayout::new(chunk, cell, 0, cell),
+            true => CellLayout::new(chunk, Cell::aligned(cell), cell, 0),
+            false => CellLayout::new(chunk, Cell::aligned(cell), 0, cell),
         };
         let is_enough = |layout: CellLayout| layout.count * CHUNKS_LEFT >= LEAST;
         let mut chunk = MAX_CHUNK_SIZE;
@@ -123,8 +123,8 @@ impl Umem {
         Ok((umem, pools))
     }
 
-    pub(super) fn cell_size(&self) -> u32 {
-        self.cell_size
+    pub(super) fn cell(&self) -> Cell {
+        Cell::aligned(self.cell_size)
     }
 
     pub(super) fn region(&self) -> &Region {
