@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Members in processes of their own divide the lanes of live sources, and help one that is stopped.
+
+use ringtap_testkit::require_root;
+use rustix::process::Signal;
+
+use crate::support::{Account, BINARY, Bench};
+
+/// Packets from each of the first two CPUs, which are two lanes of a tap.
+const EACH: u64 = 8_000;
+
+fn send_from(bench: &Bench, cpu: &str) {
+    let count = EACH.to_string();
+    let args = [
+        "send", "-i", "tx0", "--size", "64", "--rate", "20000pps", "-c", &count, "--cpu", cpu,
+    ];
+    let _sent = bench.net.run(BINARY, &args).success();
+}
+
+fn buddies_help_on(test: &str, device: &str) {
+    let groups = ["-g", "ids:2:lanes:offload=20"];
+    let bench = Bench::with(test, device, &groups);
+    let members = [bench.count("ids", &[]), bench.count("ids", &[])];
+    // Whichever lanes are its own: one of them gets packets.
+    members[0].signal(Signal::STOP);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let sending: Vec<_> = ["0", "1"].into_iter().take(cpus).collect();
+    for cpu in &sending {
+        send_from(&bench, cpu);
+    }
+    let status = bench.wait_until("somebody helps", |status| {
+        status.groups[0].offloaded_packets > 0
+    });
+    assert!(status.groups[0].offloaded_chunks > 0, "{status:#?}");
+    members[0].signal(Signal::CONT);
+    let sent = EACH * u64::try_from(sending.len()).expect("two");
+    let accounts = members.map(|member| Account::of(member).0);
+    let delivered: u64 = accounts.iter().map(|one| one.number("delivered")).sum();
+    let lost: u64 = accounts.iter().map(Account::lost).sum();
+    for account in &accounts {
+        assert_eq!(account.0["balanced"], true, "{account:?}");
+    }
+    // The hosts' own packets come on top of those that were sent.
+    assert!(delivered + lost >= sent, "{accounts:?}");
+    assert!(accounts[1].number("delivered") > 0, "{accounts:?}");
+    bench.finish();
+}
+
+#[test]
+fn buddies_help_on_a_tap() {
+    require_root!();
+    let device = "tap:rx0?exclusive&direction=in&chunks=256&packets=16";
+    buddies_help_on("hub-buddies-tap", device);
+}
+
+#[test]
+fn buddies_help_on_af_xdp() {
+    require_root!();
+    buddies_help_on("hub-buddies-xdp", "xdp:rx0?pool=8MiB");
+}
+
+#[test]
+fn buddies_help_on_a_packet_socket() {
+    require_root!();
+    let device = "packet:rx0?chunks=256&packets=16&snap=128";
+    buddies_help_on("hub-buddies-packet", device);
+}
