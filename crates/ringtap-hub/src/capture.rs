@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringtap_pool::classify::{Place, Rule, Rules};
-use ringtap_pool::distributor::{AddReaderError, Distributor, ReaderOptions, Returns};
+use ringtap_pool::distributor::{AddReaderError, Distributor, Policy, ReaderOptions, Returns};
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
 use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
@@ -49,6 +49,8 @@ pub(crate) struct Capture {
     pub(crate) failure: Option<String>,
     pub(crate) paused: Vec<bool>,
     pub(crate) congestion: Option<Congestion>,
+    /// It was said that its lanes have few chunks for so many readers.
+    is_scarce: bool,
 }
 
 /// The beginning of a seat: the account is counted from here.
@@ -80,6 +82,7 @@ impl Capture {
             stage: Stage::Running,
             failure: None,
             congestion,
+            is_scarce: false,
         }
     }
 
@@ -106,7 +109,14 @@ impl Capture {
         if wants_all && self.source.gives_everything() {
             return Ok(vec![Place::Source; each.len()]);
         }
-        self.source.classify(rules)
+        match self.source.classify(rules) {
+            // Nothing more comes from it: the others go on.
+            Err(_) if self.stage != Stage::Running => {
+                let why = "the source has ended".to_owned();
+                Ok(vec![Place::Reader(why); each.len()])
+            }
+            judged => judged,
+        }
     }
 
     /// Moves what can be moved; tells whether anything was.
@@ -229,6 +239,24 @@ impl Capture {
                 Err(error) => return Err(error),
                 Ok(id) => return Ok((id, Beginning { counts, starts })),
             }
+        }
+    }
+
+    /// Says so, once, when there are too many readers for the chunks of a lane.
+    pub(crate) fn mind_scarcity(&mut self) {
+        let want = self.distributor.fewest_chunks();
+        let lanes = self.lanes();
+        let least = lanes.map(|lane| self.distributor.chunks_of(lane)).min();
+        let waits = self.facts.policy == Policy::Block;
+        let have = least.filter(|have| *have < want && !waits && !self.is_scarce);
+        if let Some(have) = have {
+            self.is_scarce = true;
+            tracing::warn!(
+                device = self.facts.device,
+                "lanes of {have} chunks are few for so many readers: slow ones together can make \
+                 a fast one lose packets; for {want} chunks a lane ask for a larger pool= or a \
+                 smaller chunk="
+            );
         }
     }
 

@@ -49,7 +49,7 @@ pub enum ListenError {
         path: PathBuf,
     },
     /// The system refused.
-    #[error("{path}: cannot listen: {reason}")]
+    #[error("{path}: cannot listen: {reason}: choose a --socket in a folder that you may write")]
     System {
         /// The socket.
         path: PathBuf,

@@ -26,7 +26,7 @@ use crate::affinity::{self, Placement, Steered};
 use crate::interrupt;
 use crate::report::grouped;
 use crate::seeing::metrics::{self, Reach};
-use config::Config;
+use config::{Config, Device};
 use groups::GroupText;
 
 /// How often is looked whether the hub's thread is there.
@@ -105,6 +105,7 @@ impl HubArgs {
             None => Config::default(),
         };
         let listed = self.devices.iter().flat_map(|list| list.0.clone());
+        let listed = listed.map(|spec| Device { spec, place: None });
         config.devices.extend(listed);
         config.groups.extend(self.groups.iter().cloned());
         config.socket = self.socket.clone().or(config.socket);
@@ -136,7 +137,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let path = config.socket.clone().unwrap_or_else(default_socket);
     let listener = Listener::bind(&path)?;
     let interfaces = || {
-        let devices = config.devices.iter();
+        let devices = config.devices.iter().map(|device| &device.spec);
         devices.filter(|device| device.kind.names_an_interface())
     };
     let first = interfaces().next().map(|device| device.name.as_str());
@@ -196,13 +197,17 @@ fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
 /// Opens the sources and starts the hub on them.
 fn start(config: &Config) -> Result<Hub> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    for device in &config.devices {
-        let source = crate::open::open(device)?;
+    for Device { spec, place } in &config.devices {
+        let source = crate::open::open(spec);
+        let source = match place {
+            Some(place) => source.with_context(|| place.clone())?,
+            None => source?,
+        };
         for note in &source.facts().notes {
             eprintln!("ringtap: {note}");
         }
-        if device.kind == Kind::Pcap {
-            eprintln!("ringtap: {device} is read from now on: who attaches later misses the rest");
+        if spec.kind == Kind::Pcap {
+            eprintln!("ringtap: {spec} is read from now on: who attaches later misses the rest");
         }
         sources.push(source);
     }
@@ -243,7 +248,8 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::Server>> 
 }
 
 fn say_ready(config: &Config, path: &std::path::Path) {
-    let devices: Vec<_> = config.devices.iter().map(ToString::to_string).collect();
+    let devices = config.devices.iter();
+    let devices: Vec<_> = devices.map(|device| device.spec.to_string()).collect();
     let groups: Vec<_> = config
         .groups
         .iter()

@@ -8,7 +8,7 @@ use ringtap_capture::interface::{Interface, InterfaceError};
 use ringtap_capture::packet::{PacketOptions, PacketSource};
 use ringtap_capture::pcap::{PcapOptions, PcapSource};
 use ringtap_capture::sim::{SimOptions, SimSource};
-use ringtap_capture::tap::{Tap, TapOptions};
+use ringtap_capture::tap::{Tap, TapError, TapOptions};
 use ringtap_capture::xdp::{XdpOptions, XdpSource};
 use ringtap_pool::source::Source;
 
@@ -35,7 +35,9 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>> {
     // What only a tap can do is not left out silently.
     let needs_tap =
         device.options.exclusive || device.options.mode.is_some() || device.queues != Queues::All;
-    let hopeless = reason.downcast_ref::<InterfaceError>().is_some();
+    // Sizes that are too small are the user's to change, and no reason for another source.
+    let hopeless = reason.downcast_ref::<InterfaceError>().is_some()
+        || matches!(reason.downcast_ref(), Some(TapError::Sizes { .. }));
     if needs_tap || hopeless {
         return Err(reason);
     }

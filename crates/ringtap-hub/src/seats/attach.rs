@@ -16,6 +16,7 @@ use ringtap_shared::peer::Peer;
 use ringtap_shared::seat::{Inlet as SeatInlet, Seat as ReaderSeat, Wanted};
 
 use super::{Inlet, Seat, now_ns};
+use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
 use crate::hub::{Ask, AttachError, InletFiles, Taken};
@@ -104,6 +105,7 @@ impl Engine {
                 }
             }
         }
+        self.captures.iter_mut().for_each(Capture::mind_scarcity);
         let place = made
             .first()
             .map_or(Place::Source, |made| made.seat.wanted.place.clone());

@@ -306,11 +306,25 @@ pub(super) fn reserve(share: u32) -> u32 {
     (share / 8).clamp(2, RESERVE).min(share.saturating_sub(1))
 }
 
+/// Fewest chunks of a lane with which several slow readers together cannot starve a fast one.
+pub(super) fn fewest_chunks(readers: u32) -> u32 {
+    match readers {
+        0 | 1 => 2,
+        _ => scarce(readers).saturating_mul(2),
+    }
+}
+
+/// Free chunks of a lane below which no reader may take what it likes: half of them are enough
+/// for each reader to take the open chunk and the next one, and for one of them to go on.
+fn scarce(readers: u32) -> u32 {
+    readers.saturating_mul(4).saturating_add(2)
+}
+
 /// Chunks that one reader may hold when so many of a lane are free: the fewer there are, the
-/// less, so that several slow readers together cannot starve a fast one. (In a lane of so few chunks
-/// that its reserve is below two for each reader, they can.)
+/// less, so that several slow readers together cannot starve a fast one. (In a lane of fewer than
+/// [`fewest_chunks`] they can.)
 pub(super) fn room(share: u32, free: u32, readers: u32) -> u32 {
-    let reserve = reserve(share);
+    let reserve = reserve(share).max(scarce(readers)).min((share / 2).max(1));
     if free >= reserve || readers <= 1 {
         return u32::MAX;
     }

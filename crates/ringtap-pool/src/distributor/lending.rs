@@ -13,6 +13,11 @@ impl Distributor {
     /// Chunks that one reader may hold, going by what is free.
     pub(super) fn room(&self, lane: usize) -> u32 {
         let lane = &self.lanes[lane];
+        entry::room(lane.ends.chunks, lane.free(), self.holders())
+    }
+
+    /// How many may hold a chunk at a time.
+    fn holders(&self) -> u32 {
         // Of a buddy group one member at a time holds a chunk.
         let alone = self
             .readers
@@ -20,8 +25,13 @@ impl Distributor {
             .flatten()
             .filter(|entry| entry.buddies.is_none());
         let readers = alone.count() + self.groups.count();
-        let readers = u32::try_from(readers).unwrap_or(u32::MAX);
-        entry::room(lane.ends.chunks, lane.free(), readers)
+        u32::try_from(readers).unwrap_or(u32::MAX)
+    }
+
+    /// Fewest chunks of a lane with which slow ones of these readers together cannot starve a
+    /// fast one.
+    pub fn fewest_chunks(&self) -> u32 {
+        entry::fewest_chunks(self.holders())
     }
 
     /// What a reader misses that does not get these slots of a chunk.

@@ -272,6 +272,49 @@ fn slow_readers_together_cannot_starve_a_fast_one() {
     assert_eq!(lost, 0, "there was always a free chunk");
 }
 
+/// How often one that keeps up loses packets, or the writer finds no chunk, when others stop for
+/// good at times that `dice` says.
+fn starved(chunks: u32, stopping: u64, mut dice: impl FnMut() -> u64) -> u64 {
+    let mut bench = bench(chunks);
+    let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());
+    let mut others: Vec<_> = (0..stopping)
+        .map(|_| (bench.reader(ReaderOptions::default()).1, dice() % 200))
+        .collect();
+    let mut starved = 0;
+    for round in 0..300 {
+        bench.write(5);
+        bench.distributor.step().unwrap();
+        drain(&mut fast_reader);
+        for (reader, stops) in &mut others {
+            if round < *stops {
+                drain(reader);
+            }
+        }
+        let used = bench.distributor.chunks_in_use(LaneId(0));
+        starved += u64::from(used == chunks);
+    }
+    starved + bench.distributor.missed(fast, LaneId(0)).packets
+}
+
+#[test]
+fn whenever_others_stop_they_cannot_starve_a_fast_one() {
+    let mut seed = 7_u64;
+    let mut dice = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed >> 33
+    };
+    let tries = if cfg!(miri) { 1 } else { 60 };
+    for stopping in 1..6 {
+        let chunks = entry::fewest_chunks(u32::try_from(stopping).unwrap() + 1);
+        for chunks in [chunks, chunks + 1, chunks + 9, 2 * chunks] {
+            for _ in 0..tries {
+                let starved = starved(chunks, stopping, &mut dice);
+                assert_eq!(starved, 0, "{stopping} stopped, {chunks} chunks");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_strained_reader_gets_a_sample_of_chunks() {
     let mut bench = bench(64);

@@ -22,8 +22,16 @@ pub(super) struct Config {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) metrics_anywhere: bool,
     pub(super) congestion: Option<Congestion>,
-    pub(super) devices: Vec<DeviceSpec>,
+    pub(super) devices: Vec<Device>,
     pub(super) groups: Vec<GroupText>,
+}
+
+/// A device, and where it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Device {
+    pub(super) spec: DeviceSpec,
+    /// In a file: its name, line and key.
+    pub(super) place: Option<String>,
 }
 
 /// The file, key by key.
@@ -55,7 +63,7 @@ struct GroupTable {
     balance: Option<Spanned<String>>,
     offload: Option<Spanned<u8>>,
     affinity: Option<Spanned<String>>,
-    filter: Option<String>,
+    filter: Option<Spanned<String>>,
     delivery: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
     credit: Option<u32>,
@@ -91,10 +99,13 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
     })?;
     let text = Text { path, text };
     let devices = file.sources.iter().map(|source| {
-        text.value("device", &source.device, |device| {
+        let spec = text.value("device", &source.device, |device| {
             device.parse::<DeviceSpec>()
-        })
+        })?;
+        let place = Some(text.place("device", &source.device.span()));
+        Ok(Device { spec, place })
     });
+    text.require_own_names(&file.groups)?;
     let groups = file.groups.into_iter().map(|table| text.group(table));
     Ok(Config {
         devices: devices.collect::<Result<_>>()?,
@@ -120,8 +131,24 @@ impl Text<'_> {
     }
 
     fn error(&self, key: &str, place: &Range<usize>, error: &dyn Display) -> anyhow::Error {
+        anyhow!("{}: {error}", self.place(key, place))
+    }
+
+    /// File, line and key.
+    fn place(&self, key: &str, place: &Range<usize>) -> String {
         let line = self.line(place.clone());
-        anyhow!("{}, line {line}, {key}: {error}", self.path.display())
+        format!("{}, line {line}, {key}", self.path.display())
+    }
+
+    fn require_own_names(&self, groups: &[GroupTable]) -> Result<()> {
+        for (at, group) in groups.iter().enumerate() {
+            let name = group.name.get_ref();
+            if groups[..at].iter().any(|one| one.name.get_ref() == name) {
+                let error = format!("there is a group \"{name}\" above: want another name");
+                return Err(self.error("name", &group.name.span(), &error));
+            }
+        }
+        Ok(())
     }
 
     fn option<T, E: Display>(
@@ -140,7 +167,12 @@ impl Text<'_> {
 
     fn group(&self, table: GroupTable) -> Result<GroupText> {
         let mut group = GroupText::named(&self.value("name", &table.name, groups::name)?);
-        group.filter = table.filter.unwrap_or_default();
+        if let Some(filter) = table.filter {
+            group.places.filter = Some(self.place("filter", &filter.span()));
+            group.filter = filter.into_inner();
+        }
+        let balance = table.balance.as_ref();
+        group.places.balance = balance.map(|word| self.place("balance", &word.span()));
         group.most_members = table.members.unwrap_or(group.most_members);
         group.credit_chunks = table.credit;
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
@@ -225,7 +257,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(config.devices[0].name, "eth0");
+        assert_eq!(config.devices[0].spec.name, "eth0");
         let [ids, rec] = &config.groups[..] else {
             panic!("two groups")
         };
@@ -260,6 +292,8 @@ mod tests {
         );
         let percent = error("[[group]]\nname = \"a\"\noffload = 101\n");
         assert!(percent.contains("line 3, offload"), "{percent}");
+        let twice = error("[[group]]\nname = \"a\"\n[[group]]\nname = \"a\"\n");
+        assert!(twice.contains("line 4, name"), "{twice}");
         let syntax = error("socket = \n");
         assert!(syntax.contains("line 1"), "{syntax}");
     }

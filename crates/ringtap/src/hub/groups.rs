@@ -29,6 +29,14 @@ pub(crate) struct GroupText {
     pub(super) most_members: u32,
     pub(super) most_watermark_packets: u32,
     pub(crate) access: Access,
+    pub(super) places: Places,
+}
+
+/// Where in a file, by its name, line and key, something stands that is checked later.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Places {
+    pub(super) filter: Option<String>,
+    pub(super) balance: Option<String>,
 }
 
 impl GroupText {
@@ -47,6 +55,7 @@ impl GroupText {
             most_members: usual.most_members,
             most_watermark_packets: usual.most_watermark_packets,
             access: usual.access,
+            places: Places::default(),
         }
     }
 
@@ -76,8 +85,19 @@ impl GroupText {
 
     /// The group, with its filter compiled for what the sources give.
     pub(crate) fn compile(&self, facts: &Facts) -> Result<Group> {
+        let place = |place: &Option<String>| {
+            let named = || format!("group {}", self.name);
+            place.clone().unwrap_or_else(named)
+        };
         let filter = input::compile(&self.filter, facts);
-        let filter = filter.with_context(|| format!("group {}", self.name))?;
+        let filter = filter.with_context(|| place(&self.places.filter))?;
+        if let Balance::Program(file) = &self.balance {
+            let readable = std::fs::File::open(file);
+            readable.with_context(|| {
+                let place = place(&self.places.balance);
+                format!("{place}: {}: no program to balance by", file.display())
+            })?;
+        }
         Ok(Group {
             filter: filter.program().clone(),
             filter_text: self.filter.clone(),

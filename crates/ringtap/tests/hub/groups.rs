@@ -55,3 +55,53 @@ fn round_robin_gives_every_member_as_much() {
     assert!(one.abs_diff(other) < sent / 20, "{shares:?}");
     bench.finish();
 }
+
+/// The low byte of the source port, in a packet of IPv4 without options.
+const BY_PORT: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+SEC("xdp")
+int by_port(struct xdp_md *ctx)
+{
+	__u8 *data = (void *)(long)ctx->data;
+
+	if (data + 36 > (__u8 *)(long)ctx->data_end)
+		return 0;
+	return data[35];
+}
+
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+#[test]
+fn a_users_own_program_shares_a_group_out() {
+    require_root!();
+    let folder = tempfile::TempDir::new().expect("a folder can be made");
+    let [text, object] = ["steer.c", "steer.o"].map(|name| folder.path().join(name));
+    std::fs::write(&text, BY_PORT).expect("it can be written");
+    let architecture = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let mut clang = std::process::Command::new("clang");
+    clang.args(["-target", "bpf", "-O2", "-g", &architecture, "-c"]);
+    let compiled = clang.arg(&text).arg("-o").arg(&object).status();
+    assert!(compiled.expect("clang runs").success());
+    let group = format!("own:2:program:{}:udp", object.display());
+    let bench = Bench::new("hub-own", &[&group]);
+    let members = [bench.count("own", &[]), bench.count("own", &[])];
+    // Numbers below 128 are the first member's, the others the second's.
+    let frame = |port: u8| {
+        let mut frame = vec![0; 60];
+        frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+        frame[35] = port;
+        frame
+    };
+    let ports = [0, 1, 127, 128, 255, 255, 3, 4];
+    bench.net.inject("tx0", &ports.map(frame));
+    bench.wait_until("all are captured", |status| {
+        let lanes = status.sources[0].lanes.iter();
+        lanes.map(|lane| lane.captured).sum::<u64>() == 8
+    });
+    let shares = members.map(|member| Account::of(member).0.number("delivered"));
+    assert_eq!(shares, [5, 3]);
+    bench.finish();
+}

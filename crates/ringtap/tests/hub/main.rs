@@ -10,3 +10,4 @@ mod killed;
 mod pressure;
 mod refusals;
 mod support;
+mod tunnels;

@@ -120,6 +120,28 @@ fn an_interface_that_goes_away_ends_readers_and_hub_with_the_reason() {
 }
 
 #[test]
+fn a_source_that_ends_leaves_the_others_to_new_readers() {
+    require_root!();
+    let device = "tap:rx0?exclusive&direction=in";
+    let bench = Bench::with("hub-one-gone", device, &["-i", "packet:lo", "-g", "all"]);
+    let before = bench.count("all", &["--filter", "udp"]);
+    bench.net.ip(&["link", "del", "rx0"]);
+    bench.wait_until("its end", |status| {
+        status.sources[0].state == SourceState::Ended
+    });
+    let after = bench.count("all", &["--filter", "tcp"]);
+    for reader in [before, after] {
+        reader.interrupt();
+        let told = reader.wait(LIMIT);
+        assert!(told.stdout.contains("\"balanced\":true"), "{}", told.stdout);
+    }
+    bench.hub.interrupt();
+    let end = bench.hub.wait(LIMIT);
+    assert!(end.stderr.contains("rx0"), "why it ended: {}", end.stderr);
+    assert!(!end.stderr.contains("takes no rules"), "{}", end.stderr);
+}
+
+#[test]
 fn who_wants_none_of_what_it_missed_lost_nothing() {
     require_root!();
     let file = tempfile::NamedTempFile::new().expect("a file can be made");

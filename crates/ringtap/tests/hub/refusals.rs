@@ -180,3 +180,38 @@ fn a_second_hub_on_the_same_socket_is_refused() {
     );
     bench.finish();
 }
+
+#[test]
+fn what_is_found_wrong_as_the_hub_starts_is_told_with_line_and_key() {
+    require_root!();
+    let net = ringtap_testkit::Namespace::with_veth("hub-wrong");
+    let folder = tempfile::TempDir::new().expect("a folder can be made");
+    let path = folder.path().join("hub.toml");
+    let source = "[[source]]\ndevice = \"tap:rx0\"\n";
+    for (text, told) in [
+        (
+            format!("{source}[[group]]\nname = \"a\"\nfilter = \"tcp prot 80\"\n"),
+            "hub.toml, line 5, filter: ",
+        ),
+        (
+            format!("{source}[[group]]\nname = \"a\"\nbalance = \"program:/no/such.o\"\n"),
+            "hub.toml, line 5, balance: /no/such.o: ",
+        ),
+        (
+            "[[source]]\ndevice = \"tap:no0\"\n".to_owned(),
+            "hub.toml, line 2, device: ",
+        ),
+        (
+            "[[source]]\ndevice = \"rx0?pool=1KiB\"\n".to_owned(),
+            "hub.toml, line 2, device: rx0: 1 chunks for ",
+        ),
+    ] {
+        fs::write(&path, &text).expect("it can be written");
+        let mut command = net.command(BINARY);
+        command.args(["hub", "-c"]).arg(&path).arg("--socket");
+        command.arg(folder.path().join("hub.sock"));
+        let end = Running::start(command).wait(LIMIT);
+        assert_eq!(end.status.code(), Some(1), "{text}");
+        assert!(end.stderr.contains(told), "{text}: {}", end.stderr);
+    }
+}
