@@ -49,6 +49,31 @@ fn packets_are_read_where_the_kernel_put_them() {
 }
 
 #[test]
+fn every_fall_back_is_said() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("aloud");
+    let says = |options: &XdpOptions, words: &[&str]| {
+        let source = open(&net, options);
+        let notes = source.facts().notes.join("\n");
+        assert!(words.iter().all(|word| notes.contains(word)), "{notes}");
+        assert_eq!(notes.is_empty(), words.is_empty(), "{notes}");
+    };
+    let usual = options("rx0");
+    says(&usual, &["no zero-copy", "falling back to copy mode"]);
+    let no_native = options("lo");
+    says(
+        &no_native,
+        &["no native XDP; falling back to generic XDP", "no zero-copy"],
+    );
+    let asked = XdpOptions {
+        zero_copy: false,
+        ..usual
+    };
+    says(&asked, &[]);
+}
+
+#[test]
 fn nobody_can_map_the_pool_writable() {
     require_root!();
     require_tool!("ip");
