@@ -6,6 +6,8 @@ mod outlet;
 #[expect(unsafe_code, reason = "bytes that a lender lent out by address")]
 mod reading;
 mod statistics;
+#[expect(unsafe_code, reason = "a signal's handler, and pages that are moved")]
+mod writes;
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};

@@ -15,6 +15,7 @@ use ringtap_pool::format::flag;
 use ringtap_shared::seat::Wanted;
 
 use super::outlet::Outlet;
+use super::writes::Writes;
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
 
 /// How much of a packet is given out.
@@ -26,6 +27,10 @@ pub(crate) struct Keep {
 
 /// What belongs to the thread that is inside.
 pub(crate) struct Inside {
+    /// Before the lender: what lies over its pages goes first.
+    writes: Writes,
+    /// The packet, where the program writes into packets.
+    copy: Vec<u8>,
     pub(crate) lender: Lender,
     pub(crate) keep: Keep,
     /// What `pcap_next_ex` points to.
@@ -71,6 +76,8 @@ impl Reading {
             owner: AtomicUsize::new(0),
             depth: Cell::new(0),
             inside: RefCell::new(Inside {
+                writes: Writes::new(),
+                copy: Vec::new(),
                 lender,
                 keep: Keep::default(),
                 header: Box::new(nothing),
@@ -117,6 +124,7 @@ impl Inside {
     /// The next packet at hand that is to be given out.
     #[inline]
     pub(crate) fn next(&mut self, manner: &Manner<'_>) -> Option<(PacketHeader, *const u8)> {
+        self.writes.take_back();
         loop {
             let lent = *self.lender.one()?;
             let out = lent.flags & u16::from(flag::OUT) != 0;
@@ -137,8 +145,23 @@ impl Inside {
                 captured_bytes,
                 wire_bytes: lent.wire_bytes,
             };
-            return Some((header, lent.data));
+            return Some((header, self.give(&lent, captured_bytes)));
         }
+    }
+
+    /// Where the program finds a packet: in the pool, unless it writes into packets.
+    #[inline]
+    fn give(&mut self, lent: &Lent, bytes: u32) -> *const u8 {
+        if self.writes.were_seen() {
+            let mut copy = std::mem::take(&mut self.copy);
+            copy.clear();
+            copy.extend_from_slice(self.bytes(lent));
+            self.copy = copy;
+            // Writable, whatever `const` says.
+            return self.copy.as_mut_ptr();
+        }
+        self.writes.expect(lent.data, bytes);
+        lent.data
     }
 
     /// How many bytes of it the filter keeps.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -242,4 +243,49 @@ fn without_rights_the_number_says_so() {
         assert!(end.status.success(), "{told}");
         assert!(end.stdout.starts_with("activate -8 \""), "{told}");
     }
+}
+
+#[test]
+fn packets_are_read_where_they_were_captured_until_a_program_writes_to_one() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    let built = build("busy");
+    let net = Namespace::with_veth("pcap_in_place");
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let read = |device: &str, case: &str| {
+        let mut program = exec(&net, prefix, &[built.to_str().expect("text")]);
+        program.env("RINGTAP_SOCKET", &socket);
+        run(&net, program, device, case)
+    };
+    let shared = ["loop 0", "in the pool 100", "end"];
+    for device in ["tap:rx0", "packet:rx0", "xdp:rx0"] {
+        assert_eq!(read(device, "in_place"), shared, "{device}");
+    }
+    let hub = hub(&net, prefix, &socket, &["-i", "tap:rx0"]);
+    assert_eq!(read("hub:all", "in_place"), shared);
+    let of_libpcap = run(&net, net.command(&built), "rx0", "written_beside");
+    assert_eq!(read("hub:all", "written_beside"), of_libpcap);
+    hub.interrupt();
+    let told = hub.wait(LIMIT).success().stdout;
+    assert!(told.contains(": balanced"), "{told}");
+    let _built = fs::remove_file(built);
+}
+
+#[test]
+fn other_faults_of_a_program_go_where_they_always_went() {
+    require_root!();
+    let Some(prefix) = prefix() else { return };
+    let built = build("busy");
+    let net = Namespace::with_veth("pcap_faults");
+    for case in ["fault", "raised"] {
+        let mut program = exec(&net, prefix, &[built.to_str().expect("text")]);
+        // Any number of these may be there: the capture of a program that died ends a moment later.
+        program.args(["packet:rx0", case]);
+        let status = Running::start(program).wait(LIMIT).status;
+        assert_eq!(status.signal(), Some(libc::SIGSEGV), "{case}");
+    }
+    let program = exec(&net, prefix, &[built.to_str().expect("text")]);
+    assert_eq!(run(&net, program, "packet:rx0", "fault_caught"), ["end"]);
+    let _built = fs::remove_file(built);
 }

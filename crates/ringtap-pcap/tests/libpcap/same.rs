@@ -133,6 +133,8 @@ the_same! {
     select_poll_and_epoll_tell_the_same: "reading", "descriptor", EACH;
     a_filter_set_before_takes_the_same: "reading", "filter_before", EACH;
     a_filter_set_during_capture_takes_the_same: "reading", "filter_during", EACH;
+    a_filter_set_under_traffic_takes_the_same: "busy", "filter_under_traffic", EACH;
+    what_a_program_writes_into_packets_it_finds_there: "busy", "written", ["tap:rx0", "packet:rx0", "xdp:rx0", "rx0"];
     a_filter_that_cuts_cuts_the_same: "reading", "filter_cuts", ["tap:rx0", "xdp:rx0"];
     a_direction_takes_the_same: "reading", "direction", EACH;
     nanoseconds_are_told_the_same: "reading", "nanoseconds", EACH;
