@@ -8,3 +8,4 @@ mod same;
 mod support;
 mod symbols;
 mod tcpdump;
+mod watchers;

@@ -15,7 +15,7 @@ use crate::support::{
 const SENT: u16 = 300;
 
 /// A folder that programs which give up root may write to.
-fn open_folder() -> tempfile::TempDir {
+pub(crate) fn open_folder() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().expect("a folder");
     let everybody = fs::Permissions::from_mode(0o777);
@@ -23,7 +23,7 @@ fn open_folder() -> tempfile::TempDir {
     folder
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
 }
 
@@ -32,7 +32,7 @@ fn expected(tags: Tags) -> Vec<Record> {
     sent.iter().map(|frame| Record::of(frame)).collect()
 }
 
-fn pause(ms: u64) {
+pub(crate) fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
