@@ -19,6 +19,7 @@ use ringtap_hub::door::{refuse, serve_one};
 use ringtap_hub::{Group, Hub};
 use ringtap_shared::peer::Peer;
 use ringtap_shared::socket::Socket;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &LendArgs) -> Result<ExitCode> {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
+    step_aside();
     let hub = match start(&args.device, &socket) {
         Ok(hub) => hub,
         Err(error) => {
@@ -53,6 +55,20 @@ pub(crate) fn run(args: &LendArgs) -> Result<ExitCode> {
     say_no_more()?;
     serve_one(socket, &hub).context("the program cannot be served")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A program that is tied to some processors has them to itself: its capture uses the others.
+///
+/// Both are woken by the same packet, and the kernel may run this process first.
+fn step_aside() {
+    let Ok(tied) = sched_getaffinity(None::<Pid>) else {
+        return;
+    };
+    let mut others = CpuSet::new();
+    let free = (0..CpuSet::MAX_CPU).filter(|cpu| !tied.is_set(*cpu));
+    free.for_each(|cpu| others.set(cpu));
+    // Refused where there are no others: then we stay.
+    let _stays = sched_setaffinity(None::<Pid>, &others);
 }
 
 fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {

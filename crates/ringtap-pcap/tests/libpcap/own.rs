@@ -289,3 +289,35 @@ fn other_faults_of_a_program_go_where_they_always_went() {
     assert_eq!(run(&net, program, "packet:rx0", "fault_caught"), ["end"]);
     let _built = fs::remove_file(built);
 }
+
+#[test]
+fn a_program_that_is_tied_to_a_processor_has_it_to_itself() {
+    require_root!();
+    require_tool!("tcpdump", "taskset");
+    let Some(prefix) = prefix() else { return };
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        ringtap_testkit::say_skipped("needs two processors");
+        return;
+    }
+    let net = Namespace::with_veth("pcap_tied");
+    let mut command = net.command("taskset");
+    command.args(["-c", "0", &ringtap(prefix), "exec", "--"]);
+    command.args(["tcpdump", "-ni", "tap:rx0", "-w", "/dev/null"]);
+    let dump = Running::start(command);
+    dump.wait_for_stderr("listening on", LIMIT);
+    let pids = Command::new("ip")
+        .args(["netns", "pids", net.name()])
+        .output();
+    let pids = String::from_utf8(pids.expect("ip is there").stdout).expect("numbers");
+    let told = |pid: &str, what: &str| fs::read_to_string(format!("/proc/{pid}/{what}"));
+    let is_lender = |pid: &&str| told(pid, "cmdline").is_ok_and(|text| text.contains("\0lend\0"));
+    let lender = pids.lines().find(is_lender).expect("who captures");
+    let status = told(lender, "status").expect("it runs");
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+    let first = list.and_then(|list| list.split(['-', ',']).next());
+    assert!(first.is_some_and(|first| first != "0"), "{status}");
+    dump.interrupt();
+    let _ended = dump.wait(LIMIT).success();
+}
