@@ -3,11 +3,11 @@
 
 use std::process::Command;
 
-use ringtap_testkit::{Namespace, Running, require_root};
+use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 use rustix::process::Signal;
 
 use crate::same::build;
-use crate::support::{LIMIT, Tags, exec, frames, hub, prefix, ringtap};
+use crate::support::{LIMIT, Tags, exec, frames, hub, prefix, real, ringtap};
 
 #[test]
 fn mistakes_are_refused_and_a_dead_hub_is_told() {
@@ -73,6 +73,35 @@ fn without_the_systems_libpcap_the_error_says_so() {
     assert!(
         told.contains("RINGTAP_LIBPCAP=/nonexistent/libpcap.so.1"),
         "{told}"
+    );
+}
+
+#[test]
+fn where_there_is_no_libpcap_the_error_says_what_to_install() {
+    require_root!();
+    require_tool!("tcpdump", "unshare");
+    let Some(prefix) = prefix() else { return };
+    let folder = real().canonicalize().expect("it is there");
+    let folder = folder.parent().expect("in a folder");
+    // The folder as it is, in this process's eyes, but for libpcap.
+    const HIDE: &str = "
+mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work &&
+mount -t overlay none -o lowerdir=$1,upperdir=/mnt/upper,workdir=/mnt/work $1 && rm $1/libpcap.so.* || exit 77
+LD_PRELOAD=$2 exec tcpdump -r /nonexistent.pcap";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", HIDE, "sh"]).arg(folder);
+    command.arg(prefix.join("lib/ringtap/libpcap.so.1"));
+    command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
+    let end = Running::start(command).wait(LIMIT);
+    if end.status.code() == Some(77) {
+        ringtap_testkit::say_skipped("needs an overlay file system over the libraries' folder");
+        return;
+    }
+    assert!(!end.status.success());
+    assert!(
+        end.stderr.contains("install it (libpcap0.8"),
+        "{}",
+        end.stderr
     );
 }
 

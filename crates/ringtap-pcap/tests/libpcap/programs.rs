@@ -8,11 +8,9 @@ use std::time::{Duration, Instant};
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
-use crate::support::{
-    LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, ringtap, whole_records,
-};
+use crate::support::{LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records};
 
-const SENT: u16 = 300;
+pub(crate) const SENT: u16 = 300;
 
 /// A folder that programs which give up root may write to.
 pub(crate) fn open_folder() -> tempfile::TempDir {
@@ -27,7 +25,7 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
 }
 
-fn expected(tags: Tags) -> Vec<Record> {
+pub(crate) fn expected(tags: Tags) -> Vec<Record> {
     let sent = frames(SENT, tags);
     sent.iter().map(|frame| Record::of(frame)).collect()
 }
@@ -37,7 +35,7 @@ pub(crate) fn pause(ms: u64) {
 }
 
 /// Waits until a program that prints when it begins and when it ends may be sent packets.
-fn begun(program: Running, word: &str) -> Running {
+pub(crate) fn begun(program: Running, word: &str) -> Running {
     program.wait_for_stderr(word, LIMIT);
     pause(700);
     program
@@ -388,63 +386,4 @@ for packet in sniff(opened_socket=socket, count=15, timeout=20):
         "{}",
         end.stderr
     );
-}
-
-#[test]
-fn in_place_of_libpcap_by_either_name_it_serves_programs_without_exec() {
-    require_root!();
-    require_tool!("tcpdump");
-    let Some(prefix) = prefix() else { return };
-    let net = Namespace::with_veth("pcap_names");
-    let folder = tempfile::tempdir().expect("a folder");
-    let source = folder.path().join("names.c");
-    let program = "#include <pcap/pcap.h>\n#include <stdio.h>\nint main(void) { puts(pcap_lib_version()); return 0; }\n";
-    fs::write(&source, program).expect("a file");
-    let stub = folder.path().join("stub.c");
-    let nothing = "const char *pcap_lib_version(void) { return \"a stub\"; }\n";
-    fs::write(&stub, nothing).expect("a file");
-    for name in ["libpcap.so.1", "libpcap.so.0.8"] {
-        // As a distribution that calls it so would link it.
-        let stand_in = folder.path().join(name);
-        let made = Command::new("cc")
-            .args([
-                "-shared",
-                "-o",
-                text(&stand_in),
-                &format!("-Wl,-soname,{name}"),
-            ])
-            .arg(&stub)
-            .status();
-        assert!(made.expect("a C compiler").success());
-        let built = folder.path().join("names");
-        let made = Command::new("cc")
-            .args(["-o", text(&built), text(&source), "-Wl,--no-as-needed"])
-            .arg(&stand_in)
-            .status();
-        assert!(made.expect("a C compiler").success());
-        let mut command = Command::new(&built);
-        command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
-        let told = Running::start(command).wait(LIMIT).success().stdout;
-        assert!(
-            told.contains("1.10") && told.contains("through Ringtap"),
-            "{name}: {told}"
-        );
-    }
-    // The same for a program of the system; the capture's process finds libpcap by itself.
-    let file = folder.path().join("dump.pcap");
-    let mut command = net.command("tcpdump");
-    command.args(["-Z", "root", "-Uni", "tap:rx0", "-w", text(&file)]);
-    command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
-    let dump = begun(Running::start(command), "listening on");
-    net.inject("tx0", &frames(SENT, Tags::Some));
-    for _ in 0..100 {
-        if whole_records(&file) == usize::from(SENT) {
-            break;
-        }
-        pause(50);
-    }
-    dump.interrupt();
-    let told = dump.wait(LIMIT).success().stderr;
-    assert_same(&records(&file), &expected(Tags::Some), &told);
-    assert!(!ringtap(prefix).is_empty());
 }

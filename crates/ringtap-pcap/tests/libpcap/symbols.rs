@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the library exports is what libpcap exports, its structures lie as libpcap's do, and the
-//! documentation names every function.
+//! What the library exports is what libpcap exports, its structures lie as libpcap's do, the
+//! documentation names every function, and by either of libpcap's names it takes its place.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,12 @@ use std::process::Command;
 use ringtap_pcap::abi::{BpfProgram, Device, PacketHeader, Statistics};
 use ringtap_pcap::list::{OURS, PASSED};
 
-use crate::support::{crate_folder, library, real};
+use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+
+use crate::programs::{SENT, begun, expected, pause, text};
+use crate::support::{
+    LIMIT, Tags, assert_same, crate_folder, frames, library, prefix, real, records, whole_records,
+};
 
 type Names = BTreeSet<String>;
 
@@ -160,4 +165,82 @@ fn structures_lie_as_those_of_the_header() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn in_place_of_libpcap_by_either_name_it_serves_programs_without_exec() {
+    require_root!();
+    require_tool!("tcpdump");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_names");
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("names.c");
+    let program = r#"
+#include <pcap/pcap.h>
+#include <stdio.h>
+int main(void) {
+    char errbuf[PCAP_ERRBUF_SIZE];
+    struct pcap_pkthdr header;
+    pcap_t *p = pcap_open_live("tap:rx0", 65535, 1, 100, errbuf);
+    printf("%s\nready\n", p ? pcap_lib_version() : errbuf);
+    fflush(stdout);
+    while (p != NULL && pcap_next(p, &header) == NULL)
+        ;
+    printf("a packet of %u bytes\n", header.len);
+    return p == NULL;
+}
+"#;
+    fs::write(&source, program).expect("a file");
+    let stub = folder.path().join("stub.c");
+    let nothing = "const char *pcap_lib_version(void) { return \"a stub\"; }
+void *pcap_open_live(void) { return 0; }
+void *pcap_next(void) { return 0; }\n";
+    fs::write(&stub, nothing).expect("a file");
+    for name in ["libpcap.so.1", "libpcap.so.0.8"] {
+        // As a distribution that calls it so would link it.
+        let stand_in = folder.path().join(name);
+        let made = Command::new("cc")
+            .args([
+                "-shared",
+                "-o",
+                text(&stand_in),
+                &format!("-Wl,-soname,{name}"),
+            ])
+            .arg(&stub)
+            .status();
+        assert!(made.expect("a C compiler").success());
+        let built = folder.path().join("names");
+        let made = Command::new("cc")
+            .args(["-o", text(&built), text(&source), "-Wl,--no-as-needed"])
+            .arg(&stand_in)
+            .status();
+        assert!(made.expect("a C compiler").success());
+        let mut command = net.command(&built);
+        command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
+        let reader = Running::start(command);
+        reader.wait_for_stdout("ready", LIMIT);
+        let sent = frames(1, Tags::None);
+        net.inject("tx0", &sent);
+        let told = reader.wait(LIMIT).success().stdout;
+        let packet = format!("a packet of {} bytes", sent[0].len());
+        for part in ["1.10", "through Ringtap", &packet] {
+            assert!(told.contains(part), "{name}: {told}");
+        }
+    }
+    // The same for a program of the system; the capture's process finds libpcap by itself.
+    let file = folder.path().join("dump.pcap");
+    let mut command = net.command("tcpdump");
+    command.args(["-Z", "root", "-Uni", "tap:rx0", "-w", text(&file)]);
+    command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
+    let dump = begun(Running::start(command), "listening on");
+    net.inject("tx0", &frames(SENT, Tags::Some));
+    for _ in 0..100 {
+        if whole_records(&file) == usize::from(SENT) {
+            break;
+        }
+        pause(50);
+    }
+    dump.interrupt();
+    let told = dump.wait(LIMIT).success().stderr;
+    assert_same(&records(&file), &expected(Tags::Some), &told);
 }
