@@ -45,10 +45,11 @@ impl Merge {
         }
     }
 
-    /// Whose turn it is.
+    /// Whose turn it is. Who is leaving waits for nothing: what is there is given in its order.
     pub(crate) fn turn<'a>(
         &self,
         readers: impl Iterator<Item = &'a mut Reader>,
+        is_leaving: bool,
     ) -> Result<Turn, RecvError> {
         let (mut first, mut second): (Option<(u64, usize, LaneId)>, u64) = (None, u64::MAX);
         let (mut is_partial, mut ended) = (false, true);
@@ -71,7 +72,7 @@ impl Merge {
         let Some((time, at, lane)) = first else {
             return Ok(if ended { Turn::Ended } else { Turn::Nothing });
         };
-        if !is_partial {
+        if !is_partial || is_leaving {
             return Ok(Turn::Of(at, lane, second));
         }
         let horizon = now_ns().saturating_sub(nanoseconds(self.window));

@@ -275,7 +275,8 @@ impl Receiver {
         let Some(merge) = &self.merge else {
             return Ok(None);
         };
-        let turn = merge.turn(self.inlets.iter_mut().map(|inlet| &mut inlet.reader))?;
+        let readers = self.inlets.iter_mut().map(|inlet| &mut inlet.reader);
+        let turn = merge.turn(readers, self.control.is_leaving())?;
         self.holds = None;
         match turn {
             Turn::Of(at, lane, until_ns) => return Ok(Some((at, Some((lane, until_ns))))),

@@ -47,10 +47,15 @@ impl Bench {
     }
 
     fn take(&mut self, merge: &mut Merge) -> Vec<u64> {
+        self.take_all(merge, false)
+    }
+
+    fn take_all(&mut self, merge: &mut Merge, is_leaving: bool) -> Vec<u64> {
         let mut taken = Vec::new();
         self.distributor.step().unwrap();
-        while let Turn::Of(_, lane, until) = merge.turn(std::iter::once(&mut self.reader)).unwrap()
-        {
+        let turn =
+            |reader: &mut Reader, merge: &Merge| merge.turn(std::iter::once(reader), is_leaving);
+        while let Turn::Of(_, lane, until) = turn(&mut self.reader, merge).unwrap() {
             let batch = self.reader.next_of(lane, until).unwrap().unwrap();
             let times: Vec<_> = batch.packets().map(|p| p.unwrap().slot().time_ns).collect();
             merge.gave(times.iter().copied());
@@ -99,4 +104,18 @@ fn a_packet_waits_for_its_window_and_what_comes_too_late_is_counted() {
             late: 1
         }
     );
+}
+
+#[test]
+fn who_leaves_gets_what_waited_in_its_order() {
+    let mut bench = bench();
+    let now = now_ns();
+    bench.write(0, now + 1);
+    bench.write(0, now + 3);
+    let mut merge = Merge::new(Duration::from_secs(3600));
+    assert!(bench.take(&mut merge).is_empty(), "lane 1 may follow");
+    bench.write(1, now + 2);
+    assert_eq!(bench.take(&mut merge), [now + 1, now + 2]);
+    assert_eq!(bench.take_all(&mut merge, true), [now + 3]);
+    assert_eq!(merge.order.late, 0);
 }

@@ -80,6 +80,40 @@ fn tcpdump_gives_up_root_sets_its_filter_and_rotates_files() {
     assert_same(&found, &wanted.collect::<Vec<_>>(), &told);
 }
 
+/// What each program prints of the same frames over libpcap, and over Ringtap.
+#[test]
+fn what_is_printed_is_what_libpcap_gives() {
+    require_root!();
+    require_tool!("tcpdump", "tshark", "ngrep");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_printed");
+    let dump = "tcpdump -nnvvXetl -c 60 -i rx0 udp or arp";
+    let shark = "tshark -lnqi rx0 -c 60 -T fields -e frame.len -e eth.src -e ip.id -e arp.opcode \
+                 -e udp.srcport -e data.data";
+    let grep = "ngrep -lqxd rx0 -n 20 . udp";
+    for (words, ready) in [
+        (dump, "listening on"),
+        (shark, "Capturing on"),
+        (grep, "filter:"),
+    ] {
+        let words: Vec<_> = words.split_whitespace().collect();
+        let mut real = net.command(words[0]);
+        real.args(&words[1..]);
+        let [real, ours] = [real, exec(&net, prefix, &words)].map(|command| {
+            let program = Running::start(command);
+            match words[0] {
+                "ngrep" => program.wait_for_stdout(ready, LIMIT),
+                _ => program.wait_for_stderr(ready, LIMIT),
+            }
+            pause(700);
+            net.inject("tx0", &frames(SENT, Tags::None));
+            program.wait(LIMIT).success().stdout
+        });
+        assert!(real.lines().count() >= 20, "{real}");
+        assert_eq!(ours, real, "{words:?}");
+    }
+}
+
 #[test]
 fn tcpdump_stops_after_its_count() {
     require_root!();

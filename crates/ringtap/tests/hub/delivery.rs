@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringtap_client::{Next, Tally, Wish};
 use ringtap_testkit::{Running, require_root, require_tool};
 
-use crate::support::{Account, BINARY, Bench, LIMIT, drain, missing_stamps, read_all, wish};
+use crate::support::{Account, BINARY, Bench, LIMIT, drain, missing_stamps, read_all, sent, wish};
 
 #[test]
 fn shared_and_private_readers_get_the_same_packets() {
@@ -52,6 +52,53 @@ fn a_recorder_at_a_hub_writes_a_whole_file() {
     command.args(["-M", "-c"]).arg(&file);
     let told = Running::start(command).wait(LIMIT).success().stdout;
     assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
+    bench.finish();
+}
+
+/// Lanes are CPUs: two senders fill two of them.
+#[test]
+fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
+    require_root!();
+    require_tool!("capinfos", "taskset");
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return ringtap_testkit::say_skipped("there is one CPU, so one lane");
+    }
+    let bench = Bench::new("hub-merge", &["rec"]);
+    let file = bench.path("all.pcapng");
+    let mut command = Command::new(BINARY);
+    command
+        .args(["record", "-q", "--in-order", "2000", "-i"])
+        .arg(bench.device("rec"))
+        .arg("-w")
+        .arg(&file);
+    let recorder = Running::start(command);
+    bench.wait_until("it attaches", |status| !status.readers.is_empty());
+    let senders = ["0", "1"].map(|cpu| {
+        let mut command = bench.net.command("taskset");
+        command.args(["-c", cpu, BINARY, "send", "-i", "tx0", "--size", "64"]);
+        command.args(["--json", "--rate", "20000pps", "-c", "20000"]);
+        Running::start(command)
+    });
+    let sent = senders.map(|sender| sent(&sender.wait(LIMIT).success()));
+    let sent: u64 = sent.iter().sum();
+    let status = bench.status();
+    recorder.interrupt();
+    let told = recorder.wait(LIMIT).success();
+    assert!(
+        told.stderr.contains(", 0 later"),
+        "none came too late: {}",
+        told.stderr
+    );
+    let filled = status.sources[0]
+        .lanes
+        .iter()
+        .filter(|lane| lane.captured > 10_000);
+    assert_eq!(filled.count(), 2, "{status:?}");
+    let mut command = Command::new("capinfos");
+    command.args(["-M", "-c", "-o"]).arg(&file);
+    let told = Running::start(command).wait(LIMIT).success().stdout;
+    assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
+    assert!(told.contains("True"), "in the order of time: {told}");
     bench.finish();
 }
 

@@ -141,18 +141,25 @@ fn as_nobody(bench: &Bench, args: &[&str]) -> Finished {
 }
 
 #[test]
-fn only_listed_users_get_in_and_they_need_no_rights() {
+fn only_listed_users_and_groups_get_in_and_they_need_no_rights() {
     require_root!();
-    let text = "[[group]]\nname = \"open\"\nusers = [\"65534\"]\n[[group]]\nname = \"closed\"\n";
+    let text = "[[group]]\nname = \"open\"\nusers = [\"65534\"]\n\
+                [[group]]\nname = \"theirs\"\ngroups = [\"65534\"]\n\
+                [[group]]\nname = \"others\"\nusers = [\"65533\"]\ngroups = [\"65533\"]\n\
+                [[group]]\nname = \"closed\"\n";
     let (_file, bench) = config("hub-users", text);
-    let closed = as_nobody(&bench, &["count", "-q", "-i", &bench.device("closed")]);
-    assert_eq!(closed.status.code(), Some(1));
-    assert!(closed.stderr.contains("65534"), "{}", closed.stderr);
+    for group in ["closed", "others"] {
+        let refused = as_nobody(&bench, &["count", "-q", "-i", &bench.device(group)]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(refused.stderr.contains("65534"), "{}", refused.stderr);
+    }
     let sending = bench.start_sending(1_000, 4_000);
-    let device = bench.device("open");
-    let args = ["count", "-q", "--json", "-c", "100", "-i", &device];
-    let end = as_nobody(&bench, &args).success();
-    assert!(end.stdout.contains("\"delivered\":100"), "{}", end.stdout);
+    for group in ["open", "theirs"] {
+        let device = bench.device(group);
+        let args = ["count", "-q", "--json", "-c", "100", "-i", &device];
+        let end = as_nobody(&bench, &args).success();
+        assert!(end.stdout.contains("\"delivered\":100"), "{}", end.stdout);
+    }
     assert!(sending.wait(LIMIT).status.success());
     bench.finish();
 }

@@ -79,11 +79,7 @@ impl Bench {
 
     /// Sends stamped packets of 16 flows and tells how many.
     pub(crate) fn send(&self, rate_pps: u64, packets: u64) -> u64 {
-        let end = self.start_sending(rate_pps, packets).wait(LIMIT).success();
-        let report: serde_json::Value = last_line(&end.stdout);
-        report["sent"]
-            .as_u64()
-            .unwrap_or_else(|| panic!("no \"sent\" in {report}"))
+        sent(&self.start_sending(rate_pps, packets).wait(LIMIT).success())
     }
 
     pub(crate) fn start_sending(&self, rate_pps: u64, packets: u64) -> Running {
@@ -201,6 +197,14 @@ fn read(receiver: &mut Receiver, tally: &mut Tally, pause: Duration) {
             }
         }
     }
+}
+
+/// How many packets `ringtap send --json` sent.
+pub(crate) fn sent(sender: &Finished) -> u64 {
+    let report = last_line(&sender.stdout);
+    report["sent"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no \"sent\" in {report}"))
 }
 
 fn last_line(text: &str) -> serde_json::Value {
