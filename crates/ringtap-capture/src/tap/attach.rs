@@ -115,10 +115,8 @@ pub(super) fn attach(
         .into_iter()
         .filter(|hook| !is_bridge || *hook != Hook::Generic)
         .collect();
-    if hooks.first().is_some_and(|hook| hook.is_xdp())
-        && let Some(error) = holder::another_program(interface)
-    {
-        return Err(error);
+    if hooks.first().is_some_and(|hook| hook.is_xdp()) {
+        holder::wait_for_another(interface, holder::is_ours)?;
     }
     for (at, hook) in hooks.iter().enumerate() {
         let mut programs = vec![hook.program()];

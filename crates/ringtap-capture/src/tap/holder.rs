@@ -3,6 +3,9 @@
 //! the kernel's own words when it refuses ours.
 #![forbid(unsafe_code)]
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
 
@@ -19,6 +22,35 @@ static CODE: &Code<[u8]> = &Code(*include_bytes!(concat!(env!("OUT_DIR"), "/refu
 /// The only entry of the refusal's map, and the room for words in it.
 const KEY: [u8; 4] = [0; 4];
 const REASON: usize = 120;
+
+/// How long a program may stay that is about to go: the kernel ends it later than its process.
+const PATIENCE: Duration = Duration::from_secs(2);
+const NAP: Duration = Duration::from_millis(20);
+
+/// Whether a program of this name is Ringtap's.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name.starts_with("rt_")
+}
+
+/// Waits for a program that may be about to go, going by its name.
+///
+/// # Errors
+///
+/// [`TapError::AnotherProgram`]: it stands in the way.
+pub(crate) fn wait_for_another(
+    interface: &Interface,
+    may_go: impl Fn(&str) -> bool,
+) -> Result<(), TapError> {
+    let start = Instant::now();
+    while let Some(error) = another_program(interface) {
+        let goes = matches!(&error, TapError::AnotherProgram { name, .. } if may_go(name.as_str()));
+        if !goes || start.elapsed() > PATIENCE {
+            return Err(error);
+        }
+        sleep(NAP);
+    }
+    Ok(())
+}
 
 /// The error for an XDP program that is attached already, if there is one.
 pub(crate) fn another_program(interface: &Interface) -> Option<TapError> {

@@ -35,6 +35,7 @@ use super::{XdpError, XdpOptions};
 use crate::bridge::Moment;
 use crate::device::Queues;
 use crate::interface::{Interface, InterfaceError, Promiscuous, Watch};
+use crate::tap::holder;
 use crate::tap::hook::Hook;
 use crate::tap::netlink::Losses;
 use crate::tap::source::wait_for_quiet_cpus;
@@ -254,7 +255,7 @@ impl Side {
     fn load(interface: &Interface, notes: &mut Vec<String>) -> Result<Self, XdpError> {
         let options = XdpOptions::new(&interface.name);
         let queues = options.chosen(interface)?;
-        front::wait_for_another(interface)?;
+        holder::wait_for_another(interface, |_| true)?;
         let hook = front::hooks(&options, interface, notes);
         let hook = hook.first().copied().unwrap_or(Hook::Generic);
         let losses = Losses::of(interface.index).map_err(|reason| XdpError::System {

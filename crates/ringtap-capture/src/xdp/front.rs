@@ -10,8 +10,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder};
@@ -19,7 +17,7 @@ use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::{self, Hook as Context};
 use ringtap_pool::memory::Words;
 
-use super::socket::{PATIENCE, XskSocket};
+use super::socket::XskSocket;
 use super::words::{Config, QUEUES, QueueControl, QueueWords};
 use super::{XdpError, XdpOptions};
 use crate::device::{Kind, Mode};
@@ -38,9 +36,6 @@ use crate::tap::splice::Code;
 
 /// The compiled `bpf/xsk.bpf.c`.
 static CODE: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/xsk.bpf.o")));
-
-/// Between two looks whether another program has gone.
-const NAP: Duration = Duration::from_millis(20);
 
 /// The program in front of the sockets, attached.
 pub(super) struct Front {
@@ -271,18 +266,6 @@ pub(super) fn hooks(
         }
         _ => vec![native, Hook::Generic],
     }
-}
-
-/// A program of a process that is ending goes soon; another one does not, and stands in the way.
-pub(super) fn wait_for_another(interface: &Interface) -> Result<(), XdpError> {
-    let start = Instant::now();
-    while let Some(error) = holder::another_program(interface) {
-        if start.elapsed() > PATIENCE {
-            return Err(error.into());
-        }
-        sleep(NAP);
-    }
-    Ok(())
 }
 
 /// A descriptor of one of the object's maps.

@@ -32,6 +32,7 @@ use crate::device::Mode;
 use crate::interface::Interface;
 use crate::rights::Rights;
 use crate::tap::TapError;
+use crate::tap::holder;
 use crate::tap::hook::Hook;
 
 /// Most cells of a queue that the kernel has at a time: at five packets a microsecond they last for
@@ -92,7 +93,7 @@ impl Made {
         let queues = options.chosen(interface)?;
         let lanes = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let plan = Plan::new(options, interface, lanes)?;
-        front::wait_for_another(interface)?;
+        holder::wait_for_another(interface, |_| true)?;
         let mut notes = Vec::new();
         let hooks = front::hooks(options, interface, &mut notes);
         for (at, hook) in hooks.iter().enumerate() {

@@ -19,7 +19,10 @@ impl Harness for Sockets {
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
         let net = Namespace::with_veth(self.test);
         let options = match size {
-            PoolSize::Ample => options("rx0"),
+            PoolSize::Ample => XdpOptions {
+                pool_bytes: 32 << 20,
+                ..options("rx0")
+            },
             PoolSize::Tiny => XdpOptions {
                 pool_bytes: 1,
                 chunk_size: 4096,
