@@ -58,7 +58,11 @@ impl Wire {
     }
 
     /// Sends each word in a UDP packet from left to right; gives those that arrive.
+    ///
+    /// The hosts learn each other's address first: what a host holds back until it knows the
+    /// address is overtaken by what it sends on another core when it does.
     pub fn words(&self, words: &[String]) -> Vec<String> {
+        assert!(self.answers(), "the hosts do not reach each other");
         let server = self.right.spawn("python3", &["-c", HEAR]);
         server.wait_for_stderr("listening", LIMIT);
         let sent = self
