@@ -3,6 +3,7 @@
 //!
 //! Invariants
 //! - What was changed is written back when the guard is dropped, in the opposite order.
+//! - Nothing is changed before the caller was told what it was.
 //! - What an interface has not (a software device has no interrupts) is said, not passed over.
 #![forbid(unsafe_code)]
 
@@ -77,11 +78,33 @@ impl Default for Files {
     }
 }
 
+/// A setting, as it was before it was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The file by which the kernel takes it.
+    pub path: PathBuf,
+    /// What that said.
+    pub text: String,
+}
+
+impl Setting {
+    /// Makes it what it was.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; [`io::ErrorKind::NotFound`] if the interface is gone.
+    pub fn put_back(&self) -> io::Result<()> {
+        fs::write(&self.path, &self.text)
+    }
+}
+
+/// Who is told of a setting before it is changed.
+pub type Keep<'a> = &'a mut dyn FnMut(&Setting) -> io::Result<()>;
+
 /// Settings that were changed, until this is dropped.
 #[derive(Debug, Default)]
 pub struct Interrupts {
-    /// Path and text before.
-    changed: Vec<(PathBuf, String)>,
+    changed: Vec<Setting>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
@@ -89,17 +112,25 @@ pub struct Interrupts {
 impl Interrupts {
     /// Changes what is wished for; the interface must be in use already.
     ///
+    /// Each setting is told to `keep` before it is changed, for a caller that may be killed.
+    ///
     /// # Errors
     ///
-    /// Every [`InterruptsError`]; what was changed before is changed back.
-    pub fn steer(interface: &str, wish: Wish) -> Result<Self, InterruptsError> {
-        Self::steer_in(&Files::default(), interface, wish)
+    /// Every [`InterruptsError`]; what was changed before is changed back. An error of `keep` leaves
+    /// the setting as it is.
+    pub fn steer(interface: &str, wish: Wish, keep: Keep<'_>) -> Result<Self, InterruptsError> {
+        Self::steer_in(&Files::default(), interface, wish, keep)
     }
 
-    fn steer_in(files: &Files, interface: &str, wish: Wish) -> Result<Self, InterruptsError> {
+    fn steer_in(
+        files: &Files,
+        interface: &str,
+        wish: Wish,
+        keep: Keep<'_>,
+    ) -> Result<Self, InterruptsError> {
         let mut steered = Interrupts::default();
         let threads = match wish.threaded {
-            true => steered.thread(files, interface)?,
+            true => steered.thread(files, interface, keep)?,
             false => Vec::new(),
         };
         let Some(cpu) = wish.cpu else {
@@ -109,7 +140,7 @@ impl Interrupts {
         for irq in &irqs {
             let path = files.proc.join(format!("irq/{irq}/smp_affinity_list"));
             steered
-                .write(path, &cpu.to_string())
+                .write(path, &cpu.to_string(), keep)
                 .map_err(|reason| InterruptsError::NotMoved {
                     interface: interface.to_owned(),
                     irq: *irq,
@@ -134,10 +165,15 @@ impl Interrupts {
     }
 
     /// Switches threaded NAPI on; gives the threads that appear.
-    fn thread(&mut self, files: &Files, interface: &str) -> Result<Vec<i32>, InterruptsError> {
+    fn thread(
+        &mut self,
+        files: &Files,
+        interface: &str,
+        keep: Keep<'_>,
+    ) -> Result<Vec<i32>, InterruptsError> {
         let before = napi_threads(files, interface);
         let path = files.sys.join(format!("class/net/{interface}/threaded"));
-        self.write(path, "1")
+        self.write(path, "1", keep)
             .map_err(|reason| InterruptsError::NotThreaded {
                 interface: interface.to_owned(),
                 reason,
@@ -148,11 +184,13 @@ impl Interrupts {
     }
 
     /// Writes a setting, if it is another one, and remembers what it was.
-    fn write(&mut self, path: PathBuf, text: &str) -> io::Result<()> {
+    fn write(&mut self, path: PathBuf, text: &str, keep: Keep<'_>) -> io::Result<()> {
         let before = fs::read_to_string(&path)?.trim().to_owned();
         if before != text {
-            fs::write(&path, text)?;
-            self.changed.push((path, before));
+            let setting = Setting { path, text: before };
+            keep(&setting)?;
+            fs::write(&setting.path, text)?;
+            self.changed.push(setting);
         }
         Ok(())
     }
@@ -160,9 +198,9 @@ impl Interrupts {
 
 impl Drop for Interrupts {
     fn drop(&mut self) {
-        for (path, before) in self.changed.drain(..).rev() {
+        for setting in self.changed.drain(..).rev() {
             // An interface that is gone has nothing to be changed back.
-            let _gone = fs::write(path, before);
+            let _gone = setting.put_back();
         }
     }
 }
@@ -297,7 +335,15 @@ mod tests {
             cpu: Some(0),
             threaded: true,
         };
-        let steered = Interrupts::steer_in(&files, "eth0", wish).unwrap();
+        let mut kept = Vec::new();
+        let mut keep = |setting: &Setting| {
+            let now = fs::read_to_string(&setting.path)?;
+            assert_eq!(now.trim(), setting.text, "told before it is changed");
+            kept.push(setting.clone());
+            Ok(())
+        };
+        let steered = Interrupts::steer_in(&files, "eth0", wish, &mut keep).unwrap();
+        assert_eq!(kept, steered.changed);
         assert!(steered.notes.is_empty(), "{:?}", steered.notes);
         assert_eq!(affinity(&files, 38), "0");
         assert_eq!(
@@ -320,7 +366,7 @@ mod tests {
             cpu: Some(0),
             threaded: false,
         };
-        let steered = Interrupts::steer_in(&files, "veth0", wish).unwrap();
+        let steered = Interrupts::steer_in(&files, "veth0", wish, &mut |_| Ok(())).unwrap();
         assert!(
             steered.notes[0].contains("no interrupts of its own"),
             "{:?}",
@@ -337,6 +383,19 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_keeps_is_not_changed() {
+        let (_folder, files) = machine();
+        let wish = Wish {
+            cpu: Some(0),
+            threaded: false,
+        };
+        let mut keep = |_: &Setting| Err(io::ErrorKind::BrokenPipe.into());
+        let refused = Interrupts::steer_in(&files, "eth0", wish, &mut keep);
+        assert!(matches!(refused, Err(InterruptsError::NotMoved { .. })));
+        assert_eq!(affinity(&files, 38), "0-1");
+    }
+
+    #[test]
     fn a_failure_in_between_changes_everything_back() {
         let (_folder, files) = machine();
         fs::remove_file(files.proc.join("irq/38/smp_affinity_list")).unwrap();
@@ -344,7 +403,7 @@ mod tests {
             cpu: Some(0),
             threaded: true,
         };
-        let error = Interrupts::steer_in(&files, "eth0", wish).unwrap_err();
+        let error = Interrupts::steer_in(&files, "eth0", wish, &mut |_| Ok(())).unwrap_err();
         assert!(
             error
                 .to_string()

@@ -2,11 +2,15 @@
 //! Which CPU runs what: `--cpu reader=1,capture=0,irq=0`, or `--cpu auto`.
 #![forbid(unsafe_code)]
 
+mod keeper;
+
 use std::fs;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use keeper::Keeper;
+pub(crate) use keeper::put_back;
 use ringtap_capture::interrupts::{self, Interrupts, Wish};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
@@ -120,19 +124,31 @@ impl Placement {
             eprintln!("ringtap: --cpu: no network interface here, so irq= and napi= move nothing");
         }
         for interface in interfaces {
-            let moved = Interrupts::steer(interface, self.interface)?;
-            for note in &moved.notes {
+            let mut moved = steered.moved();
+            let keeper = match &mut moved.keeper {
+                Some(keeper) => keeper,
+                None => moved.keeper.insert(Keeper::start()?),
+            };
+            let guard = Interrupts::steer(interface, self.interface, &mut |was| keeper.keep(was))?;
+            for note in &guard.notes {
                 eprintln!("ringtap: {note}");
             }
-            steered.guards().push(moved);
+            moved.guards.push(guard);
         }
         Ok(())
     }
 }
 
+/// Interrupts that were moved, and who moves them back should this process be killed.
+#[derive(Default)]
+struct Moved {
+    guards: Vec<Interrupts>,
+    keeper: Option<Keeper>,
+}
+
 /// Interrupts that were moved; they go back when this is undone.
 #[derive(Clone, Default)]
-pub(crate) struct Steered(Arc<Mutex<Vec<Interrupts>>>);
+pub(crate) struct Steered(Arc<Mutex<Moved>>);
 
 /// Undoes it when dropped: a thread that waits for signals may hold it to the end.
 pub(crate) struct AtEnd(Steered);
@@ -144,7 +160,7 @@ impl Drop for AtEnd {
 }
 
 impl Steered {
-    fn guards(&self) -> MutexGuard<'_, Vec<Interrupts>> {
+    fn moved(&self) -> MutexGuard<'_, Moved> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -155,7 +171,11 @@ impl Steered {
 
     /// Moves everything back.
     pub(crate) fn undo(&self) {
-        self.guards().clear();
+        let mut moved = self.moved();
+        moved.guards.clear();
+        if let Some(keeper) = moved.keeper.take() {
+            keeper.dismiss();
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+use rustix::process::Signal;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 const LIMIT: Duration = Duration::from_secs(60);
@@ -72,6 +73,26 @@ fn it_goes_back_when_the_reader_has_enough() {
     net.inject("tx0", &vec![vec![0xff; 64]; 10]);
     assert!(count.wait(LIMIT).status.success());
     assert_eq!(threaded(&net), "0", "as it was");
+}
+
+#[test]
+fn it_goes_back_when_the_program_is_killed() {
+    require_root!();
+    require_tool!("ip", "ethtool");
+    let net = Namespace::with_veth("napi-killed");
+    // With GRO there is NAPI to put back also when the tap is gone.
+    let gro = net.run("ethtool", &["-K", "rx0", "gro", "on"]);
+    assert!(gro.status.success(), "{}", gro.stderr);
+    for signal in [Signal::KILL, Signal::ABORT] {
+        let count = count(&net, "napi=threaded");
+        running(&count);
+        assert_eq!(threaded(&net), "1");
+        count.signal(signal);
+        count.wait_for_stderr("killed: /sys/class/net/rx0/threaded is 0 again", LIMIT);
+        let _killed = count.wait(LIMIT);
+        assert_eq!(threaded(&net), "0", "as it was");
+        assert!(!net.has_xdp("rx0"));
+    }
 }
 
 #[test]
