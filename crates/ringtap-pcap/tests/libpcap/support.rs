@@ -11,7 +11,7 @@ use std::time::Duration;
 use ringtap_testkit::{Namespace, Running, say_skipped};
 
 /// How long a program may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
 /// This crate's folder.
 pub(crate) fn crate_folder() -> &'static Path {

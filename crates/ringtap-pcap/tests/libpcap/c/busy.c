@@ -43,6 +43,7 @@ static void filter_under_traffic(void) {
         int port = 1 + round % KINDS;
         snprintf(text, sizeof(text), "udp dst port %d", port);
         filter(p, text);
+        printf("# filter %d is set\n", round);
         for (int packets = 0; packets < 20;) {
             int status = pcap_next_ex(p, &header, &bytes);
             if (status < 0)
