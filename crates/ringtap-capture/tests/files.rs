@@ -5,10 +5,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringtap_capture::files::{Format, LinkType, Reader, Resolution};
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 use tempfile::TempDir;
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Frames of every length from 60 to 1,514 in steps, each with other bytes.
 fn frames() -> Vec<Vec<u8>> {

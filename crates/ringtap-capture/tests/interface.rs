@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use ringtap_capture::interface::{Change, Interface, InterfaceError, Promiscuous, Watch};
-use ringtap_testkit::{Namespace, require_root};
+use ringtap_testkit::{LIMIT, Namespace, require_root};
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const SOON: Option<Duration> = Some(LIMIT);
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
 #[test]

@@ -11,10 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::needs::bpftool;
-
-/// The kernel frees objects a moment after their last holder is gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{LIMIT, needs::bpftool};
 
 /// Namespaces that tests made whose process is gone.
 #[must_use]
@@ -70,13 +67,14 @@ fn orphans_in(kind: &str, listed: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Checks that nothing of ours outlived its process, waiting a moment for the kernel to tidy up.
+/// Checks that nothing of ours outlived its process. The kernel frees objects a moment after their
+/// last holder is gone, which is waited for.
 ///
 /// # Panics
 ///
 /// When something is left: the panic names it.
 pub fn assert_no_orphans() {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     loop {
         let left = orphans();
         if left.is_empty() {

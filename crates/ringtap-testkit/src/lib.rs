@@ -22,6 +22,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 mod leftovers;
 mod namespace;
 mod needs;
@@ -30,10 +32,15 @@ mod script;
 mod settle;
 mod wire;
 
+/// More than anything in a test takes, on a machine that is slow and does other things as well.
+///
+/// Only who fails waits so long.
+pub const LIMIT: Duration = Duration::from_secs(180);
+
 pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
 pub use namespace::Namespace;
 pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};
 pub use running::{Finished, Running};
 pub use script::Script;
-pub use settle::{sending_cpu, settle};
+pub use settle::{sending_cpu, settle, settle_everywhere};
 pub use wire::{Ends, Wire};

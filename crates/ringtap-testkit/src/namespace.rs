@@ -15,7 +15,6 @@ use std::{
     process::{self, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
-    time::Duration,
 };
 
 use rustix::{
@@ -24,10 +23,7 @@ use rustix::{
 };
 
 use crate::settle::{sending_cpu, settle};
-use crate::{Finished, Running, leftovers::stale_namespaces};
-
-/// Time after which a helper command such as `ip` counts as hung.
-const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+use crate::{Finished, LIMIT, Running, leftovers::stale_namespaces};
 
 /// Sends each line of hex digits on standard input as one frame, all from one CPU.
 const INJECT: &str = "
@@ -130,14 +126,14 @@ impl Namespace {
         Running::start(command)
     }
 
-    /// Runs `program` inside to its end, within a minute.
+    /// Runs `program` inside to its end, within [`LIMIT`].
     ///
     /// # Panics
     ///
     /// When it takes longer.
     #[must_use]
     pub fn run(&self, program: &str, args: &[&str]) -> Finished {
-        self.spawn(program, args).wait(COMMAND_LIMIT)
+        self.spawn(program, args).wait(LIMIT)
     }
 
     /// Runs `ip` inside and gives what it printed.
@@ -266,5 +262,5 @@ fn remove(name: &str) {
 fn ip(args: &[&str]) -> String {
     let mut command = Command::new("ip");
     command.args(args);
-    Running::start(command).wait(COMMAND_LIMIT).success().stdout
+    Running::start(command).wait(LIMIT).success().stdout
 }

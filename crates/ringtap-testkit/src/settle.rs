@@ -26,6 +26,17 @@ pub fn sending_cpu() -> usize {
     first.expect("a process that runs has a CPU")
 }
 
+/// Waits until packets that were sent from any CPU that this process may use have arrived.
+///
+/// # Panics
+///
+/// As [`settle`].
+pub fn settle_everywhere() {
+    let allowed = sched_getaffinity(None).expect("a process may ask for its CPUs");
+    let numbers = 0..CpuSet::MAX_CPU;
+    numbers.filter(|cpu| allowed.is_set(*cpu)).for_each(settle);
+}
+
 /// Waits until packets that were sent from `cpu` have arrived where they go.
 ///
 /// # Panics

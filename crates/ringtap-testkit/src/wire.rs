@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two hosts in namespaces of their own, and a third between them that may connect them.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-use crate::Namespace;
-
-/// More than anything here takes on a machine that does other things as well.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::{LIMIT, Namespace, sending_cpu};
 
 /// Whether the hosts' ends take packets from XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +57,17 @@ impl Wire {
     /// Sends each word in a UDP packet from left to right; gives those that arrive.
     ///
     /// The hosts learn each other's address first: what a host holds back until it knows the
-    /// address is overtaken by what it sends on another core when it does.
+    /// address is overtaken by what it sends on another core when it does. All are sent from one
+    /// core, for the same reason, and to a port that no word of an earlier call is on its way to.
     pub fn words(&self, words: &[String]) -> Vec<String> {
+        static PORT: AtomicU16 = AtomicU16::new(10_000);
         assert!(self.answers(), "the hosts do not reach each other");
-        let server = self.right.spawn("python3", &["-c", HEAR]);
+        let port = PORT.fetch_add(1, Relaxed).to_string();
+        let server = self.right.spawn("python3", &["-c", HEAR, &port]);
         server.wait_for_stderr("listening", LIMIT);
-        let sent = self
-            .left
-            .run("python3", &["-c", SAY, "10.9.0.2", &words.join(",")]);
+        let (cpu, words) = (sending_cpu().to_string(), words.join(","));
+        let say = ["-c", SAY, "10.9.0.2", &port, &cpu, &words];
+        let sent = self.left.run("python3", &say);
         assert!(sent.status.success(), "{}", sent.stderr);
         let heard = server.wait(LIMIT);
         assert!(heard.status.success(), "{}", heard.stderr);
@@ -100,17 +100,21 @@ impl Wire {
     }
 
     /// Sends `count` pings with `bytes` of data; gives how many were answered, with the same data.
+    ///
+    /// Waits for an answer as long as it may take: after the first that does not come none is sent.
     pub fn ping(&self, from: &Namespace, address: &str, count: u32, bytes: u32) -> u32 {
-        let (count, bytes) = (count.to_string(), bytes.to_string());
-        let done = from.run("python3", &["-c", PING, address, &count, &bytes]);
-        assert!(done.status.success(), "{}", done.stderr);
-        done.stdout.trim().parse().expect("a number")
+        echo(from, address, count, bytes, Patience::Long)
+    }
+
+    /// The same where no answer is to come: waits for a moment each time.
+    pub fn ping_in_vain(&self, from: &Namespace, address: &str, count: u32, bytes: u32) -> u32 {
+        echo(from, address, count, bytes, Patience::Short)
     }
 
     /// Whether `right` answers `left` sooner or later: hosts that could not reach each other take a
     /// while to ask again for addresses.
     pub fn answers(&self) -> bool {
-        (0..30).any(|_| self.ping(&self.left, "10.9.0.2", 1, 56) == 1)
+        (0..30).any(|_| self.ping_in_vain(&self.left, "10.9.0.2", 1, 56) == 1)
     }
 
     /// Packets with wrong checksums that the hosts received.
@@ -123,6 +127,23 @@ impl Wire {
             })
             .sum()
     }
+}
+
+/// How long a ping waits for its answer.
+enum Patience {
+    Long,
+    Short,
+}
+
+fn echo(from: &Namespace, address: &str, count: u32, bytes: u32, patience: Patience) -> u32 {
+    let seconds = match patience {
+        Patience::Long => "40",
+        Patience::Short => "2",
+    };
+    let (count, bytes) = (count.to_string(), bytes.to_string());
+    let done = from.run("python3", &["-c", PING, address, &count, &bytes, seconds]);
+    assert!(done.status.success(), "{}", done.stderr);
+    done.stdout.trim().parse().expect("a number")
 }
 
 const RECEIVE: &str = "
@@ -140,7 +161,7 @@ print(n, h.hexdigest())
 
 const SEND: &str = "
 import socket, sys, hashlib, random
-c = socket.create_connection((sys.argv[1], 5001), 20)
+c = socket.create_connection((sys.argv[1], 5001), 50)
 h, n, r = hashlib.sha256(), 0, random.Random(7)
 while n < int(sys.argv[2]):
     d = r.randbytes(65536); c.sendall(d); h.update(d); n += len(d)
@@ -154,7 +175,7 @@ const HEAR: &str = "
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-s.bind(('0.0.0.0', 5002))
+s.bind(('0.0.0.0', int(sys.argv[1])))
 print('listening', file=sys.stderr, flush=True)
 while True:
     word, peer = s.recvfrom(2048)
@@ -164,12 +185,13 @@ s.sendto(b'heard', peer)
 ";
 
 const SAY: &str = "
-import socket, sys
+import os, socket, sys
+os.sched_setaffinity(0, [int(sys.argv[3])])
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.settimeout(0.5)
-peer = (sys.argv[1], 5002)
-for word in sys.argv[2].split(','): s.sendto(word.encode(), peer)
-for _ in range(20):
+peer = (sys.argv[1], int(sys.argv[2]))
+for word in sys.argv[4].split(','): s.sendto(word.encode(), peer)
+for _ in range(80):
     s.sendto(b'end', peer)
     try:
         if s.recv(10) == b'heard': break
@@ -180,8 +202,9 @@ const PING: &str = "
 import socket, struct, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 s.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO: no fragments
-s.settimeout(2)
 address, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+patience = float(sys.argv[4])
+s.settimeout(patience)
 def checksum(b):
     t = sum(struct.unpack('!%dH' % (len(b) // 2), b))
     while t >> 16: t = (t & 0xffff) + (t >> 16)
@@ -196,7 +219,8 @@ for n in range(count):
             p = s.recv(65536)[20:]
             if p[0] == 0 and struct.unpack('!HH', p[4:8]) == (77, n): break
         answered += p[8:] == data
-    except TimeoutError: pass
+    except TimeoutError:
+        if patience > 2: break
 print(answered)
 ";
 

@@ -2,13 +2,11 @@
 //! `--cpu`: what is moved, and that it goes back; needs root.
 
 use std::process::Command;
-use std::time::Duration;
 
-use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use rustix::process::Signal;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn count(net: &Namespace, cpu: &str) -> Running {
     net.spawn(
@@ -44,6 +42,8 @@ fn threaded_napi_is_switched_on_and_back() {
     running(&count);
     assert_eq!(threaded(&net), "1");
     net.inject("tx0", &vec![vec![0xff; 64]; 10]);
+    // The kernel's thread receives them when it runs.
+    count.wait_for_stdout("\"delivered\":10,", LIMIT);
     count.interrupt();
     let end = count.wait(LIMIT);
     assert!(end.status.success(), "{}", end.stderr);

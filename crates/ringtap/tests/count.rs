@@ -2,13 +2,11 @@
 //! `ringtap count` of a file: filters, loads, order, output.
 
 use std::process::Command;
-use std::time::Duration;
 
-use ringtap_testkit::{Finished, Running};
+use ringtap_testkit::{Finished, LIMIT, Running};
 use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn ringtap(args: &[&str]) -> Finished {
     let mut command = Command::new(BINARY);

@@ -11,14 +11,12 @@ use std::{
 };
 
 use ringtap_testkit::{
-    Finished, Running, orphans, require_root, require_tool, say_skipped, tool_exists,
+    Finished, LIMIT, Running, orphans, require_root, require_tool, say_skipped, tool_exists,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-/// More than it takes on a machine that does other things as well.
-const LIMIT: Duration = Duration::from_secs(60);
 const NOBODY: u32 = 65_534;
 
 fn demo(binary: &Path, folder: &Path, args: &[&str]) -> Command {

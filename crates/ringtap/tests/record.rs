@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The recorder's ledger where not all that it took reaches a file.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command};
 
 use ringtap_capture::files::Reader;
-use ringtap_testkit::{Finished, Running, require_root};
+use ringtap_testkit::{Finished, LIMIT, Running, require_root};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const PACKETS: u32 = 5_000;
 const PACKET_BYTES: u32 = 1_000;
 

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap count -i xdp:...` as a user runs it; needs root.
 
-use std::time::Duration;
-
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 use rustix::process::Signal;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_killed_af_xdp_capture_leaves_nothing_and_the_next_one_starts() {

@@ -18,8 +18,8 @@ fn every_misuse_is_refused_with_its_own_error() {
     let mut sample = Command::new(&ringtap);
     sample.arg("sample").arg(&file);
     let _made = Running::start(sample).wait(LIMIT).success();
-    // 221 packets: a few seconds.
-    let device = format!("pcap:{}?speed=50pps", file.display());
+    // 221 packets: for longer than the program takes.
+    let device = format!("pcap:{}?speed=2pps", file.display());
     let hub = hub(
         &ringtap,
         None,
@@ -35,5 +35,6 @@ fn every_misuse_is_refused_with_its_own_error() {
         hub.stderr()
     );
     assert!(end.stdout.contains("all refused\n"), "{}", end.stdout);
+    hub.interrupt();
     let _ended = hub.wait(LIMIT).success();
 }

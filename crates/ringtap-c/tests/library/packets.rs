@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ringtap_testkit::{Namespace, Running, require_root};
 use rustix::process::Signal;
@@ -52,19 +53,27 @@ fn the_example_counts_every_packet_and_its_ledger_balances() {
     for reader in &polling {
         reader.wait_for_stdout(&format!("{PACKETS} packets\n"), LIMIT);
     }
+    let share = format!("\n{} packets", PACKETS / 16);
+    let everything = format!("\n{PACKETS} packets");
     let [all, own, some] = readers.map(|reader| {
-        reader.wait_for_stdout("packets", LIMIT);
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let begun = Instant::now();
+        // A line a second; the last one it prints before it is told to end has them all.
+        while ![&everything, &share]
+            .into_iter()
+            .any(|it| reader.stdout().contains(it))
+        {
+            assert!(begun.elapsed() < LIMIT, "{}", reader.stdout());
+            std::thread::sleep(Duration::from_millis(50));
+        }
         reader.interrupt();
         reader.wait(LIMIT).success().stdout
     });
     for told in [&all, &own] {
-        assert!(told.contains(&format!("\n{PACKETS} packets")), "{told}");
+        assert!(told.contains(&everything), "{told}");
     }
     for told in [&all, &own, &some] {
         assert!(told.contains("slow_reader 0), balanced"), "{told}");
     }
-    let share = format!("\n{} packets", PACKETS / 16);
     assert!(some.contains(&share), "{some}");
     hub.interrupt();
     for reader in polling {

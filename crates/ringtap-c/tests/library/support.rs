@@ -6,11 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
+pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Namespace, Running, say_skipped};
-
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -110,7 +108,7 @@ pub(crate) fn hub(
         Some(network) => network.command(ringtap),
         None => Command::new(ringtap),
     };
-    command.args(["hub", "--duration", "50", "--socket"]);
+    command.args(["hub", "--duration", "300", "--socket"]);
     command.arg(socket).args(args);
     let hub = Running::start(command);
     hub.wait_for_stderr("ringtap: hub of", LIMIT);

@@ -14,9 +14,7 @@ use ringtap_pool::{
     source::{Counts, Source, Status},
     wake::NoSignal,
 };
-use ringtap_testkit::Namespace;
-
-const LIMIT: Duration = Duration::from_secs(20);
+use ringtap_testkit::{LIMIT, Namespace};
 
 /// One packet, copied out of the pool.
 #[derive(Debug, Clone)]

@@ -5,7 +5,11 @@ mod capture;
 mod rights;
 mod rules;
 
-use std::{path::Path, thread, time::Duration};
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use capture::{Capture, Captured};
 use ringtap_capture::{
@@ -18,7 +22,7 @@ use ringtap_pool::{
     format::flag,
     source::Source,
 };
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle_everywhere};
 
 const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
@@ -203,9 +207,9 @@ fn packets_that_were_not_yet_cut_are_whole_and_marked() {
     }
     let mut capture = Capture::start(&net, &options());
     let listener = other.spawn("python3", &["-c", LISTEN]);
-    listener.wait_for_stdout("ready", Duration::from_secs(20));
+    listener.wait_for_stdout("ready", LIMIT);
     drop(net.run("python3", &["-c", SEND]).success());
-    drop(listener.wait(Duration::from_secs(20)).success());
+    drop(listener.wait(LIMIT).success());
     let sent = net.counter("rx0", "tx_packets") + net.counter("rx0", "rx_packets");
     capture.read_until(usize::try_from(sent).unwrap());
     let (packets, _) = capture.finish();
@@ -228,9 +232,10 @@ fn large_packets_are_whole_and_loopback_is_counted_once() {
     let before = net.counter("lo", "rx_packets");
     let mut capture = Capture::start(&net, &PacketOptions::new("lo"));
     drop(net.run("python3", &["-c", TALK, "127.0.0.1"]).success());
+    // The last acknowledgements may still be on their way.
+    settle_everywhere();
     let received = net.counter("lo", "rx_packets") - before;
     capture.read_until(usize::try_from(received).unwrap());
-    thread::sleep(Duration::from_millis(20));
     let (packets, counts) = capture.finish();
     assert_eq!(counts.lanes[0].seen, received);
     let is_whole = |one: &Captured| one.slot.wire_length == u32::try_from(one.data.len()).unwrap();
@@ -256,16 +261,21 @@ fn the_same_packets_as_tcpdump_byte_for_byte() {
     let path = file.to_str().unwrap();
     let arguments = ["-i", "rx0", "-n", "-s", "0", "-U", "-Z", "root", "-w", path];
     let dump = net.spawn("tcpdump", &arguments);
-    dump.wait_for_stderr("listening on", Duration::from_secs(20));
+    dump.wait_for_stderr("listening on", LIMIT);
     let mut capture = Capture::start(&net, &options());
     let mut sent = conformance::frames(300);
     sent.push(frame(&[(0x8100, 9)], 70));
     net.inject("tx0", &sent);
     capture.read_until(sent.len());
     // Its ring hands over within its time-out of a second.
-    thread::sleep(Duration::from_millis(1500));
+    let begun = Instant::now();
+    let bytes_of_file: usize = 24 + sent.iter().map(|frame| 16 + frame.len()).sum::<usize>();
+    let is_written = || std::fs::metadata(&file).is_ok_and(|it| it.len() >= bytes_of_file as u64);
+    while !is_written() && begun.elapsed() < LIMIT {
+        thread::sleep(Duration::from_millis(50));
+    }
     dump.interrupt();
-    drop(dump.wait(Duration::from_secs(20)));
+    drop(dump.wait(LIMIT));
     assert_eq!(bytes(&capture.finish().0), sent);
     assert_eq!(read_file(&file), sent);
 }

@@ -4,7 +4,7 @@
 use std::{env, process::Command};
 
 use ringtap_capture::packet::{PacketOptions, PacketSource};
-use ringtap_testkit::{Namespace, Running, require_root, say_skipped};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, say_skipped};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::capture::Capture;
@@ -55,7 +55,7 @@ fn a_user_namespace_is_enough() {
     command
         .args(["--exact", NAME, "--nocapture"])
         .env(INSIDE, "1");
-    let finished = Running::start(command).wait(std::time::Duration::from_secs(60));
+    let finished = Running::start(command).wait(LIMIT);
     if finished.stderr.contains("unshare failed") {
         say_skipped("this machine does not allow user namespaces");
         return;

@@ -8,7 +8,7 @@ use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_capture::transmit::{Load, Method, Rate, Sender, SenderOptions, Traffic, stamp};
 use ringtap_pool::classify::{Balance, Headers, Rule};
 use ringtap_pool::source::Source;
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere};
 
 use crate::rules::{classify, rule, sum};
 use crate::support::{Captured, attach, finish, options};
@@ -125,6 +125,7 @@ fn rules_that_change_under_traffic_lose_no_packet_and_mix_in_none() {
         std::thread::sleep(Duration::from_millis(50));
         sender.stop();
         let sent = sender.finish().unwrap();
+        settle_everywhere();
         let lost = net.counter(sending, "tx_dropped");
         let (captured, counts) = finish(tap);
         assert_eq!(

@@ -12,11 +12,10 @@ use ringtap_pool::reader::Next;
 use ringtap_pool::source::{Source, Status};
 use ringtap_pool::wake::NoSignal;
 use ringtap_shared::event::sleep_until_readable;
+pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
 use crate::support::{attach, finish, frame, options};
-
-const LONG: Duration = Duration::from_secs(20);
 
 /// tcpdump that ends after `count` of the tests' frames arrived at the network stack.
 fn stack_receives(net: &Namespace, interface: &str, count: usize) -> Running {
@@ -35,7 +34,7 @@ fn stack_receives(net: &Namespace, interface: &str, count: usize) -> Running {
             "ether proto 0x88b5",
         ],
     );
-    dump.wait_for_stderr("listening on", LONG);
+    dump.wait_for_stderr("listening on", LIMIT);
     dump
 }
 
@@ -65,7 +64,7 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
             };
             let dump = stack_receives(&net, "rx0", passing);
             net.inject("tx0", &frames);
-            let end = dump.wait(LONG);
+            let end = dump.wait(LIMIT);
             assert!(end.status.success(), "{mode:?} {taking:?}: {}", end.stderr);
             let (captured, counts) = finish(tap);
             let sum = |f: fn(&ringtap_pool::source::LaneCounts) -> u64| -> u64 {
@@ -143,7 +142,7 @@ fn an_exclusive_tap_takes_packets_from_the_host() {
         let (captured, _) = finish(tap);
         assert_eq!(captured.len(), 1, "{mode:?}");
         net.inject("tx0", &[ping()]);
-        let answered_by = Instant::now() + LONG;
+        let answered_by = Instant::now() + LIMIT;
         while net.counter("tx0", "rx_packets") == 0 {
             let waits = Instant::now() < answered_by;
             assert!(waits, "{mode:?}: without the tap the host answers");
@@ -188,7 +187,7 @@ fn an_interface_that_goes_down_or_away_ends_capture_with_a_reason() {
         assert!(matches!(tap.status(), Status::Running));
         net.ip(change);
         let reason_told = net.enter(|| {
-            assert!(sleep_until_readable(&[tap.wake_fd()], Some(LONG)).unwrap());
+            assert!(sleep_until_readable(&[tap.wake_fd()], Some(LIMIT)).unwrap());
             tap.clear_wake();
             let Status::Failed(error) = tap.status() else {
                 panic!("capture went on")
@@ -231,7 +230,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
         distributor.arm(Returns::WhenDry);
         assert!(!distributor.step().unwrap(), "nothing came meanwhile");
         net.inject("tx0", &[frame(number, 60)]);
-        assert!(sleep_until_readable(&[tap.wake_fd().as_fd()], Some(LONG)).unwrap());
+        assert!(sleep_until_readable(&[tap.wake_fd().as_fd()], Some(LIMIT)).unwrap());
         tap.clear_wake();
         assert!(
             !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),

@@ -8,6 +8,9 @@ mod balance;
 #[cfg(test)]
 mod bytes;
 #[cfg(test)]
+#[path = "../shared/captured.rs"]
+mod captured;
+#[cfg(test)]
 mod changing;
 #[cfg(test)]
 mod conformance;

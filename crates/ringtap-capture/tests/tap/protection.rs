@@ -11,7 +11,7 @@ use std::time::Duration;
 use libbpf_rs::libbpf_sys;
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_shared::event::sleep_until_readable;
-use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
@@ -117,7 +117,7 @@ fn be_killed(interface: &str) -> ! {
     })
     .unwrap();
     println!("attached");
-    std::thread::sleep(Duration::from_secs(60));
+    std::thread::sleep(2 * LIMIT);
     drop((native, tc));
     panic!("nobody killed us");
 }
@@ -138,7 +138,7 @@ fn a_killed_tap_leaves_nothing() {
     ]);
     child.env(CHILD, "rx0");
     let child = Running::start(child);
-    child.wait_for_stdout("attached", Duration::from_secs(20));
+    child.wait_for_stdout("attached", LIMIT);
     assert!(net.has_xdp("rx0"));
     assert_eq!(tcx_programs(&net, "rx0"), 3);
     let held = Held::by(child.pid());
@@ -147,8 +147,8 @@ fn a_killed_tap_leaves_nothing() {
         "{held:?}"
     );
     child.signal(rustix::process::Signal::KILL);
-    assert!(!child.wait(Duration::from_secs(20)).status.success());
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    assert!(!child.wait(LIMIT).status.success());
+    let deadline = std::time::Instant::now() + LIMIT;
     while net.has_xdp("rx0") || tcx_programs(&net, "rx0") > 0 || !held.left().is_empty() {
         let left = held.left();
         assert!(

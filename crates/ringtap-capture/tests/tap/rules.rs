@@ -2,6 +2,7 @@
 //! Rules in the kernel: filters, members, balances, and changing them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ringtap_capture::files::LinkType;
 use ringtap_capture::filter::Filter;
@@ -9,7 +10,7 @@ use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
 use ringtap_pool::classify::{Place, Rule, Rules};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{LaneCounts, Pause, Source};
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 
 use crate::limits::ping;
 use crate::packets::Maker;
@@ -287,6 +288,8 @@ fn what_nobody_wants_is_dropped_by_an_exclusive_tap_and_passes_another() {
             classify(&mut tap, vec![rule("udp port 99", 1)]);
             net.ip(&["addr", "add", "10.9.9.1/24", "dev", "rx0"]);
             net.inject("tx0", &[ping()]);
+            let begun = Instant::now();
+            while net.counter("tx0", "rx_packets") < replies && begun.elapsed() < LIMIT {}
             assert_eq!(net.counter("tx0", "rx_packets"), replies, "{mode:?}");
             let (captured, counts) = finish(tap);
             assert_eq!((captured.len(), sum(&counts, |lane| lane.unwanted)), (0, 1));

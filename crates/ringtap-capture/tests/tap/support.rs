@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tap's tests share: attaching inside a namespace, reading all there is, frames.
+//! What the tap's tests share: attaching inside a namespace, tags, traffic.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 
 use libbpf_rs::{ObjectBuilder, libbpf_sys};
 use ringtap_capture::interface::Interface;
 use ringtap_capture::tap::{Tap, TapError, TapOptions};
-use ringtap_pool::distributor::{Distributor, ReaderOptions};
-use ringtap_pool::format::Slot;
-use ringtap_pool::reader::Next;
-use ringtap_pool::source::{Counts, Source};
-use ringtap_pool::wake::NoSignal;
 use ringtap_testkit::{Namespace, settle};
+
+pub(crate) use crate::captured::{Captured, finish, frame, own};
 
 /// A pool small enough that many tests may run at once.
 pub(crate) const SMALL_POOL: u64 = 8 << 20;
@@ -33,66 +29,6 @@ pub(crate) fn try_attach(net: &Namespace, options: &TapOptions) -> Result<Tap, T
 /// Attaches inside `net`, or fails the test.
 pub(crate) fn attach(net: &Namespace, options: &TapOptions) -> Tap {
     try_attach(net, options).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// One captured packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Captured {
-    pub(crate) lane: u32,
-    pub(crate) slot: Slot,
-    pub(crate) data: Vec<u8>,
-}
-
-/// Stops the tap and gives everything that it captured, lane by lane, and its counters.
-pub(crate) fn finish(mut tap: Tap) -> (Vec<Captured>, Counts) {
-    tap.stop();
-    let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
-    let all = ReaderOptions {
-        credit: Some(u32::MAX),
-        ..ReaderOptions::default()
-    };
-    let (_, mut reader) = distributor.add_reader(&all).unwrap();
-    let mut captured = Vec::new();
-    loop {
-        let moved = distributor.step().unwrap();
-        let before = captured.len();
-        while let Next::Batch(batch) = reader.next().unwrap() {
-            for packet in batch.packets() {
-                let packet = packet.unwrap();
-                captured.push(Captured {
-                    lane: batch.lane().0,
-                    slot: packet.slot(),
-                    data: packet.data.to_vec(),
-                });
-            }
-        }
-        if !moved && captured.len() == before {
-            return (captured, tap.counts());
-        }
-    }
-}
-
-/// The bytes of all captured packets of the tests' own type, in the order of their times.
-pub(crate) fn own(captured: &[Captured]) -> Vec<Vec<u8>> {
-    let ours = captured.iter().filter(|packet| is_own(&packet.data));
-    let mut ours: Vec<_> = ours.collect();
-    ours.sort_by_key(|packet| packet.slot.time_ns);
-    ours.iter().map(|packet| packet.data.clone()).collect()
-}
-
-fn is_own(data: &[u8]) -> bool {
-    data.windows(2)
-        .skip(12)
-        .take(9)
-        .any(|bytes| bytes == [0x88, 0xb5])
-}
-
-/// A frame of `length` bytes, of the experimental type, whose bytes follow from `number`.
-pub(crate) fn frame(number: u8, length: usize) -> Vec<u8> {
-    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, number];
-    bytes.extend((15..length).map(|at| (at * 7).to_le_bytes()[0] ^ number));
-    bytes.truncate(length);
-    bytes
 }
 
 /// The same frame with an 802.1Q tag.

@@ -4,6 +4,9 @@
 //! `cfg(test)` on the modules tells clippy that helpers are tests too.
 
 #[cfg(test)]
+#[path = "../shared/captured.rs"]
+mod captured;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod packets;

@@ -37,7 +37,8 @@ fn packets_are_read_where_the_kernel_put_them() {
         let (captured, counts) = finish(source);
         assert_eq!(own(&captured), sent, "{mode:?}");
         for packet in &captured {
-            let from_the_end = CHUNK - packet.payload % CHUNK;
+            let payload = usize::from(packet.slot.payload) * 8;
+            let from_the_end = CHUNK - payload % CHUNK;
             assert_eq!(
                 (from_the_end + HEADROOM) % CELL_PITCH,
                 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringtap_capture::device::DeviceSpec;
 use ringtap_capture::xdp::{XdpError, XdpOptions};
 use ringtap_pool::source::{Source, Status};
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle};
 use rustix::process::Signal;
 
 use crate::support::{finish, frame, open, options, own, try_open};
@@ -47,6 +47,7 @@ fn send_from(net: &Namespace, cpu: &str, count: u32) {
     );
     let end = net.run("taskset", &["-c", cpu, "python3", "-c", &script]);
     assert!(end.status.success(), "{}", end.stderr);
+    settle(cpu.parse().expect("a CPU's number"));
 }
 
 #[test]
@@ -130,7 +131,7 @@ for ring in (5, 6, 2): held.setsockopt(283, ring, struct.pack('=I', 64))
 where = struct.pack('=HHIII', 44, 2, socket.if_nametoindex('rx0'), 0, 0)
 assert ctypes.CDLL(None).bind(held.fileno(), where, len(where)) == 0
 print('held', flush=True)
-time.sleep(60)
+time.sleep(600)
 ";
 
 #[test]
@@ -139,7 +140,7 @@ fn a_queue_of_a_foreign_socket_is_told_and_taken_when_that_is_gone() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("foreign");
     let holder = net.spawn("python3", &["-c", HOLD]);
-    holder.wait_for_stdout("held", Duration::from_secs(60));
+    holder.wait_for_stdout("held", LIMIT);
     let error = try_open(&net, &options("rx0")).err().expect("it is held");
     let is_first = matches!(error, XdpError::Busy { queue: 0, .. });
     assert!(is_first, "{error}");

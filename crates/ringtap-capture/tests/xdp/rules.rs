@@ -12,11 +12,9 @@ use ringtap_capture::xdp::XdpOptions;
 use ringtap_pool::classify::{Balance, Rule, Rules};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
 
 use crate::support::{Captured, finish, frame, open, options, own};
-
-const LONG: Duration = Duration::from_secs(20);
 
 fn rule(filter: &str, bit: u32) -> Rule {
     let filter = Filter::compile(filter, LinkType::ETHERNET, 262_144).unwrap();
@@ -56,7 +54,7 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
                 "ether proto 0x88b5",
             ],
         );
-        dump.wait_for_stderr("listening on", LONG);
+        dump.wait_for_stderr("listening on", LIMIT);
         let sent = [
             frame(7, 100),
             frame(1, 100),
@@ -66,7 +64,7 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
         ];
         net.inject("tx0", &sent);
         assert!(
-            dump.wait(LONG).status.success(),
+            dump.wait(LIMIT).status.success(),
             "{mode:?}: two packets reach the host"
         );
         let (captured, counts) = finish(source);
@@ -141,7 +139,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
 fn wait_for(least: u64, mut count: impl FnMut() -> u64) {
     let start = Instant::now();
     while count() < least {
-        assert!(start.elapsed() < LONG, "{} of {least}", count());
+        assert!(start.elapsed() < LIMIT, "{} of {least}", count());
         sleep(Duration::from_millis(1));
     }
 }

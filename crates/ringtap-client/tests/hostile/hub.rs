@@ -13,7 +13,7 @@ use ringtap_shared::protocol::{
     InletFacts, LaneSnapshot, PolicyName, Reply, Snapshot, SourceSnapshot, WantedFacts, encode,
 };
 use ringtap_shared::socket::{Listener, MOST_BYTES, Socket};
-use ringtap_testkit::Script;
+use ringtap_testkit::{LIMIT, Script};
 
 use crate::lent::Lent;
 
@@ -110,7 +110,7 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
 
 /// Serves one connection as the script says, then hangs up.
 fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + LIMIT;
     let socket = loop {
         match listener.accept().expect("descriptors are left") {
             Some(socket) => break socket,
@@ -157,7 +157,7 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
 /// Answers are taken whole before the connection ends.
 fn listen_to_the_end(socket: &Socket) {
     let mut buffer = vec![0; MOST_BYTES];
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + LIMIT;
     loop {
         match socket.receive(&mut buffer) {
             Ok(([], _)) => return,

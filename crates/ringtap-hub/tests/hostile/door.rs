@@ -2,13 +2,14 @@
 //! Any messages at the hub's door: each gets an answer or the door, and others are served on.
 
 use std::os::fd::AsFd as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringtap_hub::access::Access;
 use ringtap_hub::door::Door;
 use ringtap_hub::{Group, Hub};
 use ringtap_shared::protocol::{Reply, decode};
 use ringtap_shared::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::quiet::Quiet;
@@ -16,8 +17,6 @@ use crate::quiet::Quiet;
 const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"liar"}"#;
 const ATTACH: &[u8] = br#"{"ask":"attach","group":"all"}"#;
 const STATUS: &[u8] = br#"{"ask":"status"}"#;
-/// A hub that takes so long hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The next answer; `None` where the hub closed the connection.
 fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
@@ -34,7 +33,7 @@ fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
 
 fn connect(listener_path: &std::path::Path) -> Socket {
     let socket = Socket::connect(listener_path).expect("the hub listens");
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).expect("a socket");
+    set_socket_timeout(&socket, Timeout::Recv, Some(LIMIT)).expect("a socket");
     socket
 }
 
@@ -62,7 +61,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let other = connect(&path);
     assert!(matches!(ask(&other, HELLO), Some(Reply::Hello { .. })));
     drop(liar);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + LIMIT;
     while let Some(Reply::Status(status)) = ask(&other, STATUS) {
         if status.readers.is_empty() {
             return;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
-use crate::support::{LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records};
+use crate::support::{
+    LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, whole_records,
+};
 
 pub(crate) const SENT: u16 = 300;
 
@@ -35,10 +37,25 @@ pub(crate) fn pause(ms: u64) {
 }
 
 /// Waits until a program that prints when it begins and when it ends may be sent packets.
-pub(crate) fn begun(program: Running, word: &str) -> Running {
+pub(crate) fn begun(net: &Namespace, program: Running, word: &str) -> Running {
     program.wait_for_stderr(word, LIMIT);
-    pause(700);
+    watched(net);
     program
+}
+
+/// Waits until somebody captures `rx0`: Ringtap, or a packet socket whose filter is in force.
+pub(crate) fn watched(net: &Namespace) {
+    // libpcap lets nothing pass while it changes a filter.
+    const NOTHING: &str = "bpf filter (1):  0x06 0 0 0,";
+    let sockets = || net.run("ss", &["-0", "-b", "-n"]).success().stdout;
+    let is_watched = |told: &str| told.contains("bpf filter (") && !told.contains(NOTHING);
+    let begun = Instant::now();
+    while !net.has_xdp("rx0") && !is_watched(&sockets()) {
+        assert!(begun.elapsed() < LIMIT, "nobody captures: {}", sockets());
+        pause(50);
+    }
+    // Filters of Ringtap's readers have no sign outside, and are set within a moment.
+    pause(700);
 }
 
 #[test]
@@ -54,30 +71,41 @@ fn tcpdump_gives_up_root_sets_its_filter_and_rotates_files() {
         "tcpdump",
         "-ni",
         "rx0",
+        "-U",
         "-G",
         "1",
         "-w",
         text(&pattern),
         "udp",
     ];
-    let dump = begun(Running::start(exec(&net, prefix, &words)), "listening on");
+    let program = Running::start(exec(&net, prefix, &words));
+    let dump = begun(&net, program, "listening on");
     let sent = frames(SENT, Tags::None);
+    let files = || {
+        let files = fs::read_dir(folder.path()).expect("a folder");
+        let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        files.sort();
+        files
+    };
     for part in sent.chunks(100) {
         net.inject("tx0", part);
         pause(1100);
     }
+    let wanted = expected(Tags::None).into_iter();
+    let wanted: Vec<_> = wanted
+        .filter(|record| record.data[12..14] == [8, 0])
+        .collect();
+    let begun = Instant::now();
+    let written = || -> usize { files().iter().map(|file| whole_records(file)).sum() };
+    while written() < wanted.len() && begun.elapsed() < LIMIT {
+        pause(50);
+    }
     dump.interrupt();
     let told = dump.wait(LIMIT).success().stderr;
     assert!(told.contains("rx0 is captured by tap:rx0"), "{told}");
-    let mut files: Vec<_> = fs::read_dir(folder.path()).expect("a folder").collect();
-    assert!(files.len() >= 3, "{files:?}");
-    files.sort_by_key(|file| file.as_ref().expect("a file").file_name());
-    let files = files.into_iter().map(|file| file.expect("a file").path());
-    let found: Vec<_> = files.flat_map(|file| records(&file)).collect();
-    let wanted = expected(Tags::None)
-        .into_iter()
-        .filter(|record| record.data[12..14] == [8, 0]);
-    assert_same(&found, &wanted.collect::<Vec<_>>(), &told);
+    assert!(files().len() >= 3, "{:?}", files());
+    let found: Vec<_> = files().iter().flat_map(|file| records(file)).collect();
+    assert_same(&found, &wanted, &told);
 }
 
 /// What each program prints of the same frames over libpcap, and over Ringtap.
@@ -86,7 +114,6 @@ fn what_is_printed_is_what_libpcap_gives() {
     require_root!();
     require_tool!("tcpdump", "tshark", "ngrep");
     let Some(prefix) = prefix() else { return };
-    let net = Namespace::with_veth("pcap_printed");
     let dump = "tcpdump -nnvvXetl -c 60 -i rx0 udp or arp";
     let shark = "tshark -lnqi rx0 -c 60 -T fields -e frame.len -e eth.src -e ip.id -e arp.opcode \
                  -e udp.srcport -e data.data";
@@ -97,6 +124,8 @@ fn what_is_printed_is_what_libpcap_gives() {
         (grep, "filter:"),
     ] {
         let words: Vec<_> = words.split_whitespace().collect();
+        // Of its own: what captured for the one before may end a moment later.
+        let net = Namespace::with_veth("pcap_printed");
         let mut real = net.command(words[0]);
         real.args(&words[1..]);
         let [real, ours] = [real, exec(&net, prefix, &words)].map(|command| {
@@ -105,7 +134,7 @@ fn what_is_printed_is_what_libpcap_gives() {
                 "ngrep" => program.wait_for_stdout(ready, LIMIT),
                 _ => program.wait_for_stderr(ready, LIMIT),
             }
-            pause(700);
+            watched(&net);
             net.inject("tx0", &frames(SENT, Tags::None));
             program.wait(LIMIT).success().stdout
         });
@@ -121,7 +150,8 @@ fn tcpdump_stops_after_its_count() {
     let Some(prefix) = prefix() else { return };
     let net = Namespace::with_veth("pcap_count");
     let words = ["tcpdump", "-nlc", "7", "-i", "tap:rx0", "arp"];
-    let dump = begun(Running::start(exec(&net, prefix, &words)), "listening on");
+    let program = Running::start(exec(&net, prefix, &words));
+    let dump = begun(&net, program, "listening on");
     net.inject("tx0", &frames(SENT, Tags::None));
     let end = dump.wait(LIMIT).success();
     assert_eq!(end.stdout.lines().count(), 7, "{}", end.stdout);
@@ -176,7 +206,7 @@ fn dumpcap_records_and_lists_the_hubs_groups() {
             "-c",
             "300",
         ];
-        let dump = begun(Running::start(at_hub(&words)), "File:");
+        let dump = begun(&net, Running::start(at_hub(&words)), "File:");
         net.inject("tx0", &frames(SENT, Tags::Some));
         let told = dump.wait(LIMIT).success().stderr;
         assert_same(&records(&file), &expected(Tags::Some), &told);
@@ -207,8 +237,8 @@ fn tshark_reads_through_its_dumpcap() {
         "-e",
         "udp.srcport",
     ];
-    let shark = begun(Running::start(exec(&net, prefix, &words)), "Capturing on");
-    pause(1500);
+    let program = Running::start(exec(&net, prefix, &words));
+    let shark = begun(&net, program, "Capturing on");
     net.inject("tx0", &frames(SENT, Tags::None));
     let end = shark.wait(LIMIT).success();
     let ports = expected(Tags::None);
@@ -229,7 +259,7 @@ fn ngrep_finds_what_it_looks_for() {
     let words = ["ngrep", "-lqtd", "tap:rx0", "-n", "3", "needle", "udp"];
     let grep = Running::start(exec(&net, prefix, &words));
     grep.wait_for_stdout("filter:", LIMIT);
-    pause(700);
+    watched(&net);
     let mut sent = frames(100, Tags::None);
     for number in [20, 30, 41, 50] {
         sent[number].truncate(42);
@@ -270,7 +300,15 @@ fn softflowd_exports_flows_to_nfcapd() {
             "60",
         ],
     );
-    pause(1000);
+    let sockets = || net.run("ss", &["-Hun", "-a"]).success().stdout;
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < LIMIT, "{what}: {}", sockets());
+            pause(100);
+        }
+    };
+    until("the collector listens", &|| sockets().contains(":9995"));
     // Where the daemon locks itself in; its service makes it at boot, which containers have not.
     fs::create_dir_all("/run/softflowd/chroot").expect("root may make it");
     let control = folder.path().join("control");
@@ -292,7 +330,7 @@ fn softflowd_exports_flows_to_nfcapd() {
     let started = Running::start(exec(&net, prefix, &words))
         .wait(LIMIT)
         .success();
-    pause(700);
+    watched(&net);
     net.inject("tx0", &frames(SENT, Tags::None));
     let ask = |what: &str| {
         let mut command = net.command("softflowctl");
@@ -310,7 +348,11 @@ fn softflowd_exports_flows_to_nfcapd() {
         pause(200);
     }
     let _ended = ask("shutdown");
-    pause(1500);
+    until("it ends", &|| !control.exists());
+    // The collector's queue is the first number of its line.
+    let is_empty = |line: &str| line.split_whitespace().nth(1) == Some("0");
+    until("all is collected", &|| sockets().lines().all(is_empty));
+    pause(500);
     collector.interrupt();
     let _collected = collector.wait(LIMIT);
     let mut command = Command::new("nfdump");
@@ -367,7 +409,8 @@ for _ in range(20):
 ";
     let net = Namespace::with_veth("pcap_pcapy");
     let words = ["/usr/bin/python3", "-c", SCRIPT];
-    let reader = begun(Running::start(exec(&net, prefix, &words)), "ready");
+    let program = Running::start(exec(&net, prefix, &words));
+    let reader = begun(&net, program, "ready");
     net.inject("tx0", &frames(SENT, Tags::None));
     let end = reader.wait(LIMIT).success();
     let sent = frames(SENT, Tags::None);
@@ -396,12 +439,13 @@ conf.use_pcap = True
 from scapy.arch.libpcap import L2pcapListenSocket
 socket = L2pcapListenSocket(iface='rx0', filter='udp dst port 1005')
 print('ready', file=sys.stderr, flush=True)
-for packet in sniff(opened_socket=socket, count=15, timeout=20):
+for packet in sniff(opened_socket=socket, count=15, timeout=50):
     print(packet.sport)
 ";
     let net = Namespace::with_veth("pcap_scapy");
     let words = ["/usr/bin/python3", "-c", SCRIPT];
-    let reader = begun(Running::start(exec(&net, prefix, &words)), "ready");
+    let program = Running::start(exec(&net, prefix, &words));
+    let reader = begun(&net, program, "ready");
     net.inject("tx0", &frames(SENT, Tags::None));
     let end = reader.wait(LIMIT).success();
     assert!(

@@ -6,12 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
+pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Namespace, Running, say_skipped};
-
-/// How long a program may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(240);
 
 /// This crate's folder.
 pub(crate) fn crate_folder() -> &'static Path {
@@ -86,7 +83,7 @@ pub(crate) fn exec(net: &Namespace, prefix: &Path, words: &[&str]) -> Command {
 /// Starts a hub and waits until it listens.
 pub(crate) fn hub(net: &Namespace, prefix: &Path, socket: &Path, words: &[&str]) -> Running {
     let mut command = net.command(ringtap(prefix));
-    command.args(["hub", "--duration", "100", "--socket"]);
+    command.args(["hub", "--duration", "300", "--socket"]);
     command.arg(socket).args(words);
     let hub = Running::start(command);
     hub.wait_for_stderr("ringtap: hub of", LIMIT);

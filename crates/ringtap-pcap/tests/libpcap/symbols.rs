@@ -238,12 +238,10 @@ void *pcap_next(void) { return 0; }\n";
     let mut command = net.command("tcpdump");
     command.args(["-Z", "root", "-Uni", "tap:rx0", "-w", text(&file)]);
     command.env("LD_LIBRARY_PATH", prefix.join("lib/ringtap"));
-    let dump = begun(Running::start(command), "listening on");
+    let dump = begun(&net, Running::start(command), "listening on");
     net.inject("tx0", &frames(SENT, Tags::Some));
-    for _ in 0..100 {
-        if whole_records(&file) == usize::from(SENT) {
-            break;
-        }
+    let end = Instant::now() + LIMIT;
+    while whole_records(&file) < usize::from(SENT) && Instant::now() < end {
         pause(50);
     }
     dump.interrupt();

@@ -3,10 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ringtap_capture::files::LinkType;
+use ringtap_capture::filter::Filter;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
+use crate::programs::watched;
 use crate::support::{
     LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, whole_records,
 };
@@ -18,19 +21,19 @@ fn words<'a>(device: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     words
 }
 
-fn start(command: Command) -> Running {
+fn start(net: &Namespace, command: Command) -> Running {
     let dump = Running::start(command);
     dump.wait_for_stderr("listening on", LIMIT);
-    // It compiles and sets its filter after that line in some versions, before it in others.
-    std::thread::sleep(Duration::from_millis(400));
+    watched(net);
     dump
 }
 
 /// Waits until a file has so many packets and no more come, then stops who writes it.
 fn stop(dump: Running, file: &Path, least: usize) -> (Vec<Record>, String) {
     let (mut before, mut quiet) = (0, 0);
+    let begun = Instant::now();
     // A buffer of libpcap's is given out after a second at the latest.
-    for _ in 0..60 {
+    while begun.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(250));
         let now = whole_records(file);
         quiet = if now == before { quiet + 1 } else { 0 };
@@ -42,6 +45,14 @@ fn stop(dump: Running, file: &Path, least: usize) -> (Vec<Record>, String) {
     dump.interrupt();
     let told = dump.wait(LIMIT).success().stderr;
     (records(file), told)
+}
+
+/// The filter among tcpdump's arguments.
+fn expression<'a>(more: &[&'a str]) -> &'a str {
+    match more {
+        [] | ["-s", _] => "",
+        [filter, ..] => filter,
+    }
 }
 
 fn the_same_as_libpcap(name: &str, device: &str, filters: &[&[&str]]) {
@@ -56,15 +67,23 @@ fn the_same_as_libpcap(name: &str, device: &str, filters: &[&[&str]]) {
         let real: Vec<_> = real.split('\u{1}').collect();
         let mut command = net.command(real[0]);
         command.args(&real[1..]);
-        let libpcap = start(command);
+        let libpcap = start(&net, command);
         let own = text(&ours);
-        let ringtap = start(exec(&net, prefix, &words(device, &own, filter)));
+        let ringtap = start(&net, exec(&net, prefix, &words(device, &own, filter)));
         // Filters of libpcap's live captures see packets without their tags, ours see them as
         // they were on the wire: what has tags is compared without a filter that minds them.
         let minds = !filter.is_empty() && !filter.contains(&"vlan") && filter[0] != "-s";
         let tags = if minds { Tags::None } else { Tags::Some };
-        net.inject("tx0", &frames(300, tags));
-        let (expected, _) = stop(libpcap, &theirs, 1);
+        let sent = frames(300, tags);
+        net.inject("tx0", &sent);
+        // Which of them these are is the comparison's, not this count's.
+        let judge = Filter::compile(expression(filter), LinkType::ETHERNET, 65_535);
+        let judge = judge.expect("a filter");
+        let length = |frame: &[u8]| u32::try_from(frame.len()).expect("a frame");
+        let taken = sent
+            .iter()
+            .filter(|frame| judge.matches(frame, length(frame)));
+        let (expected, _) = stop(libpcap, &theirs, taken.count());
         let (found, told) = stop(ringtap, &ours, expected.len());
         assert!(!expected.is_empty(), "{filter:?} takes something");
         assert_same(&found, &expected, &format!("{device} {filter:?}\n{told}"));

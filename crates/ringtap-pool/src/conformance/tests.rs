@@ -10,6 +10,10 @@ use crate::source::{self, Facts, LaneCounts};
 use crate::view::Pool;
 use crate::writer::{LaneWriter, PacketMeta};
 
+/// Bytes of a chunk, and chunks that hold all frames: an interpreter has fewer and smaller ones.
+const CHUNK: u32 = if cfg!(miri) { 4096 } else { 16_384 };
+const AMPLE: u32 = if cfg!(miri) { 20 } else { 600 };
+
 /// What a test source does wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
@@ -31,7 +35,7 @@ struct Memory {
 
 impl Memory {
     fn new(frames: &[Vec<u8>], chunks: u32, fault: Fault) -> Self {
-        let geometry = Geometry::contiguous(16_384, chunks + 1, 1, 65_535).unwrap();
+        let geometry = Geometry::contiguous(CHUNK, chunks + 1, 1, 65_535).unwrap();
         let pool = Pool::on_heap(geometry);
         let chunks = source::share(&geometry, LaneId(0));
         // SAFETY: on the heap, and this is its only lane.
@@ -92,7 +96,8 @@ impl Source for Memory {
         }
     }
     fn status(&mut self) -> Status {
-        Status::Running
+        // All of it was written when it was made.
+        Status::Ended
     }
     fn wake_fd(&self) -> BorrowedFd<'_> {
         unreachable!("the suite does not sleep")
@@ -109,7 +114,7 @@ struct InMemory(Fault);
 
 impl Harness for InMemory {
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
-        let chunks = if size == PoolSize::Ample { 600 } else { 4 };
+        let chunks = if size == PoolSize::Ample { AMPLE } else { 4 };
         Box::new(Memory::new(frames, chunks, self.0))
     }
 }

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use ringtap_testkit::Ends;
+pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Running, Wire as Hosts};
 use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-/// More than anything here takes on a machine that does other things as well.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// The hosts and their wires, and a folder for the hub's socket.
 pub(crate) struct Wire {

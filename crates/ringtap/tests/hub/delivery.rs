@@ -19,7 +19,8 @@ fn shared_and_private_readers_get_the_same_packets() {
         bench.count("shared", &["--stamps", "udp src port 10003"]),
         bench.count("own", &["--stamps", "udp src port 10003"]),
     ];
-    let sent = bench.send(200_000, 320_000);
+    // As many as a lane of either pool holds, whoever is late.
+    let sent = bench.send(200_000, 112_000);
     let accounts = readers.map(Account::of);
     for (account, end) in &accounts[..2] {
         assert_eq!(account.lost(), 0, "{account:?}");
@@ -127,7 +128,7 @@ fn eighty_readers_each_get_everything() {
 fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     require_root!();
     let bench = Bench::new("hub-mark", &["all"]);
-    let limit = Duration::from_millis(300);
+    let limit = Duration::from_secs(1);
     let attachment = bench.attach(&Wish {
         watermark_packets: Some(1000),
         time_limit: Some(limit),
@@ -139,7 +140,8 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     let mut tally = Tally::new(receiver.lanes());
     drain(&mut receiver, &mut tally);
     let begun = Instant::now();
-    let sending = bench.start_sending(1_000, 5);
+    // So fast that they leave together, whatever else the machine does.
+    let sending = bench.start_sending(1_000_000, 5);
     let mut together = loop {
         if let Next::Batch(batch) = receiver.receive(Some(LIMIT)).expect("the hub is there") {
             break batch.len();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups share traffic out, and hand it over.
 
+use ringtap_shared::protocol::HubStatus;
 use ringtap_testkit::require_root;
 use rustix::process::Signal;
 
@@ -13,13 +14,14 @@ fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
     let members: Vec<_> = (0..4).map(|_| bench.count("ids", &[])).collect();
     let recorder = bench.count("rec", &[]);
     let first = bench.send(100_000, 80_000);
-    let delivered = || {
-        let status = bench.status();
+    let delivered = |status: &HubStatus| {
         let of_group = status.readers.iter().filter(|reader| reader.group == "ids");
         of_group.map(|reader| reader.delivered).collect::<Vec<_>>()
     };
-    let shares = delivered();
-    assert!(shares.iter().sum::<u64>() >= first, "{shares:?}");
+    let all = bench.wait_until("each packet was taken", |status| {
+        delivered(status).iter().sum::<u64>() >= first
+    });
+    let shares = delivered(&all);
     assert!(
         shares.iter().filter(|share| **share > 0).count() >= 2,
         "{shares:?}"
@@ -29,8 +31,8 @@ fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
         member.signal(Signal::KILL);
         let _killed = member.wait(LIMIT);
     }
-    bench.wait_until("three left", |status| status.readers.len() == 2);
-    let before = delivered()[0];
+    let left = bench.wait_until("three left", |status| status.readers.len() == 2);
+    let before = delivered(&left)[0];
     let second = bench.send(100_000, 80_000);
     let (last, _) = Account::of(members.next().expect("the fourth"));
     assert!(

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use ringtap_client::{Attachment, Connection, Next, Receiver, Tally, Wish};
 use ringtap_pool::ledger::Ledger;
 use ringtap_shared::protocol::HubStatus;
+pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Finished, Namespace, Running};
 use tempfile::TempDir;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-/// More than anything here takes on a machine that does other things as well.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running hub.
 pub(crate) struct Bench {

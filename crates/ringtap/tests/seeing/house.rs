@@ -15,11 +15,10 @@ use ringtap_capture::{
 };
 use ringtap_hub::{Group, Hub, door::Door};
 use ringtap_shared::{protocol::HubStatus, socket::Listener};
+pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Finished, Running};
 use tempfile::TempDir;
 
-/// More than it takes on a machine that does other things as well.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 const PACKETS: u32 = 50_000;
 
 /// Ends door and hub when dropped.
@@ -30,13 +29,13 @@ pub(crate) struct House {
 }
 
 impl House {
-    /// A thousand packets a second, for longer than any test takes.
+    /// Two hundred packets a second, for longer than any test takes.
     pub(crate) fn open() -> Self {
         let folder = TempDir::new().expect("a folder");
         let file = folder.path().join("in.pcap");
         write_capture(&file);
         let source = PcapSource::open(&PcapOptions {
-            speed: "1000pps".parse::<Speed>().expect("a speed"),
+            speed: "200pps".parse::<Speed>().expect("a speed"),
             ..PcapOptions::new(file.display().to_string())
         });
         let source = source.expect("a capture file");

@@ -6,7 +6,7 @@ Steps are arguments before `--`: `wait:TEXT`, `keys:TEXT`, `size:COLSxROWS`, `si
 """
 import fcntl, json, os, pty, select, signal, struct, subprocess, sys, termios, time
 
-LIMIT = 60
+LIMIT = 180
 at = sys.argv.index("--")
 steps, command = sys.argv[1:at], sys.argv[at + 1:]
 deadline = time.monotonic() + LIMIT

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user meets when something is wrong, and that nothing is left behind.
 
-use std::{process::Command, time::Duration};
+use std::process::Command;
 
-use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::wire::{RINGTAP, network, send, start};
-
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::wire::{RINGTAP, network, received, send, start};
 
 /// Runs `ringtap send ARGS`, which must fail, and gives what it said.
 fn refused(net: &Namespace, args: &str) -> String {
@@ -110,7 +108,7 @@ fn a_veth_whose_peer_takes_no_live_frames_falls_back_and_says_why() {
         "{}",
         end.stdout
     );
-    assert_eq!(net.counter("rx0", "rx_packets"), 100);
+    assert_eq!(received(&net, 100), 100);
     let said = refused(&net, "-i tx0 -c 100 --method live");
     assert!(
         said.contains("gro on") && said.contains("--method packet"),

@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts and rates: what the sender says of itself, compared with the kernel's counters.
 
-use std::time::Duration;
-
-use ringtap_testkit::{Namespace, require_root, require_tool};
+use ringtap_testkit::{LIMIT, require_root, require_tool};
 use serde_json::Value;
 
-use crate::wire::{figures, network, start};
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// What the receiving end got.
-fn received(net: &Namespace) -> u64 {
-    net.counter("rx0", "rx_packets")
-}
+use crate::wire::{figures, network, received, start};
 
 fn number(figures: &Value, name: &str) -> u64 {
     figures[name].as_u64().expect("a whole number")
@@ -31,12 +22,13 @@ fn exactly_as_many_packets_as_asked_for_reach_the_other_end() {
         "-c 10007 --rate max --method packet",
         "-c 1001 --imix --rate 100Mbps",
     ] {
-        let before = received(&net);
+        let before = received(&net, 0);
         let figures = figures(&net, args);
         let (sent, refused) = (number(&figures, "sent"), number(&figures, "refused"));
         let asked: u64 = args.split(' ').nth(1).unwrap().parse().unwrap();
         assert_eq!(sent + refused, asked, "{args}: {figures}");
-        assert_eq!(received(&net) - before, sent, "{args}: {figures}");
+        let got = received(&net, before + sent) - before;
+        assert_eq!(got, sent, "{args}: {figures}");
     }
 }
 
@@ -81,7 +73,7 @@ fn two_senders_on_one_interface_count_their_own_packets_only() {
         assert_eq!(own + refused, 20_000, "{figures}");
         sent += own;
     }
-    assert_eq!(received(&net), sent);
+    assert_eq!(received(&net, sent), sent);
 }
 
 #[test]
@@ -97,13 +89,18 @@ fn a_line_a_second_then_the_final_figures() {
         .lines()
         .map(|line| serde_json::from_str(line).expect("one object a line"))
         .collect();
-    assert_eq!(lines.len(), 3, "{}", end.stdout);
-    let finals: Vec<_> = lines.iter().map(|line| line["final"].as_bool()).collect();
-    assert_eq!(finals, [Some(false), Some(false), Some(true)]);
+    // A line that a busy machine delays for a second is left out.
+    assert!((2..=3).contains(&lines.len()), "{}", end.stdout);
+    let (last, before) = lines.split_last().expect("lines");
+    assert_eq!(last["final"], true);
+    assert!(before.iter().all(|line| line["final"] == false));
+    for (second, line) in (1..).zip(before) {
+        assert!(number(line, "elapsed_ns") >= second * 900_000_000, "{line}");
+    }
     assert!(lines.is_sorted_by_key(|line| number(line, "sent")));
     assert!(lines.is_sorted_by_key(|line| number(line, "elapsed_ns")));
-    assert_eq!(number(&lines[2], "sent"), 2500, "{}", end.stdout);
-    assert_eq!(number(&lines[2], "bytes"), 2500 * 60);
+    assert_eq!(number(last, "sent"), 2500, "{}", end.stdout);
+    assert_eq!(number(last, "bytes"), 2500 * 60);
 }
 
 #[test]

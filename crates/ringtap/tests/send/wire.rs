@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests share: a sender, and tcpdump on the other end.
 
-use std::{path::PathBuf, process::Command, thread, time::Duration};
+use std::{
+    path::PathBuf,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use ringtap_capture::files::Reader;
-use ringtap_testkit::{Finished, Namespace, Running};
+use ringtap_testkit::{Finished, LIMIT, Namespace, Running};
 use serde_json::Value;
 use tempfile::TempDir;
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// The command line under test.
 pub(crate) const RINGTAP: &str = env!("CARGO_BIN_EXE_ringtap");
@@ -19,6 +22,18 @@ pub(crate) fn network(test: &str) -> Namespace {
     let gro = net.run("ethtool", &["-K", "rx0", "gro", "on"]);
     let _ = gro.success();
     net
+}
+
+/// What the receiving end got, once that is as much as this or long after.
+pub(crate) fn received(net: &Namespace, packets: u64) -> u64 {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let now = net.counter("rx0", "rx_packets");
+        if now >= packets || Instant::now() > deadline {
+            return now;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Arguments behind `ringtap send -i tx0`, split at blanks.
@@ -66,10 +81,8 @@ impl Capture {
 
     /// Waits for so many packets, and a moment more for those that must not be there.
     pub(crate) fn packets(&self, count: usize) -> Vec<Vec<u8>> {
-        for _ in 0..600 {
-            if self.read().len() >= count {
-                break;
-            }
+        let deadline = Instant::now() + LIMIT;
+        while self.read().len() < count && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(50));
         }
         thread::sleep(Duration::from_millis(200));

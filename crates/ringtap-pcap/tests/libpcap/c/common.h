@@ -75,6 +75,36 @@ __attribute__((unused)) static void filter(pcap_t *p, const char *text) {
     pcap_freecode(&program);
 }
 
+/* Longer than anything here takes on a machine that does other things as well. */
+#define LONG_MS 50000
+/* Between two looks at what has come. */
+#define NAP_MS 20
+
+__attribute__((unused)) static void nap(void) {
+    usleep(NAP_MS * 1000);
+}
+
+__attribute__((unused)) static long milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The handle whose loop an alarm, or another thread, breaks. */
+__attribute__((unused)) static pcap_t *to_break;
+
+__attribute__((unused)) static void on_alarm(int signal) {
+    (void)signal;
+    pcap_breakloop(to_break);
+}
+
+__attribute__((unused)) static void break_in(long ms) {
+    struct sigaction action = {.sa_handler = on_alarm};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval soon = {{0, 0}, {0, ms * 1000}};
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
 /* What is known of the packets so far: their number, and their bytes and lengths in order. */
 struct seen {
     pcap_t *p;
@@ -113,19 +143,19 @@ __attribute__((unused)) static void mix(struct seen *seen, const struct pcap_pkt
     seen->sum += one.sum;
 }
 
-/* Reads what was sent, one by one; gives up when nothing came for long. */
+/* Reads what was sent, one by one; gives up after long. */
 __attribute__((unused)) static void take(pcap_t *p, struct seen *seen, long packets) {
     struct pcap_pkthdr *header;
     const u_char *bytes;
-    int idle = 0;
-    while (seen->packets < packets && idle < 200) {
+    long begun = milliseconds();
+    while (seen->packets < packets && milliseconds() - begun < LONG_MS) {
         int status = pcap_next_ex(p, &header, &bytes);
         if (status < 0)
             fail("pcap_next_ex", pcap_geterr(p));
         if (status == 1)
             look(seen, header, bytes);
-        else if (usleep(20000) == 0)
-            idle++;
+        else
+            nap();
     }
 }
 

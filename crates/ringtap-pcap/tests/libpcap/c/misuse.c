@@ -79,10 +79,25 @@ static void jump_out(u_char *user, const struct pcap_pkthdr *h, const u_char *by
     longjmp(out, 1);
 }
 
+static volatile int is_in_loop;
+
+/* Waits until the process's first thread sleeps in what it began. */
+static void wait_for_the_first(void) {
+    char path[64], state = 'R';
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", getpid());
+    while (!is_in_loop || state != 'S') {
+        nap();
+        FILE *file = fopen(path, "r");
+        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            fail(path, strerror(errno));
+        fclose(file);
+    }
+}
+
 static void *second(void *p) {
     struct pcap_pkthdr *header;
     const u_char *bytes;
-    usleep(200000);
+    wait_for_the_first();
     expect("a second thread", pcap_next_ex(p, &header, &bytes), -1);
     struct pcap_stat statistics;
     expect("may ask", pcap_stats(p, &statistics), 0);
@@ -135,6 +150,7 @@ int main(int argc, char **argv) {
     pthread_t thread;
     pthread_create(&thread, NULL, second, p);
     struct seen seen = {p, 0, 0, 0};
+    is_in_loop = 1;
     expect("broken by the other", pcap_loop(p, -1, each, (u_char *)&seen), -2);
     pthread_join(thread, NULL);
     ready();

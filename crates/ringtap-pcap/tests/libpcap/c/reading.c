@@ -68,22 +68,12 @@ static void loop(void) {
     pcap_close(p);
 }
 
-static pcap_t *to_break;
-
-static void on_alarm(int signal) {
-    (void)signal;
-    pcap_breakloop(to_break);
-}
-
 static void break_by_signal(void) {
     to_break = open_with(65535, 0, 1);
-    struct sigaction action = {.sa_handler = on_alarm};
-    sigaction(SIGALRM, &action, NULL);
-    struct itimerval soon = {{0, 0}, {0, 200000}};
-    setitimer(ITIMER_REAL, &soon, NULL);
+    break_in(200);
     struct seen seen = {to_break, 0, 0, 0};
     say("loop", pcap_loop(to_break, -1, each, (u_char *)&seen));
-    setitimer(ITIMER_REAL, &soon, NULL);
+    break_in(200);
     say("dispatch", pcap_dispatch(to_break, -1, each, (u_char *)&seen));
     ready();
     take(to_break, &seen, SENT);
@@ -109,12 +99,6 @@ static void break_by_thread(void) {
     pcap_close(to_break);
 }
 
-static long milliseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* With a time-out a read ends some time after the last packet; the packets are all there. */
 static void timeout(void) {
     pcap_t *p = open_with(65535, 150, 0);
@@ -133,15 +117,15 @@ static int wait_for(int fd, int how, int epoll) {
         fd_set set;
         FD_ZERO(&set);
         FD_SET(fd, &set);
-        struct timeval limit = {5, 0};
+        struct timeval limit = {LONG_MS / 1000, 0};
         return select(fd + 1, &set, NULL, NULL, &limit);
     }
     if (how == 1) {
         struct pollfd one = {fd, POLLIN, 0};
-        return poll(&one, 1, 5000);
+        return poll(&one, 1, LONG_MS);
     }
     struct epoll_event event;
-    return epoll_wait(epoll, &event, 1, 5000);
+    return epoll_wait(epoll, &event, 1, LONG_MS);
 }
 
 static void descriptor(void) {
@@ -158,7 +142,7 @@ static void descriptor(void) {
         /* Not a multiple of what comes at once: some are left over. */
         long until = how == 2 ? SENT : 61 * (how + 1);
         long begun = milliseconds();
-        while (seen.packets < until && milliseconds() - begun < 20000) {
+        while (seen.packets < until && milliseconds() - begun < LONG_MS) {
             if (wait_for(fd, how, epoll) < 0)
                 fail(names[how], strerror(errno));
             while (seen.packets < until && pcap_dispatch(p, 1, each, (u_char *)&seen) > 0)

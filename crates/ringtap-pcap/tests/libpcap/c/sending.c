@@ -20,23 +20,26 @@ static int socket_at(const char *name, int protocol) {
     return fd;
 }
 
-/* What arrives there, in whatever order; gives up when nothing came for long. */
-static void arrives(int fd, const char *what, long packets) {
+/* What arrives there in this time, in whatever order, up to so many. */
+static void arrives_within(int fd, const char *what, long packets, long ms) {
     struct seen seen = {NULL, 0, 0, 0};
     u_char bytes[2048];
     struct sockaddr_ll from;
-    for (int idle = 0; seen.packets < packets && idle < 200;) {
+    for (long begun = milliseconds(); seen.packets < packets && milliseconds() - begun < ms;) {
         socklen_t length = sizeof(from);
         ssize_t got = recvfrom(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&from, &length);
         if (got < 0) {
-            idle++;
-            usleep(20000);
+            nap();
         } else if (from.sll_pkttype != PACKET_OUTGOING) {
             struct pcap_pkthdr header = {{0, 0}, (bpf_u_int32)got, (bpf_u_int32)got};
             mix(&seen, &header, bytes);
         }
     }
     summary(what, &seen);
+}
+
+static void arrives(int fd, const char *what, long packets) {
+    arrives_within(fd, what, packets, LONG_MS);
 }
 
 /* A frame of this length that no other sends. */
@@ -81,14 +84,16 @@ static void all(pcap_t *p, const char *what, long packets) {
     struct pcap_pkthdr *header;
     const u_char *bytes;
     struct seen seen = {p, 0, 0, 0};
-    for (int idle = 0; idle < (seen.packets < packets ? 250 : 25);) {
+    for (int idle = 0; idle < (seen.packets < packets ? LONG_MS / NAP_MS : 25);) {
         int status = pcap_next_ex(p, &header, &bytes);
         if (status < 0)
             fail("pcap_next_ex", pcap_geterr(p));
         if (status == 1)
             mix(&seen, header, bytes);
-        else if (usleep(20000) == 0)
+        else {
+            nap();
             idle++;
+        }
     }
     summary(what, &seen);
 }
@@ -167,18 +172,18 @@ static void echo(void) {
     say("nonblock", pcap_setnonblock(p, 1, errbuf));
     ready();
     struct seen seen = {p, 0, 0, 0};
-    for (int idle = 0; idle < (seen.packets < SENT ? 250 : 25); idle++) {
+    for (int idle = 0; idle < (seen.packets < SENT ? LONG_MS / NAP_MS : 25); idle++) {
         int got = pcap_dispatch(p, -1, echo_one, (u_char *)&seen);
         if (got < 0)
             fail("pcap_dispatch", pcap_geterr(p));
         if (got > 0)
             idle = -1;
         else
-            usleep(20000);
+            nap();
     }
     summary("echoed", &seen);
     arrives(other, "came back", SENT);
-    arrives(other, "and no more", 1);
+    arrives_within(other, "and no more", 1, 1000);
     pcap_close(p);
 }
 

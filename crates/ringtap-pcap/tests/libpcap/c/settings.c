@@ -158,10 +158,8 @@ static void offline(void) {
 /* Whether the interface takes packets for other addresses, once that is settled. */
 static long promiscuous(long wanted) {
     long on = -1;
-    for (int tries = 0; tries < 250 && on != wanted; tries++) {
+    for (long begun = milliseconds(); milliseconds() - begun < LONG_MS && on != wanted; nap())
         on = (told_of(interface(), "flags") & 0x100) != 0;
-        usleep(20000);
-    }
     return on;
 }
 

@@ -5,27 +5,6 @@
 
 #define SENT 200
 
-static long milliseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static pcap_t *to_break;
-
-static void on_alarm(int signal) {
-    (void)signal;
-    pcap_breakloop(to_break);
-}
-
-/* Breaks the loop that is to begin: for longer than some time-outs. */
-static void break_soon(void) {
-    struct sigaction action = {.sa_handler = on_alarm};
-    sigaction(SIGALRM, &action, NULL);
-    struct itimerval soon = {{0, 0}, {0, 400000}};
-    setitimer(ITIMER_REAL, &soon, NULL);
-}
-
 /* In immediate mode a packet does not wait for others, nor for a time-out of an hour. */
 static void immediate(void) {
     pcap_t *p = open_with(65535, 3600000, 1);
@@ -56,10 +35,12 @@ static void nothing_comes(void) {
     say("next", pcap_next(p, &(struct pcap_pkthdr){0}) != NULL);
     say("each waited", milliseconds() - begun >= 3 * 145);
     say("setnonblock", pcap_setnonblock(p, 1, errbuf));
-    break_soon();
+    /* For longer than the time-out. */
+    break_in(400);
     say("a loop is broken", pcap_loop(p, -1, each, (u_char *)&seen));
     say("setnonblock", pcap_setnonblock(p, 0, errbuf));
-    break_soon();
+    /* For longer than the time-out. */
+    break_in(400);
     say("a loop goes on after its time-out", pcap_loop(p, -1, each, (u_char *)&seen));
     ready();
     take(p, &seen, SENT);
@@ -129,7 +110,7 @@ static void dropped(void) {
             usleep(5000);
     }
     struct seen seen = {p, 0, 0, 0};
-    for (int idle = 0; idle < 50; idle++) {
+    for (int idle = 0; idle < 150; idle++) {
         if (pcap_dispatch(p, -1, each, (u_char *)&seen) > 0)
             idle = -1;
         else

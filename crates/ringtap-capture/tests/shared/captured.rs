@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What tests of sources in private networks share: reading all there is, and frames.
+
+use std::sync::Arc;
+
+use ringtap_pool::distributor::{Distributor, ReaderOptions};
+use ringtap_pool::format::Slot;
+use ringtap_pool::reader::Next;
+use ringtap_pool::source::{Counts, Source};
+use ringtap_pool::wake::NoSignal;
+
+/// One captured packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Captured {
+    pub(crate) lane: u32,
+    pub(crate) slot: Slot,
+    pub(crate) data: Vec<u8>,
+}
+
+/// Stops the source and gives everything that it captured, lane by lane, and its final counters.
+pub(crate) fn finish(mut source: impl Source) -> (Vec<Captured>, Counts) {
+    source.stop();
+    let mut distributor = Distributor::new(source.pool(), source.take_lanes(), Arc::new(NoSignal));
+    let all = ReaderOptions {
+        credit: Some(u32::MAX),
+        ..ReaderOptions::default()
+    };
+    let (_, mut reader) = distributor.add_reader(&all).unwrap();
+    let mut captured = Vec::new();
+    loop {
+        let moved = distributor.step().unwrap();
+        let before = captured.len();
+        while let Next::Batch(batch) = reader.next().unwrap() {
+            for packet in batch.packets() {
+                let packet = packet.unwrap();
+                captured.push(Captured {
+                    lane: batch.lane().0,
+                    slot: packet.slot(),
+                    data: packet.data.to_vec(),
+                });
+            }
+        }
+        if !moved && captured.len() == before {
+            return (captured, source.counts());
+        }
+    }
+}
+
+/// The bytes of all captured packets of the tests' own type, in the order of their times.
+pub(crate) fn own(captured: &[Captured]) -> Vec<Vec<u8>> {
+    let ours = captured.iter().filter(|packet| is_own(&packet.data));
+    let mut ours: Vec<_> = ours.collect();
+    ours.sort_by_key(|packet| packet.slot.time_ns);
+    ours.iter().map(|packet| packet.data.clone()).collect()
+}
+
+fn is_own(data: &[u8]) -> bool {
+    data.windows(2)
+        .skip(12)
+        .take(9)
+        .any(|bytes| bytes == [0x88, 0xb5])
+}
+
+/// A frame of `length` bytes, of the experimental type, whose bytes follow from `number`.
+pub(crate) fn frame(number: u8, length: usize) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, number];
+    bytes.extend((15..length).map(|at| (at * 7).to_le_bytes()[0] ^ number));
+    bytes.truncate(length);
+    bytes
+}
