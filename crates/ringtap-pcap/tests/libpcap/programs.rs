@@ -347,8 +347,11 @@ fn softflowd_exports_flows_to_nfcapd() {
         assert!(Instant::now() < answered_by, "{told}{}", started.stderr);
         pause(200);
     }
+    let number = fs::read_to_string(&pid).expect("its process");
+    let running = Path::new("/proc").join(number.trim()).join("exe");
     let _ended = ask("shutdown");
-    until("it ends", &|| !control.exists());
+    // Also where nobody waits for what has ended.
+    until("it ends", &|| fs::read_link(&running).is_err());
     // The collector's queue is the first number of its line.
     let is_empty = |line: &str| line.split_whitespace().nth(1) == Some("0");
     until("all is collected", &|| sockets().lines().all(is_empty));

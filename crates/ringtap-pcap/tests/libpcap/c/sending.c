@@ -15,6 +15,10 @@ static int socket_at(const char *name, int protocol) {
     struct sockaddr_ll at = {.sll_family = AF_PACKET,
                              .sll_protocol = htons(protocol),
                              .sll_ifindex = (int)if_nametoindex(name)};
+    /* Nobody reads while packets leave and come back. */
+    int room_bytes = 16 << 20;
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room_bytes, sizeof(room_bytes)) != 0)
+        fail("SO_RCVBUFFORCE", strerror(errno));
     if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0)
         fail(name, strerror(errno));
     return fd;
