@@ -35,7 +35,7 @@ mod wire;
 /// More than anything in a test takes, on a machine that is slow and does other things as well.
 ///
 /// Only who fails waits so long.
-pub const LIMIT: Duration = Duration::from_secs(180);
+pub const LIMIT: Duration = Duration::from_secs(240);
 
 pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
 pub use namespace::Namespace;

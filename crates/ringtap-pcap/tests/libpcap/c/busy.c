@@ -9,8 +9,6 @@
 
 #define SENT 200
 #define KINDS 5
-/* Each sets a filter, for which a busy machine takes its time. */
-#define ROUNDS 20
 
 static volatile int stop_sending;
 
@@ -40,7 +38,7 @@ static void filter_under_traffic(void) {
     struct pcap_pkthdr *header;
     const u_char *bytes;
     long wrong = 0;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < 60; round++) {
         char text[32];
         int port = 1 + round % KINDS;
         snprintf(text, sizeof(text), "udp dst port %d", port);
