@@ -21,9 +21,10 @@ pub use account::{Account, Moment};
 pub use error::BridgeError;
 use redirected::Redirected;
 
-use crate::device::{Direction, Mode};
+use crate::device::{Direction, Kind, Mode};
 use crate::interface::Interface;
 use crate::kernel::{self, Feature};
+use crate::rights::Rights;
 use crate::tap::netlink::{Losses, xdp_features};
 use crate::tap::{Checksums, Forward, Passing, Tap, TapError, TapOptions};
 
@@ -69,6 +70,12 @@ impl Bridge {
         }
         let interfaces = [Interface::find(one)?, Interface::find(other)?];
         check(&interfaces)?;
+        // Before the tracepoints, which would refuse without a word about rights.
+        let rights = Rights::of_this_process().require(Kind::Tap);
+        rights.map_err(|reason| TapError::NoRights {
+            interface: one.clone(),
+            reason,
+        })?;
         let redirected = Redirected::watch([interfaces[0].index, interfaces[1].index])?;
         let losses = |interface: &Interface| {
             Losses::of(interface.index).map_err(BridgeError::system("opening a netlink socket"))

@@ -187,7 +187,10 @@ pub enum GeometryError {
     #[error("chunk size {0} bytes: want a power of two from {MIN_CHUNK_SIZE} to {MAX_CHUNK_SIZE}")]
     ChunkSize(u32),
     /// There are too few chunks.
-    #[error("{count} chunks for {lanes} lanes: want at least two a lane and one for the header")]
+    #[error(
+        "{count} chunks for {lanes} lanes: want at least {}, two a lane and one for the header",
+        lanes.saturating_mul(2).saturating_add(1)
+    )]
     ChunkCount {
         /// Chunks asked for.
         count: u32,

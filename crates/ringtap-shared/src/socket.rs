@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use rustix::net::{
 
 use crate::event::sleep_until_readable;
 
+/// Where hubs listen if nothing else is said; on a file system that is empty after a boot.
+const STANDARD_FOLDER: &str = "/run/ringtap";
 /// Most bytes of one message: room for a filter of 4,096 instructions.
 pub const MOST_BYTES: usize = 128 * 1024;
 /// Most descriptors beside one message.
@@ -47,6 +49,20 @@ pub enum ListenError {
     InUse {
         /// The socket.
         path: PathBuf,
+    },
+    /// Something else is there, which is left alone.
+    #[error("{path}: is there, and is no socket: choose another --socket")]
+    NotASocket {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// There is no folder for the socket.
+    #[error("{path}: there is no folder {folder}: make it, or choose another --socket")]
+    NoFolder {
+        /// The socket.
+        path: PathBuf,
+        /// The folder that is missing.
+        folder: PathBuf,
     },
     /// The system refused.
     #[error("{path}: cannot listen: {reason}: choose a --socket in a folder that you may write")]
@@ -172,7 +188,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// Every [`ListenError`]. What a hub that was killed left there is replaced.
+    /// Every [`ListenError`]. The socket that a hub left there when it was killed is replaced;
+    /// nothing else is. Of folders only `/run/ringtap` is made, which is gone after each boot.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
         let path = path.to_owned();
         let refused = |reason| ListenError::System {
@@ -182,17 +199,30 @@ impl Listener {
         if Socket::connect(&path).is_ok_and(|socket| socket.is_alive()) {
             return Err(ListenError::InUse { path });
         }
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
+            match folder == Path::new(STANDARD_FOLDER) {
+                true => make_standard_folder().map_err(refused)?,
+                false if folder.try_exists().is_ok_and(|there| !there) => {
+                    let folder = folder.to_owned();
+                    return Err(ListenError::NoFolder { path, folder });
+                }
+                false => {}
+            }
+        }
+        match fs::symlink_metadata(&path) {
+            Ok(there) if !there.file_type().is_socket() => {
+                return Err(ListenError::NotASocket { path });
+            }
+            Ok(_) => fs::remove_file(&path).map_err(refused)?,
+            Err(_) => {}
+        }
         Self::listen(&path).map_err(refused)
     }
 
     fn listen(path: &Path) -> io::Result<Self> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
         let fd = make(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         bind(&fd, &SocketAddrUnix::new(path)?)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
@@ -228,6 +258,15 @@ impl AsFd for Listener {
     }
 }
 
+/// Makes `/run/ringtap`, which readers of every user can enter.
+fn make_standard_folder() -> io::Result<()> {
+    match fs::create_dir(STANDARD_FOLDER) {
+        Ok(()) => fs::set_permissions(STANDARD_FOLDER, fs::Permissions::from_mode(0o755)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         // Gone already is as good.
@@ -249,6 +288,25 @@ mod tests {
     use super::*;
     use crate::event::Event;
     use ringtap_pool::wake::Signal;
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("precious");
+        fs::write(&path, b"kept").unwrap();
+        let refused = Listener::bind(&path);
+        assert!(matches!(refused, Err(ListenError::NotASocket { .. })));
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn folders_of_the_users_choice_are_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("a");
+        let refused = Listener::bind(&missing.join("hub.sock"));
+        assert!(matches!(refused, Err(ListenError::NoFolder { .. })));
+        assert!(!missing.exists());
+    }
 
     #[test]
     fn a_message_arrives_whole_with_its_descriptors() {
@@ -280,13 +338,9 @@ mod tests {
     fn a_socket_that_a_dead_hub_left_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hub.sock");
-        let dead = Listener::bind(&path).unwrap();
-        // Killed: its destructor never ran.
-        let copy = dead.fd.try_clone().unwrap();
-        std::mem::forget(dead);
-        drop(copy);
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "").unwrap();
+        // Whoever listened was killed: its destructor never ran.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
         assert!(Listener::bind(&path).is_ok());
         assert!(!path.exists(), "gone with its listener");
     }

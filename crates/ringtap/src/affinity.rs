@@ -14,6 +14,8 @@ pub(crate) use keeper::put_back;
 use ringtap_capture::interrupts::{self, Interrupts, Wish};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
+use crate::print;
+
 /// Which CPUs there are.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
@@ -65,7 +67,12 @@ impl Placement {
             }
         };
         let cpu = number.parse();
-        let cpu = cpu.map_err(|_| format!("\"{number}\" is not the number of a CPU"))?;
+        let cpu = cpu.map_err(|_| {
+            format!(
+                "\"{number}\" is not the number of a CPU: want one, reader=CPU, capture=CPU, \
+                 irq=CPU, napi=threaded or auto"
+            )
+        })?;
         match place.replace(cpu) {
             None => Ok(()),
             Some(_) => Err(format!("{side} is placed twice: name one CPU")),
@@ -98,12 +105,12 @@ impl Placement {
             Some(_) => "are received",
             None => "are taken to be received (no interrupts tell)",
         };
-        eprintln!(
+        print::note(format_args!(
             "ringtap: --cpu auto: packets {whence} on CPU {receiving}; the reader runs on CPU {}, \
              the capture side on CPU {}",
             placed.reader.unwrap_or(reader),
             placed.capture.unwrap_or(capture),
-        );
+        ));
         Ok(placed)
     }
 
@@ -121,7 +128,9 @@ impl Placement {
         }
         let mut interfaces = interfaces.into_iter().peekable();
         if interfaces.peek().is_none() {
-            eprintln!("ringtap: --cpu: no network interface here, so irq= and napi= move nothing");
+            print::note(format_args!(
+                "ringtap: --cpu: no network interface here, so irq= and napi= move nothing"
+            ));
         }
         for interface in interfaces {
             let mut moved = steered.moved();
@@ -131,7 +140,7 @@ impl Placement {
             };
             let guard = Interrupts::steer(interface, self.interface, &mut |was| keeper.keep(was))?;
             for note in &guard.notes {
-                eprintln!("ringtap: {note}");
+                print::note(format_args!("ringtap: {note}"));
             }
             moved.guards.push(guard);
         }

@@ -21,6 +21,7 @@ use ringtap_pool::source::Facts;
 
 use crate::affinity::{self, Placement, Steered};
 use crate::hub::groups::GroupText;
+use crate::print;
 use crate::report::{self, grouped};
 use crate::{input, interrupt};
 use running::{Readers, Running};
@@ -222,7 +223,10 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     cpu.steer([args.one.as_str(), args.other.as_str()], &steered)?;
-    eprintln!("ringtap: bridge of {} and {}", args.one, args.other);
+    print::note(format_args!(
+        "ringtap: bridge of {} and {}",
+        args.one, args.other
+    ));
     let start = Instant::now();
     let failure = watch(args, &mut running, &end)?;
     // While the programs that NAPI may depend on are attached.
@@ -277,12 +281,16 @@ fn say_judge(args: &BridgeArgs, running: &Running, before: &mut Option<(JudgeSta
         Unjudged::Drop => "are dropped",
     };
     match state {
-        JudgeState::Absent => eprintln!("ringtap: there is no judge: packets {what}"),
-        JudgeState::Judging => eprintln!("ringtap: the judge decides (it was late {lates} times)"),
-        JudgeState::Late => eprintln!(
+        JudgeState::Absent => {
+            print::note(format_args!("ringtap: there is no judge: packets {what}"))
+        }
+        JudgeState::Judging => print::note(format_args!(
+            "ringtap: the judge decides (it was late {lates} times)"
+        )),
+        JudgeState::Late => print::note(format_args!(
             "ringtap: the judge let packets wait for {} ms: until it has caught up they {what}",
             args.judge_limit
-        ),
+        )),
     }
 }
 
@@ -291,11 +299,11 @@ fn say(args: &BridgeArgs, running: &Running, before: &mut [Ledger; 2]) -> Result
         let now = running.ledger(from, Moment::Running);
         let way = running.way(from);
         match args.json {
-            true => println!("{}", report::json(&way, "bridge", None, &now)?),
-            false => println!(
+            true => print::line(report::json(&way, "bridge", None, &now)?)?,
+            false => print::line(format_args!(
                 "{way:<20} {}",
                 report::live_line(&now, before, args.interval)
-            ),
+            ))?,
         }
         *before = now;
     }
@@ -307,13 +315,15 @@ fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -
     let (way, ledger) = (running.way(from), running.ledger(from, Moment::Final));
     if running.judge().is_some() {
         let passed = grouped(running.unjudged_passed(from));
-        eprintln!("ringtap: {way}: {passed} packets passed without a verdict");
+        print::note(format_args!(
+            "ringtap: {way}: {passed} packets passed without a verdict"
+        ));
     }
     if args.json {
-        println!("{}", report::json(&way, "bridge", None, &ledger)?);
+        print::line(report::json(&way, "bridge", None, &ledger)?)?;
         return Ok(());
     }
-    println!("{way} {:.1} s:", time.as_secs_f64());
+    print::line(format_args!("{way} {:.1} s:", time.as_secs_f64()))?;
     for (name, number, note) in [
         ("offered", ledger.offered, "arrived"),
         ("delivered", ledger.delivered, "left by the other interface"),
@@ -336,8 +346,8 @@ fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -
     ] {
         let note = if number == 0 { "" } else { note };
         let line = format!("  {name:<20} {:>16}  {note}", grouped(number));
-        println!("{}", line.trim_end());
+        print::line(line.trim_end())?;
     }
-    println!("  {}", ledger.balance());
+    print::line(format_args!("  {}", ledger.balance()))?;
     Ok(())
 }

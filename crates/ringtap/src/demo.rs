@@ -30,6 +30,7 @@ use crate::affinity;
 use crate::input;
 use crate::interrupt;
 use crate::open;
+use crate::print;
 use crate::reading::ReadingArgs;
 use crate::session;
 use board::{Board, Table};
@@ -78,7 +79,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     })?;
     let facts = session::together(&receivers[0]);
     for note in &facts.notes {
-        eprintln!("ringtap: {note}");
+        print::note(format_args!("ringtap: {note}"));
     }
     words::begin(standing, &facts.device, args.seconds, &file)?;
     let sender = sender_options(&facts.device, args.seconds, places.sender);
@@ -165,7 +166,7 @@ fn send(
     let mut next = Instant::now() + board::INTERVAL;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
         for note in sender.take_notes() {
-            eprintln!("ringtap: {note}");
+            print::note(format_args!("ringtap: {note}"));
         }
         if is_reader_over() {
             sender.stop();
@@ -191,7 +192,9 @@ fn open_source(standing: Standing) -> Result<Box<dyn Source>> {
         // The host stack has no use for these packets, and would be slower than the capture.
         match open::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {
             Ok(source) => return Ok(source),
-            Err(reason) => eprintln!("ringtap: no tap, so the packet source: {reason:#}"),
+            Err(reason) => print::note(format_args!(
+                "ringtap: no tap, so the packet source: {reason:#}"
+            )),
         }
     }
     open::open(&format!("packet:{RX}?direction=in").parse()?)

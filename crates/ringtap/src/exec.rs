@@ -16,6 +16,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_capture::device::DeviceSpec;
 
+use crate::print;
+
 /// What the library is called where cargo builds it, and where it is installed.
 const LIBRARY: [&str; 3] = [
     "libringtap_pcap.so",
@@ -93,7 +95,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
         command.env("RINGTAP_QUIET", "1");
     }
     let error = command.exec();
-    eprintln!("ringtap: {}: {error}", program.display());
+    print::note(format_args!("ringtap: {}: {error}", program.display()));
     Ok(ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => CANNOT_RUN,

@@ -18,12 +18,14 @@ use ringtap_capture::device::{self, DeviceSpec, Kind};
 use ringtap_client::default_socket;
 use ringtap_hub::door::Door;
 use ringtap_hub::{Congestion, Hub};
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Source;
 use ringtap_shared::protocol::{HubStatus, SourceState, SourceStatus};
 use ringtap_shared::socket::Listener;
 
 use crate::affinity::{self, Placement, Steered};
 use crate::interrupt;
+use crate::print;
 use crate::report::grouped;
 use crate::seeing::metrics::{self, Reach};
 use config::{Config, Device};
@@ -58,7 +60,7 @@ pub(crate) struct HubArgs {
     socket: Option<PathBuf>,
 
     /// Prometheus metrics over HTTP at this address, e.g. 127.0.0.1:9464.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
 
     /// Serve metrics at an address that other machines can reach, too.
@@ -162,7 +164,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     hub.handle().stop();
     let status = last_status(&hub)?;
     drop(door);
-    let failed = report(&status);
+    let failed = report(&status)?;
     Ok(if failed {
         ExitCode::FAILURE
     } else {
@@ -174,7 +176,9 @@ fn log_to_stderr() {
     let subscriber = tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
+        .with_target(false)
+        // It would panic over a standard error that nobody reads any more.
+        .log_internal_errors(false);
     // Already set only in tests.
     let _already = subscriber.try_init();
 }
@@ -204,10 +208,12 @@ fn start(config: &Config) -> Result<Hub> {
             None => source?,
         };
         for note in &source.facts().notes {
-            eprintln!("ringtap: {note}");
+            print::note(format_args!("ringtap: {note}"));
         }
         if spec.kind == Kind::Pcap {
-            eprintln!("ringtap: {spec} is read from now on: who attaches later misses the rest");
+            print::note(format_args!(
+                "ringtap: {spec} is read from now on: who attaches later misses the rest"
+            ));
         }
         sources.push(source);
     }
@@ -221,6 +227,17 @@ fn start(config: &Config) -> Result<Hub> {
             "{} and {} have different link types: filters cannot be for both",
             facts.device,
             other.facts().device
+        );
+    }
+    let can_wait = |source: &dyn Source| source.facts().policy == Policy::Block;
+    let waits = |group: &&GroupText| group.policy == Policy::Block;
+    let hasty = sources.iter().find(|one| !can_wait(one.as_ref()));
+    if let (Some(group), Some(source)) = (config.groups.iter().find(waits), hasty) {
+        bail!(
+            "group {}: policy block has the source wait for its readers, and {} cannot wait: want \
+             drop, sample:N or cut:BYTES",
+            group.name(),
+            source.facts().device
         );
     }
     let groups = config.groups.iter().map(|group| group.compile(&facts));
@@ -243,7 +260,10 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::Server>> 
     };
     let handle = hub.handle().clone();
     let server = metrics::serve(address, reach, move || handle.status())?;
-    eprintln!("ringtap: metrics at http://{}/metrics", server.address());
+    print::note(format_args!(
+        "ringtap: metrics at http://{}/metrics",
+        server.address()
+    ));
     Ok(Some(server))
 }
 
@@ -255,12 +275,12 @@ fn say_ready(config: &Config, path: &std::path::Path) {
         .iter()
         .map(|group| format!("hub:{}", group.name))
         .collect();
-    eprintln!(
+    print::note(format_args!(
         "ringtap: hub of {} for {}, on {}",
         devices.join(", "),
         groups.join(", "),
         path.display()
-    );
+    ));
 }
 
 /// Waits for an interrupt, the end of the time, or of all sources.
@@ -292,12 +312,12 @@ fn last_status(hub: &Hub) -> Result<HubStatus> {
 }
 
 /// Prints each source's account; tells whether one failed.
-fn report(status: &HubStatus) -> bool {
+fn report(status: &HubStatus) -> Result<bool> {
     for source in &status.sources {
         let sum = |count: fn(&ringtap_shared::protocol::LaneStatus) -> u64| {
             grouped(source.lanes.iter().map(count).sum())
         };
-        println!(
+        print::line(format_args!(
             "{}: {} packets seen ({}), {} captured, {} that nobody wanted, {} lost for want of a \
              chunk, {} by the kernel, {} by the NIC: {}",
             source.device,
@@ -313,10 +333,10 @@ fn report(status: &HubStatus) -> bool {
             } else {
                 "NOT balanced"
             },
-        );
+        ))?;
         if let Some(failure) = &source.failure {
-            eprintln!("ringtap: {failure}");
+            print::note(format_args!("ringtap: {failure}"));
         }
     }
-    status.sources.iter().any(|source| source.failure.is_some())
+    Ok(status.sources.iter().any(|source| source.failure.is_some()))
 }

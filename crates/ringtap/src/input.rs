@@ -74,19 +74,28 @@ pub(crate) struct InputArgs {
 }
 
 /// The two ways of one option: a word on the command line, a word in the device's text.
-fn option<T>(key: &str, word: &str, pick: impl Fn(&Options) -> Option<T>) -> Result<T, String> {
+fn option<T>(
+    key: &str,
+    word: &str,
+    want: &str,
+    pick: impl Fn(&Options) -> Option<T>,
+) -> Result<T, String> {
     let text = format!("tap:x?{key}={word}");
     let device: Result<DeviceSpec, _> = text.parse();
     let picked = device.ok().and_then(|device| pick(&device.options));
-    picked.ok_or_else(|| format!("\"{word}\" is not a {key}"))
+    picked.ok_or_else(|| format!("\"{word}\" is not a {key}: want {want}"))
 }
 
 fn direction(word: &str) -> Result<Direction, String> {
-    option("direction", word, |options| options.direction)
+    option("direction", word, "in, out or inout", |options| {
+        options.direction
+    })
 }
 
 fn mode(word: &str) -> Result<Mode, String> {
-    option("mode", word, |options| options.mode)
+    option("mode", word, "auto, native, generic or tc", |options| {
+        options.mode
+    })
 }
 
 impl InputArgs {
@@ -124,6 +133,17 @@ impl InputArgs {
             ..Wish::default()
         };
         Session::of_hub(&socket.map_or_else(default_socket, Into::into), &wish)
+    }
+
+    /// The capture file that was named, if it is one.
+    pub(crate) fn file(&self) -> Option<&str> {
+        let named = self
+            .device
+            .as_ref()
+            .filter(|device| device.kind == Kind::Pcap);
+        named
+            .map(|device| device.name.as_str())
+            .or(self.read.as_deref())
     }
 
     /// The interface that was named, if it is one.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ctrl-C and its kin end a capture in good order; the second one ends the process at once.
+//! Ctrl-C and its kin end a capture in good order; a second one, later, ends the process at once.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,10 @@ use signal_hook::iterator::Signals;
 use ringtap_client::Control;
 
 use crate::affinity::Steered;
+
+/// Signals that come so soon after the first are the same wish: `timeout` sends its signal to the
+/// program and then to its whole process group, and `sudo` passes on what the terminal sent.
+const ONE_WISH: Duration = Duration::from_millis(500);
 
 /// Stops a capture at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
 ///
@@ -34,14 +38,11 @@ pub(crate) fn stop_on_time_or_signal(
     if let Some(duration) = duration {
         let stopper = Arc::clone(control);
         let first = steered.clone();
-        let wait = move || {
+        start("duration", move || {
             thread::sleep(duration);
             first.undo();
             stopper.stop();
-        };
-        thread::Builder::new()
-            .spawn(wait)
-            .context("cannot start a thread")?;
+        })?;
     }
     Ok(())
 }
@@ -50,19 +51,31 @@ pub(crate) fn stop_on_time_or_signal(
 pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let again = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // In this order: the first signal only sets the flag, the second finds it set.
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
-            .and_then(|_| flag::register(signal, Arc::clone(&again)))
             .context("cannot handle signals")?;
     }
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot handle signals")?;
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            if signals.forever().next().is_some() {
-                stop();
+    let stopping = move || {
+        if signals.forever().next().is_some() {
+            // Of its own: `stop` may take as long as it likes, or hang.
+            let (armed, at_once) = (Arc::clone(&again), again);
+            if start("another signal", move || arm(&armed)).is_err() {
+                at_once.store(true, Ordering::Relaxed);
             }
-        })
-        .context("cannot start a thread")?;
+            stop();
+        }
+    };
+    start("signals", stopping)
+}
+
+/// From now on, but for what belongs to the first signal, a signal ends the process.
+fn arm(again: &AtomicBool) {
+    thread::sleep(ONE_WISH);
+    again.store(true, Ordering::Relaxed);
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let builder = thread::Builder::new().name(name.into());
+    builder.spawn(work).context("cannot start a thread")?;
     Ok(())
 }

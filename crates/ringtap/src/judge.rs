@@ -15,6 +15,7 @@ use ringtap_client::{
 };
 
 use crate::affinity::Steered;
+use crate::print;
 use crate::session::{Consumer, Flow, receive};
 use crate::{bridge, input, interrupt, report};
 
@@ -99,21 +100,23 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
         verdicts: connection.judge()?,
     };
     interrupt::stop_on_time_or_signal(&control, args.duration, &Steered::default())?;
-    eprintln!("ringtap: judging {device}");
+    print::note(format_args!("ringtap: judging {device}"));
     receive(&mut receiver, Duration::from_secs(1), &mut judge)?;
     // Who leaves in order has judged everything that it read.
     let ledger = judge.tally.total(&receiver.snapshot()?);
     match args.json {
-        true => println!(
+        true => print::line(format_args!(
             "{}",
             report::json(&device.to_string(), "judge", None, &ledger)?
-        ),
-        false => print!(
-            "{}",
-            report::ledger(&device.to_string(), "the bridge", &ledger)
-        ),
+        ))?,
+        false => {
+            print::line(report::ledger(&device.to_string(), "the bridge", &ledger).trim_end())?
+        }
     }
-    eprintln!("ringtap: {} packets were dropped", judge.dropped);
+    print::note(format_args!(
+        "ringtap: {} packets were dropped",
+        judge.dropped
+    ));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -23,6 +23,8 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use crate::print;
+
 /// The one group there is.
 const ONLY_GROUP: &str = "lent";
 
@@ -77,7 +79,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     }
     let source = crate::open::open(device)?;
     for note in &source.facts().notes {
-        eprintln!("ringtap: {note}");
+        print::note(format_args!("ringtap: {note}"));
     }
     let uids = vec![Peer::of(socket)?.uid];
     let group = Group {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `ringtap` command: the only place that wires the parts together and prints.
 #![forbid(unsafe_code)]
+// Both panic where nobody reads; `print` has what does not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod affinity;
 mod bridge;
@@ -13,6 +15,7 @@ mod interrupt;
 mod judge;
 mod lend;
 mod open;
+mod print;
 mod reading;
 mod record;
 mod report;
@@ -93,7 +96,7 @@ fn main() -> ExitCode {
         Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("ringtap: {}", describe(&error));
+        print::note(format_args!("ringtap: {}", describe(&error)));
         ExitCode::FAILURE
     })
 }

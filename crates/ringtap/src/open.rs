@@ -2,7 +2,7 @@
 //! From a device as the user named it to a running source.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ringtap_capture::device::{DeviceSpec, Kind, Queues};
 use ringtap_capture::interface::{Interface, InterfaceError};
 use ringtap_capture::packet::{PacketOptions, PacketSource};
@@ -12,9 +12,15 @@ use ringtap_capture::tap::{Tap, TapError, TapOptions};
 use ringtap_capture::xdp::{XdpOptions, XdpSource};
 use ringtap_pool::source::Source;
 
+use crate::print;
+use crate::report::grouped;
+
 /// Opens a device; it captures from now on.
 pub(crate) fn open(device: &DeviceSpec) -> Result<Box<dyn Source>> {
     device.require_available()?;
+    if let Some(pool) = device.options.pool {
+        require_memory(device, pool.0)?;
+    }
     match device.kind {
         Kind::Pcap => open_file(device),
         Kind::Packet => open_packet(device),
@@ -24,6 +30,20 @@ pub(crate) fn open(device: &DeviceSpec) -> Result<Box<dyn Source>> {
         Kind::Hub => bail!("{device} is a reader's view of a hub, not a source"),
         _ => open_best(device),
     }
+}
+
+/// Refuses a pool that this machine cannot hold: packets would come until the kernel kills somebody.
+fn require_memory(device: &DeviceSpec, pool_bytes: u64) -> Result<()> {
+    let machine = rustix::system::sysinfo();
+    let memory_bytes = machine.totalram.saturating_mul(machine.mem_unit.into());
+    ensure!(
+        pool_bytes < memory_bytes,
+        "{device}: a pool of {} bytes is more than the memory of this machine, {} bytes: ask for a \
+         smaller one",
+        grouped(pool_bytes),
+        grouped(memory_bytes)
+    );
+    Ok(())
 }
 
 /// The tap where it can be had, else the packet source; the reason is said aloud.
@@ -47,10 +67,10 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>> {
     };
     let source =
         open_packet(&packet).with_context(|| format!("{reason}; and packet:{}", device.name))?;
-    eprintln!(
+    print::note(format_args!(
         "ringtap: no tap on {}, capturing with packet:{0}: {reason}",
         device.name
-    );
+    ));
     Ok(source)
 }
 

@@ -2,11 +2,10 @@
 //! What every reading verb does alike: filter, tally, limits, lines, the final ledger.
 #![forbid(unsafe_code)]
 
-use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use ringtap_client::{Batch, Control, Judged, Receiver, Tally};
 use ringtap_pool::ledger::Ledger;
@@ -15,6 +14,7 @@ use ringtap_pool::source::Facts;
 use ringtap_shared::protocol::Snapshot;
 
 use crate::affinity::Placement;
+use crate::print;
 use crate::report;
 use crate::session::Flow;
 
@@ -130,11 +130,11 @@ pub(crate) enum Sink {
 
 impl Sink {
     fn say(self, line: &str) -> Result<()> {
-        let written = match self {
-            Sink::Stdout => writeln!(io::stdout(), "{line}"),
-            Sink::Stderr => writeln!(io::stderr(), "{line}"),
-        };
-        written.context("nobody reads the output")
+        match self {
+            Sink::Stdout => print::line(line)?,
+            Sink::Stderr => print::note(line),
+        }
+        Ok(())
     }
 }
 
@@ -243,10 +243,8 @@ impl<'a> Reading<'a> {
         let now = Instant::now();
         let ledger = self.ledger()?;
         if self.args.json {
-            println!(
-                "{}",
-                report::json(&self.facts.device, self.name, None, &ledger)?
-            );
+            self.sink
+                .say(&report::json(&self.facts.device, self.name, None, &ledger)?)?;
         } else {
             let (then, before) = self.last;
             self.sink
@@ -273,10 +271,12 @@ impl<'a> Reading<'a> {
         };
         for (lane, ledger) in lanes {
             if self.args.json {
-                println!(
-                    "{}",
-                    report::json(&facts.device, self.name, Some(lane), &ledger)?
-                );
+                self.sink.say(&report::json(
+                    &facts.device,
+                    self.name,
+                    Some(lane),
+                    &ledger,
+                )?)?;
             } else {
                 let title = format!("{} {lane}:", facts.device);
                 self.sink
@@ -294,7 +294,7 @@ impl<'a> Reading<'a> {
         for line in extras {
             // Beside the JSON, not in it: its names are promised.
             if self.args.json {
-                eprintln!("{line}")
+                print::note(line);
             } else {
                 self.sink.say(&format!("  {line}"))?;
             }

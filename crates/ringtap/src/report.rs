@@ -112,10 +112,14 @@ pub(crate) fn live_line(now: &Ledger, before: &Ledger, interval: Duration) -> St
 /// The whole ledger, a line an entry.
 pub(crate) fn ledger(title: &str, offered_from: &str, ledger: &Ledger) -> String {
     let dropped = ledger.dropped;
+    let filtered = match title.starts_with("hub:") {
+        true => "did not pass the filter, or went to other members of the group",
+        false => "did not pass the filter",
+    };
     let rows = [
         ("offered", ledger.offered, offered_from),
         ("delivered", ledger.delivered, ""),
-        ("filtered", ledger.filtered, "did not pass the filter"),
+        ("filtered", ledger.filtered, filtered),
         (
             "dropped.nic",
             dropped.nic,

@@ -12,6 +12,7 @@ use clap::Args;
 use ringtap_capture::files::LinkType;
 use ringtap_pool::ledger::Ledger;
 
+use crate::print;
 use crate::record::{FileOptions, Interface, Next, Origin, Packet, Statistics, Writer};
 
 /// 2026-01-01 00:00:00 UTC.
@@ -69,9 +70,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         statistics.ledger.bytes += u64::from(wire_length);
     }
     let written = writer.finish(&statistics)?;
-    eprintln!(
+    print::note(format_args!(
         "{}: {} packets, {} bytes",
         written.file, written.packets, written.size_bytes
-    );
+    ));
     Ok(ExitCode::SUCCESS)
 }

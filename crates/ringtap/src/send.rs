@@ -16,6 +16,7 @@ use clap::{ValueEnum, builder::PossibleValue};
 use ringtap_capture::transmit::{Method, Qdisc, Sender, SenderOptions};
 
 use crate::interrupt;
+use crate::print;
 use load::LoadArgs;
 use report::Report;
 
@@ -166,6 +167,6 @@ fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()
 
 fn say_notes(sender: &Sender) {
     for note in sender.take_notes() {
-        eprintln!("ringtap: {note}");
+        print::note(format_args!("ringtap: {note}"));
     }
 }

@@ -16,6 +16,8 @@ use ringtap_pool::source::{Facts, Source};
 use ringtap_shared::protocol::Snapshot;
 use ringtap_shared::seat::Wanted;
 
+use crate::print;
+
 /// The one group of a hub that lives for one verb.
 const ONLY_GROUP: &str = "local";
 
@@ -83,7 +85,7 @@ impl Session {
     /// Says aloud what a user should know of the source: fall-backs and why.
     pub(crate) fn say_notes(&self) {
         for note in &self.facts.notes {
-            eprintln!("ringtap: {note}");
+            print::note(format_args!("ringtap: {note}"));
         }
     }
 

@@ -16,6 +16,7 @@ use ringtap_capture::transmit::Rate;
 use ringtap_pool::ledger::Ledger;
 use serde::Serialize;
 
+use crate::print;
 use crate::report::{self, grouped};
 
 /// Simulates a NIC, the capture and its readers in virtual time: every result repeats to the
@@ -232,40 +233,40 @@ fn tell(args: &SimArgs, ledger: &Ledger, outcome: Option<&Outcome>) -> Result<()
     let device = args.device.to_string();
     if args.json {
         let line = line(args, &device, ledger, outcome.map(pool_fields));
-        println!("{}", serde_json::to_string(&line)?);
+        print::line(serde_json::to_string(&line)?)?;
         return Ok(());
     }
     let title = format!("{device}, a reader at {}, in virtual time:", args.service);
-    println!("{}", report::ledger(&title, "the simulated link", ledger));
-    println!("  lost {:.4} %", loss(ledger) * 100.0);
+    print::line(report::ledger(&title, "the simulated link", ledger))?;
+    print::line(format_args!("  lost {:.4} %", loss(ledger) * 100.0))?;
     let Some(outcome) = outcome else {
         return Ok(());
     };
     for lane in &outcome.lanes {
-        println!(
+        print::line(format_args!(
             "  {}: {} offered, {} lost, at most {} of {} chunks in use",
             lane.lane,
             grouped(lane.arrived),
             grouped(lane.nic + lane.no_chunk),
             lane.most_chunks,
             outcome.chunks
-        );
+        ))?;
     }
     if args.offload.is_some() && args.affinity == Affinity::Flow {
-        println!(
+        print::line(format_args!(
             "  moved {} buckets of flows; {} packets out of order within their flow",
             grouped(outcome.moved_buckets),
             grouped(outcome.disordered_packets)
-        );
+        ))?;
     } else if args.offload.is_some() {
         let buddies = outcome.buddies;
-        println!(
+        print::line(format_args!(
             "  offloaded {} of {} chunks ({} packets); {} packets out of order within their flow",
             grouped(buddies.offloaded_chunks),
             grouped(buddies.chunks),
             grouped(buddies.offloaded_packets),
             grouped(outcome.disordered_packets)
-        );
+        ))?;
     }
     Ok(())
 }

@@ -75,12 +75,24 @@ pub enum TapError {
         pool_bytes: u64,
     },
     /// Sizes that cannot be.
-    #[error("{interface}: {reason}: change the pool or the chunk size")]
+    #[error(
+        "{interface}: {reason}: change the pool (bytes, or with a unit, as 64MiB) or the chunk size"
+    )]
     Sizes {
         /// The interface.
         interface: String,
         /// What is wrong with them.
         reason: GeometryError,
+    },
+    /// A queue that the interface does not have.
+    #[error("{interface} has no receive queue {queue}: it has {count}, numbered from 0")]
+    NoQueue {
+        /// The interface.
+        interface: String,
+        /// The queue asked for.
+        queue: u16,
+        /// Queues that there are.
+        count: u32,
     },
     /// A queue that cannot be selected.
     #[error("{interface}: receive queue {queue} cannot be selected: the tap knows 0 to 255")]

@@ -84,6 +84,7 @@ impl TapOptions {
     /// # Errors
     ///
     /// - [`TapError::Queue`]: a receive queue that the tap does not know.
+    /// - [`TapError::NoQueue`]: a receive queue that the interface does not have.
     pub fn from_device(device: &DeviceSpec, interface: &Interface) -> Result<Self, TapError> {
         let mut options = Self::new(&device.name);
         let asked = &device.options;
@@ -91,6 +92,15 @@ impl TapOptions {
             if queue >= QUEUES {
                 let interface = interface.name.clone();
                 return Err(TapError::Queue { interface, queue });
+            }
+            let count = interface.rx_queue_count;
+            if u32::from(queue) >= count && count > 0 {
+                let interface = interface.name.clone();
+                return Err(TapError::NoQueue {
+                    interface,
+                    queue,
+                    count,
+                });
             }
             let chosen = (0..QUEUES).filter(|queue| device.queues.contains(*queue));
             options.queues = chosen.collect();
@@ -148,6 +158,10 @@ mod tests {
     fn a_device_says_all_that_a_tap_can_be_asked() {
         let text = "tap:lo@1-2,255?exclusive&mode=tc&direction=out&promisc=off&snap=96\
                     &pool=8MiB&chunk=8KiB";
+        let mut interface = loopback();
+        interface.rx_queue_count = 256;
+        let device: DeviceSpec = text.parse().unwrap();
+        let said = TapOptions::from_device(&device, &interface).unwrap();
         let expected = TapOptions {
             queues: vec![1, 2, 255],
             direction: Direction::Out,
@@ -159,7 +173,15 @@ mod tests {
             chunk_size: 8 << 10,
             ..TapOptions::new("lo")
         };
-        assert_eq!(options(text).unwrap(), expected);
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_queue_that_the_interface_does_not_have_is_refused() {
+        let refused = options("tap:lo@0,1").unwrap_err();
+        let said = "lo has no receive queue 1: it has 1, numbered from 0";
+        assert_eq!(refused.to_string(), said);
+        assert_eq!(options("tap:lo@0").unwrap().queues, [0]);
     }
 
     #[test]

@@ -33,8 +33,9 @@ use super::socket::{self, BothWays, Memory, Wanted, XskSocket};
 use super::words::state;
 use super::{XdpError, XdpOptions};
 use crate::bridge::Moment;
-use crate::device::Queues;
+use crate::device::{Kind, Queues};
 use crate::interface::{Interface, InterfaceError, Promiscuous, Watch};
+use crate::rights::Rights;
 use crate::tap::holder;
 use crate::tap::hook::Hook;
 use crate::tap::netlink::Losses;
@@ -101,6 +102,11 @@ impl UserBridge {
     /// Every [`XdpError`]; nothing is attached then.
     pub fn open(options: &UserOptions, judge: Box<dyn Judge>) -> Result<Self, XdpError> {
         let interfaces = &options.interfaces;
+        let rights = Rights::of_this_process().require(Kind::Xdp);
+        rights.map_err(|reason| XdpError::NoRights {
+            interface: interfaces[0].name.clone(),
+            reason,
+        })?;
         let system = |action| explain_system(interfaces, action);
         let shared = Arc::new(Shared::new().map_err(system("making an event"))?);
         let mut notes = Vec::new();

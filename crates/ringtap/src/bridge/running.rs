@@ -24,6 +24,7 @@ use ringtap_shared::verdict::Bench;
 
 use super::ethernet;
 use crate::hub::groups::GroupText;
+use crate::print;
 
 /// How long packets that were mirrored may take to their readers at the end.
 const LAST_READERS: Duration = Duration::from_secs(2);
@@ -86,7 +87,10 @@ impl Mirror {
             Some(listener) => {
                 let access = readers.groups.iter().map(|group| group.access.clone());
                 let door = Door::with_bench(listener, &hub, access.collect(), bench);
-                eprintln!("ringtap: readers connect to {}", readers.socket.display());
+                print::note(format_args!(
+                    "ringtap: readers connect to {}",
+                    readers.socket.display()
+                ));
                 Some(door.context("cannot open the socket's door")?)
             }
         };
@@ -212,7 +216,7 @@ impl Running {
 
 fn say(notes: &[String]) {
     for note in notes {
-        eprintln!("ringtap: {note}");
+        print::note(format_args!("ringtap: {note}"));
     }
 }
 

@@ -2,7 +2,6 @@
 //! What the readers have done so far, and the table that shows it, a line a second.
 #![forbid(unsafe_code)]
 
-use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -11,6 +10,7 @@ use anyhow::Result;
 use ringtap_capture::transmit::Counters;
 use ringtap_client::{Batch, Control, Tally};
 
+use crate::print::line as say;
 use crate::report::{as_f64, grouped, rounded};
 use crate::session::{Consumer, Flow};
 
@@ -77,7 +77,7 @@ impl<'a> Table<'a> {
             "group of 2/s",
             "lost",
         ];
-        say(&format!(
+        say(format_args!(
             "\n{second:>8} {sent:>12} {counted:>12} {recorded:>12} {shared:>13} {lost:>8}"
         ))?;
         let now = Instant::now();
@@ -103,7 +103,7 @@ impl<'a> Table<'a> {
         let seconds = (now - then).as_secs_f64();
         let since = |place: usize| figures[place].saturating_sub(before[place]);
         let rate = |place| grouped(rounded(as_f64(since(place)) / seconds));
-        say(&format!(
+        say(format_args!(
             "{:>8} {:>12} {:>12} {:>12} {:>13} {:>8}",
             format!("{:.0}", (now - self.begun).as_secs_f64()),
             rate(0),
@@ -139,10 +139,4 @@ impl<'a> Table<'a> {
         }
         Ok(lost)
     }
-}
-
-/// Prints a line; an error where nobody reads it.
-pub(super) fn say(line: &str) -> Result<()> {
-    writeln!(io::stdout().lock(), "{line}")?;
-    Ok(())
 }

@@ -11,9 +11,10 @@ use ringtap_pool::ledger::Ledger;
 use ringtap_pool::source::Facts;
 
 use super::FILTER;
-use super::board::{Board, Progress, Watched, say};
+use super::board::{Board, Progress, Watched};
 use super::places::Places;
 use crate::affinity;
+use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
 use crate::record::{self, FileOptions, Origin, Recorder, Writer, Written};
 use crate::report::now_ns;
@@ -187,7 +188,7 @@ fn ledger(done: Done<'_, Counter<'_>>, title: &str) -> Result<Ledger> {
     let (counter, counting) = done
         .join()
         .map_err(|_| anyhow!("{title}: its thread is gone"))?;
-    say(&format!("\n{title}:"))?;
+    say(format_args!("\n{title}:"))?;
     let ledger = counter.0.finish(&[])?;
     counting.with_context(|| title.to_owned())?;
     Ok(ledger)

@@ -5,9 +5,9 @@
 use anyhow::Result;
 use ringtap_capture::private::Standing;
 
-use super::board::say;
 use super::readers::Outcome;
 use super::{FILTER, FLOWS, HALF, RX, Sent, TX};
+use crate::print::line as say;
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
 /// Says what is about to happen.
@@ -20,7 +20,7 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
         true => "an XDP program writes them into the pool; the host stack does not get them",
         false => "AF_PACKET gives them to a thread that copies them into the pool",
     };
-    say(&format!(
+    say(format_args!(
         "network   {TX} -> {RX}, a veth pair in {namespace} that only this process is in\n\
          sender    64-byte packets of {FLOWS} flows at 1 Gbit/s (1,488,095/s), or what this \
          machine can, for {seconds} s\n\
@@ -44,15 +44,15 @@ pub(super) fn end(outcome: &Outcome, sent: &Sent, standing: Standing) -> Result<
         ),
         false => (0.0, 0.0),
     };
-    say(&format!(
+    say(format_args!(
         "\nSent in {seconds:.1} s: {} packets, {}/s, {} on the wire.",
         grouped(sent.counters.sent),
         grouped(rounded(rate_pps)),
         bits_per_second(rate_bps),
     ))?;
-    say(&comparison(sent, outcome.counted.offered))?;
+    say(comparison(sent, outcome.counted.offered))?;
     let file = &outcome.file.file;
-    say(&format!(
+    say(format_args!(
         "The file: {file}. Read it with `ringtap count -r {file}`, `tcpdump -r {file}` or Wireshark."
     ))?;
     if standing == Standing::UserNamespace {

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::groups::{self, Dividing, GroupText};
+use crate::seeing::metrics;
 
 /// What a hub is to do.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,7 +60,7 @@ struct SourceTable {
 #[serde(deny_unknown_fields)]
 struct GroupTable {
     name: Spanned<String>,
-    members: Option<u32>,
+    members: Option<Spanned<u32>>,
     balance: Option<Spanned<String>>,
     offload: Option<Spanned<u8>>,
     affinity: Option<Spanned<String>>,
@@ -95,7 +96,12 @@ pub(super) fn read(path: &Path) -> Result<Config> {
 fn parse(path: &Path, text: &str) -> Result<Config> {
     let file: File = toml::from_str(text).map_err(|error| {
         // toml's own message shows the line with a mark below the place.
-        anyhow!("{}: {}", path.display(), error.to_string().trim_end())
+        let said = error.to_string();
+        let hint = match said.contains("expected a sequence") {
+            true => ": a list is wanted here: [[source]] and [[group]] have two brackets, users = [\"NAME\"]",
+            false => "",
+        };
+        anyhow!("{}: {}{hint}", path.display(), said.trim_end())
     })?;
     let text = Text { path, text };
     let devices = file.sources.iter().map(|source| {
@@ -111,9 +117,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         devices: devices.collect::<Result<_>>()?,
         groups: groups.collect::<Result<_>>()?,
         congestion: text.option("congestion", file.congestion.as_ref(), groups::congestion)?,
-        metrics: text.option("metrics", file.metrics.as_ref(), |address| {
-            address.parse::<SocketAddr>()
-        })?,
+        metrics: text.option("metrics", file.metrics.as_ref(), metrics::address)?,
         metrics_anywhere: file.metrics_anywhere,
         socket: file.socket,
     })
@@ -173,7 +177,12 @@ impl Text<'_> {
         }
         let balance = table.balance.as_ref();
         group.places.balance = balance.map(|word| self.place("balance", &word.span()));
-        group.most_members = table.members.unwrap_or(group.most_members);
+        if let Some(members) = table.members {
+            if *members.get_ref() == 0 {
+                return Err(self.error("members", &members.span(), &"a group of no members"));
+            }
+            group.most_members = members.into_inner();
+        }
         group.credit_chunks = table.credit;
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
         let dividing = Dividing {
@@ -294,6 +303,12 @@ mod tests {
         assert!(percent.contains("line 3, offload"), "{percent}");
         let twice = error("[[group]]\nname = \"a\"\n[[group]]\nname = \"a\"\n");
         assert!(twice.contains("line 4, name"), "{twice}");
+        let nobody = error("[[group]]\nname = \"a\"\nmembers = 0\n");
+        assert!(nobody.contains("line 3, members"), "{nobody}");
+        let single = error("[source]\ndevice = \"eth0\"\n");
+        assert!(single.contains("[[source]] and [[group]]"), "{single}");
+        let address = error("metrics = \"localhost:9464\"\n");
+        assert!(address.contains("like 127.0.0.1:9464"), "{address}");
         let syntax = error("socket = \n");
         assert!(syntax.contains("line 1"), "{syntax}");
     }

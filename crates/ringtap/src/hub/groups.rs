@@ -90,7 +90,17 @@ impl GroupText {
             place.clone().unwrap_or_else(named)
         };
         let filter = input::compile(&self.filter, facts);
-        let filter = filter.with_context(|| place(&self.places.filter))?;
+        let filter = filter.with_context(|| {
+            let place = place(&self.places.filter);
+            // Of `-g NAME:WORD` nobody knows which of the two it was meant to be.
+            match self.places.filter.is_none() && !self.filter.contains(' ') {
+                true => format!(
+                    "{place}: \"{}\" is no balance, and as a filter",
+                    self.filter
+                ),
+                false => place,
+            }
+        })?;
         if let Balance::Program(file) = &self.balance {
             let readable = std::fs::File::open(file);
             readable.with_context(|| {

@@ -12,6 +12,8 @@ use std::{
     os::fd::AsFd,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::{blocks, error::WriteError};
 
 /// Stays in the second-level cache; larger and smaller buffers were slower.
@@ -21,6 +23,11 @@ pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 pub(super) trait Medium: Write + Send {
     /// Shortens the file to `size_bytes`.
     fn cut(&mut self, size_bytes: u64) -> io::Result<()>;
+
+    /// Whether somebody reads it, or may some day.
+    fn is_read(&self) -> bool {
+        true
+    }
 }
 
 impl Medium for File {
@@ -48,6 +55,13 @@ impl Write for Pipe {
 impl Medium for Pipe {
     fn cut(&mut self, _: u64) -> io::Result<()> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
+    }
+
+    fn is_read(&self) -> bool {
+        // Of a pipe whose reading end is closed the kernel says so unasked.
+        let mut pipe = [PollFd::new(&self.0, PollFlags::empty())];
+        let asked = poll(&mut pipe, Some(&Timespec::default()));
+        asked.is_err() || !pipe[0].revents().contains(PollFlags::ERR)
     }
 }
 
@@ -101,6 +115,17 @@ impl Output {
             packets: 0,
             wire_bytes: 0,
             failed: false,
+        }
+    }
+
+    /// Whether what is written will be read, as far as that can be known.
+    pub(super) fn require_a_reader(&self) -> Result<(), WriteError> {
+        match self.medium.is_read() {
+            true => Ok(()),
+            false => Err(WriteError::Closed {
+                file: self.name.clone(),
+                packets: self.packets,
+            }),
         }
     }
 

@@ -6,8 +6,6 @@
 //!   was in it is no longer delivered but dropped by this slow reader.
 #![forbid(unsafe_code)]
 
-use std::io::{self, Write as _};
-
 use anyhow::Result;
 use ringtap_capture::files::Direction;
 use ringtap_client::{Batch, Tally};
@@ -17,6 +15,7 @@ use ringtap_pool::reader::Packet as PoolPacket;
 
 use super::error::WriteError;
 use super::{Next, Packet, Statistics, Writer, Written};
+use crate::print;
 use crate::reading::Reading;
 use crate::report::{self, grouped, now_ns};
 use crate::session::{Consumer, Flow};
@@ -52,13 +51,22 @@ impl<'a> Recorder<'a> {
     /// What ended the recording, after the ledger was printed.
     pub(crate) fn finish(mut self, received: Result<()>) -> Result<(Ledger, Written)> {
         if self.progress {
-            eprint!("\r\x1b[K");
+            print::over("");
         }
         let statistics = statistics(self.start_ns, self.reading.ledger()?);
-        let ended = received.and_then(|()| Ok(self.writer.finish(&statistics)?));
-        match ended {
+        let (received, closed) = match received {
+            // The file's own: it has been closed.
+            Err(error) if error.is::<WriteError>() => (Ok(()), Err(error)),
+            // Whatever else ended it: what is in the buffer belongs into the file.
+            received => (
+                received,
+                self.writer.finish(&statistics).map_err(Into::into),
+            ),
+        };
+        match closed {
             Ok(written) => {
                 let ledger = self.reading.finish(&[summary(&written)])?;
+                received?;
                 Ok((ledger, written))
             }
             Err(error) => {
@@ -88,8 +96,8 @@ impl<'a> Recorder<'a> {
     fn show_progress(&self) -> Result<()> {
         let (written, ledger) = (self.writer.written(), self.reading.ledger()?);
         let lost = grouped(ledger.dropped.total());
-        eprint!("\r{}, {lost} lost\x1b[K", summary(&written));
-        Ok(io::stderr().flush()?)
+        print::over(format_args!("{}, {lost} lost", summary(&written)));
+        Ok(())
     }
 }
 
@@ -130,6 +138,7 @@ impl Consumer for Recorder<'_> {
 
     fn tick(&mut self) -> Result<Flow> {
         self.idle()?;
+        self.writer.require_a_reader()?;
         if self.progress {
             self.show_progress()?;
             return Ok(Flow::Go);

@@ -2,10 +2,12 @@
 //! `ringtap record`: packets of a device into pcapng files.
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap_capture::files::LinkType;
 use ringtap_pool::source::Facts;
@@ -15,6 +17,7 @@ use super::{FileOptions, Interface, Origin, Writer};
 use crate::affinity::{self, Steered};
 use crate::input::InputArgs;
 use crate::interrupt;
+use crate::print;
 use crate::reading::{self, Reading, ReadingArgs, Sink};
 use crate::report::now_ns;
 use crate::session;
@@ -46,6 +49,9 @@ With -w - the recording ends with status 0 when the reading program ends first."
 
 /// Runs the verb.
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
+    if let Some(read) = args.input.file() {
+        require_another(read, &args.files.file)?;
+    }
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
     let (session, receiver) = affinity::on(cpu.capture, || {
         args.input
@@ -73,10 +79,21 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let received = session::receive(&mut receiver, args.reading.interval, &mut recorder);
     recorder.finish(received)?;
     if let Some(kept) = reading::order_kept(&receiver) {
-        eprintln!("ringtap: {kept}");
+        print::note(format_args!("ringtap: {kept}"));
     }
     session.outcome()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to write over the file that is being read.
+fn require_another(read: &str, written: &str) -> Result<()> {
+    let known = |file: &str| fs::metadata(file).ok().map(|it| (it.dev(), it.ino()));
+    let same = known(read).is_some() && known(read) == known(written);
+    ensure!(
+        !same,
+        "{written}: is the file that is read: write to another one"
+    );
+    Ok(())
 }
 
 /// What the files say about the device.

@@ -104,6 +104,15 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Looks whether somebody still reads, where packets go into a pipe.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Closed`]: nobody does, so that the next packet could not be written.
+    pub(crate) fn require_a_reader(&self) -> Result<(), WriteError> {
+        self.output.require_a_reader()
+    }
+
     /// Appends a packet.
     ///
     /// # Errors

@@ -106,5 +106,11 @@ impl Drop for Server {
     }
 }
 
+/// An address to serve metrics at, as the user gives it.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = "want an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
+    text.parse().map_err(|_| format!("\"{text}\": {wrong}"))
+}
+
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::{HubArgs, seconds};
+use crate::print;
 use asking::Asking;
 use cells::Palette;
 use screen::{Screen, View};
@@ -69,9 +70,9 @@ Exit status: 0; 1 where no hub runs or it ended; 2 where standard output is no t
 /// Runs the verb.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     if !io::stdout().is_terminal() {
-        eprintln!(
+        print::note(format_args!(
             "ringtap: top draws on a terminal, and standard output is none: use `ringtap status`"
-        );
+        ));
         return Ok(ExitCode::from(USAGE));
     }
     let mut screen = Screen::new(&args.hub.path(), args.interval, Palette::of_environment());

@@ -47,6 +47,29 @@ fn what_cannot_be_bridged_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn without_rights_it_says_which_are_missing() {
+    require_root!();
+    require_tool!("ip", "ethtool", "setpriv");
+    let wire = Wire::new("bridge-rights", 1500, Ends::Napi);
+    let program = std::env::temp_dir().join(format!("ringtap-rights-{}", std::process::id()));
+    std::fs::copy(BINARY, &program).expect("a copy that nobody in particular may run");
+    let file = program.display().to_string();
+    for mode in ["auto", "user"] {
+        let drop = ["--reuid", "65534", "--clear-groups", &file];
+        let args = [&drop[..], &["bridge", "a1", "b1", "--mode", mode]].concat();
+        let end = wire.middle.run("setpriv", &args);
+        assert_eq!(end.status.code(), Some(1), "{mode}: {}", end.stderr);
+        assert!(
+            end.stderr.contains("needs CAP_BPF"),
+            "{mode}: {}",
+            end.stderr
+        );
+        assert!(!end.stderr.contains("libbpf"), "{mode}: {}", end.stderr);
+    }
+    std::fs::remove_file(program).expect("the copy");
+}
+
+#[test]
 fn a_killed_bridge_leaves_nothing() {
     require_root!();
     require_tool!("ip", "ethtool");
