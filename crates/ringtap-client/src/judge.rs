@@ -59,9 +59,24 @@ impl Judge {
         })
     }
 
-    /// Whether every packet of a batch is another reader's.
-    pub(crate) fn leaves_to_others(&self, batch: &reader::Batch<'_>) -> bool {
-        batch.wanted() & self.mask == 0
+    /// A batch whose packets are judged.
+    #[inline]
+    pub(crate) fn judged<'a>(&'a self, inner: reader::Batch<'a>, lanes_before: u32) -> Batch<'a> {
+        Batch {
+            is_for_others: inner.wanted() & self.mask == 0,
+            inner,
+            judge: self,
+            lanes_before,
+        }
+    }
+
+    /// From which packet of a lane on the source judges for this reader.
+    #[inline]
+    fn judges_from(&self, lane: usize) -> u64 {
+        match self.filter {
+            None => 0,
+            Some(_) => self.from.get(lane).copied().unwrap_or(0),
+        }
     }
 
     #[inline(always)]
@@ -109,7 +124,7 @@ impl<'a> Batch<'a> {
                 false => self.inner.packets(),
             },
             judge: self.judge,
-            from: self.judge.from.get(lane).copied().unwrap_or(0),
+            from: self.judge.judges_from(lane),
         }
     }
 }

@@ -61,6 +61,16 @@ pub enum Patience {
     Endless,
 }
 
+impl Patience {
+    #[inline]
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            Patience::Until(deadline) => Some(deadline),
+            Patience::None | Patience::Endless => None,
+        }
+    }
+}
+
 /// What ends a wait from outside.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop<'a> {
@@ -161,36 +171,36 @@ impl Lender {
             if stop.is_some_and(|stop| stop.raised.load(Acquire)) {
                 return Ok(Found::Nothing);
             }
-            match self.receiver.next()? {
-                Next::Batch(batch) => {
-                    let source = source_of(&self.lanes_until, batch.lane().0);
-                    self.fresh = true;
-                    self.pending.load(&batch, source, &mut self.tally)?;
-                    if !self.pending.is_empty() {
-                        return Ok(Found::Packets);
+            let batch = match self.receiver.glance() {
+                Some(batch) => batch,
+                None => match self.receiver.next()? {
+                    Next::Batch(batch) => batch,
+                    Next::Ended => return Ok(Found::Ended),
+                    Next::Empty if is_over(patience, MOST_BATCHES) => {
+                        self.receiver.require_hub()?;
+                        if announced || !self.announce()? {
+                            return Ok(Found::Nothing);
+                        }
+                        announced = true;
+                        continue;
                     }
-                    self.pending.finish(&mut self.tally);
-                    batches += 1;
-                    if is_over(patience, batches) {
-                        self.look_again_at_once()?;
-                        return Ok(Found::Nothing);
+                    Next::Empty => {
+                        self.receiver.wait(patience.deadline())?;
+                        continue;
                     }
-                }
-                Next::Ended => return Ok(Found::Ended),
-                Next::Empty if is_over(patience, MOST_BATCHES) => {
-                    self.receiver.require_hub()?;
-                    if announced || !self.announce()? {
-                        return Ok(Found::Nothing);
-                    }
-                    announced = true;
-                }
-                Next::Empty => {
-                    let until = match patience {
-                        Patience::Until(deadline) => Some(deadline),
-                        _ => None,
-                    };
-                    self.receiver.wait(until)?;
-                }
+                },
+            };
+            let source = source_of(&self.lanes_until, batch.lane().0);
+            self.fresh = true;
+            self.pending.load(&batch, source, &mut self.tally)?;
+            if !self.pending.is_empty() {
+                return Ok(Found::Packets);
+            }
+            self.pending.finish(&mut self.tally);
+            batches += 1;
+            if is_over(patience, batches) {
+                self.look_again_at_once()?;
+                return Ok(Found::Nothing);
             }
         }
     }
@@ -279,7 +289,11 @@ fn is_over(patience: Patience, batches: u32) -> bool {
     }
 }
 
+#[inline]
 fn source_of(lanes_until: &[u32], lane: u32) -> u32 {
+    if lanes_until.len() <= 1 {
+        return 0;
+    }
     let before = lanes_until.iter().take_while(|until| lane >= **until);
     u32::try_from(before.count()).unwrap_or(0)
 }

@@ -23,7 +23,8 @@ pub struct Order {
 pub(crate) struct Merge {
     window: Duration,
     last_ns: u64,
-    pub(crate) order: Order,
+    /// Counted where it was asked for.
+    pub(crate) order: Option<Order>,
 }
 
 /// What comes next.
@@ -41,7 +42,15 @@ impl Merge {
         Merge {
             window,
             last_ns: 0,
-            order: Order::default(),
+            order: Some(Order::default()),
+        }
+    }
+
+    /// Of what is at hand: nothing is held back, and nothing counted.
+    pub(crate) fn at_hand() -> Self {
+        Merge {
+            order: None,
+            ..Merge::new(Duration::ZERO)
         }
     }
 
@@ -84,9 +93,12 @@ impl Merge {
 
     /// Notes that these packets were given, the first and the last at these times.
     pub(crate) fn gave(&mut self, times_ns: impl Iterator<Item = u64>) {
+        let Some(order) = &mut self.order else {
+            return;
+        };
         for time in times_ns {
-            self.order.packets += 1;
-            self.order.late += u64::from(time < self.last_ns);
+            order.packets += 1;
+            order.late += u64::from(time < self.last_ns);
             self.last_ns = self.last_ns.max(time);
         }
     }

@@ -16,6 +16,10 @@ use ringtap_pool::reader::RecvError;
 
 use crate::lender::Lent;
 
+/// Packets for which there is room beside the rest of a reader's state: mostly one page is touched
+/// then for both.
+const FEW: usize = 8;
+
 /// What is left of a batch.
 pub(crate) struct Pending {
     packets: Vec<Lent>,
@@ -26,6 +30,8 @@ pub(crate) struct Pending {
     uncounted: Range<u64>,
     /// Per lane, losses that belong before a packet which has not come yet.
     lost: Vec<u64>,
+    /// One of them is not 0.
+    has_lost: bool,
 }
 
 // SAFETY: the addresses in it lead into the pool, which is mapped for the whole process, and are
@@ -35,20 +41,23 @@ unsafe impl Send for Pending {}
 impl Pending {
     pub(crate) fn new(lanes: u32) -> Self {
         Pending {
-            packets: Vec::new(),
+            packets: Vec::with_capacity(FEW),
             at: 0,
             lane: LaneId(0),
             uncounted: 0..0,
             lost: (0..lanes).map(|_| 0).collect(),
+            has_lost: false,
         }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.at == self.packets.len()
     }
 
     /// Takes over the packets of a batch, in place of those before. The receiver must not be
     /// asked for more, and must not be dropped, before this is finished or given up.
+    #[inline]
     pub(crate) fn load(
         &mut self,
         batch: &Batch<'_>,
@@ -65,9 +74,12 @@ impl Pending {
         taken
     }
 
+    #[inline]
     fn take(&mut self, batch: &Batch<'_>, source: u32) -> Result<(), RecvError> {
-        let lost = &mut self.lost[self.lane.index()];
-        *lost = lost.saturating_add(batch.gap().map_or(0, |gap| gap.packets));
+        let mut lost_before = match batch.gap() {
+            None if !self.has_lost => 0,
+            gap => self.lost_before(gap.map_or(0, |gap| gap.packets)),
+        };
         let mut sequences = None;
         for packet in batch.packets() {
             let Judged { packet, is_ours } = packet.map_err(|error| *error)?;
@@ -80,7 +92,7 @@ impl Pending {
             self.packets.push(Lent {
                 time_ns: slot.time_ns,
                 sequence: packet.sequence,
-                lost_before: std::mem::take(lost),
+                lost_before: std::mem::take(&mut lost_before),
                 data: packet.data.as_ptr(),
                 captured_bytes: u32::try_from(packet.data.len()).unwrap_or(u32::MAX),
                 wire_bytes: slot.wire_length,
@@ -92,10 +104,30 @@ impl Pending {
             });
         }
         self.uncounted = sequences.unwrap_or(0..0);
+        if lost_before > 0 {
+            self.carry_lost(lost_before);
+        }
         Ok(())
     }
 
+    /// What was lost before the next packet of the lane, with `more`.
+    #[cold]
+    fn lost_before(&mut self, more: u64) -> u64 {
+        let lost = std::mem::take(&mut self.lost[self.lane.index()]);
+        self.has_lost = self.lost.iter().any(|lost| *lost > 0);
+        lost.saturating_add(more)
+    }
+
+    /// What was lost before a packet of the lane that is still to come.
+    #[cold]
+    fn carry_lost(&mut self, packets: u64) {
+        let lost = &mut self.lost[self.lane.index()];
+        *lost = lost.saturating_add(packets);
+        self.has_lost |= packets > 0;
+    }
+
     /// Gives out the next packet.
+    #[inline]
     pub(crate) fn one(&mut self, tally: &mut Tally) -> Option<&Lent> {
         let packet = self.packets.get(self.at)?;
         self.at += 1;
@@ -123,7 +155,6 @@ impl Pending {
 
     /// Keeps of those not yet given out what passes this filter, too.
     pub(crate) fn filter(&mut self, filter: &Program) {
-        let lost = &mut self.lost[self.lane.index()];
         let mut carried = 0_u64;
         let mut kept = self.at;
         for index in self.at..self.packets.len() {
@@ -142,10 +173,11 @@ impl Pending {
             }
         }
         self.packets.truncate(kept);
-        *lost = lost.saturating_add(carried);
+        self.carry_lost(carried);
     }
 }
 
+#[inline]
 fn count(packet: &Lent, uncounted: &mut Range<u64>, tally: &mut Tally) {
     let lane = tally.at(LaneId(packet.lane));
     for sequence in uncounted.start..packet.sequence {

@@ -88,6 +88,8 @@ pub struct Receiver {
     /// They were enough, and are being taken.
     flows: bool,
     merge: Option<Merge>,
+    /// One source, no watermark, and no order that is counted: a glance may find packets.
+    is_plain: bool,
     /// How long an earlier packet may still come.
     holds: Option<Duration>,
 }
@@ -130,6 +132,7 @@ impl Receiver {
             gathers_since: None,
             flows: false,
             merge: None,
+            is_plain: inlets.len() == 1 && seat.watermark.packets <= 1,
             holds: None,
             inlets,
             control,
@@ -193,6 +196,16 @@ impl Receiver {
         Ok(())
     }
 
+    /// What [`Receiver::next`] would take, if that can be told with one look at what is being
+    /// read: the short way to packets after a wait, while caches are cold. If not, ask that.
+    #[inline]
+    pub fn glance(&mut self) -> Option<Batch<'_>> {
+        let inlet = self.inlets.first_mut().filter(|_| self.is_plain)?;
+        let inner = inlet.reader.glance()?;
+        self.waiter.found();
+        Some(inlet.judge.judged(inner, inlet.lanes_before))
+    }
+
     /// Takes all packets that are published in one chunk, sources and lanes by turns; never
     /// waits. What the last batch lent out goes back first. A reader with a watermark finds
     /// nothing until so many packets wait, or the first has waited for its time limit.
@@ -244,12 +257,7 @@ impl Receiver {
                     .map(|packet| packet.slot().time_ns),
             );
         }
-        Ok(Next::Batch(Batch {
-            is_for_others: judge.leaves_to_others(&inner),
-            inner,
-            judge,
-            lanes_before: *lanes_before,
-        }))
+        Ok(Next::Batch(judge.judged(inner, *lanes_before)))
     }
 
     /// The next source by turns that has packets.
@@ -293,13 +301,24 @@ impl Receiver {
     pub fn in_order(self, window: Duration) -> Self {
         Receiver {
             merge: Some(Merge::new(window)),
+            is_plain: false,
+            ..self
+        }
+    }
+
+    /// Gives what is at hand in the order of the packets' times from now on: nothing is held back
+    /// for that, and nothing counted.
+    #[must_use]
+    pub fn by_time(self) -> Self {
+        Receiver {
+            merge: Some(Merge::at_hand()),
             ..self
         }
     }
 
     /// How well the order was kept so far, if there is one.
     pub fn order(&self) -> Option<Order> {
-        self.merge.as_ref().map(|merge| merge.order)
+        self.merge.as_ref()?.order
     }
 
     /// Lets a wait end also when this becomes readable, as long as it is open.
@@ -316,18 +335,35 @@ impl Receiver {
     /// # Errors
     ///
     /// [`ReceiveError::HubLeft`], [`ReceiveError::System`].
+    #[inline]
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
-        let holds = self.holds.take();
-        if let Some(left) = holds.or_else(|| self.still_gathers()) {
-            let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let nap = (left / 4).max(LEAST_NAP).min(left);
-            std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
-            return self.require_hub();
+        if !self.is_plain || self.holds.is_some() {
+            let holds = self.holds.take();
+            if let Some(left) = holds.or_else(|| self.still_gathers()) {
+                return self.rest(left, deadline);
+            }
         }
         match self.waiter.wait(deadline)? {
-            // What it left is received first.
-            Waited::HungUp if !self.has_packets()? => Err(ReceiveError::HubLeft),
-            Waited::HungUp | Waited::Look => Ok(()),
+            Waited::Look => Ok(()),
+            Waited::HungUp => self.hung_up(),
+        }
+    }
+
+    /// Waits for packets that are to come with, or before, those that are there.
+    #[cold]
+    fn rest(&self, left: Duration, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+        let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let nap = (left / 4).max(LEAST_NAP).min(left);
+        std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
+        self.require_hub()
+    }
+
+    /// What a hub that left had delivered is received first.
+    #[cold]
+    fn hung_up(&mut self) -> Result<(), ReceiveError> {
+        match self.has_packets()? {
+            true => Ok(()),
+            false => Err(ReceiveError::HubLeft),
         }
     }
 

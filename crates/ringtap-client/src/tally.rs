@@ -90,7 +90,15 @@ impl Tally {
     }
 
     /// Notes what the reader misses before a batch, and the whole batch if it is for others.
+    #[inline]
     pub fn begin(&mut self, batch: &Batch<'_>) {
+        if batch.is_for_others || batch.gap().is_some() {
+            self.begin_unusual(batch);
+        }
+    }
+
+    #[cold]
+    fn begin_unusual(&mut self, batch: &Batch<'_>) {
         if let Some(gap) = batch.gap() {
             let lane = self.at(batch.lane());
             let others = gap.sequences.saturating_sub(gap.packets);

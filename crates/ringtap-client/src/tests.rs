@@ -14,7 +14,7 @@ use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::PacketMeta;
 use ringtap_shared::seat::Wanted;
 
-use crate::judge::{Batch, Judge};
+use crate::judge::Judge;
 use crate::tally::Tally;
 
 fn meta(mask: u64) -> PacketMeta {
@@ -46,12 +46,7 @@ fn a_batch_for_others_stays_one_when_the_chunk_gets_a_packet_for_us() {
     let reader::Next::Batch(inner) = reader.next().unwrap() else {
         panic!("a packet was published");
     };
-    let batch = Batch {
-        is_for_others: judge.leaves_to_others(&inner),
-        inner,
-        judge: &judge,
-        lanes_before: 0,
-    };
+    let batch = judge.judged(inner, 0);
     assert!(batch.is_for_others);
     writer.write(&meta(1), [&[0; 60]]).unwrap();
     let mut tally = Tally::new(1);

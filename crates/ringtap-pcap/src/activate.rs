@@ -188,8 +188,7 @@ fn live(
     stay: Stay,
 ) -> Result<(Live, String), Refused> {
     let connection = Arc::clone(&attachment.control);
-    // Lanes are read in the order of their packets' times, but nothing is held back for that.
-    let receiver = Receiver::new(attachment.seat, attachment.control)?.in_order(Duration::ZERO);
+    let receiver = Receiver::new(attachment.seat, attachment.control)?.by_time();
     let sources: Vec<_> = receiver.facts().cloned().collect();
     let first = sources.first().map_or(1, |source| source.link_type);
     if sources.iter().any(|source| source.link_type != first) {

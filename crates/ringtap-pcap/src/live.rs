@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringtap_client::{Connection, Control as _, Found, Lender, Patience};
+use ringtap_client::{Connection, Control as _, Found, Lender, Patience, ReceiveError};
 use ringtap_filter::{Instruction, Program};
 use ringtap_shared::event::sleep_until_readable;
 use ringtap_shared::protocol::MOST_INSTRUCTIONS;
@@ -77,6 +77,14 @@ struct Waiting {
     deadline: Option<Instant>,
     /// The descriptor was readable, so somebody may have waited for it.
     was_called: bool,
+}
+
+/// What decides whether a read that found nothing is over.
+struct Over {
+    until: Until,
+    count: u64,
+    too_early: bool,
+    deadline: Option<Instant>,
 }
 
 /// When a read returns.
@@ -161,24 +169,45 @@ impl Live {
                 false => self.patience(until, deadline),
             };
             let found = entered.with(|inside| inside.lender.find(patience, place.stop()));
-            let found = found.ok_or_else(busy)?;
-            // Whoever closed the handle ended its stay, too.
-            if found.is_err() && handle.is_closed() {
-                return Ok(ERROR_BREAK);
-            }
-            match found.map_err(|error| self.failed(error.into()))? {
-                Found::Packets => {}
-                Found::Nothing if place.take_break() || handle.is_closed() => {
-                    return Ok(ERROR_BREAK);
+            if !matches!(found, Some(Ok(Found::Packets))) {
+                let over = Over {
+                    until,
+                    count,
+                    too_early,
+                    deadline,
+                };
+                if let Some(status) = self.without_packets(handle, found, &over)? {
+                    return Ok(status);
                 }
-                Found::Nothing if until == Until::Enough => {}
-                Found::Nothing if too_early => return Ok(0),
-                Found::Nothing if self.is_over(deadline) => return Ok(0),
-                Found::Nothing => {}
-                Found::Ended if handle.is_closed() => return Ok(ERROR_BREAK),
-                Found::Ended => return self.end(until, count),
             }
         }
+    }
+
+    /// What a read returns that found no packets, if it is over.
+    #[cold]
+    fn without_packets(
+        &self,
+        handle: &Handle,
+        found: Option<Result<Found, ReceiveError>>,
+        over: &Over,
+    ) -> Result<Option<c_int>, Refused> {
+        let found = found.ok_or_else(busy)?;
+        // Whoever closed the handle ended its stay, too.
+        if found.is_err() && handle.is_closed() {
+            return Ok(Some(ERROR_BREAK));
+        }
+        Ok(match found.map_err(|error| self.failed(error.into()))? {
+            Found::Packets => None,
+            Found::Nothing if handle.place().take_break() || handle.is_closed() => {
+                Some(ERROR_BREAK)
+            }
+            Found::Nothing if over.until == Until::Enough => None,
+            Found::Nothing if over.too_early => Some(0),
+            Found::Nothing if self.is_over(over.deadline) => Some(0),
+            Found::Nothing => None,
+            Found::Ended if handle.is_closed() => Some(ERROR_BREAK),
+            Found::Ended => Some(self.end(over.until, over.count)?),
+        })
     }
 
     fn waiting(&self, until: Until, entered: &reading::Entered<'_>) -> Waiting {
@@ -312,10 +341,16 @@ impl Live {
         }
     }
 
+    #[inline]
     fn read_mail(&self, entered: &reading::Entered<'_>) -> Result<(), Refused> {
-        if !self.has_mail.load(Relaxed) {
-            return Ok(());
+        match self.has_mail.load(Relaxed) {
+            true => self.take_mail(entered),
+            false => Ok(()),
         }
+    }
+
+    #[cold]
+    fn take_mail(&self, entered: &reading::Entered<'_>) -> Result<(), Refused> {
         let adopted = entered.with(|inside| {
             // Pairs with the store in `set_filter`.
             self.has_mail.swap(false, Acquire);

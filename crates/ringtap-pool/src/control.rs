@@ -235,10 +235,12 @@ impl Control {
         })
     }
 
+    #[inline]
     pub(crate) fn hub(&self) -> &HubWords {
         &self.hub[0]
     }
 
+    #[inline]
     pub(crate) fn reader(&self) -> &ReaderWords {
         &self.reader[0]
     }

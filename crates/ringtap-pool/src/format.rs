@@ -282,11 +282,13 @@ impl Geometry {
     }
 
     /// Whether packets may live in this chunk.
+    #[inline]
     pub fn holds(&self, id: ChunkId) -> bool {
         id.0 != 0 && id.0 < self.chunk_count
     }
 
     /// Bytes of a chunk as `usize`.
+    #[inline]
     pub fn chunk_bytes(&self) -> usize {
         widen(self.chunk_size)
     }

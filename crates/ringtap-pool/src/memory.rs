@@ -79,6 +79,7 @@ impl<T> Clone for Words<T> {
 impl<T> Deref for Words<T> {
     type Target = [T];
 
+    #[inline]
     fn deref(&self) -> &[T] {
         // SAFETY: the maker promised `count` mapped, aligned values for as long as the owner
         // lives, and `self` holds the owner.

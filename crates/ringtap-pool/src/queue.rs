@@ -181,6 +181,7 @@ impl Consumer {
     }
 
     /// Whether nothing waits (or the producer's index is impossible, which `pop` will tell).
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.parts.tail[0].load(Acquire) == self.head
     }

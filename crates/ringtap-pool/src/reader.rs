@@ -8,9 +8,10 @@
 
 mod batch;
 mod delivery;
+mod glance;
+mod lane;
 mod ordered;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::control::{Control, ControlError, Progress};
@@ -23,6 +24,7 @@ use crate::view::Pool;
 use crate::wake::{Level, Signal};
 pub use batch::{Batch, Packet, Packets};
 pub(crate) use delivery::{Delivery, MOST_LOST};
+use lane::{Held, Lane};
 pub use ordered::Heads;
 
 /// What a reader does not get of a lane, just before a batch.
@@ -72,54 +74,25 @@ pub enum Waits {
     Ended,
 }
 
-struct Held {
-    chunk: ChunkId,
-    next: u32,
-    cut: bool,
-}
-
-#[derive(Default)]
-struct Lane {
-    held: VecDeque<Held>,
-    expected: u64,
-    /// Lost packets that were told of and belong before each held chunk, in order.
-    lost: VecDeque<(ChunkId, u64)>,
-    /// Lost packets whose next chunk has not come yet.
-    lost_since: u64,
-}
-
-impl Lane {
-    /// Takes the loss that was told of before this chunk.
-    fn loss_before(&mut self, chunk: ChunkId) -> u64 {
-        let first = self.lost.front().copied();
-        let Some((_, packets)) = first.filter(|(before, _)| *before == chunk) else {
-            return 0;
-        };
-        self.lost.pop_front();
-        packets
-    }
-
-    /// A loss that was told of before a chunk without news belongs before the next one.
-    fn carry_loss(&mut self, passed: ChunkId) {
-        let packets = self.loss_before(passed);
-        if packets == 0 {
-            return;
-        }
-        match (self.held.front(), self.lost.front_mut()) {
-            (Some(next), Some((chunk, more))) if *chunk == next.chunk => {
-                *more = more.saturating_add(packets);
-            }
-            (Some(next), _) => self.lost.push_front((next.chunk, packets)),
-            (None, _) => self.lost_since = self.lost_since.saturating_add(packets),
-        }
-    }
-}
-
+/// Slots of one chunk that are to be read.
+#[derive(Clone, Copy)]
 struct Found {
     chunk: ChunkId,
     from: u32,
     to: u32,
     cut: bool,
+}
+
+impl Found {
+    #[inline]
+    fn of(held: Held, published: u32) -> Self {
+        Found {
+            chunk: held.chunk,
+            from: held.next,
+            to: published,
+            cut: held.cut,
+        }
+    }
 }
 
 /// One consumer of a pool.
@@ -165,17 +138,13 @@ impl Reader {
         policy: Policy,
         distributor: Arc<dyn Signal>,
     ) -> Self {
-        let lane = |expected| Lane {
-            expected,
-            ..Lane::default()
-        };
         let starts = control.starts();
         let read_to = starts.iter().fold(0, |sum: u64, at| sum.wrapping_add(*at));
         control.reader().read_to.store(read_to, Relaxed);
         Reader {
             deliveries: Consumer::new(control.deliveries.clone()),
             returns: Producer::new(control.returns.clone()),
-            lanes: starts.into_iter().map(lane).collect(),
+            lanes: starts.into_iter().map(Lane::new).collect(),
             read_to,
             turn: 0,
             cut_bytes: match policy {
@@ -241,7 +210,7 @@ impl Reader {
 
     /// Packets that wait here: published, delivered, and not yet read.
     pub fn waiting(&self) -> u64 {
-        let held = self.lanes.iter().flat_map(|lane| &lane.held);
+        let held = self.lanes.iter().flat_map(Lane::held);
         let waiting = |held: &Held| {
             let published = self.pool.chunk(held.chunk)?.state().published;
             Some(u64::from(published.saturating_sub(held.next)))
@@ -274,20 +243,15 @@ impl Reader {
                     let lane = self.lanes.get_mut(view.lane().index());
                     let lane = lane.ok_or(RecvError::BadChunk(chunk))?;
                     // No chunk is lent twice at a time: more than there are is a lie.
-                    if lane.held.len() >= widen(self.pool.geometry().chunk_count) {
+                    if lane.len() >= widen(self.pool.geometry().chunk_count) {
                         return Err(RecvError::BadChunk(chunk));
                     }
-                    let lost = std::mem::take(&mut lane.lost_since);
-                    if lost > 0 {
-                        lane.lost.push_back((chunk, lost));
-                    }
                     let next = from;
-                    lane.held.push_back(Held { chunk, next, cut });
+                    lane.hold(Held { chunk, next, cut });
                 }
                 Delivery::Lost { lane, packets } => {
                     let known = self.lanes.get_mut(lane.index());
-                    let lost = &mut known.ok_or(RecvError::BadLane(lane))?.lost_since;
-                    *lost = lost.saturating_add(packets);
+                    known.ok_or(RecvError::BadLane(lane))?.lose(packets);
                 }
             }
         }
@@ -296,23 +260,17 @@ impl Reader {
 
     /// Gives back what a lane has moved past, and finds the next slots to read.
     fn find(&mut self, lane: usize) -> Result<Option<Found>, RecvError> {
-        while let Some(held) = self.lanes[lane].held.front_mut() {
+        while let Some(held) = self.lanes[lane].front {
             let chunk = held.chunk;
             let view = self.pool.chunk(chunk).ok_or(RecvError::BadChunk(chunk))?;
             let state = view.state();
             if held.next < state.published {
-                return Ok(Some(Found {
-                    chunk,
-                    from: held.next,
-                    to: state.published,
-                    cut: held.cut,
-                }));
+                return Ok(Some(Found::of(held, state.published)));
             }
             if !state.sealed {
                 return Ok(None);
             }
-            self.lanes[lane].held.pop_front();
-            self.lanes[lane].carry_loss(chunk);
+            self.lanes[lane].pass();
             self.give_back(chunk)?;
         }
         Ok(None)
@@ -332,21 +290,25 @@ impl Reader {
     }
 
     /// Lends these slots out: the lane has moved past them.
+    #[inline]
     fn batch(&mut self, lane: usize, found: Found) -> Batch<'_> {
-        if let Some(held) = self.lanes[lane].held.front_mut() {
-            held.next = found.to;
-        }
         let chunk = self.pool.chunk(found.chunk);
         let first_sequence = chunk
             .map_or(0, |chunk| chunk.first_sequence())
             .wrapping_add(u64::from(found.from));
         let lane_state = &mut self.lanes[lane];
+        if let Some(held) = &mut lane_state.front {
+            held.next = found.to;
+        }
         let expected = lane_state.expected;
         let count = found.to - found.from;
         lane_state.expected = first_sequence.wrapping_add(u64::from(count));
         let taken = lane_state.expected.wrapping_sub(expected);
         self.read_to = self.read_to.wrapping_add(taken);
-        self.control.reader().read_to.store(self.read_to, Relaxed);
+        let told = self.control.reader();
+        told.read_to.store(self.read_to, Relaxed);
+        // Who takes packets is awake: nobody need ring.
+        told.asleep.lower();
         let packets = lane_state.loss_before(found.chunk);
         let gap = (first_sequence > expected || packets > 0).then(|| Gap {
             first_sequence: expected,
@@ -396,3 +358,6 @@ impl Sleeper {
         self.control.reader().asleep.lower();
     }
 }
+
+#[cfg(test)]
+mod tests;

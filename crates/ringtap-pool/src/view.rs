@@ -135,6 +135,7 @@ pub struct Chunk<'a>(pub(crate) Piece<'a>);
 
 impl<'a> Chunk<'a> {
     /// What may be read now. A count that cannot be is cut to what the chunk could hold.
+    #[inline]
     pub fn state(self) -> State {
         let mut state = publish::observe(self.0.word32(format::chunk::STATE));
         let most = (self.0.bytes() - CHUNK_HEADER_SIZE) / SLOT_SIZE;
@@ -143,6 +144,7 @@ impl<'a> Chunk<'a> {
     }
 
     /// The lane that filled this chunk.
+    #[inline]
     pub fn lane(self) -> LaneId {
         LaneId(u32::from_le(
             self.0.word32(format::chunk::LANE).load(Relaxed),
@@ -150,6 +152,7 @@ impl<'a> Chunk<'a> {
     }
 
     /// Sequence of the packet in slot 0.
+    #[inline]
     pub fn first_sequence(self) -> u64 {
         u64::from_le(self.0.word64(format::chunk::FIRST_SEQUENCE).load(Relaxed))
     }

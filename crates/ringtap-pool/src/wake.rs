@@ -34,6 +34,7 @@ impl WakeFlag {
     }
 
     /// Asks for nothing any more.
+    #[inline]
     pub fn lower(&self) {
         self.0.store(0, Relaxed);
     }

@@ -49,6 +49,8 @@ struct Lane {
 struct Client {
     id: ReaderId,
     reader: Reader,
+    /// It glances before it looks.
+    glances: bool,
     policy: Policy,
     place: Vec<Place>,
 }
@@ -182,6 +184,7 @@ impl World {
         self.clients.push(Client {
             id,
             reader,
+            glances: self.random.below(2) == 0,
             policy,
             place,
         });
@@ -241,8 +244,13 @@ impl World {
 impl Client {
     /// Reads one batch, if there is one, and compares it with the model.
     fn next(&mut self, lanes: &[Lane]) -> bool {
-        let Next::Batch(batch) = self.reader.next().unwrap() else {
-            return false;
+        let glances = self.glances;
+        let batch = match glances.then(|| self.reader.glance()).flatten() {
+            Some(batch) => batch,
+            None => match self.reader.next().unwrap() {
+                Next::Batch(batch) => batch,
+                Next::Empty | Next::Ended => return false,
+            },
         };
         let lane = batch.lane().index();
         let place = &mut self.place[lane];

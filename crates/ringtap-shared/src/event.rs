@@ -44,7 +44,7 @@ pub enum Heard {
 }
 
 /// Most reads to empty a bell that somebody fills all the time.
-const MOST_READS: usize = 64;
+const MOST_READS: usize = 512;
 
 impl Event {
     /// An event of this process that has not been signalled.
@@ -106,7 +106,7 @@ impl Event {
 
     /// Forgets the signals so far.
     pub fn clear(&self) -> Heard {
-        let mut bytes = [0; 4096];
+        let mut bytes = [0; 512];
         if self.kind == Kind::Counter {
             // An event that was not signalled refuses the read, which is as good.
             let _unsignalled = rustix::io::read(&self.fd, &mut bytes[..8]);

@@ -3,6 +3,10 @@
 //!
 //! A wake-up costs the capture side about a microsecond. When packets follow each other within
 //! a nap's length it is cheaper for everybody to look again after the nap.
+//!
+//! Invariants
+//! - Between the end of a sleep and the first packet nothing is done that can be done before the
+//!   one or after the other: caches are cold then. What is left is settled at the next call.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -30,6 +34,10 @@ enum Phase {
     Armed,
     /// One short sleep is over.
     Slept,
+    /// Something ended a sleep, of which nothing is settled yet.
+    Woken,
+    /// The same, and packets were found after it.
+    Found,
 }
 
 /// What [`Waiter::wait`] found.
@@ -41,7 +49,7 @@ pub enum Waited {
     HungUp,
 }
 
-/// In an event of the set: it is the end of a connection.
+/// Bit of an event of the set: it is the end of a connection.
 const HANG_UP: u64 = 1;
 /// It is the reader's own event.
 const BELL: u64 = 2;
@@ -70,7 +78,9 @@ pub struct Waiter {
     /// Its own event may have been signalled since that was last cleared.
     rang: bool,
     phase: Phase,
-    /// The last sleep ended sooner than a nap would have.
+    /// When the last sleep began.
+    begun: Instant,
+    /// The last sleep ended sooner than a nap would have, what was then found first included.
     fast: bool,
 }
 
@@ -96,6 +106,7 @@ impl Waiter {
             wakes,
             rang: true,
             phase: Phase::Awake,
+            begun: Instant::now(),
             fast: false,
         })
     }
@@ -126,11 +137,12 @@ impl Waiter {
     /// Says that the reader sleeps, so that the event is signalled when packets come; then look
     /// once more. For readers that wait for it in a loop of their own.
     pub fn announce(&mut self) {
+        self.settle();
         if self.wakes.is_empty() {
             self.rang = true;
         } else {
             // Forgets old signals; who cannot look finds them again.
-            let _found = self.look(Some(Duration::ZERO));
+            let _found = self.look(Some(&Timespec::default()));
         }
         if std::mem::take(&mut self.rang) {
             // A hub that is gone is found by those who look at the connection.
@@ -143,10 +155,31 @@ impl Waiter {
     /// Says that packets were found.
     #[inline]
     pub fn found(&mut self) {
+        match self.phase {
+            Phase::Awake => {}
+            Phase::Woken => self.phase = Phase::Found,
+            _ => self.wake_up(),
+        }
+    }
+
+    #[cold]
+    fn wake_up(&mut self) {
         if matches!(self.phase, Phase::Armed | Phase::Slept) {
             self.sleepers.iter().for_each(Sleeper::disarm);
         }
+        self.settle();
         self.phase = Phase::Awake;
+    }
+
+    /// Does what the end of a sleep left undone.
+    fn settle(&mut self) {
+        self.phase = match self.phase {
+            Phase::Woken => Phase::Napped,
+            Phase::Found => Phase::Awake,
+            _ => return,
+        };
+        self.fast = self.begun.elapsed() < NAP;
+        self.sleepers.iter().for_each(Sleeper::disarm);
     }
 
     /// Waits a little, at most until `deadline`; then look again.
@@ -156,55 +189,68 @@ impl Waiter {
     /// # Errors
     ///
     /// The system's.
+    #[inline]
     pub fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let at_most = |limit: Duration| Some(left.map_or(limit, |left| left.min(limit)));
         match self.phase {
-            Phase::Awake if self.fast => {
-                std::thread::sleep(at_most(NAP).unwrap_or(NAP));
-                self.phase = Phase::Napped;
+            Phase::Armed | Phase::Slept => self.sleep(deadline),
+            _ => {
+                self.nap_or_announce(deadline);
                 Ok(Waited::Look)
             }
-            Phase::Awake | Phase::Napped => {
-                self.announce();
-                Ok(Waited::Look)
-            }
-            Phase::Armed => self.sleep(at_most(FIRST_SLEEP)),
-            Phase::Slept => self.sleep(left),
         }
     }
 
-    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<Waited> {
-        let begun = Instant::now();
-        let found = self.look(timeout)?;
-        let woken = found.is_some();
-        self.fast = woken && begun.elapsed() < NAP;
-        self.phase = match woken {
-            // The event stays readable until the sleep is announced anew: to sleep on would be
-            // to spin, should nothing have come.
-            true => {
-                self.sleepers.iter().for_each(Sleeper::disarm);
-                Phase::Napped
-            }
-            false => Phase::Slept,
+    #[cold]
+    fn nap_or_announce(&mut self, deadline: Option<Instant>) {
+        self.settle();
+        if self.phase == Phase::Awake && self.fast {
+            std::thread::sleep(left_until(deadline).map_or(NAP, |left| left.min(NAP)));
+            self.phase = Phase::Napped;
+        } else {
+            // After a sleep that ended for nothing, too: the event stays readable until the sleep
+            // is announced anew, so to sleep on would be to spin.
+            self.announce();
+        }
+    }
+
+    #[inline]
+    fn sleep(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
+        let timeout = self.timeout(deadline);
+        let found = self.look(timeout.as_ref())?;
+        self.phase = match found {
+            Some(_) => Phase::Woken,
+            None => Phase::Slept,
         };
         Ok(found.unwrap_or(Waited::Look))
     }
 
+    /// How long a sleep that begins now may last.
+    #[inline(never)]
+    fn timeout(&mut self, deadline: Option<Instant>) -> Option<Timespec> {
+        self.begun = Instant::now();
+        let left = left_until(deadline);
+        let timeout = match self.phase {
+            Phase::Armed => Some(left.map_or(FIRST_SLEEP, |left| left.min(FIRST_SLEEP))),
+            _ => left,
+        };
+        timeout.and_then(|timeout| Timespec::try_from(timeout).ok())
+    }
+
     /// Sleeps until something ends the sleep; tells what, if anything did.
-    fn look(&mut self, timeout: Option<Duration>) -> io::Result<Option<Waited>> {
+    #[inline]
+    fn look(&mut self, timeout: Option<&Timespec>) -> io::Result<Option<Waited>> {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; MOST_EVENTS];
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        match epoll::wait(&self.set, &mut events[..], timeout.as_ref()) {
+        match epoll::wait(&self.set, &mut events[..], timeout) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
             Ok(found) => {
-                let is = |what| events[..found].iter().any(|one| one.data.u64() == what);
+                let events = events.iter().take(found);
+                let what = events.fold(0, |all, one| all | one.data.u64());
                 // There may be more than were taken.
-                self.rang |= is(BELL) || found == MOST_EVENTS;
-                Ok(Some(match is(HANG_UP) {
+                self.rang |= what & BELL != 0 || found == MOST_EVENTS;
+                Ok(Some(match what & HANG_UP != 0 {
                     true => Waited::HungUp,
                     false => Waited::Look,
                 }))
@@ -218,6 +264,10 @@ impl AsFd for Waiter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
+}
+
+fn left_until(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }
 
 fn add(set: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags) -> io::Result<()> {

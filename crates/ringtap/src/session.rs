@@ -182,16 +182,12 @@ pub(crate) fn receive(
 ) -> Result<()> {
     let mut due = Instant::now() + interval;
     loop {
-        let now = Instant::now();
-        if now >= due {
-            if consumer.tick()? == Flow::Stop {
-                return Ok(());
-            }
-            while due <= now {
-                due += interval;
-            }
-        }
-        match receiver.next()? {
+        // The clock is not looked at between the end of a sleep and the packets.
+        let found = match receiver.glance() {
+            Some(batch) => Next::Batch(batch),
+            None => receiver.next()?,
+        };
+        match found {
             Next::Batch(batch) => {
                 let flow = consumer.batch(&batch)?;
                 receiver.tell(consumer.tally());
@@ -199,11 +195,23 @@ pub(crate) fn receive(
                     return Ok(());
                 }
             }
-            Next::Empty => {
+            Next::Empty if Instant::now() < due => {
                 consumer.idle()?;
                 receiver.wait(Some(due))?;
+                continue;
             }
+            Next::Empty => {}
             Next::Ended => return Ok(()),
+        }
+        let now = Instant::now();
+        if now < due {
+            continue;
+        }
+        if consumer.tick()? == Flow::Stop {
+            return Ok(());
+        }
+        while due <= now {
+            due += interval;
         }
     }
 }

@@ -75,10 +75,10 @@ fn lanes_come_out_in_the_order_of_time() {
     assert_eq!(bench.take(&mut merge), [1, 2, 3, 4, 9, 9, 10]);
     assert_eq!(
         merge.order,
-        Order {
+        Some(Order {
             packets: 7,
             late: 0
-        }
+        })
     );
 }
 
@@ -101,10 +101,10 @@ fn a_packet_waits_for_its_window_and_what_comes_too_late_is_counted() {
     assert_eq!(bench.take(&mut merge), [now - 5]);
     assert_eq!(
         merge.order,
-        Order {
+        Some(Order {
             packets: 3,
             late: 1
-        }
+        })
     );
 }
 
@@ -119,5 +119,5 @@ fn who_leaves_gets_what_waited_in_its_order() {
     bench.write(1, now + 2);
     assert_eq!(bench.take(&mut merge), [now + 1, now + 2]);
     assert_eq!(bench.take_all(&mut merge, true), [now + 3]);
-    assert_eq!(merge.order.late, 0);
+    assert_eq!(merge.order.unwrap().late, 0);
 }

@@ -76,6 +76,7 @@ impl Region {
     }
 
     /// `bytes` bytes from `offset` on, if they are mapped and `offset` is a multiple of 8.
+    #[inline]
     pub(crate) fn piece(&self, offset: u64, bytes: usize) -> Option<Piece<'_>> {
         let offset = usize::try_from(offset).ok()?;
         let end = offset.checked_add(bytes)?;
