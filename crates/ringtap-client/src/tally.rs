@@ -146,6 +146,26 @@ impl Tally {
             .collect()
     }
 
+    /// The ledger as far as the reader knows by itself, when its hub cannot tell any more: what it
+    /// took, left out, and was told that it lost. What was lost before any reader is missing in it.
+    pub fn alone(&self) -> Ledger {
+        let mut total = Ledger::default();
+        for lane in &self.0 {
+            let known = [lane.delivered, lane.filtered, lane.missed];
+            total += Ledger {
+                offered: known.into_iter().fold(0, u64::saturating_add),
+                delivered: lane.delivered,
+                filtered: lane.filtered,
+                bytes: lane.bytes,
+                dropped: Dropped {
+                    slow_reader: lane.missed,
+                    ..Dropped::default()
+                },
+            };
+        }
+        total
+    }
+
     /// The reader's ledger: all lanes, and what was lost before any of them.
     pub fn total(&self, snapshot: &Snapshot) -> Ledger {
         let mut total = Ledger::default();

@@ -87,8 +87,9 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     };
     let reading = Reading::new(&args.reading, &receiver, session.facts(), "count");
     let mut counter = Counter { reading, extras };
-    session::receive(&mut receiver, args.reading.interval, &mut counter)?;
+    let received = session::receive(&mut receiver, args.reading.interval, &mut counter);
     counter.finish(reading::order_kept(&receiver))?;
+    received?;
     session.outcome()?;
     Ok(ExitCode::SUCCESS)
 }

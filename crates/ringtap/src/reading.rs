@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ringtap_client::{Batch, Control, Judged, Receiver, Tally};
+use ringtap_client::{Batch, Control, ControlError, Judged, Receiver, Tally};
 use ringtap_pool::ledger::Ledger;
 use ringtap_pool::reader::Packet;
 use ringtap_pool::source::Facts;
@@ -17,6 +17,10 @@ use crate::affinity::Placement;
 use crate::print;
 use crate::report;
 use crate::session::Flow;
+
+/// Where the numbers of a ledger come from whose hub cannot be asked any more.
+const ALONE: &str =
+    "by this reader's own count: what was lost before it is not known, the hub left";
 
 /// When to stop, where to run, what to print.
 #[derive(Args, Debug, Clone)]
@@ -91,6 +95,20 @@ pub(crate) fn seconds(text: &str) -> Result<Duration> {
         Ok(Ok(duration)) if !duration.is_zero() => Ok(duration),
         _ => bail!("want a number of seconds above 0"),
     }
+}
+
+/// What the hub counted for a reader; `None` once it has left.
+fn counts(control: &dyn Control) -> Result<Option<Snapshot>> {
+    match control.snapshot() {
+        Ok(counts) => Ok(Some(counts)),
+        Err(ControlError::Gone(_)) => Ok(None),
+        Err(refused) => Err(refused.into()),
+    }
+}
+
+/// The ledger that follows.
+fn of(tally: &Tally, counts: Option<&Snapshot>) -> Ledger {
+    counts.map_or_else(|| tally.alone(), |counts| tally.total(counts))
 }
 
 /// How well the order was kept, for the end of a ledger.
@@ -188,7 +206,7 @@ impl<'a> Reading<'a> {
                 self.tally.at(lane).filtered(packet.sequence);
                 continue;
             }
-            let ledger = || Ok(self.tally.total(&self.control.snapshot()?));
+            let ledger = || Ok(of(&self.tally, counts(&*self.control)?.as_ref()));
             // By value: a packet in memory would be written in other pieces than it is read, for
             // which the processor waits.
             each(packet, &ledger)?;
@@ -215,7 +233,7 @@ impl<'a> Reading<'a> {
 
     /// The ledger now.
     pub(crate) fn ledger(&self) -> Result<Ledger> {
-        Ok(self.total(&self.control.snapshot()?))
+        Ok(self.total(counts(&*self.control)?.as_ref()))
     }
 
     /// Counts all but so many of the delivered packets as this reader's loss; gives how many.
@@ -227,8 +245,8 @@ impl<'a> Reading<'a> {
         self.lost.0
     }
 
-    fn total(&self, snapshot: &Snapshot) -> Ledger {
-        let mut ledger = self.tally.total(snapshot);
+    fn total(&self, counts: Option<&Snapshot>) -> Ledger {
+        let mut ledger = of(&self.tally, counts);
         ledger.delivered -= self.lost.0;
         ledger.bytes -= self.lost.1;
         ledger.dropped.slow_reader += self.lost.0;
@@ -261,13 +279,16 @@ impl<'a> Reading<'a> {
 
     /// Prints the final ledger, of each lane too if asked for, and `extras` below it.
     pub(crate) fn finish(&self, extras: &[String]) -> Result<Ledger> {
-        let snapshot = self.control.snapshot()?;
-        let total = self.total(&snapshot);
+        let counts = counts(&*self.control)?;
+        let total = self.total(counts.as_ref());
         let facts = &self.facts;
-        let lanes = if self.args.verbose {
-            self.tally.lanes(&snapshot)
-        } else {
-            Vec::new()
+        let whence = match counts {
+            Some(_) => &facts.offered_from,
+            None => ALONE,
+        };
+        let lanes = match counts.filter(|_| self.args.verbose) {
+            Some(counts) => self.tally.lanes(&counts),
+            None => Vec::new(),
         };
         for (lane, ledger) in lanes {
             if self.args.json {
@@ -288,8 +309,7 @@ impl<'a> Reading<'a> {
                 .say(&report::json(&facts.device, self.name, None, &total)?)?;
         } else {
             let title = format!("{} {:.1} s:", facts.device, self.seconds());
-            self.sink
-                .say(&report::ledger(&title, &facts.offered_from, &total))?;
+            self.sink.say(&report::ledger(&title, whence, &total))?;
         }
         for line in extras {
             // Beside the JSON, not in it: its names are promised.

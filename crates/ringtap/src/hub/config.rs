@@ -67,7 +67,7 @@ struct GroupTable {
     filter: Option<Spanned<String>>,
     delivery: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
-    credit: Option<u32>,
+    credit: Option<Spanned<u32>>,
     watermark: Option<u32>,
     private_pool: Option<Spanned<String>>,
     #[serde(default)]
@@ -183,7 +183,13 @@ impl Text<'_> {
             }
             group.most_members = members.into_inner();
         }
-        group.credit_chunks = table.credit;
+        if let Some(credit) = table.credit {
+            if *credit.get_ref() == 0 {
+                let error = "a reader that may hold no chunk gets nothing: want 1 or more";
+                return Err(self.error("credit", &credit.span(), &error));
+            }
+            group.credit_chunks = Some(credit.into_inner());
+        }
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
         let dividing = Dividing {
             word: self.option("balance", table.balance.as_ref(), groups::division)?,
@@ -305,6 +311,8 @@ mod tests {
         assert!(twice.contains("line 4, name"), "{twice}");
         let nobody = error("[[group]]\nname = \"a\"\nmembers = 0\n");
         assert!(nobody.contains("line 3, members"), "{nobody}");
+        let nothing = error("[[group]]\nname = \"a\"\ncredit = 0\n");
+        assert!(nothing.contains("line 3, credit: "), "{nothing}");
         let single = error("[source]\ndevice = \"eth0\"\n");
         assert!(single.contains("[[source]] and [[group]]"), "{single}");
         let address = error("metrics = \"localhost:9464\"\n");

@@ -125,13 +125,24 @@ fn a_killed_hub_is_told_at_once_and_leaves_a_clean_interface() {
     require_root!();
     let mut bench = Bench::new("hub-dies", &["all", "own:private"]);
     let readers = [bench.count("all", &[]), bench.count("own", &[])];
-    bench.send(100_000, 10_000);
+    let file = bench.path("killed.pcapng");
+    let recorder = bench.record("all", &file);
+    let sent = bench.send(100_000, 10_000);
+    bench.wait_until("all readers have all packets", |status| {
+        let mut readers = status.readers.iter();
+        readers.all(|reader| reader.delivered == sent)
+    });
     bench.hub.signal(Signal::KILL);
-    for reader in readers {
-        let end = reader.wait(LIMIT);
-        assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+    for reader in readers.into_iter().chain([recorder]) {
+        let (account, end) = Account::with_status(reader, 1);
         assert!(end.stderr.contains("the hub left"), "{}", end.stderr);
+        let known = ["offered", "delivered"].map(|name| account.number(name));
+        assert_eq!((known, account.lost()), ([sent; 2], 0), "{account:?}");
     }
+    let mut again = std::process::Command::new(BINARY);
+    again.args(["count", "-q", "--json", "-r"]).arg(&file);
+    let (recorded, _) = Account::of_ended(Running::start(again));
+    assert_eq!(recorded.number("delivered"), sent, "{recorded:?}");
     let deadline = std::time::Instant::now() + LIMIT;
     while bench.net.has_xdp("rx0") {
         assert!(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub on a veth pair in a namespace of its own, and readers of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -66,10 +66,19 @@ impl Bench {
 
     /// `ringtap count` of a group; it has its seat when this returns.
     pub(crate) fn count(&self, group: &str, args: &[&str]) -> Running {
+        self.reader("count", group, args)
+    }
+
+    /// `ringtap record` of a group; it has its seat when this returns.
+    pub(crate) fn record(&self, group: &str, file: &Path) -> Running {
+        self.reader("record", group, &["-w", file.to_str().expect("text")])
+    }
+
+    fn reader(&self, verb: &str, group: &str, args: &[&str]) -> Running {
         let before = self.status().readers.len();
         let mut command = Command::new(BINARY);
         command
-            .args(["count", "-q", "--json", "-i", &self.device(group)])
+            .args([verb, "-q", "--json", "-i", &self.device(group)])
             .args(args);
         let reader = Running::start(command);
         self.wait_until("a reader attaches", |status| status.readers.len() > before);
@@ -145,7 +154,7 @@ impl Bench {
     }
 }
 
-fn start(net: &Namespace, socket: &std::path::Path, device: &str, args: &[&str]) -> Running {
+fn start(net: &Namespace, socket: &Path, device: &str, args: &[&str]) -> Running {
     let mut command = net.command(BINARY);
     command
         .args(["hub", "-i", device, "--socket"])
@@ -222,7 +231,14 @@ impl Account {
     }
 
     pub(crate) fn of_ended(reader: Running) -> (Self, Finished) {
-        let end = reader.wait(LIMIT).success();
+        Self::with_status(reader, 0)
+    }
+
+    /// A reader's account after it ended by itself with this exit status.
+    pub(crate) fn with_status(reader: Running, status: i32) -> (Self, Finished) {
+        let end = reader.wait(LIMIT);
+        let told = format!("{}\n{}", end.stdout, end.stderr);
+        assert_eq!(end.status.code(), Some(status), "{told}");
         let account = Account(last_line(&end.stdout));
         assert_eq!(account.0["balanced"], true, "{account:?}");
         (account, end)
