@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! - All packets of a batch are judged by the same rules.
-//! - When [`Rulebook::set`] has returned, no packet is published that the old rules judged.
+//! - When `Rulebook::set` has returned, no packet is published that the old rules judged.
 //! - A batch never waits for anything, so `set` returns soon.
 #![forbid(unsafe_code)]
 

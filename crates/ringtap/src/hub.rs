@@ -52,6 +52,10 @@ pub(crate) struct HubArgs {
     /// address, inner-address, vlan, round-robin, program:FILE, or lanes (each lane's chunks go
     /// to one member). With offload, a member that holds more than PERCENT of a lane's chunks
     /// leaves further chunks (lanes) or some of its flows (flow) to the least busy member.
+    #[allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "brackets are what may be left out"
+    )]
     #[arg(short, long = "group", value_name = "GROUP")]
     groups: Vec<GroupText>,
 

@@ -86,25 +86,7 @@ impl Engine {
             mask: share.mask,
             buddies: self.membership.buddies(&group.name),
         };
-        let mut made = Vec::new();
-        for (at, places) in places.iter().enumerate() {
-            let options = ReaderOptions {
-                // What cannot drop packets waits for its readers.
-                policy: match self.captures[at].facts.policy {
-                    waits @ ringtap_pool::distributor::Policy::Block => waits,
-                    _ => group.policy,
-                },
-                ..options
-            };
-            let one = self.take_at(at, &options, &share, place(&share, places), ask);
-            match one {
-                Ok(one) => made.push(one),
-                Err(error) => {
-                    self.give_back(made.iter().map(|made| &made.inlet));
-                    return Err(error);
-                }
-            }
-        }
+        let made = self.take_everywhere(&options, &share, &places, ask)?;
         self.captures.iter_mut().for_each(Capture::mind_scarcity);
         let place = made
             .first()
@@ -168,6 +150,35 @@ impl Engine {
             seat: reader,
             files,
         })
+    }
+
+    /// A place at every source, or at none.
+    fn take_everywhere(
+        &mut self,
+        options: &ReaderOptions,
+        share: &Share,
+        places: &[Vec<Place>],
+        ask: &Ask,
+    ) -> Result<Vec<Made>, AttachError> {
+        let mut made = Vec::new();
+        for (at, places) in places.iter().enumerate() {
+            let options = ReaderOptions {
+                // What cannot drop packets waits for its readers.
+                policy: match self.captures[at].facts.policy {
+                    waits @ ringtap_pool::distributor::Policy::Block => waits,
+                    _ => options.policy,
+                },
+                ..*options
+            };
+            match self.take_at(at, &options, share, place(share, places), ask) {
+                Ok(one) => made.push(one),
+                Err(error) => {
+                    self.give_back(made.iter().map(|made| &made.inlet));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
     }
 
     fn take_at(

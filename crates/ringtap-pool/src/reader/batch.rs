@@ -62,7 +62,7 @@ impl<'a> Batch<'a> {
         widen(self.to - self.from)
     }
 
-    /// Whether there is no packet; never, see [`Next::Empty`].
+    /// Whether there is no packet; never, see [`Next::Empty`](super::Next::Empty).
     pub fn is_empty(&self) -> bool {
         self.to == self.from
     }
