@@ -82,6 +82,7 @@ install: $(BINARY) ## copy the binary and the libraries to $(DESTDIR)$(PREFIX) (
 	@echo "install: libringtap.so, ringtap.h, ringtap.pc and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
 	@scripts/library install $(LIBRARY) $(PREFIX) $(DESTDIR)
 	@scripts/library install-names $(LIBRARY) $(PREFIX) $(DESTDIR)
+	@echo "install: now run ldconfig, so that programs find libringtap.so.0"
 
 uninstall: ## remove what was installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ringtap

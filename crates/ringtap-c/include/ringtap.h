@@ -26,7 +26,7 @@
  * - A handle belongs to the process that opened it: after fork() the child must not use it.
  * - Times are nanoseconds since 1970-01-01 UTC. All counters have 64 bits.
  *
- * Link with `pkg-config --cflags --libs ringtap`.
+ * Link with `pkg-config --cflags --libs ringtap`; libringtap needs libpcap, which compiles filters.
  */
 #ifndef RINGTAP_H
 #define RINGTAP_H

@@ -70,6 +70,9 @@ impl Bridge {
         }
         let interfaces = [Interface::find(one)?, Interface::find(other)?];
         check(&interfaces)?;
+        if options.mode == Mode::Native {
+            interfaces.iter().try_for_each(require_redirects)?;
+        }
         // Before the tracepoints, which would refuse without a word about rights.
         let rights = Rights::of_this_process().require(Kind::Tap);
         rights.map_err(|reason| TapError::NoRights {
@@ -182,6 +185,17 @@ fn why_not_xdp(to: &Interface) -> Option<String> {
     let has_pieces = to.largest_frame_bytes() > ONE_BUFFER;
     (has_pieces && !features.takes_redirected_pieces())
         .then(|| format!("takes no frames of several buffers from XDP{peer}"))
+}
+
+/// Refuses an interface that would drop whatever native XDP redirects to it.
+fn require_redirects(to: &Interface) -> Result<(), BridgeError> {
+    match why_not_xdp(to) {
+        None => Ok(()),
+        Some(reason) => Err(BridgeError::NoRedirects {
+            interface: to.name.clone(),
+            reason,
+        }),
+    }
 }
 
 fn least_pool_bytes() -> u64 {

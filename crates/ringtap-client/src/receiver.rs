@@ -296,7 +296,9 @@ impl Receiver {
     }
 
     /// Gives packets of all lanes and sources in the order of their times from now on. A packet
-    /// waits at most for `window` for earlier ones of lanes on which nothing waits.
+    /// waits at most for `window` for earlier ones of lanes on which nothing waits. While a hub
+    /// loads programs, because a reader comes or changes its filter, it hands out no chunks for
+    /// a tenth of a second or more: a smaller window lets some come out late then.
     #[must_use]
     pub fn in_order(self, window: Duration) -> Self {
         Receiver {

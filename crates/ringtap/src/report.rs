@@ -97,7 +97,8 @@ pub(crate) fn live_line(now: &Ledger, before: &Ledger, interval: Duration) -> St
         grouped(now.delivered),
     );
     if now.filtered > 0 {
-        let _infallible = write!(line, "  {} filtered", grouped(filtered));
+        let total = grouped(now.filtered);
+        let _infallible = write!(line, "  {} filtered ({total} so far)", grouped(filtered));
     }
     if now.dropped.total() > 0 {
         let total = grouped(now.dropped.total());

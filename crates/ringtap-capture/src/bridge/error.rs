@@ -56,6 +56,14 @@ pub enum BridgeError {
         /// Its MTU in bytes.
         large_bytes: u32,
     },
+    /// One cannot send what native XDP redirects to it.
+    #[error("{interface} {reason}; without `--mode native` packets go through the host's buffers")]
+    NoRedirects {
+        /// The interface.
+        interface: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The filter does not fit into the kernel.
     #[error(
         "the bridge's filter cannot run in the kernel: {reason}; a bridge in user space runs it \

@@ -70,6 +70,18 @@ fn without_rights_it_says_which_are_missing() {
 }
 
 #[test]
+fn native_mode_is_refused_where_redirected_packets_would_be_lost() {
+    require_root!();
+    require_tool!("ip");
+    let wire = Wire::new("bridge-native", 1500, Ends::Plain);
+    let text = refused(&wire.middle, &["bridge", "a1", "b1", "--mode", "native"]);
+    assert!(
+        text.contains("takes no packets from XDP") && text.contains("gro on"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_killed_bridge_leaves_nothing() {
     require_root!();
     require_tool!("ip", "ethtool");
