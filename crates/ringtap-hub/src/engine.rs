@@ -236,6 +236,9 @@ impl Engine {
         // Before anything else: they may be on this very core.
         if sources {
             self.wake(Whom::Deaf);
+            // The others were woken by what woke us. On this core they go first, as a packet
+            // waits for them; all that waits for us is the next one.
+            std::thread::yield_now();
         }
         if ready[0] {
             // It is ours, and not gone.
