@@ -236,6 +236,9 @@ impl Engine {
         // Before anything else: they may be on this very core.
         if sources {
             self.wake(Whom::Deaf);
+        }
+        let signalled = ready[of_sources..].contains(&true);
+        if signalled {
             // The others were woken by what woke us. On this core they go first, as a packet
             // waits for them; all that waits for us is the next one.
             std::thread::yield_now();
@@ -245,7 +248,7 @@ impl Engine {
             let _signals = self.event.clear();
         }
         self.seats.hear(ready[1..of_sources].iter().copied());
-        if ready[of_sources..].contains(&true) {
+        if signalled {
             self.captures.iter_mut().for_each(Capture::look);
         }
         true

@@ -139,9 +139,7 @@ impl Placement {
                 None => moved.keeper.insert(Keeper::start()?),
             };
             let guard = Interrupts::steer(interface, self.interface, &mut |was| keeper.keep(was))?;
-            for note in &guard.notes {
-                print::note(format_args!("ringtap: {note}"));
-            }
+            print::notes(&guard.notes);
             moved.guards.push(guard);
         }
         Ok(())

@@ -78,9 +78,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
         start_hub(source)
     })?;
     let facts = session::together(&receivers[0]);
-    for note in &facts.notes {
-        print::note(format_args!("ringtap: {note}"));
-    }
+    print::notes(&facts.notes);
     words::begin(standing, &facts.device, args.seconds, &file)?;
     let sender = sender_options(&facts.device, args.seconds, places.sender);
     let (board, silent) = (Board::default(), ReadingArgs::silent());
@@ -165,9 +163,7 @@ fn send(
     interrupt::on_interrupt(move || stopper.stop())?;
     let mut next = Instant::now() + board::INTERVAL;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
-        for note in sender.take_notes() {
-            print::note(format_args!("ringtap: {note}"));
-        }
+        print::notes(sender.take_notes());
         if is_reader_over() {
             sender.stop();
         }

@@ -211,9 +211,7 @@ fn start(config: &Config) -> Result<Hub> {
             Some(place) => source.with_context(|| place.clone())?,
             None => source?,
         };
-        for note in &source.facts().notes {
-            print::note(format_args!("ringtap: {note}"));
-        }
+        print::notes(&source.facts().notes);
         if spec.kind == Kind::Pcap {
             print::note(format_args!(
                 "ringtap: {spec} is read from now on: who attaches later misses the rest"

@@ -16,6 +16,9 @@ use ringtap_client::Control;
 
 use crate::affinity::Steered;
 
+/// Signals by which users, terminals and services end a process.
+const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
 /// Signals that come so soon after the first are the same wish: `timeout` sends its signal to the
 /// program and then to its whole process group, and `sudo` passes on what the terminal sent.
 const ONE_WISH: Duration = Duration::from_millis(500);
@@ -50,11 +53,11 @@ pub(crate) fn stop_on_time_or_signal(
 /// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP.
 pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let again = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in ENDING {
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
             .context("cannot handle signals")?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot handle signals")?;
+    let mut signals = Signals::new(ENDING).context("cannot handle signals")?;
     let stopping = move || {
         if signals.forever().next().is_some() {
             // Of its own: `stop` may take as long as it likes, or hang.
@@ -66,6 +69,14 @@ pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
         }
     };
     start("signals", stopping)
+}
+
+/// Lets these signals pass: this process ends with another one.
+pub(crate) fn outlive() -> Result<()> {
+    for signal in ENDING {
+        flag::register(signal, Arc::default()).context("cannot handle signals")?;
+    }
+    Ok(())
 }
 
 /// From now on, but for what belongs to the first signal, a signal ends the process.

@@ -105,10 +105,7 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
     // Who leaves in order has judged everything that it read.
     let ledger = judge.tally.total(&receiver.snapshot()?);
     match args.json {
-        true => print::line(format_args!(
-            "{}",
-            report::json(&device.to_string(), "judge", None, &ledger)?
-        ))?,
+        true => print::line(report::json(&device.to_string(), "judge", None, &ledger)?)?,
         false => {
             print::line(report::ledger(&device.to_string(), "the bridge", &ledger).trim_end())?
         }

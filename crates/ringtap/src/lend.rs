@@ -8,8 +8,6 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -20,10 +18,8 @@ use ringtap_hub::{Group, Hub};
 use ringtap_shared::peer::Peer;
 use ringtap_shared::socket::Socket;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 
-use crate::print;
+use crate::{interrupt, print};
 
 /// The one group there is.
 const ONLY_GROUP: &str = "lent";
@@ -43,9 +39,7 @@ pub(crate) fn run(args: &LendArgs) -> Result<ExitCode> {
         bail!("`lend` is for libringtap-pcap only: to run a program with it, use `ringtap exec`");
     };
     // It ends when its program does, which may still want to read after a Ctrl-C.
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        flag::register(signal, Arc::new(AtomicBool::new(false)))?;
-    }
+    interrupt::outlive()?;
     step_aside();
     let hub = match start(&args.device, &socket) {
         Ok(hub) => hub,
@@ -78,9 +72,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
         bail!("{device} is a hub already");
     }
     let source = crate::open::open(device)?;
-    for note in &source.facts().notes {
-        print::note(format_args!("ringtap: {note}"));
-    }
+    print::notes(&source.facts().notes);
     let uids = vec![Peer::of(socket)?.uid];
     let group = Group {
         access: Access {

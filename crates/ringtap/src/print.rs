@@ -36,6 +36,13 @@ pub(crate) fn note(text: impl Display) {
     let _lost = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
+/// Prints what a part has to say to the user, each on a line of standard error.
+pub(crate) fn notes(notes: impl IntoIterator<Item = impl Display>) {
+    for one in notes {
+        note(format_args!("ringtap: {one}"));
+    }
+}
+
 /// Writes over the last line of standard error, which is a terminal.
 pub(crate) fn over(text: impl Display) {
     let _lost = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());

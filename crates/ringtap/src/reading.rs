@@ -107,7 +107,7 @@ fn counts(control: &dyn Control) -> Result<Option<Snapshot>> {
 }
 
 /// The ledger that follows.
-fn of(tally: &Tally, counts: Option<&Snapshot>) -> Ledger {
+fn ledger_of(tally: &Tally, counts: Option<&Snapshot>) -> Ledger {
     counts.map_or_else(|| tally.alone(), |counts| tally.total(counts))
 }
 
@@ -206,7 +206,7 @@ impl<'a> Reading<'a> {
                 self.tally.at(lane).filtered(packet.sequence);
                 continue;
             }
-            let ledger = || Ok(of(&self.tally, counts(&*self.control)?.as_ref()));
+            let ledger = || Ok(ledger_of(&self.tally, counts(&*self.control)?.as_ref()));
             // By value: a packet in memory would be written in other pieces than it is read, for
             // which the processor waits.
             each(packet, &ledger)?;
@@ -246,7 +246,7 @@ impl<'a> Reading<'a> {
     }
 
     fn total(&self, counts: Option<&Snapshot>) -> Ledger {
-        let mut ledger = of(&self.tally, counts);
+        let mut ledger = ledger_of(&self.tally, counts);
         ledger.delivered -= self.lost.0;
         ledger.bytes -= self.lost.1;
         ledger.dropped.slow_reader += self.lost.0;

@@ -131,7 +131,7 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     let printed = follow(&sender, &mut report, args.quiet);
     sender.stop();
     while !sender.wait(TICK) {}
-    say_notes(&sender);
+    print::notes(sender.take_notes());
     let counters = sender.counters();
     let outcome = sender.finish();
     let tried = counters.sent + counters.refused > 0;
@@ -154,7 +154,7 @@ fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()
     let interval = Duration::from_secs(1);
     let mut next = Instant::now() + interval;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
-        say_notes(sender);
+        print::notes(sender.take_notes());
         if Instant::now() >= next {
             next += interval;
             if !is_quiet {
@@ -163,10 +163,4 @@ fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()
         }
     }
     Ok(())
-}
-
-fn say_notes(sender: &Sender) {
-    for note in sender.take_notes() {
-        print::note(format_args!("ringtap: {note}"));
-    }
 }

@@ -84,9 +84,7 @@ impl Session {
 
     /// Says aloud what a user should know of the source: fall-backs and why.
     pub(crate) fn say_notes(&self) {
-        for note in &self.facts.notes {
-            print::note(format_args!("ringtap: {note}"));
-        }
+        print::notes(&self.facts.notes);
     }
 
     /// How the capture ended: why a source failed, if one did.

@@ -14,14 +14,12 @@ use std::io::{self, BufRead, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use ringtap_capture::interrupts::Setting;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+
+use crate::{interrupt, print};
 
 /// The hidden verb that it runs.
 const VERB: &str = "put-back";
@@ -83,24 +81,18 @@ impl Keeper {
 
 /// Runs the verb: keeps settings until standard input ends.
 pub(crate) fn put_back() -> Result<ExitCode> {
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        flag::register(signal, Arc::new(AtomicBool::new(false)))?;
-    }
-    let mut errors = io::stderr();
+    interrupt::outlive()?;
     for setting in to_put_back(io::stdin().lock())?.iter().rev() {
         let path = setting.path.display();
-        let told = match setting.put_back() {
-            Ok(()) => writeln!(errors, "ringtap: killed: {path} is {} again", setting.text),
+        let was = &setting.text;
+        match setting.put_back() {
+            Ok(()) => print::note(format_args!("ringtap: killed: {path} is {was} again")),
             // The interface has gone with its settings.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => writeln!(
-                errors,
-                "ringtap: killed: {path} was {} and cannot be put back: {error}",
-                setting.text
-            ),
-        };
-        // Nobody may be listening any more; the next setting matters all the same.
-        let _unheard = told;
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => print::note(format_args!(
+                "ringtap: killed: {path} was {was} and cannot be put back: {error}"
+            )),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -76,7 +76,7 @@ impl Mirror {
         bench: Option<Arc<Bench>>,
     ) -> Result<Self> {
         for source in &sources {
-            say(&source.facts().notes);
+            print::notes(&source.facts().notes);
         }
         let groups = readers.groups.iter();
         let groups = groups.map(|group| group.compile(&ethernet()));
@@ -142,7 +142,7 @@ impl Running {
             judge: readers.judge.clone(),
         };
         let mut bridge = UserBridge::open(&user, Box::new(judge))?;
-        say(&bridge.notes);
+        print::notes(&bridge.notes);
         let mirrors = bridge.take_mirrors();
         let mirror = match mirrors.is_empty() {
             true => None,
@@ -211,12 +211,6 @@ impl Running {
                 mirror.as_mut().map_or(Ok(None), Mirror::stop)
             }
         }
-    }
-}
-
-fn say(notes: &[String]) {
-    for note in notes {
-        print::note(format_args!("ringtap: {note}"));
     }
 }
 

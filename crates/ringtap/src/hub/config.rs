@@ -164,6 +164,14 @@ impl Text<'_> {
         value.map(|value| self.value(key, value, parse)).transpose()
     }
 
+    /// A number, or `error` if it is 0.
+    fn positive(&self, key: &str, value: Option<Spanned<u32>>, error: &str) -> Result<Option<u32>> {
+        match value {
+            Some(zero) if *zero.get_ref() == 0 => Err(self.error(key, &zero.span(), &error)),
+            value => Ok(value.map(Spanned::into_inner)),
+        }
+    }
+
     fn line(&self, place: Range<usize>) -> usize {
         let before = self.text.get(..place.start).unwrap_or(self.text);
         before.matches('\n').count() + 1
@@ -177,19 +185,10 @@ impl Text<'_> {
         }
         let balance = table.balance.as_ref();
         group.places.balance = balance.map(|word| self.place("balance", &word.span()));
-        if let Some(members) = table.members {
-            if *members.get_ref() == 0 {
-                return Err(self.error("members", &members.span(), &"a group of no members"));
-            }
-            group.most_members = members.into_inner();
-        }
-        if let Some(credit) = table.credit {
-            if *credit.get_ref() == 0 {
-                let error = "a reader that may hold no chunk gets nothing: want 1 or more";
-                return Err(self.error("credit", &credit.span(), &error));
-            }
-            group.credit_chunks = Some(credit.into_inner());
-        }
+        let members = self.positive("members", table.members, "a group of no members")?;
+        group.most_members = members.unwrap_or(group.most_members);
+        let nothing = "a reader that may hold no chunk gets nothing: want 1 or more";
+        group.credit_chunks = self.positive("credit", table.credit, nothing)?;
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
         let dividing = Dividing {
             word: self.option("balance", table.balance.as_ref(), groups::division)?,
