@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The figures of the WireCAP paper (IMC 2014), by `ringtap sim` in virtual time; see --help.
+"""The figures of the WireCAP paper (IMC 2014) in virtual time; see --help.
 
-Every number repeats to the packet on every machine. Prints the tables, writes plots, and with
---page puts the tables into a page between its two marks.
+`ringtap sim` runs our pool, engines.py models the others. Every number repeats to the packet on
+every machine. Prints the tables, writes plots, and with --page puts the tables into a page
+between its two marks.
 
 Exit status: 0 if every ledger balanced and every claim held, 1 if not.
 """
@@ -18,18 +19,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import engines
 import wirecap_page
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Packets a second of 64 bytes at 10 Gbit/s, and of a reader with x = 300 on the paper's machine.
-LINE_PPS, READER_PPS = 10e9 / 672, 38_844
+#: Picoseconds between 64-byte packets at 10 Gbit/s.
+GAP_PS = 67_200
+#: Packets per second of a reader with x = 300 on the paper's machine.
+READER_PPS = 38_844
 RING = 1024
 #: What the NIC itself holds: fitted to the paper's DNA, which loses 15 % of 6,000 packets.
 FIFO = 4096
 BURSTS = (1_000, 2_000, 5_000, 6_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
           1_000_000, 2_000_000, 5_000_000, 10_000_000)
-#: Costs that are not zero where x is: a packet's capture, its copy by a kernel, its reading.
-CAPTURE, COPY, IDLE = "50Mpps", "2Mpps", "100Mpps"
+#: Packets per second of our capture step, of a kernel that copies, and of a reader with x = 0.
+CAPTURE_PPS, COPY_PPS, IDLE_PPS = 50_000_000, 2_000_000, 100_000_000
 COPY_SLOTS = 10_240
 THRESHOLDS = (None, 0, 20, 40, 60, 80, 95)
 FLOW_THRESHOLDS = (None, 20, 40, 60, 80)
@@ -57,19 +61,23 @@ class Simulator:
             raise Failed(f"{' '.join(command)}: the ledger does not balance: {done.stdout}")
         return found
 
-    def pool(self, burst: int, chunks: int, packets: int, *flags: str, fifo: int = FIFO) -> dict:
-        """Our pool of so many chunks of so many packets, one queue at 10 Gbit/s."""
-        options = {"burst": burst, "chunks": chunks, "packets": packets}
-        return self.run("10Gbps", options | held(fifo), *flags)
-
-    def other(self, burst: int, engine: str, *flags: str, fifo: int = FIFO) -> dict:
-        """An engine without a pool."""
-        return self.run("10Gbps", {"burst": burst} | held(fifo), "--engine", engine, *flags)
+    def pool(self, burst: int, chunks: int, packets: int, *flags: str, fifo: int = FIFO) -> float:
+        """Loss of our pool of so many chunks of so many packets, one queue at 10 Gbit/s."""
+        options = {"burst": burst, "chunks": chunks, "packets": packets, "ring": RING + fifo}
+        return self.run("10Gbps", options, *flags)["loss"]
 
 
-def held(fifo: int) -> dict:
-    """Options of the NIC's own buffer."""
-    return {"fifo": fifo} if fifo else {}
+def ring(burst: int, reader_pps: int = READER_PPS, fifo: int = FIFO) -> float:
+    """Loss of an engine whose reader works in the receive ring."""
+    reader = engines.Station(RING + fifo, engines.service_ps(reader_pps))
+    return engines.ring(range(0, burst * GAP_PS, GAP_PS), reader).loss
+
+
+def copy(burst: int, reader_pps: int = READER_PPS) -> float:
+    """Loss of an engine whose kernel copies packets from the ring into a second buffer."""
+    kernel = engines.Station(RING + FIFO, engines.service_ps(COPY_PPS))
+    reader = engines.Station(COPY_SLOTS, engines.service_ps(reader_pps))
+    return engines.copy(range(0, burst * GAP_PS, GAP_PS), kernel, reader).loss
 
 
 def every(function, values) -> list:
@@ -81,23 +89,21 @@ def every(function, values) -> list:
 def no_load(sim: Simulator) -> list[dict]:
     """Figure 8: readers that only count."""
     def row(burst: int) -> dict:
-        ours = sim.pool(burst, 100, 256, "--capture", CAPTURE, "--service", IDLE)
-        ring = sim.other(burst, "ring", "--service", IDLE)
-        copy = sim.other(burst, f"copy:{COPY_SLOTS}", "--capture", COPY, "--service", IDLE)
-        return {"P": burst, "pool": ours["loss"], "ring": ring["loss"], "copy": copy["loss"]}
+        flags = ("--capture", f"{CAPTURE_PPS}pps", "--service", f"{IDLE_PPS}pps")
+        return {"P": burst, "pool": sim.pool(burst, 100, 256, *flags),
+                "ring": ring(burst, IDLE_PPS), "copy": copy(burst, IDLE_PPS)}
     return every(row, BURSTS)
 
 
 def loaded(sim: Simulator) -> list[dict]:
     """Figure 9: readers with x = 300."""
     def row(burst: int) -> dict:
-        copy = sim.other(burst, f"copy:{COPY_SLOTS}", "--capture", COPY)
         return {
             "P": burst,
-            "small": sim.pool(burst, 100, 256)["loss"],
-            "large": sim.pool(burst, 500, 256)["loss"],
-            "ring": sim.other(burst, "ring")["loss"],
-            "copy": copy["loss"],
+            "small": sim.pool(burst, 100, 256),
+            "large": sim.pool(burst, 500, 256),
+            "ring": ring(burst),
+            "copy": copy(burst),
         }
     return every(row, BURSTS)
 
@@ -106,7 +112,7 @@ def product(sim: Simulator) -> list[dict]:
     """Figure 10: pools of the same R x M."""
     shapes = ((64, 400), (128, 200), (256, 100))
     def row(burst: int) -> dict:
-        losses = {f"({m},{r})": sim.pool(burst, r, m)["loss"] for m, r in shapes}
+        losses = {f"({m},{r})": sim.pool(burst, r, m) for m, r in shapes}
         return {"P": burst} | losses
     return every(row, [burst for burst in BURSTS if 10_000 <= burst <= 2_000_000])
 
@@ -116,12 +122,12 @@ def beside(sim: Simulator) -> list[dict]:
     points = (
         ("WireCAP-B-(256,100)", 100_000, 71.0, lambda fifo: sim.pool(100_000, 100, 256, fifo=fifo)),
         ("WireCAP-B-(256,500)", 100_000, 0.0, lambda fifo: sim.pool(100_000, 500, 256, fifo=fifo)),
-        ("DNA", 6_000, 15.0, lambda fifo: sim.other(6_000, "ring", fifo=fifo)),
+        ("DNA", 6_000, 15.0, lambda fifo: ring(6_000, fifo=fifo)),
     )
     return [
         {
             "name": name, "P": burst, "paper": paper,
-            "ring_only": run(0)["loss"], "with_fifo": run(FIFO)["loss"],
+            "ring_only": run(0), "with_fifo": run(FIFO),
         }
         for name, burst, paper, run in points
     ]
