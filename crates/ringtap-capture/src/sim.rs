@@ -7,7 +7,6 @@
 //! - A link with a rate waits for nobody: what finds its ring full is lost and counted. One without
 //!   (`sim:max`), and one in virtual time, waits for its readers and loses nothing.
 
-pub mod engines;
 mod frames;
 mod lane;
 mod options;

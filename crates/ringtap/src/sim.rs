@@ -6,14 +6,12 @@ use std::fmt;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap_capture::device::{DeviceSpec, Kind};
-use ringtap_capture::sim::engines::{Comparison, Engine};
 use ringtap_capture::sim::run::{Affinity, Experiment, Outcome};
 use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
 use ringtap_capture::transmit::Rate;
-use ringtap_pool::ledger::Ledger;
 use serde::Serialize;
 
 use crate::print;
@@ -50,10 +48,6 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "WHAT", default_value = "chunk", value_parser = affinity)]
     affinity: Affinity,
 
-    /// `pool` (ours), or a model of others: `ring`, or `copy:SLOTS` into a second buffer.
-    #[arg(long, value_name = "ENGINE", default_value = "pool")]
-    engine: EngineKind,
-
     /// One JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -63,7 +57,6 @@ const EXAMPLES: &str = "\
 Examples:
   ringtap sim 'sim:10Gbps?burst=100000&packets=256&chunks=100'    WireCAP-B-(256,100)
   ringtap sim 'sim:10Gbps?burst=100000&packets=256&chunks=500'    ... and its larger pool
-  ringtap sim 'sim:10Gbps?burst=6000&fifo=4096' --engine ring     a ring alone
   ringtap sim 'sim:190000pps?skew=7:1:1:1&burst=400000&chunks=100&packets=64' \\
               --service 50000pps --offload 60                     advanced mode, T = 60 %
   ... --offload 60 --affinity flow                                no flow out of order";
@@ -115,31 +108,6 @@ impl fmt::Display for Pace {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EngineKind {
-    Pool,
-    Other(Engine),
-}
-
-impl FromStr for EngineKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "pool" => Ok(EngineKind::Pool),
-            "ring" => Ok(EngineKind::Other(Engine::Ring)),
-            other => {
-                let slots = other
-                    .strip_prefix("copy:")
-                    .and_then(|slots| slots.parse().ok());
-                let slots = slots.filter(|slots| *slots > 0);
-                let copy = slots.map(|slots| EngineKind::Other(Engine::Copy { slots }));
-                copy.ok_or_else(|| "want pool, ring or copy:SLOTS".to_owned())
-            }
-        }
-    }
-}
-
 /// A run as JSON.
 #[derive(Serialize)]
 struct Line<'a> {
@@ -154,7 +122,7 @@ struct Line<'a> {
     loss: f64,
     balanced: bool,
     #[serde(flatten)]
-    pool: Option<PoolFields>,
+    pool: PoolFields,
 }
 
 #[derive(Serialize)]
@@ -199,49 +167,33 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         args.device
     );
     let nic = SimOptions::from_device(&args.device)?;
-    let (service_ps, capture_ps) = (args.service.0, args.capture.0);
-    if let EngineKind::Other(engine) = args.engine {
-        if args.offload.is_some() || args.readers.is_some() || args.affinity == Affinity::Flow {
-            bail!(
-                "--offload, --affinity and --readers are for our own pool, not for --engine ring \
-                 or copy"
-            );
-        }
-        let comparison = Comparison {
-            nic,
-            engine,
-            capture_ps,
-            service_ps,
-        };
-        tell(args, &comparison.run()?, None)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let experiment = Experiment {
         readers: args.readers.unwrap_or(nic.queues),
         nic,
-        capture_ps,
-        service_ps,
+        capture_ps: args.capture.0,
+        service_ps: args.service.0,
         affinity: args.affinity,
         offload_percent: args.offload,
     };
     let outcome = experiment.run()?;
-    tell(args, &outcome.ledger(), Some(&outcome))?;
+    tell(args, &outcome)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(args: &SimArgs, ledger: &Ledger, outcome: Option<&Outcome>) -> Result<()> {
+fn tell(args: &SimArgs, outcome: &Outcome) -> Result<()> {
     let device = args.device.to_string();
     if args.json {
-        let line = line(args, &device, ledger, outcome.map(pool_fields));
+        let line = line(args, &device, outcome);
         print::line(serde_json::to_string(&line)?)?;
         return Ok(());
     }
     let title = format!("{device}, a reader at {}, in virtual time:", args.service);
-    print::line(report::ledger(&title, "the simulated link", ledger))?;
-    print::line(format_args!("  lost {:.4} %", loss(ledger) * 100.0))?;
-    let Some(outcome) = outcome else {
-        return Ok(());
-    };
+    print::line(report::ledger(
+        &title,
+        "the simulated link",
+        &outcome.ledger(),
+    ))?;
+    print::line(format_args!("  lost {:.4} %", outcome.loss() * 100.0))?;
     for lane in &outcome.lanes {
         print::line(format_args!(
             "  {}: {} offered, {} lost, at most {} of {} chunks in use",
@@ -271,12 +223,8 @@ fn tell(args: &SimArgs, ledger: &Ledger, outcome: Option<&Outcome>) -> Result<()
     Ok(())
 }
 
-fn line<'a>(
-    args: &SimArgs,
-    device: &'a str,
-    ledger: &Ledger,
-    pool: Option<PoolFields>,
-) -> Line<'a> {
+fn line<'a>(args: &SimArgs, device: &'a str, outcome: &Outcome) -> Line<'a> {
+    let ledger = outcome.ledger();
     let dropped = ledger.dropped;
     Line {
         device,
@@ -295,9 +243,9 @@ fn line<'a>(
             no_chunk: dropped.no_chunk,
             slow_reader: dropped.slow_reader,
         },
-        loss: loss(ledger),
+        loss: outcome.loss(),
         balanced: ledger.balance().holds(),
-        pool,
+        pool: pool_fields(outcome),
     }
 }
 
@@ -327,10 +275,6 @@ fn pool_fields(outcome: &Outcome) -> PoolFields {
     }
 }
 
-fn loss(ledger: &Ledger) -> f64 {
-    report::as_f64(ledger.dropped.total()) / report::as_f64(ledger.offered.max(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,16 +287,6 @@ mod tests {
         assert_eq!("1Mpps".parse(), Ok(Pace(1_000_000)));
         for bad in ["1Gbps", "x", "fast", "-1pps"] {
             assert!(bad.parse::<Pace>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn engines_are_read_as_users_write_them() {
-        let slots = 10_240;
-        let copy = EngineKind::Other(Engine::Copy { slots });
-        assert_eq!("copy:10240".parse(), Ok(copy));
-        for bad in ["copy", "copy:0", "dna", ""] {
-            assert!(bad.parse::<EngineKind>().is_err(), "{bad}");
         }
     }
 }
