@@ -57,7 +57,7 @@ bench: ## compare with other programs, write bench/results/ (about 25 minutes, n
 figures: build ## the WireCAP paper's figures in virtual time: tables, and plots in target/figures/ (about 1 minute)
 	@scripts/prepare figures
 	@echo "figures: about 1 minute; plots as PNG and SVG in target/figures/"
-	@scripts/python lab/wirecap.py --ringtap $(BINARY) --plots $(or $(CARGO_TARGET_DIR),target)/figures --page docs/wirecap.md
+	@scripts/python lab/wirecap.py --ringtap $(BINARY) --plots $(or $(CARGO_TARGET_DIR),target)/figures --page docs/internals/simulation.md
 
 fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz
 	@scripts/fuzz $(SECONDS)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader's connection to a hub in another process: `docs/protocol.md` from the reader's side.
+//! A reader's connection to a hub in another process: `docs/internals/protocol.md` from the reader's side.
 //!
 //! Invariants
 //! - What a hub sends is checked: a false one can make the reader fail, not misbehave.

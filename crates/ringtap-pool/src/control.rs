@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A reader's control region: the two queues and the words that it shares with the distributor.
 //!
-//! It is the only memory that a reader in another process may write. `docs/format.md` has its
+//! It is the only memory that a reader in another process may write. `docs/internals/format.md` has its
 //! layout, and a test compares the two.
 //!
 //! Invariants

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The region's format: what stands where, in bytes; `docs/format.md` is the text.
+//! The region's format: what stands where, in bytes; `docs/internals/format.md` is the text.
 //!
 //! Invariants
 //! - Every number is little-endian; places are offsets, never pointers.

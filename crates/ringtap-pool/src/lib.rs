@@ -3,7 +3,7 @@
 //!
 //! A *source* writes packets into chunks of a pool through [`writer::LaneWriter`] (or an eBPF
 //! program does the same), a [`distributor::Distributor`] moves chunk ownership, and every
-//! [`reader::Reader`] reads the packets in place. `docs/format.md` has the memory's layout.
+//! [`reader::Reader`] reads the packets in place. `docs/internals/format.md` has the memory's layout.
 //!
 //! Under `--cfg loom` only what loom can model is compiled: queues, publishing and wake-ups.
 

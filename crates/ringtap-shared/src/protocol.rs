@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The messages between a hub and its readers, as `docs/protocol.md` writes them down.
+//! The messages between a hub and its readers, as `docs/internals/protocol.md` writes them down.
 //!
 //! One message is one JSON object in one datagram. Who does not know a field ignores it.
 //!
@@ -224,7 +224,10 @@ mod tests {
 
     #[test]
     fn every_example_of_the_documentation_is_a_message() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+        let page = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/internals/protocol.md"
+        );
         let page = std::fs::read_to_string(page).unwrap();
         let blocks = page.split("```json\n").skip(1);
         let text: String = blocks

@@ -10,7 +10,7 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::ledger::Ledger;
 use serde::Serialize;
 
-/// One ledger as JSON; the names are promised in `docs/promises.md`.
+/// One ledger as JSON; the names are promised in `docs/internals/promises.md`.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ns: u64,

@@ -18,7 +18,7 @@ use ringtap_shared::memfd::SharedMemory;
 use ringtap_testkit::Script;
 
 const LANE: LaneId = LaneId(0);
-/// Where `docs/format.md` puts the reader's words, and its queue for chunks that it gives back.
+/// Where `docs/internals/format.md` puts the reader's words, and its queue for chunks that it gives back.
 const RETURNS_TAIL: u64 = 132;
 const RETURNS: u64 = 192 + 64 + 64 * 8;
 const RETURN_PLACES: u32 = 32;

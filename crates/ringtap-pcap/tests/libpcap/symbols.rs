@@ -80,20 +80,20 @@ fn it_needs_no_library_but_the_systems() {
 fn every_function_is_documented_as_it_is() {
     let page = crate_folder().join("../../docs/libpcap.md");
     let page = fs::read_to_string(page).expect("the page is there");
-    let listed = |word: &str| -> Names {
-        let rows = page.lines().filter_map(|line| {
-            let mut columns = line.strip_prefix("| `")?.split('|');
-            let name = columns.next()?.trim().trim_end_matches('`');
-            let is_so = columns.next()?.trim().starts_with(word);
-            is_so.then(|| name.to_owned())
-        });
-        rows.collect()
+    // In backquotes below the heading, up to the next one.
+    let listed = |heading: &str| -> Names {
+        let section = page.split("\n### ").find(|part| part.starts_with(heading));
+        let words = section
+            .into_iter()
+            .flat_map(|text| text.split('`').skip(1).step_by(2));
+        let names = words.filter(|word| word.starts_with("pcap_") || word.starts_with("bpf_"));
+        names.map(str::to_owned).collect()
     };
     let names = |list: &[&str]| -> Names { list.iter().map(|name| (*name).to_owned()).collect() };
-    assert_eq!(listed("ours"), names(OURS));
-    assert_eq!(listed("forwarded"), names(PASSED));
-    let both: Names = listed("ours")
-        .union(&listed("forwarded"))
+    assert_eq!(listed("Ringtap's own functions"), names(OURS));
+    assert_eq!(listed("Forwarded functions"), names(PASSED));
+    let both: Names = listed("Ringtap's own functions")
+        .union(&listed("Forwarded functions"))
         .cloned()
         .collect();
     let functions = exported(&real())

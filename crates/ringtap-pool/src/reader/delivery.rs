@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entries of a reader's delivery queue; `docs/format.md` writes them down.
+//! The entries of a reader's delivery queue; `docs/internals/format.md` writes them down.
 #![forbid(unsafe_code)]
 
 use crate::ids::{ChunkId, LaneId};

@@ -78,7 +78,7 @@ fn every_promise_names_a_test_that_exists_or_says_that_there_is_none() {
     let sources = sources();
     let page = sources
         .iter()
-        .find(|source| source.name == "docs/promises.md")
+        .find(|source| source.name == "docs/internals/promises.md")
         .expect("the promises are written down");
     no_faults(&promises::faults(&page.text(), &sources));
 }

@@ -9,7 +9,7 @@ use crate::files::Source;
 pub(crate) fn faults(page: &str, sources: &[Source]) -> Vec<String> {
     let rows: Vec<_> = page.lines().filter_map(Row::parse).collect();
     if rows.is_empty() {
-        return vec!["docs/promises.md holds no promise".to_owned()];
+        return vec!["docs/internals/promises.md holds no promise".to_owned()];
     }
     let mut faults = Vec::new();
     for (index, row) in rows.iter().enumerate() {

@@ -36,7 +36,7 @@ Examples:
   ringtap status --interval 10 >> hub.jsonl              one object a line, every ten seconds
 
 All counters are totals in packets since the hub started, or since the reader attached; times are
-nanoseconds since 1970. The fields are in docs/seeing.md.
+nanoseconds since 1970. The fields are in docs/counters.md.
 
 Exit status: 0, or 1 where no hub runs or it ended.";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub's counters in OpenMetrics' text format; the names are promised in `docs/seeing.md`.
+//! A hub's counters in OpenMetrics' text format; the names are promised in `docs/counters.md`.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;

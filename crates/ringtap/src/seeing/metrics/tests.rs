@@ -171,13 +171,13 @@ fn no_sample_is_there_twice_and_every_metric_is_explained() {
 
 #[test]
 fn every_metric_is_in_the_documentation() {
-    let page = include_str!("../../../../../docs/seeing.md");
+    let page = include_str!("../../../../../docs/counters.md");
     let text = exposition(&hub()).unwrap();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
         assert!(
             page.contains(&format!("`{name}`")),
-            "{name} is not in docs/seeing.md"
+            "{name} is not in docs/counters.md"
         );
     }
 }
