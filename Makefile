@@ -25,8 +25,8 @@ help: ## list the targets
 build: ## install what is missing, build the release binary and the libraries (about 4 minutes when cold)
 	@scripts/prepare run
 	@echo "build: the release binary, $(BINARY), and the libraries: about 4 minutes when cold, seconds otherwise"
-	@cargo build --release -p ringtap -p ringtap-c -p ringtap-pcap
-	@scripts/library link $(dir $(BINARY))libringtap.a $(LIBRARY)
+	@cargo build --release -p ringtap-cli -p ringtap-c -p ringtap-pcap
+	@scripts/library link $(dir $(BINARY))libringtap_c.a $(LIBRARY)
 	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(LIBRARY)/pcap
 
 sample: build ## build, write a small capture file to try the reading verbs on

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
  * What the tap's programs share with user space besides the pool's format: settings, lanes,
- * control words and the maps that hold them. crates/ringtap-capture/src/tap/layout.rs is the
+ * control words and the maps that hold them. crates/capture/ringtap-capture/src/tap/layout.rs is the
  * Rust view, and a test compares the two.
  */
 #ifndef RINGTAP_TAP_H

@@ -8,7 +8,7 @@
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use ringtap_capture::files::{ReadError, Reader};
+use ringtap_file::{ReadError, Reader};
 
 fuzz_target!(|input: &[u8]| {
     let Some((cut, file)) = input.split_first_chunk::<2>() else {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub that answers and lends anything: the reader fails with an error, or reads.
 //!
-//! The body is that of a property test in `crates/ringtap-client/tests/hostile/`.
+//! The body is that of a property test in `crates/serve/ringtap-client/tests/hostile/`.
 
 #![no_main]
 
-#[path = "../../crates/ringtap-client/tests/hostile/hub.rs"]
+#[path = "../../crates/serve/ringtap-client/tests/hostile/hub.rs"]
 mod hub;
-#[path = "../../crates/ringtap-client/tests/hostile/lent.rs"]
+#[path = "../../crates/serve/ringtap-client/tests/hostile/lent.rs"]
 mod lent;
 
 use libfuzzer_sys::fuzz_target;

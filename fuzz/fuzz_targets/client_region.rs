@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A pool and a control region of any bytes: they are read or refused.
 //!
-//! The body is that of a property test in `crates/ringtap-client/tests/hostile/`.
+//! The body is that of a property test in `crates/serve/ringtap-client/tests/hostile/`.
 
 #![no_main]
 
-#[path = "../../crates/ringtap-client/tests/hostile/lent.rs"]
+#[path = "../../crates/serve/ringtap-client/tests/hostile/lent.rs"]
 mod lent;
-#[path = "../../crates/ringtap-client/tests/hostile/region.rs"]
+#[path = "../../crates/serve/ringtap-client/tests/hostile/region.rs"]
 mod region;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A reader that writes anything into its control region costs the others nothing.
 //!
-//! The body is that of a property test in `crates/ringtap-hub/tests/hostile/`.
+//! The body is that of a property test in `crates/serve/ringtap-hub/tests/hostile/`.
 
 #![no_main]
 
-#[path = "../../crates/ringtap-hub/tests/hostile/distributor.rs"]
+#[path = "../../crates/serve/ringtap-hub/tests/hostile/distributor.rs"]
 mod distributor;
 
 use libfuzzer_sys::fuzz_target;

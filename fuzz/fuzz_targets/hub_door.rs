@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Any messages at the hub's door: each gets an answer or the door, and others are served on.
 //!
-//! The body is that of a property test in `crates/ringtap-hub/tests/hostile/`.
+//! The body is that of a property test in `crates/serve/ringtap-hub/tests/hostile/`.
 
 #![no_main]
 
-#[path = "../../crates/ringtap-hub/tests/hostile/door.rs"]
+#[path = "../../crates/serve/ringtap-hub/tests/hostile/door.rs"]
 mod door;
-#[path = "../../crates/ringtap-hub/tests/hostile/quiet.rs"]
+#[path = "../../crates/serve/ringtap-hub/tests/hostile/quiet.rs"]
 mod quiet;
 
 use libfuzzer_sys::fuzz_target;

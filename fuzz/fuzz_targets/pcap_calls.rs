@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Any sequence of calls of libpcap's interface, on handles of every kind and age.
 //!
-//! The body is that of a property test in `crates/ringtap-pcap/tests/calls/`.
+//! The body is that of a property test in `crates/front/ringtap-pcap/tests/calls/`.
 
 #![no_main]
 
-#[path = "../../crates/ringtap-pcap/tests/calls/body.rs"]
+#[path = "../../crates/front/ringtap-pcap/tests/calls/body.rs"]
 mod body;
 
 use libfuzzer_sys::fuzz_target;

@@ -6,10 +6,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringtap_capture::{
-    device::DeviceSpec,
-    files::LinkType,
-    filter::{Filter, FilterError},
+use ringtap_device::DeviceSpec;
+use ringtap_filter::{
+    LinkType,
+    text::{Filter, FilterError},
 };
 
 const WORDS: [&str; 44] = [

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `tap_rules INTERFACE SECONDS|- [exclusive] [generic] [FILTER]...`: a tap with a rule for each filter, in
+//! pcap-filter syntax; prints in JSON how many packets each rule wanted, and how many nobody did.
+//!
+//! Without a filter there are no rules, and everything is captured. With `-` it runs until
+//! standard input closes.
+
+use std::env;
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
+use ringtap_filter::LinkType;
+use ringtap_filter::text::Filter;
+use ringtap_pool::classify::{Place, Rule, Rules};
+use ringtap_pool::distributor::{Distributor, ReaderOptions};
+use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::source::{LaneCounts, Source, SourceError};
+use ringtap_pool::wake::NoSignal;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tap_rules: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), SourceError> {
+    let usage = "usage: tap_rules INTERFACE SECONDS|- [exclusive] [generic] [FILTER]...";
+    let mut arguments = env::args().skip(1).peekable();
+    let mut options = TapOptions::new(arguments.next().ok_or(usage)?);
+    options.direction = Direction::In;
+    let seconds: Option<f64> = match arguments.next().ok_or(usage)?.as_str() {
+        "-" => None,
+        number => Some(number.parse().map_err(|_| usage)?),
+    };
+    if arguments.next_if(|word| word == "exclusive").is_some() {
+        options.taking = Taking::Exclusive;
+    }
+    if arguments.next_if(|word| word == "generic").is_some() {
+        options.mode = Mode::Generic;
+    }
+    let filters: Vec<_> = arguments.collect();
+    let mut tap = Tap::attach(&options)?;
+    if !filters.is_empty() {
+        let rules = (0..).zip(&filters).map(|(number, it)| rule(it, number));
+        let places = tap.classify(&Rules(rules.collect::<Result<_, _>>()?))?;
+        for (filter, place) in filters.iter().zip(places) {
+            if let Place::Reader(reason) = place {
+                eprintln!("note: \"{filter}\" does not run in the kernel: {reason}");
+            }
+        }
+    }
+    let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+    let (_, mut reader) = distributor.add_reader(&ReaderOptions::default())?;
+    eprintln!("ready");
+    let end = end_after(seconds)?;
+    let mut wanted = vec![0_u64; filters.len()];
+    while !end.load(Relaxed) {
+        if !(distributor.step()? | read(&mut reader, &mut wanted)?) {
+            thread::sleep(Duration::from_micros(250));
+        }
+    }
+    tap.stop();
+    while distributor.step()? | read(&mut reader, &mut wanted)? {}
+    let lanes = tap.counts().lanes;
+    let sum = |of: fn(&LaneCounts) -> u64| lanes.iter().map(of).sum::<u64>();
+    println!(
+        "{{\"seen\":{},\"captured\":{},\"unwanted\":{},\"no_chunk\":{},\"wanted\":{wanted:?}}}",
+        sum(|lane| lane.seen),
+        sum(|lane| lane.captured),
+        sum(|lane| lane.unwanted),
+        sum(|lane| lane.no_chunk),
+    );
+    Ok(())
+}
+
+fn rule(filter: &str, number: u32) -> Result<Rule, SourceError> {
+    let filter = Filter::compile(filter, LinkType(1), 65_535)?;
+    let member = 1_u64.checked_shl(number).ok_or("at most 64 filters")?;
+    Ok(Rule {
+        filter: filter.program().to_entries().into(),
+        ..Rule::everything(member)
+    })
+}
+
+/// Becomes true after so many seconds, or when standard input closes.
+fn end_after(seconds: Option<f64>) -> Result<Arc<AtomicBool>, SourceError> {
+    let end = Arc::new(AtomicBool::new(false));
+    let (set, start) = (Arc::clone(&end), Instant::now());
+    let time = seconds.map(Duration::try_from_secs_f64).transpose()?;
+    thread::spawn(move || {
+        match time {
+            Some(time) => thread::sleep(time.saturating_sub(start.elapsed())),
+            None => drop(io::copy(&mut io::stdin(), &mut io::sink())),
+        }
+        set.store(true, Relaxed);
+    });
+    Ok(end)
+}
+
+/// Counts what each rule wants of all there is.
+fn read(reader: &mut Reader, wanted: &mut [u64]) -> Result<bool, SourceError> {
+    let mut any = false;
+    while let Next::Batch(batch) = reader.next()? {
+        any = true;
+        for packet in batch.packets() {
+            let mask = packet?.slot().mask;
+            for (number, count) in (0..).zip(wanted.iter_mut()) {
+                *count += mask >> number & 1;
+            }
+        }
+    }
+    Ok(any)
+}

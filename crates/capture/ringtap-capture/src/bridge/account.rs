@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A bridge's two ledgers: what arrived at one side, and what became of it.
+//!
+//! Invariants
+//! - `offered` is what the program saw; sent and lost are what the kernel's tracepoints and the
+//!   program behind the stack's buffers counted: independent of it.
+#![forbid(unsafe_code)]
+
+use ringtap_pool::ledger::{Dropped, Ledger};
+
+use super::redirected::{Fate, Redirected};
+use crate::tap::{Forwarded, ForwardedCounts};
+use ringtap_net::netlink::Losses;
+
+/// Whether packets may be on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// They may: those are left out.
+    Running,
+    /// The bridge was stopped.
+    Final,
+}
+
+/// What becomes of packets, either way.
+pub struct Account {
+    interfaces: [String; 2],
+    forwarded: [Forwarded; 2],
+    redirected: Redirected,
+    losses: [Losses; 2],
+    before: [Before; 2],
+}
+
+/// The interface's own counters when the bridge began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    nic: u64,
+    not_sent: u64,
+}
+
+impl Account {
+    pub(super) fn new(
+        interfaces: [String; 2],
+        forwarded: [Forwarded; 2],
+        redirected: Redirected,
+        losses: [Losses; 2],
+    ) -> Self {
+        let before = [0, 1].map(|side| Before {
+            nic: losses[side].now().unwrap_or(0),
+            not_sent: losses[side].not_sent().unwrap_or(0),
+        });
+        Account {
+            interfaces,
+            forwarded,
+            redirected,
+            losses,
+            before,
+        }
+    }
+
+    /// The way from one side to the other, as in `eth0>eth1`.
+    #[must_use]
+    pub fn way(&self, from: usize) -> String {
+        format!(
+            "{}>{}",
+            self.interfaces[from & 1],
+            self.interfaces[1 - (from & 1)]
+        )
+    }
+
+    /// The ledger of what arrived at side 0 or 1.
+    #[must_use]
+    pub fn ledger(&self, from: usize, moment: Moment) -> Ledger {
+        let (from, to) = (from & 1, 1 - (from & 1));
+        // What became of packets first, so that it is never ahead of what arrived.
+        let fate = self.redirected.fate(u32::from(from == 1));
+        let counts = self.forwarded[from].counts();
+        let not_sent = self.losses[to].not_sent().unwrap_or(0);
+        let not_sent = not_sent.saturating_sub(self.before[to].not_sent);
+        let nic = self.losses[from].now().unwrap_or(0);
+        let nic = nic.saturating_sub(self.before[from].nic);
+        settle(&counts, &fate, not_sent, nic, moment)
+    }
+}
+
+/// `not_sent` are packets that the other interface dropped, whoever sent them.
+fn settle(
+    counts: &ForwardedCounts,
+    fate: &Fate,
+    not_sent: u64,
+    nic: u64,
+    moment: Moment,
+) -> Ledger {
+    let lost_by_xdp = fate.full + fate.refused;
+    // A veth counts what XDP could not send among the packets that it dropped; the rest came
+    // from the stack's buffers.
+    let lost_by_stack = not_sent.saturating_sub(fate.full).min(counts.from_stack);
+    let left_by_stack = counts.to_stack.saturating_sub(counts.from_stack);
+    let on_their_way = match moment {
+        Moment::Running => counts.redirected.saturating_sub(fate.sent + lost_by_xdp),
+        Moment::Final => 0,
+    };
+    Ledger {
+        offered: counts.seen.saturating_sub(on_their_way) + nic,
+        delivered: fate.sent + counts.from_stack - lost_by_stack,
+        filtered: counts.filtered,
+        bytes: counts.bytes,
+        dropped: Dropped {
+            nic,
+            kernel: lost_by_xdp + lost_by_stack + left_by_stack,
+            ..Dropped::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts() -> ForwardedCounts {
+        ForwardedCounts {
+            seen: 100,
+            filtered: 10,
+            redirected: 70,
+            to_stack: 20,
+            from_stack: 19,
+            bytes: 6000,
+        }
+    }
+
+    #[test]
+    fn every_packet_was_sent_filtered_or_lost() {
+        let fate = Fate {
+            sent: 60,
+            full: 7,
+            refused: 3,
+        };
+        let ledger = settle(&counts(), &fate, 9, 0, Moment::Final);
+        assert_eq!(ledger.delivered, 60 + 17);
+        assert_eq!(ledger.dropped.kernel, 7 + 3 + 2 + 1);
+        assert!(ledger.balance().holds(), "{}", ledger.balance());
+    }
+
+    #[test]
+    fn packets_on_their_way_are_left_out_but_not_at_the_end() {
+        let fate = Fate {
+            sent: 60,
+            ..Fate::default()
+        };
+        let ledger = settle(&counts(), &fate, 0, 0, Moment::Running);
+        assert!(ledger.balance().holds(), "{}", ledger.balance());
+        assert_eq!(ledger.offered, 90);
+        let ledger = settle(&counts(), &fate, 0, 0, Moment::Final);
+        assert!(!ledger.balance().holds(), "ten packets are nowhere");
+    }
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a caller asks of a packet socket, and the sizes that follow from it.
+#![forbid(unsafe_code)]
+
+use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
+
+use crate::shape::PoolAsked;
+use ringtap_device::{ChunkOptions, DeviceSpec, Direction};
+use ringtap_filter::Instruction;
+use ringtap_filter::LinkType;
+use ringtap_net::interface::Interface;
+use ringtap_net::rights::{Purpose, Rights};
+
+use super::PacketError;
+
+/// Memory of the pool unless said otherwise, in bytes.
+const POOL_BYTES: u64 = 64 << 20;
+/// A chunk holds the largest packet that GRO merges, and some more.
+const CHUNK_BYTES: u32 = 256 << 10;
+/// Memory of the kernel's ring, in bytes.
+const RING_BYTES: u64 = 32 << 20;
+/// Smallest ring that is tried when memory is short, in bytes.
+const LEAST_RING_BYTES: u64 = 2 << 20;
+/// Smaller blocks would be handed over too often when packets come fast, in bytes.
+const LEAST_BLOCK_BYTES: u32 = 64 << 10;
+/// Room in a block for its header, a packet's header and a link header.
+const HEADERS: u32 = 1024;
+/// What may stand before the largest IP packet.
+const LINK_HEADER: u32 = 64;
+
+/// What to capture, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PacketOptions {
+    /// Name of the interface.
+    pub interface: String,
+    /// Which packets; both ways unless said otherwise.
+    pub direction: Direction,
+    /// Whether to receive packets for other hosts too.
+    pub promiscuous: bool,
+    /// Most bytes kept of a packet; all unless said otherwise.
+    pub snap_length: Option<u32>,
+    /// Bytes of the pool.
+    pub pool_bytes: Option<u64>,
+    /// Bytes of a chunk.
+    pub chunk_bytes: Option<u32>,
+    /// Chunks, packets of a chunk.
+    pub chunks: ChunkOptions,
+}
+
+impl PacketOptions {
+    /// Everything that passes an interface.
+    #[must_use]
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            direction: Direction::InOut,
+            promiscuous: true,
+            snap_length: None,
+            pool_bytes: None,
+            chunk_bytes: None,
+            chunks: ChunkOptions::default(),
+        }
+    }
+
+    /// What a device's text asks for.
+    ///
+    /// # Errors
+    ///
+    /// - [`PacketError::Queues`]: a packet socket cannot choose receive queues.
+    pub fn from_device(device: &DeviceSpec) -> Result<Self, PacketError> {
+        let queues = device.queues.to_string();
+        if !queues.is_empty() {
+            return Err(PacketError::Queues {
+                device: device.to_string(),
+                interface: device.name.clone(),
+                queues,
+            });
+        }
+        let asked = &device.options;
+        let chunk = asked
+            .chunk
+            .map(|size| u32::try_from(size.0).unwrap_or(u32::MAX));
+        Ok(Self {
+            direction: asked.direction.unwrap_or(Direction::InOut),
+            promiscuous: asked.promiscuous.unwrap_or(true),
+            snap_length: asked.snap_length,
+            pool_bytes: asked.pool.map(|size| size.0),
+            chunk_bytes: chunk,
+            chunks: asked.chunks,
+            ..Self::new(&device.name)
+        })
+    }
+}
+
+/// Sizes of the kernel's ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RingLayout {
+    /// Bytes of a block: a power of two that holds the largest packet.
+    pub(super) block_bytes: u32,
+    pub(super) block_count: u32,
+}
+
+impl RingLayout {
+    fn new(largest_packet: u32) -> Self {
+        let block_bytes = largest_packet.saturating_add(HEADERS).next_power_of_two();
+        let block_bytes = block_bytes.max(LEAST_BLOCK_BYTES);
+        // Not more than one block in sixteen is being filled, copied or given back.
+        let block_count = (RING_BYTES / u64::from(block_bytes)).max(16);
+        Self {
+            block_bytes,
+            block_count: u32::try_from(block_count).unwrap_or(16),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.block_bytes) * u64::from(self.block_count)
+    }
+
+    /// Half as many blocks, if that is still a ring of use.
+    pub(super) fn halved(&self) -> Option<Self> {
+        let half = Self {
+            block_count: self.block_count / 2,
+            ..*self
+        };
+        (half.block_count >= 2 && half.bytes() >= LEAST_RING_BYTES).then_some(half)
+    }
+}
+
+/// What follows from the options and the interface.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) link_type: LinkType,
+    pub(super) geometry: Geometry,
+    pub(super) ring: RingLayout,
+    pub(super) promiscuous: bool,
+    /// Rejects in the kernel what is not wanted, and cuts to the snap length.
+    pub(super) filter: Vec<Instruction>,
+}
+
+impl Plan {
+    pub(super) fn new(options: &PacketOptions, interface: &Interface) -> Result<Self, PacketError> {
+        interface.require_up()?;
+        Rights::of_this_process().require(Purpose::Packet)?;
+        let link_type = interface.link_type;
+        if link_type == LinkType::UNKNOWN {
+            return Err(PacketError::LinkType {
+                interface: interface.name.clone(),
+            });
+        }
+        let largest = interface.largest_merged_bytes.max(interface.mtu_bytes);
+        let largest = largest.saturating_add(LINK_HEADER);
+        let geometry = geometry(options, largest)?;
+        Ok(Self {
+            link_type,
+            geometry,
+            ring: RingLayout::new(largest.min(geometry.snap_length)),
+            promiscuous: options.promiscuous && !interface.is_loopback,
+            filter: filter(
+                options.direction,
+                interface.is_loopback,
+                geometry.snap_length,
+            ),
+        })
+    }
+}
+
+fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, PacketError> {
+    if options.chunks != ChunkOptions::default() {
+        let asked = PoolAsked {
+            bytes: options.pool_bytes,
+            chunk_bytes: options.chunk_bytes,
+            chunks: options.chunks,
+        };
+        let kept = options
+            .snap_length
+            .map_or(largest, |snap| snap.min(largest));
+        return Ok(asked.shape(1, kept, (POOL_BYTES, CHUNK_BYTES))?.geometry);
+    }
+    let fitting = largest.saturating_add(HEADERS).next_power_of_two();
+    let usual = CHUNK_BYTES.max(fitting).min(MAX_CHUNK_SIZE);
+    let chunk = options.chunk_bytes.unwrap_or(usual);
+    let pool = options.pool_bytes.unwrap_or(POOL_BYTES);
+    let chunks = pool / u64::from(chunk.max(1));
+    // One more for the header; a lane needs two at least.
+    let chunks = u32::try_from(chunks).unwrap_or(u32::MAX).max(2);
+    let snap_length = options.snap_length.unwrap_or(u32::MAX);
+    let geometry = Geometry::contiguous(chunk, chunks.saturating_add(1), 1, snap_length)?;
+    Ok(Geometry {
+        snap_length: snap_length.min(geometry.max_payload()),
+        ..geometry
+    })
+}
+
+/// A classic BPF program for the socket.
+///
+/// On `lo` each packet passes twice, once out and once in: unless only the way out is asked
+/// for, the way in is the one that counts (as libpcap decides too).
+fn filter(direction: Direction, is_loopback: bool, snap_length: u32) -> Vec<Instruction> {
+    match (direction, is_loopback) {
+        (Direction::InOut, false) => vec![give(snap_length)],
+        (Direction::Out, _) => by_way(snap_length, 0),
+        (Direction::In, _) | (Direction::InOut, true) => by_way(0, snap_length),
+    }
+}
+
+/// Gives so many bytes of packets that leave, and so many of those that arrive.
+fn by_way(leaving: u32, arriving: u32) -> Vec<Instruction> {
+    const LOAD_BYTE: u16 = 0x30;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    /// `SKF_AD_OFF + SKF_AD_PKTTYPE`.
+    const PACKET_TYPE: u32 = 0xffff_f000 + 4;
+    const PACKET_OUTGOING: u32 = 4;
+    vec![
+        instruction(LOAD_BYTE, PACKET_TYPE),
+        Instruction {
+            jump_false: 1,
+            ..instruction(JUMP_IF_EQUAL, PACKET_OUTGOING)
+        },
+        give(leaving),
+        give(arriving),
+    ]
+}
+
+/// A program that takes nothing: what it rejects the kernel does not count.
+pub(super) fn nothing() -> Vec<Instruction> {
+    vec![give(0)]
+}
+
+fn give(bytes: u32) -> Instruction {
+    const RETURN: u16 = 0x06;
+    instruction(RETURN, bytes)
+}
+
+fn instruction(code: u16, k: u32) -> Instruction {
+    Instruction {
+        code,
+        jump_true: 0,
+        jump_false: 0,
+        k,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_and_a_chunk_hold_the_largest_merged_packet() {
+        let options = PacketOptions::new("eth0");
+        for largest in [1_500, 65_535 + 64, 185_000] {
+            let geometry = geometry(&options, largest).unwrap();
+            let ring = RingLayout::new(largest);
+            assert!(geometry.snap_length >= largest, "{geometry:?}");
+            assert!(ring.block_bytes >= largest + HEADERS, "{ring:?}");
+            assert!(ring.bytes() >= RING_BYTES);
+        }
+    }
+
+    #[test]
+    fn queues_are_refused_with_the_reason() {
+        let device: DeviceSpec = "packet:eth0@1-3".parse().unwrap();
+        let error = PacketOptions::from_device(&device).unwrap_err().to_string();
+        assert!(
+            error.starts_with("packet:eth0@1-3: a packet socket"),
+            "{error}"
+        );
+        assert!(error.contains("use tap:eth0@1-3"), "{error}");
+    }
+
+    #[test]
+    fn a_devices_options_are_taken_over() {
+        let text = "packet:eth0?direction=in&promisc=off&snap=96&pool=8MiB&chunk=64KiB&packets=256";
+        let device: DeviceSpec = text.parse().unwrap();
+        let expected = PacketOptions {
+            interface: "eth0".into(),
+            direction: Direction::In,
+            promiscuous: false,
+            snap_length: Some(96),
+            pool_bytes: Some(8 << 20),
+            chunk_bytes: Some(64 << 10),
+            chunks: ChunkOptions {
+                per_lane: None,
+                packets: Some(256),
+            },
+        };
+        assert_eq!(PacketOptions::from_device(&device).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_ring_is_halved_until_it_is_too_small() {
+        let mut layout = RingLayout::new(65_600);
+        let mut sizes = vec![layout.bytes()];
+        while let Some(half) = layout.halved() {
+            layout = half;
+            sizes.push(layout.bytes());
+        }
+        assert_eq!(sizes, [32 << 20, 16 << 20, 8 << 20, 4 << 20, 2 << 20]);
+    }
+}

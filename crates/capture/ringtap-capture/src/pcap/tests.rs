@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `pcap` source on files that the tests write.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use ringtap_pool::classify::Rule;
+use ringtap_pool::conformance::{self, Harness, PoolSize};
+use ringtap_pool::distributor::{Distributor, ReaderOptions};
+use ringtap_pool::reader::{Next, Packet};
+use ringtap_pool::wake::NoSignal;
+use tempfile::TempDir;
+
+use super::*;
+use ringtap_filter::text::Filter;
+
+/// A pcap file with nanosecond times, made by hand.
+fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend(0xa1b2_3c4d_u32.to_le_bytes());
+    bytes.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend(262_144_u32.to_le_bytes());
+    bytes.extend(1_u32.to_le_bytes());
+    for (number, frame) in (1_u32..).zip(frames) {
+        let length = u32::try_from(frame.len()).unwrap().to_le_bytes();
+        bytes.extend([1_u32.to_le_bytes(), number.to_le_bytes(), length, length].concat());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+fn options(path: &Path) -> PcapOptions {
+    PcapOptions::new(path.to_str().unwrap())
+}
+
+fn write(folder: &TempDir, bytes: &[u8]) -> PcapOptions {
+    let path = folder.path().join("test.pcap");
+    std::fs::File::create(&path)
+        .unwrap()
+        .write_all(bytes)
+        .unwrap();
+    options(&path)
+}
+
+struct Files(TempDir);
+
+impl Harness for Files {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+        let mut options = write(&self.0, &pcap_file(frames));
+        if size == PoolSize::Tiny {
+            options.pool.bytes = Some(0);
+        }
+        Box::new(PcapSource::open(&options).unwrap())
+    }
+}
+
+#[test]
+fn the_pcap_source_conforms() {
+    conformance::check(&mut Files(TempDir::new().unwrap()));
+}
+
+/// Packets read until the source ended, and why it ended.
+fn read_all(mut source: PcapSource) -> (u64, Option<String>) {
+    let lanes = source.take_lanes();
+    let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
+    let options = ReaderOptions {
+        policy: Policy::Block,
+        credit: None,
+        ..ReaderOptions::default()
+    };
+    let (_, mut reader) = distributor.add_reader(&options).unwrap();
+    let mut packets = 0;
+    loop {
+        let status = source.status();
+        let moved = distributor.step().unwrap();
+        while let Next::Batch(batch) = reader.next().unwrap() {
+            packets += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
+        }
+        match status {
+            Status::Running => {}
+            Status::Ended if moved => {}
+            Status::Ended => return (packets, None),
+            Status::Failed(error) => {
+                assert!(distributor.step().is_ok());
+                while let Next::Batch(batch) = reader.next().unwrap() {
+                    packets += u64::try_from(batch.len()).unwrap();
+                }
+                return (packets, Some(error.to_string()));
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_before_damage_are_delivered_before_the_error() {
+    let folder = TempDir::new().unwrap();
+    let frames = conformance::frames(100);
+    let mut bytes = pcap_file(&frames);
+    bytes.truncate(bytes.len() - 1);
+    let source = PcapSource::open(&write(&folder, &bytes)).unwrap();
+    let (packets, error) = read_all(source);
+    assert_eq!(packets, 99);
+    assert!(
+        error.is_some_and(|error| error.contains("cut off")),
+        "the damage is told"
+    );
+}
+
+/// What a device of this file with these options asks for.
+fn asked(folder: &TempDir, frames: u32, options: &str) -> PcapOptions {
+    let file = write(folder, &pcap_file(&conformance::frames(frames))).file;
+    PcapOptions::from_device(&format!("pcap:{file}?{options}").parse().unwrap())
+}
+
+#[test]
+fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
+    let folder = TempDir::new().unwrap();
+    for m in [1, 16, 40] {
+        let options = asked(&folder, 300, &format!("chunks=5&packets={m}&snap=96"));
+        let mut source = PcapSource::open(&options).unwrap();
+        let lanes = source.take_lanes();
+        assert_eq!(lanes[0].chunks, 5);
+        let pool = source.pool();
+        let mut distributor = Distributor::new(pool.clone(), lanes, Arc::new(NoSignal));
+        let options = ReaderOptions {
+            policy: Policy::Block,
+            ..ReaderOptions::default()
+        };
+        let (id, mut reader) = distributor.add_reader(&options).unwrap();
+        // Nobody reads, so that the file waits when all chunks are full.
+        while distributor.chunks_in_use(LaneId(0)) < 5 {
+            distributor.step().unwrap();
+            std::thread::yield_now();
+        }
+        let first = distributor.oldest_held(id, LaneId(0)).unwrap();
+        let state = pool.chunk(first).unwrap().state();
+        assert_eq!((state.sealed, state.published), (true, m));
+        let mut read = 0;
+        while read < 300 {
+            distributor.step().unwrap();
+            while let Next::Batch(batch) = reader.next().unwrap() {
+                let (from, count) = (batch.first_sequence(), u64::try_from(batch.len()).unwrap());
+                let in_one = from % u64::from(m) + count <= u64::from(m);
+                assert!(in_one, "{count} packets of a chunk from {from} on");
+                read += count;
+                let kept = |packet: Packet<'_>| packet.data.len() <= 96;
+                assert!(batch.packets().all(|packet| kept(packet.unwrap())));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chunks_size_is_the_one_that_was_asked_for() {
+    let folder = TempDir::new().unwrap();
+    let source = PcapSource::open(&asked(&folder, 3, "chunk=64KiB&pool=1MiB")).unwrap();
+    let geometry = *source.pool().geometry();
+    assert_eq!((geometry.chunk_size, geometry.chunk_count), (65_536, 17));
+    assert_eq!(geometry.snap_length, geometry.max_payload());
+}
+
+#[test]
+fn packets_of_which_so_many_do_not_fit_are_refused_with_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let error = PcapSource::open(&asked(&folder, 3, "packets=64"))
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("less of each (snap)"), "{error}");
+    let both = PcapSource::open(&asked(&folder, 3, "chunks=9&pool=1MiB"))
+        .err()
+        .unwrap();
+    assert!(both.to_string().contains("give only one"), "{both}");
+}
+
+#[test]
+fn a_file_without_packets_ends_at_once() {
+    let folder = TempDir::new().unwrap();
+    let source = PcapSource::open(&write(&folder, &pcap_file(&[]))).unwrap();
+    assert_eq!(source.facts().link_type, 1);
+    assert_eq!(read_all(source), (0, None));
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = PcapSource::open(&options(Path::new("/nowhere/at.pcap")))
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("/nowhere/at.pcap"));
+}
+
+#[test]
+fn a_stop_ends_a_paced_file_at_once() {
+    let folder = TempDir::new().unwrap();
+    let mut options = write(&folder, &pcap_file(&conformance::frames(100)));
+    options.speed = Speed::Rate { rate_pps: 0.01 };
+    let mut source = PcapSource::open(&options).unwrap();
+    source.stop();
+    assert!(source.counts().lanes[0].seen < 100);
+}
+
+#[test]
+fn what_no_rule_wants_is_counted_and_not_captured() {
+    let frames: Vec<_> = (0..200).map(|n| vec![n; 60 + usize::from(n % 2)]).collect();
+    let (first, all) = (pcap_file(&frames[..100]), pcap_file(&frames));
+    let (from, mut to) = std::io::pipe().unwrap();
+    to.write_all(&first).unwrap();
+    let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from));
+    let mut source = PcapSource::open(&PcapOptions::new(path)).unwrap();
+    while source.counts().lanes[0].captured < 100 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let odd = Filter::compile("len = 61", LinkType::ETHERNET, 65535).unwrap();
+    let mut rule = Rule::everything(2);
+    rule.filter = odd.program().to_entries().into();
+    source.classify(&Rules(vec![rule])).unwrap();
+    to.write_all(&all[first.len()..]).unwrap();
+    drop(to);
+    while !matches!(source.status(), Status::Ended) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let lane = source.counts().lanes[0];
+    assert_eq!((lane.seen, lane.no_chunk), (200, 0));
+    // Half of those that came after the rules were there.
+    assert_eq!((lane.captured, lane.unwanted), (150, 50), "{lane:?}");
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread of the `pcap` source: reads packets, waits for their turn and for room.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ringtap_filter::classifier::Verdict;
+use ringtap_pool::format::flag;
+use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
+
+use super::PcapError;
+use crate::classify::Judge;
+use ringtap_file::{Direction, Pace, RawPacket, Reader, Turn};
+use ringtap_filter::LinkType;
+
+/// Packets that are published at a time when a file is read at top speed.
+const BATCH: u64 = 64;
+/// How long the thread sleeps when no chunk is free.
+const NO_ROOM_NAP: Duration = Duration::from_micros(100);
+
+/// What the thread counts, for others to read.
+pub(super) struct Progress {
+    /// Packets read from the file and due, once the thread has ended.
+    pub(super) seen: OnceLock<u64>,
+    pub(super) lane: Arc<LaneCounters>,
+}
+
+/// Reads a file into a lane.
+pub(super) struct FileWriter {
+    reader: Reader,
+    lane: Lane,
+    link_type: Option<LinkType>,
+}
+
+/// The writing side, apart from the reader whose buffer a packet borrows.
+struct Lane {
+    writer: LaneWriter,
+    judge: Judge,
+    pace: Pace,
+    stop: Arc<AtomicBool>,
+    progress: Arc<Progress>,
+    seen: u64,
+    batch: u64,
+}
+
+impl FileWriter {
+    pub(super) fn new(
+        reader: Reader,
+        writer: LaneWriter,
+        judge: Judge,
+        pace: Pace,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        // A pipe may fall silent at any packet: what came must be seen.
+        let batch = if reader.is_stream() || !pace.is_top() {
+            1
+        } else {
+            BATCH
+        };
+        let progress = Arc::new(Progress {
+            seen: OnceLock::new(),
+            lane: writer.counters(),
+        });
+        let lane = Lane {
+            writer,
+            judge,
+            pace,
+            stop,
+            progress,
+            seen: 0,
+            batch,
+        };
+        FileWriter {
+            reader,
+            lane,
+            link_type: None,
+        }
+    }
+
+    pub(super) fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.lane.progress)
+    }
+
+    /// The link type of the first packet, or of the first interface, else Ethernet.
+    pub(super) fn link_type(&self) -> LinkType {
+        let described = self
+            .reader
+            .interfaces()
+            .first()
+            .map(|interface| interface.link_type);
+        self.link_type.or(described).unwrap_or(LinkType::ETHERNET)
+    }
+
+    /// Writes the first packet, if there is one.
+    pub(super) fn first(&mut self) -> Result<(), PcapError> {
+        self.next().map(|_more| ())
+    }
+
+    /// Writes all packets that follow, until the file ends or the source is stopped.
+    pub(super) fn write_all(&mut self) -> Result<(), PcapError> {
+        while self.next()? {}
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<bool, PcapError> {
+        let Some(packet) = self.reader.next_packet()? else {
+            return Ok(false);
+        };
+        let first = *self.link_type.get_or_insert(packet.link_type);
+        if packet.link_type != first {
+            let (found, number) = (packet.link_type, self.lane.seen + 1);
+            let file = self.reader.file().to_owned();
+            return Err(PcapError::MixedLinkTypes {
+                file,
+                packet: number,
+                found,
+                first,
+            });
+        }
+        Ok(self.lane.write(&packet))
+    }
+}
+
+impl Lane {
+    /// Writes a packet when it is due and there is room; `false` if stopped meanwhile.
+    fn write(&mut self, packet: &RawPacket<'_>) -> bool {
+        if self.pace.wait(packet.time_ns) == Turn::Stopped || !self.judge_and_stage(packet) {
+            return false;
+        }
+        self.seen += 1;
+        if self.seen.is_multiple_of(self.batch) {
+            self.writer.publish();
+            self.judge.end();
+        }
+        true
+    }
+
+    /// Stages a packet that somebody wants; `false` if stopped while there was no room.
+    fn judge_and_stage(&mut self, packet: &RawPacket<'_>) -> bool {
+        let kept = self.writer.captured_length(packet.data.len());
+        let data = &packet.data[..kept];
+        self.judge.begin();
+        let mut edition = self.judge.edition();
+        let mut verdict = self.judge.judge(data, packet.wire_length);
+        while let Some(wanted) = verdict {
+            if self.writer.has_room(packet.data.len()) {
+                let meta = meta(packet, wanted);
+                // Counted by the lane if it should ever fail; there is room, so it does not.
+                let _counted = self.writer.stage(&meta, [packet.data]);
+                return true;
+            }
+            // Without room the lane has published all that was staged: the batch can end.
+            self.judge.end();
+            if self.stop.load(Relaxed) {
+                return false;
+            }
+            std::thread::sleep(NO_ROOM_NAP);
+            self.judge.begin();
+            if self.judge.edition() != edition {
+                edition = self.judge.edition();
+                verdict = self.judge.judge(data, packet.wire_length);
+            }
+        }
+        true
+    }
+}
+
+fn meta(packet: &RawPacket<'_>, wanted: Verdict) -> PacketMeta {
+    let is_out = packet.direction() == Direction::Outbound;
+    PacketMeta {
+        time_ns: packet.time_ns,
+        wire_length: packet.wire_length,
+        flags: if is_out { flag::OUT } else { 0 },
+        queue: u16::try_from(packet.interface).unwrap_or(u16::MAX),
+        mask: wanted.mask,
+        hash: wanted.hash,
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.writer.close();
+        self.judge.end();
+        // Last: whoever finds it finds the other counters as they stay.
+        let _the_only_lane = self.progress.seen.set(self.seen);
+    }
+}

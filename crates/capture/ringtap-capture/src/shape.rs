@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shape of a pool in user space: bytes of a chunk, chunks of a lane, packets of a chunk.
+//!
+//! Invariants
+//! - Where packets per chunk (M) were asked for, so many of the largest fit, so that a full chunk
+//!   has exactly so many.
+//! - Where chunks per lane (R) were asked for, every lane has exactly so many.
+#![forbid(unsafe_code)]
+
+use ringtap_pool::format::{
+    CHUNK_HEADER_SIZE, Geometry, GeometryError, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE, SLOT_SIZE,
+};
+
+use ringtap_device::{ChunkOptions, Options};
+
+/// Sizes of a pool, and how many packets a writer puts into each chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) geometry: Geometry,
+    /// Packets of a chunk; as many as fit if absent.
+    pub(crate) packets: Option<u32>,
+}
+
+/// What was asked of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolAsked {
+    /// Bytes of all chunks.
+    pub bytes: Option<u64>,
+    /// Bytes of a chunk.
+    pub chunk_bytes: Option<u32>,
+    /// Chunks of a lane, packets of a chunk.
+    pub chunks: ChunkOptions,
+}
+
+/// Why a pool cannot have the shape that was asked for.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// Two sizes for one thing.
+    #[error("both pool={pool_bytes} and chunks={chunks} say how large the pool is: give only one")]
+    Both {
+        /// Bytes of the pool.
+        pool_bytes: u64,
+        /// Chunks of a lane.
+        chunks: u32,
+    },
+    /// So many packets do not fit into a chunk.
+    #[error(
+        "{packets} packets of {packet_bytes} bytes need a chunk of {need_bytes} bytes, and {most} \
+         is the most here: ask for fewer packets, or for less of each (snap)"
+    )]
+    Packets {
+        /// Packets of a chunk.
+        packets: u32,
+        /// Bytes of the largest.
+        packet_bytes: u32,
+        /// Bytes of such a chunk.
+        need_bytes: u64,
+        /// Most bytes of a chunk.
+        most: u32,
+    },
+    /// The sizes cannot be a pool's.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+}
+
+impl PoolAsked {
+    /// What a device's options ask for.
+    #[must_use]
+    pub fn of(options: &Options) -> Self {
+        let narrow = |size: ringtap_device::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
+        PoolAsked {
+            bytes: options.pool.map(|size| size.0),
+            chunk_bytes: options.chunk.map(narrow),
+            chunks: options.chunks,
+        }
+    }
+
+    /// The pool of so many lanes whose packets have at most `packet_bytes`; what was not asked
+    /// for is as in `usual`, bytes of the pool and of a chunk.
+    pub(crate) fn shape(
+        &self,
+        lanes: u32,
+        packet_bytes: u32,
+        usual: (u64, u32),
+    ) -> Result<Shape, ShapeError> {
+        let chunk_bytes = self.chunk_bytes(packet_bytes, usual.1)?;
+        let chunks = match (self.chunks.per_lane, self.bytes) {
+            (Some(chunks), Some(pool_bytes)) => {
+                return Err(ShapeError::Both { pool_bytes, chunks });
+            }
+            (Some(chunks), None) => chunks.saturating_mul(lanes),
+            (None, bytes) => {
+                let chunks = bytes.unwrap_or(usual.0) / u64::from(chunk_bytes);
+                u32::try_from(chunks)
+                    .unwrap_or(u32::MAX)
+                    .max(lanes.saturating_mul(2))
+            }
+        };
+        let chunks = chunks.saturating_add(1);
+        Ok(Shape {
+            geometry: Geometry::contiguous(chunk_bytes, chunks, lanes, packet_bytes)?,
+            packets: self.chunks.packets,
+        })
+    }
+
+    fn chunk_bytes(&self, packet_bytes: u32, usual: u32) -> Result<u32, ShapeError> {
+        let one =
+            u64::try_from(SLOT_SIZE).unwrap_or(0) + u64::from(packet_bytes).next_multiple_of(8);
+        let need = |packets: u32| {
+            u64::try_from(CHUNK_HEADER_SIZE).unwrap_or(0) + u64::from(packets).saturating_mul(one)
+        };
+        let packets = self.chunks.packets.unwrap_or(1);
+        let need_bytes = need(packets);
+        let most = self.chunk_bytes.unwrap_or(MAX_CHUNK_SIZE);
+        if need_bytes > most.into() {
+            return Err(ShapeError::Packets {
+                packets,
+                packet_bytes,
+                need_bytes,
+                most,
+            });
+        }
+        let least = u32::try_from(need_bytes).map_or(MAX_CHUNK_SIZE, u32::next_power_of_two);
+        Ok(match (self.chunk_bytes, self.chunks.packets) {
+            (Some(bytes), _) => bytes,
+            (None, Some(_)) => least.max(MIN_CHUNK_SIZE),
+            (None, None) => least.max(usual),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(chunks: Option<u32>, packets: Option<u32>) -> PoolAsked {
+        let chunks = ChunkOptions {
+            per_lane: chunks,
+            packets,
+        };
+        PoolAsked {
+            chunks,
+            ..PoolAsked::default()
+        }
+    }
+
+    #[test]
+    fn chunks_and_packets_are_exactly_those_that_were_asked_for() {
+        let shape = asked(Some(100), Some(256))
+            .shape(4, 60, (1 << 26, 1 << 16))
+            .unwrap();
+        assert_eq!(shape.geometry.chunk_count, 4 * 100 + 1);
+        assert_eq!(shape.geometry.chunk_size, 32_768);
+        assert_eq!(shape.packets, Some(256));
+        let usual = asked(None, None).shape(1, 60, (1 << 26, 1 << 16)).unwrap();
+        assert_eq!((usual.geometry.chunk_count, usual.packets), (1025, None));
+    }
+
+    #[test]
+    fn packets_that_do_not_fit_are_refused() {
+        let refused = asked(None, Some(1000)).shape(1, 1514, (1 << 26, 1 << 16));
+        assert!(
+            matches!(refused, Err(ShapeError::Packets { .. })),
+            "{refused:?}"
+        );
+        let both = PoolAsked {
+            bytes: Some(1 << 20),
+            ..asked(Some(3), None)
+        };
+        assert!(both.shape(1, 60, (1 << 26, 1 << 16)).is_err());
+    }
+}

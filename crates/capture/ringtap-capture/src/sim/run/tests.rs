@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs in virtual time against arithmetic that knows nothing of pools.
+
+use super::*;
+use crate::sim::{PS_PER_SECOND, PoolAsked, RING};
+use proptest::prelude::*;
+use ringtap_device::Rate;
+use ringtap_device::{ChunkOptions, Skew};
+use ringtap_packet::{Sizes, Traffic};
+
+/// One queue at 10 Gbit/s, 64-byte packets, a reader of 38,844 packets a second.
+fn wirecap(chunks: u32, packets: u32, burst: u64) -> Experiment {
+    Experiment {
+        nic: SimOptions {
+            burst: Some(burst),
+            pool: pool(chunks, packets),
+            ..SimOptions::new(Rate::BitsPerSecond(10_000_000_000))
+        },
+        capture_ps: 0,
+        service_ps: PS_PER_SECOND / 38_844,
+        readers: 1,
+        affinity: Affinity::Chunk,
+        offload_percent: None,
+    }
+}
+
+fn pool(chunks: u32, packets: u32) -> PoolAsked {
+    PoolAsked {
+        chunks: ChunkOptions {
+            per_lane: Some(chunks),
+            packets: Some(packets),
+        },
+        ..PoolAsked::default()
+    }
+}
+
+fn run(experiment: &Experiment) -> Outcome {
+    let outcome = experiment.run().unwrap();
+    let balance = outcome.ledger().balance();
+    assert!(balance.holds(), "{balance}: {outcome:?}");
+    outcome
+}
+
+fn lost(experiment: &Experiment) -> u64 {
+    run(experiment).ledger().dropped.total()
+}
+
+/// Packets that a queue loses if capture costs nothing: packet by packet, by counting alone.
+fn expected(chunks: u64, m: u64, ring: u64, packets: u64, gap_ps: u64, service_ps: u64) -> u64 {
+    let (mut captured, mut waiting, mut lost, mut served) = (0_u64, 0_u64, 0, 0_u64);
+    // When the reader is done with the packet that it has.
+    let mut busy_until: Option<u64> = None;
+    let mut arrived = 0;
+    loop {
+        let arrival = (arrived < packets).then(|| arrived * gap_ps);
+        let now = match (busy_until, arrival) {
+            (Some(done), Some(next)) => done.min(next),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => return lost,
+        };
+        if busy_until == Some(now) {
+            (served, busy_until) = (served + 1, None);
+        } else if waiting < ring {
+            (arrived, waiting) = (arrived + 1, waiting + 1);
+        } else {
+            (arrived, lost) = (arrived + 1, lost + 1);
+        }
+        while waiting > 0 && captured < m * (chunks + served / m) {
+            (captured, waiting) = (captured + 1, waiting - 1);
+        }
+        if busy_until.is_none() && captured > served {
+            busy_until = Some(now + service_ps);
+        }
+    }
+}
+
+#[test]
+fn a_run_ends_as_arithmetic_says_to_the_packet() {
+    for (chunks, m) in [(100, 256), (500, 256), (10, 64), (2, 17)] {
+        for packets in [1, 1000, 3000, 30_000, 100_000] {
+            let experiment = wirecap(chunks, m, packets);
+            let service_ps = experiment.service_ps;
+            let (r, m) = (u64::from(chunks), u64::from(m));
+            let want = expected(r, m, RING.into(), packets, 67_200, service_ps);
+            assert_eq!(lost(&experiment), want, "B-({m},{chunks}), P = {packets}");
+        }
+    }
+}
+
+#[test]
+fn the_papers_larger_pool_loses_nothing_and_repeats() {
+    let experiment = wirecap(500, 256, 100_000);
+    let outcome = run(&experiment);
+    assert_eq!(outcome.ledger().dropped.total(), 0);
+    assert_eq!(run(&experiment), outcome, "every run ends alike");
+    assert!(outcome.lanes[0].most_chunks > 300, "{outcome:?}");
+}
+
+#[test]
+fn only_the_product_of_chunks_and_packets_counts() {
+    for packets in [30_000, 50_000, 100_000, 300_000] {
+        let losses = [(400, 64), (200, 128), (100, 256)];
+        let losses = losses.map(|(chunks, m)| run(&wirecap(chunks, m, packets)).loss());
+        let most = losses.iter().copied().fold(0.0, f64::max);
+        let least = losses.iter().copied().fold(1.0, f64::min);
+        assert!(most - least < 0.005, "P = {packets}: {losses:?}");
+    }
+}
+
+#[test]
+fn what_fills_the_ring_is_charged_to_its_cause() {
+    let slow_capture = Experiment {
+        capture_ps: 100_000,
+        service_ps: 0,
+        ..wirecap(100, 256, 20_000)
+    };
+    let outcome = run(&slow_capture);
+    assert!(outcome.lanes[0].nic > 4000, "{outcome:?}");
+    assert_eq!(outcome.lanes[0].no_chunk, 0);
+    let outcome = run(&wirecap(10, 256, 20_000));
+    assert!(outcome.lanes[0].no_chunk > 10_000, "{outcome:?}");
+    assert_eq!(outcome.lanes[0].nic, 0);
+}
+
+#[test]
+fn a_fast_reader_loses_nothing_at_any_length() {
+    let fast = |burst| Experiment {
+        capture_ps: 20_000,
+        service_ps: 10_000,
+        ..wirecap(100, 256, burst)
+    };
+    for burst in [1000, 100_000, 1_000_000] {
+        assert_eq!(lost(&fast(burst)), 0);
+    }
+}
+
+/// Four queues, of which one gets 70 % of what is 95 % of all that four readers can do.
+fn skewed(offload_percent: Option<u8>) -> Experiment {
+    let service_ps = PS_PER_SECOND / 50_000;
+    Experiment {
+        nic: SimOptions {
+            queues: 4,
+            skew: Some(Skew::Weights(vec![7, 1, 1, 1])),
+            load: crate::sim::Load::Made(Traffic {
+                flows: 64,
+                ..Traffic::default()
+            }),
+            burst: Some(400_000),
+            pool: pool(100, 64),
+            ..SimOptions::new(Rate::PacketsPerSecond(190_000))
+        },
+        capture_ps: 0,
+        service_ps,
+        readers: 4,
+        affinity: Affinity::Chunk,
+        offload_percent,
+    }
+}
+
+#[test]
+fn advanced_mode_carries_what_basic_mode_loses() {
+    let basic = run(&skewed(None));
+    assert!(basic.loss() > 0.3, "{}", basic.loss());
+    assert_eq!(basic.buddies.offloaded_chunks, 0);
+    assert_eq!(basic.disordered_packets, 0);
+    for percent in [0, 20, 60, 80] {
+        let advanced = run(&skewed(Some(percent)));
+        assert_eq!(advanced.ledger().dropped.total(), 0, "T = {percent} %");
+        assert!(advanced.buddies.offloaded_chunks > 0, "T = {percent} %");
+        let share = advanced.readers.iter().map(|reader| reader.delivered);
+        assert!(share.min().unwrap() > 70_000, "{advanced:?}");
+    }
+}
+
+#[test]
+fn broken_order_is_counted_and_never_too_low() {
+    let advanced = run(&skewed(Some(20)));
+    assert!(advanced.disordered_packets > 0);
+    assert!(
+        advanced.buddies.disordered_packets >= advanced.disordered_packets,
+        "{advanced:?}"
+    );
+}
+
+/// The same load, divided by flows.
+fn by_flow(offload_percent: Option<u8>, skew: Skew) -> Experiment {
+    let mut experiment = skewed(offload_percent);
+    experiment.affinity = Affinity::Flow;
+    experiment.nic.skew = Some(skew);
+    experiment.nic.load = crate::sim::Load::Made(Traffic {
+        flows: 400,
+        ..Traffic::default()
+    });
+    experiment
+}
+
+#[test]
+fn flows_that_move_are_never_out_of_order() {
+    for skew in [Skew::Weights(vec![7, 1, 1, 1]), Skew::Elephant(60)] {
+        let still = run(&by_flow(None, skew.clone()));
+        assert_eq!((still.moved_buckets, still.disordered_packets), (0, 0));
+        assert!(still.ledger().dropped.slow_reader > 10_000, "{still:?}");
+        for percent in [20, 80] {
+            let moved = run(&by_flow(Some(percent), skew.clone()));
+            assert!(moved.moved_buckets > 10, "T = {percent} %: {moved:?}");
+            assert_eq!(moved.disordered_packets, 0, "T = {percent} %");
+            assert_eq!(moved.buddies.offloaded_chunks, 0, "no chunk is given away");
+            assert!(moved.loss() < still.loss(), "T = {percent} %: {moved:?}");
+        }
+    }
+    let early = run(&by_flow(Some(20), Skew::Weights(vec![7, 1, 1, 1])));
+    assert_eq!(
+        early.ledger().dropped.total(),
+        0,
+        "who helps early loses nothing"
+    );
+    assert_eq!(early.unordered_moves, 0);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    let endless = Experiment {
+        nic: SimOptions::new(Rate::PacketsPerSecond(1000)),
+        ..wirecap(10, 10, 10)
+    };
+    assert!(matches!(endless.run(), Err(SimError::Endless)));
+    let readers = Experiment {
+        readers: 3,
+        ..skewed(None)
+    };
+    assert!(matches!(readers.run(), Err(SimError::Readers { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn any_experiment_balances(
+        queues in 1_u32..5,
+        chunks in 2_u32..20,
+        packets in 1_u32..40,
+        ring in 1_u32..200,
+        times in (0_u64..200_000, 0_u64..3_000_000),
+        offload_percent in prop::option::of(0_u8..=100),
+        imix in any::<bool>(),
+    ) {
+        let sizes = if imix { Sizes::Imix } else { Sizes::Fixed(64) };
+        let traffic = Traffic { flows: 3 * queues, sizes, ..Traffic::default() };
+        let experiment = Experiment {
+            nic: SimOptions {
+                queues,
+                ring,
+                load: crate::sim::Load::Made(traffic),
+                burst: Some(5000),
+                pool: pool(chunks, packets),
+                ..SimOptions::new(Rate::BitsPerSecond(10_000_000_000))
+            },
+            capture_ps: times.0,
+            service_ps: times.1,
+            readers: queues,
+            affinity: Affinity::Chunk,
+            offload_percent,
+        };
+        let outcome = experiment.run().unwrap();
+        prop_assert!(outcome.ledger().balance().holds(), "{:?}", outcome);
+        prop_assert_eq!(outcome.ledger().dropped.slow_reader, 0, "{:?}", outcome);
+        prop_assert!(outcome.buddies.disordered_packets >= outcome.disordered_packets);
+    }
+
+    #[test]
+    fn no_flow_is_out_of_order_but_where_waiting_was_given_up(
+        queues in 2_u32..5,
+        chunks in 4_u32..60,
+        packets in 8_u32..80,
+        flows in 2_u32..300,
+        service_pps in 20_000_u64..80_000,
+        offload_percent in 0_u8..=100,
+        elephant in prop::option::of(1_u32..90),
+    ) {
+        let skew = elephant.map(Skew::Elephant);
+        let mut experiment = by_flow(Some(offload_percent), Skew::Weights(vec![]));
+        experiment.nic = SimOptions {
+            queues,
+            skew,
+            load: crate::sim::Load::Made(Traffic { flows: flows * queues, ..Traffic::default() }),
+            burst: Some(40_000),
+            pool: pool(chunks, packets),
+            ..SimOptions::new(Rate::PacketsPerSecond(190_000))
+        };
+        experiment.readers = queues;
+        experiment.service_ps = PS_PER_SECOND / service_pps;
+        let outcome = experiment.run().unwrap();
+        prop_assert!(outcome.ledger().balance().holds(), "{:?}", outcome);
+        let given_up = outcome.unordered_moves > 0;
+        prop_assert!(given_up || outcome.disordered_packets == 0, "{:?}", outcome);
+    }
+}

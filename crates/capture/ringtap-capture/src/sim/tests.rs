@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The simulated NIC as a source.
+
+use std::time::{Duration, Instant};
+
+use ringtap_pool::conformance::{self, Harness, PoolSize};
+use ringtap_pool::source::Source;
+
+use super::*;
+use ringtap_device::{ChunkOptions, DeviceSpec};
+
+/// Offers given frames at a rate that a busy machine keeps up with.
+struct Simulated {
+    clock: Clock,
+}
+
+impl Harness for Simulated {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+        let (chunks, ring) = match size {
+            // Whatever else the machine does meanwhile, all of it finds a place.
+            PoolSize::Ample => (None, 1 << 20),
+            PoolSize::Tiny => (Some(2), RING),
+        };
+        let options = SimOptions {
+            load: Load::Given(frames.to_vec()),
+            clock: self.clock,
+            ring,
+            pool: PoolAsked {
+                chunks: ChunkOptions {
+                    per_lane: chunks,
+                    packets: None,
+                },
+                ..PoolAsked::default()
+            },
+            ..SimOptions::new(Rate::PacketsPerSecond(200_000))
+        };
+        let mut source = SimSource::open(&options).unwrap();
+        let all = u64::try_from(frames.len()).unwrap();
+        // Nobody reads yet: what a full pool has no place for waits in the ring.
+        let waiting = match size {
+            PoolSize::Ample => 0,
+            PoolSize::Tiny => u64::from(RING),
+        };
+        let begun = Instant::now();
+        // Virtual time may stand still until somebody reads.
+        let limit = Duration::from_secs(if self.clock == Clock::Real { 60 } else { 1 });
+        while arrived(&mut source) + waiting < all && begun.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Box::new(source)
+    }
+}
+
+/// Packets that came and do not wait any more.
+fn arrived(source: &mut SimSource) -> u64 {
+    let counts = source.counts();
+    counts.nic + counts.lanes.iter().map(|lane| lane.seen).sum::<u64>()
+}
+
+#[test]
+fn the_source_conforms_by_the_clock() {
+    let clock = Clock::Real;
+    conformance::check(&mut Simulated { clock });
+}
+
+#[test]
+fn the_source_conforms_in_virtual_time() {
+    let clock = Clock::Virtual;
+    conformance::check(&mut Simulated { clock });
+}
+
+fn open(device: &str) -> Result<SimSource, SimError> {
+    let device: DeviceSpec = device.parse().unwrap();
+    SimSource::open(&SimOptions::from_device(&device).unwrap())
+}
+
+#[test]
+fn a_burst_ends_and_every_packet_is_somewhere() {
+    let mut source = open("sim:10Gbps?burst=30000&queues=3&chunks=20&packets=16").unwrap();
+    let begun = Instant::now();
+    // Nobody reads: three pools of 320 packets and three rings are full, the rest is lost.
+    let most_kept = 3 * 320 + u64::from(3 * RING);
+    let counts = loop {
+        let counts = source.counts();
+        let lost: u64 = counts.lanes.iter().map(|lane| lane.no_chunk).sum();
+        if lost + counts.nic >= 30_000 - most_kept {
+            break counts;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{counts:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    for lane in &counts.lanes {
+        assert_eq!(lane.captured, 320, "{counts:?}");
+        assert_eq!(lane.seen, lane.captured + lane.no_chunk, "{counts:?}");
+    }
+    source.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do() {
+    for (device, says) in [
+        ("sim:max?clock=virtual", "needs a rate"),
+        ("sim:1Gbps?queues=65", "at most 64"),
+        ("sim:1Gbps?queues=2&skew=1:2:3", "one for each"),
+        ("sim:1Gbps?queues=4&flows=2", "flows=4"),
+        ("sim:1Gbps?queues=4&flows=4&skew=elephant:50", "flows=5"),
+        ("sim:1Gbps?size=63", "63-byte"),
+        ("sim:1Gbps?size=1518&packets=1000", "fewer packets"),
+        ("sim:1Gbps?chunks=5&pool=1MiB", "only one"),
+    ] {
+        let error = open(device).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(says), "{device}: {error}");
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tap: an eBPF program that writes each packet once into a pool that nobody else can write.
+//!
+//! Invariants
+//! - Attached by links only: whatever ends the process, the interface is as it was.
+//! - The pool cannot be written by user space, not even by us: its map is frozen.
+//! - Every fall-back is a note in [`Facts::notes`](ringtap_pool::source::Facts).
+
+mod attach;
+pub(crate) mod clock;
+mod error;
+pub(crate) mod forward;
+mod groups;
+pub(crate) mod holder;
+pub(crate) mod home;
+pub(crate) mod hook;
+pub(crate) mod mapping;
+pub(crate) mod object;
+mod options;
+mod plan;
+pub(crate) mod reload;
+pub(crate) mod rules;
+pub(crate) mod source;
+pub(crate) mod splice;
+mod words;
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use libbpf_rs::RingBuffer;
+use ringtap_pool::distributor::LaneEnds;
+use ringtap_pool::memory::Words;
+use ringtap_pool::source::Facts;
+use ringtap_pool::view::Pool;
+
+pub use error::TapError;
+pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
+use home::Home;
+use hook::Fitted;
+use object::Loaded;
+pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
+use ringtap_net::netlink::Losses;
+use rules::InForce;
+pub use rules::RulesError;
+use words::LaneWords;
+
+pub use ringtap_device::{Direction, Mode};
+use ringtap_net::interface::{Interface, Promiscuous, Watch};
+
+/// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
+pub struct Tap {
+    links: Vec<Fitted>,
+    home: Home,
+    rules: InForce,
+    /// Where packets go, and the link of the program that helps.
+    forward: Option<(Forward, Option<OwnedFd>)>,
+    watched: Watched,
+    facts: Facts,
+    pool: Pool,
+    /// Until the distributor takes them.
+    ends: Vec<LaneEnds>,
+    lanes: Words<LaneWords>,
+    signals: RingBuffer<'static>,
+    /// Readable when there are signals or changes of the interface.
+    events: OwnedFd,
+    /// Set when capture is over; the reason stays until it is told.
+    ended: Option<Option<TapError>>,
+    clock_set: Instant,
+    loaded: Loaded,
+}
+
+/// The interface, and how to hear of it.
+struct Watched {
+    interface: Interface,
+    watch: Watch,
+    losses: Losses,
+    /// Packets that the NIC had lost when the tap was attached.
+    lost_before: u64,
+    _promiscuous: Option<Promiscuous>,
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a caller asks of a tap.
+#![forbid(unsafe_code)]
+
+use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode};
+use ringtap_net::interface::Interface;
+use ringtap_net::kernel::{self, Feature};
+
+use super::{TapError, forward::Forward};
+
+/// Memory of a pool unless said otherwise, in bytes.
+pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
+/// Size of a chunk unless said otherwise, in bytes, if the largest frame of the interface fits.
+pub const DEFAULT_CHUNK_SIZE: u32 = 64 << 10;
+
+/// Receive queues that can be chosen: those below.
+const QUEUES: u16 = 256;
+
+/// What becomes of a packet after capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Taking {
+    /// It goes its way.
+    #[default]
+    Pass,
+    /// It goes no further: for a port that only monitors. What could not be captured passes.
+    Exclusive,
+}
+
+/// What a caller asks of a tap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapOptions {
+    /// Name of the network interface.
+    pub interface: String,
+    /// Receive queues to capture, below 256; empty for all. Leaving packets have none.
+    pub queues: Vec<u16>,
+    /// Which packets.
+    pub direction: Direction,
+    /// What becomes of them.
+    pub taking: Taking,
+    /// Where the kernel runs the tap.
+    pub mode: Mode,
+    /// Whether to receive packets for other hosts too, as long as the tap lives.
+    pub promiscuous: bool,
+    /// Most bytes captured of a packet; 0 for as many as a chunk holds.
+    pub snap_length: u32,
+    /// Memory for chunks in bytes, rounded up; all of it is taken at once.
+    pub pool_bytes: u64,
+    /// Bytes of a chunk: a power of two from 4 KiB to 512 KiB; 0 for what suits the interface.
+    pub chunk_size: u32,
+    /// Chunks of each lane, packets of each chunk.
+    pub chunks: ChunkOptions,
+    /// Where arriving packets go, captured or not; nothing is forwarded before the first rules.
+    pub forward: Option<Forward>,
+    /// What the user should be told of these options; it comes first in the notes of the source.
+    pub notes: Vec<String>,
+}
+
+impl TapOptions {
+    /// All that arrives at `interface`, with the usual sizes.
+    pub fn new(interface: impl Into<String>) -> Self {
+        TapOptions {
+            interface: interface.into(),
+            queues: Vec::new(),
+            direction: Direction::In,
+            taking: Taking::default(),
+            mode: Mode::Auto,
+            promiscuous: true,
+            snap_length: 0,
+            pool_bytes: DEFAULT_POOL_BYTES,
+            chunk_size: 0,
+            chunks: ChunkOptions::default(),
+            forward: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// What a device's text asks for, on its `interface`.
+    ///
+    /// Without a direction both are captured, as tcpdump shows them, where that makes sense and
+    /// the kernel can.
+    ///
+    /// # Errors
+    ///
+    /// - [`TapError::Queue`]: a receive queue that the tap does not know.
+    /// - [`TapError::NoQueue`]: a receive queue that the interface does not have.
+    pub fn from_device(device: &DeviceSpec, interface: &Interface) -> Result<Self, TapError> {
+        let mut options = Self::new(&device.name);
+        let asked = &device.options;
+        if let Some(queue) = device.queues.highest() {
+            if queue >= QUEUES {
+                let interface = interface.name.clone();
+                return Err(TapError::Queue { interface, queue });
+            }
+            let count = interface.rx_queue_count;
+            if u32::from(queue) >= count && count > 0 {
+                let interface = interface.name.clone();
+                return Err(TapError::NoQueue {
+                    interface,
+                    queue,
+                    count,
+                });
+            }
+            let chosen = (0..QUEUES).filter(|queue| device.queues.contains(*queue));
+            options.queues = chosen.collect();
+        }
+        if asked.exclusive {
+            options.taking = Taking::Exclusive;
+        }
+        options.mode = asked.mode.unwrap_or(options.mode);
+        options.direction = match asked.direction {
+            Some(direction) => direction,
+            None => usual_direction(options.taking, interface, &mut options.notes),
+        };
+        options.promiscuous = asked.promiscuous.unwrap_or(options.promiscuous);
+        options.snap_length = asked.snap_length.unwrap_or(options.snap_length);
+        if let Some(size) = asked.pool {
+            options.pool_bytes = size.0;
+        }
+        if let Some(size) = asked.chunk {
+            // No chunk is that large: it is refused with the others that are too large.
+            options.chunk_size = u32::try_from(size.0).unwrap_or(u32::MAX);
+        }
+        options.chunks = asked.chunks;
+        Ok(options)
+    }
+}
+
+fn usual_direction(taking: Taking, interface: &Interface, notes: &mut Vec<String>) -> Direction {
+    // On the loopback every packet that is sent is also received: once is enough.
+    if taking == Taking::Exclusive || interface.is_loopback {
+        return Direction::In;
+    }
+    match kernel::require(Feature::Tcx) {
+        Ok(()) => Direction::InOut,
+        Err(too_old) => {
+            notes.push(format!("capturing received packets only: {too_old}"));
+            Direction::In
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback() -> Interface {
+        Interface::find("lo").expect("every namespace has a loopback")
+    }
+
+    fn options(device: &str) -> Result<TapOptions, TapError> {
+        let device: DeviceSpec = device.parse().expect("a device");
+        TapOptions::from_device(&device, &loopback())
+    }
+
+    #[test]
+    fn a_device_says_all_that_a_tap_can_be_asked() {
+        let text = "tap:lo@1-2,255?exclusive&mode=tc&direction=out&promisc=off&snap=96\
+                    &pool=8MiB&chunk=8KiB";
+        let mut interface = loopback();
+        interface.rx_queue_count = 256;
+        let device: DeviceSpec = text.parse().unwrap();
+        let said = TapOptions::from_device(&device, &interface).unwrap();
+        let expected = TapOptions {
+            queues: vec![1, 2, 255],
+            direction: Direction::Out,
+            taking: Taking::Exclusive,
+            mode: Mode::Tc,
+            promiscuous: false,
+            snap_length: 96,
+            pool_bytes: 8 << 20,
+            chunk_size: 8 << 10,
+            ..TapOptions::new("lo")
+        };
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_queue_that_the_interface_does_not_have_is_refused() {
+        let refused = options("tap:lo@0,1").unwrap_err();
+        let said = "lo has no receive queue 1: it has 1, numbered from 0";
+        assert_eq!(refused.to_string(), said);
+        assert_eq!(options("tap:lo@0").unwrap().queues, [0]);
+    }
+
+    #[test]
+    fn what_a_device_does_not_say_is_as_usual() {
+        assert_eq!(options("tap:lo").unwrap(), TapOptions::new("lo"));
+        let mut wire = loopback();
+        wire.is_loopback = false;
+        let device: DeviceSpec = "tap:wire".parse().unwrap();
+        let usual = TapOptions::from_device(&device, &wire).unwrap();
+        let both = kernel::require(Feature::Tcx).is_ok();
+        assert_eq!(usual.direction == Direction::InOut, both);
+        assert_eq!(usual.notes.is_empty(), both);
+    }
+
+    #[test]
+    fn a_queue_that_the_tap_does_not_know_is_refused() {
+        let refused = options("tap:lo@256").unwrap_err();
+        assert!(
+            matches!(refused, TapError::Queue { queue: 256, .. }),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tap as a source: its lanes' ends, its counters, its wake-ups, its end.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::{Duration, Instant};
+
+use ringtap_pool::classify::{Place, Rules};
+use ringtap_pool::distributor::{LaneEnds, Policy};
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::memory::Words;
+use ringtap_pool::queue::{Consumer, Parts, Producer};
+use ringtap_pool::source::{Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::WakeWord;
+use rustix::event::epoll;
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::attach::{Attached, attach, plan};
+use super::forward::{Forward, Forwarded};
+use super::home::Home;
+use super::mapping::Mapping;
+use super::object::Loaded;
+use super::plan::Plan;
+use super::rules::InForce;
+use super::words::{ControlWords, LaneWords};
+use super::{Tap, TapError, TapOptions, Watched, clock, hook};
+use ringtap_net::interface::{Interface, Promiscuous, Watch};
+use ringtap_net::netlink::Losses;
+
+const LINKTYPE_ETHERNET: u16 = 1;
+/// How often the difference between atomic time and UTC is looked up again.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a lane that is being written is read again for counters that fit together.
+const MOST_LOOKS: u32 = 1000;
+
+impl Tap {
+    /// Attaches a tap: when this returns, packets are being captured.
+    ///
+    /// # Errors
+    ///
+    /// Every [`TapError`]; nothing is attached then.
+    pub fn attach(options: &TapOptions) -> Result<Self, TapError> {
+        let interface = Interface::find(&options.interface)?;
+        interface.require_up()?;
+        if !interface.link_type.is_ethernet() {
+            return Err(TapError::NotEthernet {
+                link_type: interface.link_type.0,
+                interface: interface.name,
+            });
+        }
+        let system = |action| {
+            let interface = options.interface.clone();
+            move |source| TapError::System {
+                interface,
+                action,
+                reason: source,
+            }
+        };
+        let watch = Watch::new(&interface)?;
+        let losses = Losses::of(interface.index).map_err(system("opening a netlink socket"))?;
+        let plan = plan(options, interface.largest_frame_bytes())?;
+        let lost_before = losses.now().unwrap_or(0);
+        let attached = attach(options, &interface, &plan)?;
+        // The loopback has nobody else's packets; a tap of what leaves wants none.
+        let wanted = options.promiscuous && options.direction.arriving() && !interface.is_loopback;
+        let promiscuous = wanted
+            .then(|| Promiscuous::enable(interface.index))
+            .transpose()?;
+        let facts = facts(options, &plan, &attached);
+        let forward = options.forward.clone();
+        let watched = Watched {
+            interface,
+            watch,
+            losses,
+            lost_before,
+            _promiscuous: promiscuous,
+        };
+        Tap::assemble(watched, &plan, attached, facts, forward)
+            .map_err(system("sharing memory with the program"))
+    }
+
+    fn assemble(
+        watched: Watched,
+        plan: &Plan,
+        attached: Attached,
+        facts: Facts,
+        forward: Option<Forward>,
+    ) -> io::Result<Self> {
+        let Attached {
+            links,
+            loaded,
+            forward_link,
+            ..
+        } = attached;
+        let lanes = words::<LaneWords>(&loaded.lanes, 0, plan.possible)?;
+        let ends: io::Result<_> = (0..plan.lanes)
+            .map(|lane| ends(&loaded, plan, lane))
+            .collect();
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [loaded.wakeups.as_fd(), watched.watch.as_fd()] {
+            epoll::add(
+                &events,
+                fd,
+                epoll::EventData::new_u64(0),
+                epoll::EventFlags::IN,
+            )?;
+        }
+        Ok(Tap {
+            links,
+            facts,
+            pool: Pool::new(loaded.pool.region(), plan.geometry).map_err(io::Error::other)?,
+            ends: ends?,
+            lanes,
+            signals: loaded.signals()?,
+            events,
+            ended: None,
+            home: Home::here()?,
+            rules: InForce::default(),
+            forward: forward.map(|forward| (forward, forward_link)),
+            watched,
+            clock_set: Instant::now(),
+            loaded,
+        })
+    }
+
+    /// Looks what became of the interface.
+    fn look_at_interface(&mut self) {
+        let Watched {
+            interface, watch, ..
+        } = &mut self.watched;
+        if let Some(error) = watch.why_it_ended(interface) {
+            self.ended.get_or_insert(Some(error.into()));
+        }
+    }
+
+    /// Chunk numbers that were recycled and cannot be, which only a corrupt distributor sends.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        let lanes = self.lanes.iter();
+        lanes.map(|lane| lane.refused.load(Relaxed)).sum()
+    }
+
+    /// What was forwarded, for as long as somebody asks.
+    #[must_use]
+    pub fn forwarded(&self) -> Forwarded {
+        Forwarded(self.loaded.forwarded.clone())
+    }
+
+    /// Follows the kernel's idea of UTC.
+    fn refresh_clock(&mut self) {
+        if self.clock_set.elapsed() >= CLOCK_INTERVAL {
+            self.clock_set = Instant::now();
+            // It could be read when the tap was attached, so it can now.
+            if let Ok(difference_ns) = clock::tai_minus_utc_ns() {
+                self.loaded.set_clock(difference_ns);
+            }
+        }
+    }
+}
+
+impl Source for Tap {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.loaded.pool_map.as_fd())
+    }
+
+    fn take_lanes(&mut self) -> Vec<LaneEnds> {
+        std::mem::take(&mut self.ends)
+    }
+
+    fn counts(&mut self) -> Counts {
+        self.refresh_clock();
+        let Watched {
+            losses,
+            lost_before,
+            ..
+        } = &self.watched;
+        Counts {
+            lanes: self.lanes.iter().map(lane_counts).collect(),
+            nic: losses
+                .now()
+                .map_or(0, |lost| lost.saturating_sub(*lost_before)),
+            kernel: 0,
+        }
+    }
+
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        Ok(self.put_in_force(rules)?)
+    }
+
+    fn gives_everything(&self) -> bool {
+        !self.rules.exist()
+    }
+
+    fn pause(&mut self, lane: LaneId, pause: Pause) {
+        let is_paused = pause == Pause::Paused;
+        if let Ok(lane) = usize::try_from(lane.0) {
+            self.loaded.set_paused(lane, is_paused);
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        self.refresh_clock();
+        match &mut self.ended {
+            None => Status::Running,
+            Some(reason) => reason
+                .take()
+                .map_or(Status::Ended, |error| Status::Failed(error.into())),
+        }
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.loaded.readers_wakeups.as_ref().map(AsFd::as_fd)
+    }
+
+    fn clear_wake(&mut self) {
+        // A failure leaves the signals where they are: the caller is woken again.
+        let _again = self.signals.consume();
+        self.look_at_interface();
+    }
+
+    fn stop(&mut self) {
+        for fitted in self.links.drain(..) {
+            hook::detach(fitted.link);
+        }
+        // After the program that leaves packets to it.
+        if let Some(link) = self.forward.as_mut().and_then(|(_, link)| link.take()) {
+            wait_for_running_programs(&self.lanes);
+            hook::detach(link);
+        }
+        wait_for_running_programs(&self.lanes);
+        self.ended.get_or_insert(None);
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn facts(options: &TapOptions, plan: &Plan, attached: &Attached) -> Facts {
+    Facts {
+        device: format!("tap:{}", options.interface),
+        interface: Some(options.interface.clone()),
+        link_type: LINKTYPE_ETHERNET,
+        snap_length: plan.geometry.snap_length,
+        policy: Policy::DropNewest,
+        notes: attached.notes.clone(),
+        offered_from: format!(
+            "the packets that the program saw ({}) and the interface's missed packets",
+            attached.hook
+        ),
+    }
+}
+
+fn words<T>(mapping: &Arc<Mapping>, at: usize, count: u32) -> io::Result<Words<T>> {
+    let count = usize::try_from(count).map_err(io::Error::other)?;
+    let outside = || io::Error::other("a lane lies outside its map");
+    mapping.words(at, count).ok_or_else(outside)
+}
+
+/// The distributor's ends of one lane.
+fn ends(loaded: &Loaded, plan: &Plan, lane: u32) -> io::Result<LaneEnds> {
+    let index = usize::try_from(lane).map_err(io::Error::other)?;
+    let (written, ours) = (
+        index * size_of::<LaneWords>(),
+        index * size_of::<ControlWords>(),
+    );
+    let entries = usize::try_from(plan.ring_entries).map_err(io::Error::other)?;
+    let ring = index * entries * size_of::<AtomicU64>();
+    let of_lane = |at| words::<AtomicU32>(&loaded.lanes, written + at, 1);
+    let of_ours = |at| words::<AtomicU32>(&loaded.control, ours + at, 1);
+    let opened = Parts::new(
+        of_ours(offset_of!(ControlWords, capture_head))?,
+        of_lane(offset_of!(LaneWords, capture_tail))?,
+        words(&loaded.capture_ring, ring, plan.ring_entries)?,
+    );
+    let recycle = Parts::new(
+        of_lane(offset_of!(LaneWords, recycle_head))?,
+        of_ours(offset_of!(ControlWords, recycle_tail))?,
+        words(&loaded.recycle_ring, ring, plan.ring_entries)?,
+    );
+    Ok(LaneEnds {
+        opened: Consumer::new(opened.map_err(io::Error::other)?),
+        recycle: Producer::new(recycle.map_err(io::Error::other)?),
+        wake: WakeWord::new(of_ours(offset_of!(ControlWords, wake))?),
+        chunks: plan.share(),
+    })
+}
+
+/// A lane's counters that fit together, unless its CPU is too busy to let us see them.
+fn lane_counts(lane: &LaneWords) -> LaneCounts {
+    let mut counts = look(lane);
+    for _ in 0..MOST_LOOKS {
+        if counts.seen == counts.settled() {
+            break;
+        }
+        counts = look(lane);
+    }
+    counts
+}
+
+fn look(lane: &LaneWords) -> LaneCounts {
+    // Later counters first, so that `seen` is never behind what became of the packets.
+    let captured = lane.sequence.load(Acquire);
+    let no_chunk = lane.no_chunk.load(Acquire);
+    let unwanted = lane.unwanted.load(Acquire);
+    let failed = lane.failed.load(Acquire);
+    let other_queue = lane.other_queue.load(Acquire);
+    let nested = lane.nested.load(Acquire);
+    let seen = lane.seen.load(Acquire);
+    LaneCounts {
+        seen: (seen + nested).saturating_sub(other_queue),
+        captured,
+        bytes: lane.bytes.load(Acquire),
+        unwanted,
+        no_chunk,
+        kernel: failed + nested,
+    }
+}
+
+/// Returns when every program run and every round of a driver that was under way has ended; only
+/// after a time in which they should have, where the kernel cannot tell: then gives `false`.
+pub(crate) fn wait_for_quiet_cpus() -> bool {
+    // The kernel waits for every CPU to pass through a quiet state, as program runs do not.
+    let is_sure = membarrier(MembarrierCommand::Global).is_ok();
+    if !is_sure {
+        // Not to be had with nohz_full.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    is_sure
+}
+
+/// Returns when no run of a program that was detached or replaced is under way.
+pub(super) fn wait_for_running_programs(lanes: &[LaneWords]) {
+    if wait_for_quiet_cpus() {
+        return;
+    }
+    // Runs are far shorter than the time that was waited, and marked.
+    while lanes.iter().any(|lane| lane.busy.load(Acquire) != 0) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The C view and the Rust view of what user space and the programs share.
+#![forbid(unsafe_code)]
+
+use super::*;
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+use std::path::Path;
+
+use libbpf_rs::btf::types::{MemberAttr, Struct};
+use libbpf_rs::{Btf, HasSize};
+use ringtap_pool::format::{self, chunk, flag, region};
+
+/// Size and member offsets of a C struct, from the compiled program's type information.
+fn c_struct(name: &str) -> (usize, BTreeMap<String, usize>) {
+    let object = Path::new(env!("OUT_DIR")).join("tap.bpf.o");
+    let types = Btf::from_path(object).unwrap();
+    let found: Struct<'_> = types.type_by_name(name).unwrap();
+    let members = found.iter().map(|member| {
+        let MemberAttr::Normal { offset } = member.attr else {
+            panic!("{name} has no bit fields")
+        };
+        let place = usize::try_from(offset / 8).unwrap();
+        (member.name.unwrap().to_str().unwrap().to_owned(), place)
+    });
+    (found.size(), members.collect())
+}
+
+fn same(name: &str, size: usize, members: &[(&str, usize)]) {
+    let (c_size, c_members) = c_struct(name);
+    assert_eq!(c_size, size, "size of {name}");
+    for (member, offset) in members {
+        assert_eq!(c_members.get(*member), Some(offset), "{name}.{member}");
+    }
+}
+
+macro_rules! places {
+    ($type:ty: $($field:ident),+) => { [$((stringify!($field), offset_of!($type, $field))),+] };
+}
+
+#[test]
+fn lanes_and_control_words_lie_where_the_program_has_them() {
+    let lane = places!(LaneWords: chunk, count, back, busy, sequence, chunk_sequence, seen,
+        bytes, free_depth, unwanted, capture_tail, recycle_head, no_chunk, nested, failed, other_queue,
+        refused);
+    same("rt_lane", size_of::<LaneWords>(), &lane);
+    let control = places!(ControlWords: recycle_tail, capture_head, wake, paused,
+        tai_minus_utc_ns, group_sets);
+    same("rt_control", size_of::<ControlWords>(), &control);
+}
+
+#[test]
+fn counters_of_what_was_forwarded_lie_where_the_programs_have_them() {
+    let words = places!(ForwardedWords: seen, filtered, redirected, to_stack, from_stack, bytes);
+    same("rt_forwarded", size_of::<ForwardedWords>(), &words);
+}
+
+#[test]
+fn what_user_space_watches_is_not_in_the_writers_cache_line() {
+    assert_eq!(offset_of!(LaneWords, capture_tail), 64);
+    assert_eq!(size_of::<LaneWords>(), 128);
+}
+
+#[test]
+fn settings_lie_where_the_program_has_them() {
+    let numbered = Config {
+        segment_mask: 1,
+        queues: [2, 3, 4, 5],
+        all_queues: 6,
+        exclusive: 7,
+        snap_length: 8,
+        chunk_size: 9,
+        chunk_shift: 10,
+        segment_shift: 11,
+        chunk_count: 12,
+        ring_shift: 13,
+        forward_to: 14,
+        largest_frame: 15,
+        partial: 16,
+        chunk_packets: 17,
+    };
+    let bytes = numbered.to_bytes();
+    let (size, members) = c_struct("rt_config");
+    assert_eq!(bytes.len(), size);
+    for (name, value) in [
+        ("queues", 2),
+        ("all_queues", 6),
+        ("exclusive", 7),
+        ("snap_length", 8),
+        ("chunk_size", 9),
+        ("chunk_shift", 10),
+        ("segment_shift", 11),
+        ("chunk_count", 12),
+        ("ring_shift", 13),
+        ("forward_to", 14),
+        ("largest_frame", 15),
+        ("partial", 16),
+        ("chunk_packets", 17),
+    ] {
+        assert_eq!(bytes[members[name]], value, "{name}");
+    }
+}
+
+#[test]
+fn the_format_is_the_programs_too() {
+    let fields = [
+        ("magic", region::MAGIC),
+        ("version", region::VERSION),
+        ("header_size", region::HEADER_SIZE),
+        ("features", region::FEATURES),
+        ("chunk_size", region::CHUNK_SIZE),
+        ("chunk_count", region::CHUNK_COUNT),
+        ("lane_count", region::LANE_COUNT),
+        ("snap_length", region::SNAP_LENGTH),
+        ("segment_size", region::SEGMENT_SIZE),
+        ("segment_stride", region::SEGMENT_STRIDE),
+    ];
+    same("rt_region", format::REGION_HEADER_SIZE, &fields);
+    let header = [
+        ("state", chunk::STATE),
+        ("lane", chunk::LANE),
+        ("first_sequence", chunk::FIRST_SEQUENCE),
+        ("chunk_sequence", chunk::CHUNK_SEQUENCE),
+        ("lost_before", chunk::LOST_BEFORE),
+        ("wanted", chunk::WANTED),
+    ];
+    same("rt_chunk", format::CHUNK_HEADER_SIZE, &header);
+    let slot = [
+        ("time_ns", 0),
+        ("mask", 8),
+        ("hash", 16),
+        ("wire_length", 20),
+        ("captured", 24),
+        ("payload", 28),
+        ("queue", 30),
+    ];
+    same("rt_slot", format::SLOT_SIZE, &slot);
+}
+
+#[test]
+fn flags_and_limits_are_the_headers() {
+    let header = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../bpf/ringtap.h"
+    ));
+    for (name, value) in [
+        ("RT_OUT", u32::from(flag::OUT)),
+        ("RT_VLAN_RESTORED", u32::from(flag::VLAN_RESTORED)),
+        ("RT_HASHED", u32::from(flag::HASHED)),
+        ("RT_PARTIAL_CHECKSUM", u32::from(flag::PARTIAL_CHECKSUM)),
+        ("RT_SUPER", u32::from(flag::SUPER)),
+        ("RT_SEALED", format::SEALED),
+        ("RT_VERSION", format::VERSION),
+    ] {
+        let line = header
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+        let number = line
+            .unwrap()
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .trim_end_matches('U');
+        let number = match number.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16).unwrap(),
+            None => number.parse().unwrap(),
+        };
+        assert_eq!(number, value, "{name}");
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One lane's account: what the program, the socket and the capturing thread counted.
+//!
+//! Invariants
+//! - `seen` is the program's own count: as of the last packet that was captured, which carries it
+//!   in its stamp, or of now, when all that it counted is accounted for.
+//! - The socket's losses are `no_chunk` when no chunk was free at that time, else `kernel`.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringtap_ipc::event::Event;
+use ringtap_pool::memory::Words;
+use ringtap_pool::source::LaneCounts;
+
+use super::socket::XskSocket;
+use super::words::QueueWords;
+
+/// What the capturing thread knows after a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// The program's count of packets, as of the last one.
+    pub(super) seen: u64,
+    /// The program's count of those that no rule wanted, as of the same packet.
+    pub(super) unwanted: u64,
+    /// Unwanted by the rules as user space judged them.
+    pub(super) judged_unwanted: u64,
+    pub(super) captured: u64,
+    /// Bytes on the wire of these.
+    pub(super) bytes: u64,
+    /// Lost for want of a chunk, or of room in one.
+    pub(super) no_chunk: u64,
+}
+
+/// Packets that the socket lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lost {
+    /// All that it has told of so far.
+    told: u64,
+    no_chunk: u64,
+    kernel: u64,
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    settled: Settled,
+    lost: Lost,
+    /// No chunk is free: what the socket loses, it loses for that.
+    is_starved: bool,
+    /// What was told last.
+    told: LaneCounts,
+    is_closed: bool,
+}
+
+/// What a lane's thread shares with the source.
+pub(super) struct Book {
+    pub(super) socket: Arc<XskSocket>,
+    pub(super) stop: Event,
+    stopping: AtomicBool,
+    page: Mutex<Page>,
+    /// Those of every queue, and which one is ours.
+    words: Words<QueueWords>,
+    queue: usize,
+}
+
+impl Book {
+    pub(super) fn new(
+        socket: Arc<XskSocket>,
+        stop: Event,
+        words: Words<QueueWords>,
+        queue: u16,
+    ) -> Arc<Self> {
+        Arc::new(Book {
+            socket,
+            stop,
+            stopping: AtomicBool::new(false),
+            page: Mutex::default(),
+            words,
+            queue: usize::from(queue),
+        })
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Acquire)
+    }
+
+    /// Asks the thread to take what is left and to end.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Release);
+        ringtap_pool::wake::Signal::signal(&self.stop);
+    }
+
+    fn page(&self) -> MutexGuard<'_, Page> {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how far the thread is.
+    pub(super) fn settle(&self, settled: Settled) {
+        self.page().settled = settled;
+    }
+
+    /// Notes whether chunks are free; what was lost until now was lost as it was before.
+    pub(super) fn set_starved(&self, is_starved: bool) {
+        let mut page = self.page();
+        page.account(&self.socket);
+        page.is_starved = is_starved;
+    }
+
+    /// The account is closed: the thread has ended, and the program is detached.
+    pub(super) fn close(&self) {
+        self.counts();
+        self.page().is_closed = true;
+    }
+
+    /// The lane's counters now, of one moment.
+    pub(super) fn counts(&self) -> LaneCounts {
+        let mut page = self.page();
+        if page.is_closed {
+            return page.told;
+        }
+        page.account(&self.socket);
+        let mut program = Program::look(&self.words[self.queue]);
+        for _ in 0..MOST_LOOKS {
+            if page.settles(&program) {
+                break;
+            }
+            program = Program::look(&self.words[self.queue]);
+        }
+        page.balance(&program)
+    }
+}
+
+/// How often the program's counters are read for some that fit together.
+const MOST_LOOKS: u32 = 100;
+
+/// The program's counters.
+#[derive(Clone, Copy, Debug, Default)]
+struct Program {
+    seen: u64,
+    unwanted: u64,
+    paused: u64,
+    failed: u64,
+}
+
+impl Program {
+    fn look(words: &QueueWords) -> Self {
+        // Later counters first, so that `seen` is never behind what became of the packets.
+        let paused = words.paused.load(Acquire);
+        let failed = words.failed.load(Acquire);
+        let unwanted = words.unwanted.load(Acquire);
+        Program {
+            seen: words.seen.load(Acquire),
+            unwanted,
+            paused,
+            failed,
+        }
+    }
+}
+
+impl Page {
+    fn account(&mut self, socket: &XskSocket) {
+        // A socket whose statistics cannot be read has nothing new to tell.
+        let Ok(told) = socket.lost() else { return };
+        let new = told.saturating_sub(self.lost.told);
+        self.lost.told = told;
+        match self.is_starved {
+            true => self.lost.no_chunk += new,
+            false => self.lost.kernel += new,
+        }
+    }
+
+    /// Packets whose end the thread knows.
+    fn settled(&self) -> u64 {
+        let settled = &self.settled;
+        settled.captured + settled.judged_unwanted + settled.no_chunk
+    }
+
+    /// Whether everything that the program counted has come to its end.
+    fn settles(&self, program: &Program) -> bool {
+        let gone = program.unwanted + program.paused + program.failed;
+        let lost = self.lost.no_chunk + self.lost.kernel;
+        program.seen == self.settled() + gone + lost
+    }
+
+    /// The program's counters, if all of what they count is settled; else as of the last packet.
+    /// No counter ever goes back.
+    fn balance(&mut self, program: &Program) -> LaneCounts {
+        let Settled {
+            judged_unwanted,
+            captured,
+            bytes,
+            no_chunk,
+            ..
+        } = self.settled;
+        let kernel = program.failed + self.lost.kernel;
+        let missed = program.paused + self.lost.no_chunk;
+        if self.settles(program) {
+            self.told = LaneCounts {
+                seen: program.seen,
+                captured,
+                bytes,
+                unwanted: program.unwanted + judged_unwanted,
+                no_chunk: no_chunk + missed,
+                kernel,
+            };
+            return self.told;
+        }
+        // Some packets are on their way: what came after the last one is left out, and what was
+        // lost before it is what the program saw and nobody has.
+        let before = self.told;
+        let unwanted = self.settled.unwanted + judged_unwanted;
+        let least = captured + unwanted + before.kernel + before.no_chunk.max(no_chunk);
+        let Some(mut rest) = self.settled.seen.checked_sub(least) else {
+            return before;
+        };
+        let mut more = |told: u64, now: u64| {
+            let part = now.saturating_sub(told).min(rest);
+            rest -= part;
+            told + part
+        };
+        let now = LaneCounts {
+            seen: self.settled.seen,
+            captured,
+            bytes,
+            unwanted,
+            no_chunk: more(before.no_chunk.max(no_chunk), no_chunk + missed),
+            kernel: more(before.kernel, kernel),
+        };
+        if now.seen >= before.seen && now.unwanted >= before.unwanted {
+            self.told = now;
+        }
+        self.told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page {
+            settled: Settled {
+                seen: 100,
+                unwanted: 10,
+                judged_unwanted: 5,
+                captured: 70,
+                bytes: 7000,
+                no_chunk: 1,
+            },
+            lost: Lost {
+                told: 14,
+                no_chunk: 8,
+                kernel: 6,
+            },
+            ..Page::default()
+        }
+    }
+
+    fn program(seen: u64, unwanted: u64, paused: u64, failed: u64) -> Program {
+        Program {
+            seen,
+            unwanted,
+            paused,
+            failed,
+        }
+    }
+
+    #[test]
+    fn what_the_program_counted_is_told_when_all_of_it_is_settled() {
+        let counts = page().balance(&program(130, 20, 15, 5));
+        assert_eq!((counts.seen, counts.settled()), (130, 130));
+        assert_eq!((counts.no_chunk, counts.kernel), (1 + 8 + 15, 6 + 5));
+    }
+
+    #[test]
+    fn packets_on_their_way_are_left_out() {
+        let counts = page().balance(&program(1000, 30, 0, 0));
+        assert_eq!((counts.seen, counts.settled()), (100, 100));
+        assert_eq!(counts.unwanted, 15);
+    }
+
+    #[test]
+    fn no_counter_goes_back() {
+        let mut page = page();
+        let first = page.balance(&program(130, 20, 15, 5));
+        // Packets that nobody wanted came, and one that is on its way.
+        assert_eq!(page.balance(&program(151, 40, 15, 5)), first);
+        page.settled.seen = 151;
+        page.settled.unwanted = 40;
+        page.settled.captured += 1;
+        let counts = page.balance(&program(160, 45, 15, 5));
+        assert_eq!((counts.seen, counts.settled()), (151, 151));
+        assert!(counts.no_chunk >= first.no_chunk && counts.kernel >= first.kernel);
+    }
+
+    #[test]
+    fn a_packet_that_nobody_accounts_for_unbalances_the_ledger() {
+        let mut page = page();
+        page.lost = Lost::default();
+        let counts = page.balance(&program(1000, 10, 0, 0));
+        assert_ne!(counts.seen, counts.settled());
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a bridge in user space: cells that packets are received into and sent from,
+//! without a copy in between.
+//!
+//! It is one UMEM: the two mirrors' pools, if readers may look on, and behind them cells that
+//! nobody but the bridge sees.
+//!
+//! Invariants
+//! - Each cell belongs to one port, to which it goes back when its packet was sent or dropped.
+//! - Each port has cells of its own, whatever readers hold.
+
+use std::io;
+use std::ops::Range;
+
+use ringtap_ipc::memfd::SealedPool;
+use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
+use ringtap_pool::ids::{ChunkId, LaneId};
+use ringtap_pool::memory::Region;
+use ringtap_pool::source;
+use ringtap_pool::writer::{Cell, CellLayout};
+
+use crate::xdp::cells::Share;
+use crate::xdp::options::HEADROOM;
+use crate::xdp::ring::Piece;
+
+/// Own cells of each port.
+pub(super) const CELLS: u32 = 4096;
+/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a page).
+const CELL_SIZES: [u32; 2] = [2048, 4096];
+/// Cells that the kernel has at least.
+pub(super) const LEAST: u32 = 1024;
+/// A lane's least cells: the eighth that slow readers leave free is what the kernel has at least.
+const CELLS_A_LANE: u32 = 8 * LEAST;
+/// A lane has so many chunks at least.
+const CHUNKS_A_LANE: u64 = 64;
+/// Chunks of a lane that a slow reader leaves to the others, at most.
+const CHUNKS_LEFT: u32 = 64;
+
+/// How large cells are for frames of so many bytes, and whether frames may need several.
+pub(super) fn cell_for(frame_bytes: u32) -> (u32, bool) {
+    let room = |cell: &u32| cell - HEADROOM >= frame_bytes;
+    let cell = CELL_SIZES.into_iter().find(room);
+    (cell.unwrap_or(CELL_SIZES[1]), cell.is_none())
+}
+
+/// Sizes of a mirror's pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MirrorPlan {
+    pub(super) geometry: Geometry,
+    pub(super) layout: CellLayout,
+}
+
+impl MirrorPlan {
+    /// A pool of about so many bytes, or more if that is too little for these lanes, for frames of
+    /// so many bytes; those of several cells are copied there.
+    pub(super) fn new(bytes: u64, lanes: u32, frame_bytes: u32) -> Result<Self, GeometryError> {
+        let (cell, needs_several) = cell_for(frame_bytes);
+        let chunks = |chunk: u32| bytes / u64::from(chunk) / u64::from(lanes.max(1));
+        let layout = |chunk| match needs_several {
+            true => CellLayout::new(chunk, Cell::aligned(cell), cell, 0),
+            false => CellLayout::new(chunk, Cell::aligned(cell), 0, cell),
+        };
+        let is_enough = |layout: CellLayout| layout.count * CHUNKS_LEFT >= LEAST;
+        let mut chunk = MAX_CHUNK_SIZE;
+        while chunks(chunk) < CHUNKS_A_LANE && layout(chunk / 2).is_some_and(is_enough) {
+            chunk /= 2;
+        }
+        let layout = layout(chunk).ok_or(GeometryError::ChunkSize(chunk))?;
+        let least = u64::from(CELLS_A_LANE.div_ceil(layout.count));
+        let count = u64::from(lanes) * chunks(chunk).max(least) + 1;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        // A frame that is copied has to fit beside the slots.
+        let most = match needs_several {
+            true => layout.first.saturating_sub(64 + 32),
+            false => cell,
+        };
+        Ok(MirrorPlan {
+            geometry: Geometry::contiguous(chunk, count, lanes, most)?,
+            layout,
+        })
+    }
+}
+
+/// Whose a cell is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// A port's own, which begins there.
+    Own { port: usize, cell: u64 },
+    /// Of a chunk of a port's lane.
+    Chunk { port: usize },
+}
+
+/// The cells of all ports.
+pub(super) struct Umem {
+    region: Region,
+    cell_size: u32,
+    /// Where each port's chunks lie, if there are any.
+    lanes: Vec<Range<u64>>,
+    /// Where the ports' own cells begin.
+    own: u64,
+}
+
+impl Umem {
+    /// Own cells of this size for each of `ports` ports, and these pools.
+    pub(super) fn new(
+        cell_size: u32,
+        plans: &[MirrorPlan],
+        ports: usize,
+    ) -> io::Result<(Self, Vec<SealedPool>)> {
+        let own = u64::from(cell_size) * u64::from(CELLS);
+        let own = usize::try_from(own)
+            .ok()
+            .and_then(|own| own.checked_mul(ports));
+        let geometries: Vec<_> = plans.iter().map(|plan| plan.geometry).collect();
+        let own = own.ok_or(io::ErrorKind::OutOfMemory)?;
+        let (pools, region) = SealedPool::side_by_side(&geometries, own)?;
+        let umem = Umem {
+            region,
+            cell_size,
+            lanes: Vec::new(),
+            own: geometries.iter().map(Geometry::region_bytes).sum(),
+        };
+        Ok((umem, pools))
+    }
+
+    pub(super) fn cell(&self) -> Cell {
+        Cell::aligned(self.cell_size)
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Gives the next port a lane's chunks of the pool that begins at `base`.
+    pub(super) fn add_lane(&mut self, base: u64, geometry: &Geometry, lane: LaneId) -> Share {
+        let chunks = source::share(geometry, lane);
+        let first = chunks.last().copied().unwrap_or(ChunkId(0));
+        let size = u64::from(geometry.chunk_size);
+        let begin = base + u64::from(first.0) * size;
+        let bytes = size * u64::try_from(chunks.len()).unwrap_or(0);
+        self.lanes.push(begin..begin + bytes);
+        Share {
+            base,
+            chunk_size: geometry.chunk_size,
+            first,
+            count: chunks.len(),
+        }
+    }
+
+    /// Whose the cell at this address is; `None` if nobody's.
+    pub(super) fn home(&self, address: u64) -> Option<Home> {
+        if let Some(at) = address.checked_sub(self.own) {
+            let port = usize::try_from(at / u64::from(self.cell_size) / u64::from(CELLS)).ok()?;
+            let cell = address - at % u64::from(self.cell_size);
+            return Some(Home::Own { port, cell });
+        }
+        let port = self.lanes.iter().position(|lane| lane.contains(&address))?;
+        Some(Home::Chunk { port })
+    }
+
+    /// The addresses of a port's own cells.
+    pub(super) fn of_port(&self, port: usize) -> impl Iterator<Item = u64> + use<> {
+        let (size, count) = (u64::from(self.cell_size), u64::from(CELLS));
+        let first = self.own + u64::try_from(port).unwrap_or(0) * count * size;
+        (0..count).map(move |cell| first + cell * size)
+    }
+
+    /// The bytes of a piece, with `front` bytes before it; `None` if they lie outside its cell.
+    ///
+    /// # Safety
+    ///
+    /// The kernel has given the piece and not got its cell back, and it is not noted in a pool.
+    pub(super) unsafe fn bytes(&mut self, piece: Piece, front: usize) -> Option<&mut [u8]> {
+        let length = usize::try_from(piece.length).ok()?;
+        let at = usize::try_from(piece.address).ok()?;
+        let size = usize::try_from(self.cell_size).ok()?;
+        let cell = at - at % size;
+        let begin = at.checked_sub(front)?;
+        let end = at.checked_add(length)?;
+        if begin < cell || end > cell + size || end > self.region.bytes() {
+            return None;
+        }
+        // SAFETY: just checked to lie in the mapping.
+        let first = unsafe { self.region.address().add(begin) };
+        // SAFETY: mapped writable as long as `self`, which is borrowed; by the caller's promise
+        // neither the kernel nor readers have the cell.
+        Some(unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), end - begin) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_has_a_home() {
+        let plan = MirrorPlan::new(4 << 20, 1, 1518).unwrap();
+        let (mut umem, pools) = Umem::new(2048, &[plan, plan], 2).unwrap();
+        let begin = |pool: &SealedPool| {
+            let address = pool.writable.region().address().addr().get();
+            let base = umem.region.address().addr().get();
+            u64::try_from(address - base).unwrap()
+        };
+        let bases: Vec<_> = pools.iter().map(begin).collect();
+        for base in &bases {
+            let share = umem.add_lane(*base, &plan.geometry, LaneId(0));
+            assert_eq!(share.first, ChunkId(1), "after the header's chunk");
+        }
+        let chunk = u64::from(plan.geometry.chunk_size);
+        assert_eq!(umem.home(0), None, "the header");
+        assert_eq!(umem.home(chunk), Some(Home::Chunk { port: 0 }));
+        assert_eq!(umem.home(bases[1] + chunk), Some(Home::Chunk { port: 1 }));
+        for port in [0, 1] {
+            let cells: Vec<_> = umem.of_port(port).collect();
+            for cell in [cells[0], cells[4095]] {
+                let expected = Some(Home::Own { port, cell });
+                assert_eq!(umem.home(cell + 280), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_mirror_leaves_enough_cells_whatever_its_readers_hold() {
+        for (bytes, lanes, frame) in [(1, 1, 1518), (1 << 20, 4, 9018), (128 << 20, 2, 9018)] {
+            let plan = MirrorPlan::new(bytes, lanes, frame).unwrap();
+            let each = (plan.geometry.chunk_count - 1) / lanes;
+            // What no reader's usual credit takes.
+            let left = (each / 8).clamp(2, CHUNKS_LEFT);
+            assert!(left * plan.layout.count >= LEAST * 9 / 10, "{plan:?}");
+            assert!(plan.geometry.snap_length >= frame, "{plan:?}");
+        }
+        assert_eq!(cell_for(1518), (2048, false));
+        assert_eq!(cell_for(1769), (4096, false));
+        assert_eq!(cell_for(9018), (4096, true));
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets of one port that wait for their verdict, in the order in which they came.
+//!
+//! Invariants
+//! - Packets leave in the order in which they came, whatever the order of the verdicts.
+//! - Sequences do not fall, so a verdict's packet is found by halving.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use ringtap_ipc::verdict::{Judgement, Verdict};
+
+use crate::xdp::ring::Piece;
+
+/// What becomes of a packet, and who said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The judge, or the filter before it.
+    Judged(Verdict),
+    /// Nobody: the judge did not see it, or not answer in time.
+    Unjudged(Verdict),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    /// That of the packet in the mirror, or of the next one there.
+    sequence: u64,
+    fate: Option<Fate>,
+    since: Instant,
+    pieces: usize,
+}
+
+/// Packets that wait.
+#[derive(Default)]
+pub(super) struct Waiting {
+    packets: VecDeque<Packet>,
+    pieces: VecDeque<Piece>,
+}
+
+impl Waiting {
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Cells of the packets that wait.
+    pub(super) fn cells(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Lets a packet wait behind the others.
+    pub(super) fn push(
+        &mut self,
+        pieces: &[Piece],
+        sequence: u64,
+        fate: Option<Fate>,
+        now: Instant,
+    ) {
+        self.pieces.extend(pieces);
+        self.packets.push_back(Packet {
+            sequence,
+            fate,
+            since: now,
+            pieces: pieces.len(),
+        });
+    }
+
+    /// Takes note of a verdict; one on a packet that does not wait is passed over.
+    pub(super) fn decide(&mut self, judgement: &Judgement) {
+        // Entries have the low bits only, and far fewer packets than that wait.
+        let first = self.packets.front().map_or(0, |packet| packet.sequence);
+        let at = self.packets.partition_point(|packet| {
+            Judgement::distance(first, packet.sequence) < judgement.distance_from(first)
+        });
+        let same = self.packets.range_mut(at..);
+        let mut same = same.take_while(|packet| judgement.is_of(packet.sequence));
+        if let Some(packet) = same.find(|packet| packet.fate.is_none()) {
+            packet.fate = Some(Fate::Judged(judgement.verdict));
+        }
+    }
+
+    /// The next packet, if its fate is known; its pieces are put into `pieces`.
+    pub(super) fn pop(&mut self, pieces: &mut Vec<Piece>) -> Option<Fate> {
+        let fate = self.packets.front()?.fate?;
+        let count = self.packets.pop_front()?.pieces;
+        pieces.clear();
+        pieces.extend(self.pieces.drain(..count.min(self.pieces.len())));
+        Some(fate)
+    }
+
+    /// Since when the first packet waits.
+    pub(super) fn since(&self) -> Option<Instant> {
+        self.packets.front().map(|packet| packet.since)
+    }
+
+    /// The first packet waits no longer.
+    pub(super) fn give_up_first(&mut self, fate: Fate) {
+        if let Some(packet) = self.packets.front_mut() {
+            packet.fate.get_or_insert(fate);
+        }
+    }
+
+    /// No packet waits any longer.
+    pub(super) fn give_up(&mut self, fate: Fate) {
+        for packet in &mut self.packets {
+            packet.fate.get_or_insert(fate);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_pool::ids::LaneId;
+
+    use super::*;
+
+    const OPEN: Fate = Fate::Unjudged(Verdict::Pass);
+
+    fn verdict(sequence: u64, verdict: Verdict) -> Judgement {
+        Judgement {
+            lane: LaneId(0),
+            sequence,
+            verdict,
+        }
+    }
+
+    fn piece(address: u64) -> Piece {
+        Piece {
+            address,
+            length: 60,
+            goes_on: false,
+        }
+    }
+
+    fn three() -> Waiting {
+        let mut waiting = Waiting::default();
+        let now = Instant::now();
+        waiting.push(&[piece(1)], 10, None, now);
+        waiting.push(&[piece(2), piece(3)], 11, Some(OPEN), now);
+        waiting.push(&[piece(4)], 11, None, now);
+        waiting
+    }
+
+    #[test]
+    fn packets_leave_in_order_whatever_the_order_of_verdicts() {
+        let mut waiting = three();
+        let mut pieces = Vec::new();
+        waiting.decide(&verdict(11, Verdict::Drop));
+        assert_eq!(waiting.pop(&mut pieces), None, "the first is undecided");
+        waiting.decide(&verdict(10, Verdict::Pass));
+        assert_eq!(waiting.pop(&mut pieces), Some(Fate::Judged(Verdict::Pass)));
+        assert_eq!(waiting.pop(&mut pieces), Some(OPEN));
+        assert_eq!(pieces, [piece(2), piece(3)]);
+        assert_eq!(waiting.pop(&mut pieces), Some(Fate::Judged(Verdict::Drop)));
+        assert!(waiting.is_empty() && waiting.cells() == 0);
+    }
+
+    #[test]
+    fn verdicts_on_packets_that_do_not_wait_are_passed_over() {
+        let mut waiting = three();
+        for sequence in [0, 9, 12, 1 << 47, u64::MAX] {
+            waiting.decide(&verdict(sequence, Verdict::Drop));
+        }
+        assert_eq!(waiting.pop(&mut Vec::new()), None);
+        waiting.decide(&verdict(10, Verdict::Pass));
+        waiting.decide(&verdict(10, Verdict::Drop));
+        let first = waiting.pop(&mut Vec::new());
+        assert_eq!(
+            first,
+            Some(Fate::Judged(Verdict::Pass)),
+            "the first one counts"
+        );
+    }
+
+    #[test]
+    fn who_waits_too_long_waits_no_longer() {
+        let mut waiting = three();
+        let mut pieces = Vec::new();
+        waiting.give_up_first(OPEN);
+        assert_eq!(waiting.pop(&mut pieces), Some(OPEN));
+        assert_eq!(waiting.pop(&mut pieces), Some(OPEN));
+        assert_eq!(waiting.pop(&mut pieces), None);
+        waiting.give_up(Fate::Unjudged(Verdict::Drop));
+        let last = waiting.pop(&mut pieces);
+        assert_eq!(last, Some(Fate::Unjudged(Verdict::Drop)));
+    }
+}

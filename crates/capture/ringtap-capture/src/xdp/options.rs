@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a caller asks of an AF_XDP source, and the sizes that follow from it.
+//!
+//! Invariants
+//! - The region begins at a page; for zero-copy, cells lie at multiples of their size.
+#![forbid(unsafe_code)]
+
+use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
+use ringtap_pool::writer::{Cell, CellLayout};
+
+use super::XdpError;
+use super::words::QUEUES;
+use ringtap_device::{DeviceSpec, Mode, Queues};
+use ringtap_net::interface::Interface;
+
+/// Memory of a pool unless said otherwise, in bytes.
+pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
+/// Room for the stamp, so that it and the headers of a packet lie in one line of the caches.
+pub(super) const STAMP_ROOM: u32 = 24;
+/// A packet lies so far in its cell, and what a cell holds is so much less: the kernel's
+/// `XDP_PACKET_HEADROOM`, and ours.
+pub(super) const HEADROOM: u32 = 256 + STAMP_ROOM;
+/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a page).
+const CELLS: [u32; 2] = [2048, 4096];
+
+/// What a caller asks of an AF_XDP source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpOptions {
+    /// Name of the network interface.
+    pub interface: String,
+    /// Receive queues to capture.
+    pub queues: Queues,
+    /// Where the kernel runs the program in front.
+    pub mode: Mode,
+    /// Whether zero-copy is tried.
+    pub zero_copy: bool,
+    /// Whether the capturing thread asks the driver for packets all the time.
+    pub busy_poll: bool,
+    /// Whether to receive packets for other hosts too.
+    pub promiscuous: bool,
+    /// Most bytes captured of a packet; 0 for as many as a chunk holds.
+    pub snap_length: u32,
+    /// Memory for chunks, in bytes.
+    pub pool_bytes: u64,
+    /// Bytes of a chunk; 0 for what suits the interface.
+    pub chunk_size: u32,
+}
+
+impl XdpOptions {
+    /// All queues of `interface`, with the usual sizes.
+    #[must_use]
+    pub fn new(interface: impl Into<String>) -> Self {
+        XdpOptions {
+            interface: interface.into(),
+            queues: Queues::All,
+            mode: Mode::Auto,
+            zero_copy: true,
+            busy_poll: false,
+            promiscuous: true,
+            snap_length: 0,
+            pool_bytes: DEFAULT_POOL_BYTES,
+            chunk_size: 0,
+        }
+    }
+
+    /// What a device's text asks for.
+    #[must_use]
+    pub fn from_device(device: &DeviceSpec) -> Self {
+        let asked = &device.options;
+        let usual = Self::new(&device.name);
+        XdpOptions {
+            queues: device.queues.clone(),
+            mode: asked.mode.unwrap_or(usual.mode),
+            zero_copy: asked.zero_copy.unwrap_or(usual.zero_copy),
+            busy_poll: asked.busy_poll,
+            promiscuous: asked.promiscuous.unwrap_or(usual.promiscuous),
+            snap_length: asked.snap_length.unwrap_or(usual.snap_length),
+            pool_bytes: asked.pool.map_or(usual.pool_bytes, |size| size.0),
+            chunk_size: asked
+                .chunk
+                .map_or(0, |size| u32::try_from(size.0).unwrap_or(u32::MAX)),
+            ..usual
+        }
+    }
+
+    /// The queues of `interface` that are asked for, in order.
+    pub(super) fn chosen(&self, interface: &Interface) -> Result<Vec<u16>, XdpError> {
+        let count = interface.rx_queue_count;
+        let there = u16::try_from(count).unwrap_or(u16::MAX).min(QUEUES);
+        let no_queue = |queue| XdpError::NoQueue {
+            interface: interface.name.clone(),
+            queue,
+            count,
+        };
+        if let Some(queue) = self.queues.highest().filter(|queue| *queue >= there) {
+            return Err(no_queue(queue));
+        }
+        if self.queues == Queues::All && count > u32::from(QUEUES) {
+            return Err(no_queue(QUEUES));
+        }
+        Ok((0..there)
+            .filter(|queue| self.queues.contains(*queue))
+            .collect())
+    }
+}
+
+/// Sizes of a pool with cells.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) geometry: Geometry,
+    /// Cells for zero-copy drivers.
+    pub(super) aligned: CellLayout,
+    /// Cells for copy mode, which takes them anywhere.
+    pub(super) staggered: CellLayout,
+    /// Frames may need more than one cell.
+    pub(super) needs_several: bool,
+}
+
+impl Plan {
+    /// Sizes for `lanes` queues of this interface.
+    pub(super) fn new(
+        options: &XdpOptions,
+        interface: &Interface,
+        lanes: u32,
+    ) -> Result<Self, XdpError> {
+        let frame = interface.largest_frame_bytes();
+        let room = |cell: &u32| cell - HEADROOM >= frame;
+        let cell = CELLS.into_iter().find(room).unwrap_or(CELLS[1]);
+        let needs_several = !room(&cell);
+        let chunk = match options.chunk_size {
+            0 => MAX_CHUNK_SIZE,
+            asked => asked,
+        };
+        let layout = |cell: Cell| {
+            layout(chunk, cell, needs_several).ok_or_else(|| XdpError::Cells {
+                interface: interface.name.clone(),
+                chunk_bytes: chunk,
+                cell_bytes: cell.size,
+            })
+        };
+        let aligned = layout(Cell::aligned(cell))?;
+        let staggered = layout(Cell::staggered(cell))?;
+        let each = options.pool_bytes / u64::from(chunk) / u64::from(lanes.max(1));
+        let chunks = u64::from(lanes) * each.max(2) + 1;
+        let geometry = Geometry::contiguous(
+            chunk,
+            u32::try_from(chunks).unwrap_or(u32::MAX),
+            lanes,
+            options.snap_length,
+        );
+        let mut geometry = geometry.map_err(|reason| XdpError::Sizes {
+            interface: interface.name.clone(),
+            reason,
+        })?;
+        let most = match needs_several {
+            true => aligned.first.min(staggered.first).saturating_sub(64 + 32),
+            false => cell - HEADROOM,
+        };
+        geometry.snap_length = match options.snap_length {
+            0 => most,
+            asked => asked.min(most),
+        };
+        Ok(Plan {
+            geometry,
+            aligned,
+            staggered,
+            needs_several,
+        })
+    }
+}
+
+/// As many cells as possible; beside them room to copy frames of several cells, or the odd one.
+fn layout(chunk: u32, cell: Cell, needs_several: bool) -> Option<CellLayout> {
+    if needs_several {
+        return CellLayout::new(chunk, cell, cell.size, 0);
+    }
+    CellLayout::new(chunk, cell, 0, cell.size).or_else(|| CellLayout::new(chunk, cell, 0, 0))
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the program in front of the sockets shares with user space: `bpf/xsk.h` is the C view.
+//!
+//! Invariants
+//! - Sizes and places are those of `bpf/xsk.h`; a test compares them with the object's BTF.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Receive queues that a source may have: `RT_XSK_QUEUES`.
+pub(super) const QUEUES: u16 = 256;
+
+/// Bytes in front of each packet: `struct rt_stamp`.
+pub(super) const STAMP_BYTES: usize = 24;
+
+/// What the program knew of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// Atomic time.
+    pub(super) time_ns: u64,
+    /// Packets that the program saw on this queue, this one included.
+    pub(super) seen: u64,
+    /// The low half of those that no rule wanted.
+    pub(super) unwanted: u32,
+    /// The VLAN tag that the driver had stripped, as on the wire.
+    pub(super) tag: Option<[u8; 4]>,
+}
+
+impl Stamp {
+    /// The stamp in these bytes.
+    #[inline]
+    pub(super) fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
+        let (words, _) = bytes.as_chunks::<8>();
+        let [time, seen, rest] = [words[0], words[1], words[2]];
+        let [a, b, c, d, tag @ ..] = rest;
+        Stamp {
+            time_ns: u64::from_ne_bytes(time),
+            seen: u64::from_ne_bytes(seen),
+            unwanted: u32::from_ne_bytes([a, b, c, d]),
+            tag: (tag != [0; 4]).then_some(tag),
+        }
+    }
+}
+
+/// One receive queue's counters: `struct rt_queue`. Only the program writes them.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct QueueWords {
+    pub(super) seen: AtomicU64,
+    pub(super) unwanted: AtomicU64,
+    pub(super) paused: AtomicU64,
+    pub(super) failed: AtomicU64,
+    reserved: [AtomicU64; 4],
+}
+
+/// One receive queue's words that user space writes: `struct rt_queue_control`.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct QueueControl {
+    pub(super) state: AtomicU32,
+    reserved: [AtomicU32; 15],
+}
+
+/// What [`QueueControl::state`] says: `RT_XSK_ON`, `RT_XSK_PAUSED`.
+pub(super) mod state {
+    pub(in crate::xdp) const ON: u32 = 1;
+    pub(in crate::xdp) const PAUSED: u32 = 2;
+}
+
+/// Set before the program is loaded: `struct rt_xsk_config`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Config {
+    pub(super) snap_length: u32,
+    /// Several CPUs may serve one queue at a time.
+    pub(super) shared: bool,
+}
+
+impl Config {
+    /// These settings as they lie in the program's read-only data.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        [self.snap_length, u32::from(self.shared)]
+            .into_iter()
+            .flat_map(u32::to_ne_bytes)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::mem::offset_of;
+    use std::path::Path;
+
+    use libbpf_rs::btf::types::{MemberAttr, Struct};
+    use libbpf_rs::{Btf, HasSize};
+
+    use super::*;
+
+    fn same(name: &str, size: usize, members: &[(&str, usize)]) {
+        let object = Path::new(env!("OUT_DIR")).join("xsk.bpf.o");
+        let types = Btf::from_path(object).unwrap();
+        let found: Struct<'_> = types.type_by_name(name).unwrap();
+        assert_eq!(found.size(), size, "size of {name}");
+        let places: BTreeMap<_, _> = found
+            .iter()
+            .map(|member| {
+                let MemberAttr::Normal { offset } = member.attr else {
+                    panic!("{name} has no bit fields")
+                };
+                (
+                    member.name.unwrap().to_str().unwrap().to_owned(),
+                    offset / 8,
+                )
+            })
+            .collect();
+        for (member, offset) in members {
+            let offset = u32::try_from(*offset).unwrap();
+            assert_eq!(places.get(*member), Some(&offset), "{name}.{member}");
+        }
+    }
+
+    #[test]
+    fn words_lie_where_the_program_has_them() {
+        let queue = [
+            ("seen", offset_of!(QueueWords, seen)),
+            ("unwanted", offset_of!(QueueWords, unwanted)),
+            ("paused", offset_of!(QueueWords, paused)),
+            ("failed", offset_of!(QueueWords, failed)),
+        ];
+        same("rt_queue", size_of::<QueueWords>(), &queue);
+        let control = [("state", offset_of!(QueueControl, state))];
+        same("rt_queue_control", size_of::<QueueControl>(), &control);
+        same(
+            "rt_xsk_config",
+            Config {
+                snap_length: 0,
+                shared: false,
+            }
+            .to_bytes()
+            .len(),
+            &[("snap_length", 0), ("shared", 4)],
+        );
+    }
+
+    #[test]
+    fn a_stamp_lies_where_the_program_writes_it() {
+        let places = [("time_ns", 0), ("seen", 8), ("unwanted", 16), ("tag", 20)];
+        same("rt_stamp", STAMP_BYTES, &places);
+        let mut bytes = [0; STAMP_BYTES];
+        bytes[0] = 1;
+        bytes[8] = 2;
+        bytes[16] = 3;
+        let plain = Stamp::from_bytes(&bytes);
+        assert_eq!((plain.time_ns, plain.seen, plain.unwanted), (1, 2, 3));
+        assert_eq!(plain.tag, None);
+        bytes[20..].copy_from_slice(&[0x81, 0, 0, 5]);
+        assert_eq!(Stamp::from_bytes(&bytes).tag, Some([0x81, 0, 0, 5]));
+    }
+
+    #[test]
+    fn limits_are_the_headers() {
+        let header = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/xsk.h"));
+        assert!(header.contains(&format!("#define RT_XSK_QUEUES {QUEUES}\n")));
+        let names = ["RT_XSK_OFF,", "RT_XSK_ON,", "RT_XSK_PAUSED,"];
+        let at = names.map(|name| header.find(name).unwrap());
+        assert!(at.is_sorted(), "off, on and paused are 0, 1 and 2");
+        assert_eq!((state::ON, state::PAUSED), (1, 2));
+    }
+}

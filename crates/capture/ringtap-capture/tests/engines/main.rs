@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One corpus, three engines: libpcap's interpreter, ours, and eBPF in the kernel give one verdict.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "in a test, a panic is the report of a fault"
+)]
+
+mod agree;
+mod dice;
+mod grammar;
+mod kernel;
+mod many;
+mod packets;
+mod random;
+mod shapes;
+
+use ringtap_filter::Program;
+use ringtap_filter::{LinkType, text::Filter};
+
+fn program(expression: &str) -> Program {
+    match Filter::compile(expression, LinkType::ETHERNET, 65535) {
+        Ok(filter) => filter.program().clone(),
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rules judge what arrives, tags included, and change while it arrives.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use ringtap_filter::hash;
+use ringtap_filter::{LinkType, text::Filter};
+use ringtap_pool::{
+    classify::{Balance, Headers, Place, Rule, Rules},
+    format::flag,
+    source::Source,
+};
+use ringtap_testkit::{Namespace, require_root};
+
+use crate::{capture::Capture, frame, options};
+
+/// Those that pass the filter get the bits.
+fn rule(expression: &str, balance: Balance, members: u64) -> Rule {
+    let compiled = Filter::compile(expression, LinkType::ETHERNET, 65535);
+    let filter = compiled.expect("a filter");
+    Rule {
+        filter: filter.program().to_entries().into(),
+        balance,
+        ..Rule::everything(members)
+    }
+}
+
+#[test]
+fn rules_see_packets_with_their_tags_and_the_rest_is_counted() {
+    require_root!();
+    let net = Namespace::with_veth("packet_rules");
+    let mut capture = Capture::start(&net, &options());
+    let rules = Rules(vec![
+        rule("vlan 7", Balance::Flow(Headers::Outer), 1),
+        rule("greater 100", Balance::Everyone, 2),
+    ]);
+    let places = capture.source().classify(&rules).unwrap();
+    assert_eq!(places, [Place::Source, Place::Source]);
+    let sent = [
+        frame(&[], 60),
+        frame(&[(0x8100, 7)], 64),
+        frame(&[(0x8100, 8)], 64),
+        frame(&[(0x88a8, 7)], 104),
+        frame(&[], 200),
+    ];
+    net.inject("tx0", &sent);
+    capture.read_until(3);
+    let (packets, counts) = capture.finish();
+    let masks: Vec<_> = packets.iter().map(|one| one.slot.mask).collect();
+    assert_eq!(masks, [1, 3, 2]);
+    assert_eq!(counts.lanes[0].unwanted, 2);
+    assert_eq!(
+        packets[0].slot.hash,
+        hash::flow(&sent[1], hash::Headers::Outer)
+    );
+    let hashed: Vec<_> = packets.iter().map(|one| one.has(flag::HASHED)).collect();
+    assert_eq!(hashed, [true; 3]);
+}
+
+#[test]
+fn rules_change_under_traffic_without_loss() {
+    require_root!();
+    let net = Namespace::with_veth("packet_rule_changes");
+    let mut capture = Capture::start(&net, &options());
+    let is_sent = AtomicBool::new(false);
+    let mut changes = 0;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..15 {
+                net.inject("tx0", &vec![frame(&[], 60); 200]);
+            }
+            is_sent.store(true, Relaxed);
+        });
+        while !is_sent.load(Relaxed) {
+            changes += 1;
+            let rules = Rules(vec![rule("less 1000", Balance::Everyone, changes)]);
+            capture.source().classify(&rules).unwrap();
+            thread::sleep(Duration::from_micros(200));
+        }
+    });
+    capture.read_until(3_000);
+    let (packets, counts) = capture.finish();
+    assert_eq!((packets.len(), counts.lanes[0].unwanted), (3_000, 0));
+    let masks: Vec<_> = packets.iter().map(|one| one.slot.mask).collect();
+    let judged = masks.iter().filter(|mask| **mask != u64::MAX).count();
+    assert!(
+        changes > 20 && judged > 100,
+        "{changes} changes, {judged} judged"
+    );
+    let in_order = masks
+        .iter()
+        .skip_while(|mask| **mask == u64::MAX)
+        .is_sorted();
+    assert!(in_order, "a packet was judged by rules that were replaced");
+}

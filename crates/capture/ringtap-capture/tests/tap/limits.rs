@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pools that run dry, ports that only monitor, interfaces that go away, readers that sleep.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringtap_capture::tap::{Mode, Taking, TapOptions};
+use ringtap_device::ChunkOptions;
+use ringtap_ipc::event::sleep_until_readable;
+use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
+use ringtap_pool::reader::Next;
+use ringtap_pool::source::{Source, Status};
+use ringtap_pool::wake::NoSignal;
+pub(crate) use ringtap_testkit::LIMIT;
+use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+
+use crate::support::{attach, finish, frame, options};
+
+/// tcpdump that ends after `count` of the tests' frames arrived at the network stack.
+fn stack_receives(net: &Namespace, interface: &str, count: usize) -> Running {
+    let count = count.to_string();
+    let dump = net.spawn(
+        "tcpdump",
+        &[
+            "-i",
+            interface,
+            "-Q",
+            "in",
+            "-c",
+            &count,
+            "-w",
+            "/dev/null",
+            "ether proto 0x88b5",
+        ],
+    );
+    dump.wait_for_stderr("listening on", LIMIT);
+    dump
+}
+
+#[test]
+fn without_a_free_chunk_packets_are_counted_and_pass() {
+    require_root!();
+    require_tool!("ip", "python3", "tcpdump");
+    for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
+        for taking in [Taking::Pass, Taking::Exclusive] {
+            let net = Namespace::with_veth("exhausted");
+            let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+            let tap = attach(
+                &net,
+                &TapOptions {
+                    mode,
+                    taking,
+                    chunk_size: 4096,
+                    pool_bytes: (2 * cpus + 1) * 4096,
+                    ..options("rx0")
+                },
+            );
+            let frames = vec![frame(1, 1000); 300];
+            // Two chunks a lane with three packets each, at most: the rest passes.
+            let passing = match taking {
+                Taking::Pass => 300,
+                Taking::Exclusive => 280,
+            };
+            let dump = stack_receives(&net, "rx0", passing);
+            net.inject("tx0", &frames);
+            let end = dump.wait(LIMIT);
+            assert!(end.status.success(), "{mode:?} {taking:?}: {}", end.stderr);
+            let (captured, counts) = finish(tap);
+            let sum = |f: fn(&ringtap_pool::source::LaneCounts) -> u64| -> u64 {
+                counts.lanes.iter().map(f).sum()
+            };
+            assert_eq!(sum(|lane| lane.captured), captured.len() as u64);
+            assert_eq!(
+                sum(|lane| lane.no_chunk) + captured.len() as u64,
+                300,
+                "{counts:?}"
+            );
+            assert!(
+                captured.len() <= 20,
+                "{mode:?} {taking:?}: {}",
+                captured.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
+        let net = Namespace::with_veth("shape");
+        let tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                taking: Taking::Pass,
+                snap_length: 96,
+                chunks: ChunkOptions {
+                    per_lane: Some(5),
+                    packets: Some(16),
+                },
+                ..options("rx0")
+            },
+        );
+        net.inject("tx0", &vec![frame(1, 1000); 300]);
+        let (captured, counts) = finish(tap);
+        for lane in &counts.lanes {
+            let expected = lane.seen.min(80);
+            assert_eq!(lane.captured, expected, "{mode:?}: {counts:?}");
+        }
+        assert!(captured.iter().all(|packet| packet.data.len() <= 96));
+        let full = counts.lanes.iter().filter(|lane| lane.captured == 80);
+        assert!(full.count() > 0, "{mode:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn an_exclusive_tap_takes_packets_from_the_host() {
+    require_root!();
+    require_tool!("ip", "python3", "tcpdump");
+    for mode in [Mode::Native, Mode::Generic, Mode::Tc] {
+        let net = Namespace::with_veth("exclusive");
+        let taking = Taking::Exclusive;
+        let tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                taking,
+                ..options("rx0")
+            },
+        );
+        // Packet sockets see a packet before traffic control does, but IP does not.
+        net.ip(&["addr", "add", "10.9.9.1/24", "dev", "rx0"]);
+        net.inject("tx0", &[ping()]);
+        let replies = net.counter("tx0", "rx_packets");
+        assert_eq!(
+            replies, 0,
+            "{mode:?}: the host answers no ping that it does not get"
+        );
+        let (captured, _) = finish(tap);
+        assert_eq!(captured.len(), 1, "{mode:?}");
+        net.inject("tx0", &[ping()]);
+        let answered_by = Instant::now() + LIMIT;
+        while net.counter("tx0", "rx_packets") == 0 {
+            let waits = Instant::now() < answered_by;
+            assert!(waits, "{mode:?}: without the tap the host answers");
+        }
+    }
+}
+
+/// An ICMP echo request to 10.9.9.1 from 10.9.9.2, for any MAC address.
+pub(crate) fn ping() -> Vec<u8> {
+    let mut bytes = vec![0xff; 6];
+    bytes.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    bytes.extend([
+        0x45, 0, 0, 28, 0, 1, 0, 0, 64, 1, 0, 0, 10, 9, 9, 2, 10, 9, 9, 1,
+    ]);
+    bytes.extend([8, 0, 0, 0, 0, 1, 0, 1]);
+    for (at, from, to) in [(24, 14, 34), (36, 34, 42)] {
+        let sum = checksum(&bytes[from..to]);
+        bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+    bytes
+}
+
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum: u32 = words.sum();
+    !u16::try_from((sum >> 16) + (sum & 0xffff)).unwrap()
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_ends_capture_with_a_reason() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for (change, reason) in [
+        (&["link", "set", "rx0", "down"][..], "is down"),
+        (&["link", "delete", "rx0"][..], "was removed"),
+    ] {
+        let net = Namespace::with_veth("going");
+        let mut tap = attach(&net, &options("rx0"));
+        net.inject("tx0", &[frame(1, 60)]);
+        assert!(matches!(tap.status(), Status::Running));
+        net.ip(change);
+        let reason_told = net.enter(|| {
+            assert!(sleep_until_readable(&[tap.wake_fd()], Some(LIMIT)).unwrap());
+            tap.clear_wake();
+            let Status::Failed(error) = tap.status() else {
+                panic!("capture went on")
+            };
+            error.to_string()
+        });
+        assert!(reason_told.contains(reason), "{reason_told}");
+        assert!(
+            matches!(tap.status(), Status::Ended),
+            "a reason is told once"
+        );
+        assert_eq!(finish(tap).0.len(), 1, "what came before is there");
+    }
+}
+
+#[test]
+fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("wake");
+    let mut tap = attach(&net, &options("rx0"));
+    let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+    let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    let short = Some(Duration::from_millis(50));
+    // Setting interfaces up makes the kernel tell of changes for a second.
+    while sleep_until_readable(&[tap.wake_fd()], Some(Duration::from_millis(1500))).unwrap() {
+        tap.clear_wake();
+    }
+
+    net.inject("tx0", &[frame(1, 60)]);
+    assert!(
+        !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),
+        "nobody asked"
+    );
+
+    for number in 2..5 {
+        distributor.step().unwrap();
+        while let Next::Batch(_) = reader.next().unwrap() {}
+        reader.sleeper().arm();
+        distributor.arm(Returns::WhenDry);
+        assert!(!distributor.step().unwrap(), "nothing came meanwhile");
+        net.inject("tx0", &[frame(number, 60)]);
+        assert!(sleep_until_readable(&[tap.wake_fd().as_fd()], Some(LIMIT)).unwrap());
+        tap.clear_wake();
+        assert!(
+            !sleep_until_readable(&[tap.wake_fd()], short).unwrap(),
+            "cleared"
+        );
+    }
+    drop(reader);
+    assert_eq!(
+        tap.counts()
+            .lanes
+            .iter()
+            .map(|lane| lane.captured)
+            .sum::<u64>(),
+        4
+    );
+}
+
+#[test]
+fn chunks_go_round_many_times() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("round");
+    let small = TapOptions {
+        chunk_size: 4096,
+        pool_bytes: 16 * 4096,
+        ..options("rx0")
+    };
+    let mut tap = attach(&net, &small);
+    let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
+    let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    let mut read = 0;
+    for round in 0..20_u8 {
+        net.inject("tx0", &vec![frame(round, 900); 12]);
+        distributor.step().unwrap();
+        while let Next::Batch(batch) = reader.next().unwrap() {
+            for packet in batch.packets() {
+                assert_eq!(packet.unwrap().data, frame(round, 900));
+                read += 1;
+            }
+        }
+    }
+    assert_eq!(read, 240, "{:?}", tap.counts());
+}

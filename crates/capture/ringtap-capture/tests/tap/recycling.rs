@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Chunks that come back to the tap: only what its lane filled, and only once.
+
+use std::collections::BTreeSet;
+
+use ringtap_capture::tap::TapOptions;
+use ringtap_device::ChunkOptions;
+use ringtap_pool::distributor::LaneEnds;
+use ringtap_pool::source::Source;
+use ringtap_testkit::{Namespace, require_root, require_tool};
+
+use crate::support::{attach, options, python, sending};
+
+const CHUNKS: u32 = 12;
+
+/// Chunks that a lane has opened since the last look.
+fn opened(lane: &mut LaneEnds) -> Vec<u64> {
+    std::iter::from_fn(|| lane.opened.pop().unwrap()).collect()
+}
+
+#[test]
+fn a_chunk_comes_back_once_and_to_its_own_lane() {
+    require_root!();
+    require_tool!("ip", "python3", "taskset");
+    let net = Namespace::with_veth("recycling");
+    // Each packet opens a chunk, and seals the one before.
+    let mut tap = attach(
+        &net,
+        &TapOptions {
+            chunk_size: 4096,
+            chunks: ChunkOptions {
+                per_lane: Some(CHUNKS),
+                packets: Some(1),
+            },
+            snap_length: 100,
+            ..options("rx0")
+        },
+    );
+    let mut lanes = tap.take_lanes();
+    let is_alone = std::thread::available_parallelism().unwrap().get() < 2;
+    python(&net, "0", &sending("tx0", 4));
+    let first = opened(&mut lanes[0]);
+    let mut wrong = vec![0, u64::MAX, u64::from(tap.pool().geometry().chunk_count)];
+    if !is_alone {
+        python(&net, "1", &sending("tx0", 2));
+        wrong.push(opened(&mut lanes[1])[0]);
+    }
+    let used: BTreeSet<_> = first.iter().chain(&wrong).copied().collect();
+    let never = (1..).find(|chunk| !used.contains(chunk)).unwrap();
+    let [one, two, ..] = first[..] else {
+        panic!("four packets open more than {first:?}");
+    };
+    wrong.extend([never, one]);
+    let refused = u64::try_from(wrong.len()).unwrap();
+    for number in [one].into_iter().chain(wrong).chain([two]) {
+        lanes[0].recycle.push(number).unwrap();
+    }
+    python(&net, "0", &sending("tx0", CHUNKS + 10));
+    assert_eq!(tap.refused(), refused);
+    let second = opened(&mut lanes[0]);
+    let distinct: BTreeSet<_> = second.iter().copied().collect();
+    assert_eq!(
+        distinct.len(),
+        second.len(),
+        "none was used twice: {second:?}"
+    );
+    let again: BTreeSet<_> = first
+        .iter()
+        .filter(|chunk| distinct.contains(chunk))
+        .collect();
+    assert_eq!(again, BTreeSet::from([&one, &two]), "{first:?}, {second:?}");
+}

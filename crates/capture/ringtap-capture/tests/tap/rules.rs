@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rules in the kernel: filters, members, balances, and changing them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
+use ringtap_filter::LinkType;
+use ringtap_filter::text::Filter;
+use ringtap_pool::classify::{Place, Rule, Rules};
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::source::{LaneCounts, Pause, Source};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
+
+use crate::limits::ping;
+use crate::packets::Maker;
+use crate::support::{Tagging, attach, finish, frame, options, own};
+
+pub(crate) const HOOKS: [Mode; 3] = [Mode::Native, Mode::Generic, Mode::Tc];
+
+/// A filter in pcap-filter syntax, as rules have it.
+pub(crate) fn entries(expression: &str) -> Arc<[u64]> {
+    let filter = Filter::compile(expression, LinkType(1), 65_535).unwrap();
+    filter.program().to_entries().into()
+}
+
+/// A rule that gives what passes the filter to these members.
+pub(crate) fn rule(expression: &str, members: u64) -> Rule {
+    Rule {
+        filter: entries(expression),
+        ..Rule::everything(members)
+    }
+}
+
+pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&LaneCounts) -> u64) -> u64 {
+    counts.lanes.iter().map(of).sum()
+}
+
+/// Puts rules in force, from outside the namespace that the interface is in.
+pub(crate) fn classify(tap: &mut Tap, rules: Vec<Rule>) -> Vec<Place> {
+    let places = tap.classify(&Rules(rules));
+    places.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn members_are_the_bits_of_what_is_captured() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in HOOKS {
+        let net = Namespace::with_veth("members");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        net.inject("tx0", &[frame(1, 60)]);
+        for members in [5, 1 << 63, u64::MAX, 0] {
+            let places = classify(&mut tap, vec![Rule::everything(members)]);
+            assert_eq!(places, [Place::Source]);
+            net.inject("tx0", &[frame(2, 60)]);
+        }
+        classify(&mut tap, Vec::new());
+        net.inject("tx0", &[frame(3, 60)]);
+        let (captured, counts) = finish(tap);
+        let mut masks: Vec<_> = captured.iter().map(|it| it.slot.mask).collect();
+        masks.sort_unstable();
+        assert_eq!(masks, [5, 1 << 63, u64::MAX, u64::MAX], "{mode:?}");
+        assert_eq!(sum(&counts, |lane| lane.unwanted), 2, "{counts:?}");
+        assert_eq!(sum(&counts, |lane| lane.seen), 6, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_paused_lane_counts_packets_as_lost_for_want_of_a_chunk() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("paused");
+    let mut tap = attach(&net, &options("rx0"));
+    let lanes = tap.pool().geometry().lane_count;
+    let pause = |tap: &mut Tap, how| {
+        (0..lanes).for_each(|lane| tap.pause(LaneId(lane), how));
+    };
+    net.inject("tx0", &vec![frame(1, 60); 3]);
+    pause(&mut tap, Pause::Paused);
+    net.inject("tx0", &vec![frame(2, 60); 5]);
+    pause(&mut tap, Pause::Capturing);
+    net.inject("tx0", &vec![frame(3, 60); 7]);
+    let (captured, counts) = finish(tap);
+    let captured_of = |number| {
+        let own = own(&captured).into_iter();
+        own.filter(|data| *data == frame(number, 60)).count()
+    };
+    assert_eq!([1, 2, 3].map(captured_of), [3, 0, 7]);
+    assert_eq!(sum(&counts, |lane| lane.no_chunk), 5, "{counts:?}");
+}
+
+/// Filters of all the kinds that libpcap's compiler makes.
+const FILTERS: [&str; 24] = [
+    "ip",
+    "ip6",
+    "tcp",
+    "udp",
+    "udp port 53",
+    "tcp dst port 80",
+    "host 10.0.0.1",
+    "src net 10.0.0.0/31",
+    "ip[6:2] & 0x1fff != 0",
+    "ip6 proto 17",
+    "ip6 host 2001:db8::1",
+    "vlan",
+    "vlan and ip",
+    "vlan and vlan and udp",
+    "vlan 5",
+    "ether dst 02:00:00:00:00:01",
+    "greater 100",
+    "less 64",
+    "len - 14 = 60",
+    "udp[8:4] = 0",
+    "sctp or icmp",
+    "ip[2:2] / ip[8] > 2",
+    "not ip and not ip6",
+    "ether[60:4] & 1 = 1",
+];
+
+/// What each packet must have: a bit for each filter that its captured bytes pass.
+fn expected_mask(filters: &[Filter], data: &[u8], wire_length: u32) -> u64 {
+    let bit =
+        |(number, filter): (u32, &Filter)| u64::from(filter.matches(data, wire_length)) << number;
+    (0..).zip(filters).map(bit).sum()
+}
+
+/// Sends `sent` through a tap with all the filters and compares each packet's mask; gives how
+/// many packets had which filter's bit.
+fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize> {
+    let filters: Vec<_> = FILTERS
+        .iter()
+        .map(|it| Filter::compile(it, LinkType(1), 65_535).unwrap())
+        .collect();
+    let mut tap = attach(net, options);
+    let rules = (0..).zip(FILTERS).map(|(number, it)| rule(it, 1 << number));
+    // One that shows what no filter takes.
+    let rules: Vec<_> = rules.chain([Rule::everything(1 << 63)]).collect();
+    let places = classify(&mut tap, rules);
+    assert!(places.iter().all(|it| *it == Place::Source), "{places:?}");
+    net.inject("tx0", sent);
+    if options.direction == Direction::InOut {
+        net.inject("rx0", sent);
+    }
+    let (captured, counts) = finish(tap);
+    assert!(captured.len() * 100 >= sent.len() * 95, "{counts:?}");
+    assert_eq!(sum(&counts, |lane| lane.unwanted), 0);
+    for packet in &captured {
+        let expected = expected_mask(&filters, &packet.data, packet.slot.wire_length);
+        let found = packet.slot.mask;
+        assert_eq!(
+            found,
+            expected | 1 << 63,
+            "{options:?}: {:02x?}",
+            packet.data
+        );
+    }
+    let with = |number: usize| {
+        captured
+            .iter()
+            .filter(|it| it.slot.mask >> number & 1 == 1)
+            .count()
+    };
+    (0..FILTERS.len()).map(with).collect()
+}
+
+#[test]
+fn filters_in_the_kernel_take_what_they_take_in_user_space_on_every_hook() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let mut maker = Maker::new(11);
+    for mode in HOOKS {
+        let net = Namespace::with_veth("filters");
+        let sent: Vec<_> = (0..1500).map(|_| maker.packet()).collect();
+        let direction = Direction::InOut;
+        let taken = compare(
+            &net,
+            &TapOptions {
+                mode,
+                direction,
+                ..options("rx0")
+            },
+            &sent,
+        );
+        let unused = taken.iter().zip(FILTERS).filter(|(taken, _)| **taken == 0);
+        assert_eq!(unused.count(), 0, "each filter took something: {taken:?}");
+    }
+}
+
+#[test]
+fn filters_see_tags_that_were_stripped() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let mut maker = Maker::new(12);
+    for mode in [Mode::Native, Mode::Tc] {
+        let net = Namespace::with_veth("filters_stripped");
+        let _tagging = Tagging::on(&net, "tx0");
+        let sent: Vec<_> = (0..500).map(|_| maker.packet()).collect();
+        let taken = compare(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+            &sent,
+        );
+        assert_eq!(taken[14], 500, "vlan 5: {taken:?}");
+        assert!(taken[12] > 50, "vlan and ip: {taken:?}");
+    }
+}
+
+#[test]
+fn filters_see_what_is_beyond_the_first_buffer() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in HOOKS {
+        let net = Namespace::with_veth("filters_jumbo");
+        for end in ["tx0", "rx0"] {
+            net.ip(&["link", "set", end, "mtu", "9000"]);
+        }
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        let at = |offset: usize| rule(&format!("ether[{offset}] = 77"), 1);
+        for offset in [20, 3000, 4000, 5001, 8999] {
+            classify(&mut tap, vec![at(offset)]);
+            for length in [9014, 9000, 4100, 2000] {
+                let mut other = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+                other.resize(length, 0);
+                let mut wanted = other.clone();
+                if let Some(byte) = wanted.get_mut(offset) {
+                    *byte = 77;
+                }
+                net.inject("tx0", &[other, wanted]);
+            }
+        }
+        let (captured, counts) = finish(tap);
+        // Each offset is in this many of the four lengths.
+        assert_eq!(captured.len(), 4 + 3 + 3 + 2 + 2, "{mode:?}: {counts:?}");
+        assert_eq!(sum(&counts, |lane| lane.unwanted), 40 - 14, "{mode:?}");
+    }
+}
+
+#[test]
+fn filters_see_only_what_would_be_captured() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let mut maker = Maker::new(13);
+    for snap_length in [14, 20, 34, 40, 60] {
+        let net = Namespace::with_veth("filters_snap");
+        let sent: Vec<_> = (0..200).map(|_| maker.packet()).collect();
+        compare(
+            &net,
+            &TapOptions {
+                snap_length,
+                ..options("rx0")
+            },
+            &sent,
+        );
+    }
+}
+
+#[test]
+fn what_nobody_wants_is_dropped_by_an_exclusive_tap_and_passes_another() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for (taking, replies) in [(Taking::Exclusive, 0), (Taking::Pass, 1)] {
+        for mode in HOOKS {
+            let net = Namespace::with_veth("unwanted");
+            let mut tap = attach(
+                &net,
+                &TapOptions {
+                    mode,
+                    taking,
+                    ..options("rx0")
+                },
+            );
+            classify(&mut tap, vec![rule("udp port 99", 1)]);
+            net.ip(&["addr", "add", "10.9.9.1/24", "dev", "rx0"]);
+            net.inject("tx0", &[ping()]);
+            let begun = Instant::now();
+            while net.counter("tx0", "rx_packets") < replies && begun.elapsed() < LIMIT {}
+            assert_eq!(net.counter("tx0", "rx_packets"), replies, "{mode:?}");
+            let (captured, counts) = finish(tap);
+            assert_eq!((captured.len(), sum(&counts, |lane| lane.unwanted)), (0, 1));
+        }
+    }
+}
+
+#[test]
+fn sixty_four_rules_are_judged_at_once() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in HOOKS {
+        let net = Namespace::with_veth("sixty_four");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        let rules = (0..64).map(|n| rule(&format!("ether[14] = {n}"), 1 << (63 - n)));
+        let places = classify(&mut tap, rules.collect());
+        assert_eq!(places, vec![Place::Source; 64]);
+        let sent: Vec<_> = (0..70).map(|number| frame(number, 60)).collect();
+        net.inject("tx0", &sent);
+        let (captured, counts) = finish(tap);
+        assert_eq!(sum(&counts, |lane| lane.unwanted), 6);
+        assert_eq!(captured.len(), 64);
+        for packet in captured {
+            assert_eq!(packet.slot.mask, 1 << (63 - packet.data[14]), "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn a_filter_that_cannot_run_in_the_kernel_is_left_to_the_readers() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("left_out");
+    let mut tap = attach(&net, &options("rx0"));
+    let rules = vec![rule("udp port 99", 1), rule("ip6 protochain 17", 2)];
+    let places = classify(&mut tap, rules);
+    assert_eq!(places[0], Place::Source);
+    let Place::Reader(reason) = &places[1] else {
+        panic!("{places:?}")
+    };
+    assert!(reason.contains("protochain"), "{reason}");
+    net.inject("tx0", &[frame(1, 60)]);
+    let (captured, _) = finish(tap);
+    assert_eq!(captured[0].slot.mask, 2, "it takes everything here");
+}
+
+#[test]
+fn wrong_rules_leave_those_before_in_force() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("wrong_rules");
+    let mut tap = attach(&net, &options("rx0"));
+    classify(&mut tap, vec![Rule::everything(4)]);
+    let mut refused = |rules| {
+        let error = tap.classify(&Rules(rules));
+        error.expect_err("they are wrong").to_string()
+    };
+    let text = refused(vec![Rule::everything(1); 65]);
+    assert!(text.contains("65 rules"), "{text}");
+    let text = refused(vec![Rule {
+        filter: [u64::MAX].into(),
+        ..Rule::everything(1)
+    }]);
+    assert!(text.contains("filter of rule 0"), "{text}");
+    net.inject("tx0", &[frame(1, 60)]);
+    let (captured, _) = finish(tap);
+    assert_eq!(captured[0].slot.mask, 4);
+}
+
+/// A filter that compares words with 150 others, at places that the verifier does not know.
+fn large(number: u64) -> Rule {
+    let (load_x, load, equal, take, pass) = (0xb1, 0x40, 0x15 | 1 << 24, 0x06 | 1 << 32, 0x06);
+    let test = |n: u64| [load | (n % 16) << 32, equal | (n * 64 + number) << 32, take];
+    let tests = (0..150).flat_map(test);
+    Rule {
+        filter: [load_x | 14 << 32]
+            .into_iter()
+            .chain(tests)
+            .chain([pass])
+            .collect(),
+        ..Rule::everything(1 << number)
+    }
+}
+
+#[test]
+fn filters_that_are_too_large_together_are_left_to_the_readers_and_the_others_are_not() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("too_large");
+    let mut tap = attach(&net, &options("rx0"));
+    let rule = |number: u64| match number % 4 {
+        0 => large(number),
+        _ => rule(&format!("ether[14] = {number}"), 1 << number),
+    };
+    let places = classify(&mut tap, (0..64).map(rule).collect());
+    let left = |place: &Place| matches!(place, Place::Reader(why) if why.contains("does not fit"));
+    let out: Vec<_> = (0..64).filter(|number| left(&places[*number])).collect();
+    assert!(!out.is_empty() && out.len() <= 16, "{places:?}");
+    net.inject(
+        "tx0",
+        &(0..64).map(|number| frame(number, 60)).collect::<Vec<_>>(),
+    );
+    let everything: u64 = out.iter().map(|number| 1 << number).sum();
+    let (captured, _) = finish(tap);
+    assert_eq!(captured.len(), 64);
+    for packet in captured {
+        let number = packet.data[14];
+        let own = if number % 4 == 0 { 0 } else { 1 << number };
+        assert_eq!(packet.slot.mask, everything | own);
+    }
+}

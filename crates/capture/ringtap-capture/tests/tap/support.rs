@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tap's tests share: attaching inside a namespace, tags, traffic.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{ObjectBuilder, libbpf_sys};
+use ringtap_capture::tap::{Tap, TapError, TapOptions};
+use ringtap_net::interface::Interface;
+use ringtap_testkit::{Namespace, settle};
+
+pub(crate) use crate::captured::{Captured, finish, frame, own};
+
+/// A pool small enough that many tests may run at once.
+pub(crate) const SMALL_POOL: u64 = 8 << 20;
+
+/// All that arrives at `interface`, in a small pool.
+pub(crate) fn options(interface: &str) -> TapOptions {
+    TapOptions {
+        pool_bytes: SMALL_POOL,
+        ..TapOptions::new(interface)
+    }
+}
+
+/// Attaches inside `net`.
+pub(crate) fn try_attach(net: &Namespace, options: &TapOptions) -> Result<Tap, TapError> {
+    net.enter(|| Tap::attach(options))
+}
+
+/// Attaches inside `net`, or fails the test.
+pub(crate) fn attach(net: &Namespace, options: &TapOptions) -> Tap {
+    try_attach(net, options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same frame with an 802.1Q tag.
+pub(crate) fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
+    [
+        &frame[..12],
+        &[0x81, 0x00],
+        &vlan.to_be_bytes(),
+        &frame[12..],
+    ]
+    .concat()
+}
+
+/// Runs a Python script inside, on one CPU, and fails the test if it fails.
+pub(crate) fn python(net: &Namespace, cpu: &str, script: &str) {
+    let end = net.run("taskset", &["-c", cpu, "python3", "-c", script]);
+    assert!(end.status.success(), "{}", end.stderr);
+    settle(cpu.parse().expect("a CPU's number"));
+}
+
+/// A script that sends `count` frames of the tests' type out of `interface`.
+///
+/// By PACKET_QDISC_BYPASS, so that the CPU chooses the queue.
+pub(crate) fn sending(interface: &str, count: u32) -> String {
+    format!(
+        "import socket\n\
+         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+         s.setsockopt(263, 20, 1)\n\
+         s.bind(('{interface}', 0))\n\
+         head = bytes([2,0,0,0,0,2, 2,0,0,0,0,1, 0x88,0xb5])\n\
+         for n in range({count}):\n    s.send(head + n.to_bytes(4, 'big') + bytes(42))\n"
+    )
+}
+
+/// The compiled `bpf/tagging.bpf.c`.
+const TAGGING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tagging.bpf.o"));
+
+/// Packets that leave `interface` have VLAN tag 5 beside them as long as this lives.
+pub(crate) struct Tagging {
+    _link: OwnedFd,
+}
+
+impl Tagging {
+    pub(crate) fn on(net: &Namespace, interface: &str) -> Self {
+        let object = ObjectBuilder::default()
+            .open_memory(TAGGING)
+            .unwrap()
+            .load()
+            .unwrap();
+        let program = object
+            .progs()
+            .next()
+            .unwrap()
+            .as_fd()
+            .try_clone_to_owned()
+            .unwrap();
+        let index = index(net, interface);
+        let link = net.enter(|| {
+            let options = libbpf_sys::bpf_link_create_opts {
+                sz: size_of::<libbpf_sys::bpf_link_create_opts>()
+                    .try_into()
+                    .unwrap(),
+                // Before a tap, if there is one.
+                flags: libbpf_sys::BPF_F_BEFORE,
+                ..Default::default()
+            };
+            let (fd, hook) = (program.as_raw_fd(), libbpf_sys::BPF_TCX_EGRESS);
+            // SAFETY: the descriptor is open and the options live during the call.
+            unsafe { libbpf_sys::bpf_link_create(fd, index, hook, &raw const options) }
+        });
+        assert!(
+            link >= 0,
+            "tcx link: {}",
+            std::io::Error::from_raw_os_error(-link)
+        );
+        // SAFETY: just made, and nobody else owns it.
+        let _link = unsafe { OwnedFd::from_raw_fd(link) };
+        Tagging { _link }
+    }
+}
+
+/// The kernel's number for an interface.
+pub(crate) fn index(net: &Namespace, interface: &str) -> i32 {
+    let found = net.enter(|| Interface::find(interface)).unwrap();
+    found.index.try_into().unwrap()
+}
+
+/// How many programs are attached to a traffic control hook.
+pub(crate) fn tcx_programs(net: &Namespace, interface: &str) -> u32 {
+    let index = index(net, interface);
+    let count = |hook| {
+        let mut options = libbpf_sys::bpf_prog_query_opts {
+            sz: size_of::<libbpf_sys::bpf_prog_query_opts>()
+                .try_into()
+                .unwrap(),
+            ..Default::default()
+        };
+        // SAFETY: the options live during the call; no room for ids is offered.
+        let error = unsafe { libbpf_sys::bpf_prog_query_opts(index, hook, &raw mut options) };
+        assert_eq!(error, 0, "asking for tcx programs");
+        // SAFETY: the kernel filled this member in; the other name of it is `prog_cnt`.
+        unsafe { options.__bindgen_anon_1.count }
+    };
+    net.enter(|| count(libbpf_sys::BPF_TCX_INGRESS) + count(libbpf_sys::BPF_TCX_EGRESS))
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The suite that every source must pass, in native and in generic mode.
+
+use ringtap_capture::xdp::XdpOptions;
+use ringtap_device::Mode;
+use ringtap_pool::conformance::{Harness, PoolSize, check};
+use ringtap_pool::source::Source;
+use ringtap_testkit::{Namespace, require_root, require_tool};
+
+use crate::support::{open, options};
+
+struct Sockets {
+    test: &'static str,
+    mode: Mode,
+    nets: Vec<Namespace>,
+}
+
+impl Harness for Sockets {
+    fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
+        let net = Namespace::with_veth(self.test);
+        let options = match size {
+            PoolSize::Ample => XdpOptions {
+                pool_bytes: 32 << 20,
+                ..options("rx0")
+            },
+            PoolSize::Tiny => XdpOptions {
+                pool_bytes: 1,
+                chunk_size: 4096,
+                ..options("rx0")
+            },
+        };
+        let source = open(
+            &net,
+            &XdpOptions {
+                mode: self.mode,
+                ..options
+            },
+        );
+        net.inject("tx0", frames);
+        self.nets.push(net);
+        Box::new(source)
+    }
+
+    fn lossless(&self) -> bool {
+        // A veth drops what its queue cannot hold when its CPU is late; the sender counts it.
+        let lost = |net: &Namespace| net.counter("tx0", "tx_dropped") > 0;
+        !self.nets.last().is_some_and(lost)
+    }
+}
+
+fn conforms(test: &'static str, mode: Mode) {
+    let nets = Vec::new();
+    check(&mut Sockets { test, mode, nets });
+}
+
+#[test]
+fn af_xdp_behind_native_xdp_keeps_every_rule() {
+    require_root!();
+    require_tool!("ip", "python3");
+    conforms("xsk-native", Mode::Native);
+}
+
+#[test]
+fn af_xdp_behind_generic_xdp_keeps_every_rule() {
+    require_root!();
+    require_tool!("ip", "python3");
+    conforms("xsk-generic", Mode::Generic);
+}

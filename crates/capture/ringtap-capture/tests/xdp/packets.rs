@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which bytes are captured, and where they lie.
+
+use ringtap_capture::xdp::XdpOptions;
+use ringtap_device::Mode;
+use ringtap_ipc::mapping::{Access, Mapping};
+use ringtap_pool::source::Source;
+use ringtap_testkit::{Namespace, require_root, require_tool};
+
+use crate::support::{finish, frame, open, options, own};
+
+const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
+/// Bytes of a chunk, unless said otherwise; cells lie at its end.
+const CHUNK: usize = 512 << 10;
+/// Bytes from one cell to the next in copy mode.
+const CELL_PITCH: usize = 2048 + 64;
+/// Bytes in a cell in front of its packet.
+const HEADROOM: usize = 280;
+
+#[test]
+fn packets_are_read_where_the_kernel_put_them() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in MODES {
+        let net = Namespace::with_veth("in_place");
+        let source = open(
+            &net,
+            &XdpOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        let sent: Vec<_> = (0..200)
+            .map(|number| frame(number, 60 + 7 * usize::from(number)))
+            .collect();
+        net.inject("tx0", &sent);
+        let (captured, counts) = finish(source);
+        assert_eq!(own(&captured), sent, "{mode:?}");
+        for packet in &captured {
+            let payload = usize::from(packet.slot.payload) * 8;
+            let from_the_end = CHUNK - payload % CHUNK;
+            assert_eq!(
+                (from_the_end + HEADROOM) % CELL_PITCH,
+                0,
+                "{mode:?}: in its cell, behind the headroom"
+            );
+        }
+        assert_eq!(counts.lanes[0].seen, 200);
+    }
+}
+
+#[test]
+fn every_fall_back_is_said() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("aloud");
+    let says = |options: &XdpOptions, words: &[&str]| {
+        let source = open(&net, options);
+        let notes = source.facts().notes.join("\n");
+        assert!(words.iter().all(|word| notes.contains(word)), "{notes}");
+        assert_eq!(notes.is_empty(), words.is_empty(), "{notes}");
+    };
+    let usual = options("rx0");
+    says(&usual, &["no zero-copy", "falling back to copy mode"]);
+    let no_native = options("lo");
+    says(
+        &no_native,
+        &["no native XDP; falling back to generic XDP", "no zero-copy"],
+    );
+    let asked = XdpOptions {
+        zero_copy: false,
+        ..usual
+    };
+    says(&asked, &[]);
+}
+
+#[test]
+fn nobody_can_map_the_pool_writable() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("sealed");
+    let source = open(&net, &options("rx0"));
+    let file = source.pool_file().expect("other processes can read it");
+    assert!(Mapping::new(file, 4096, Access::Read).is_ok());
+    assert!(Mapping::new(file, 4096, Access::ReadWrite).is_err());
+}
+
+#[test]
+fn frames_of_several_cells_are_captured_whole() {
+    require_root!();
+    require_tool!("ip", "python3");
+    for mode in MODES {
+        let net = Namespace::with_veth("jumbo");
+        for end in ["tx0", "rx0"] {
+            net.ip(&["link", "set", end, "mtu", "9000"]);
+        }
+        let source = open(
+            &net,
+            &XdpOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        let lengths = [9014, 60, 3816, 3817, 9000, 1514, 7632, 7633];
+        let sent: Vec<_> = (0..40_u8)
+            .flat_map(|round| lengths.map(|length| frame(round, length)))
+            .collect();
+        net.inject("tx0", &sent);
+        let (captured, counts) = finish(source);
+        let found = own(&captured);
+        assert_eq!(found.len(), sent.len(), "{mode:?}: {counts:?}");
+        assert!(found == sent, "{mode:?}: bytes are those that were sent");
+        assert!(captured.iter().all(|packet| {
+            usize::try_from(packet.slot.wire_length).unwrap() == packet.data.len()
+        }));
+    }
+}
+
+#[test]
+fn a_snap_length_cuts_and_tells_the_length_on_the_wire() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("snap");
+    let cut = XdpOptions {
+        snap_length: 96,
+        ..options("rx0")
+    };
+    let source = open(&net, &cut);
+    let sent = frame(3, 1000);
+    net.inject("tx0", std::slice::from_ref(&sent));
+    let (captured, _) = finish(source);
+    assert_eq!(own(&captured), [sent[..96].to_vec()]);
+    assert_eq!(captured[0].slot.wire_length, 1000);
+}

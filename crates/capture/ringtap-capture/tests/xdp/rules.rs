@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Filters in front of the sockets: what nobody wants goes its way and is counted.
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ringtap_capture::xdp::XdpOptions;
+use ringtap_device::Mode;
+use ringtap_filter::LinkType;
+use ringtap_filter::text::Filter;
+use ringtap_pool::classify::{Balance, Rule, Rules};
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::source::{Pause, Source};
+use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
+
+use crate::support::{Captured, finish, frame, open, options, own};
+
+fn rule(filter: &str, bit: u32) -> Rule {
+    let filter = Filter::compile(filter, LinkType::ETHERNET, 262_144).unwrap();
+    Rule {
+        filter: Arc::from(filter.program().to_entries()),
+        balance: Balance::Everyone,
+        members: Arc::new([1_u64 << bit; 256]),
+    }
+}
+
+#[test]
+fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
+    require_root!();
+    require_tool!("ip", "python3", "tcpdump");
+    for mode in [Mode::Native, Mode::Generic] {
+        let net = Namespace::with_veth("unwanted");
+        let mut source = open(
+            &net,
+            &XdpOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        let rules = Rules(vec![rule("len > 500", 0), rule("ether[14] = 7", 1)]);
+        source.classify(&rules).unwrap();
+        let dump = net.spawn(
+            "tcpdump",
+            &[
+                "-i",
+                "rx0",
+                "-Q",
+                "in",
+                "-c",
+                "2",
+                "-w",
+                "/dev/null",
+                "ether proto 0x88b5",
+            ],
+        );
+        dump.wait_for_stderr("listening on", LIMIT);
+        let sent = [
+            frame(7, 100),
+            frame(1, 100),
+            frame(1, 600),
+            frame(2, 100),
+            frame(7, 900),
+        ];
+        net.inject("tx0", &sent);
+        assert!(
+            dump.wait(LIMIT).status.success(),
+            "{mode:?}: two packets reach the host"
+        );
+        let (captured, counts) = finish(source);
+        assert_eq!(
+            own(&captured),
+            [sent[0].clone(), sent[2].clone(), sent[4].clone()]
+        );
+        let masks: Vec<_> = captured.iter().map(|packet| packet.slot.mask).collect();
+        assert_eq!(masks, [2, 1, 3], "{mode:?}");
+        assert_eq!((counts.lanes[0].seen, counts.lanes[0].unwanted), (5, 2));
+    }
+}
+
+#[test]
+fn a_lane_that_is_paused_lets_packets_pass_and_counts_them() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("paused");
+    let mut source = open(&net, &options("rx0"));
+    source.pause(LaneId(0), Pause::Paused);
+    net.inject("tx0", &vec![frame(1, 100); 5]);
+    source.pause(LaneId(0), Pause::Capturing);
+    net.inject("tx0", &vec![frame(2, 100); 3]);
+    let (captured, counts) = finish(source);
+    assert_eq!(own(&captured), vec![frame(2, 100); 3]);
+    assert_eq!((counts.lanes[0].seen, counts.lanes[0].no_chunk), (8, 5));
+}
+
+/// An IPv4 frame of this protocol.
+fn ip(protocol: u8) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    bytes.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, protocol, 0, 0]);
+    bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 9, 0, 8, 0, 0]);
+    bytes
+}
+
+#[test]
+fn cells_whose_packets_nobody_wants_are_used_again() {
+    const MANY: usize = 1000;
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("unwanted-cells");
+    // About 500 cells; the kernel cannot run this filter, so that every packet takes one.
+    let mut source = open(
+        &net,
+        &XdpOptions {
+            pool_bytes: 1 << 20,
+            ..options("rx0")
+        },
+    );
+    let rules = Rules(vec![rule("ip protochain 17", 0)]);
+    source.classify(&rules).unwrap();
+    let mut left = 3 * MANY;
+    while left > 0 {
+        let now = left.min(100);
+        net.inject("tx0", &vec![ip(1); now]);
+        left -= now;
+        let settled = || {
+            let lane = source.counts().lanes[0];
+            lane.unwanted + lane.captured + lane.no_chunk + lane.kernel
+        };
+        wait_for(u64::try_from(3 * MANY - left).unwrap(), settled);
+    }
+    net.inject("tx0", &vec![ip(17); 3]);
+    let (captured, counts) = finish(source);
+    let lane = counts.lanes[0];
+    let udp = |packet: &&Captured| packet.data == ip(17);
+    assert_eq!(captured.iter().filter(udp).count(), 3, "{lane:?}");
+    assert_eq!((lane.no_chunk, lane.kernel), (0, 0), "{lane:?}");
+}
+
+fn wait_for(least: u64, mut count: impl FnMut() -> u64) {
+    let start = Instant::now();
+    while count() < least {
+        assert!(start.elapsed() < LIMIT, "{} of {least}", count());
+        sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets of a capture file, each with the time at which it is due.
+//!
+//! Invariants
+//! - Packets come in the order of the file; one that is not due yet waits, none is skipped.
+//! - A damaged file yields everything before the damage first.
+#![forbid(unsafe_code)]
+
+use std::{
+    num::NonZeroU64,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use ringtap_device::Rate;
+use ringtap_packet::WIRE_OVERHEAD_BYTES;
+
+use super::{
+    Timing,
+    batch::Batch,
+    error::SendError,
+    live,
+    note::{Note, Notes},
+    pace::{Pace, bit_due_ns},
+};
+use ringtap_device::Speed;
+use ringtap_file::{Reader, Schedule};
+use ringtap_filter::LinkType;
+
+/// Bytes of an Ethernet header, without which nothing can be sent.
+const LEAST_BYTES: usize = 14;
+
+/// A file, perhaps again and again.
+pub(super) struct Feed {
+    reader: Reader,
+    path: String,
+    repeat: bool,
+    due: Due,
+    /// Read, but not due yet.
+    waiting: Option<(u64, Vec<u8>)>,
+    number: u64,
+    short: u64,
+    cut_was_said: bool,
+    ended: bool,
+    failure: Option<SendError>,
+    notes: Notes,
+    stop: Arc<AtomicBool>,
+}
+
+impl Feed {
+    /// Opens the file; `stop` also ends the waiting for a silent pipe.
+    pub(super) fn open(
+        path: &str,
+        repeat: bool,
+        timing: Timing,
+        notes: Notes,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, SendError> {
+        let reader = Reader::open(path)?.stop_when(Arc::clone(&stop));
+        if repeat && reader.is_stream() {
+            return Err(SendError::LoopOfStream);
+        }
+        Ok(Self {
+            reader,
+            path: path.to_owned(),
+            repeat,
+            due: Due::new(timing),
+            waiting: None,
+            number: 0,
+            short: 0,
+            cut_was_said: false,
+            ended: false,
+            failure: None,
+            notes,
+            stop,
+        })
+    }
+
+    /// Packets so far that are too short to be sent.
+    pub(super) fn short(&self) -> u64 {
+        self.short
+    }
+
+    /// When the run ends whose last packet was given, so that it takes its share of time, too.
+    pub(super) fn end_ns(&self) -> u64 {
+        self.due.end_ns()
+    }
+
+    /// Why the packets ended before the file did.
+    pub(super) fn outcome(&mut self) -> Result<(), SendError> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Adds packets that are due at `now_ns`, until the batch holds `most`.
+    ///
+    /// Tells when the next one is due; `None` at the end.
+    pub(super) fn fill(&mut self, batch: &mut Batch, now_ns: u64, most: usize) -> Option<u64> {
+        if let Some((due_ns, packet)) = self.waiting.take() {
+            if due_ns > now_ns {
+                self.waiting = Some((due_ns, packet));
+                return Some(due_ns);
+            }
+            batch.push(&packet);
+        }
+        let most = most.min(live::MOST_PACKETS);
+        while !self.ended && batch.len() < most {
+            let pipe_is_empty = self.reader.is_stream() && self.reader.buffered_bytes() == 0;
+            if pipe_is_empty && !batch.is_empty() {
+                break;
+            }
+            match self.read(batch, now_ns) {
+                Ok(None) => {}
+                Ok(Some(due_ns)) => return Some(due_ns),
+                Err(error) => {
+                    self.ended = true;
+                    self.failure = Some(error);
+                }
+            }
+        }
+        (!self.ended).then_some(now_ns)
+    }
+
+    /// Reads one packet into the batch; tells when it is due if it has to wait instead.
+    fn read(&mut self, batch: &mut Batch, now_ns: u64) -> Result<Option<u64>, SendError> {
+        let Some(packet) = self.reader.next_packet()? else {
+            return self.rewind().map(|()| None);
+        };
+        self.number += 1;
+        if packet.link_type != LinkType::ETHERNET {
+            return Err(SendError::NotEthernet {
+                link_type: packet.link_type.0,
+                file: self.path.clone(),
+            });
+        }
+        if packet.data.len() < LEAST_BYTES {
+            self.short += 1;
+            if self.short == 1 {
+                self.notes.say(Note::TooShort {
+                    number: self.number,
+                    length_bytes: packet.data.len(),
+                });
+            }
+            return Ok(None);
+        }
+        if packet.data.len() < packet.wire_length as usize && !self.cut_was_said {
+            self.cut_was_said = true;
+            let number = self.number;
+            self.notes.say(Note::CutWhenRecorded { number });
+        }
+        let due_ns = self.due.next_ns(packet.time_ns, packet.data.len() as u64);
+        if due_ns <= now_ns {
+            batch.push(packet.data);
+            return Ok(None);
+        }
+        self.waiting = Some((due_ns, packet.data.to_vec()));
+        Ok(Some(due_ns))
+    }
+
+    /// Starts again, or ends.
+    fn rewind(&mut self) -> Result<(), SendError> {
+        if self.number == 0 && !self.stop.load(std::sync::atomic::Ordering::Relaxed) {
+            let file = self.path.clone();
+            return Err(SendError::NoPackets { file });
+        }
+        if !self.repeat {
+            self.ended = true;
+            return Ok(());
+        }
+        self.reader = Reader::open(&self.path)?.stop_when(Arc::clone(&self.stop));
+        self.due.again();
+        Ok(())
+    }
+}
+
+/// When packets are due, whatever decides it.
+enum Due {
+    Even {
+        pace: Pace,
+        given: u64,
+    },
+    Bits {
+        rate_bps: u64,
+        given: u64,
+    },
+    Recorded {
+        factor: f64,
+        schedule: Schedule,
+        /// When this pass through the file began.
+        pass_ns: u64,
+        /// Packets of this pass.
+        given: u64,
+        last_ns: u64,
+    },
+}
+
+impl Due {
+    fn new(timing: Timing) -> Self {
+        match timing {
+            Timing::Rate(Rate::BitsPerSecond(rate_bps)) => Self::Bits { rate_bps, given: 0 },
+            Timing::Rate(rate) => Self::Even {
+                pace: Pace::new(rate, NonZeroU64::MIN, NonZeroU64::MIN),
+                given: 0,
+            },
+            Timing::Recorded { factor } => Self::Recorded {
+                factor,
+                schedule: Schedule::new(Speed::Recorded { factor }),
+                pass_ns: 0,
+                given: 0,
+                last_ns: 0,
+            },
+        }
+    }
+
+    fn next_ns(&mut self, recorded_ns: u64, length: u64) -> u64 {
+        match self {
+            Self::Even { pace, given } => {
+                *given += 1;
+                pace.due_ns(*given - 1)
+            }
+            Self::Bits { rate_bps, given } => {
+                let due_ns = bit_due_ns(*given, *rate_bps);
+                *given += (length + WIRE_OVERHEAD_BYTES) * 8;
+                due_ns
+            }
+            Self::Recorded {
+                schedule,
+                pass_ns,
+                given,
+                last_ns,
+                ..
+            } => {
+                let after = u64::try_from(schedule.next_due(recorded_ns).as_nanos());
+                *given += 1;
+                *last_ns = (*last_ns).max(pass_ns.saturating_add(after.unwrap_or(u64::MAX)));
+                *last_ns
+            }
+        }
+    }
+
+    /// Another pass through the file begins, a mean gap after the last packet of this one.
+    fn again(&mut self) {
+        if let Self::Recorded {
+            factor,
+            schedule,
+            pass_ns,
+            given,
+            last_ns,
+        } = self
+        {
+            let gaps = given.saturating_sub(1).max(1);
+            *pass_ns = *last_ns + (*last_ns - *pass_ns) / gaps;
+            *given = 0;
+            *schedule = Schedule::new(Speed::Recorded { factor: *factor });
+        }
+    }
+
+    fn end_ns(&self) -> u64 {
+        match self {
+            Self::Even { pace, given } => pace.due_ns(*given),
+            Self::Bits { rate_bps, given } => bit_due_ns(*given, *rate_bps),
+            Self::Recorded { last_ns, .. } => *last_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_gaps_are_kept_and_a_mean_gap_parts_two_passes() {
+        let mut due = Due::new(Timing::Recorded { factor: 2.0 });
+        let times = [1000, 1400, 1300, 3000];
+        let pass = times.map(|time_ns| due.next_ns(time_ns, 60));
+        assert_eq!(pass, [0, 200, 200, 1000]);
+        due.again();
+        let pass = times.map(|time_ns| due.next_ns(time_ns, 60));
+        assert_eq!(pass, [1333, 1533, 1533, 2333]);
+    }
+
+    #[test]
+    fn a_bit_rate_counts_what_the_wire_carries() {
+        let mut due = Due::new(Timing::Rate(Rate::BitsPerSecond(1_000_000)));
+        assert_eq!(due.next_ns(0, 60), 0);
+        assert_eq!(due.next_ns(0, 1514), 672_000);
+        assert_eq!(due.end_ns(), 672_000 + 12_304_000);
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Live frames: the kernel runs an XDP program on pages of its own and redirects them to a device.
+//!
+//! No packet passes a socket or a queueing discipline. What the device took is counted by
+//! tracepoint programs, from the result of the driver itself.
+//!
+//! Invariants
+//! - One thread runs the programs; they keep their state in plain variables.
+//! - `attempted = sent + refused` after each run.
+#![deny(unsafe_code)]
+
+#[expect(unsafe_code, reason = "writes into a mapping that the kernel reads")]
+mod cells;
+#[expect(unsafe_code, reason = "a thread moves to another network namespace")]
+mod keeper;
+mod layout;
+mod object;
+
+use std::{
+    io,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use libbpf_rs::{
+    ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ProgramInput,
+    libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use ringtap_packet::Plan;
+
+use super::{
+    batch::Batch,
+    error::{NoLiveFrames, SendError},
+    totals::Totals,
+};
+use cells::Cells;
+use keeper::Keeper;
+use layout::{CELLS, Raw};
+use ringtap_net::kernel::{self, Feature};
+
+pub(super) use layout::LONGEST_BYTES;
+
+/// Most packets of one [`Live::send`].
+pub(super) const MOST_PACKETS: usize = CELLS;
+
+/// How long one wait for a page pool is, and how many there are before it is an error.
+const WAIT: Duration = Duration::from_millis(10);
+const MOST_WAITS: u32 = 500;
+
+/// Loaded programs that send out of one interface.
+pub(super) struct Live {
+    object: Object,
+    program: &'static str,
+    counters: MapHandle,
+    clock: MapHandle,
+    /// What a page starts as.
+    page: Vec<u8>,
+    cells: Option<Cells>,
+    _tracepoints: Vec<Link>,
+    keeper: Option<Keeper>,
+}
+
+impl Live {
+    /// For packets that the program makes itself.
+    ///
+    /// # Errors
+    ///
+    /// Why live frames cannot be used; that the device takes none shows only when one is sent.
+    pub(super) fn for_plan(ifindex: u32, plan: &Plan) -> Result<Self, NoLiveFrames> {
+        let longest = plan.longest();
+        if longest > LONGEST_BYTES {
+            return Err(too_long(longest));
+        }
+        let shapes = plan.shapes.iter();
+        let page = shapes.max_by_key(|shape| shape.frame.len());
+        let page = page.map(|shape| shape.frame.clone()).unwrap_or_default();
+        Self::load(object::MADE, &layout::config(ifindex, Some(plan)), page)
+    }
+
+    /// For packets that are handed over in batches.
+    ///
+    /// # Errors
+    ///
+    /// As [`Live::for_plan`].
+    pub(super) fn for_file(ifindex: u32) -> Result<Self, NoLiveFrames> {
+        let config = layout::config(ifindex, None);
+        let mut this = Self::load(object::FILE, &config, Vec::new())?;
+        let fd = object::map(&this.object, "rt_send_cells");
+        let cells = fd.and_then(|fd| Ok(Cells::new(fd)?));
+        this.cells = Some(cells.map_err(object::refused("sharing the packets"))?);
+        Ok(this)
+    }
+
+    fn load(program: &'static str, config: &[u8], page: Vec<u8>) -> Result<Self, NoLiveFrames> {
+        let object = object::load(program, config)?;
+        let missing = object::refused("finding the counters");
+        Ok(Self {
+            program,
+            counters: object::map(&object, ".data.counters").map_err(missing)?,
+            clock: object::map(&object, ".data.clock")
+                .map_err(object::refused("finding the clock"))?,
+            _tracepoints: object::attach_tracepoints(&object)?,
+            keeper: Keeper::new(&object, program).ok(),
+            object,
+            page,
+            cells: None,
+        })
+    }
+
+    /// Sends the next `count` made packets, at least one.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the run itself; what a device refuses is only counted.
+    pub(super) fn make(&mut self, count: u32) -> Result<Totals, SendError> {
+        self.run(count)
+    }
+
+    /// Sends the packets of a batch, at most [`MOST_PACKETS`] and none above [`LONGEST_BYTES`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Live::make`].
+    pub(super) fn send(&mut self, batch: &Batch) -> Result<Totals, SendError> {
+        self.page.resize(batch.longest(), 0);
+        if let Some(cells) = &mut self.cells {
+            batch.packets().for_each(|packet| cells.write(packet));
+        }
+        match u32::try_from(batch.len()) {
+            Ok(count) if count > 0 => self.run(count),
+            _ => self.totals(),
+        }
+    }
+
+    fn run(&mut self, count: u32) -> Result<Totals, SendError> {
+        self.set_clock()?;
+        let mut raw = self.raw()?;
+        let goal = raw.attempted + u64::from(count);
+        let mut waits = 0;
+        loop {
+            let left = u32::try_from(goal.saturating_sub(raw.attempted)).unwrap_or(0);
+            let done = self.run_once(left);
+            let before = std::mem::replace(&mut raw, self.raw()?);
+            match done {
+                // A signal ends a run early; the rest is sent by another one.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if waits < MOST_WAITS && lacks_a_page_pool(&error) => {
+                    waits += 1;
+                    std::thread::sleep(WAIT);
+                }
+                Err(error) => return Err(failed(&error)),
+                Ok(()) if raw.attempted > before.attempted => {}
+                Ok(()) => return Err(stuck()),
+            }
+            if raw.attempted >= goal {
+                return Ok(totals(raw));
+            }
+        }
+    }
+
+    fn run_once(&self, count: u32) -> libbpf_rs::Result<()> {
+        let program = self
+            .object
+            .progs_mut()
+            .find(|one| one.name() == self.program);
+        let program = program.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        program.test_run(ProgramInput {
+            data_in: Some(&self.page),
+            flags: BPF_F_TEST_XDP_LIVE_FRAMES,
+            repeat: count,
+            ..ProgramInput::default()
+        })?;
+        Ok(())
+    }
+
+    /// Whether runs start at once; otherwise the kernel makes each wait some 10 to 40 ms.
+    pub(super) fn starts_at_once(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// What became of all packets so far.
+    pub(super) fn totals(&self) -> Result<Totals, SendError> {
+        self.raw().map(totals)
+    }
+
+    fn raw(&self) -> Result<Raw, SendError> {
+        let value = self.counters.lookup(&object::FIRST_KEY, MapFlags::ANY);
+        let raw = value
+            .map_err(|error| failed(&error))?
+            .as_deref()
+            .and_then(Raw::parse);
+        raw.ok_or_else(|| failed(&io::Error::from(io::ErrorKind::InvalidData).into()))
+    }
+
+    /// Tells the program how far the clock of the stamps is ahead of its own.
+    fn set_clock(&self) -> Result<(), SendError> {
+        let monotonic = clock_gettime(ClockId::Monotonic);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        let wall = wall.unwrap_or_default().as_nanos();
+        let since = i128::from(monotonic.tv_sec) * 1_000_000_000 + i128::from(monotonic.tv_nsec);
+        let offset_ns = i64::try_from(wall.cast_signed() - since).unwrap_or(0);
+        let value = offset_ns.to_ne_bytes();
+        let update = self.clock.update(&object::FIRST_KEY, &value, MapFlags::ANY);
+        update.map_err(|error| failed(&error))
+    }
+}
+
+/// The refusal of frames of this length.
+pub(super) fn too_long(frame_bytes: usize) -> NoLiveFrames {
+    NoLiveFrames::TooLong {
+        frame_bytes,
+        most_bytes: LONGEST_BYTES,
+    }
+}
+
+fn totals(raw: Raw) -> Totals {
+    Totals {
+        sent: raw.sent,
+        refused: raw.attempted.saturating_sub(raw.sent),
+        bytes: raw.sent_bytes,
+        refusal: i32::try_from(-raw.refusal).unwrap_or(0),
+    }
+}
+
+/// The kernel numbers the page pools of all runs with 16 bits. It takes a number back when all CPUs
+/// have passed a quiet state, or about a second later if packets were still on the way: many
+/// senders together, of whatever kind, can use them up.
+fn lacks_a_page_pool(error: &libbpf_rs::Error) -> bool {
+    object::io_error(error).kind() == io::ErrorKind::StorageFull
+}
+
+fn failed(error: &libbpf_rs::Error) -> SendError {
+    if error.kind() == ErrorKind::InvalidInput
+        && let Err(too_old) = kernel::require(Feature::XdpLiveFrames)
+    {
+        return SendError::Live(NoLiveFrames::KernelTooOld(too_old));
+    }
+    SendError::Kernel {
+        action: "running the sending program",
+        source: object::io_error(error),
+    }
+}
+
+fn stuck() -> SendError {
+    SendError::Kernel {
+        action: "running the sending program: it sent nothing",
+        source: io::ErrorKind::InvalidData.into(),
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Keeps a sending program in the kernel's set of XDP programs in use, so that runs start at once.
+//!
+//! The kernel calls XDP programs through a dispatcher, which it rewrites when a program comes into
+//! use or goes out of it; each time it waits until every CPU has left the old one: 10 to 40 ms. A
+//! test run does both, unless its program is in use anyhow. So the program is attached where no
+//! packet ever comes: to the loopback interface, which is down, of a network namespace without a
+//! name, which goes away with this value or with its process.
+//!
+//! Invariants
+//! - Only a thread made for it enters the namespace; it ends before [`Keeper::new`] returns.
+
+use std::{fs::File, io, thread};
+
+use libbpf_rs::{Link, Object};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// The loopback interface's index in every namespace.
+const LOOPBACK: i32 = 1;
+
+/// A program in use.
+pub(super) struct Keeper {
+    /// Before the namespace: fields are dropped in this order.
+    _link: Link,
+    _namespace: File,
+}
+
+impl Keeper {
+    /// Brings a loaded program into use; needs `CAP_SYS_ADMIN` for the namespace.
+    pub(super) fn new(object: &Object, program: &str) -> io::Result<Self> {
+        thread::scope(|scope| {
+            let attached = scope.spawn(|| attach(object, program)).join();
+            attached.unwrap_or_else(|_panic| Err(io::ErrorKind::Other.into()))
+        })
+    }
+}
+
+fn attach(object: &Object, program: &str) -> io::Result<Keeper> {
+    // SAFETY: the flag moves the calling thread, which only runs this function, to another
+    // network namespace; no descriptor, memory or file system is shared or unshared by it.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+    let namespace = File::open("/proc/thread-self/ns/net")?;
+    let program = object.progs_mut().find(|one| one.name() == program);
+    let program = program.ok_or(io::ErrorKind::NotFound)?;
+    let (link, _said) = ringtap_capture::libbpf::collect(|| program.attach_xdp(LOOPBACK));
+    Ok(Keeper {
+        _link: link.map_err(|error| super::object::io_error(&error))?,
+        _namespace: namespace,
+    })
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which packet is due when: absolute deadlines, so that lateness never adds up.
+//!
+//! Invariants
+//! - Packet `n` is due `n / rate` after the first one, whatever happened to those before it.
+#![forbid(unsafe_code)]
+
+use std::num::NonZeroU64;
+
+use ringtap_device::Rate;
+
+const NS_PER_SECOND: u128 = 1_000_000_000;
+
+/// A steady rate as a fraction, in packets per second; none for as fast as possible.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace(Option<Steady>);
+
+#[derive(Clone, Copy, Debug)]
+struct Steady {
+    packets: u128,
+    seconds: u128,
+}
+
+impl Pace {
+    /// For packets whose sizes repeat every `cycle` packets, which take `cycle_bits` on the wire.
+    pub(super) fn new(rate: Rate, cycle: NonZeroU64, cycle_bits: NonZeroU64) -> Self {
+        Self(match rate {
+            Rate::Max => None,
+            Rate::PacketsPerSecond(rate) => Some(Steady {
+                packets: u128::from(rate),
+                seconds: 1,
+            }),
+            Rate::BitsPerSecond(rate) => Some(Steady {
+                packets: u128::from(rate) * u128::from(cycle.get()),
+                seconds: u128::from(cycle_bits.get()),
+            }),
+        })
+    }
+
+    /// Packets that are due `elapsed_ns` after the first one, with that one.
+    pub(super) fn due(&self, elapsed_ns: u64) -> u64 {
+        self.0.map_or(u64::MAX, |Steady { packets, seconds }| {
+            let behind_first =
+                u128::from(elapsed_ns).saturating_mul(packets) / (seconds * NS_PER_SECOND);
+            u64::try_from(behind_first + 1).unwrap_or(u64::MAX)
+        })
+    }
+
+    /// When packet number `sequence`, from 0, is due, after the first one.
+    pub(super) fn due_ns(&self, sequence: u64) -> u64 {
+        self.0.map_or(0, |Steady { packets, seconds }| {
+            let ns = (u128::from(sequence) * seconds * NS_PER_SECOND).div_ceil(packets.max(1));
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        })
+    }
+}
+
+/// When bit number `bits` is due at `rate_bps`, after the first one.
+pub(super) fn bit_due_ns(bits: u64, rate_bps: u64) -> u64 {
+    let ns = u128::from(bits) * NS_PER_SECOND / u128::from(rate_bps.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(rate: Rate, cycle: u64, bits: u64) -> Pace {
+        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        Pace::new(rate, nonzero(cycle), nonzero(bits))
+    }
+
+    #[test]
+    fn a_packet_is_due_exactly_when_its_deadline_comes() {
+        for rate in [1, 3, 7, 999, 1_000_000, 1_488_095, 14_880_952] {
+            let pace = pace(Rate::PacketsPerSecond(rate), 1, 1);
+            for sequence in [0, 1, 2, 3, 1000, 1_000_003, 10_u64.pow(9)] {
+                let due_ns = pace.due_ns(sequence);
+                assert!(pace.due(due_ns) > sequence, "{rate} {sequence}");
+                if due_ns > 0 {
+                    assert!(pace.due(due_ns - 1) <= sequence, "{rate} {sequence}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_drifts_in_a_year() {
+        let pace = pace(Rate::PacketsPerSecond(1_488_095), 1, 1);
+        let year_s = 365 * 24 * 3600;
+        assert_eq!(pace.due(year_s * 1_000_000_000), year_s * 1_488_095 + 1);
+    }
+
+    #[test]
+    fn sixty_four_bytes_at_a_gigabit_are_one_and_a_half_million_a_second() {
+        let pace = pace(Rate::BitsPerSecond(1_000_000_000), 1, 84 * 8);
+        assert_eq!(pace.due(1_000_000_000), 1_488_095 + 1);
+    }
+
+    #[test]
+    fn a_mix_is_paced_by_its_mean() {
+        let bits = 8 * (7 * 84 + 4 * 590 + 1538);
+        let pace = pace(Rate::BitsPerSecond(bits * 10), 12, bits);
+        assert_eq!(pace.due(1_000_000_000), 121);
+    }
+
+    #[test]
+    fn at_most_everything_is_due_at_once() {
+        assert_eq!(pace(Rate::Max, 1, 1).due(0), u64::MAX);
+        assert_eq!(pace(Rate::Max, 1, 1).due_ns(1000), 0);
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sending through AF_PACKET: works on every device, copies each packet.
+//!
+//! Invariants
+//! - A packet counts as sent when the system call took it, as refused when it did not.
+#![forbid(unsafe_code)]
+
+use std::{
+    io::{ErrorKind, IoSlice},
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use ringtap_net::sending;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg},
+};
+
+use super::{batch::Batch, error::SendError, totals::Totals};
+
+/// Most packets of one system call.
+const MOST_MESSAGES: usize = 64;
+/// How long to wait for room in the socket's buffer before looking at the stop flag.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// A packet socket that sends out of one interface.
+pub(super) struct PacketSocket {
+    fd: OwnedFd,
+    totals: Totals,
+}
+
+/// Whether packets pass the interface's queueing discipline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Qdisc {
+    /// They do, as those of any program.
+    #[default]
+    Use,
+    /// They go straight to the driver; those that find its queue full are refused.
+    Bypass,
+}
+
+impl PacketSocket {
+    /// Opens a socket that receives nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::NoRights`], or the kernel's reason.
+    pub(super) fn open(ifindex: u32, qdisc: Qdisc) -> Result<Self, SendError> {
+        let fd = sending::open(ifindex).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => SendError::NoRights,
+            _ => SendError::kernel("opening a packet socket")(error),
+        })?;
+        if qdisc == Qdisc::Bypass {
+            sending::bypass_qdisc(&fd)
+                .map_err(SendError::kernel("bypassing the queueing discipline"))?;
+        }
+        Ok(Self {
+            fd,
+            totals: Totals::default(),
+        })
+    }
+
+    /// What became of all packets so far.
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Sends the packets of a batch, waiting for room; ends early once `stop` is set.
+    ///
+    /// # Errors
+    ///
+    /// When the interface went down or away; other packets that it refuses are only counted.
+    pub(super) fn send(&mut self, batch: &Batch, stop: &AtomicBool) -> Result<(), Errno> {
+        let packets: Vec<&[u8]> = batch.packets().collect();
+        packets
+            .chunks(MOST_MESSAGES)
+            .try_for_each(|part| self.send_part(part, stop))
+    }
+
+    fn send_part(&mut self, packets: &[&[u8]], stop: &AtomicBool) -> Result<(), Errno> {
+        let slices: Vec<_> = packets
+            .iter()
+            .map(|packet| [IoSlice::new(packet)])
+            .collect();
+        let mut none: Vec<_> = packets.iter().map(|_| no_ancillary()).collect();
+        let mut messages: Vec<_> = slices
+            .iter()
+            .zip(&mut none)
+            .map(|(slice, none)| MMsgHdr::new(slice, none))
+            .collect();
+        let mut done = 0;
+        while done < packets.len() && !stop.load(Relaxed) {
+            match sendmmsg(&self.fd, &mut messages[done..], SendFlags::DONTWAIT) {
+                Ok(count) => {
+                    self.count(&packets[done..done + count]);
+                    done += count;
+                }
+                Err(Errno::AGAIN) => self.wait_for_room()?,
+                Err(Errno::INTR) => {}
+                Err(gone @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => return Err(gone),
+                Err(refusal) => {
+                    self.totals.refused += 1;
+                    self.totals.refusal = refusal.raw_os_error();
+                    done += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, packets: &[&[u8]]) {
+        self.totals.sent += packets.len() as u64;
+        self.totals.bytes += packets
+            .iter()
+            .map(|packet| packet.len() as u64)
+            .sum::<u64>();
+    }
+
+    fn wait_for_room(&self) -> Result<(), Errno> {
+        match poll(
+            &mut [PollFd::new(&self.fd, PollFlags::OUT)],
+            Some(&PATIENCE),
+        ) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn no_ancillary() -> SendAncillaryBuffer<'static, 'static, 'static> {
+    SendAncillaryBuffer::new(&mut [] as &mut [MaybeUninit<u8>])
+}

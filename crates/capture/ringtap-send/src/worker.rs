@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sending thread: hands the outlet what is due, sleeps until more is.
+//!
+//! Invariants
+//! - Deadlines are absolute: what one slice sends late, the next ones make up for.
+//! - A run lasts until its last packet left and the time of that packet is over; how late the
+//!   thread wakes up after that does not count.
+#![forbid(unsafe_code)]
+
+use std::{
+    num::NonZeroU64,
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    thread::{CpuSet, Pid, sched_setaffinity, set_current_timer_slack},
+};
+
+use ringtap_packet::Plan;
+
+use super::{
+    batch::Batch, clock::Clock, error::SendError, feed::Feed, outlet::Outlet, pace::Pace,
+    shared::Shared,
+};
+
+/// Time between two runs at a steady rate, as long as what is due fits into one. Every run takes
+/// a number of the kernel's 65,534 page pools, which it gives back only when all CPUs have passed
+/// a quiet state.
+const SLICE_NS: u64 = 200_000;
+/// Time between two batches of a file at recorded speed, so that gaps are kept.
+const FINE_SLICE_NS: u64 = 100_000;
+/// How much longer a run may take to send what was due in time.
+pub(super) const GRACE_NS: u64 = 100_000_000;
+/// Packets of one run, so that stopping and counting never wait long.
+const MOST_AT_ONCE: u64 = 8192;
+
+/// When to end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    pub(super) count: Option<u64>,
+    pub(super) duration: Option<Duration>,
+}
+
+impl Limits {
+    fn duration_ns(&self) -> u64 {
+        self.duration.map_or(u64::MAX, |one| {
+            u64::try_from(one.as_nanos()).unwrap_or(u64::MAX)
+        })
+    }
+}
+
+/// Binds the calling thread to one CPU and lets it wake up on time.
+pub(super) fn settle(cpu: Option<usize>) -> Result<(), SendError> {
+    // Without it sleeps are a little longer, which absolute deadlines make up for.
+    let _refused: Result<(), Errno> = set_current_timer_slack(NonZeroU64::new(1));
+    let Some(cpu) = cpu else { return Ok(()) };
+    let refused = |_| SendError::Cpu { cpu };
+    let mut set = CpuSet::new();
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    sched_setaffinity(None::<Pid>, &set).map_err(refused)
+}
+
+/// One run.
+pub(super) struct Worker {
+    pub(super) outlet: Outlet,
+    pub(super) shared: Arc<Shared>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) limits: Limits,
+    pub(super) clock: Clock,
+    pub(super) span: Span,
+}
+
+/// When a run ends, in nanoseconds since it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// When the latest packet had left.
+    last_ns: u64,
+    /// When the time of all packets is over; the end of time while that is not known.
+    end_ns: u64,
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self {
+            last_ns: 0,
+            end_ns: u64::MAX,
+        }
+    }
+}
+
+impl Span {
+    /// How long a run has lasted that ends `now_ns`.
+    fn until(self, now_ns: u64) -> u64 {
+        now_ns.min(self.end_ns.max(self.last_ns))
+    }
+}
+
+impl Worker {
+    /// Sends made packets until a limit is reached.
+    pub(super) fn run_made(&mut self, plan: &Plan, pace: Pace) -> Result<(), SendError> {
+        let within = self.limits.duration_ns().saturating_sub(1);
+        let most = self.limits.count.unwrap_or(u64::MAX).min(pace.due(within));
+        let grace_ns = if most < u64::MAX { GRACE_NS } else { 0 };
+        loop {
+            let sequence = self.outlet.totals().attempted();
+            if sequence >= most {
+                break;
+            }
+            if self.is_over(grace_ns) {
+                return Ok(());
+            }
+            let now_ns = self.clock.elapsed_ns();
+            let due = pace.due(now_ns).min(most).saturating_sub(sequence);
+            if due > 0 {
+                let done = self.outlet.make(plan, sequence, due.min(MOST_AT_ONCE));
+                self.span.last_ns = self.clock.elapsed_ns();
+                self.publish(0);
+                done?;
+            }
+            let next = self.outlet.totals().attempted();
+            if due < MOST_AT_ONCE && next < most {
+                let slice_ns = next_slice(now_ns, SLICE_NS);
+                self.sleep_until(pace.due_ns(next).max(slice_ns));
+            }
+        }
+        let counted_out = self.limits.count == Some(most);
+        let end_ns = if counted_out {
+            pace.due_ns(most)
+        } else {
+            u64::MAX
+        };
+        self.sleep_to_end(end_ns);
+        Ok(())
+    }
+
+    /// Sends the packets of a file until it ends or a limit is reached.
+    pub(super) fn run_file(&mut self, feed: &mut Feed, is_recorded: bool) -> Result<(), SendError> {
+        let slice_ns = if is_recorded { FINE_SLICE_NS } else { SLICE_NS };
+        let most = self.limits.count.unwrap_or(u64::MAX);
+        let mut batch = Batch::default();
+        loop {
+            let so_far = self.outlet.totals().attempted() + feed.short();
+            let room = usize::try_from(most - so_far.min(most)).unwrap_or(usize::MAX);
+            if room == 0 {
+                break;
+            }
+            if self.is_over(0) {
+                return Ok(());
+            }
+            let now_ns = self.clock.elapsed_ns();
+            batch.clear();
+            let next_ns = feed.fill(&mut batch, now_ns, room);
+            let done = self.outlet.send(&batch);
+            self.span.last_ns = self.clock.elapsed_ns();
+            self.publish(feed.short());
+            done?;
+            match next_ns {
+                None => break,
+                Some(due_ns) if due_ns > now_ns => {
+                    self.sleep_until(due_ns.max(next_slice(now_ns, slice_ns)));
+                }
+                Some(_) => {}
+            }
+        }
+        feed.outcome()?;
+        self.sleep_to_end(feed.end_ns());
+        Ok(())
+    }
+
+    /// Makes the final figures known.
+    pub(super) fn close(&self, short: u64) {
+        self.publish(short);
+    }
+
+    fn is_over(&self, grace_ns: u64) -> bool {
+        let end_ns = self.limits.duration_ns().saturating_add(grace_ns);
+        self.stop.load(Relaxed) || self.clock.elapsed_ns() >= end_ns
+    }
+
+    fn sleep_until(&self, elapsed_ns: u64) {
+        let end_ns = elapsed_ns.min(self.limits.duration_ns());
+        self.clock.sleep_until(end_ns, &self.stop);
+    }
+
+    fn sleep_to_end(&mut self, elapsed_ns: u64) {
+        self.span.end_ns = elapsed_ns.min(self.limits.duration_ns());
+        self.sleep_until(elapsed_ns);
+    }
+
+    fn publish(&self, short: u64) {
+        let mut totals = self.outlet.totals();
+        totals.refused += short;
+        let elapsed_ns = self.span.until(self.clock.elapsed_ns());
+        self.shared.publish(totals, self.outlet.way(), elapsed_ns);
+    }
+}
+
+fn next_slice(now_ns: u64, slice_ns: u64) -> u64 {
+    (now_ns / slice_ns + 1) * slice_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_lasts_as_long_as_its_packets_not_as_its_thread() {
+        let span = |last_ns, end_ns| Span { last_ns, end_ns };
+        assert_eq!(span(990, 1000).until(1024), 1000, "woke up late");
+        assert_eq!(span(1010, 1000).until(1024), 1010, "sent late");
+        assert_eq!(span(500, 1000).until(700), 700, "stopped early");
+        assert_eq!(Span::default().until(700), 700, "still running");
+    }
+}

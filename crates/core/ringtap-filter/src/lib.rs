@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packet filters: text or classic BPF in; eBPF, a user-space classifier and the flow hash out.
+//!
+//! Does no input or output and no system calls. With the feature `libpcap`, [`text::Filter`]
+//! compiles the pcap-filter language with libpcap.
+#![deny(unsafe_code)]
+
+pub mod caret;
+pub mod classifier;
+pub mod ebpf;
+pub mod hash;
+mod link_type;
+pub mod program;
+#[cfg(feature = "libpcap")]
+pub mod text;
+
+pub use link_type::LinkType;
+pub use program::{Instruction, Program, ProgramError};

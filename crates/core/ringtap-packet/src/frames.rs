@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Made packets, ready to be written: headers and payload once, then only what varies.
+//!
+//! The eBPF program writes the same bytes; this is the version for AF_PACKET and the tests' oracle.
+//!
+//! Invariants
+//! - A shape's frame has zeros where packets differ (source address, source port, checksums,
+//!   stamp), and its sums are those of the frame as it stands: varying values are only added.
+#![forbid(unsafe_code)]
+
+use std::{net::IpAddr, num::NonZeroU64};
+
+use crate::{
+    address::MacAddress,
+    checksum,
+    stamp::{STAMP_BYTES, Stamp},
+    traffic::WIRE_OVERHEAD_BYTES,
+    traffic::{FCS_BYTES, Traffic, TrafficError, Transport},
+};
+
+const TTL: u8 = 64;
+
+/// Packets of one size.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Headers and payload; zeros where packets differ.
+    pub frame: Vec<u8>,
+    /// Sum of the IPv4 header.
+    pub ip_sum: u32,
+    /// Sum of pseudo header, UDP or TCP header and payload.
+    pub transport_sum: u32,
+}
+
+/// Offsets in the frame of what varies.
+#[derive(Clone, Copy, Debug)]
+pub struct Offsets {
+    /// The IPv4 header's checksum; IPv6 has none.
+    pub ip_sum: Option<usize>,
+    /// The low 32 bits of the source address.
+    pub address: usize,
+    /// The source port.
+    pub port: usize,
+    /// The checksum of the UDP or TCP header.
+    pub transport_sum: usize,
+    /// The stamp, if packets carry one.
+    pub stamp: Option<usize>,
+    /// Where the payload starts.
+    pub payload: usize,
+}
+
+/// All that is needed to write packet number `n`.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// One for each size.
+    pub shapes: Vec<Shape>,
+    /// Indexes into `shapes`, in the order in which sizes repeat.
+    pub order: Vec<u8>,
+    /// Where the varying fields lie.
+    pub at: Offsets,
+    /// Number of flows.
+    pub flows: u32,
+    /// Low 32 bits of the source address of flow 0.
+    pub address: u32,
+    /// Source port of flow 0.
+    pub port: u16,
+    /// UDP, else TCP.
+    pub udp: bool,
+}
+
+impl Plan {
+    /// Lays out the packets of `traffic`.
+    pub fn new(traffic: &Traffic, own_mac: MacAddress) -> Result<Self, TrafficError> {
+        traffic.check()?;
+        let at = offsets(traffic);
+        let mut sizes = Vec::new();
+        let mut order = Vec::new();
+        for size in traffic.cycle() {
+            let known = sizes.iter().position(|one| *one == size);
+            let index = known.unwrap_or_else(|| {
+                sizes.push(size);
+                sizes.len() - 1
+            });
+            order.push(u8::try_from(index).unwrap_or(0));
+        }
+        let shape = |size: &u32| shape(traffic, own_mac, (size - FCS_BYTES) as usize, &at);
+        Ok(Self {
+            shapes: sizes.iter().map(shape).collect(),
+            order,
+            at,
+            flows: traffic.flows,
+            address: low_bits(traffic.source),
+            port: traffic.source_port,
+            udp: traffic.transport == Transport::Udp,
+        })
+    }
+
+    /// Appends packet number `sequence`, as made at `time_ns`; gives its length.
+    pub fn write(&self, sequence: u64, time_ns: u64, out: &mut Vec<u8>) -> usize {
+        let flow = u32::try_from(sequence % u64::from(self.flows)).unwrap_or(0);
+        self.write_of_flow(flow, sequence, time_ns, out)
+    }
+
+    /// As packet number `sequence`, whichever flow's turn it is.
+    pub fn write_of_flow(
+        &self,
+        flow: u32,
+        sequence: u64,
+        time_ns: u64,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let start = out.len();
+        let shape = self.shape_of(sequence);
+        out.extend_from_slice(&shape.frame);
+        let frame = &mut out[start..];
+        let address = self.address.wrapping_add(flow).to_be_bytes();
+        let port = self.port_of(flow).to_be_bytes();
+        let mut varying = checksum::sum(&address);
+        put(frame, self.at.address, &address);
+        put(frame, self.at.port, &port);
+        if let Some(at) = self.at.ip_sum {
+            let field = checksum::finish(shape.ip_sum + varying);
+            put(frame, at, &field.to_be_bytes());
+        }
+        varying += checksum::sum(&port);
+        if let Some(at) = self.at.stamp {
+            let stamp = Stamp { sequence, time_ns }.to_bytes();
+            varying += checksum::sum(&stamp);
+            put(frame, at, &stamp);
+        }
+        let field = match checksum::finish(shape.transport_sum + varying) {
+            0 if self.udp => 0xffff, // 0 would say that there is no checksum
+            field => field,
+        };
+        put(frame, self.at.transport_sum, &field.to_be_bytes());
+        frame.len()
+    }
+
+    /// Ports from the first one on, before they start again.
+    pub fn port_span(&self) -> u32 {
+        0x1_0000 - u32::from(self.port)
+    }
+
+    fn port_of(&self, flow: u32) -> u16 {
+        self.port + u16::try_from(flow % self.port_span()).unwrap_or(0)
+    }
+
+    fn shape_of(&self, sequence: u64) -> &Shape {
+        let cycle = self.order.len() as u64;
+        let position = usize::try_from(sequence % cycle).unwrap_or(0);
+        &self.shapes[usize::from(self.order[position])]
+    }
+
+    /// Bytes of the frames, in the order in which sizes repeat.
+    pub fn lengths(&self) -> Vec<usize> {
+        let shapes = self.order.iter().map(|at| &self.shapes[usize::from(*at)]);
+        shapes.map(|shape| shape.frame.len()).collect()
+    }
+
+    /// Bytes of the longest frame.
+    pub fn longest(&self) -> usize {
+        let lengths = self.shapes.iter().map(|shape| shape.frame.len());
+        lengths.max().unwrap_or(0)
+    }
+
+    /// Packets after which sizes repeat, and the bits that these take on the wire.
+    pub fn cycle(&self) -> (NonZeroU64, NonZeroU64) {
+        let frames = (0..self.order.len() as u64).map(|n| self.shape_of(n).frame.len() as u64);
+        let bits = frames.map(|length| (length + WIRE_OVERHEAD_BYTES) * 8);
+        let nonzero = |number| NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN);
+        (nonzero(self.order.len() as u64), nonzero(bits.sum()))
+    }
+}
+
+fn put(frame: &mut [u8], at: usize, bytes: &[u8]) {
+    frame[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn low_bits(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => {
+            let [.., a, b, c, d] = address.octets();
+            u32::from_be_bytes([a, b, c, d])
+        }
+    }
+}
+
+fn offsets(traffic: &Traffic) -> Offsets {
+    let ip = 14 + 4 * traffic.vlans.len();
+    let (ip_sum, address, transport) = match traffic.source {
+        IpAddr::V4(_) => (Some(ip + 10), ip + 12, ip + 20),
+        IpAddr::V6(_) => (None, ip + 8 + 12, ip + 40),
+    };
+    let (sum, payload) = match traffic.transport {
+        Transport::Udp => (transport + 6, transport + 8),
+        Transport::Tcp => (transport + 16, transport + 20),
+    };
+    Offsets {
+        ip_sum,
+        address,
+        port: transport,
+        transport_sum: sum,
+        stamp: traffic.stamp.then_some(payload),
+        payload,
+    }
+}
+
+fn shape(traffic: &Traffic, own_mac: MacAddress, length: usize, at: &Offsets) -> Shape {
+    let mut frame = Vec::with_capacity(length);
+    write_link(&mut frame, traffic, own_mac);
+    let ip = frame.len();
+    write_ip(&mut frame, traffic, length - ip);
+    write_transport(&mut frame, traffic, length - at.port);
+    while frame.len() < length {
+        let place = frame.len() - at.payload;
+        frame.push(place.to_le_bytes()[0]);
+    }
+    put(&mut frame, at.address, &[0; 4]);
+    if let Some(stamp) = at.stamp {
+        put(&mut frame, stamp, &[0; STAMP_BYTES]);
+    }
+    let addresses = match traffic.source {
+        IpAddr::V4(_) => &frame[ip + 12..ip + 20],
+        IpAddr::V6(_) => &frame[ip + 8..ip + 40],
+    };
+    let protocol = u32::from(protocol_number(traffic.transport));
+    let pseudo = checksum::sum(addresses) + protocol + length_field(length - at.port);
+    Shape {
+        ip_sum: checksum::sum(&frame[ip..at.port]),
+        transport_sum: pseudo + checksum::sum(&frame[at.port..]),
+        frame,
+    }
+}
+
+fn write_link(frame: &mut Vec<u8>, traffic: &Traffic, own_mac: MacAddress) {
+    frame.extend_from_slice(&traffic.destination_mac.0);
+    frame.extend_from_slice(&traffic.source_mac.unwrap_or(own_mac).0);
+    for (depth, id) in traffic.vlans.iter().enumerate() {
+        let is_outer_of_two = depth + 1 < traffic.vlans.len();
+        let tag: u16 = if is_outer_of_two { 0x88a8 } else { 0x8100 };
+        frame.extend_from_slice(&tag.to_be_bytes());
+        frame.extend_from_slice(&id.to_be_bytes());
+    }
+    let ethertype: u16 = if traffic.source.is_ipv6() {
+        0x86dd
+    } else {
+        0x0800
+    };
+    frame.extend_from_slice(&ethertype.to_be_bytes());
+}
+
+/// Writes the IP header of a packet of `length` bytes, with a checksum of zero.
+fn write_ip(frame: &mut Vec<u8>, traffic: &Traffic, length: usize) {
+    let protocol = protocol_number(traffic.transport);
+    match (traffic.source, traffic.destination) {
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            frame.extend_from_slice(&[0x60, 0, 0, 0]);
+            frame.extend_from_slice(&length_field_bytes(length - 40));
+            frame.extend_from_slice(&[protocol, TTL]);
+            frame.extend_from_slice(&source.octets());
+            frame.extend_from_slice(&destination.octets());
+        }
+        (source, destination) => {
+            let dont_fragment = [0x40, 0];
+            frame.extend_from_slice(&[0x45, 0]);
+            frame.extend_from_slice(&length_field_bytes(length));
+            frame.extend_from_slice(&[0, 0]);
+            frame.extend_from_slice(&dont_fragment);
+            frame.extend_from_slice(&[TTL, protocol, 0, 0]);
+            frame.extend_from_slice(&low_bits(source).to_be_bytes());
+            frame.extend_from_slice(&low_bits(destination).to_be_bytes());
+        }
+    }
+}
+
+/// Writes the UDP or TCP header of a segment of `length` bytes, without source port and checksum.
+fn write_transport(frame: &mut Vec<u8>, traffic: &Traffic, length: usize) {
+    frame.extend_from_slice(&[0, 0]);
+    frame.extend_from_slice(&traffic.destination_port.to_be_bytes());
+    match traffic.transport {
+        Transport::Udp => {
+            frame.extend_from_slice(&length_field_bytes(length));
+            frame.extend_from_slice(&[0, 0]);
+        }
+        Transport::Tcp => {
+            let (one, ack, window) = ([0, 0, 0, 1], [0x50, 0x10], [0xff, 0xff]);
+            frame.extend_from_slice(&one);
+            frame.extend_from_slice(&one);
+            frame.extend_from_slice(&ack);
+            frame.extend_from_slice(&window);
+            frame.extend_from_slice(&[0, 0, 0, 0]);
+        }
+    }
+}
+
+fn protocol_number(transport: Transport) -> u8 {
+    match transport {
+        Transport::Udp => 17,
+        Transport::Tcp => 6,
+    }
+}
+
+/// Lengths fit: `Traffic::check` refuses packets above 65535 bytes.
+fn length_field(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(0)
+}
+
+fn length_field_bytes(length: usize) -> [u8; 2] {
+    u16::try_from(length).unwrap_or(0).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Generated packets: what traffic looks like, in the user's words and byte for byte.
+//!
+//! Pure: no input or output, no system calls, no unsafe code.
+#![forbid(unsafe_code)]
+
+mod address;
+pub mod checksum;
+mod frames;
+pub mod stamp;
+mod traffic;
+
+pub use address::{MacAddress, MacAddressError};
+pub use frames::{Offsets, Plan, Shape};
+pub use traffic::{FCS_BYTES, Sizes, Traffic, TrafficError, Transport, WIRE_OVERHEAD_BYTES};

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Number and time that the sender writes into payloads, so that a reader can prove order and loss.
+//!
+//! The first 18 bytes of the UDP or TCP payload, in network byte order: the letters `RT`, the
+//! packet's number from 0 (u64), the time it was made in nanoseconds since 1970 (u64).
+#![forbid(unsafe_code)]
+
+/// Bytes of a stamp.
+pub const STAMP_BYTES: usize = 18;
+
+/// The first two bytes of a stamp.
+pub const MAGIC: u16 = u16::from_be_bytes(*b"RT");
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// What a sent packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Number of the packet in its run, from 0.
+    pub sequence: u64,
+    /// When it was made, in nanoseconds since 1970, by the sender's clock.
+    pub time_ns: u64,
+}
+
+impl Stamp {
+    /// As it stands in a payload.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; STAMP_BYTES] {
+        let mut bytes = [0; STAMP_BYTES];
+        bytes[..2].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[2..10].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[10..].copy_from_slice(&self.time_ns.to_be_bytes());
+        bytes
+    }
+}
+
+/// The stamp of a packet that starts with its Ethernet header; `None` where there is none.
+///
+/// Looks behind any number of VLAN tags, into UDP and TCP over IPv4 and IPv6 (without extension
+/// headers, which the sender never writes). Only these bytes need to have been captured.
+#[must_use]
+pub fn parse(packet: &[u8]) -> Option<Stamp> {
+    let mut at = 12;
+    while VLAN_TAGS.contains(&u16_at(packet, at)?) {
+        at += 4;
+    }
+    let ip = at + 2;
+    let (protocol, transport) = match u16_at(packet, at)? {
+        ETHERTYPE_IPV4 => {
+            let header = usize::from(packet.get(ip)? & 0xf) * 4;
+            let fragment_offset = u16_at(packet, ip + 6)? & 0x1fff;
+            if fragment_offset != 0 {
+                return None;
+            }
+            (*packet.get(ip + 9)?, ip + header)
+        }
+        ETHERTYPE_IPV6 => (*packet.get(ip + 6)?, ip + 40),
+        _ => return None,
+    };
+    let payload = match protocol {
+        UDP => transport + 8,
+        TCP => transport + usize::from(packet.get(transport + 12)? >> 4) * 4,
+        _ => return None,
+    };
+    if u16_at(packet, payload)? != MAGIC {
+        return None;
+    }
+    Some(Stamp {
+        sequence: u64_at(packet, payload + 2)?,
+        time_ns: u64_at(packet, payload + 10)?,
+    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let field = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*field))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let field = bytes.get(at..)?.first_chunk()?;
+    Some(u64::from_be_bytes(*field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp {
+        sequence: 0x0102_0304_0506_0708,
+        time_ns: 1_700_000_000_123_456_789,
+    };
+
+    fn ipv4_udp(before: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; 12];
+        packet.extend_from_slice(before);
+        packet.extend_from_slice(&[0x08, 0x00, 0x45]);
+        packet.resize(packet.len() + 8, 0);
+        packet.push(UDP);
+        packet.resize(packet.len() + 10 + 8, 0);
+        packet.extend_from_slice(&STAMP.to_bytes());
+        packet
+    }
+
+    #[test]
+    fn a_stamp_is_found_behind_any_number_of_vlan_tags() {
+        for tags in [
+            &[][..],
+            &[0x81, 0, 0, 5],
+            &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6],
+        ] {
+            assert_eq!(parse(&ipv4_udp(tags)), Some(STAMP));
+        }
+    }
+
+    #[test]
+    fn a_packet_cut_before_the_end_of_its_stamp_has_none() {
+        let packet = ipv4_udp(&[]);
+        for length in 0..packet.len() {
+            assert_eq!(parse(&packet[..length]), None, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_later_fragment_has_no_stamp_whatever_its_bytes_say() {
+        let mut packet = ipv4_udp(&[]);
+        packet[14 + 7] = 3;
+        assert_eq!(parse(&packet), None);
+    }
+
+    #[test]
+    fn other_payloads_have_no_stamp() {
+        let mut packet = ipv4_udp(&[]);
+        packet[14 + 28] = b'X';
+        assert_eq!(parse(&packet), None);
+    }
+}

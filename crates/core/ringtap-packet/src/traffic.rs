@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What made packets look like, in the user's words.
+//!
+//! Sizes are those of the wire, with the 4 bytes of the frame check sequence: the classical
+//! smallest packet is 64 bytes, of which 60 are in memory and seen by capture programs.
+#![forbid(unsafe_code)]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::{address::MacAddress, stamp::STAMP_BYTES};
+
+/// The frame check sequence, which the device appends.
+pub const FCS_BYTES: u32 = 4;
+
+/// Bytes a frame takes on the wire beyond those in memory: preamble 8, checksum (FCS) 4, gap 12.
+pub const WIRE_OVERHEAD_BYTES: u64 = 24;
+
+const SMALLEST_BYTES: u32 = 64;
+const LARGEST_BYTES: u32 = 65_535;
+const MOST_FLOWS: u32 = 1 << 24;
+
+/// The simple IMIX: of twelve packets seven are small, four medium, one large, well mixed.
+///
+/// The ratio 7:4:1 is common to all test equipment; no standard fixes it or the sizes (RFC 6985
+/// only names mixes). Vendors differ in the medium size between 570 and 594 bytes.
+pub(crate) const IMIX: [u32; 12] = [64, 570, 64, 64, 570, 64, 64, 570, 64, 1518, 570, 64];
+
+/// How large packets are, in bytes on the wire with the frame check sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// All the same.
+    Fixed(u32),
+    /// The simple IMIX: 64, 570 and 1518 bytes, 7:4:1. A size that the headers do not fit into
+    /// is raised to the least that they do.
+    Imix,
+}
+
+/// What IP carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// UDP.
+    Udp,
+    /// TCP segments with ACK set, that belong to no connection.
+    Tcp,
+}
+
+/// Packets to be made. The default is 64-byte UDP over IPv4 between two addresses of the range
+/// that is set aside for benchmarks (RFC 2544), to a MAC address that nobody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// How large they are.
+    pub sizes: Sizes,
+    /// Flows that they take in turn: flow `n` has source address and source port raised by `n`
+    /// (the port starts again after 65535).
+    pub flows: u32,
+    /// VLAN identifiers, outer first; two make an 802.1ad tag and an 802.1Q tag.
+    pub vlans: Vec<u16>,
+    /// UDP or TCP.
+    pub transport: Transport,
+    /// Where frames come from; none: the interface's own address.
+    pub source_mac: Option<MacAddress>,
+    /// Where frames go.
+    pub destination_mac: MacAddress,
+    /// Where packets of flow 0 come from; decides between IPv4 and IPv6.
+    pub source: IpAddr,
+    /// Where packets go; of the same family.
+    pub destination: IpAddr,
+    /// Source port of flow 0.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Whether payloads start with a [stamp](super::stamp).
+    pub stamp: bool,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Self {
+            sizes: Sizes::Fixed(SMALLEST_BYTES),
+            flows: 1,
+            vlans: Vec::new(),
+            transport: Transport::Udp,
+            source_mac: None,
+            destination_mac: MacAddress([2, 0, 0, 0, 0, 2]),
+            source: Ipv4Addr::new(198, 18, 0, 1).into(),
+            destination: Ipv4Addr::new(198, 19, 0, 1).into(),
+            source_port: 10_000,
+            destination_port: 9,
+            stamp: false,
+        }
+    }
+}
+
+/// Packets that cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrafficError {
+    /// The headers do not fit.
+    #[error(
+        "{size_bytes}-byte packets have no room for these headers{}: the least is {least_bytes}",
+        if *.stamp { " and a stamp" } else { "" }
+    )]
+    TooSmall {
+        /// What was asked for.
+        size_bytes: u32,
+        /// What would do.
+        least_bytes: u32,
+        /// Whether a stamp is part of the trouble.
+        stamp: bool,
+    },
+    /// IP cannot count so far.
+    #[error("{size_bytes}-byte packets are too large: the most is {LARGEST_BYTES}")]
+    TooLarge {
+        /// What was asked for.
+        size_bytes: u32,
+    },
+    /// No flow, or too many.
+    #[error("{flows} flows cannot be told apart: ask for 1 to {MOST_FLOWS}")]
+    Flows {
+        /// What was asked for.
+        flows: u32,
+    },
+    /// No such VLAN.
+    #[error("{id} is not a VLAN: identifiers go from 0 to 4094")]
+    Vlan {
+        /// What was asked for.
+        id: u16,
+    },
+    /// More tags than are known.
+    #[error("{count} VLAN tags are too many: at most two, the outer first")]
+    VlanCount {
+        /// What was asked for.
+        count: usize,
+    },
+    /// IPv4 to IPv6, or the other way round.
+    #[error("{from} cannot send to {to}: both addresses must be IPv4, or both IPv6")]
+    Families {
+        /// Source address.
+        from: IpAddr,
+        /// Destination address.
+        to: IpAddr,
+    },
+}
+
+impl Traffic {
+    /// The addresses that stand in when none are given: IPv4 or IPv6 for benchmarks (RFC 5180).
+    #[must_use]
+    pub fn benchmark_addresses(ipv6: bool) -> (IpAddr, IpAddr) {
+        if !ipv6 {
+            let this = Self::default();
+            return (this.source, this.destination);
+        }
+        let network = |number| Ipv6Addr::new(0x2001, 2, 0, number, 0, 0, 0, 1).into();
+        (network(0), network(1))
+    }
+
+    /// Bytes before the payload.
+    #[must_use]
+    pub fn header_bytes(&self) -> u32 {
+        let tags = self.vlans.iter().map(|_| 4).sum::<u32>();
+        let ip = if self.source.is_ipv6() { 40 } else { 20 };
+        let transport = match self.transport {
+            Transport::Udp => 8,
+            Transport::Tcp => 20,
+        };
+        14 + tags + ip + transport
+    }
+
+    /// Size of the smallest packet that holds headers and stamp, on the wire.
+    #[must_use]
+    pub fn least_size_bytes(&self) -> u32 {
+        let stamp = if self.stamp { STAMP_BYTES } else { 0 };
+        let stamp = u32::try_from(stamp).unwrap_or(0);
+        (self.header_bytes() + stamp + FCS_BYTES).max(SMALLEST_BYTES)
+    }
+
+    /// Sizes on the wire, in the order in which they repeat.
+    pub fn cycle(&self) -> Vec<u32> {
+        match self.sizes {
+            Sizes::Fixed(size) => vec![size],
+            Sizes::Imix => IMIX.map(|size| size.max(self.least_size_bytes())).to_vec(),
+        }
+    }
+
+    /// Size of the largest packet, on the wire.
+    #[must_use]
+    pub fn largest_size_bytes(&self) -> u32 {
+        self.cycle().into_iter().max().unwrap_or(SMALLEST_BYTES)
+    }
+
+    /// Whether such packets can be made.
+    ///
+    /// # Errors
+    ///
+    /// The first reason why not.
+    pub fn check(&self) -> Result<(), TrafficError> {
+        if let Some(&id) = self.vlans.iter().find(|id| **id > 4094) {
+            return Err(TrafficError::Vlan { id });
+        }
+        if self.vlans.len() > 2 {
+            let count = self.vlans.len();
+            return Err(TrafficError::VlanCount { count });
+        }
+        if self.flows == 0 || self.flows > MOST_FLOWS {
+            return Err(TrafficError::Flows { flows: self.flows });
+        }
+        if self.source.is_ipv6() != self.destination.is_ipv6() {
+            let (from, to) = (self.source, self.destination);
+            return Err(TrafficError::Families { from, to });
+        }
+        let least_bytes = self.least_size_bytes();
+        for size_bytes in self.cycle() {
+            if size_bytes < least_bytes {
+                let stamp = self.stamp;
+                return Err(TrafficError::TooSmall {
+                    size_bytes,
+                    least_bytes,
+                    stamp,
+                });
+            }
+            if size_bytes > LARGEST_BYTES {
+                return Err(TrafficError::TooLarge { size_bytes });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_fits_into_the_smallest_udp_packet_over_ipv4() {
+        let traffic = Traffic {
+            stamp: true,
+            ..Traffic::default()
+        };
+        assert_eq!(traffic.least_size_bytes(), 64);
+        assert_eq!(traffic.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_the_least_that_does() {
+        let (source, destination) = Traffic::benchmark_addresses(true);
+        let traffic = Traffic {
+            stamp: true,
+            transport: Transport::Tcp,
+            vlans: vec![1, 2],
+            source,
+            destination,
+            ..Traffic::default()
+        };
+        let refused = TrafficError::TooSmall {
+            size_bytes: 64,
+            least_bytes: 82 + 18 + 4,
+            stamp: true,
+        };
+        assert_eq!(traffic.check(), Err(refused));
+    }
+
+    #[test]
+    fn the_mix_is_seven_to_four_to_one() {
+        let count = |size| IMIX.iter().filter(|&&s| s == size).count();
+        assert_eq!((count(64), count(570), count(1518)), (7, 4, 1));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let default = Traffic::default;
+        for traffic in [
+            Traffic {
+                flows: 0,
+                ..default()
+            },
+            Traffic {
+                vlans: vec![4095],
+                ..default()
+            },
+            Traffic {
+                vlans: vec![1, 2, 3],
+                ..default()
+            },
+            Traffic {
+                destination: Ipv6Addr::LOCALHOST.into(),
+                ..default()
+            },
+            Traffic {
+                sizes: Sizes::Fixed(63),
+                ..default()
+            },
+            Traffic {
+                sizes: Sizes::Fixed(65_536),
+                ..default()
+            },
+        ] {
+            assert!(traffic.check().is_err(), "{traffic:?}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a call failed: a number for programs, a text for people.
+#![forbid(unsafe_code)]
+
+use std::ffi::c_int;
+use std::io;
+
+use ringtap_client::{ConnectError, ControlError, ReceiveError, VerdictError};
+use ringtap_filter::text::FilterError;
+
+use crate::types;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum CallError {
+    #[error("{0} is NULL")]
+    Null(&'static str),
+    #[error("{0} is not UTF-8 text")]
+    NotText(&'static str),
+    #[error("{what}: set `size` to sizeof of the structure first ({size} makes no sense)")]
+    Size { what: &'static str, size: usize },
+    #[error("{what} {value} makes no sense: {want}")]
+    Value {
+        what: &'static str,
+        value: i64,
+        want: &'static str,
+    },
+    #[error("options from a newer ringtap.h than this library: update the library")]
+    NewOptions,
+    #[error("this is no open handle: it was closed already, or never opened")]
+    Handle,
+    #[error("another thread is using this handle: use a handle in one thread at a time")]
+    Busy,
+    #[error("this process has {0} handles open, the most that there can be")]
+    TooManyHandles(usize),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error("the hub's sources have different link types: one filter cannot be for all")]
+    LinkTypes,
+    #[error("this reader judges nothing: call ringtap_judge() first")]
+    NoJudge,
+    #[error(transparent)]
+    Verdict(#[from] VerdictError),
+    #[error("the system refused a descriptor: {0}")]
+    System(#[from] io::Error),
+    #[error("a mistake in libringtap, please report it: {0}")]
+    Internal(String),
+}
+
+impl CallError {
+    /// Its number in `ringtap.h`.
+    pub(crate) fn code(&self) -> c_int {
+        match self {
+            CallError::Null(_)
+            | CallError::NotText(_)
+            | CallError::Size { .. }
+            | CallError::Value { .. }
+            | CallError::NoJudge
+            | CallError::NewOptions => types::ERROR_ARGUMENT,
+            CallError::Handle => types::ERROR_HANDLE,
+            CallError::Busy => types::ERROR_BUSY,
+            CallError::TooManyHandles(_) | CallError::System(_) => types::ERROR_SYSTEM,
+            CallError::Connect(error) => of_connect(error),
+            CallError::Receive(error) => of_receive(error),
+            CallError::Control(error) => of_control(error),
+            CallError::Filter(_) | CallError::LinkTypes => types::ERROR_FILTER,
+            CallError::Verdict(VerdictError::Corrupt(_)) => types::ERROR_CORRUPT,
+            CallError::Verdict(_) => types::ERROR_HUB_LEFT,
+            CallError::Internal(_) => types::ERROR_INTERNAL,
+        }
+    }
+}
+
+fn of_connect(error: &ConnectError) -> c_int {
+    match error {
+        ConnectError::NoHub { .. } => types::ERROR_NO_HUB,
+        ConnectError::System { .. } | ConnectError::Mapping(_) => types::ERROR_SYSTEM,
+        ConnectError::Control(error) => of_control(error),
+        _ => types::ERROR_CORRUPT,
+    }
+}
+
+fn of_receive(error: &ReceiveError) -> c_int {
+    match error {
+        ReceiveError::HubLeft => types::ERROR_HUB_LEFT,
+        ReceiveError::System(_) => types::ERROR_SYSTEM,
+        ReceiveError::Control(error) => of_control(error),
+        _ => types::ERROR_CORRUPT,
+    }
+}
+
+fn of_control(error: &ControlError) -> c_int {
+    match error {
+        ControlError::Refused { .. } => types::ERROR_REFUSED,
+        _ => types::ERROR_HUB_LEFT,
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What stands behind a handle: a seat at a hub, and how its sources are told to C.
+#![forbid(unsafe_code)]
+
+use std::ffi::{CString, c_int};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringtap_client::{
+    Connection, Found, Judgement, Lender, Patience, Receiver, Verdict, Verdicts, Wish,
+};
+use ringtap_filter::LinkType;
+use ringtap_filter::Program;
+use ringtap_filter::text::Filter;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::ledger::Ledger;
+
+use crate::error::CallError;
+use crate::types::Packet;
+
+/// `LINKTYPE_ETHERNET`: what sources are taken to be until the hub says otherwise.
+const ETHERNET: LinkType = LinkType(1);
+/// For filters: more than any packet has.
+const SNAP_BYTES: u32 = 262_144;
+
+/// A source, as C is told of it.
+pub(crate) struct SourceText {
+    pub(crate) device: CString,
+    pub(crate) offered_from: CString,
+    pub(crate) link_type: u16,
+    pub(crate) snap_length_bytes: u32,
+    pub(crate) first_lane: u32,
+    pub(crate) lanes: u32,
+}
+
+/// A seat at a hub.
+pub(crate) struct Session {
+    lender: Lender,
+    connection: Arc<Connection>,
+    sources: Vec<SourceText>,
+    /// Where a judge's verdicts go.
+    verdicts: Option<Verdicts>,
+}
+
+impl Session {
+    /// Takes a seat; `filter` is compiled for what the hub's sources really give.
+    pub(crate) fn open(
+        socket: Option<PathBuf>,
+        mut wish: Wish,
+        filter: &str,
+    ) -> Result<Self, CallError> {
+        let path = socket.unwrap_or_else(ringtap_client::default_socket);
+        wish.filter = Some(compile(filter, ETHERNET)?);
+        let mut session = Session::attach(&path, &wish)?;
+        // Only now it is known what the sources are; nothing was given out yet.
+        let given = session.link_type();
+        if !filter.trim().is_empty() && given? != ETHERNET {
+            wish.filter = Some(compile(filter, session.link_type()?)?);
+            drop(session);
+            session = Session::attach(&path, &wish)?;
+        }
+        Ok(session)
+    }
+
+    fn attach(path: &std::path::Path, wish: &Wish) -> Result<Self, CallError> {
+        let attachment = Connection::attach(path, wish)?;
+        let connection = Arc::clone(&attachment.control);
+        let receiver = Receiver::new(attachment.seat, attachment.control)?;
+        let sources = receiver.sources().map(|(facts, lanes)| SourceText {
+            device: c_text(&facts.device),
+            offered_from: c_text(&facts.offered_from),
+            link_type: facts.link_type,
+            snap_length_bytes: facts.snap_length,
+            first_lane: lanes.start,
+            lanes: lanes.end - lanes.start,
+        });
+        Ok(Session {
+            sources: sources.collect(),
+            lender: Lender::new(receiver),
+            connection,
+            verdicts: None,
+        })
+    }
+
+    pub(crate) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
+    }
+
+    pub(crate) fn source(&self, index: usize) -> Option<&SourceText> {
+        self.sources.get(index)
+    }
+
+    /// The one link type of all sources.
+    fn link_type(&self) -> Result<LinkType, CallError> {
+        let mut types = self.sources.iter().map(|source| source.link_type);
+        let first = types.next().unwrap_or(ETHERNET.0);
+        match types.all(|other| other == first) {
+            true => Ok(LinkType(first)),
+            false => Err(CallError::LinkTypes),
+        }
+    }
+
+    /// The next packet, once [`Session::find`] found some.
+    pub(crate) fn one(&mut self) -> Option<&Packet> {
+        self.lender.one()
+    }
+
+    /// All packets that [`Session::find`] found.
+    pub(crate) fn all(&mut self) -> &[Packet] {
+        self.lender.all()
+    }
+
+    /// Looks for packets of ours; what was given out before goes back, and verdicts are sent.
+    pub(crate) fn find(&mut self, patience: Patience) -> Result<Found, CallError> {
+        self.verdicts.iter().for_each(Verdicts::send);
+        Ok(self.lender.find(patience, None)?)
+    }
+
+    /// What becomes readable when the reader has to be called.
+    pub(crate) fn descriptor(&mut self) -> Result<c_int, CallError> {
+        Ok(self.lender.descriptor()?)
+    }
+
+    pub(crate) fn set_filter(&mut self, text: &str) -> Result<(), CallError> {
+        let filter = compile(text, self.link_type()?)?;
+        Ok(self.lender.set_filter(&filter)?)
+    }
+
+    /// Becomes the judge of the bridge.
+    pub(crate) fn judge(&mut self) -> Result<(), CallError> {
+        self.verdicts = Some(self.connection.judge()?);
+        Ok(())
+    }
+
+    /// Says what becomes of a packet.
+    pub(crate) fn decide(
+        &mut self,
+        lane: u32,
+        sequence: u64,
+        verdict: Verdict,
+    ) -> Result<(), CallError> {
+        let lanes = self.sources.last();
+        let lanes = lanes.map_or(0, |source| source.first_lane + source.lanes);
+        let verdicts = self.verdicts.as_mut().ok_or(CallError::NoJudge)?;
+        if lane >= lanes {
+            return Err(CallError::Value {
+                what: "lane",
+                value: lane.into(),
+                want: "want that of a packet of this handle",
+            });
+        }
+        verdicts.give(Judgement {
+            lane: LaneId(lane),
+            sequence,
+            verdict,
+        })?;
+        Ok(())
+    }
+
+    /// Lets the bridge look at the verdicts.
+    pub(crate) fn send_verdicts(&self) -> Result<(), CallError> {
+        let verdicts = self.verdicts.as_ref().ok_or(CallError::NoJudge)?;
+        verdicts.send();
+        Ok(())
+    }
+
+    /// The ledger now, and whether it is final.
+    pub(crate) fn ledger(&self) -> Result<(Ledger, bool), CallError> {
+        let snapshot = self.lender.receiver().snapshot()?;
+        let ended = snapshot.sources.iter().all(|source| source.ended);
+        Ok((self.lender.tally().total(&snapshot), ended))
+    }
+}
+
+/// From milliseconds as C has them.
+pub(crate) fn patience(timeout_ms: c_int) -> Result<Patience, CallError> {
+    match u64::try_from(timeout_ms) {
+        Ok(0) => Ok(Patience::None),
+        Ok(ms) => Ok(Patience::Until(Instant::now() + Duration::from_millis(ms))),
+        Err(_) if timeout_ms == -1 => Ok(Patience::Endless),
+        Err(_) => Err(CallError::Value {
+            what: "timeout_ms",
+            value: timeout_ms.into(),
+            want: "-1 waits for ever, 0 not at all",
+        }),
+    }
+}
+
+fn compile(text: &str, link_type: LinkType) -> Result<Program, CallError> {
+    let filter = Filter::compile(text, link_type, SNAP_BYTES)?;
+    Ok(filter.program().clone())
+}
+
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}

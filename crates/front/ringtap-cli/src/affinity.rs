@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which CPU runs what: `--cpu reader=1,capture=0,irq=0`, or `--cpu auto`.
+#![forbid(unsafe_code)]
+
+mod keeper;
+
+use std::fs;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use keeper::Keeper;
+pub(crate) use keeper::put_back;
+use ringtap_net::interrupts::{self, Interrupts, Wish};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+
+use crate::print;
+
+/// Which CPUs there are.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
+/// CPUs that the user chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// For the reader: the thread that takes packets out of the pool.
+    pub(crate) reader: Option<usize>,
+    /// For the capture side: the hub thread and a source's own threads.
+    pub(crate) capture: Option<usize>,
+    /// For the interface: its interrupts, and its NAPI threads.
+    pub(crate) interface: Wish,
+    /// Whether reader and capture are to be placed by what the interface does.
+    is_automatic: bool,
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut placement = Placement::default();
+        if text.is_empty() {
+            return Ok(placement);
+        }
+        for part in text.split(',') {
+            match part {
+                "auto" => placement.is_automatic = true,
+                "napi=threaded" => placement.interface.threaded = true,
+                _ => placement.put(part)?,
+            }
+        }
+        Ok(placement)
+    }
+}
+
+impl Placement {
+    /// Takes a part of the text that names a CPU.
+    fn put(&mut self, part: &str) -> Result<(), String> {
+        let (side, number) = part.split_once('=').unwrap_or(("reader", part));
+        let place = match side {
+            "reader" => &mut self.reader,
+            "capture" => &mut self.capture,
+            "irq" => &mut self.interface.cpu,
+            other => {
+                return Err(format!(
+                    "\"{other}={number}\" is not among reader=CPU, capture=CPU, irq=CPU, \
+                     napi=threaded and auto"
+                ));
+            }
+        };
+        let cpu = number.parse();
+        let cpu = cpu.map_err(|_| {
+            format!(
+                "\"{number}\" is not the number of a CPU: want one, reader=CPU, capture=CPU, \
+                 irq=CPU, napi=threaded or auto"
+            )
+        })?;
+        match place.replace(cpu) {
+            None => Ok(()),
+            Some(_) => Err(format!("{side} is placed twice: name one CPU")),
+        }
+    }
+
+    /// With `auto`, reader and capture side on another CPU than the one that receives, near it.
+    ///
+    /// What the user placed stays there.
+    pub(crate) fn resolve(self, interface: Option<&str>) -> Result<Self> {
+        if !self.is_automatic {
+            return Ok(self);
+        }
+        let allowed = allowed()?;
+        let known = self
+            .interface
+            .cpu
+            .or_else(|| interface.and_then(interrupts::receiving_cpu));
+        let receiving = known.or_else(|| allowed.first().copied()).unwrap_or(0);
+        let near = near(receiving);
+        let reader = choose(&[receiving], &allowed, &near).unwrap_or(receiving);
+        // A third one if there is; on two, the one that does not receive.
+        let capture = choose(&[receiving, reader], &allowed, &near).unwrap_or(reader);
+        let placed = Placement {
+            reader: self.reader.or(Some(reader)),
+            capture: self.capture.or(Some(capture)),
+            ..self
+        };
+        let whence = match known {
+            Some(_) => "are received",
+            None => "are taken to be received (no interrupts tell)",
+        };
+        print::note(format_args!(
+            "ringtap: --cpu auto: packets {whence} on CPU {receiving}; the reader runs on CPU {}, \
+             the capture side on CPU {}",
+            placed.reader.unwrap_or(reader),
+            placed.capture.unwrap_or(capture),
+        ));
+        Ok(placed)
+    }
+
+    /// Moves the interfaces' interrupts and NAPI as was asked; they must be in use already.
+    pub(crate) fn steer<'a>(
+        &self,
+        interfaces: impl IntoIterator<Item = &'a str>,
+        steered: &Steered,
+    ) -> Result<()> {
+        if self.interface == Wish::default() {
+            return Ok(());
+        }
+        if let Some(cpu) = self.interface.cpu.filter(|cpu| !is_online(*cpu)) {
+            bail!("interrupts cannot go to CPU {cpu}: see {ONLINE}");
+        }
+        let mut interfaces = interfaces.into_iter().peekable();
+        if interfaces.peek().is_none() {
+            print::note(format_args!(
+                "ringtap: --cpu: no network interface here, so irq= and napi= move nothing"
+            ));
+        }
+        for interface in interfaces {
+            let mut moved = steered.moved();
+            let keeper = match &mut moved.keeper {
+                Some(keeper) => keeper,
+                None => moved.keeper.insert(Keeper::start()?),
+            };
+            let guard = Interrupts::steer(interface, self.interface, &mut |was| keeper.keep(was))?;
+            print::notes(&guard.notes);
+            moved.guards.push(guard);
+        }
+        Ok(())
+    }
+}
+
+/// Interrupts that were moved, and who moves them back should this process be killed.
+#[derive(Default)]
+struct Moved {
+    guards: Vec<Interrupts>,
+    keeper: Option<Keeper>,
+}
+
+/// Interrupts that were moved; they go back when this is undone.
+#[derive(Clone, Default)]
+pub(crate) struct Steered(Arc<Mutex<Moved>>);
+
+/// Undoes it when dropped: a thread that waits for signals may hold it to the end.
+pub(crate) struct AtEnd(Steered);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.undo();
+    }
+}
+
+impl Steered {
+    fn moved(&self) -> MutexGuard<'_, Moved> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves everything back when the result is dropped, however that comes.
+    pub(crate) fn at_end(&self) -> AtEnd {
+        AtEnd(self.clone())
+    }
+
+    /// Moves everything back.
+    pub(crate) fn undo(&self) {
+        let mut moved = self.moved();
+        moved.guards.clear();
+        if let Some(keeper) = moved.keeper.take() {
+            keeper.dismiss();
+        }
+    }
+}
+
+/// A CPU besides those that are taken, a near one if there is.
+fn choose(taken: &[usize], allowed: &[usize], near: &[usize]) -> Option<usize> {
+    let others = || allowed.iter().copied().filter(|cpu| !taken.contains(cpu));
+    let close = others().find(|cpu| near.contains(cpu));
+    close.or_else(|| others().next())
+}
+
+fn allowed() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(None::<Pid>).context("cannot ask for the CPUs in use")?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|cpu| set.is_set(*cpu))
+        .collect())
+}
+
+/// Whether a CPU is there; any may be where the kernel does not tell.
+fn is_online(cpu: usize) -> bool {
+    fs::read_to_string(ONLINE).map_or(true, |text| list(&text).contains(&cpu))
+}
+
+/// CPUs that share the last cache with this one.
+fn near(cpu: usize) -> Vec<usize> {
+    let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
+    let lists = (0..8).rev().filter_map(|index| {
+        let text = fs::read_to_string(format!("{folder}/index{index}/shared_cpu_list"));
+        text.ok()
+    });
+    lists.map(|text| list(&text)).next().unwrap_or_default()
+}
+
+/// CPUs in a list such as `0-3,8`.
+fn list(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let numbers = first.parse().ok().zip(last.parse().ok());
+        numbers.map_or(0..0, |(first, last): (usize, usize)| first..last + 1)
+    };
+    text.trim().split(',').flat_map(range).collect()
+}
+
+/// Binds the calling thread to one CPU, if one is given.
+pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    if cpu < CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    sched_setaffinity(None::<Pid>, &set)
+        .with_context(|| format!("CPU {cpu} cannot be used: see {ONLINE}"))
+}
+
+/// Does something on one CPU, if one is given; threads started meanwhile stay there.
+pub(crate) fn on<T>(cpu: Option<usize>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    if cpu.is_none() {
+        return work();
+    }
+    let before = sched_getaffinity(None::<Pid>).context("cannot ask for the CPUs in use")?;
+    pin(cpu)?;
+    let done = work();
+    sched_setaffinity(None::<Pid>, &before).context("cannot go back to the CPUs in use")?;
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_number_is_the_readers_cpu() {
+        let expected = Placement {
+            reader: Some(1),
+            ..Placement::default()
+        };
+        assert_eq!("1".parse(), Ok(expected));
+    }
+
+    #[test]
+    fn every_side_can_be_placed() {
+        let all = Placement {
+            reader: Some(1),
+            capture: Some(0),
+            interface: Wish {
+                cpu: Some(2),
+                threaded: true,
+            },
+            is_automatic: false,
+        };
+        assert_eq!("capture=0,reader=1,irq=2,napi=threaded".parse(), Ok(all));
+    }
+
+    #[test]
+    fn other_sides_are_refused() {
+        for (text, says) in [
+            ("sender=1", "\"sender=1\" is not among"),
+            ("napi=on", "\"napi=on\" is not among"),
+            ("auto=1", "\"auto=1\" is not among"),
+            ("reader=x", "\"x\" is not the number"),
+            ("irq=", "\"\" is not the number"),
+            (",", "\"\" is not the number"),
+            ("capture=0,capture=1", "capture is placed twice"),
+            ("0,reader=1", "reader is placed twice"),
+        ] {
+            let error = text.parse::<Placement>().unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_reader_is_placed_away_from_the_interrupts_and_near_them() {
+        assert_eq!(choose(&[0], &[0, 1, 2, 3], &[0, 2]), Some(2));
+        assert_eq!(choose(&[0, 2], &[0, 1, 2, 3], &[0, 2]), Some(1));
+        assert_eq!(choose(&[1], &[0, 1], &[]), Some(0));
+        assert_eq!(choose(&[0], &[0], &[0]), None);
+    }
+
+    #[test]
+    fn what_the_user_placed_stays_there() {
+        let placement: Placement = "auto,reader=0".parse().unwrap();
+        let placed = placement.resolve(None).unwrap();
+        assert_eq!(placed.reader, Some(0));
+        assert!(placed.capture.is_some());
+    }
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(list("0-2,7\n"), [0, 1, 2, 7]);
+        assert!(list("").is_empty());
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap demo`: a sender, a hub and four readers in a private network, for some seconds.
+//!
+//! Invariants
+//! - The process enters the private network before it starts a thread; so nothing of the machine
+//!   is touched, and nothing is left when the process ends, however it ends.
+#![forbid(unsafe_code)]
+
+mod board;
+mod places;
+mod readers;
+mod words;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ringtap_client::Receiver;
+use ringtap_device::Rate;
+use ringtap_hub::{Ask, Group, Handle, Hub};
+use ringtap_net::interface::{Interface, add_veth};
+use ringtap_net::private::{self, Standing};
+use ringtap_packet::Traffic;
+use ringtap_pool::classify::{Balance, Headers};
+use ringtap_pool::source::Source;
+use ringtap_send::{Load, Method, Sender, SenderOptions};
+
+use crate::affinity;
+use crate::input;
+use crate::interrupt;
+use crate::open;
+use crate::print;
+use crate::reading::ReadingArgs;
+use crate::session;
+use board::{Board, Table};
+use places::Places;
+use readers::Outcome;
+
+/// Packets enter here.
+const TX: &str = "tx0";
+/// They come out and are captured here.
+const RX: &str = "rx0";
+const FLOWS: u32 = 16;
+const RATE_BPS: u64 = 1_000_000_000;
+/// One flow of the sixteen: a file with all would have 150 MB a second.
+const FILTER: &str = "udp src port 10007";
+/// Half of the flows, for the group of two.
+const HALF: &str = "udp src portrange 10000-10007";
+/// How often the end of the run and notes are looked for.
+const TICK: Duration = Duration::from_millis(50);
+/// After this time everything that was sent has arrived.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Shows a hub in a private network: a sender, one capture, a reader that counts, one that
+/// records a flow, and a group of two that share half of the flows. Needs no root; with it, it
+/// shows more.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// File for the recorded packets, overwritten. Without it: ringtap-demo.pcapng in the current
+    /// folder, or in that for temporary files where the current one cannot be written.
+    #[arg(short = 'w', long, value_name = "FILE")]
+    write: Option<String>,
+
+    /// Seconds of traffic.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
+    seconds: u64,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let standing = private::enter().context("no private network")?;
+    add_veth(TX, RX)?;
+    let places = Places::choose()?;
+    let file = places::file(args.write.as_deref())?;
+    let (hub, mut receivers) = affinity::on(places.counter, || {
+        let source = open_source(standing)?;
+        start_hub(source)
+    })?;
+    let facts = session::together(&receivers[0]);
+    print::notes(&facts.notes);
+    words::begin(standing, &facts.device, args.seconds, &file)?;
+    let sender = sender_options(&facts.device, args.seconds, places.sender);
+    let (board, silent) = (Board::default(), ReadingArgs::silent());
+    let controls = receivers
+        .iter()
+        .map(|one| Arc::clone(one.control()))
+        .collect();
+    let outcome_of = Arc::clone(receivers[0].control());
+    let readers = readers::prepare(&silent, &facts, &receivers, &board, &file)?;
+    let (outcome, traffic) = thread::scope(|scope| {
+        // However this ends, readers find the end of the capture, and the scope its own.
+        let stop = StopAtEnd(hub.handle().clone());
+        let running = readers.start(scope, &mut receivers, &places)?;
+        let table = Table::begin(&board, controls);
+        let traffic = table.and_then(|table| send(sender, table, || running.is_any_over()));
+        thread::sleep(SETTLE);
+        drop(stop);
+        anyhow::Ok((running.join(), traffic))
+    })?;
+    let outcome: Outcome = outcome?;
+    words::end(&outcome, &traffic?, standing)?;
+    let failure = outcome_of
+        .snapshot()?
+        .sources
+        .into_iter()
+        .find_map(|source| source.failure);
+    if let Some(failure) = failure {
+        bail!(failure);
+    }
+    Ok(match outcome.is_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// A hub with a group that gets everything, one that gets a flow, and one whose two members
+/// share half of the flows; and a reader's seat for each of them.
+fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
+    let group = |name: &str, filter: &str| -> Result<Group> {
+        Ok(Group {
+            filter: input::compile(filter, source.facts())?.program().clone(),
+            filter_text: filter.to_owned(),
+            ..Group::new(name)
+        })
+    };
+    let half = Group {
+        balance: Balance::Flow(Headers::Outer),
+        most_members: 2,
+        ..group("half", HALF)?
+    };
+    let groups = vec![Group::new("all"), group("flow", FILTER)?, half];
+    let seats = [
+        ("all", "count"),
+        ("flow", "record"),
+        ("half", "1"),
+        ("half", "2"),
+    ];
+    let asks = seats.map(|(group, name)| Ask::new(group, name)).to_vec();
+    let (hub, taken) = Hub::start(vec![source], groups, None, asks)?;
+    let receivers = taken
+        .into_iter()
+        .map(|taken| session::sit_down(hub.handle(), taken?));
+    let receivers = receivers.collect::<Result<_>>()?;
+    Ok((hub, receivers))
+}
+
+/// What the sender and the kernel say was sent.
+struct Sent {
+    counters: ringtap_send::Counters,
+    tx_packets: u64,
+    tx_dropped: u64,
+}
+
+/// Sends to the end, with a line of the table each second.
+fn send(
+    options: SenderOptions,
+    mut table: Table<'_>,
+    is_reader_over: impl Fn() -> bool,
+) -> Result<Sent> {
+    let sender = Sender::start(options)?;
+    let stopper = sender.stopper();
+    interrupt::on_interrupt(move || stopper.stop())?;
+    let mut next = Instant::now() + board::INTERVAL;
+    while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
+        print::notes(sender.take_notes());
+        if is_reader_over() {
+            sender.stop();
+        }
+        if Instant::now() >= next {
+            next += board::INTERVAL;
+            table.line(sender.counters())?;
+        }
+    }
+    let counters = sender.finish()?;
+    table.last_line(counters)?;
+    let kernel = Interface::find(TX)?.counters;
+    Ok(Sent {
+        counters,
+        tx_packets: kernel.tx_packets,
+        tx_dropped: kernel.tx_dropped,
+    })
+}
+
+/// The tap that takes all packets, with the rights for it; else the packet source.
+fn open_source(standing: Standing) -> Result<Box<dyn Source>> {
+    if standing == Standing::AsBefore {
+        // The host stack has no use for these packets, and would be slower than the capture.
+        match open::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {
+            Ok(source) => return Ok(source),
+            Err(reason) => print::note(format_args!(
+                "ringtap: no tap, so the packet source: {reason:#}"
+            )),
+        }
+    }
+    open::open(&format!("packet:{RX}?direction=in").parse()?)
+}
+
+fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptions {
+    let load = Load::Made {
+        traffic: Traffic {
+            flows: FLOWS,
+            ..Traffic::default()
+        },
+        rate: Rate::BitsPerSecond(RATE_BPS),
+    };
+    let mut options = SenderOptions::new(TX, load);
+    options.duration = Some(Duration::from_secs(seconds));
+    options.cpu = cpu;
+    // A veth takes live frames only where an XDP program awaits them at its other end.
+    if device.starts_with("packet:") {
+        options.method = Method::Packet;
+    }
+    options
+}
+
+/// Stops the capture when dropped.
+struct StopAtEnd(Handle);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the demo says before and after.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use ringtap_net::private::Standing;
+
+use super::readers::Outcome;
+use super::{FILTER, FLOWS, HALF, RX, Sent, TX};
+use crate::print::line as say;
+use crate::report::{as_f64, bits_per_second, grouped, rounded};
+
+/// Says what is about to happen.
+pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) -> Result<()> {
+    let namespace = match standing {
+        Standing::AsBefore => "a network namespace",
+        Standing::UserNamespace => "a user and network namespace",
+    };
+    let taking = match device.starts_with("tap:") {
+        true => "an XDP program writes them into the pool; the host stack does not get them",
+        false => "AF_PACKET gives them to a thread that copies them into the pool",
+    };
+    say(format_args!(
+        "network   {TX} -> {RX}, a veth pair in {namespace} that only this process is in\n\
+         sender    64-byte packets of {FLOWS} flows at 1 Gbit/s (1,488,095/s), or what this \
+         machine can, for {seconds} s\n\
+         capture   {device}: {taking}\n\
+         reader 1  counts all packets\n\
+         reader 2  records one flow of {FLOWS}, \"{FILTER}\",\n          \
+         to {file}; all of them would be 150 MB a second\n\
+         group     two readers that share \"{HALF}\" by flow\n\
+         the hub captures once; each reader's filter runs in the capture and says which packets \
+         are its own"
+    ))
+}
+
+/// Compares what was sent with what was captured, and says where to go on.
+pub(super) fn end(outcome: &Outcome, sent: &Sent, standing: Standing) -> Result<()> {
+    let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
+    let (rate_pps, rate_bps) = match seconds > 0.0 {
+        true => (
+            as_f64(sent.counters.sent) / seconds,
+            as_f64(sent.counters.wire_bits()) / seconds,
+        ),
+        false => (0.0, 0.0),
+    };
+    say(format_args!(
+        "\nSent in {seconds:.1} s: {} packets, {}/s, {} on the wire.",
+        grouped(sent.counters.sent),
+        grouped(rounded(rate_pps)),
+        bits_per_second(rate_bps),
+    ))?;
+    say(comparison(sent, outcome.counted.offered))?;
+    let file = &outcome.file.file;
+    say(format_args!(
+        "The file: {file}. Read it with `ringtap count -r {file}`, `tcpdump -r {file}` or Wireshark."
+    ))?;
+    if standing == Standing::UserNamespace {
+        say(
+            "With root (`sudo ringtap demo`) packets are captured by the tap instead: an XDP \
+             program that\nwrites them into the pool at a small part of AF_PACKET's cost, and the \
+             sender uses XDP as well.\n`make bench` measures both.",
+        )?;
+    }
+    if outcome.is_good() {
+        return say("The namespace goes away with this process; nothing else was touched.");
+    }
+    say("NOT as it should be: see the ledgers above.")
+}
+
+/// The kernel's count of what left against the capture's count of what came.
+fn comparison(sent: &Sent, offered: u64) -> String {
+    let (tx_packets, dropped) = (sent.tx_packets, sent.tx_dropped);
+    let counts = format!(
+        "Kernel's counter of packets out of {TX}: {}; offered to the capture at {RX}: {}; difference: ",
+        grouped(tx_packets),
+        grouped(offered),
+    );
+    let why = if tx_packets == offered {
+        "none.".to_owned()
+    } else if offered > tx_packets {
+        let more = grouped(offered - tx_packets);
+        format!("{more} more came than {TX} counts.")
+    } else {
+        let fewer = grouped(tx_packets - offered);
+        format!("{fewer} left {TX} and did not reach the capture: {RX} dropped them before it.")
+    };
+    let refused = match dropped {
+        0 => String::new(),
+        _ => format!(
+            "\n{} more never left: {RX} had no room for them ({TX} counts them as tx_dropped).",
+            grouped(dropped)
+        ),
+    };
+    format!("{counts}{why}{refused}")
+}

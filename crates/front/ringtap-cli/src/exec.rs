@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap exec`: runs a program that uses libpcap, with Ringtap's in its place.
+//!
+//! Invariants
+//! - The program takes this process over: signals and its exit status are its own.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ringtap_device::DeviceSpec;
+
+use crate::print;
+
+/// What the library is called where cargo builds it, and where it is installed.
+const LIBRARY: [&str; 3] = [
+    "libringtap_pcap.so",
+    "deps/libringtap_pcap.so",
+    "../lib/ringtap/libpcap.so.1",
+];
+/// Exit statuses of shells for a program that cannot be run, or is not there.
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Runs a program that uses libpcap with Ringtap under it: tcpdump, tshark, suricata, ...
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ExecArgs {
+    /// Where plain interfaces are read: hub:GROUP, tap, packet, xdp, auto, or libpcap for none
+    /// of Ringtap. Default: a hub that captures the interface, else a tap, else libpcap.
+    #[arg(long, value_name = "DEVICE", value_parser = via)]
+    via: Option<String>,
+
+    /// Do not say how a device is read.
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The program and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap exec -- tcpdump -i eth0 -w all.pcap          by a tap, or a hub that captures eth0
+  ringtap exec -- tcpdump -i hub:web port 80           a group of a hub, as any user it lets in
+  ringtap exec --via hub:web -- tshark -i eth0         what asks for eth0 gets hub:web
+
+Devices are those of every other verb. A program with file capabilities or a set-user-id bit
+ignores this: install the library in place of libpcap for it (docs/libpcap.md).";
+
+fn via(text: &str) -> Result<String> {
+    const WORDS: [&str; 5] = ["tap", "packet", "xdp", "auto", "libpcap"];
+    if WORDS.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    if !text.contains(':') {
+        bail!("want hub:GROUP, tap, packet, xdp, auto or libpcap");
+    }
+    let device: DeviceSpec = text.parse()?;
+    Ok(device.to_string())
+}
+
+/// Runs the verb; returns only if the program cannot be run.
+pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
+    let (program, arguments) = args.command.split_first().context("which program?")?;
+    let own = env::current_exe().context("cannot find out where ringtap lies")?;
+    let library = library(&own)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command.env("LD_PRELOAD", first(library.as_os_str(), "LD_PRELOAD"));
+    // Programs that load libpcap by its name when they run find it by this.
+    if let Some(folder) = folder_of_names(&library) {
+        command.env(
+            "LD_LIBRARY_PATH",
+            first(folder.as_os_str(), "LD_LIBRARY_PATH"),
+        );
+    }
+    command.env("RINGTAP_PROGRAM", &own);
+    if let Some(via) = &args.via {
+        command.env("RINGTAP_VIA", via);
+    }
+    if args.quiet {
+        command.env("RINGTAP_QUIET", "1");
+    }
+    let error = command.exec();
+    print::note(format_args!("ringtap: {}: {error}", program.display()));
+    Ok(ExitCode::from(match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => CANNOT_RUN,
+    }))
+}
+
+/// The library that belongs to this program.
+fn library(own: &Path) -> Result<PathBuf> {
+    if let Some(named) = env::var_os("RINGTAP_PCAP") {
+        let named = PathBuf::from(named);
+        if !named.is_file() {
+            bail!("RINGTAP_PCAP={}: there is no such file", named.display());
+        }
+        return named.canonicalize().context("RINGTAP_PCAP");
+    }
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let mut places = LIBRARY.iter().map(|name| folder.join(name));
+    match places.find(|place| place.is_file()) {
+        // Its names lie beside it: the link is not followed.
+        Some(place) => std::path::absolute(place).context("the library has no path"),
+        None => bail!(
+            "Ringtap's libpcap is not there: `make build` or `make install` puts it beside {}, or \
+             name it in RINGTAP_PCAP",
+            own.display()
+        ),
+    }
+}
+
+/// The folder in which the library has libpcap's own names.
+fn folder_of_names(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?;
+    let places = [folder.to_owned(), folder.join("library/pcap")];
+    let has_both = |folder: &PathBuf| {
+        ["libpcap.so.1", "libpcap.so.0.8"]
+            .iter()
+            .all(|name| folder.join(name).is_file())
+    };
+    places.into_iter().find(has_both)
+}
+
+/// A path put before what a variable lists already.
+fn first(path: &OsStr, variable: &str) -> OsString {
+    let mut list = path.to_owned();
+    if let Some(more) = env::var_os(variable).filter(|more| !more.is_empty()) {
+        list.push(":");
+        list.push(more);
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_is_a_word_or_a_device() {
+        assert_eq!(via("tap").unwrap(), "tap");
+        assert_eq!(via("hub:web").unwrap(), "hub:web");
+        assert!(via("eth0").is_err() && via("hub:").is_err() && via("hup:web").is_err());
+    }
+}

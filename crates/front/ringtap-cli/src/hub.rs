@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap hub`: captures once for many readers, each a process of its own.
+#![forbid(unsafe_code)]
+
+mod config;
+pub(crate) mod groups;
+
+use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use ringtap_client::default_socket;
+use ringtap_device::{DeviceSpec, Kind};
+use ringtap_hub::door::Door;
+use ringtap_hub::{Congestion, Hub};
+use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
+use ringtap_ipc::socket::Listener;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::source::Source;
+
+use crate::affinity::{self, Placement, Steered};
+use crate::interrupt;
+use crate::print;
+use crate::report::grouped;
+use crate::seeing::metrics::{self, Reach};
+use config::{Config, Device};
+use groups::GroupText;
+
+/// How often is looked whether the hub's thread is there.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Captures once and serves many readers over a UNIX socket.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct HubArgs {
+    /// Configuration file; flags add to it.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Device to capture from; several are several sources.
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE", value_parser = devices)]
+    devices: Vec<DeviceList>,
+
+    /// A group of readers: NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:FILTER].
+    ///
+    /// BALANCE is broadcast (each member gets everything; the default), flow, inner-flow,
+    /// address, inner-address, vlan, round-robin, program:FILE, or lanes (each lane's chunks go
+    /// to one member). With offload, a member that holds more than PERCENT of a lane's chunks
+    /// leaves further chunks (lanes) or some of its flows (flow) to the least busy member.
+    #[allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "brackets are what may be left out"
+    )]
+    #[arg(short, long = "group", value_name = "GROUP")]
+    groups: Vec<GroupText>,
+
+    /// Where readers connect. Default: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Prometheus metrics over HTTP at this address, e.g. 127.0.0.1:9464.
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
+
+    /// Serve metrics at an address that other machines can reach, too.
+    #[arg(long)]
+    metrics_anywhere: bool,
+
+    /// Pause capture when less than LOW percent of the pool is free, until HIGH percent are.
+    #[arg(long, value_name = "LOW:HIGH", value_parser = groups::congestion)]
+    congestion: Option<Congestion>,
+
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
+    duration: Option<Duration>,
+
+    /// CPUs: `capture=0`, or `auto`; `irq=1` and `napi=threaded` as for `count`.
+    #[arg(long, value_name = "CPUS", default_value = "")]
+    cpu: Placement,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap hub -i eth0                                 one group, `all`
+  ringtap hub -i eth0 -g ids:4:flow -g rec            four workers share; a recorder gets all
+  ringtap hub -i 'tap:eth1?exclusive' -g 'dns:private:udp port 53'
+  ringtap hub -c /etc/ringtap/hub.toml --metrics 127.0.0.1:9464
+
+Then, as any user that the group lets in:
+  ringtap count -i hub:ids
+  ringtap record -i hub:rec -w all.pcapng
+  ringtap status | ringtap top | ringtap why";
+
+/// Devices in one argument: `eth0,eth1`.
+#[derive(Clone, Debug)]
+struct DeviceList(Vec<DeviceSpec>);
+
+fn devices(text: &str) -> Result<DeviceList, ringtap_device::DeviceError> {
+    ringtap_device::parse_list(text).map(DeviceList)
+}
+
+impl HubArgs {
+    fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => config::read(path)?,
+            None => Config::default(),
+        };
+        let listed = self.devices.iter().flat_map(|list| list.0.clone());
+        let listed = listed.map(|spec| Device { spec, place: None });
+        config.devices.extend(listed);
+        config.groups.extend(self.groups.iter().cloned());
+        config.socket = self.socket.clone().or(config.socket);
+        config.metrics = self.metrics.or(config.metrics);
+        config.metrics_anywhere |= self.metrics_anywhere;
+        config.congestion = self.congestion.or(config.congestion);
+        if config.groups.is_empty() {
+            config.groups.push(GroupText::named("all"));
+        }
+        ensure!(
+            !config.devices.is_empty(),
+            "what to capture? -i DEVICE, or [[source]] in the file (see --help)"
+        );
+        Ok(config)
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
+    let config = args.config()?;
+    log_to_stderr();
+    let (ended, end) = mpsc::channel();
+    // Before anything is attached: who interrupts now wants nothing to be left.
+    let at_interrupt = ended.clone();
+    interrupt::on_interrupt(move || {
+        let _over = at_interrupt.send(());
+    })?;
+    stop_after(args.duration, &ended)?;
+    let path = config.socket.clone().unwrap_or_else(default_socket);
+    let listener = Listener::bind(&path)?;
+    let interfaces = || {
+        let devices = config.devices.iter().map(|device| &device.spec);
+        devices.filter(|device| device.kind.names_an_interface())
+    };
+    let first = interfaces().next().map(|device| device.name.as_str());
+    let cpu = args.cpu.resolve(first)?;
+    let hub = affinity::on(cpu.capture, || start(&config))?;
+    let steered = Steered::default();
+    let _goes_back = steered.at_end();
+    cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
+    let access = config
+        .groups
+        .iter()
+        .map(|group| group.access.clone())
+        .collect();
+    let door = Door::open(listener, &hub, access).context("cannot open the socket's door")?;
+    let _metrics = serve_metrics(&config, &hub)?;
+    say_ready(&config, &path);
+    hub.handle().when_over(ended);
+    wait(&hub, &end)?;
+    // While the programs that NAPI may depend on are attached.
+    steered.undo();
+    // Readers get what is left, and the end, before the door closes.
+    hub.handle().stop();
+    let status = last_status(&hub)?;
+    drop(door);
+    let failed = report(&status)?;
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn log_to_stderr() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        // It would panic over a standard error that nobody reads any more.
+        .log_internal_errors(false);
+    // Already set only in tests.
+    let _already = subscriber.try_init();
+}
+
+fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
+    let Some(duration) = duration else {
+        return Ok(());
+    };
+    let ended = ended.clone();
+    let wait = move || {
+        std::thread::sleep(duration);
+        let _over = ended.send(());
+    };
+    std::thread::Builder::new()
+        .spawn(wait)
+        .context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Opens the sources and starts the hub on them.
+fn start(config: &Config) -> Result<Hub> {
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    for Device { spec, place } in &config.devices {
+        let source = crate::open::open(spec);
+        let source = match place {
+            Some(place) => source.with_context(|| place.clone())?,
+            None => source?,
+        };
+        print::notes(&source.facts().notes);
+        if spec.kind == Kind::Pcap {
+            print::note(format_args!(
+                "ringtap: {spec} is read from now on: who attaches later misses the rest"
+            ));
+        }
+        sources.push(source);
+    }
+    let facts = sources[0].facts().clone();
+    let filtered = config.groups.iter().any(|group| !group.filter.is_empty());
+    let other = sources
+        .iter()
+        .find(|one| one.facts().link_type != facts.link_type);
+    if let Some(other) = other.filter(|_| filtered) {
+        bail!(
+            "{} and {} have different link types: filters cannot be for both",
+            facts.device,
+            other.facts().device
+        );
+    }
+    let can_wait = |source: &dyn Source| source.facts().policy == Policy::Block;
+    let waits = |group: &&GroupText| group.policy == Policy::Block;
+    let hasty = sources.iter().find(|one| !can_wait(one.as_ref()));
+    if let (Some(group), Some(source)) = (config.groups.iter().find(waits), hasty) {
+        bail!(
+            "group {}: policy block has the source wait for its readers, and {} cannot wait: want \
+             drop, sample:N or cut:BYTES",
+            group.name(),
+            source.facts().device
+        );
+    }
+    let groups = config.groups.iter().map(|group| group.compile(&facts));
+    let groups = groups.collect::<Result<_>>()?;
+    Ok(Hub::start(sources, groups, config.congestion, Vec::new())?.0)
+}
+
+/// Serves metrics, if that was asked for, until the server is dropped.
+fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::Server>> {
+    let Some(address) = config.metrics else {
+        ensure!(
+            !config.metrics_anywhere,
+            "metrics anywhere, but at which address? --metrics ADDRESS"
+        );
+        return Ok(None);
+    };
+    let reach = match config.metrics_anywhere {
+        true => Reach::Anywhere,
+        false => Reach::Loopback,
+    };
+    let handle = hub.handle().clone();
+    let server = metrics::serve(address, reach, move || handle.status())?;
+    print::note(format_args!(
+        "ringtap: metrics at http://{}/metrics",
+        server.address()
+    ));
+    Ok(Some(server))
+}
+
+fn say_ready(config: &Config, path: &std::path::Path) {
+    let devices = config.devices.iter();
+    let devices: Vec<_> = devices.map(|device| device.spec.to_string()).collect();
+    let groups: Vec<_> = config
+        .groups
+        .iter()
+        .map(|group| format!("hub:{}", group.name))
+        .collect();
+    print::note(format_args!(
+        "ringtap: hub of {} for {}, on {}",
+        devices.join(", "),
+        groups.join(", "),
+        path.display()
+    ));
+}
+
+/// Waits for an interrupt, the end of the time, or of all sources.
+fn wait(hub: &Hub, end: &mpsc::Receiver<()>) -> Result<()> {
+    loop {
+        match end.recv_timeout(LOOK) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        hub.handle().status().context("the hub's thread is gone")?;
+    }
+}
+
+fn has_ended(status: &HubStatus) -> bool {
+    let ended = |source: &SourceStatus| source.state == SourceState::Ended;
+    status.sources.iter().all(ended)
+}
+
+/// The counters once every source has ended; readers have a moment to take what is left.
+fn last_status(hub: &Hub) -> Result<HubStatus> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        let status = hub.handle().status().context("the hub's thread is gone")?;
+        if (has_ended(&status) && status.readers.is_empty()) || Instant::now() > deadline {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Prints each source's account; tells whether one failed.
+fn report(status: &HubStatus) -> Result<bool> {
+    for source in &status.sources {
+        let sum = |count: fn(&ringtap_ipc::protocol::LaneStatus) -> u64| {
+            grouped(source.lanes.iter().map(count).sum())
+        };
+        print::line(format_args!(
+            "{}: {} packets seen ({}), {} captured, {} that nobody wanted, {} lost for want of a \
+             chunk, {} by the kernel, {} by the NIC: {}",
+            source.device,
+            sum(|lane| lane.seen),
+            source.offered_from,
+            sum(|lane| lane.captured),
+            sum(|lane| lane.unwanted),
+            sum(|lane| lane.no_chunk),
+            sum(|lane| lane.kernel),
+            grouped(source.nic),
+            if source.balanced {
+                "balanced"
+            } else {
+                "NOT balanced"
+            },
+        ))?;
+        if let Some(failure) = &source.failure {
+            print::note(format_args!("ringtap: {failure}"));
+        }
+    }
+    Ok(status.sources.iter().any(|source| source.failure.is_some()))
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `hub.toml`: what the file says, checked, with the line of whatever is wrong.
+#![forbid(unsafe_code)]
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use ringtap_device::{DeviceSpec, Size};
+use ringtap_hub::Congestion;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::groups::{self, Dividing, GroupText};
+use crate::seeing::metrics;
+
+/// What a hub is to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Config {
+    pub(super) socket: Option<PathBuf>,
+    pub(super) metrics: Option<SocketAddr>,
+    pub(super) metrics_anywhere: bool,
+    pub(super) congestion: Option<Congestion>,
+    pub(super) devices: Vec<Device>,
+    pub(super) groups: Vec<GroupText>,
+}
+
+/// A device, and where it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Device {
+    pub(super) spec: DeviceSpec,
+    /// In a file: its name, line and key.
+    pub(super) place: Option<String>,
+}
+
+/// The file, key by key.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    socket: Option<PathBuf>,
+    metrics: Option<Spanned<String>>,
+    #[serde(default)]
+    metrics_anywhere: bool,
+    congestion: Option<Spanned<String>>,
+    #[serde(default, rename = "source")]
+    sources: Vec<SourceTable>,
+    #[serde(default, rename = "group")]
+    groups: Vec<GroupTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceTable {
+    device: Spanned<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupTable {
+    name: Spanned<String>,
+    members: Option<Spanned<u32>>,
+    balance: Option<Spanned<String>>,
+    offload: Option<Spanned<u8>>,
+    affinity: Option<Spanned<String>>,
+    filter: Option<Spanned<String>>,
+    delivery: Option<Spanned<String>>,
+    policy: Option<Spanned<String>>,
+    credit: Option<Spanned<u32>>,
+    watermark: Option<u32>,
+    private_pool: Option<Spanned<String>>,
+    #[serde(default)]
+    users: Vec<Spanned<String>>,
+    #[serde(default)]
+    groups: Vec<Spanned<String>>,
+}
+
+/// The text of a file, for messages about places in it.
+struct Text<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+/// Reads a file.
+///
+/// # Errors
+///
+/// What is wrong in it, with the file's name, the line and the key.
+pub(super) fn read(path: &Path) -> Result<Config> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
+    parse(path, &text)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Config> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        // toml's own message shows the line with a mark below the place.
+        let said = error.to_string();
+        let hint = match said.contains("expected a sequence") {
+            true => ": a list is wanted here: [[source]] and [[group]] have two brackets, users = [\"NAME\"]",
+            false => "",
+        };
+        anyhow!("{}: {}{hint}", path.display(), said.trim_end())
+    })?;
+    let text = Text { path, text };
+    let devices = file.sources.iter().map(|source| {
+        let spec = text.value("device", &source.device, |device| {
+            device.parse::<DeviceSpec>()
+        })?;
+        let place = Some(text.place("device", &source.device.span()));
+        Ok(Device { spec, place })
+    });
+    text.require_own_names(&file.groups)?;
+    let groups = file.groups.into_iter().map(|table| text.group(table));
+    Ok(Config {
+        devices: devices.collect::<Result<_>>()?,
+        groups: groups.collect::<Result<_>>()?,
+        congestion: text.option("congestion", file.congestion.as_ref(), groups::congestion)?,
+        metrics: text.option("metrics", file.metrics.as_ref(), metrics::address)?,
+        metrics_anywhere: file.metrics_anywhere,
+        socket: file.socket,
+    })
+}
+
+impl Text<'_> {
+    /// A key's value, or an error that says where it stands.
+    fn value<T, E: Display>(
+        &self,
+        key: &str,
+        value: &Spanned<String>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T> {
+        parse(value.get_ref()).map_err(|error| self.error(key, &value.span(), &error))
+    }
+
+    fn error(&self, key: &str, place: &Range<usize>, error: &dyn Display) -> anyhow::Error {
+        anyhow!("{}: {error}", self.place(key, place))
+    }
+
+    /// File, line and key.
+    fn place(&self, key: &str, place: &Range<usize>) -> String {
+        let line = self.line(place.clone());
+        format!("{}, line {line}, {key}", self.path.display())
+    }
+
+    fn require_own_names(&self, groups: &[GroupTable]) -> Result<()> {
+        for (at, group) in groups.iter().enumerate() {
+            let name = group.name.get_ref();
+            if groups[..at].iter().any(|one| one.name.get_ref() == name) {
+                let error = format!("there is a group \"{name}\" above: want another name");
+                return Err(self.error("name", &group.name.span(), &error));
+            }
+        }
+        Ok(())
+    }
+
+    fn option<T, E: Display>(
+        &self,
+        key: &str,
+        value: Option<&Spanned<String>>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>> {
+        value.map(|value| self.value(key, value, parse)).transpose()
+    }
+
+    /// A number, or `error` if it is 0.
+    fn positive(&self, key: &str, value: Option<Spanned<u32>>, error: &str) -> Result<Option<u32>> {
+        match value {
+            Some(zero) if *zero.get_ref() == 0 => Err(self.error(key, &zero.span(), &error)),
+            value => Ok(value.map(Spanned::into_inner)),
+        }
+    }
+
+    fn line(&self, place: Range<usize>) -> usize {
+        let before = self.text.get(..place.start).unwrap_or(self.text);
+        before.matches('\n').count() + 1
+    }
+
+    fn group(&self, table: GroupTable) -> Result<GroupText> {
+        let mut group = GroupText::named(&self.value("name", &table.name, groups::name)?);
+        if let Some(filter) = table.filter {
+            group.places.filter = Some(self.place("filter", &filter.span()));
+            group.filter = filter.into_inner();
+        }
+        let balance = table.balance.as_ref();
+        group.places.balance = balance.map(|word| self.place("balance", &word.span()));
+        let members = self.positive("members", table.members, "a group of no members")?;
+        group.most_members = members.unwrap_or(group.most_members);
+        let nothing = "a reader that may hold no chunk gets nothing: want 1 or more";
+        group.credit_chunks = self.positive("credit", table.credit, nothing)?;
+        group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
+        let dividing = Dividing {
+            word: self.option("balance", table.balance.as_ref(), groups::division)?,
+            affinity: self.option("affinity", table.affinity.as_ref(), groups::affinity)?,
+            offload_percent: table.offload.as_ref().map(|percent| *percent.get_ref()),
+        };
+        // What does not fit together is shown where the help between members is asked for.
+        let places = [
+            table.offload.as_ref().map(Spanned::span),
+            table.affinity.as_ref().map(Spanned::span),
+        ];
+        let place = places
+            .into_iter()
+            .flatten()
+            .next()
+            .unwrap_or(table.name.span());
+        if let Some(percent) = dividing.offload_percent {
+            groups::offload(&percent.to_string())
+                .map_err(|error| self.error("offload", &place, &error))?;
+        }
+        let fits = group.divide(&dividing);
+        fits.map_err(|error| self.error("group", &place, &error))?;
+        let delivery = self.option("delivery", table.delivery.as_ref(), groups::delivery)?;
+        group.delivery = delivery.unwrap_or(group.delivery);
+        let policy = self.option("policy", table.policy.as_ref(), groups::policy)?;
+        group.policy = policy.unwrap_or(group.policy);
+        let pool = self.option("private_pool", table.private_pool.as_ref(), |text| {
+            text.parse::<Size>()
+        })?;
+        group.private_pool_bytes = pool.map_or(group.private_pool_bytes, |size| size.0);
+        for user in &table.users {
+            group
+                .access
+                .uids
+                .push(self.value("users", user, groups::user)?);
+        }
+        for of_users in &table.groups {
+            let gid = self.value("groups", of_users, groups::group_of_users)?;
+            group.access.gids.push(gid);
+        }
+        Ok(group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_hub::Delivery;
+    use ringtap_pool::classify::{Balance, Headers};
+    use ringtap_pool::distributor::Policy;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Config> {
+        parse(Path::new("hub.toml"), text)
+    }
+
+    fn error(text: &str) -> String {
+        parsed(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_whole_file_is_understood() {
+        let config = parsed(
+            r#"
+            socket = "/tmp/hub.sock"
+            congestion = "10:30"
+            [[source]]
+            device = "tap:eth0?exclusive"
+            [[group]]
+            name = "ids"
+            members = 4
+            balance = "flow"
+            filter = "tcp"
+            users = ["root", "1001"]
+            [[group]]
+            name = "rec"
+            delivery = "private"
+            policy = "cut:128"
+            private_pool = "8MiB"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.devices[0].spec.name, "eth0");
+        let [ids, rec] = &config.groups[..] else {
+            panic!("two groups")
+        };
+        assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
+        assert_eq!((ids.most_members, &*ids.filter), (4, "tcp"));
+        assert_eq!(ids.access.uids, [0, 1001]);
+        assert_eq!(rec.delivery, Delivery::Private);
+        assert_eq!(rec.policy, Policy::Cut { snap_bytes: 128 });
+        assert_eq!(rec.private_pool_bytes, 8 << 20);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line_and_key() {
+        let text = "[[group]]\nname = \"ids\"\nbalance = \"hash\"\n";
+        let told = error(text);
+        assert!(told.starts_with("hub.toml, line 3, balance: "), "{told}");
+        assert!(told.contains("round-robin"), "what there is: {told}");
+        let unknown = error("[[group]]\nname = \"a\"\nmember = 3\n");
+        assert!(
+            unknown.contains("line 3") && unknown.contains("member"),
+            "{unknown}"
+        );
+        let user = error("[[group]]\nname = \"a\"\nusers = [\"no-such-user-here\"]\n");
+        assert!(user.contains("line 3, users"), "{user}");
+        let device = error("\n[[source]]\ndevice = \"tap:\"\n");
+        assert!(device.contains("line 3, device"), "{device}");
+        let flows = "[[group]]\nname = \"a\"\nbalance = \"lanes\"\naffinity = \"flow\"\n";
+        let flows = error(flows);
+        assert!(
+            flows.contains("line 4") && flows.contains("balance = flow"),
+            "{flows}"
+        );
+        let percent = error("[[group]]\nname = \"a\"\noffload = 101\n");
+        assert!(percent.contains("line 3, offload"), "{percent}");
+        let twice = error("[[group]]\nname = \"a\"\n[[group]]\nname = \"a\"\n");
+        assert!(twice.contains("line 4, name"), "{twice}");
+        let nobody = error("[[group]]\nname = \"a\"\nmembers = 0\n");
+        assert!(nobody.contains("line 3, members"), "{nobody}");
+        let nothing = error("[[group]]\nname = \"a\"\ncredit = 0\n");
+        assert!(nothing.contains("line 3, credit: "), "{nothing}");
+        let single = error("[source]\ndevice = \"eth0\"\n");
+        assert!(single.contains("[[source]] and [[group]]"), "{single}");
+        let address = error("metrics = \"localhost:9464\"\n");
+        assert!(address.contains("like 127.0.0.1:9464"), "{address}");
+        let syntax = error("socket = \n");
+        assert!(syntax.contains("line 1"), "{syntax}");
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What to capture from: the flags that all capturing verbs share, and the source they open.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
+use ringtap_filter::LinkType;
+
+use ringtap_client::{Receiver, Wish, default_socket};
+use ringtap_filter::text::Filter;
+use ringtap_pool::source::Facts;
+
+use crate::session::Session;
+
+/// Where packets come from.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct InputArgs {
+    /// Device: an interface (`eth0`), `tap:eth0`, `xdp:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`, or a
+    /// group of a running hub (`hub:ids`).
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
+    device: Option<DeviceSpec>,
+
+    /// Capture file to read, pcap or pcapng; `-` is standard input.
+    #[arg(
+        short = 'r',
+        long = "read",
+        value_name = "FILE",
+        conflicts_with = "device"
+    )]
+    read: Option<String>,
+
+    /// How fast a file is read: `top`, `1x` as recorded, `10x`, or `1000pps`.
+    #[arg(long, value_name = "SPEED")]
+    speed: Option<Speed>,
+
+    /// Keep at most this many bytes of each packet (0: all).
+    #[arg(short = 's', long = "snap", value_name = "BYTES")]
+    snap_length: Option<u32>,
+
+    /// Packets do not go on to the host: for a port that only monitors.
+    #[arg(long)]
+    exclusive: bool,
+
+    /// Which packets: `in` (received), `out` (sent by this host) or `inout`.
+    #[arg(long, value_name = "WAY", value_parser = direction)]
+    direction: Option<Direction>,
+
+    /// Where the tap attaches: `native`, `generic`, `tc`, or `auto` for the best that works.
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    mode: Option<Mode>,
+
+    /// Do not ask the interface for packets to other hosts.
+    #[arg(short = 'p', long)]
+    no_promiscuous_mode: bool,
+
+    /// Memory for packets that wait for their reader, e.g. 512MiB.
+    #[arg(short = 'B', long, value_name = "SIZE")]
+    pool: Option<Size>,
+
+    /// Capture filter in pcap-filter syntax, as for tcpdump.
+    #[arg(
+        short = 'f',
+        long = "filter",
+        value_name = "FILTER",
+        conflicts_with = "words"
+    )]
+    filter: Option<String>,
+
+    /// The filter, as trailing words.
+    #[arg(value_name = "FILTER")]
+    words: Vec<String>,
+}
+
+/// The two ways of one option: a word on the command line, a word in the device's text.
+fn option<T>(
+    key: &str,
+    word: &str,
+    want: &str,
+    pick: impl Fn(&Options) -> Option<T>,
+) -> Result<T, String> {
+    let text = format!("tap:x?{key}={word}");
+    let device: Result<DeviceSpec, _> = text.parse();
+    let picked = device.ok().and_then(|device| pick(&device.options));
+    picked.ok_or_else(|| format!("\"{word}\" is not a {key}: want {want}"))
+}
+
+fn direction(word: &str) -> Result<Direction, String> {
+    option("direction", word, "in, out or inout", |options| {
+        options.direction
+    })
+}
+
+fn mode(word: &str) -> Result<Mode, String> {
+    option("mode", word, "auto, native, generic or tc", |options| {
+        options.mode
+    })
+}
+
+impl InputArgs {
+    /// Opens what was named and takes a reader's seat there; packets come from now on.
+    pub(crate) fn session(&self, name: &str) -> Result<(Session, Receiver)> {
+        let named = match (&self.device, &self.read) {
+            (Some(device), _) => device.clone(),
+            (None, Some(file)) => DeviceSpec::file(file),
+            (None, None) => bail!("what to capture? -i DEVICE or -r FILE (see --help)"),
+        };
+        let device = named.with_flags(&self.flags())?;
+        if device.kind == Kind::Hub {
+            return self.at_hub(&device, name);
+        }
+        let source = crate::open::open(&device)?;
+        let filter = compile(&self.filter_text(), source.facts())?;
+        Session::of_source(source, name, filter.program().clone())
+    }
+
+    /// A seat in a group of a hub that runs already. Its sources are taken to be Ethernet, as
+    /// the filter has to be compiled before the hub can be asked.
+    fn at_hub(&self, device: &DeviceSpec, name: &str) -> Result<(Session, Receiver)> {
+        let socket = device.options.socket.clone();
+        let filter = compile(&self.filter_text(), &ethernet())?;
+        let wish = Wish {
+            group: device.name.clone(),
+            name: name.to_owned(),
+            filter: Some(filter.program().clone()),
+            private: device.options.private,
+            watermark_packets: device.options.watermark,
+            time_limit: device
+                .options
+                .limit_ms
+                .map(|ms| Duration::from_millis(ms.into())),
+            ..Wish::default()
+        };
+        Session::of_hub(&socket.map_or_else(default_socket, Into::into), &wish)
+    }
+
+    /// The capture file that was named, if it is one.
+    pub(crate) fn file(&self) -> Option<&str> {
+        let named = self
+            .device
+            .as_ref()
+            .filter(|device| device.kind == Kind::Pcap);
+        named
+            .map(|device| device.name.as_str())
+            .or(self.read.as_deref())
+    }
+
+    /// The interface that was named, if it is one.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        let device = self.device.as_ref();
+        let named = device.filter(|device| device.kind.names_an_interface());
+        named.map(|device| device.name.as_str())
+    }
+
+    /// What the flags add to the device's own options.
+    fn flags(&self) -> Options {
+        Options {
+            exclusive: self.exclusive,
+            mode: self.mode,
+            direction: self.direction,
+            promiscuous: self.no_promiscuous_mode.then_some(false),
+            snap_length: self.snap_length.filter(|bytes| *bytes > 0),
+            pool: self.pool,
+            chunk: None,
+            speed: self.speed,
+            ..Options::default()
+        }
+    }
+
+    /// The filter as one text.
+    pub(crate) fn filter_text(&self) -> String {
+        self.filter.clone().unwrap_or_else(|| self.words.join(" "))
+    }
+}
+
+/// What a hub's sources give, as long as nobody said otherwise.
+fn ethernet() -> Facts {
+    Facts {
+        link_type: 1,
+        snap_length: 262_144,
+        ..Facts::default()
+    }
+}
+
+/// Compiles a filter for what a source gives.
+pub(crate) fn compile(expression: &str, facts: &Facts) -> Result<Filter> {
+    let link_type = LinkType(facts.link_type);
+    Filter::compile(expression, link_type, facts.snap_length).context("the filter is of no use")
+}

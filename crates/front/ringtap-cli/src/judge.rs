@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap judge`: a reader of a bridge that decides which packets pass.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use ringtap_client::{
+    Batch, Connection, Control, Judgement, Receiver, Tally, Verdict, Verdicts, Wish, default_socket,
+};
+use ringtap_device::{DeviceSpec, Kind};
+use ringtap_filter::text::Filter;
+
+use crate::affinity::Steered;
+use crate::print;
+use crate::session::{Consumer, Flow, receive};
+use crate::{bridge, input, interrupt, report};
+
+/// Decides which packets pass a bridge that was started with `--judge`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct JudgeArgs {
+    /// The bridge's group, `hub:NAME`, with `?socket=PATH` if need be.
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
+    device: DeviceSpec,
+
+    /// Drop what this filter takes (pcap-filter syntax).
+    #[arg(long, value_name = "FILTER")]
+    drop: Option<String>,
+
+    /// Drop packets that contain these bytes anywhere, headers included; more than once if need be.
+    #[arg(long, value_name = "TEXT")]
+    drop_text: Vec<String>,
+
+    /// Stop after this many seconds; the bridge then does as its --unjudged says.
+    #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
+    duration: Option<Duration>,
+
+    /// The ledger as one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap bridge eth0 eth1 --judge ips                  in one terminal, and in another:
+  ringtap judge -i hub:ips --drop-text 'cmd.exe'
+  ringtap judge -i hub:ips --drop 'tcp port 23'
+
+A program of your own does the same by the Rust library (examples/inline_ips.rs), the C library
+(ringtap.h, examples/inline_ips.c) or the protocol.";
+
+/// Decides about packets, and counts.
+struct Judge {
+    verdicts: Verdicts,
+    tally: Tally,
+    filter: Option<Filter>,
+    texts: Vec<Vec<u8>>,
+    dropped: u64,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
+    let device = &args.device;
+    ensure!(
+        device.kind == Kind::Hub,
+        "{device} is no bridge's group: want hub:NAME"
+    );
+    ensure!(
+        args.drop_text.iter().all(|text| !text.is_empty()),
+        "every packet contains an empty text"
+    );
+    let filter = args
+        .drop
+        .as_ref()
+        .map(|text| input::compile(text, &bridge::ethernet()));
+    let wish = Wish {
+        group: device.name.clone(),
+        name: "judge".to_owned(),
+        ..Wish::default()
+    };
+    let socket = device.options.socket.clone();
+    let socket = socket.map_or_else(default_socket, Into::into);
+    let attachment = Connection::attach(&socket, &wish)?;
+    let connection = attachment.control;
+    let control: Arc<dyn Control> = connection.clone();
+    let mut receiver = Receiver::new(attachment.seat, Arc::clone(&control))?;
+    let mut judge = Judge {
+        tally: Tally::new(receiver.lanes()),
+        filter: filter.transpose()?,
+        texts: args
+            .drop_text
+            .iter()
+            .map(|text| text.as_bytes().to_vec())
+            .collect(),
+        dropped: 0,
+        verdicts: connection.judge()?,
+    };
+    interrupt::stop_on_time_or_signal(&control, args.duration, &Steered::default())?;
+    print::note(format_args!("ringtap: judging {device}"));
+    receive(&mut receiver, Duration::from_secs(1), &mut judge)?;
+    // Who leaves in order has judged everything that it read.
+    let ledger = judge.tally.total(&receiver.snapshot()?);
+    match args.json {
+        true => print::line(report::json(&device.to_string(), "judge", None, &ledger)?)?,
+        false => {
+            print::line(report::ledger(&device.to_string(), "the bridge", &ledger).trim_end())?
+        }
+    }
+    print::note(format_args!(
+        "ringtap: {} packets were dropped",
+        judge.dropped
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Judge {
+    fn decide(&self, data: &[u8], wire_length: u32) -> Verdict {
+        let filter = self.filter.as_ref();
+        let is_taken = filter.is_some_and(|filter| filter.program().matches(data, wire_length));
+        let contains = |text: &Vec<u8>| data.windows(text.len()).any(|bytes| bytes == text);
+        match is_taken || self.texts.iter().any(contains) {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }
+    }
+}
+
+impl Consumer for Judge {
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+        self.tally.begin(batch);
+        let lane = batch.lane();
+        for judged in batch.packets() {
+            let packet = judged?.packet;
+            let wire_length = packet.slot().wire_length;
+            let verdict = self.decide(packet.data, wire_length);
+            self.dropped += u64::from(verdict == Verdict::Drop);
+            self.verdicts.give(Judgement {
+                lane,
+                sequence: packet.sequence,
+                verdict,
+            })?;
+            self.tally.at(lane).delivered(packet.sequence, wire_length);
+        }
+        self.verdicts.send();
+        Ok(Flow::Go)
+    }
+
+    fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    fn tick(&mut self) -> Result<Flow> {
+        Ok(Flow::Go)
+    }
+}

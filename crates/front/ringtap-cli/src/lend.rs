@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap lend`: a hub for the one program that started it, over its standard input.
+//!
+//! libringtap-pcap starts it to open a device for its program: so that the program may fork, give
+//! up its rights, or be killed, and the capture goes on exactly as long as somebody reads.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ringtap_device::{DeviceSpec, Kind};
+use ringtap_hub::access::Access;
+use ringtap_hub::door::{refuse, serve_one};
+use ringtap_hub::{Group, Hub};
+use ringtap_ipc::peer::Peer;
+use ringtap_ipc::socket::Socket;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+
+use crate::{interrupt, print};
+
+/// The one group there is.
+const ONLY_GROUP: &str = "lent";
+
+/// Opens a device for the program at the other end of standard input.
+#[derive(Args, Debug)]
+pub(crate) struct LendArgs {
+    /// Device to capture from.
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
+    device: DeviceSpec,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &LendArgs) -> Result<ExitCode> {
+    let input = io::stdin().as_fd().try_clone_to_owned()?;
+    let Ok(socket) = Socket::from_fd(input) else {
+        bail!("`lend` is for libringtap-pcap only: to run a program with it, use `ringtap exec`");
+    };
+    // It ends when its program does, which may still want to read after a Ctrl-C.
+    interrupt::outlive()?;
+    step_aside();
+    let hub = match start(&args.device, &socket) {
+        Ok(hub) => hub,
+        Err(error) => {
+            refuse(&socket, &crate::describe(&error));
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    say_no_more()?;
+    serve_one(socket, &hub).context("the program cannot be served")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A program that is tied to some processors has them to itself: its capture uses the others.
+///
+/// Both are woken by the same packet, and the kernel may run this process first.
+fn step_aside() {
+    let Ok(tied) = sched_getaffinity(None::<Pid>) else {
+        return;
+    };
+    let mut others = CpuSet::new();
+    let free = (0..CpuSet::MAX_CPU).filter(|cpu| !tied.is_set(*cpu));
+    free.for_each(|cpu| others.set(cpu));
+    // Refused where there are no others: then we stay.
+    let _stays = sched_setaffinity(None::<Pid>, &others);
+}
+
+fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
+    if device.kind == Kind::Hub {
+        bail!("{device} is a hub already");
+    }
+    let source = crate::open::open(device)?;
+    print::notes(&source.facts().notes);
+    let uids = vec![Peer::of(socket)?.uid];
+    let group = Group {
+        access: Access {
+            uids,
+            ..Access::default()
+        },
+        ..Group::new(ONLY_GROUP)
+    };
+    Ok(Hub::start(vec![source], vec![group], None, Vec::new())?.0)
+}
+
+/// Gives standard error back: whoever waits for its end waits for the program, not for us.
+fn say_no_more() -> Result<()> {
+    let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stderr(nothing)?;
+    Ok(())
+}

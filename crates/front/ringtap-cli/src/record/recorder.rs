@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `record` does with packets: into the file, with what was lost before each.
+//!
+//! Invariants
+//! - A packet counts as delivered only once the writer took it; if the write buffer is lost, what
+//!   was in it is no longer delivered but dropped by this slow reader.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use ringtap_client::{Batch, Tally};
+use ringtap_file::Direction;
+use ringtap_pool::format::flag;
+use ringtap_pool::ledger::Ledger;
+use ringtap_pool::reader::Packet as PoolPacket;
+
+use super::error::WriteError;
+use super::{Next, Packet, Statistics, Writer, Written};
+use crate::print;
+use crate::reading::Reading;
+use crate::report::{self, grouped, now_ns};
+use crate::session::{Consumer, Flow};
+
+/// Records what one reader gets.
+pub(crate) struct Recorder<'a> {
+    reading: Reading<'a>,
+    writer: Writer,
+    start_ns: u64,
+    /// Whether a line on the terminal follows what is written.
+    progress: bool,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(reading: Reading<'a>, writer: Writer, start_ns: u64, progress: bool) -> Self {
+        Recorder {
+            reading,
+            writer,
+            start_ns,
+            progress,
+        }
+    }
+
+    /// Packets that passed the filter so far.
+    pub(crate) fn packets(&self) -> u64 {
+        self.reading.packets()
+    }
+
+    /// Closes the last file with the final ledger, and prints both.
+    ///
+    /// # Errors
+    ///
+    /// What ended the recording, after the ledger was printed.
+    pub(crate) fn finish(mut self, received: Result<()>) -> Result<(Ledger, Written)> {
+        if self.progress {
+            print::over("");
+        }
+        let statistics = statistics(self.start_ns, self.reading.ledger()?);
+        let (received, closed) = match received {
+            // The file's own: it has been closed.
+            Err(error) if error.is::<WriteError>() => (Ok(()), Err(error)),
+            // Whatever else ended it: what is in the buffer belongs into the file.
+            received => (
+                received,
+                self.writer.finish(&statistics).map_err(Into::into),
+            ),
+        };
+        match closed {
+            Ok(written) => {
+                let ledger = self.reading.finish(&[summary(&written)])?;
+                received?;
+                Ok((ledger, written))
+            }
+            Err(error) => {
+                let (ledger, written) = self.finish_short()?;
+                // Whoever read the packets has seen enough, as `head` does.
+                match error.downcast_ref() {
+                    Some(WriteError::Closed { .. }) => Ok((ledger, written)),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    /// The final ledger after the files were closed by an error, which says what they hold.
+    fn finish_short(&mut self) -> Result<(Ledger, Written)> {
+        let lost = self.reading.keep_only(self.writer.in_files());
+        let told = match lost {
+            0 => Vec::new(),
+            _ => vec![format!(
+                "{} packets were lost in the write buffer: counted as dropped.slow_reader",
+                grouped(lost)
+            )],
+        };
+        Ok((self.reading.finish(&told)?, self.writer.written()))
+    }
+
+    fn show_progress(&self) -> Result<()> {
+        let (written, ledger) = (self.writer.written(), self.reading.ledger()?);
+        let lost = grouped(ledger.dropped.total());
+        print::over(format_args!("{}, {lost} lost", summary(&written)));
+        Ok(())
+    }
+}
+
+impl Consumer for Recorder<'_> {
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+        let Recorder {
+            reading,
+            writer,
+            start_ns,
+            ..
+        } = self;
+        let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
+        reading.batch(batch, |packet, ledger| {
+            let packet = to_file(packet, std::mem::take(&mut dropped_before));
+            if writer.packet(&packet)? == Next::Rotate {
+                let mut ledger = ledger()?;
+                // This packet is in the file that is being closed.
+                ledger.delivered += 1;
+                ledger.offered += 1;
+                ledger.bytes += u64::from(packet.wire_length);
+                writer.rotate(&statistics(*start_ns, ledger), now_ns())?;
+            }
+            Ok(())
+        })
+    }
+
+    fn tally(&self) -> &Tally {
+        self.reading.tally()
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        if self.writer.tick(now_ns())? == Next::Rotate {
+            let statistics = statistics(self.start_ns, self.reading.ledger()?);
+            self.writer.rotate(&statistics, now_ns())?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<Flow> {
+        self.idle()?;
+        self.writer.require_a_reader()?;
+        if self.progress {
+            self.show_progress()?;
+            return Ok(Flow::Go);
+        }
+        self.reading.tick()
+    }
+}
+
+fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
+    let out = packet.slot().flags & flag::OUT != 0;
+    Packet {
+        time_ns: packet.slot().time_ns,
+        wire_length: packet.slot().wire_length,
+        data: packet.data,
+        direction: if out {
+            Direction::Outbound
+        } else {
+            Direction::Inbound
+        },
+        dropped_before,
+    }
+}
+
+fn statistics(start_ns: u64, ledger: Ledger) -> Statistics {
+    Statistics {
+        start_ns,
+        time_ns: now_ns(),
+        ledger,
+    }
+}
+
+fn summary(written: &Written) -> String {
+    let Written {
+        files,
+        file,
+        packets,
+        size_bytes,
+    } = written;
+    let (packets, megabytes) = (grouped(*packets), report::as_f64(*size_bytes) / 1e6);
+    match files {
+        1 => format!("{packets} packets, {megabytes:.1} MB in {file}"),
+        _ => format!("{packets} packets, {megabytes:.1} MB in {files} files, the last is {file}"),
+    }
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is written against our reader, against other tools, and on disks that fail.
+
+mod failing;
+mod series;
+mod tools;
+
+use ringtap_file::{Direction, Reader, Resolution};
+use ringtap_filter::LinkType;
+use ringtap_pool::ledger::{Dropped, Ledger};
+use tempfile::TempDir;
+
+use super::{FileOptions, Interface, Next, Origin, Packet, Statistics, Writer};
+
+const START_NS: u64 = 1_767_225_600_123_456_789;
+
+/// A packet that can be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kept {
+    time_ns: u64,
+    wire_length: u32,
+    data: Vec<u8>,
+    direction: Direction,
+    dropped_before: u64,
+}
+
+impl Kept {
+    fn packet(&self) -> Packet<'_> {
+        Packet {
+            time_ns: self.time_ns,
+            wire_length: self.wire_length,
+            data: &self.data,
+            direction: self.direction,
+            dropped_before: self.dropped_before,
+        }
+    }
+}
+
+/// Packets of every length up to `longest`, with every direction, some cut, some after losses.
+fn packets(count: usize, longest: usize) -> Vec<Kept> {
+    let directions = [Direction::Inbound, Direction::Outbound, Direction::Unknown];
+    (0..count)
+        .map(|number| {
+            let bytes = number.to_le_bytes();
+            let length = number * 7 % (longest + 1);
+            Kept {
+                time_ns: START_NS + u64::from_le_bytes(bytes) * 1_001,
+                wire_length: u32::try_from(length + number % 5 * 100).unwrap(),
+                data: (0..length)
+                    .map(|at| bytes[at % 2] ^ at.to_le_bytes()[0])
+                    .collect(),
+                direction: directions[number % 3],
+                dropped_before: if number % 4 == 3 { 9 } else { 0 },
+            }
+        })
+        .collect()
+}
+
+fn read(path: &str) -> Vec<Kept> {
+    let mut reader = Reader::open(path).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = reader.next_packet().unwrap() {
+        packets.push(Kept {
+            time_ns: packet.time_ns,
+            wire_length: packet.wire_length,
+            data: packet.data.to_vec(),
+            direction: packet.direction(),
+            dropped_before: packet.drop_count().unwrap_or(0),
+        });
+    }
+    packets
+}
+
+fn interface() -> Interface {
+    Interface {
+        name: "eth0".to_owned(),
+        filter: Some("tcp port 80".to_owned()),
+        link_type: LinkType::ETHERNET,
+        snap_length: 2_000,
+    }
+}
+
+fn statistics() -> Statistics {
+    Statistics {
+        start_ns: START_NS,
+        time_ns: START_NS + 5_000_000_000,
+        ledger: Ledger {
+            offered: 115,
+            delivered: 80,
+            filtered: 20,
+            bytes: 4_000,
+            dropped: Dropped {
+                nic: 1,
+                kernel: 2,
+                no_chunk: 4,
+                slow_reader: 8,
+            },
+        },
+    }
+}
+
+fn file(folder: &TempDir, name: &str) -> FileOptions {
+    FileOptions {
+        file: folder.path().join(name).to_str().unwrap().to_owned(),
+        ..FileOptions::default()
+    }
+}
+
+/// Writes one file and gives its path.
+fn write(folder: &TempDir, name: &str, packets: &[Kept]) -> String {
+    let options = file(folder, name);
+    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    for packet in packets {
+        assert_eq!(writer.packet(&packet.packet()).unwrap(), Next::Continue);
+    }
+    let written = writer.finish(&statistics()).unwrap();
+    let size_bytes = std::fs::metadata(&options.file).unwrap().len();
+    assert_eq!(written.size_bytes, size_bytes);
+    assert_eq!(written.packets, u64::try_from(packets.len()).unwrap());
+    assert_eq!((written.files, &written.file), (1, &options.file));
+    options.file
+}
+
+#[test]
+fn what_is_written_is_read_back_packet_for_packet() {
+    let folder = TempDir::new().unwrap();
+    let sent = packets(3_000, 1_600);
+    let path = write(&folder, "a.pcapng", &sent);
+    assert!(read(&path) == sent, "the packets differ");
+}
+
+#[test]
+fn interface_and_ledger_are_read_back() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "a.pcapng", &packets(1, 10));
+    let mut reader = Reader::open(&path).unwrap();
+    while reader.next_packet().unwrap().is_some() {}
+    let read = &reader.interfaces()[0];
+    assert_eq!(read.name.as_deref(), Some("eth0"));
+    assert_eq!(read.filter.as_deref(), Some("tcp port 80"));
+    assert_eq!(read.resolution, Resolution::NANOSECONDS);
+    assert_eq!(
+        (read.link_type, read.snap_length),
+        (LinkType::ETHERNET, 2_000)
+    );
+    let counted = read.statistics.clone().unwrap();
+    assert_eq!(counted.start_ns, Some(START_NS));
+    assert_eq!(counted.end_ns, Some(START_NS + 5_000_000_000));
+    assert_eq!((counted.received, counted.dropped), (Some(115), Some(1)));
+    assert_eq!(
+        (counted.filter_accepted, counted.os_dropped),
+        (Some(94), Some(14))
+    );
+    assert_eq!(counted.delivered, Some(80));
+    let comment = counted.comment.unwrap();
+    assert!(
+        comment.contains("dropped.slow_reader=8; balanced: 115 offered"),
+        "{comment}"
+    );
+}
+
+#[test]
+fn a_packet_larger_than_any_reader_takes_is_cut() {
+    let folder = TempDir::new().unwrap();
+    let mut huge = packets(1, 0);
+    huge[0].data = vec![7; 300_000];
+    huge[0].wire_length = 300_000;
+    let path = write(&folder, "a.pcapng", &huge);
+    let read = read(&path);
+    assert_eq!(
+        (read[0].data.len(), read[0].wire_length),
+        (262_144, 300_000)
+    );
+}
+
+#[test]
+fn a_text_longer_than_an_option_keeps_the_file_valid() {
+    let folder = TempDir::new().unwrap();
+    let options = file(&folder, "a.pcapng");
+    let mut long = interface();
+    long.filter = Some("or ".repeat(50_000));
+    let mut writer = Writer::create(&options, Origin::here(), long, START_NS).unwrap();
+    writer.finish(&statistics()).unwrap();
+    assert!(read(&options.file).is_empty());
+}

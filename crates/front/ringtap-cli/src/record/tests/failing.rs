@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Disks that are full, writes that are cut short, processes that are killed.
+
+use std::{
+    env, fs,
+    io::{self, Write},
+    process::Command,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use ringtap_file::{ReadError, Reader};
+use ringtap_testkit::{Running, require_root};
+use tempfile::TempDir;
+
+use super::super::{
+    FileOptions, Origin, Writer, blocks,
+    error::WriteError,
+    output::{Medium, Output},
+};
+use super::{Kept, START_NS, interface, packets, read};
+
+/// A disk of `room` bytes that takes at most `step` at once and is interrupted now and then.
+#[derive(Clone)]
+struct Disk {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    room: usize,
+    step: usize,
+    calls: u32,
+}
+
+impl Disk {
+    fn new(room: usize, step: usize) -> Self {
+        let (bytes, calls) = (Arc::default(), 0);
+        Self {
+            bytes,
+            room,
+            step,
+            calls,
+        }
+    }
+}
+
+impl Write for Disk {
+    fn write(&mut self, new: &[u8]) -> io::Result<usize> {
+        self.calls += 1;
+        if self.calls % 3 == 1 {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let mut bytes = self.bytes.lock().unwrap();
+        let count = new.len().min(self.step).min(self.room - bytes.len());
+        if count == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        bytes.extend_from_slice(&new[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Medium for Disk {
+    fn cut(&mut self, size_bytes: u64) -> io::Result<()> {
+        let size = usize::try_from(size_bytes).unwrap();
+        self.bytes.lock().unwrap().truncate(size);
+        Ok(())
+    }
+}
+
+/// Writes a small file to `disk`, flushing now and then.
+fn fill(disk: &Disk, packets: &[Kept]) -> Result<(), WriteError> {
+    let mut output = Output::new("disk", Box::new(disk.clone()));
+    let buffer = output.buffer(0)?;
+    blocks::section(buffer, &Origin::here());
+    blocks::interface(buffer, &interface(), None);
+    for (number, packet) in packets.iter().enumerate() {
+        blocks::packet(output.buffer(2_000)?, &packet.packet());
+        if number % 5 == 4 {
+            output.flush()?;
+        }
+    }
+    output.flush()
+}
+
+#[test]
+fn short_and_interrupted_writes_lose_nothing() {
+    let sent = packets(100, 60);
+    let (easy, hard) = (Disk::new(1 << 20, 1 << 20), Disk::new(1 << 20, 7));
+    fill(&easy, &sent).unwrap();
+    fill(&hard, &sent).unwrap();
+    assert!(*easy.bytes.lock().unwrap() == *hard.bytes.lock().unwrap());
+}
+
+#[test]
+fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
+    let sent = packets(12, 60);
+    let whole = Disk::new(1 << 20, 1 << 20);
+    fill(&whole, &sent).unwrap();
+    let needed = whole.bytes.lock().unwrap().len();
+    for room in 0..needed {
+        let disk = Disk::new(room, 33);
+        let error = fill(&disk, &sent).unwrap_err();
+        let bytes = disk.bytes.lock().unwrap().clone();
+        assert!(whole.bytes.lock().unwrap().starts_with(&bytes));
+        let (size_bytes, packets) = match error {
+            WriteError::Begin { .. } => (0, 0),
+            WriteError::Write {
+                size_bytes,
+                packets,
+                ..
+            } => (size_bytes, packets),
+            other => panic!("{room}: {other}"),
+        };
+        assert_eq!(size_bytes, u64::try_from(bytes.len()).unwrap());
+        if bytes.is_empty() {
+            continue;
+        }
+        let mut reader = Reader::from_stream("disk", io::Cursor::new(bytes)).unwrap();
+        let mut found = 0;
+        while reader.next_packet().unwrap().is_some() {
+            found += 1;
+        }
+        assert_eq!(found, packets, "a disk of {room} bytes");
+    }
+}
+
+#[test]
+fn nothing_is_written_after_a_failure() {
+    let disk = Disk::new(500, 500);
+    let mut output = Output::new("disk", Box::new(disk.clone()));
+    blocks::section(output.buffer(0).unwrap(), &Origin::here());
+    blocks::interface(output.buffer(0).unwrap(), &interface(), None);
+    output.flush().unwrap();
+    for packet in packets(50, 60) {
+        blocks::packet(output.buffer(2_000).unwrap(), &packet.packet());
+    }
+    assert!(output.flush().is_err());
+    let size = disk.bytes.lock().unwrap().len();
+    blocks::packet(output.buffer(2_000).unwrap(), &packets(1, 60)[0].packet());
+    assert!(output.flush().is_err(), "the loss is told again");
+    drop(output);
+    assert_eq!(disk.bytes.lock().unwrap().len(), size);
+}
+
+/// Where the child of a test writes; the test is its own child then.
+const FOLDER: &str = "RINGTAP_TEST_FOLDER";
+
+/// Records to the folder until something breaks.
+fn record_for_ever(folder: &str, packets: &[Kept]) -> WriteError {
+    let options = FileOptions {
+        file: format!("{folder}/full.pcapng"),
+        ..FileOptions::default()
+    };
+    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    loop {
+        for packet in packets {
+            if let Err(error) = writer.packet(&packet.packet()) {
+                return error;
+            }
+        }
+    }
+}
+
+/// This test again, in a process of its own, with `script` around it.
+fn again(test: &str, folder: &TempDir, script: &str) -> Running {
+    let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-ec",
+            script,
+            "sh",
+        ])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", &name, "--nocapture"])
+        .env(FOLDER, folder.path());
+    Running::start(command)
+}
+
+#[test]
+fn a_full_tmpfs_keeps_a_valid_file() {
+    if let Ok(folder) = env::var(FOLDER) {
+        let sent = packets(50, 1_500);
+        let error = record_for_ever(&folder, &sent);
+        let message = error.to_string();
+        let WriteError::Write {
+            size_bytes,
+            packets,
+            cause,
+            ..
+        } = error
+        else {
+            panic!("{error}");
+        };
+        assert_eq!(cause.kind(), io::ErrorKind::StorageFull, "{message}");
+        let path = format!("{folder}/full.pcapng");
+        assert_eq!(fs::metadata(&path).unwrap().len(), size_bytes);
+        let kept = read(&path);
+        assert_eq!(u64::try_from(kept.len()).unwrap(), packets);
+        assert!(kept.iter().eq(sent.iter().cycle().take(kept.len())));
+        println!("FULL: {message}");
+        return;
+    }
+    require_root!();
+    let folder = TempDir::new().unwrap();
+    let script = format!("mount -t tmpfs -o size=700k tmpfs \"${FOLDER}\"; exec \"$@\"");
+    let child = again("a_full_tmpfs_keeps_a_valid_file", &folder, &script);
+    let finished = child.wait(Duration::from_secs(60));
+    assert!(
+        finished.status.success(),
+        "{}{}",
+        finished.stdout,
+        finished.stderr
+    );
+    assert!(finished.stdout.contains("FULL: /"), "{}", finished.stdout);
+    assert!(
+        !folder.path().join("full.pcapng").exists(),
+        "the mount was private"
+    );
+}
+
+#[test]
+fn a_killed_recorder_leaves_whole_packets_up_to_the_last_block() {
+    let sent = packets(50, 1_500);
+    if let Ok(folder) = env::var(FOLDER) {
+        // The test's end kills this; a full tmpfs is the other bound.
+        let _ = record_for_ever(&folder, &sent);
+        thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    require_root!();
+    let folder = TempDir::new().unwrap();
+    let path = folder
+        .path()
+        .join("full.pcapng")
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let test = "a_killed_recorder_leaves_whole_packets_up_to_the_last_block";
+    let script = "ulimit -f 400000; exec \"$@\"";
+    let mut child = again(test, &folder, script);
+    while fs::metadata(&path).map_or(0, |file| file.len()) < 2_000_000 {
+        assert!(child.is_running(), "{}{}", child.stdout(), child.stderr());
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(child);
+    let mut reader = Reader::open(&path).unwrap();
+    let mut wanted = sent.iter().cycle();
+    let mut count = 0;
+    let end = loop {
+        match reader.next_packet() {
+            Ok(Some(packet)) => assert_eq!(packet.data, wanted.next().unwrap().data),
+            other => break other.map(|_| ()),
+        }
+        count += 1;
+    };
+    assert!(count > 1_000);
+    assert!(
+        matches!(end, Ok(()) | Err(ReadError::Truncated { .. })),
+        "{end:?}"
+    );
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rotation and rings.
+
+use std::fs;
+
+use ringtap_file::Reader;
+use tempfile::TempDir;
+
+use super::super::{FileOptions, Next, Origin, Writer, error::WriteError};
+use super::{Kept, START_NS, file, interface, packets, read, statistics};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Records as a verb would; a packet is a second after the one before.
+fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
+    let mut now_ns = START_NS;
+    let mut writer = Writer::create(options, Origin::here(), interface(), now_ns)?;
+    for packet in packets {
+        let full = writer.packet(&packet.packet())?;
+        now_ns += SECOND_NS;
+        let old = writer.tick(now_ns)?;
+        if [full, old].contains(&Next::Rotate) {
+            writer.rotate(&statistics(), now_ns)?;
+        }
+    }
+    Ok(writer.finish(&statistics())?.files)
+}
+
+fn files(folder: &TempDir) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_of_a_size_hold_all_packets_and_each_ends_with_statistics() {
+    let folder = TempDir::new().unwrap();
+    let sent = packets(1_000, 1_500);
+    let options = FileOptions {
+        file_size: Some(50_000),
+        ..file(&folder, "t.pcapng")
+    };
+    let made = record(&options, &sent).unwrap();
+    let names = files(&folder);
+    assert_eq!(u64::try_from(names.len()).unwrap(), made);
+    assert!(made > 10);
+    for name in &names {
+        assert!(fs::metadata(name).unwrap().len() < 50_000 + 2_000 + 500);
+        let mut reader = Reader::open(name).unwrap();
+        while reader.next_packet().unwrap().is_some() {}
+        assert!(reader.interfaces()[0].statistics.is_some(), "{name}");
+    }
+    let together: Vec<_> = names.iter().flat_map(|name| read(name)).collect();
+    assert!(together == sent, "the packets differ");
+}
+
+#[test]
+fn a_ring_by_time_keeps_the_newest_files() {
+    let folder = TempDir::new().unwrap();
+    let sent = packets(100, 60);
+    let options = FileOptions {
+        file_seconds: Some(10),
+        file_count: Some(3),
+        ..file(&folder, "t.pcapng")
+    };
+    assert_eq!(record(&options, &sent).unwrap(), 11);
+    let names = files(&folder);
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names[0].contains("/t_00009_2"), "{names:?}");
+    let together: Vec<_> = names.iter().flat_map(|name| read(name)).collect();
+    assert_eq!(together, sent[80..]);
+}
+
+#[test]
+fn names_with_a_time_are_made_by_strftime() {
+    let folder = TempDir::new().unwrap();
+    let options = FileOptions {
+        file_seconds: Some(30),
+        ..file(&folder, "t-%s.pcapng")
+    };
+    assert_eq!(record(&options, &packets(70, 60)).unwrap(), 3);
+    let seconds = START_NS / SECOND_NS;
+    let wanted: Vec<_> = [0, 30, 60]
+        .map(|after| file(&folder, &format!("t-{}.pcapng", seconds + after)).file)
+        .into();
+    assert_eq!(files(&folder), wanted);
+}
+
+#[test]
+fn a_file_of_the_ring_that_somebody_deleted_is_no_error() {
+    let folder = TempDir::new().unwrap();
+    let options = FileOptions {
+        file_size: Some(10_000),
+        file_count: Some(1),
+        ..file(&folder, "t.pcapng")
+    };
+    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    for name in files(&folder) {
+        fs::remove_file(name).unwrap();
+    }
+    writer.rotate(&statistics(), START_NS).unwrap();
+    assert_eq!(files(&folder).len(), 1);
+}
+
+#[test]
+fn contradicting_options_are_refused_before_anything_is_written() {
+    let folder = TempDir::new().unwrap();
+    let ring_of_nothing = FileOptions {
+        file_count: Some(3),
+        ..file(&folder, "t.pcapng")
+    };
+    let split_pipe = FileOptions {
+        file: "-".to_owned(),
+        file_seconds: Some(3),
+        ..FileOptions::default()
+    };
+    for options in [ring_of_nothing, split_pipe] {
+        let error = record(&options, &[]).unwrap_err();
+        assert!(matches!(error, WriteError::Options(_)), "{error}");
+    }
+    assert!(files(&folder).is_empty());
+}
+
+#[test]
+fn few_packets_reach_the_file_with_a_tick() {
+    let folder = TempDir::new().unwrap();
+    let options = file(&folder, "t.pcapng");
+    let sent = packets(3, 60);
+    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    assert!(
+        read(&options.file).is_empty(),
+        "the head is there from the start"
+    );
+    for packet in &sent {
+        assert_eq!(writer.packet(&packet.packet()).unwrap(), Next::Continue);
+    }
+    assert_eq!(
+        writer.tick(START_NS + SECOND_NS / 2).unwrap(),
+        Next::Continue
+    );
+    assert!(read(&options.file).is_empty());
+    assert_eq!(writer.tick(START_NS + SECOND_NS).unwrap(), Next::Continue);
+    assert_eq!(read(&options.file), sent);
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap record`: packets of a device into pcapng files.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt as _;
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use ringtap_filter::LinkType;
+use ringtap_pool::source::Facts;
+
+use super::recorder::Recorder;
+use super::{FileOptions, Interface, Origin, Writer};
+use crate::affinity::{self, Steered};
+use crate::input::InputArgs;
+use crate::interrupt;
+use crate::print;
+use crate::reading::{self, Reading, ReadingArgs, Sink};
+use crate::report::now_ns;
+use crate::session;
+
+/// Records packets into pcapng files, with the ledger in each of them.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RecordArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    files: FileOptions,
+
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap record -i eth0 -w web.pcapng tcp port 80
+  ringtap record -i eth0 -w trace.pcapng -C 100MB -W 10     the newest 1 GB, in ten files
+  ringtap record -i eth0 -w 'trace-%H%M.pcapng' -G 60       a file a minute
+  ringtap record -i packet:lo -w - | tshark -r -            into another program
+  ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
+
+A disk that is too slow loses packets of this recorder only: dropped.slow_reader.
+With -w - the recording ends with status 0 when the reading program ends first.";
+
+/// Runs the verb.
+pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
+    if let Some(read) = args.input.file() {
+        require_another(read, &args.files.file)?;
+    }
+    let cpu = args.reading.cpu.resolve(args.input.interface())?;
+    let (session, receiver) = affinity::on(cpu.capture, || {
+        args.input
+            .session(args.reading.name.as_deref().unwrap_or("record"))
+    })?;
+    let mut receiver = args.reading.arrange(receiver);
+    let start_ns = now_ns();
+    let interface = interface(session.facts(), &args.input.filter_text());
+    let writer = Writer::create(&args.files, Origin::here(), interface, start_ns)?;
+    let steered = Steered::default();
+    let _goes_back = steered.at_end();
+    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration, &steered)?;
+    session.say_notes();
+    cpu.steer(session.facts().interface.as_deref(), &steered)?;
+    affinity::pin(cpu.reader)?;
+    // Standard output may be the file itself.
+    let sink = if args.files.file == "-" {
+        Sink::Stderr
+    } else {
+        Sink::Stdout
+    };
+    let reading = Reading::new(&args.reading, &receiver, session.facts(), "record").to(sink);
+    let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
+    let mut recorder = Recorder::new(reading, writer, start_ns, progress);
+    let received = session::receive(&mut receiver, args.reading.interval, &mut recorder);
+    recorder.finish(received)?;
+    if let Some(kept) = reading::order_kept(&receiver) {
+        print::note(format_args!("ringtap: {kept}"));
+    }
+    session.outcome()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to write over the file that is being read.
+fn require_another(read: &str, written: &str) -> Result<()> {
+    let known = |file: &str| fs::metadata(file).ok().map(|it| (it.dev(), it.ino()));
+    let same = known(read).is_some() && known(read) == known(written);
+    ensure!(
+        !same,
+        "{written}: is the file that is read: write to another one"
+    );
+    Ok(())
+}
+
+/// What the files say about the device.
+pub(crate) fn interface(facts: &Facts, filter: &str) -> Interface {
+    let name = facts.interface.as_ref().unwrap_or(&facts.device);
+    Interface {
+        name: name.clone(),
+        filter: Some(filter.to_owned()).filter(|filter| !filter.is_empty()),
+        link_type: LinkType(facts.link_type),
+        snap_length: facts.snap_length,
+    }
+}

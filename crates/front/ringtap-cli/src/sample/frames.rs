@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames between two hosts, with correct lengths and checksums.
+#![forbid(unsafe_code)]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use anyhow::{Result, bail};
+use etherparse::{
+    ArpHardwareId, ArpOperation, ArpPacket, EtherType, IpHeaders, IpNumber, Ipv4Header, Ipv6Header,
+    PacketBuilder, PacketBuilderStep, TcpHeader, UdpHeader, VlanId,
+};
+use ringtap_file::Direction;
+
+/// A frame of the sample.
+pub(super) struct Frame {
+    /// Microseconds after the first.
+    pub(super) after_us: u64,
+    pub(super) direction: Direction,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// One end of a flow.
+#[derive(Clone, Copy)]
+pub(super) struct Host {
+    mac: [u8; 6],
+    pub(super) v4: Ipv4Addr,
+    pub(super) v6: Ipv6Addr,
+}
+
+/// The host with this number, from the ranges that are reserved for documentation.
+pub(super) fn host(number: u8) -> Host {
+    Host {
+        mac: [2, 0, 0, 0, 0, number],
+        v4: Ipv4Addr::new(192, 0, 2, number),
+        v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(number)),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    V4,
+    V6,
+}
+
+/// The way from one host to another.
+#[derive(Clone, Copy)]
+pub(super) struct Path<'a> {
+    pub(super) from: Host,
+    pub(super) to: Host,
+    pub(super) version: Version,
+    /// VLAN numbers, the outer one first; at most two.
+    pub(super) vlans: &'a [u16],
+}
+
+impl Path<'_> {
+    pub(super) fn back(self) -> Self {
+        Self {
+            from: self.to,
+            to: self.from,
+            ..self
+        }
+    }
+
+    pub(super) fn udp(self, ports: (u16, u16), payload: &[u8]) -> Result<Vec<u8>> {
+        let frame: PacketBuilderStep<UdpHeader> = self.ip()?.udp(ports.0, ports.1);
+        let mut bytes = Vec::new();
+        frame.write(&mut bytes, payload)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn tcp(self, mut header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
+        header.window_size = 64_240;
+        let mut bytes = Vec::new();
+        self.ip()?.tcp_header(header).write(&mut bytes, payload)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn echo(self, question: bool, sequence: u16) -> Result<Vec<u8>> {
+        const ID: u16 = 77;
+        let (ip, payload) = (self.ip()?, [0x55; 56]);
+        let mut bytes = Vec::new();
+        match (self.version, question) {
+            (Version::V4, true) => ip
+                .icmpv4_echo_request(ID, sequence)
+                .write(&mut bytes, &payload)?,
+            (Version::V4, false) => ip
+                .icmpv4_echo_reply(ID, sequence)
+                .write(&mut bytes, &payload)?,
+            (Version::V6, true) => ip
+                .icmpv6_echo_request(ID, sequence)
+                .write(&mut bytes, &payload)?,
+            (Version::V6, false) => ip
+                .icmpv6_echo_reply(ID, sequence)
+                .write(&mut bytes, &payload)?,
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn arp(self, operation: ArpOperation) -> Result<Vec<u8>> {
+        let (asked, link) = match operation {
+            ArpOperation::REQUEST => ([0; 6], [0xff; 6]),
+            _ => (self.to.mac, self.to.mac),
+        };
+        let arp = ArpPacket::new(
+            ArpHardwareId::ETHERNET,
+            EtherType::IPV4,
+            operation,
+            &self.from.mac,
+            &self.from.v4.octets(),
+            &asked,
+            &self.to.v4.octets(),
+        )?;
+        let mut bytes = Vec::new();
+        let frame = PacketBuilder::ethernet2(self.from.mac, link).arp(arp);
+        frame.write(&mut bytes)?;
+        // The shortest frame that Ethernet carries, without its checksum.
+        bytes.resize(60, 0);
+        Ok(bytes)
+    }
+
+    fn ip(self) -> Result<PacketBuilderStep<IpHeaders>> {
+        let ip = match self.version {
+            Version::V4 => {
+                let (from, to) = (self.from.v4.octets(), self.to.v4.octets());
+                let mut header = Ipv4Header::new(0, 64, IpNumber::UDP, from, to)?;
+                header.dont_fragment = true;
+                IpHeaders::Ipv4(header, Default::default())
+            }
+            Version::V6 => IpHeaders::Ipv6(
+                Ipv6Header {
+                    hop_limit: 64,
+                    source: self.from.v6.octets(),
+                    destination: self.to.v6.octets(),
+                    ..Default::default()
+                },
+                Default::default(),
+            ),
+        };
+        let ethernet = PacketBuilder::ethernet2(self.from.mac, self.to.mac);
+        Ok(match *self.vlans {
+            [] => ethernet.ip(ip),
+            [only] => ethernet.single_vlan(VlanId::try_new(only)?).ip(ip),
+            [outer, inner] => {
+                let (outer, inner) = (VlanId::try_new(outer)?, VlanId::try_new(inner)?);
+                ethernet.double_vlan(outer, inner).ip(ip)
+            }
+            _ => bail!("a frame of the sample has at most two VLAN tags"),
+        })
+    }
+}

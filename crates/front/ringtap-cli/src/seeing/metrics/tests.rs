@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a scraper gets, and what bad ones get.
+
+use std::collections::HashSet;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use ringtap_ipc::protocol::{
+    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+};
+
+use super::exposition::exposition;
+use super::*;
+
+/// A hub with two lanes, two readers and every kind of loss.
+fn hub() -> HubStatus {
+    let lane = |lane| LaneStatus {
+        lane,
+        seen: 100,
+        captured: 80,
+        bytes: 8000,
+        unwanted: 10,
+        no_chunk: 7,
+        kernel: 3,
+        chunks: 64,
+        chunks_in_use: 5,
+        paused: lane == 1,
+    };
+    let source = SourceStatus {
+        device: "tap:eth0".into(),
+        state: SourceState::Paused,
+        pool_bytes: 4096,
+        nic: 11,
+        kernel: 2,
+        lanes: vec![lane(0), lane(1)],
+        balanced: true,
+        congestion: Some(CongestionStatus {
+            low_percent: 10,
+            high_percent: 30,
+        }),
+        ..SourceStatus::default()
+    };
+    let reader = |reader| ReaderStatus {
+        reader,
+        name: "a \"b\"\\c\nd".into(),
+        group: "ids".into(),
+        delivered: 60,
+        filtered: 4,
+        bytes: 6000,
+        slow_reader: 9,
+        lag_chunks: 3,
+        lag_ms: 1500,
+        credit_chunks: 56,
+        helped_chunks: 21,
+        buckets: 128,
+        ..ReaderStatus::default()
+    };
+    HubStatus {
+        started_ns: 1_500_000_000,
+        version: "0.1.0".into(),
+        pid: 7,
+        sources: vec![source.clone(), source],
+        groups: vec![GroupStatus {
+            name: "ids".into(),
+            members: 2,
+            balance: "lanes".into(),
+            delivery: "shared".into(),
+            policy: "sample:10".into(),
+            offload_percent: Some(60),
+            offloaded_chunks: 42,
+            offloaded_packets: 4200,
+            disordered_packets: 99,
+            moved_buckets: 17,
+            unordered_moves: 3,
+            ..GroupStatus::default()
+        }],
+        readers: vec![reader(1), reader(2)],
+        departed_slow_reader: 13,
+        ..HubStatus::default()
+    }
+}
+
+fn start(status: impl Fn() -> Option<HubStatus> + Send + 'static) -> Server {
+    let any = "127.0.0.1:0".parse().unwrap();
+    serve(any, Reach::Loopback, status).unwrap()
+}
+
+fn ask(server: &Server, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn every_counter_has_its_line() {
+    let text = exposition(&hub()).unwrap();
+    let name = r#"name="a \"b\"\\c\nd""#;
+    for line in [
+        r#"ringtap_hub_info{version="0.1.0",pid="7"} 1"#.to_owned(),
+        "ringtap_start_time_seconds 1.5".to_owned(),
+        r#"ringtap_seen_packets_total{source="tap:eth0",lane="1"} 100"#.to_owned(),
+        r#"ringtap_captured_packets_total{source="tap:eth0",lane="0"} 80"#.to_owned(),
+        r#"ringtap_unwanted_packets_total{source="tap:eth0",lane="0"} 10"#.to_owned(),
+        r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="no_chunk"} 7"#.to_owned(),
+        r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="kernel"} 3"#.to_owned(),
+        r#"ringtap_lost_packets_total{source="tap:eth0",reason="kernel"} 2"#.to_owned(),
+        r#"ringtap_lost_packets_total{source="tap:eth0",reason="nic"} 11"#.to_owned(),
+        r#"ringtap_chunks{source="tap:eth0",lane="0"} 64"#.to_owned(),
+        r#"ringtap_chunks_in_use{source="tap:eth0",lane="0"} 5"#.to_owned(),
+        r#"ringtap_paused{source="tap:eth0",lane="1"} 1"#.to_owned(),
+        r#"ringtap_source_up{source="tap:eth0"} 1"#.to_owned(),
+        r#"ringtap_source_balanced{source="tap:eth0"} 1"#.to_owned(),
+        r#"ringtap_pool_bytes{source="tap:eth0"} 4096"#.to_owned(),
+        r#"ringtap_group_members{group="ids"} 2"#.to_owned(),
+        r#"ringtap_captured_wire_bytes_total{source="tap:eth0",lane="1"} 8000"#.to_owned(),
+        r#"ringtap_source_congestion_percent{source="tap:eth0",mark="low"} 10"#.to_owned(),
+        r#"ringtap_source_congestion_percent{source="tap:eth0#2",mark="high"} 30"#.to_owned(),
+        r#"ringtap_group_info{balance="lanes",delivery="shared",policy="sample:10",group="ids"} 1"#
+            .to_owned(),
+        r#"ringtap_group_offload_percent{group="ids"} 60"#.to_owned(),
+        r#"ringtap_group_offloaded_chunks_total{group="ids"} 42"#.to_owned(),
+        r#"ringtap_group_offloaded_packets_total{group="ids"} 4200"#.to_owned(),
+        r#"ringtap_group_disordered_packets_total{group="ids"} 99"#.to_owned(),
+        r#"ringtap_group_moved_buckets_total{group="ids"} 17"#.to_owned(),
+        r#"ringtap_group_unordered_moves_total{group="ids"} 3"#.to_owned(),
+        format!(r#"ringtap_reader_helped_chunks_total{{group="ids",reader="2",{name}}} 21"#),
+        format!(r#"ringtap_reader_buckets{{group="ids",reader="2",{name}}} 128"#),
+        format!(r#"ringtap_reader_delivered_packets_total{{group="ids",reader="1",{name}}} 60"#),
+        format!(r#"ringtap_reader_filtered_packets_total{{group="ids",reader="1",{name}}} 4"#),
+        format!(
+            r#"ringtap_reader_delivered_wire_bytes_total{{group="ids",reader="1",{name}}} 6000"#
+        ),
+        format!(
+            r#"ringtap_reader_lost_packets_total{{group="ids",reader="2",{name},reason="slow_reader"}} 9"#
+        ),
+        r#"ringtap_departed_readers_lost_packets_total{reason="slow_reader"} 13"#.to_owned(),
+        format!(r#"ringtap_reader_lag_chunks{{group="ids",reader="1",{name}}} 3"#),
+        format!(r#"ringtap_reader_credit_chunks{{group="ids",reader="1",{name}}} 56"#),
+        format!(r#"ringtap_reader_lag_seconds{{group="ids",reader="1",{name}}} 1.5"#),
+        format!(r#"ringtap_reader_corrupt{{group="ids",reader="1",{name}}} 0"#),
+    ] {
+        assert!(text.lines().any(|one| one == line), "no {line} in\n{text}");
+    }
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn no_sample_is_there_twice_and_every_metric_is_explained() {
+    let text = exposition(&hub()).unwrap();
+    let mut samples = HashSet::new();
+    let mut documented = HashSet::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            documented.insert(help.split(' ').next().unwrap());
+        } else if !line.starts_with('#') {
+            let sample = line.rsplit_once(' ').unwrap().0;
+            assert!(samples.insert(sample), "{sample} is there twice");
+            let name = sample.split('{').next().unwrap();
+            let name = name.trim_end_matches("_total").trim_end_matches("_info");
+            assert!(documented.contains(name), "{name} has no help");
+        }
+    }
+    assert!(samples.iter().any(|one| one.contains("tap:eth0#2")));
+}
+
+#[test]
+fn every_metric_is_in_the_documentation() {
+    let page = include_str!("../../../../../../docs/counters.md");
+    let text = exposition(&hub()).unwrap();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "{name} is not in docs/counters.md"
+        );
+    }
+}
+
+#[test]
+fn a_scraper_gets_the_metrics_of_that_moment() {
+    let server = start(|| Some(hub()));
+    let answer = ask(&server, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains(&format!("Content-Length: {}", body.len())));
+    assert_eq!(body, exposition(&hub()).unwrap());
+    let head = ask(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.ends_with("\r\n\r\n") && head.contains("200 OK"));
+}
+
+#[test]
+fn what_is_no_scrape_is_refused() {
+    let server = start(|| Some(hub()));
+    let long = [b"GET /".as_slice(), &[b'a'; 20_000], b" HTTP/1.1\r\n\r\n"].concat();
+    for (request, status) in [
+        (b"GET / HTTP/1.1\r\n\r\n".as_slice(), "200"),
+        (b"GET /etc/passwd HTTP/1.1\r\n\r\n", "404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
+        (b"\x16\x03\x01\x00\r\n\r\n", "400"),
+        (b"GET /metrics\r\n\r\n", "400"),
+        (&long, "431"),
+    ] {
+        let answer = ask(&server, request);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn one_who_says_nothing_or_leaves_does_not_keep_others_out() {
+    let server = start(|| Some(hub()));
+    let silent = TcpStream::connect(server.address()).unwrap();
+    drop(TcpStream::connect(server.address()).unwrap());
+    let answer = ask(&server, b"GET /metrics HTTP/1.0\r\n\r\n");
+    assert!(answer.contains("200 OK"));
+    drop(silent);
+}
+
+#[test]
+fn without_a_hub_there_is_an_error_and_without_a_server_no_port() {
+    let server = start(|| None);
+    let answer = ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    let address = server.address();
+    drop(server);
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn other_machines_are_kept_out_unless_the_user_lets_them_in() {
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
+        let refused = serve(address.parse().unwrap(), Reach::Loopback, || None)
+            .err()
+            .unwrap();
+        assert!(matches!(refused, ServeError::NotLoopback(_)), "{refused}");
+        assert!(refused.to_string().contains("--metrics-anywhere"));
+    }
+    serve("0.0.0.0:0".parse().unwrap(), Reach::Anywhere, || None).unwrap();
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let refused = serve(address, Reach::Loopback, || None).err().unwrap();
+    assert!(
+        refused
+            .to_string()
+            .starts_with(&format!("metrics at {address}: "))
+    );
+}

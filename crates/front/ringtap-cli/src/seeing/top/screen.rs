@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The whole screen: a line of title, what scrolls, a line of keys.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+use ringtap_ipc::protocol::HubStatus;
+
+use super::cells::{Mood, Palette};
+pub(super) use super::readers::Order;
+use super::{groups, losses, readers, sources};
+use crate::seeing::change::Change;
+use crate::seeing::why::span;
+
+/// What the user chose to see.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) order: Order,
+    /// Lines above the first one that is shown.
+    pub(super) scroll: u16,
+}
+
+impl View {
+    pub(super) fn scroll_by(&mut self, lines: i16) {
+        self.scroll = self.scroll.saturating_add_signed(lines);
+    }
+}
+
+/// What is drawn.
+pub(super) struct Screen {
+    socket: String,
+    interval: Duration,
+    palette: Palette,
+    looks: [Option<HubStatus>; 2],
+    pub(super) view: View,
+    /// For how many seconds the hub has not answered, if that is too long.
+    pub(super) silence_s: Option<u64>,
+}
+
+impl Screen {
+    pub(super) fn new(socket: &Path, interval: Duration, palette: Palette) -> Self {
+        Screen {
+            socket: socket.display().to_string(),
+            interval,
+            palette,
+            looks: [None, None],
+            view: View::default(),
+            silence_s: None,
+        }
+    }
+
+    /// Shows these counters from now on.
+    pub(super) fn show(&mut self, status: HubStatus) {
+        let [_, last] = std::mem::take(&mut self.looks);
+        self.looks = [last, Some(status)];
+    }
+
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
+        let [_, Some(now)] = &self.looks else {
+            return;
+        };
+        let rows = [
+            Constraint::Length(1),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ];
+        let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
+        let lines = self.lines(now, usize::from(middle.width));
+        let hidden = lines.len().saturating_sub(usize::from(middle.height));
+        let most = u16::try_from(hidden).unwrap_or(u16::MAX);
+        self.view.scroll = self.view.scroll.min(most);
+        frame.render_widget(Paragraph::new(self.title(now)), top);
+        frame.render_widget(Paragraph::new(self.keys(most)), bottom);
+        let scrolled = Paragraph::new(lines).scroll((self.view.scroll, 0));
+        frame.render_widget(scrolled, middle);
+    }
+
+    fn lines(&self, now: &HubStatus, width: usize) -> Vec<Line<'static>> {
+        let change = Change::between(self.looks[0].as_ref(), now);
+        let palette = self.palette;
+        let mut lines = sources::lines(change, width, palette);
+        lines.push(Line::default());
+        lines.extend(readers::lines(change, self.view.order, width, palette));
+        lines.extend(groups::lines(change, width, palette));
+        lines.push(Line::default());
+        lines.extend(losses::lines(change, width, palette));
+        lines
+    }
+
+    fn title(&self, now: &HubStatus) -> Line<'static> {
+        if let Some(seconds) = self.silence_s {
+            let text = format!("THE HUB HAS NOT ANSWERED for {seconds} s");
+            return self.palette.line(text, Mood::Bad);
+        }
+        let up = span(now.time_ns.saturating_sub(now.started_ns));
+        let text = format!(
+            "ringtap {}: hub {} at {}, up {up}, every {} s",
+            now.version,
+            now.pid,
+            self.socket,
+            self.interval.as_secs_f64()
+        );
+        self.palette.line(text, Mood::Head)
+    }
+
+    fn keys(&self, hidden: u16) -> Line<'static> {
+        let mut text = format!("q quit  s sort (now by {})", self.view.order.word());
+        if hidden > 0 {
+            let above = self.view.scroll;
+            text = format!("{above} above, {} below: arrows  {text}", hidden - above);
+        }
+        self.palette.line(text, Mood::Plain)
+    }
+}

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Each way to lose packets, and what is said of it.
+
+use ringtap_ipc::protocol::{
+    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+};
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A hub that runs for a minute and lost nothing: a tap with two lanes, two readers.
+fn well() -> HubStatus {
+    let lane = |lane| LaneStatus {
+        lane,
+        seen: 1_000,
+        captured: 900,
+        unwanted: 100,
+        chunks: 64,
+        ..LaneStatus::default()
+    };
+    let reader = |reader, name: &str, group: &str| ReaderStatus {
+        reader,
+        name: name.into(),
+        group: group.into(),
+        pid: 4_000 + i32::try_from(reader).unwrap(),
+        delivery: "shared".into(),
+        attached_ns: 20 * SECOND,
+        delivered: 1_500,
+        filtered: 300,
+        credit_chunks: 56,
+        ..ReaderStatus::default()
+    };
+    let group = |name: &str, balance: &str| GroupStatus {
+        name: name.into(),
+        balance: balance.into(),
+        delivery: "shared".into(),
+        members: 1,
+        policy: "drop".into(),
+        most_members: 4,
+        ..GroupStatus::default()
+    };
+    HubStatus {
+        time_ns: 70 * SECOND,
+        started_ns: 10 * SECOND,
+        pid: 99,
+        sources: vec![SourceStatus {
+            device: "tap:eth0".into(),
+            pool_bytes: 32 << 20,
+            lanes: vec![lane(0), lane(1)],
+            balanced: true,
+            ..SourceStatus::default()
+        }],
+        groups: vec![group("ids", "flow"), group("rec", "broadcast")],
+        readers: vec![reader(1, "zeek", "ids"), reader(2, "dump", "rec")],
+        ..HubStatus::default()
+    }
+}
+
+/// What is said when this changed within the last two seconds.
+fn after(change: impl Fn(&mut HubStatus)) -> Answer {
+    let mut now = well();
+    now.time_ns += 2 * SECOND;
+    change(&mut now);
+    explain(&well(), &now, &|_| false)
+}
+
+/// What is said when this was so before.
+fn always(change: impl Fn(&mut HubStatus)) -> Answer {
+    let mut before = well();
+    change(&mut before);
+    let now = HubStatus {
+        time_ns: before.time_ns + 2 * SECOND,
+        ..before.clone()
+    };
+    explain(&before, &now, &|_| false)
+}
+
+#[track_caller]
+fn says(answer: &Answer, words: &[&str]) {
+    let text = answer.sentences().join("\n");
+    for words in words {
+        assert!(text.contains(words), "{words:?} is missing in:\n{text}");
+    }
+}
+
+#[test]
+fn nothing_lost_is_said_with_the_equation_that_was_checked() {
+    let answer = after(|_| {});
+    assert!(!answer.is_bad() && answer.findings.is_empty());
+    says(
+        &answer,
+        &[
+            "Nothing was lost since the hub started 62 s ago (1970-01-01T00:00:10Z).",
+            "tap:eth0, on each of 2 lanes: seen = captured + unwanted + no_chunk + kernel holds",
+            "2,000 = 1,800 + 200 + 0 + 0",
+        ],
+    );
+}
+
+#[test]
+fn losses_of_the_card_name_the_interface_and_its_ring() {
+    let answer = after(|hub| hub.sources[0].nic = 500);
+    assert!(answer.is_bad());
+    assert_eq!(answer.findings[0].lost_share, 0.2);
+    says(
+        &answer,
+        &[
+            "tap:eth0: the network card or its driver lost 500 packets, 20.0 % of its 2,500",
+            "since the hub started 62 s ago",
+            "It still happens: 250 a second.",
+            "`ethtool -G eth0 rx N`",
+        ],
+    );
+}
+
+#[test]
+fn losses_of_the_kernel_are_those_of_lanes_and_of_none() {
+    let answer = after(|hub| {
+        hub.sources[0].device = "packet:eth0".into();
+        hub.sources[0].kernel = 5;
+        hub.sources[0].lanes[1].kernel = 15;
+    });
+    assert_eq!(answer.findings[0].lost_packets, 20);
+    says(&answer, &["the kernel lost 20 packets", "tap:eth0"]);
+    let tap = after(|hub| hub.sources[0].lanes[0].kernel = 1);
+    says(&tap, &["the kernel lost 1 packet,", "bpftool net"]);
+}
+
+#[test]
+fn a_full_pool_names_its_size_and_who_is_furthest_behind() {
+    let answer = after(|hub| {
+        hub.sources[0].lanes[1].no_chunk = 1_000;
+        hub.sources[0].lanes[1].paused = true;
+        hub.readers[1].lag_chunks = 40;
+    });
+    says(
+        &answer,
+        &[
+            "lane 1 found no free chunk and lost 1,000 packets, 50.0 % of its 2,000",
+            "Reader 2 \"dump\" (group rec, process 4002) is furthest behind now, with 40 chunks",
+            "it has 32 MiB: `tap:eth0?pool=64MiB` doubles it",
+            "Capture is paused now",
+            "receive queues (RSS)",
+        ],
+    );
+}
+
+#[test]
+fn a_pool_with_congestion_marks_names_them() {
+    let full = |congestion| {
+        after(|hub| {
+            hub.sources[0].congestion = congestion;
+            hub.sources[0].lanes.iter_mut().for_each(|lane| {
+                lane.no_chunk = 500;
+                lane.paused = true;
+            });
+        })
+    };
+    let marks = CongestionStatus {
+        low_percent: 10,
+        high_percent: 30,
+    };
+    let pauses = "a lane pauses while less than 10 % of its chunks are free, until 30 % are";
+    says(
+        &full(Some(marks)),
+        &[
+            &format!("or capture was paused ({pauses}), and it lost 1,000 packets"),
+            &format!("until readers have caught up: {pauses} (`congestion`)."),
+        ],
+    );
+    says(
+        &full(None),
+        &["the pool had no free chunk, and it lost 1,000 packets"],
+    );
+}
+
+#[test]
+fn a_slow_reader_is_named_with_the_policy_of_its_group_and_its_credit() {
+    let cases = [
+        (
+            "drop",
+            "(drop: past 56 chunks of a lane the newest packets are lost) lost 200 packets",
+        ),
+        (
+            "sample:10",
+            "(sample:10: from half of 56 chunks of a lane on one chunk in 10 is kept) lost 200",
+        ),
+        (
+            "cut:96",
+            "(cut:96: from half of 56 chunks of a lane on 96 bytes of a packet are kept, past them \
+             none) lost 200",
+        ),
+        ("", "held all the chunks that it may, and lost 200"),
+    ];
+    for (policy, words) in cases {
+        let answer = after(|hub| {
+            hub.groups[0].policy = policy.into();
+            hub.readers[0].slow_reader = 200;
+        });
+        says(&answer, &[words]);
+    }
+}
+
+#[test]
+fn a_group_that_offloads_says_how_much_went_to_whom() {
+    let answer = after(|hub| {
+        hub.groups[0].offload_percent = Some(60);
+        hub.groups[0].offloaded_chunks = 1_234;
+        hub.groups[0].offloaded_packets = 56_789;
+        hub.groups[0].disordered_packets = 321;
+        let first = hub.readers[0].clone();
+        for (reader, helped_chunks) in [(3, 700), (4, 400), (5, 100), (6, 34)] {
+            hub.readers.push(ReaderStatus {
+                reader,
+                helped_chunks,
+                ..first.clone()
+            });
+        }
+    });
+    assert!(!answer.is_bad(), "nothing was lost");
+    assert_eq!(answer.findings[0].kind, "offloaded");
+    says(
+        &answer,
+        &[
+            "Group ids offloads above 60 percent of a lane's chunks: 1,234 chunks (56,789 packets) \
+             went to another member than their lane's owner (617 a second now): reader 3 \"zeek\" \
+             took 700, reader 4 \"zeek\" took 400, reader 5 \"zeek\" took 100, another the rest.",
+            "321 packets may have been read before earlier ones of their flow.",
+            "moves whole flows instead",
+        ],
+    );
+    let idle = after(|hub| hub.groups[0].offload_percent = Some(60));
+    assert!(idle.findings.is_empty(), "nothing was offloaded");
+}
+
+#[test]
+fn a_group_whose_flows_move_says_who_has_them_now() {
+    let answer = always(|hub| {
+        hub.groups[0].offload_percent = Some(20);
+        hub.groups[0].moved_buckets = 34;
+        hub.groups[0].unordered_moves = 2;
+        hub.readers[0].buckets = 94;
+    });
+    says(
+        &answer,
+        &[
+            "Group ids moves flows above 20 percent of a lane's chunks: 34 buckets of 256 went from \
+             a busy member to an idle one: reader 1 \"zeek\" has now 94.",
+            "2 times the new owner did not wait until the former one was done",
+        ],
+    );
+}
+
+#[test]
+fn a_slow_reader_is_named_with_its_group_its_process_and_its_share() {
+    let answer = after(|hub| hub.readers[0].slow_reader = 200);
+    says(
+        &answer,
+        &[
+            "Reader 1 \"zeek\" (group ids, process 4001) could not keep up",
+            "lost 200 packets, 10.0 % of its 2,000, since it attached 52 s ago",
+            "It still happens: 100 a second.",
+            "Start more readers in group ids, which divides packets by flow: it has 1 of at most 4.",
+            "it may now hold 56 chunks",
+            "narrower filter",
+            "policy = \"sample:10\"",
+        ],
+    );
+}
+
+#[test]
+fn a_group_that_does_not_divide_packets_is_not_told_to_have_more_members() {
+    let answer = after(|hub| hub.readers[1].slow_reader = 200);
+    says(&answer, &["Group rec gives every packet to each member"]);
+    let full = after(|hub| {
+        hub.groups[0].members = 4;
+        hub.readers[0].slow_reader = 1;
+    });
+    says(&full, &["Allow more `members` in group ids"]);
+}
+
+#[test]
+fn a_stopped_reader_is_recognised() {
+    let mut now = well();
+    now.time_ns += SECOND;
+    now.readers[1].slow_reader = 9;
+    let answer = explain(&well(), &now, &|pid| pid == 4_002);
+    says(
+        &answer,
+        &["Process 4002 is stopped: continue it with `kill -CONT 4002`"],
+    );
+    let other = explain(&well(), &now, &|pid| pid == 4_001);
+    assert!(!other.sentences().join("").contains("is stopped"));
+}
+
+#[test]
+fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
+    let answer = after(|hub| {
+        hub.readers[0].delivery = "private".into();
+        hub.readers[0].slow_reader = 200;
+    });
+    says(
+        &answer,
+        &[
+            "its own pool was full",
+            "private pools of group ids more memory",
+        ],
+    );
+}
+
+#[test]
+fn what_is_over_is_told_from_what_goes_on() {
+    let answer = always(|hub| hub.readers[0].slow_reader = 200);
+    assert!(answer.is_bad());
+    says(&answer, &["None of them in the last 2 s."]);
+    assert_eq!(answer.findings[0].lost_per_second, Some(0.0));
+}
+
+#[test]
+fn the_last_loss_has_its_time_if_somebody_looked_then() {
+    let with = |last_loss_ns| {
+        let lost = always(|hub| {
+            hub.readers[0].slow_reader = 200;
+            hub.readers[0].last_loss_ns = last_loss_ns;
+        });
+        lost.sentences().join("\n")
+    };
+    let text = with(40 * SECOND);
+    assert!(
+        text.contains("last 2 s. The last one was noticed 32 s ago (1970-01-01T00:00:40Z)."),
+        "{text}"
+    );
+    // Nobody had looked before our own first look.
+    assert!(!with(70 * SECOND).contains("noticed"));
+}
+
+#[test]
+fn a_reader_that_came_between_the_looks_has_no_rate() {
+    let mut before = well();
+    before.readers.pop();
+    let mut now = well();
+    now.time_ns += SECOND;
+    now.readers[1].slow_reader = 7;
+    let answer = explain(&before, &now, &|_| false);
+    assert_eq!(answer.findings[0].lost_per_second, None);
+    says(&answer, &["process 4002) could not keep up"]);
+}
+
+#[test]
+fn losses_of_readers_that_left_are_not_forgotten() {
+    let answer = always(|hub| hub.departed_slow_reader = 1_234);
+    assert!(answer.is_bad());
+    says(
+        &answer,
+        &["Readers that have left could not keep up, and lost 1,234 packets since"],
+    );
+}
+
+#[test]
+fn a_filter_that_runs_in_the_reader_is_no_loss_but_is_said() {
+    let answer = always(|hub| hub.readers[0].not_in_source = Some("it is too long".into()));
+    assert!(!answer.is_bad());
+    says(
+        &answer,
+        &["runs its filter itself, not the source: it is too long. 16.7 % of what it is given"],
+    );
+}
+
+#[test]
+fn a_reader_that_broke_the_rules_is_bad_without_a_loss() {
+    let answer = always(|hub| hub.readers[0].corrupt = true);
+    assert!(answer.is_bad());
+    says(&answer, &["but not all is well", "End process 4001"]);
+}
+
+#[test]
+fn a_source_that_failed_is_bad_and_one_that_ended_is_not() {
+    let ended = always(|hub| hub.sources[0].state = SourceState::Ended);
+    assert!(!ended.is_bad());
+    says(&ended, &["tap:eth0 has ended"]);
+    let failed = always(|hub| {
+        hub.sources[0].state = SourceState::Ended;
+        hub.sources[0].failure = Some("eth0 is gone".into());
+    });
+    assert!(failed.is_bad());
+    says(&failed, &["tap:eth0: capture failed: eth0 is gone."]);
+}
+
+#[test]
+fn a_ledger_that_does_not_balance_is_to_be_reported() {
+    let answer = always(|hub| hub.sources[0].balanced = false);
+    assert!(answer.is_bad());
+    says(
+        &answer,
+        &[
+            "the ledger does not balance",
+            "Please report it",
+            "DOES NOT HOLD",
+        ],
+    );
+}
+
+#[test]
+fn the_worst_loss_comes_first() {
+    let answer = after(|hub| {
+        hub.sources[0].nic = 5;
+        hub.readers[0].slow_reader = 50;
+        hub.readers[1].slow_reader = 500;
+    });
+    let lost: Vec<_> = answer.findings.iter().map(|one| one.lost_packets).collect();
+    assert_eq!(lost, [500, 50, 5]);
+    says(
+        &answer,
+        &["Packets were lost in 3 places, the worst first."],
+    );
+}
+
+#[test]
+fn this_process_is_not_stopped() {
+    let own = i32::try_from(std::process::id()).unwrap();
+    assert!(!is_stopped(own));
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap send`: packets out of an interface, at a rate, counted as the device took them.
+#![forbid(unsafe_code)]
+
+mod load;
+mod report;
+
+use std::{
+    io,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use clap::{ValueEnum, builder::PossibleValue};
+use ringtap_send::{Method, Qdisc, Sender, SenderOptions};
+
+use crate::interrupt;
+use crate::print;
+use load::LoadArgs;
+use report::Report;
+
+/// How often the end of the run and notes are looked for.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What `ringtap send --help` starts with.
+pub(crate) const LONG_ABOUT: &str = "\
+Sends packets out of an interface: made ones, or those of a capture file. Prints a line a second \
+and a final one with what the device took (sent) and what it did not (refused).
+
+By default packets are XDP live frames: an eBPF program fills in the kernel's own pages, which go \
+straight to the driver. Where that is not possible they go through AF_PACKET, and the reason is \
+said. They leave the machine through the interface; on a veth they come out of its peer.
+
+Sizes are those of the wire, with the 4 bytes of the frame check sequence: `--size 64` gives \
+frames of 60 bytes in memory and in captures. Rates in bits per second also count preamble and \
+gap, in all 24 bytes more than in memory, as on a real link: 64-byte packets at 1Gbps are 1.488 \
+million a second. `bytes` in the output are those in memory, as captures show them.";
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap send -i veth0                          64-byte packets, 1000 a second, until Ctrl-C
+  ringtap send -i veth0 --rate 1Gbps --duration 10
+  ringtap send -i veth0 --rate max -c 10000000 --cpu 0
+  ringtap send -i veth0 --imix --flows 1000 --tcp --vlan 100,7 --rate 500Mbps
+  ringtap send -i veth0 --ipv6 --size 128 --stamp --rate 1Mpps
+  ringtap send -i veth0 -r first.pcapng          as recorded
+  ringtap send -i veth0 -r first.pcapng --rate max --loop --duration 5";
+
+/// Packets out of an interface.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SendArgs {
+    /// Interface to send out of.
+    #[arg(short = 'i', long = "interface", value_name = "NAME")]
+    interface: String,
+
+    /// Stop after this many packets, sent or refused.
+    #[arg(short = 'c', long, value_name = "PACKETS")]
+    count: Option<u64>,
+
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+
+    /// CPU that sends; on a veth it also runs the receiving side's softirq.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+
+    /// Way out of the machine.
+    #[arg(long, value_enum, value_name = "METHOD", default_value = "auto")]
+    method: Way,
+
+    /// With AF_PACKET: past the queueing discipline, straight to the driver.
+    #[arg(long)]
+    qdisc_bypass: bool,
+
+    /// One JSON object a line instead of text.
+    #[arg(long)]
+    json: bool,
+
+    /// Only the final line.
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    load: LoadArgs,
+}
+
+/// [`Method`], as an option.
+#[derive(Clone, Copy, Debug)]
+struct Way(Method);
+
+impl ValueEnum for Way {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Way(Method::Auto), Way(Method::Live), Way(Method::Packet)]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self.0 {
+            Method::Auto => PossibleValue::new("auto").help("Live frames, else AF_PACKET"),
+            Method::Live => PossibleValue::new("live").help("XDP live frames, or an error"),
+            Method::Packet => PossibleValue::new("packet").help("AF_PACKET"),
+        })
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("\"{text}\" is not a number of seconds above 0");
+    let number: f64 = text.parse().map_err(|_| refuse())?;
+    match Duration::try_from_secs_f64(number) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(refuse()),
+    }
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
+    let mut options = SenderOptions::new(&args.interface, args.load.into_load()?);
+    options.count = args.count;
+    options.duration = args.duration;
+    options.cpu = args.cpu;
+    options.method = args.method.0;
+    if args.qdisc_bypass {
+        options.qdisc = Qdisc::Bypass;
+    }
+    let sender = Sender::start(options)?;
+    let stopper = sender.stopper();
+    interrupt::on_interrupt(move || stopper.stop())?;
+    let mut report = Report::new(args.interface, args.json);
+    let printed = follow(&sender, &mut report, args.quiet);
+    sender.stop();
+    while !sender.wait(TICK) {}
+    print::notes(sender.take_notes());
+    let counters = sender.counters();
+    let outcome = sender.finish();
+    let tried = counters.sent + counters.refused > 0;
+    let printed = match tried || outcome.is_ok() {
+        true => printed.and_then(|()| report.last(counters)),
+        false => printed,
+    };
+    outcome?;
+    match printed {
+        // Whoever read the lines has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error.into()),
+        Ok(()) if counters.sent == 0 && counters.refused > 0 => Ok(ExitCode::FAILURE),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Prints a line a second until the run ends.
+fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()> {
+    let interval = Duration::from_secs(1);
+    let mut next = Instant::now() + interval;
+    while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
+        print::notes(sender.take_notes());
+        if Instant::now() >= next {
+            next += interval;
+            if !is_quiet {
+                report.line(sender.counters())?;
+            }
+        }
+    }
+    Ok(())
+}

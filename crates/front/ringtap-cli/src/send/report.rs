@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was sent, in lines for people or, one object a line, for programs.
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write as _};
+
+use ringtap_send::{Counters, Way};
+use serde::Serialize;
+
+use crate::report::{as_f64, bits_per_second, grouped, now_ns, rounded};
+
+/// Prints what changes.
+pub(super) struct Report {
+    device: String,
+    is_json: bool,
+    before: Counters,
+}
+
+/// The names are part of the interface.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Since 1970.
+    time_ns: u64,
+    device: &'a str,
+    method: &'static str,
+    /// Since the first packet, like all counters here.
+    elapsed_ns: u64,
+    sent: u64,
+    refused: u64,
+    /// Without frame check sequence.
+    bytes: u64,
+    /// Packets sent per second: since the line before; in the final line, over the whole run.
+    rate_pps: f64,
+    /// The same on the wire: with preamble, frame check sequence and gap.
+    rate_bps: f64,
+    /// Why the latest refused packet was refused.
+    refusal: Option<String>,
+    #[serde(rename = "final")]
+    is_final: bool,
+}
+
+/// Rates between two moments.
+struct Rates {
+    pps: f64,
+    bps: f64,
+}
+
+impl Report {
+    pub(super) fn new(device: String, is_json: bool) -> Self {
+        Self {
+            device,
+            is_json,
+            before: Counters::default(),
+        }
+    }
+
+    /// One line while packets are sent.
+    pub(super) fn line(&mut self, now: Counters) -> io::Result<()> {
+        let rates = rates(now, self.before);
+        self.before = now;
+        let text = match self.is_json {
+            true => self.json(now, &rates, false)?,
+            false => format!(
+                "{:>8.1} s {:>14} packets/s {:>12} {:>16} sent {:>10} refused",
+                seconds(now.elapsed_ns),
+                grouped(rounded(rates.pps)),
+                bits_per_second(rates.bps),
+                grouped(now.sent),
+                grouped(now.refused),
+            ),
+        };
+        writeln!(io::stdout().lock(), "{text}")
+    }
+
+    /// The figures of the whole run.
+    pub(super) fn last(&self, now: Counters) -> io::Result<()> {
+        let rates = rates(now, Counters::default());
+        let text = match self.is_json {
+            true => self.json(now, &rates, true)?,
+            false => self.summary(now, &rates),
+        };
+        writeln!(io::stdout().lock(), "{text}")
+    }
+
+    fn summary(&self, now: Counters, rates: &Rates) -> String {
+        let refused = match now.refusal() {
+            None => "none refused".to_owned(),
+            Some(why) => format!("{} refused ({why})", grouped(now.refused)),
+        };
+        format!(
+            "{}: {} packets sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} on the wire",
+            self.device,
+            grouped(now.sent),
+            grouped(now.bytes),
+            seconds(now.elapsed_ns),
+            match now.way {
+                Way::Live => "live frames",
+                Way::Packet => "AF_PACKET",
+            },
+            grouped(rounded(rates.pps)),
+            bits_per_second(rates.bps),
+        )
+    }
+
+    fn json(&self, now: Counters, rates: &Rates, is_final: bool) -> io::Result<String> {
+        let line = Line {
+            time_ns: now_ns(),
+            device: &self.device,
+            method: match now.way {
+                Way::Live => "live",
+                Way::Packet => "packet",
+            },
+            elapsed_ns: now.elapsed_ns,
+            sent: now.sent,
+            refused: now.refused,
+            bytes: now.bytes,
+            rate_pps: rates.pps,
+            rate_bps: rates.bps,
+            refusal: now.refusal(),
+            is_final,
+        };
+        Ok(serde_json::to_string(&line)?)
+    }
+}
+
+fn rates(now: Counters, before: Counters) -> Rates {
+    let elapsed_s = seconds(now.elapsed_ns.saturating_sub(before.elapsed_ns));
+    let per_second = |amount: u64| match elapsed_s > 0.0 {
+        true => as_f64(amount) / elapsed_s,
+        false => 0.0,
+    };
+    Rates {
+        pps: per_second(now.sent.saturating_sub(before.sent)),
+        bps: per_second(now.wire_bits().saturating_sub(before.wire_bits())),
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    as_f64(ns) / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_between_two_moments() {
+        let counters = |sent: u64, elapsed_ns| {
+            let mut counters = Counters::default();
+            counters.sent = sent;
+            counters.bytes = sent * 60;
+            counters.elapsed_ns = elapsed_ns;
+            counters
+        };
+        let rates = rates(counters(3000, 2_000_000_000), counters(1000, 1_000_000_000));
+        assert_eq!((rates.pps, rates.bps), (2000.0, 2000.0 * 672.0));
+    }
+}

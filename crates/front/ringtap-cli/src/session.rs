@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reader at its seat: at a hub within this process, or at one that runs already.
+//!
+//! Invariants
+//! - `ringtap count -i eth0` and `ringtap count -i hub:ids` run the same code from here on.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use ringtap_client::{Batch, Connection, Control, ControlError, Next, Receiver, Tally, Wish};
+use ringtap_filter::Program;
+use ringtap_hub::{Ask, Group, Handle, Hub, SeatId, Taken};
+use ringtap_ipc::protocol::Snapshot;
+use ringtap_ipc::seat::Wanted;
+use ringtap_pool::source::{Facts, Source};
+
+use crate::print;
+
+/// The one group of a hub that lives for one verb.
+const ONLY_GROUP: &str = "local";
+
+/// A running capture, as one verb sees it.
+pub(crate) struct Session {
+    /// Ends with the session, if it is ours.
+    _hub: Option<Hub>,
+    control: Arc<dyn Control>,
+    facts: Facts,
+}
+
+/// A seat at a hub in this process.
+struct LocalSeat {
+    hub: Handle,
+    seat: SeatId,
+}
+
+impl Session {
+    /// Runs a source, which has captured since it exists, for one reader that gets all of it
+    /// that passes the filter.
+    pub(crate) fn of_source(
+        source: Box<dyn Source>,
+        name: &str,
+        filter: Program,
+    ) -> Result<(Self, Receiver)> {
+        let ask = Ask {
+            filter,
+            from_the_first: true,
+            ..Ask::new(ONLY_GROUP, name)
+        };
+        let (hub, mut taken) =
+            Hub::start(vec![source], vec![Group::new(ONLY_GROUP)], None, vec![ask])?;
+        let taken = taken.pop().context("the hub gave no seat")??;
+        let receiver = sit_down(hub.handle(), taken)?;
+        Ok((Session::new(Some(hub), &receiver), receiver))
+    }
+
+    /// Takes a seat at a hub that runs already.
+    pub(crate) fn of_hub(socket: &std::path::Path, wish: &Wish) -> Result<(Self, Receiver)> {
+        let attachment = Connection::attach(socket, wish)?;
+        let receiver = Receiver::new(attachment.seat, attachment.control)?;
+        let mut session = Session::new(None, &receiver);
+        session.facts.device = format!("hub:{}", wish.group);
+        Ok((session, receiver))
+    }
+
+    fn new(hub: Option<Hub>, receiver: &Receiver) -> Self {
+        Session {
+            _hub: hub,
+            control: Arc::clone(receiver.control()),
+            facts: together(receiver),
+        }
+    }
+
+    /// What the sources are, taken together.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// What stops the capture from another thread.
+    pub(crate) fn control(&self) -> &Arc<dyn Control> {
+        &self.control
+    }
+
+    /// Says aloud what a user should know of the source: fall-backs and why.
+    pub(crate) fn say_notes(&self) {
+        print::notes(&self.facts.notes);
+    }
+
+    /// How the capture ended: why a source failed, if one did.
+    pub(crate) fn outcome(&self) -> Result<()> {
+        let sources = self.control.snapshot()?.sources;
+        match sources.into_iter().find_map(|source| source.failure) {
+            None => Ok(()),
+            Some(failure) => Err(anyhow!(failure)),
+        }
+    }
+}
+
+/// The receiver at a seat of a hub in this process.
+pub(crate) fn sit_down(hub: &Handle, taken: Taken) -> Result<Receiver> {
+    let control = Arc::new(LocalSeat {
+        hub: hub.clone(),
+        seat: taken.id,
+    });
+    Ok(Receiver::new(taken.seat, control)?)
+}
+
+/// What several sources are as one; a hub's reader mostly has one.
+pub(crate) fn together(receiver: &Receiver) -> Facts {
+    let mut all = receiver.facts().cloned();
+    let mut facts = all.next().unwrap_or_default();
+    for more in all {
+        facts.device = format!("{},{}", facts.device, more.device);
+        facts.interface = None;
+        facts.snap_length = facts.snap_length.max(more.snap_length);
+        facts.notes.extend(more.notes);
+    }
+    facts
+}
+
+impl Control for LocalSeat {
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        let snapshot = self.hub.snapshot(self.seat);
+        snapshot.ok_or_else(|| ControlError::Gone("the capture thread is gone".into()))
+    }
+
+    fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
+        let changed = self.hub.set_filter(self.seat, filter.clone());
+        changed.map_err(|error| ControlError::Refused {
+            code: error.code(),
+            message: error.to_string(),
+        })
+    }
+
+    fn stop(&self) {
+        self.hub.stop();
+    }
+}
+
+impl Drop for LocalSeat {
+    fn drop(&mut self) {
+        self.hub.leave(self.seat);
+    }
+}
+
+/// Whether a reader goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// It wants more.
+    Go,
+    /// It has enough.
+    Stop,
+}
+
+/// What a reader does with packets.
+pub(crate) trait Consumer {
+    /// Takes a batch.
+    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow>;
+
+    /// What it counted so far.
+    fn tally(&self) -> &Tally;
+
+    /// Is called when nothing is there to be read.
+    fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Is called at even intervals, packets or not.
+    fn tick(&mut self) -> Result<Flow>;
+}
+
+/// Hands everything to `consumer` until the capture ends or the consumer has enough.
+///
+/// Ticks that fall behind are left out, not made up for.
+pub(crate) fn receive(
+    receiver: &mut Receiver,
+    interval: Duration,
+    consumer: &mut impl Consumer,
+) -> Result<()> {
+    let mut due = Instant::now() + interval;
+    loop {
+        // The clock is not looked at between the end of a sleep and the packets.
+        let found = match receiver.glance() {
+            Some(batch) => Next::Batch(batch),
+            None => receiver.next()?,
+        };
+        match found {
+            Next::Batch(batch) => {
+                let flow = consumer.batch(&batch)?;
+                receiver.tell(consumer.tally());
+                if flow == Flow::Stop {
+                    return Ok(());
+                }
+            }
+            Next::Empty if Instant::now() < due => {
+                consumer.idle()?;
+                receiver.wait(Some(due))?;
+                continue;
+            }
+            Next::Empty => {}
+            Next::Ended => return Ok(()),
+        }
+        let now = Instant::now();
+        if now < due {
+            continue;
+        }
+        if consumer.tick()? == Flow::Stop {
+            return Ok(());
+        }
+        while due <= now {
+            due += interval;
+        }
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Readers that share lanes, at a hub within this process, on a simulated NIC in real time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use ringtap_capture::sim::{SimOptions, SimSource};
+use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
+use ringtap_device::DeviceSpec;
+use ringtap_filter::Program;
+use ringtap_hub::group::Division;
+use ringtap_hub::{Ask, Group, Handle, Hub, SeatId};
+use ringtap_ipc::protocol::{GroupStatus, Snapshot};
+use ringtap_ipc::seat::Wanted;
+use ringtap_pool::classify::{Balance, Headers};
+use ringtap_pool::ledger::Ledger;
+
+const READERS: usize = 4;
+
+struct Seat {
+    hub: Handle,
+    seat: SeatId,
+}
+
+impl Control for Seat {
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        let snapshot = self.hub.snapshot(self.seat);
+        snapshot.ok_or_else(|| ControlError::Gone("no hub".into()))
+    }
+
+    fn set_filter(&self, _filter: &Program) -> Result<Vec<Wanted>, ControlError> {
+        Err(ControlError::Gone("not in this test".into()))
+    }
+
+    fn stop(&self) {
+        self.hub.stop();
+    }
+}
+
+/// What a reader found: its ledger, every packet by lane and sequence, and its flow and the
+/// moment at which it was read, as all readers count them.
+struct Found {
+    ledger: Ledger,
+    packets: Vec<(u32, u64)>,
+    moments: Vec<(u32, u64)>,
+}
+
+/// Reads to the end, with a rest after each batch.
+fn read(mut receiver: Receiver, rest: Duration, clock: &AtomicU64) -> Found {
+    let (mut tally, mut packets) = (Tally::new(receiver.lanes()), Vec::new());
+    let mut moments = Vec::new();
+    loop {
+        match receiver.next().expect("the hub is there") {
+            Next::Batch(batch) => {
+                tally.begin(&batch);
+                let lane = batch.lane();
+                for judged in batch.packets() {
+                    let judged = judged.expect("the pool is good");
+                    let packet = judged.packet;
+                    if judged.is_ours {
+                        packets.push((lane.0, packet.sequence));
+                        let flow = packet.slot().hash().expect("a simulated NIC knows it");
+                        moments.push((flow, clock.fetch_add(1, Relaxed)));
+                        tally
+                            .at(lane)
+                            .delivered(packet.sequence, packet.slot().wire_length);
+                    } else {
+                        tally.at(lane).filtered(packet.sequence);
+                    }
+                }
+                thread::sleep(rest);
+            }
+            Next::Empty => receiver.wait(None).expect("sleeping works"),
+            Next::Ended => break,
+        }
+    }
+    let ledger = tally.total(&receiver.snapshot().expect("the hub answers"));
+    Found {
+        ledger,
+        packets,
+        moments,
+    }
+}
+
+/// Runs a group of readers on a device until it ends; the first of them rests after each batch.
+/// Of its packets those count of which the whole group was there.
+fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus, Vec<u64>) {
+    let device: DeviceSpec = device.parse().expect("a device");
+    let options = SimOptions::from_device(&device).expect("a NIC");
+    let source = SimSource::open(&options).expect("it can be simulated");
+    let ask = |name: usize| Ask {
+        from_the_first: true,
+        ..Ask::new(group.name.clone(), name.to_string())
+    };
+    let asks = (0..READERS).map(ask).collect();
+    let (hub, taken) = Hub::start(vec![Box::new(source)], vec![group.clone()], None, asks)
+        .expect("the hub starts");
+    let status = hub.handle().status().expect("the hub answers");
+    let lanes = status.sources[0].lanes.iter();
+    let complete_from = lanes.map(|lane| lane.captured).collect();
+    let clock = Arc::new(AtomicU64::new(0));
+    let readers = taken.into_iter().enumerate().map(|(at, taken)| {
+        let taken = taken.expect("a seat");
+        let seat = Seat {
+            hub: hub.handle().clone(),
+            seat: taken.id,
+        };
+        let receiver = Receiver::new(taken.seat, Arc::new(seat)).expect("a good seat");
+        let rest = if at == 0 { rest } else { Duration::ZERO };
+        let clock = Arc::clone(&clock);
+        thread::spawn(move || read(receiver, rest, &clock))
+    });
+    let readers: Vec<_> = readers.collect();
+    let found = readers
+        .into_iter()
+        .map(|reader| reader.join().expect("no panic"));
+    let found: Vec<_> = found.collect();
+    for one in &found {
+        let balance = one.ledger.balance();
+        assert!(balance.holds(), "{balance}: {:?}", one.ledger);
+    }
+    let status = hub.handle().status().expect("the hub answers");
+    assert!(status.sources[0].balanced, "{status:?}");
+    (found, status.groups[0].clone(), complete_from)
+}
+
+/// Packets that were read before an earlier one of the same flow and lane, from these on.
+fn out_of_order(found: &[Found], from: &[u64]) -> usize {
+    let read = found
+        .iter()
+        .flat_map(|one| one.packets.iter().zip(&one.moments));
+    let mut read: Vec<_> = read
+        .filter(|((lane, sequence), _)| {
+            *sequence >= from[usize::try_from(*lane).expect("few lanes")]
+        })
+        .map(|((lane, sequence), (flow, moment))| (*lane, *flow, *sequence, *moment))
+        .collect();
+    read.sort_unstable();
+    let same_flow =
+        |pair: &&[(u32, u32, u64, u64)]| pair[0].0 == pair[1].0 && pair[0].1 == pair[1].1;
+    let pairs = read.windows(2).filter(same_flow);
+    pairs.filter(|pair| pair[0].3 > pair[1].3).count()
+}
+
+/// Every packet of a lane, read by exactly one of them.
+fn each_once(found: &[Found]) -> usize {
+    let mut packets: Vec<_> = found.iter().flat_map(|one| &one.packets).collect();
+    let all = packets.len();
+    packets.sort_unstable();
+    packets.dedup();
+    assert_eq!(packets.len(), all, "no packet is read twice");
+    all
+}
+
+fn buddies(offload_percent: Option<u8>) -> Group {
+    Group {
+        division: Division::Lanes,
+        offload_percent,
+        ..Group::new("ids")
+    }
+}
+
+#[test]
+fn each_lane_has_an_owner_that_gets_all_of_it() {
+    let device = "sim:max?burst=200000&queues=4&skew=7:1:1:1&chunks=20&packets=64";
+    let (found, status, _) = run(device, buddies(None), Duration::ZERO);
+    assert_eq!(each_once(&found), 200_000);
+    for (lane, one) in (0..).zip(&found) {
+        assert!(one.packets.iter().all(|(other, _)| *other == lane));
+        assert!(one.packets.is_sorted(), "order is kept");
+        assert_eq!(one.ledger.offered, 200_000, "what others got is filtered");
+    }
+    assert_eq!((status.offloaded_chunks, status.disordered_packets), (0, 0));
+}
+
+#[test]
+fn buddies_take_the_chunks_of_a_busy_one_and_each_packet_is_read_once() {
+    let device = "sim:max?burst=200000&queues=4&skew=7:1:1:1&chunks=20&packets=64&flows=40";
+    let (found, status, _) = run(device, buddies(Some(20)), Duration::from_millis(1));
+    assert_eq!(
+        each_once(&found),
+        200_000,
+        "the link waits, so nothing is lost"
+    );
+    assert!(status.offloaded_chunks > 500, "{status:?}");
+    assert!(status.offloaded_packets > 30_000, "{status:?}");
+    assert!(status.disordered_packets > 0, "{status:?}");
+    let taken_over = found[1..].iter().flat_map(|one| &one.packets);
+    assert!(taken_over.filter(|(lane, _)| *lane == 0).count() > 30_000);
+}
+
+#[test]
+fn a_link_that_waits_for_nobody_loses_what_is_counted() {
+    let device = "sim:500kpps?burst=200000&queues=4&skew=7:1:1:1&chunks=20&packets=64&flows=40";
+    for offload_percent in [None, Some(40)] {
+        let (found, ..) = run(device, buddies(offload_percent), Duration::from_millis(2));
+        let (read, one) = (each_once(&found), &found[0].ledger.dropped);
+        let read = u64::try_from(read).unwrap();
+        let slow: u64 = found.iter().map(|one| one.ledger.dropped.slow_reader).sum();
+        let lost = one.no_chunk + one.nic + slow;
+        assert_eq!(read + lost, 200_000, "{offload_percent:?}");
+    }
+}
+
+#[test]
+fn flows_move_as_a_whole_from_a_busy_member_to_idle_ones() {
+    let group = Group {
+        balance: Balance::Flow(Headers::Outer),
+        offload_percent: Some(20),
+        ..Group::new("ids")
+    };
+    let device = "sim:200kpps?burst=300000&flows=400&chunks=100&packets=64";
+    let (found, status, from) = run(device, group, Duration::from_millis(3));
+    let broken = out_of_order(&found, &from);
+    assert!(
+        broken == 0 || status.unordered_moves > 0,
+        "{broken} packets are out of order, and nobody knows: {status:?}"
+    );
+    assert!(status.moved_buckets > 0, "{status:?}");
+    let shares: Vec<_> = found.iter().map(|one| one.packets.len()).collect();
+    assert!(
+        shares[0] * 4 < shares.iter().sum(),
+        "it has less than its share: {shares:?}"
+    );
+    assert_eq!(status.offloaded_chunks, 0, "no chunk is given away");
+}
+
+#[test]
+fn flows_stay_where_they_are_without_a_threshold() {
+    let group = Group {
+        balance: Balance::Flow(Headers::Outer),
+        ..Group::new("ids")
+    };
+    let device = "sim:max?burst=50000&flows=400&chunks=20&packets=64";
+    let (mut found, status, _) = run(device, group, Duration::ZERO);
+    // What was captured before there were rules is everybody's: at most the pool.
+    for one in &mut found {
+        one.packets.retain(|(_, sequence)| *sequence >= 1280);
+    }
+    assert_eq!(each_once(&found), 50_000 - 1280);
+    assert_eq!(status.moved_buckets, 0, "without a threshold nobody moves");
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shared and private delivery, many readers, files, waits.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ringtap_client::{Next, Tally, Wish};
+use ringtap_testkit::{Running, require_root, require_tool};
+
+use crate::support::{Account, BINARY, Bench, LIMIT, drain, missing_stamps, read_all, sent, wish};
+
+#[test]
+fn shared_and_private_readers_get_the_same_packets() {
+    require_root!();
+    let bench = Bench::new("hub-same", &["shared", "own:private"]);
+    let readers = [
+        bench.count("shared", &["--stamps"]),
+        bench.count("own", &["--stamps"]),
+        bench.count("shared", &["--stamps", "udp src port 10003"]),
+        bench.count("own", &["--stamps", "udp src port 10003"]),
+    ];
+    // As many as a lane of either pool holds, whoever is late.
+    let sent = bench.send(200_000, 112_000);
+    let accounts = readers.map(Account::of);
+    for (account, end) in &accounts[..2] {
+        assert_eq!(account.lost(), 0, "{account:?}");
+        assert!(account.number("delivered") >= sent, "{account:?}");
+        assert_eq!(missing_stamps(end), 0);
+    }
+    for (account, _) in &accounts[2..] {
+        assert_eq!(account.number("delivered"), sent / 16, "{account:?}");
+    }
+    bench.finish();
+}
+
+#[test]
+fn a_recorder_at_a_hub_writes_a_whole_file() {
+    require_root!();
+    require_tool!("capinfos");
+    let bench = Bench::new("hub-record", &["rec"]);
+    let file = bench.path("all.pcapng");
+    let mut command = Command::new(BINARY);
+    command
+        .args(["record", "-q", "-i", &bench.device("rec"), "-w"])
+        .arg(&file);
+    command.arg("udp");
+    let recorder = Running::start(command);
+    bench.wait_until("it attaches", |status| !status.readers.is_empty());
+    let sent = bench.send(100_000, 100_000);
+    recorder.interrupt();
+    let _ended = recorder.wait(LIMIT).success();
+    let mut command = Command::new("capinfos");
+    command.args(["-M", "-c"]).arg(&file);
+    let told = Running::start(command).wait(LIMIT).success().stdout;
+    assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
+    bench.finish();
+}
+
+/// Lanes are CPUs: two senders fill two of them.
+#[test]
+fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
+    require_root!();
+    require_tool!("capinfos", "taskset");
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        return ringtap_testkit::say_skipped("there is one CPU, so one lane");
+    }
+    let bench = Bench::new("hub-merge", &["rec"]);
+    let file = bench.path("all.pcapng");
+    let mut command = Command::new(BINARY);
+    command
+        .args(["record", "-q", "--in-order", "2000", "-i"])
+        .arg(bench.device("rec"))
+        .arg("-w")
+        .arg(&file);
+    let recorder = Running::start(command);
+    bench.wait_until("it attaches", |status| !status.readers.is_empty());
+    let senders = ["0", "1"].map(|cpu| {
+        let mut command = bench.net.command("taskset");
+        command.args(["-c", cpu, BINARY, "send", "-i", "tx0", "--size", "64"]);
+        command.args(["--json", "--rate", "20000pps", "-c", "20000"]);
+        Running::start(command)
+    });
+    let sent = senders.map(|sender| sent(&sender.wait(LIMIT).success()));
+    let sent: u64 = sent.iter().sum();
+    let status = bench.status();
+    recorder.interrupt();
+    let told = recorder.wait(LIMIT).success();
+    assert!(
+        told.stderr.contains(", 0 later"),
+        "none came too late: {}",
+        told.stderr
+    );
+    let filled = status.sources[0]
+        .lanes
+        .iter()
+        .filter(|lane| lane.captured > 10_000);
+    assert_eq!(filled.count(), 2, "{status:?}");
+    let mut command = Command::new("capinfos");
+    command.args(["-M", "-c", "-o"]).arg(&file);
+    let told = Running::start(command).wait(LIMIT).success().stdout;
+    assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
+    assert!(told.contains("True"), "in the order of time: {told}");
+    bench.finish();
+}
+
+#[test]
+fn eighty_readers_each_get_everything() {
+    require_root!();
+    let bench = Bench::new("hub-eighty", &["all"]);
+    let mut readers: Vec<_> = (0..80).map(|_| bench.receiver("all")).collect();
+    let last = bench
+        .status()
+        .readers
+        .into_iter()
+        .next_back()
+        .expect("eighty");
+    assert!(last.not_in_source.is_some(), "said aloud: {last:?}");
+    let sent = bench.send(10_000, 1_000);
+    for receiver in &mut readers {
+        let ledger = read_all(receiver, sent);
+        assert!(ledger.delivered >= sent, "{ledger:?}");
+    }
+    drop(readers);
+    bench.finish();
+}
+
+#[test]
+fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
+    require_root!();
+    let bench = Bench::new("hub-mark", &["all"]);
+    let limit = Duration::from_secs(1);
+    let attachment = bench.attach(&Wish {
+        watermark_packets: Some(1000),
+        time_limit: Some(limit),
+        ..wish("all")
+    });
+    let mut receiver = ringtap_client::Receiver::new(attachment.seat, attachment.control)
+        .expect("the seat is good");
+    // Whatever the interface said when it came up.
+    let mut tally = Tally::new(receiver.lanes());
+    drain(&mut receiver, &mut tally);
+    let begun = Instant::now();
+    // So fast that they leave together, whatever else the machine does.
+    let sending = bench.start_sending(1_000_000, 5);
+    let mut together = loop {
+        if let Next::Batch(batch) = receiver.receive(Some(LIMIT)).expect("the hub is there") {
+            break batch.len();
+        }
+    };
+    assert!(begun.elapsed() >= limit, "five packets wait for the limit");
+    // The sender may have used two CPUs, and so two lanes.
+    while let Next::Batch(batch) = receiver.next().expect("the hub is there") {
+        together += batch.len();
+    }
+    assert!(together >= 5, "and come together: {together}");
+    assert!(sending.wait(LIMIT).status.success());
+    drop(receiver);
+    bench.finish();
+}
+
+#[test]
+fn a_reader_that_asks_without_waiting_is_not_held_up() {
+    require_root!();
+    let bench = Bench::new("hub-poll", &["all"]);
+    let mut receiver = bench.receiver("all");
+    assert!(matches!(
+        receiver.next().expect("the hub is there"),
+        Next::Empty
+    ));
+    let nothing = receiver
+        .receive(Some(Duration::ZERO))
+        .expect("the hub is there");
+    assert!(matches!(nothing, Next::Empty));
+    receiver.announce_sleep();
+    assert!(matches!(
+        receiver.next().expect("the hub is there"),
+        Next::Empty
+    ));
+    bench.send(1_000, 1);
+    let readable = ringtap_ipc::event::sleep_until_readable(
+        &[std::os::fd::AsFd::as_fd(&receiver)],
+        Some(LIMIT),
+    );
+    assert!(readable.expect("it can be polled"));
+    assert!(matches!(
+        receiver.next().expect("the hub is there"),
+        Next::Batch(_)
+    ));
+    drop(receiver);
+    bench.finish();
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Groups share traffic out, and hand it over.
+
+use ringtap_ipc::protocol::HubStatus;
+use ringtap_testkit::require_root;
+use rustix::process::Signal;
+
+use crate::support::{Account, Bench, LIMIT};
+
+#[test]
+fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
+    require_root!();
+    let bench = Bench::new("hub-share", &["ids:4:flow", "rec"]);
+    let members: Vec<_> = (0..4).map(|_| bench.count("ids", &[])).collect();
+    let recorder = bench.count("rec", &[]);
+    let first = bench.send(100_000, 80_000);
+    let delivered = |status: &HubStatus| {
+        let of_group = status.readers.iter().filter(|reader| reader.group == "ids");
+        of_group.map(|reader| reader.delivered).collect::<Vec<_>>()
+    };
+    let all = bench.wait_until("each packet was taken", |status| {
+        delivered(status).iter().sum::<u64>() >= first
+    });
+    let shares = delivered(&all);
+    assert!(
+        shares.iter().filter(|share| **share > 0).count() >= 2,
+        "{shares:?}"
+    );
+    let mut members = members.into_iter();
+    for member in members.by_ref().take(3) {
+        member.signal(Signal::KILL);
+        let _killed = member.wait(LIMIT);
+    }
+    let left = bench.wait_until("three left", |status| status.readers.len() == 2);
+    let before = delivered(&left)[0];
+    let second = bench.send(100_000, 80_000);
+    let (last, _) = Account::of(members.next().expect("the fourth"));
+    assert!(
+        last.number("delivered") - before >= second,
+        "everything is its own now: {last:?}"
+    );
+    let (all, _) = Account::of(recorder);
+    assert!(all.number("delivered") >= first + second);
+    assert_eq!(all.lost() + last.lost(), 0);
+    bench.finish();
+}
+
+#[test]
+fn round_robin_gives_every_member_as_much() {
+    require_root!();
+    let bench = Bench::new("hub-robin", &["rr:2:round-robin"]);
+    let members = [bench.count("rr", &[]), bench.count("rr", &[])];
+    let sent = bench.send(100_000, 50_000);
+    let shares = members.map(|member| Account::of(member).0.number("delivered"));
+    let [one, other] = shares;
+    assert!(one + other >= sent, "{shares:?}");
+    assert!(one.abs_diff(other) < sent / 20, "{shares:?}");
+    bench.finish();
+}
+
+/// The low byte of the source port, in a packet of IPv4 without options.
+const BY_PORT: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+SEC("xdp")
+int by_port(struct xdp_md *ctx)
+{
+	__u8 *data = (void *)(long)ctx->data;
+
+	if (data + 36 > (__u8 *)(long)ctx->data_end)
+		return 0;
+	return data[35];
+}
+
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+#[test]
+fn a_users_own_program_shares_a_group_out() {
+    require_root!();
+    let folder = tempfile::TempDir::new().expect("a folder can be made");
+    let [text, object] = ["steer.c", "steer.o"].map(|name| folder.path().join(name));
+    std::fs::write(&text, BY_PORT).expect("it can be written");
+    let architecture = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let mut clang = std::process::Command::new("clang");
+    clang.args(["-target", "bpf", "-O2", "-g", &architecture, "-c"]);
+    let compiled = clang.arg(&text).arg("-o").arg(&object).status();
+    assert!(compiled.expect("clang runs").success());
+    let group = format!("own:2:program:{}:udp", object.display());
+    let bench = Bench::new("hub-own", &[&group]);
+    let members = [bench.count("own", &[]), bench.count("own", &[])];
+    // Numbers below 128 are the first member's, the others the second's.
+    let frame = |port: u8| {
+        let mut frame = vec![0; 60];
+        frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+        frame[35] = port;
+        frame
+    };
+    let ports = [0, 1, 127, 128, 255, 255, 3, 4];
+    bench.net.inject("tx0", &ports.map(frame));
+    bench.wait_until("all are captured", |status| {
+        let lanes = status.sources[0].lanes.iter();
+        lanes.map(|lane| lane.captured).sum::<u64>() == 8
+    });
+    let shares = members.map(|member| Account::of(member).0.number("delivered"));
+    assert_eq!(shares, [5, 3]);
+    bench.finish();
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reader that lies: in its own memory, on the socket, and with what it was lent.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::mapping::{Access, Mapping, fill};
+use ringtap_ipc::protocol::{Attach, InletFacts, Reply, Request, decode, encode};
+use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_testkit::require_root;
+use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+
+use crate::support::{Account, Bench, LIMIT, missing_stamps};
+
+/// Longer by hand: `RINGTAP_HOSTILE_SECONDS=300 cargo test -p ringtap-cli --test hub hostile`.
+fn duration() -> Duration {
+    let wanted = std::env::var("RINGTAP_HOSTILE_SECONDS").ok();
+    Duration::from_secs(wanted.and_then(|text| text.parse().ok()).unwrap_or(6))
+}
+
+/// xorshift64*: what it gives is odd enough, and the same every time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let words = (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes());
+        words.take(count).collect()
+    }
+}
+
+/// What an attached reader is lent, raw.
+struct Lent {
+    _socket: Socket,
+    facts: InletFacts,
+    pool: OwnedFd,
+    control: OwnedFd,
+    bell: OwnedFd,
+    /// The source's own, unless the pool is private.
+    signals: Option<OwnedFd>,
+}
+
+fn lent(bench: &Bench, group: &str) -> Lent {
+    let socket = Socket::connect(&bench.socket).expect("it listens");
+    let mut buffer = vec![0; MOST_BYTES];
+    let hello = Request::Hello {
+        protocol: 1,
+        features: vec![],
+        name: "liar".into(),
+    };
+    let attach = Request::Attach(Attach {
+        group: group.into(),
+        ..Attach::default()
+    });
+    socket.send(&encode(&hello), &[]).expect("it listens");
+    let _hello = socket.receive(&mut buffer).expect("it answers");
+    socket.send(&encode(&attach), &[]).expect("it listens");
+    let (bytes, fds) = socket.receive(&mut buffer).expect("it answers");
+    let Ok(Reply::Attached { mut inlets, .. }) = decode(bytes) else {
+        panic!("no seat: {}", String::from_utf8_lossy(bytes))
+    };
+    let mut fds = fds.into_iter();
+    let mut next = || fds.next().expect("a bell, a pool, a control region");
+    let (bell, pool, control) = (next(), next(), next());
+    assert_eq!(inlets[0].wakes, group != "own", "no signals of the tap");
+    let signals = fds.next();
+    assert_eq!(inlets[0].wakes, signals.is_some());
+    Lent {
+        _socket: socket,
+        facts: inlets.remove(0),
+        pool,
+        control,
+        bell,
+        signals,
+    }
+}
+
+#[test]
+fn a_liar_hurts_only_itself() {
+    require_root!();
+    let bench = Bench::new("hub-liar", &["all", "own:private", "ids:4:flow"]);
+    let honest = [
+        bench.count("all", &["--stamps"]),
+        bench.count("own", &["--stamps"]),
+    ];
+    // As many as the private pool holds, unless it is asked to last longer.
+    let sending = bench.start_sending(25_000, 25_000 * duration().as_secs());
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let until = Instant::now() + duration();
+    while Instant::now() < until {
+        for group in ["all", "own", "ids"] {
+            lie_in_memory(&lent(&bench, group), &mut random);
+        }
+        lie_on_the_socket(&bench, &mut random);
+    }
+    assert!(sending.wait(LIMIT + duration()).status.success());
+    for reader in honest {
+        let (account, end) = Account::of(reader);
+        assert_eq!(
+            (account.lost(), missing_stamps(&end)),
+            (0, 0),
+            "{account:?}"
+        );
+    }
+    bench.wait_until("every liar's seat is free", |status| {
+        status.readers.is_empty()
+    });
+    bench.finish();
+}
+
+/// Random bytes wherever it may write, for a moment, with signals.
+fn lie_in_memory(lent: &Lent, random: &mut Random) {
+    let bytes = usize::try_from(lent.facts.control_bytes).expect("it fits");
+    for _ in 0..20 {
+        let from = usize::try_from(random.next()).unwrap_or(0) % bytes;
+        let lies = random.bytes(64);
+        fill(&lent.control, bytes, |memory| {
+            let end = (from + lies.len()).min(bytes);
+            memory[from..end].copy_from_slice(&lies[..end - from]);
+        })
+        .expect("its own memory is its own");
+        let _sent = rustix::io::write(&lent.bell, &random.bytes(100));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Random datagrams, and true ones with random insides.
+fn lie_on_the_socket(bench: &Bench, random: &mut Random) {
+    let seeds: [&[u8]; 4] = [
+        br#"{"ask":"hello","protocol":1,"name":"x"}"#,
+        br#"{"ask":"attach","group":"all","filter":[1,2,3],"credit":4294967295}"#,
+        br#"{"ask":"filter","program":[18446744073709551615]}"#,
+        br#"{"ask":"statistics"}"#,
+    ];
+    for round in 0..10 {
+        let socket = Socket::connect(&bench.socket).expect("it listens");
+        for seed in seeds {
+            let mut message = seed.to_vec();
+            if round % 2 == 1 {
+                let at = usize::try_from(random.next()).unwrap_or(0) % message.len();
+                message[at] = random.bytes(1)[0];
+            }
+            // Shown out earlier is well deserved.
+            let _gone = socket.send(&message, &[socket.as_fd()]);
+        }
+        let _gone = socket.send(&random.bytes(1000), &[]);
+    }
+}
+
+#[test]
+fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
+    require_root!();
+    let bench = Bench::new("hub-deaf", &["all", "own:private"]);
+    let honest = [bench.count("all", &[]), bench.count("own", &[])];
+    let (shut, loud, deaf) = (
+        lent(&bench, "all"),
+        lent(&bench, "own"),
+        lent(&bench, "own"),
+    );
+    for one in [&shut, &deaf] {
+        rustix::net::shutdown(&one.bell, rustix::net::Shutdown::Both).expect("it is ours");
+    }
+    // What makes an eventfd, and every pipe, wait; and all that the buffer takes.
+    let flags = rustix::fs::fcntl_getfl(&loud.bell).expect("it is open");
+    rustix::fs::fcntl_setfl(&loud.bell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
+    let noise = [7; 4096];
+    let at_once = rustix::net::SendFlags::DONTWAIT;
+    while rustix::net::send(&loud.bell, &noise, at_once).is_ok() {}
+    let sent = bench.send(100_000, 50_000);
+    for reader in honest {
+        let (account, _) = Account::of(reader);
+        assert!(account.number("delivered") >= sent, "{account:?}");
+        assert_eq!(account.lost(), 0, "{account:?}");
+    }
+    drop((shut, loud, deaf));
+    bench.wait_until("their seats are free", |status| status.readers.is_empty());
+    bench.finish();
+}
+
+#[test]
+fn nobody_can_write_where_packets_lie() {
+    require_root!();
+    let bench = Bench::new("hub-write", &["all", "own:private"]);
+    for group in ["all", "own"] {
+        let lent = lent(&bench, group);
+        let pool = &lent.pool;
+        assert!(
+            Mapping::new(pool, 4096, Access::Read).is_ok(),
+            "{group}: it can be read"
+        );
+        assert!(
+            Mapping::new(pool, 4096, Access::ReadWrite).is_err(),
+            "{group}: mapped"
+        );
+        assert!(
+            rustix::io::pwrite(pool, &[0; 8], 0).is_err(),
+            "{group}: written"
+        );
+        assert!(ftruncate(pool, 0).is_err(), "{group}: cut");
+        assert!(
+            fcntl_add_seals(pool, SealFlags::SHRINK).is_err(),
+            "{group}: sealed anew"
+        );
+        let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(pool));
+        let reopened = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(again);
+        let written = reopened.and_then(|file| {
+            Mapping::new(&file, 4096, Access::ReadWrite)?;
+            Ok(())
+        });
+        assert!(written.is_err(), "{group}: opened anew and mapped");
+        if let Some(signals) = &lent.signals {
+            assert!(
+                Mapping::new(signals, 4096, Access::ReadWrite).is_err(),
+                "{group}: signals mapped"
+            );
+        }
+        assert!(
+            ftruncate(&lent.control, 0).is_err(),
+            "{group}: its control region is cut"
+        );
+    }
+    bench.finish();
+}
+
+#[test]
+fn a_private_reader_never_sees_what_is_not_its_own() {
+    require_root!();
+    let bench = Bench::new("hub-own", &["own:private:udp src port 10003", "all"]);
+    let keeps_all_wanted = bench.count("all", &[]);
+    let lent = lent(&bench, "own");
+    bench.send(100_000, 160_000);
+    let bytes = usize::try_from(lent.facts.pool_bytes).expect("it fits");
+    // Each packet's UDP ports lie next to each other; the sender has one destination port.
+    let pairs = || {
+        let mapping = std::sync::Arc::new(Mapping::new(&lent.pool, bytes, Access::Read).unwrap());
+        let words = mapping.words::<AtomicU16>(0, bytes / 2).unwrap();
+        let words: Vec<_> = words
+            .iter()
+            .map(|word| u16::from_be(word.load(Relaxed)))
+            .collect();
+        let pairs = words.windows(2).map(|pair| (pair[0], pair[1]));
+        let mut count = HashMap::new();
+        for pair in pairs {
+            *count.entry(pair).or_insert(0_u64) += 1;
+        }
+        count
+    };
+    let most = |pairs: &HashMap<(u16, u16), u64>| {
+        let own = pairs.iter().filter(|((source, _), _)| *source == 10_003);
+        own.map(|((_, destination), count)| (*count, *destination))
+            .max()
+    };
+    // They are copied while time passes.
+    let deadline = Instant::now() + LIMIT;
+    let (pairs, destination) = loop {
+        let pairs = pairs();
+        match most(&pairs) {
+            Some((101.., destination)) => break (pairs, destination),
+            few => assert!(Instant::now() < deadline, "its own packets: {few:?}"),
+        }
+    };
+    let count = |port| pairs.get(&(port, destination)).copied().unwrap_or(0);
+    for other in [10_000, 10_005, 10_011] {
+        assert_eq!(count(other), 0, "not a trace of port {other}");
+    }
+    drop(lent);
+    let _account = Account::of(keeps_all_wanted);
+    bench.finish();
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Readers and hubs that are killed or stopped.
+
+use std::time::Duration;
+
+use ringtap_ipc::protocol::HubStatus;
+use ringtap_testkit::{Running, require_root};
+use rustix::process::Signal;
+
+use crate::support::{Account, BINARY, Bench, LIMIT, missing_stamps};
+
+const KILLS: u32 = 100;
+/// Less than four chunks hold, and how often they are sent.
+const BURST: u64 = 1_200;
+const BURSTS: u64 = 8;
+/// At a hundred thousand a second they take as long as the kills.
+const PACKETS: u64 = 1_000_000;
+
+#[test]
+fn a_hundred_killed_readers_cost_the_others_nothing() {
+    require_root!();
+    // A lane of it holds all that is sent: a machine that is busy elsewhere loses nothing either.
+    let device = "tap:rx0?exclusive&direction=in&pool=256MiB";
+    let bench = Bench::with("hub-kill", device, &["-g", "all"]);
+    let readers: Vec<_> = (0..3).map(|_| bench.count("all", &["--stamps"])).collect();
+    let belongings = bench.belongings();
+    let sending = bench.start_sending(100_000, PACKETS);
+    for _ in 0..KILLS {
+        let victim = bench.count("all", &[]);
+        std::thread::sleep(Duration::from_millis(10));
+        victim.signal(Signal::KILL);
+        let _killed = victim.wait(LIMIT);
+        bench.wait_until("the seat is given back", |status| status.readers.len() == 3);
+    }
+    assert!(sending.wait(LIMIT).status.success());
+    let idle = |chunks: u32| chunks <= 4;
+    bench.wait_until("chunks come back", |status| {
+        let mut lanes = status.sources.iter().flat_map(|source| &source.lanes);
+        lanes.all(|lane| idle(lane.chunks_in_use))
+    });
+    for reader in readers {
+        let (account, end) = Account::of(reader);
+        assert_eq!(account.lost(), 0, "{account:?}");
+        assert!(account.number("delivered") >= PACKETS, "{account:?}");
+        assert_eq!(missing_stamps(&end), 0);
+    }
+    bench.wait_until("all left", |status| status.readers.is_empty());
+    let left = bench.belongings();
+    assert!(
+        left.0 <= belongings.0,
+        "descriptors: {} before, {} after",
+        belongings.0,
+        left.0
+    );
+    assert!(
+        left.1 <= belongings.1,
+        "mappings: {} before, {} after",
+        belongings.1,
+        left.1
+    );
+    bench.finish();
+}
+
+/// Sends bursts to a reader of the group `small`, which is done with all `sent` before each.
+fn send_what_it_can_hold(bench: &Bench, sent: &mut u64) {
+    let is_done_with = |status: &HubStatus, packets: u64| {
+        let mut readers = status.readers.iter();
+        let small = readers.find(|reader| reader.group == "small");
+        small.is_some_and(|reader| reader.delivered + reader.slow_reader >= packets)
+    };
+    for _ in 0..BURSTS {
+        bench.wait_until("it caught up", |status| is_done_with(status, *sent));
+        *sent += bench.send(200_000, BURST);
+    }
+    bench.wait_until("it caught up", |status| is_done_with(status, *sent));
+}
+
+#[test]
+fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
+    require_root!();
+    let file = tempfile::NamedTempFile::new().expect("a file can be made");
+    let text = "[[group]]\nname = \"small\"\ncredit = 4\n[[group]]\nname = \"all\"\n";
+    std::fs::write(file.path(), text).expect("it can be written");
+    let config = file.path().display().to_string();
+    let bench = Bench::with(
+        "hub-stop",
+        "tap:rx0?exclusive&direction=in",
+        &["-c", &config],
+    );
+    let others = [
+        bench.count("all", &["--stamps"]),
+        bench.count("all", &["--stamps"]),
+    ];
+    let stopped = bench.count("small", &["--stamps"]);
+    // Less than its credit at a time, each of which it takes before the next one comes.
+    let mut sent = 0;
+    send_what_it_can_hold(&bench, &mut sent);
+    stopped.signal(Signal::STOP);
+    sent += bench.send(200_000, 400_000);
+    stopped.signal(Signal::CONT);
+    send_what_it_can_hold(&bench, &mut sent);
+    for reader in others {
+        let (account, end) = Account::of(reader);
+        assert_eq!(
+            (account.lost(), missing_stamps(&end)),
+            (0, 0),
+            "{account:?}"
+        );
+    }
+    let (account, end) = Account::of(stopped);
+    let lost = account.number("dropped.slow_reader");
+    assert!(lost > 300_000, "four chunks hold far less: {account:?}");
+    assert_eq!(account.lost(), lost, "{account:?}");
+    assert!(
+        account.number("delivered") >= 2 * BURSTS * BURST,
+        "it goes on: {account:?}"
+    );
+    // Stamps begin anew with each run of the sender, so only the middle run can have holes.
+    assert!(missing_stamps(&end) <= lost, "{account:?}");
+    bench.finish();
+}
+
+#[test]
+fn a_killed_hub_is_told_at_once_and_leaves_a_clean_interface() {
+    require_root!();
+    let mut bench = Bench::new("hub-dies", &["all", "own:private"]);
+    let readers = [bench.count("all", &[]), bench.count("own", &[])];
+    let file = bench.path("killed.pcapng");
+    let recorder = bench.record("all", &file);
+    let sent = bench.send(100_000, 10_000);
+    bench.wait_until("all readers have all packets", |status| {
+        let mut readers = status.readers.iter();
+        readers.all(|reader| reader.delivered == sent)
+    });
+    bench.hub.signal(Signal::KILL);
+    for reader in readers.into_iter().chain([recorder]) {
+        let (account, end) = Account::with_status(reader, 1);
+        assert!(end.stderr.contains("the hub left"), "{}", end.stderr);
+        let known = ["offered", "delivered"].map(|name| account.number(name));
+        assert_eq!((known, account.lost()), ([sent; 2], 0), "{account:?}");
+    }
+    let mut again = std::process::Command::new(BINARY);
+    again.args(["count", "-q", "--json", "-r"]).arg(&file);
+    let (recorded, _) = Account::of_ended(Running::start(again));
+    assert_eq!(recorded.number("delivered"), sent, "{recorded:?}");
+    let deadline = std::time::Instant::now() + LIMIT;
+    while bench.net.has_xdp("rx0") {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "an XDP program is left"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    bench.restart(&["-g", "all"]);
+    let reader = bench.count("all", &[]);
+    let sent = bench.send(100_000, 10_000);
+    assert!(Account::of(reader).0.number("delivered") >= sent);
+    bench.finish();
+}
+
+#[test]
+fn a_reader_without_a_hub_is_told_what_to_do() {
+    let mut command = std::process::Command::new(BINARY);
+    command.args(["count", "-i", "hub:all?socket=/nonexistent/hub.sock"]);
+    let end = Running::start(command).wait(LIMIT);
+    assert_eq!(end.status.code(), Some(1));
+    assert!(end.stderr.contains("ringtap hub"), "{}", end.stderr);
+}

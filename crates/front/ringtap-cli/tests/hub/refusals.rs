@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a hub does not grant, and what it says then.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use ringtap_client::{Connection, Wish};
+use ringtap_ipc::protocol::{Attach, Refusal, Reply, Request, decode, encode};
+use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_testkit::{Finished, Running, require_root};
+
+use crate::support::{Account, BINARY, Bench, LIMIT, wish};
+
+const NOBODY: u32 = 65_534;
+
+fn config(bench_name: &str, text: &str) -> (tempfile::NamedTempFile, Bench) {
+    let file = tempfile::NamedTempFile::new().expect("a file can be made");
+    fs::write(file.path(), text).expect("it can be written");
+    let path = file.path().display().to_string();
+    let bench = Bench::with(bench_name, "tap:rx0?exclusive&direction=in", &["-c", &path]);
+    (file, bench)
+}
+
+fn refusal(bench: &Bench, wish: &Wish) -> String {
+    match Connection::attach(&bench.socket, wish) {
+        Ok(_) => panic!("it was granted"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn more_than_is_allowed_is_refused_with_both_numbers() {
+    require_root!();
+    let text = "[[group]]\nname = \"small\"\ncredit = 4\nwatermark = 10\nmembers = 1\n";
+    let (_file, bench) = config("hub-much", text);
+    let credit = refusal(
+        &bench,
+        &Wish {
+            credit_chunks: Some(5),
+            ..wish("small")
+        },
+    );
+    assert!(credit.contains('5') && credit.contains('4'), "{credit}");
+    let mark = refusal(
+        &bench,
+        &Wish {
+            watermark_packets: Some(11),
+            ..wish("small")
+        },
+    );
+    assert!(mark.contains("11") && mark.contains("10"), "{mark}");
+    let seat = bench.attach(&wish("small"));
+    let more = seat
+        .control
+        .set_credit(9)
+        .expect_err("too much")
+        .to_string();
+    assert!(more.contains('9') && more.contains('4'), "{more}");
+    let second = refusal(&bench, &wish("small"));
+    assert!(second.contains("readers"), "{second}");
+    let unknown = refusal(&bench, &wish("other"));
+    assert!(unknown.contains("small"), "tells what there is: {unknown}");
+    drop(seat);
+    bench.finish();
+}
+
+/// One message and its answer.
+fn ask(socket: &Socket, message: &[u8]) -> Reply {
+    socket.send(message, &[]).expect("the hub listens");
+    let mut buffer = vec![0; MOST_BYTES];
+    let (bytes, _) = socket.receive(&mut buffer).expect("the hub answers");
+    decode(bytes).expect("in its protocol")
+}
+
+fn code(reply: &Reply) -> Refusal {
+    match reply {
+        Reply::Refused { code, .. } => *code,
+        other => panic!("granted: {other:?}"),
+    }
+}
+
+#[test]
+fn who_does_not_keep_to_the_protocol_is_told_and_shown_out() {
+    require_root!();
+    let bench = Bench::new("hub-rude", &["all", "more"]);
+    let connect = || Socket::connect(&bench.socket).expect("it listens");
+    let hello = |protocol| {
+        encode(&Request::Hello {
+            protocol,
+            features: vec![],
+            name: "test".into(),
+        })
+    };
+    let attach = |group: &str| {
+        encode(&Request::Attach(Attach {
+            group: group.into(),
+            ..Attach::default()
+        }))
+    };
+    let rude = connect();
+    assert_eq!(
+        code(&ask(&rude, &attach("all"))),
+        Refusal::BadRequest,
+        "hello comes first"
+    );
+    assert_eq!(code(&ask(&rude, &hello(9))), Refusal::Version);
+    assert!(matches!(ask(&rude, &hello(1)), Reply::Hello { .. }));
+    assert!(matches!(ask(&rude, &attach("all")), Reply::Attached { .. }));
+    assert_eq!(
+        code(&ask(&rude, &attach("more"))),
+        Refusal::TooMuch,
+        "one group a connection"
+    );
+    let filter = encode(&Request::Filter {
+        program: vec![u64::MAX],
+    });
+    assert_eq!(code(&ask(&rude, &filter)), Refusal::BadFilter);
+    assert_eq!(code(&ask(&rude, b"{]")), Refusal::BadRequest);
+    let mut buffer = vec![0; MOST_BYTES];
+    assert!(
+        rude.receive(&mut buffer).expect("closed").0.is_empty(),
+        "shown out"
+    );
+    bench.wait_until("its seat is free", |status| status.readers.is_empty());
+    bench.finish();
+}
+
+/// The binary where everybody can run it, as another user.
+fn as_nobody(bench: &Bench, args: &[&str]) -> Finished {
+    let folder = bench.path("");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let copy = bench.path("ringtap");
+    if !copy.exists() {
+        fs::copy(BINARY, &copy).expect("it can be copied");
+    }
+    let mut command = Command::new(copy);
+    command.args(args).uid(NOBODY).gid(NOBODY);
+    Running::start(command).wait(LIMIT)
+}
+
+#[test]
+fn only_listed_users_and_groups_get_in_and_they_need_no_rights() {
+    require_root!();
+    let text = "[[group]]\nname = \"open\"\nusers = [\"65534\"]\n\
+                [[group]]\nname = \"theirs\"\ngroups = [\"65534\"]\n\
+                [[group]]\nname = \"others\"\nusers = [\"65533\"]\ngroups = [\"65533\"]\n\
+                [[group]]\nname = \"closed\"\n";
+    let (_file, bench) = config("hub-users", text);
+    for group in ["closed", "others"] {
+        let refused = as_nobody(&bench, &["count", "-q", "-i", &bench.device(group)]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(refused.stderr.contains("65534"), "{}", refused.stderr);
+    }
+    let sending = bench.start_sending(1_000, 4_000);
+    for group in ["open", "theirs"] {
+        let device = bench.device(group);
+        let args = ["count", "-q", "--json", "-c", "100", "-i", &device];
+        let end = as_nobody(&bench, &args).success();
+        assert!(end.stdout.contains("\"delivered\":100"), "{}", end.stdout);
+    }
+    assert!(sending.wait(LIMIT).status.success());
+    bench.finish();
+}
+
+#[test]
+fn a_second_hub_on_the_same_socket_is_refused() {
+    require_root!();
+    let bench = Bench::new("hub-twice", &["all"]);
+    let mut command = bench.net.command(BINARY);
+    command
+        .args(["hub", "-i", "packet:rx0", "--socket"])
+        .arg(&bench.socket);
+    let end = Running::start(command).wait(LIMIT);
+    assert_eq!(end.status.code(), Some(1));
+    assert!(
+        end.stderr.contains("a hub is running there already"),
+        "{}",
+        end.stderr
+    );
+    let reader = bench.count("all", &[]);
+    let sent = bench.send(10_000, 1_000);
+    assert!(
+        Account::of(reader).0.number("delivered") >= sent,
+        "the first one is unharmed"
+    );
+    bench.finish();
+}
+
+#[test]
+fn what_is_found_wrong_as_the_hub_starts_is_told_with_line_and_key() {
+    require_root!();
+    let net = ringtap_testkit::Namespace::with_veth("hub-wrong");
+    let folder = tempfile::TempDir::new().expect("a folder can be made");
+    let path = folder.path().join("hub.toml");
+    let source = "[[source]]\ndevice = \"tap:rx0\"\n";
+    for (text, told) in [
+        (
+            format!("{source}[[group]]\nname = \"a\"\nfilter = \"tcp prot 80\"\n"),
+            "hub.toml, line 5, filter: ",
+        ),
+        (
+            format!("{source}[[group]]\nname = \"a\"\nbalance = \"program:/no/such.o\"\n"),
+            "hub.toml, line 5, balance: /no/such.o: ",
+        ),
+        (
+            "[[source]]\ndevice = \"tap:no0\"\n".to_owned(),
+            "hub.toml, line 2, device: ",
+        ),
+        (
+            "[[source]]\ndevice = \"rx0?pool=1KiB\"\n".to_owned(),
+            "hub.toml, line 2, device: rx0: 1 chunks for ",
+        ),
+    ] {
+        fs::write(&path, &text).expect("it can be written");
+        let mut command = net.command(BINARY);
+        command.args(["hub", "-c"]).arg(&path).arg("--socket");
+        command.arg(folder.path().join("hub.sock"));
+        let end = Running::start(command).wait(LIMIT);
+        assert_eq!(end.status.code(), Some(1), "{text}");
+        assert!(end.stderr.contains(told), "{text}: {}", end.stderr);
+    }
+}

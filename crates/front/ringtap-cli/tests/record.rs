@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The recorder's ledger where not all that it took reaches a file.
+
+use std::{fs, path::Path, process::Command};
+
+use ringtap_file::Reader;
+use ringtap_testkit::{Finished, LIMIT, Running, require_root};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PACKETS: u32 = 5_000;
+const PACKET_BYTES: u32 = 1_000;
+
+/// A pcap file of equal packets.
+fn write_capture(path: &Path) {
+    let words = |words: &[u32]| {
+        words
+            .iter()
+            .flat_map(|w| w.to_le_bytes())
+            .collect::<Vec<_>>()
+    };
+    let mut bytes = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, 1]);
+    for number in 0..PACKETS {
+        bytes.extend(words(&[number, 0, PACKET_BYTES, PACKET_BYTES]));
+        bytes.resize(bytes.len() + 1_000, 7);
+    }
+    fs::write(path, bytes).expect("a file of the test");
+}
+
+/// Runs `script` in a mount namespace of its own; `$1` is ringtap, `$2` the folder.
+fn run(folder: &TempDir, script: &str) -> Finished {
+    write_capture(&folder.path().join("in.pcap"));
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "bash",
+        "-c",
+        script,
+        "bash",
+    ]);
+    command
+        .arg(env!("CARGO_BIN_EXE_ringtap"))
+        .arg(folder.path());
+    Running::start(command).wait(LIMIT)
+}
+
+#[test]
+fn a_full_disk_counts_as_delivered_what_the_file_holds() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder");
+    let end = run(
+        &folder,
+        r#"mkdir "$2/full"; mount -t tmpfs -o size=700k tmpfs "$2/full" || exit 99
+           "$1" record -r "$2/in.pcap" -w "$2/full/out.pcapng" --json --quiet; status=$?
+           cp "$2/full/out.pcapng" "$2/"; exit $status"#,
+    );
+    assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+    let ledger: Value = serde_json::from_str(end.stdout.trim()).expect("one ledger");
+    let mut reader = Reader::open(&folder.path().join("out.pcapng").display().to_string())
+        .expect("the file is valid");
+    let mut kept = 0;
+    while reader.next_packet().expect("whole packets").is_some() {
+        kept += 1;
+    }
+    assert!(kept > 0 && kept < PACKETS, "{kept}");
+    assert_eq!(ledger["delivered"], kept, "{ledger}");
+    assert_eq!(ledger["bytes"], kept * PACKET_BYTES, "{ledger}");
+    assert!(
+        ledger["dropped"]["slow_reader"].as_u64() > Some(0),
+        "{ledger}"
+    );
+    assert_eq!(ledger["balanced"], true, "{ledger}");
+    assert!(
+        end.stderr.contains("lost in the write buffer"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn a_pipe_that_is_closed_ends_the_recording_quietly() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder");
+    let end = run(
+        &folder,
+        r#""$1" record -r "$2/in.pcap" -w - --quiet | head -c 1000 | wc -c
+           exit "${PIPESTATUS[0]}""#,
+    );
+    assert_eq!(end.status.code(), Some(0), "{}", end.stderr);
+    assert_eq!(end.stdout.trim(), "1000");
+    assert!(!end.stderr.contains("ringtap:"), "{}", end.stderr);
+    assert!(end.stderr.contains("balanced: "), "{}", end.stderr);
+}

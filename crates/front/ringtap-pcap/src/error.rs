@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a call was refused: libpcap's number for it, and a text for people.
+#![forbid(unsafe_code)]
+
+use std::ffi::c_int;
+
+use ringtap_client::{ConnectError, ControlError, ReceiveError};
+use ringtap_ipc::protocol::Refusal;
+
+use crate::abi::{ERROR, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
+
+/// A refusal.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Refused {
+    pub(crate) status: c_int,
+    pub(crate) text: String,
+}
+
+impl Refused {
+    pub(crate) fn new(status: c_int, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Refused { status, text }
+    }
+
+    /// With libpcap's general number.
+    pub(crate) fn general(text: impl Into<String>) -> Self {
+        Refused::new(ERROR, text)
+    }
+}
+
+impl From<ConnectError> for Refused {
+    fn from(error: ConnectError) -> Self {
+        let status = match &error {
+            ConnectError::NoHub { .. } => ERROR_NO_SUCH_DEVICE,
+            ConnectError::System { reason, .. }
+                if reason.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                ERROR_PERM_DENIED
+            }
+            ConnectError::Control(ControlError::Refused { code, .. }) => match code {
+                Refusal::NoGroup => ERROR_NO_SUCH_DEVICE,
+                Refusal::NotAllowed => ERROR_PERM_DENIED,
+                _ => ERROR,
+            },
+            _ => ERROR,
+        };
+        Refused::new(status, error.to_string())
+    }
+}
+
+impl From<ReceiveError> for Refused {
+    fn from(error: ReceiveError) -> Self {
+        Refused::general(error.to_string())
+    }
+}
+
+impl From<ControlError> for Refused {
+    fn from(error: ControlError) -> Self {
+        Refused::general(error.to_string())
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A real tcpdump, packet for packet: the same program over libpcap and over Ringtap.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ringtap_filter::LinkType;
+use ringtap_filter::text::Filter;
+use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+
+use crate::programs::watched;
+use crate::support::{
+    LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, whole_records,
+};
+
+/// The words of a tcpdump that writes a file, packet by packet, and stays who it is.
+fn words<'a>(device: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec!["tcpdump", "-Z", "root", "-U", "-ni", device, "-w", file];
+    words.extend(more);
+    words
+}
+
+fn start(net: &Namespace, command: Command) -> Running {
+    let dump = Running::start(command);
+    dump.wait_for_stderr("listening on", LIMIT);
+    watched(net);
+    dump
+}
+
+/// Waits until a file has so many packets and no more come, then stops who writes it.
+fn stop(dump: Running, file: &Path, least: usize) -> (Vec<Record>, String) {
+    let (mut before, mut quiet) = (0, 0);
+    let begun = Instant::now();
+    // A buffer of libpcap's is given out after a second at the latest.
+    while begun.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(250));
+        let now = whole_records(file);
+        quiet = if now == before { quiet + 1 } else { 0 };
+        before = now;
+        if now >= least && quiet >= 6 {
+            break;
+        }
+    }
+    dump.interrupt();
+    let told = dump.wait(LIMIT).success().stderr;
+    (records(file), told)
+}
+
+/// The filter among tcpdump's arguments.
+fn expression<'a>(more: &[&'a str]) -> &'a str {
+    match more {
+        [] | ["-s", _] => "",
+        [filter, ..] => filter,
+    }
+}
+
+fn the_same_as_libpcap(name: &str, device: &str, filters: &[&[&str]]) {
+    let Some(prefix) = prefix() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, filter) in filters.iter().enumerate() {
+        let net = Namespace::with_veth(&format!("{name}{number}"));
+        let file = |name: &str| folder.path().join(format!("{number}-{name}.pcap"));
+        let (theirs, ours) = (file("libpcap"), file("ringtap"));
+        let text = |path: &Path| path.to_str().expect("text").to_owned();
+        let real = words("rx0", &text(&theirs), filter).join("\u{1}");
+        let real: Vec<_> = real.split('\u{1}').collect();
+        let mut command = net.command(real[0]);
+        command.args(&real[1..]);
+        let libpcap = start(&net, command);
+        let own = text(&ours);
+        let ringtap = start(&net, exec(&net, prefix, &words(device, &own, filter)));
+        // Filters of libpcap's live captures see packets without their tags, ours see them as
+        // they were on the wire: what has tags is compared without a filter that minds them.
+        let minds = !filter.is_empty() && !filter.contains(&"vlan") && filter[0] != "-s";
+        let tags = if minds { Tags::None } else { Tags::Some };
+        let sent = frames(300, tags);
+        net.inject("tx0", &sent);
+        // Which of them these are is the comparison's, not this count's.
+        let judge = Filter::compile(expression(filter), LinkType::ETHERNET, 65_535);
+        let judge = judge.expect("a filter");
+        let length = |frame: &[u8]| u32::try_from(frame.len()).expect("a frame");
+        let taken = sent
+            .iter()
+            .filter(|frame| judge.matches(frame, length(frame)));
+        let (expected, _) = stop(libpcap, &theirs, taken.count());
+        let (found, told) = stop(ringtap, &ours, expected.len());
+        assert!(!expected.is_empty(), "{filter:?} takes something");
+        assert_same(&found, &expected, &format!("{device} {filter:?}\n{told}"));
+        assert!(told.contains("\n0 packets dropped by kernel"), "{told}");
+        let counted = format!("{} packets captured", expected.len());
+        assert!(told.contains(&counted), "{told}");
+    }
+}
+
+#[test]
+fn a_tap_gives_tcpdump_what_libpcap_gives() {
+    require_root!();
+    require_tool!("tcpdump");
+    let filters: [&[&str]; 4] = [&[], &["-s", "80"], &["udp dst port 1003"], &["vlan"]];
+    the_same_as_libpcap("pcap_tap", "tap:rx0?mode=generic", &filters);
+}
+
+#[test]
+fn a_packet_source_gives_tcpdump_what_libpcap_gives() {
+    require_root!();
+    require_tool!("tcpdump");
+    let filters: [&[&str]; 2] = [&[], &["greater 300"]];
+    the_same_as_libpcap("pcap_packet", "packet:rx0", &filters);
+}
+
+#[test]
+fn eight_tcpdumps_with_eight_filters_share_one_hub() {
+    require_root!();
+    require_tool!("tcpdump");
+    let Some(prefix) = prefix() else { return };
+    let net = Namespace::with_veth("pcap_eight");
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let hub = hub(&net, prefix, &socket, &["-i", "tap:rx0?direction=in"]);
+    let readers: Vec<_> = (0..8)
+        .map(|number| {
+            let file = folder.path().join(format!("{number}.pcap"));
+            let filter = format!("udp dst port {}", 1000 + number);
+            let path = file.to_str().expect("text").to_owned();
+            let mut command = exec(&net, prefix, &words("hub:all", &path, &[&filter]));
+            command.env("RINGTAP_SOCKET", &socket);
+            (Running::start(command), file)
+        })
+        .collect();
+    for (reader, _) in &readers {
+        reader.wait_for_stderr("listening on", LIMIT);
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+    let sent = frames(800, Tags::Some);
+    net.inject("tx0", &sent);
+    for (number, (reader, file)) in readers.into_iter().enumerate() {
+        let port = u16::try_from(1000 + number).expect("a port").to_be_bytes();
+        let expected = sent
+            .iter()
+            .filter(|frame| frame[12..14] == [8, 0] && frame[36..38] == port);
+        let expected: Vec<_> = expected.map(|frame| Record::of(frame)).collect();
+        let (found, told) = stop(reader, &file, expected.len());
+        assert_same(&found, &expected, &told);
+    }
+    hub.interrupt();
+    let told = hub.wait(LIMIT).success().stdout;
+    assert!(told.contains(": balanced"), "{told}");
+}

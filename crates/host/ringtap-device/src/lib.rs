@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The device syntax that every program shares: `tap:eth0@0-3,5?exclusive&pool=1GiB`.
+//!
+//! Invariants
+//! - One parser, one canonical text: parsing what `Display` gives yields the same value.
+//! - What a kind of source does not know is refused where it stands, never ignored.
+#![forbid(unsafe_code)]
+
+mod escape;
+mod list;
+mod options;
+mod parse;
+mod queues;
+mod rate;
+mod shaping;
+mod size;
+mod speed;
+
+use std::{fmt, ops::Range, str::FromStr};
+
+use ringtap_filter::caret;
+
+pub use list::parse_list;
+pub use options::{Direction, Mode, Options};
+pub use queues::Queues;
+pub use rate::{Rate, RateError};
+pub use shaping::{ChunkOptions, Clock, SimAsked, Skew};
+pub use size::{Size, SizeError};
+pub use speed::{Speed, SpeedError};
+
+/// What kind of source a device names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Just an interface: the tap where it can be had, else `packet`; which one is said aloud.
+    Auto,
+    /// XDP and tc programs that write into the pool.
+    Tap,
+    /// AF_XDP.
+    Xdp,
+    /// A packet socket.
+    Packet,
+    /// A capture file.
+    Pcap,
+    /// A simulated NIC.
+    Sim,
+    /// A running hub.
+    Hub,
+    /// The host's capture, inside a VM.
+    Host,
+}
+
+impl Kind {
+    /// Every kind that has a prefix.
+    const PREFIXED: [Self; 7] = [
+        Self::Tap,
+        Self::Xdp,
+        Self::Packet,
+        Self::Pcap,
+        Self::Sim,
+        Self::Hub,
+        Self::Host,
+    ];
+
+    /// Its word before the colon; empty for [`Kind::Auto`].
+    #[must_use]
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Auto => "",
+            Self::Tap => "tap",
+            Self::Xdp => "xdp",
+            Self::Packet => "packet",
+            Self::Pcap => "pcap",
+            Self::Sim => "sim",
+            Self::Hub => "hub",
+            Self::Host => "host",
+        }
+    }
+
+    /// Whether its name is that of a network interface.
+    #[must_use]
+    pub fn names_an_interface(self) -> bool {
+        matches!(self, Self::Auto | Self::Tap | Self::Xdp | Self::Packet)
+    }
+
+    /// Whether this version can start it.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        matches!(
+            self,
+            Self::Auto | Self::Tap | Self::Xdp | Self::Packet | Self::Pcap | Self::Sim | Self::Hub
+        )
+    }
+
+    fn has_queues(self) -> bool {
+        !matches!(self, Self::Pcap | Self::Sim | Self::Hub)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "default",
+            other => other.prefix(),
+        })
+    }
+}
+
+/// A device as the user named it, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceSpec {
+    /// Which kind of source.
+    pub kind: Kind,
+    /// Interface, file or group.
+    pub name: String,
+    /// The receive queues that were chosen.
+    pub queues: Queues,
+    /// What was said after the question mark, or by flags.
+    pub options: Options,
+}
+
+/// Why a text names no device, or a device cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The text does not follow the syntax.
+    #[error("{}", describe(.text, .message, .place))]
+    Syntax {
+        /// What was to be parsed.
+        text: String,
+        /// What is wrong, and what is expected.
+        message: String,
+        /// Bytes of the text that are to blame; empty where something is missing.
+        place: Range<usize>,
+    },
+    /// A flag and an option of the device say different things.
+    #[error("{device} says {option}, but the flag says {flag}: give only one of them")]
+    Conflict {
+        /// The device's text.
+        device: String,
+        /// The option in the device's text.
+        option: String,
+        /// The flag, as it would be written.
+        flag: String,
+    },
+    /// A flag with a value that no option takes.
+    #[error("{flag}: {message}")]
+    BadFlag {
+        /// The flag, as it would be written.
+        flag: String,
+        /// What is expected.
+        message: String,
+    },
+    /// A flag that means nothing for this kind of source.
+    #[error("{flag} means nothing to {device}: {kinds} only")]
+    Pointless {
+        /// The device's text.
+        device: String,
+        /// The flag, as it would be written.
+        flag: String,
+        /// The kinds of source that know it.
+        kinds: String,
+    },
+    /// A kind that this version does not have.
+    #[error("{device}: the {kind} source is not in this version: use {instead}")]
+    NotInThisVersion {
+        /// The device's text.
+        device: String,
+        /// Its kind.
+        kind: Kind,
+        /// What can be used instead.
+        instead: String,
+    },
+}
+
+impl DeviceSpec {
+    /// A device without queues and options.
+    #[must_use]
+    pub fn new(kind: Kind, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            queues: Queues::All,
+            options: Options::default(),
+        }
+    }
+
+    /// A capture file by its path, as `-r FILE` gives it: no sign in it has a special meaning.
+    #[must_use]
+    pub fn file(path: impl Into<String>) -> Self {
+        Self::new(Kind::Pcap, path)
+    }
+
+    /// The device with what command-line flags add to its options.
+    ///
+    /// # Errors
+    ///
+    /// - [`DeviceError::Conflict`]: a flag contradicts the device's own option.
+    /// - [`DeviceError::Pointless`]: a flag that this kind of source does not know.
+    /// - [`DeviceError::BadFlag`]: a flag's value is out of range.
+    pub fn with_flags(&self, flags: &Options) -> Result<Self, DeviceError> {
+        let options = options::merge(self, flags)?;
+        Ok(Self {
+            options,
+            ..self.clone()
+        })
+    }
+
+    /// Refuses kinds that parse but cannot be started yet.
+    ///
+    /// # Errors
+    ///
+    /// - [`DeviceError::NotInThisVersion`]: with what to use instead.
+    pub fn require_available(&self) -> Result<(), DeviceError> {
+        if self.kind.is_available() {
+            return Ok(());
+        }
+        Err(DeviceError::NotInThisVersion {
+            device: self.to_string(),
+            kind: self.kind,
+            instead: "tap:INTERFACE, packet:INTERFACE or pcap:FILE".to_owned(),
+        })
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = DeviceError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceError> {
+        parse::device(text, 0..text.len())
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind != Kind::Auto {
+            write!(f, "{}:", self.kind.prefix())?;
+        }
+        write!(
+            f,
+            "{}{}{}",
+            escape::escape(&self.name),
+            self.queues,
+            self.options
+        )
+    }
+}
+
+fn describe(text: &str, message: &str, place: &Range<usize>) -> String {
+    let column = caret::column(text, place.start);
+    let shown = caret::show(text, place);
+    format!("bad device: {message} (character {column})\n{shown}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How fast to send: packets per second, bits per second on the wire, or as fast as possible.
+#![forbid(unsafe_code)]
+
+use std::{fmt, str::FromStr};
+
+/// A rate that the user asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// As fast as the machine can.
+    Max,
+    /// Packets per second, at least 1.
+    PacketsPerSecond(u64),
+    /// Bits per second at layer 1, at least 1: frames with preamble, checksum and gap, so that
+    /// 64-byte packets at 1 Gbit/s are 1.488 million a second, as on a real link.
+    BitsPerSecond(u64),
+}
+
+/// Text that is no rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{given}\" is not a rate: {why}")]
+pub struct RateError {
+    given: String,
+    why: &'static str,
+}
+
+const FORMS: &str = "use packets per second (100000, 100kpps, 1Mpps), bits per second on the \
+                     wire (500Mbps, 1Gbit/s), or max";
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(given: &str) -> Result<Self, RateError> {
+        let refuse = |why| RateError {
+            given: given.to_owned(),
+            why,
+        };
+        let text = given.to_ascii_lowercase();
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        let end = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let (prefix, kind) = split_unit(unit.trim_start()).ok_or_else(|| refuse(FORMS))?;
+        let power = match prefix {
+            "" => 0,
+            "k" => 3,
+            "m" => 6,
+            "g" => 9,
+            "t" => 12,
+            _ => return Err(refuse(FORMS)),
+        };
+        let value = scaled(number, power).ok_or_else(|| refuse(FORMS))?;
+        match (value, kind) {
+            (0, _) => Err(refuse("it must be at least 1 a second")),
+            (_, Kind::Bare) if power > 0 => Err(refuse("add pps or bps to say what is counted")),
+            (value, Kind::Bare | Kind::Packets) => Ok(Self::PacketsPerSecond(value)),
+            (value, Kind::Bits) => Ok(Self::BitsPerSecond(value)),
+        }
+    }
+}
+
+enum Kind {
+    Bare,
+    Packets,
+    Bits,
+}
+
+/// `mbps` is `m` and bits; `None` where it ends in nothing known.
+fn split_unit(unit: &str) -> Option<(&str, Kind)> {
+    if let Some(prefix) = unit.strip_suffix("pps") {
+        return Some((prefix, Kind::Packets));
+    }
+    for bits in ["bps", "bit/s"] {
+        if let Some(prefix) = unit.strip_suffix(bits) {
+            return Some((prefix, Kind::Bits));
+        }
+    }
+    (unit.len() <= 1).then_some((unit, Kind::Bare))
+}
+
+/// A decimal number times a power of ten, exactly; `None` where that is not whole or too large.
+fn scaled(number: &str, power: u32) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let fraction = fraction.trim_end_matches('0');
+    let places = u32::try_from(fraction.len()).ok()?;
+    let zeros = power.checked_sub(places)?;
+    let digits = format!("{whole}{fraction}");
+    digits
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(10_u64.checked_pow(zeros)?)
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Max => f.write_str("max"),
+            Self::PacketsPerSecond(rate) => write!(f, "{rate}pps"),
+            Self::BitsPerSecond(rate) => write!(f, "{rate}bps"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_bits_and_max_are_understood() {
+        for (given, rate) in [
+            ("max", Rate::Max),
+            ("100000", Rate::PacketsPerSecond(100_000)),
+            ("10kpps", Rate::PacketsPerSecond(10_000)),
+            ("1.488Mpps", Rate::PacketsPerSecond(1_488_000)),
+            ("1 Mpps", Rate::PacketsPerSecond(1_000_000)),
+            ("1Gbps", Rate::BitsPerSecond(1_000_000_000)),
+            ("500Mbps", Rate::BitsPerSecond(500_000_000)),
+            ("2.50Gbit/s", Rate::BitsPerSecond(2_500_000_000)),
+        ] {
+            assert_eq!(given.parse(), Ok(rate), "{given}");
+            assert_eq!(rate.to_string().parse(), Ok(rate), "{given}");
+        }
+    }
+
+    #[test]
+    fn what_is_ambiguous_or_not_a_rate_is_refused() {
+        for given in [
+            "",
+            "0",
+            "0pps",
+            "-1",
+            "1M",
+            "1G",
+            "fast",
+            "1.5",
+            "1.2.3kpps",
+            "5xpps",
+            "pps",
+            "1e6",
+            "99999999999999999999",
+            "20000000Tbps",
+        ] {
+            assert!(given.parse::<Rate>().is_err(), "{given:?}");
+        }
+    }
+}

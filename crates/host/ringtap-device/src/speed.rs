@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How fast the packets of a file are given: at top speed, as recorded, or at a rate.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How fast the packets of a file are to be given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// As fast as the machine can.
+    Top,
+    /// As recorded, `factor` times as fast.
+    Recorded {
+        /// 1 is the recorded speed, 10 is ten times as fast.
+        factor: f64,
+    },
+    /// Evenly, whatever the recorded times.
+    Rate {
+        /// Packets per second.
+        rate_pps: f64,
+    },
+}
+
+/// A speed that cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{given:?} is not a speed: use top, a factor like 1x or 0.5x, or a rate like 1000pps or 2Mpps"
+)]
+pub struct SpeedError {
+    given: String,
+}
+
+impl FromStr for Speed {
+    type Err = SpeedError;
+
+    fn from_str(given: &str) -> Result<Self, SpeedError> {
+        let parsed = if given == "top" {
+            Some(Self::Top)
+        } else if let Some(number) = given.strip_suffix(['x', 'X']) {
+            positive(number, 1.0).map(|factor| Self::Recorded { factor })
+        } else if let Some(rate) = given.strip_suffix("pps") {
+            let (number, unit) = match rate.strip_suffix(['k', 'K']) {
+                Some(number) => (number, 1e3),
+                None => rate.strip_suffix('M').map_or((rate, 1.0), |n| (n, 1e6)),
+            };
+            positive(number, unit).map(|rate_pps| Self::Rate { rate_pps })
+        } else {
+            None
+        };
+        parsed.ok_or_else(|| SpeedError {
+            given: given.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Speed {
+    /// The text that parses to the same speed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Top => f.write_str("top"),
+            Self::Recorded { factor } => write!(f, "{factor}x"),
+            Self::Rate { rate_pps } => write!(f, "{rate_pps}pps"),
+        }
+    }
+}
+
+fn positive(number: &str, unit: f64) -> Option<f64> {
+    let value = number.parse::<f64>().ok()? * unit;
+    (value.is_finite() && value > 0.0).then_some(value)
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a capture file says about the interfaces that its packets came from.
+#![forbid(unsafe_code)]
+
+use ringtap_filter::LinkType;
+
+/// The unit of an interface's times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// 10^-n seconds.
+    Decimal(u8),
+    /// 2^-n seconds.
+    Binary(u8),
+}
+
+impl Resolution {
+    /// Microseconds, the default of both formats.
+    pub const MICROSECONDS: Self = Self::Decimal(6);
+    /// Nanoseconds.
+    pub const NANOSECONDS: Self = Self::Decimal(9);
+
+    /// From pcapng's `if_tsresol`: the top bit chooses base 2.
+    pub(super) fn from_option(value: u8) -> Self {
+        match value & 0x80 {
+            0 => Self::Decimal(value),
+            _ => Self::Binary(value & 0x7f),
+        }
+    }
+
+    /// `ticks` in nanoseconds; what does not fit in 64 bits (after year 2554) is the maximum.
+    #[inline]
+    pub(super) fn nanoseconds(self, ticks: u64) -> u64 {
+        match self {
+            Self::NANOSECONDS => ticks,
+            Self::MICROSECONDS => ticks.saturating_mul(1000),
+            _ => self.unusual_nanoseconds(ticks),
+        }
+    }
+
+    #[cold]
+    fn unusual_nanoseconds(self, ticks: u64) -> u64 {
+        let wide = match self {
+            Self::Decimal(digits) if digits <= 9 => {
+                u128::from(ticks) * 10_u128.pow(9 - u32::from(digits))
+            }
+            Self::Decimal(digits) => 10_u128
+                .checked_pow(u32::from(digits) - 9)
+                .map_or(0, |divisor| u128::from(ticks) / divisor),
+            Self::Binary(bits) => (u128::from(ticks) * 1_000_000_000) >> bits,
+        };
+        u64::try_from(wide).unwrap_or(u64::MAX)
+    }
+}
+
+/// One interface of a capture file.
+///
+/// A pcap file has exactly one, without name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The pcapng section that describes it, from 0.
+    pub section: u32,
+    /// What its packets begin with.
+    pub link_type: LinkType,
+    /// Bytes kept of each packet; 0: no limit.
+    pub snap_length: u32,
+    /// The unit of its times in the file.
+    pub resolution: Resolution,
+    /// Seconds to add to its times in the file.
+    pub offset_s: i64,
+    /// Its name, e.g. `eth0`.
+    pub name: Option<String>,
+    /// The capture filter in pcap-filter syntax.
+    pub filter: Option<String>,
+    /// What was counted there; the last statistics block read so far.
+    pub statistics: Option<Statistics>,
+}
+
+impl Interface {
+    pub(super) fn new(section: u32, link_type: LinkType, snap_length: u32) -> Self {
+        Self {
+            section,
+            link_type,
+            snap_length,
+            resolution: Resolution::MICROSECONDS,
+            offset_s: 0,
+            name: None,
+            filter: None,
+            statistics: None,
+        }
+    }
+
+    /// A time of this interface in nanoseconds since 1970; times before 1970 become 0.
+    #[inline]
+    pub(super) fn time_ns(&self, ticks: u64) -> u64 {
+        let time_ns = self.resolution.nanoseconds(ticks);
+        if self.offset_s == 0 {
+            return time_ns;
+        }
+        let shifted = i128::from(time_ns) + i128::from(self.offset_s) * 1_000_000_000;
+        u64::try_from(shifted.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The numbers of a pcapng interface statistics block; `None`: the block does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// When these numbers were taken, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// When the capture began.
+    pub start_ns: Option<u64>,
+    /// When the capture ended.
+    pub end_ns: Option<u64>,
+    /// Packets that the interface received.
+    pub received: Option<u64>,
+    /// Packets that the interface dropped for want of resources.
+    pub dropped: Option<u64>,
+    /// Packets that the filter let pass.
+    pub filter_accepted: Option<u64>,
+    /// Packets that the operating system dropped.
+    pub os_dropped: Option<u64>,
+    /// Packets that were delivered to the user.
+    pub delivered: Option<u64>,
+    /// Free text.
+    pub comment: Option<String>,
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The classic pcap format: a file header, then a 16-byte header before each packet.
+#![forbid(unsafe_code)]
+
+use ringtap_filter::LinkType;
+
+use super::{
+    bytes::{ByteOrder, index},
+    damage::{Damage, ReadError},
+    interface::{Interface, Resolution},
+    reader::Found,
+    window::Window,
+};
+
+const FILE_HEADER: usize = 24;
+const PACKET_HEADER: usize = 16;
+const MICROSECONDS: u32 = 0xa1b2_c3d4;
+const NANOSECONDS: u32 = 0xa1b2_3c4d;
+/// A patched libpcap of the 1990s with longer packet headers.
+const PATCHED: u32 = 0xa1b2_cd34;
+
+/// No common link type has packets larger than this; a larger snap length raises the limit.
+pub(super) const USUAL_PACKET_LIMIT: u32 = 256 * 1024;
+/// The largest snap length in use anywhere (USB and D-Bus captures).
+const HARD_PACKET_LIMIT: u32 = 128 * 1024 * 1024;
+
+/// The largest packet that is believed, given the snap length that the file states.
+pub(super) fn packet_limit(snap_length: u32) -> u32 {
+    snap_length.clamp(USUAL_PACKET_LIMIT, HARD_PACKET_LIMIT)
+}
+
+/// What the magic number at the start of a file says.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    order: ByteOrder,
+    resolution: Resolution,
+}
+
+impl Kind {
+    pub(super) fn recognise(start: [u8; 4]) -> Option<Self> {
+        [ByteOrder::Little, ByteOrder::Big]
+            .into_iter()
+            .find_map(|order| {
+                let resolution = match order.u32_at(&start, 0) {
+                    MICROSECONDS => Resolution::MICROSECONDS,
+                    NANOSECONDS => Resolution::NANOSECONDS,
+                    _ => return None,
+                };
+                Some(Self { order, resolution })
+            })
+    }
+}
+
+/// The error for a file that is not pcapng and that [`Kind::recognise`] does not know.
+pub(super) fn refuse(file: String, start: [u8; 4]) -> ReadError {
+    if start == PATCHED.to_le_bytes() || start == PATCHED.to_be_bytes() {
+        let variant = "pcap of a patched libpcap".to_owned();
+        return ReadError::Unsupported {
+            file,
+            offset: 0,
+            variant,
+        };
+    }
+    ReadError::NotACapture { file, start }
+}
+
+pub(super) struct Header {
+    order: ByteOrder,
+    resolution: Resolution,
+    link_type: LinkType,
+    snap_length: u32,
+    packet_limit: u32,
+}
+
+impl Header {
+    pub(super) fn read(window: &mut Window, kind: Kind) -> Result<Self, ReadError> {
+        let ready = window.fill(FILE_HEADER)?;
+        let Some(header) = window.ready().first_chunk::<FILE_HEADER>() else {
+            return Err(window.truncated("file header", FILE_HEADER, ready));
+        };
+        let order = kind.order;
+        let version = (order.u16_at(header, 4), order.u16_at(header, 6));
+        if version.0 != 2 || version.1 < 4 {
+            return Err(ReadError::Unsupported {
+                file: window.file().to_owned(),
+                offset: 0,
+                variant: format!("pcap version {}.{}", version.0, version.1),
+            });
+        }
+        let snap_length = order.u32_at(header, 16);
+        // The upper half holds the length of the frame check sequence, where there is one.
+        let link_type = match order {
+            ByteOrder::Little => order.u16_at(header, 20),
+            ByteOrder::Big => order.u16_at(header, 22),
+        };
+        window.take(FILE_HEADER);
+        Ok(Self {
+            order,
+            resolution: kind.resolution,
+            link_type: LinkType(link_type),
+            snap_length,
+            packet_limit: packet_limit(snap_length),
+        })
+    }
+
+    pub(super) fn interface(&self) -> Interface {
+        let mut interface = Interface::new(0, self.link_type, self.snap_length);
+        interface.resolution = self.resolution;
+        interface
+    }
+
+    #[inline]
+    pub(super) fn next(&self, window: &mut Window) -> Result<Option<Found>, ReadError> {
+        let ready = window.fill(PACKET_HEADER)?;
+        let Some(header) = window.ready().first_chunk::<PACKET_HEADER>() else {
+            return match ready {
+                0 => Ok(None),
+                _ => Err(window.truncated("packet header", PACKET_HEADER, ready)),
+            };
+        };
+        let seconds = u64::from(self.order.u32_at(header, 0));
+        let fraction = u64::from(self.order.u32_at(header, 4));
+        let captured = self.order.u32_at(header, 8);
+        let wire_length = self.order.u32_at(header, 12);
+        if captured > self.packet_limit {
+            return Err(window.corrupt(Damage::PacketLength {
+                claimed: captured,
+                limit: self.packet_limit,
+            }));
+        }
+        let whole = PACKET_HEADER + index(captured);
+        let ready = window.fill(whole)?;
+        if ready < whole {
+            return Err(window.truncated("packet", whole, ready));
+        }
+        let taken = window.take(whole);
+        Ok(Some(Found {
+            time_ns: seconds * 1_000_000_000 + self.resolution.nanoseconds(fraction),
+            wire_length,
+            interface: 0,
+            link_type: self.link_type,
+            data: taken.start + PACKET_HEADER..taken.end,
+            options: taken.end..taken.end,
+            order: self.order,
+        }))
+    }
+}

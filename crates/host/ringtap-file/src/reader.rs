@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets out of a capture file, one after the other, without copying them.
+//!
+//! Invariants
+//! - Every whole packet before the end or the damage is yielded, in the order of the file.
+//! - After the end or an error nothing more is yielded.
+#![forbid(unsafe_code)]
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    ops::Range,
+    os::fd::AsFd,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use ringtap_filter::LinkType;
+
+use super::{
+    bytes::ByteOrder, damage::ReadError, interface::Interface, options, pcap, pcapng,
+    window::Window,
+};
+
+/// How long a pipe is waited for before the stop flag is looked at again.
+const POLL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// Where the bytes come from.
+pub(super) enum Input {
+    /// A file on disk: a read never waits for long.
+    File(File),
+    /// A pipe, a terminal or a socket: it may stay silent for ever.
+    Pipe(File),
+    /// Anything else that can be read.
+    Stream(Box<dyn Read + Send>),
+}
+
+impl Input {
+    fn from_file(file: File) -> io::Result<Self> {
+        Ok(match file.metadata()?.is_file() {
+            true => Self::File(file),
+            false => Self::Pipe(file),
+        })
+    }
+
+    pub(super) fn stream(&mut self) -> &mut dyn Read {
+        match self {
+            Self::File(file) | Self::Pipe(file) => file,
+            Self::Stream(stream) => stream,
+        }
+    }
+
+    /// Whether a read would give something (or the end) now; waits a moment for it.
+    pub(super) fn wait_readable(&self) -> io::Result<bool> {
+        let Self::Pipe(pipe) = self else {
+            return Ok(true);
+        };
+        let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+        match poll(&mut fds, Some(&POLL)) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// The kind of a capture file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// The classic format: one link type, one resolution.
+    Pcap,
+    /// Blocks, sections, several interfaces.
+    Pcapng,
+}
+
+pub(super) enum Parser {
+    Pcap(pcap::Header),
+    Pcapng(pcapng::Section),
+}
+
+/// Where the next packet is in the window, and what its header said.
+pub(super) struct Found {
+    pub(super) time_ns: u64,
+    pub(super) wire_length: u32,
+    pub(super) interface: u32,
+    pub(super) link_type: LinkType,
+    pub(super) data: Range<usize>,
+    pub(super) options: Range<usize>,
+    pub(super) order: ByteOrder,
+}
+
+/// Which way a packet went, seen from the machine that captured it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// The file does not say.
+    #[default]
+    Unknown,
+    /// Received.
+    Inbound,
+    /// Sent.
+    Outbound,
+}
+
+/// One packet of a capture file; it borrows the reader's buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct RawPacket<'a> {
+    /// Nanoseconds since 1970; 0 where the file has no time (simple packet blocks).
+    pub time_ns: u64,
+    /// Bytes on the wire; `data` may hold fewer.
+    pub wire_length: u32,
+    /// Index into [`Reader::interfaces`].
+    pub interface: u32,
+    /// What `data` begins with.
+    pub link_type: LinkType,
+    /// The captured bytes.
+    pub data: &'a [u8],
+    options: &'a [u8],
+    order: ByteOrder,
+}
+
+impl RawPacket<'_> {
+    /// Which way the packet went, where a pcapng file says so.
+    pub fn direction(&self) -> Direction {
+        match options::packet_flags(self.options, self.order) & 0b11 {
+            1 => Direction::Inbound,
+            2 => Direction::Outbound,
+            _ => Direction::Unknown,
+        }
+    }
+
+    /// Packets lost between the previous packet and this one, where a pcapng file says so.
+    pub fn drop_count(&self) -> Option<u64> {
+        options::packet_drop_count(self.options, self.order)
+    }
+}
+
+/// Reads a capture file.
+///
+/// ```no_run
+/// # fn main() -> Result<(), ringtap_file::ReadError> {
+/// let mut reader = ringtap_file::Reader::open("first.pcapng")?;
+/// while let Some(packet) = reader.next_packet()? {
+///     println!("{} ns, {} bytes", packet.time_ns, packet.data.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Reader {
+    window: Window,
+    parser: Parser,
+    interfaces: Vec<Interface>,
+    ended: bool,
+}
+
+impl Reader {
+    /// Opens a pcap or pcapng file; `-` is standard input.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReadError::Open`]: no such file, or no right to read it.
+    /// - [`ReadError::NotACapture`], [`ReadError::Compressed`], [`ReadError::Unsupported`]:
+    ///   the file is something else.
+    /// - [`ReadError::Truncated`], [`ReadError::Corrupt`]: its header is damaged.
+    pub fn open(path: &str) -> Result<Self, ReadError> {
+        let named = |cause| ReadError::Open {
+            file: path.to_owned(),
+            cause,
+        };
+        let (file, name) = match path {
+            "-" => {
+                let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(named)?;
+                (File::from(stdin), "standard input")
+            }
+            _ => (File::open(path).map_err(named)?, path),
+        };
+        let input = Input::from_file(file).map_err(named)?;
+        Self::with_input(name, input)
+    }
+
+    /// Reads a capture from anything that gives bytes; `name` stands in for the file in errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), without [`ReadError::Open`].
+    pub fn from_stream(name: &str, stream: impl Read + Send + 'static) -> Result<Self, ReadError> {
+        Self::with_input(name, Input::Stream(Box::new(stream)))
+    }
+
+    fn with_input(name: &str, input: Input) -> Result<Self, ReadError> {
+        let mut window = Window::new(name.to_owned(), input);
+        let mut interfaces = Vec::new();
+        let ready = window.fill(4)?;
+        let Some(start) = window.ready().first_chunk::<4>().copied() else {
+            return Err(window.truncated("file header", 4, ready));
+        };
+        let parser = if start == pcapng::SECTION_HEADER.to_be_bytes() {
+            Parser::Pcapng(pcapng::Section::first(&mut window)?)
+        } else if let Some(kind) = pcap::Kind::recognise(start) {
+            let header = pcap::Header::read(&mut window, kind)?;
+            interfaces.push(header.interface());
+            Parser::Pcap(header)
+        } else {
+            return Err(refuse(&window, start));
+        };
+        Ok(Self {
+            window,
+            parser,
+            interfaces,
+            ended: false,
+        })
+    }
+
+    /// Ends the packets early, also while a pipe is silent, once `stop` is set.
+    #[must_use]
+    pub fn stop_when(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.window.stop_when(stop);
+        self
+    }
+
+    /// The next packet; `None` at the end, after an error, or when told to stop.
+    ///
+    /// # Errors
+    ///
+    /// - [`ReadError::Truncated`]: the file ends inside a packet or block.
+    /// - [`ReadError::Corrupt`]: a value that cannot be true.
+    /// - [`ReadError::Read`]: the system could not read on.
+    /// - [`ReadError::Unsupported`]: a pcapng section of an unknown version.
+    #[inline]
+    pub fn next_packet(&mut self) -> Result<Option<RawPacket<'_>>, ReadError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let found = match &mut self.parser {
+            Parser::Pcap(header) => header.next(&mut self.window),
+            Parser::Pcapng(section) => section.next(&mut self.window, &mut self.interfaces),
+        };
+        match found {
+            Ok(Some(found)) => Ok(Some(RawPacket {
+                time_ns: found.time_ns,
+                wire_length: found.wire_length,
+                interface: found.interface,
+                link_type: found.link_type,
+                data: self.window.slice(found.data),
+                options: self.window.slice(found.options),
+                order: found.order,
+            })),
+            Ok(None) => {
+                self.ended = true;
+                Ok(None)
+            }
+            Err(error) => self.end_with(error),
+        }
+    }
+
+    #[cold]
+    fn end_with(&mut self, error: ReadError) -> Result<Option<RawPacket<'_>>, ReadError> {
+        self.ended = true;
+        match (self.window.stopped(), error) {
+            // Told to stop in the middle of a packet: the pipe did not break, we left.
+            (true, ReadError::Truncated { .. }) => Ok(None),
+            (_, error) => Err(error),
+        }
+    }
+
+    /// The kind of this file.
+    pub fn format(&self) -> Format {
+        match self.parser {
+            Parser::Pcap(_) => Format::Pcap,
+            Parser::Pcapng(_) => Format::Pcapng,
+        }
+    }
+
+    /// The interfaces described so far; of a pcapng file more may come with later packets.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// Whether the bytes come from a pipe or the like, which may stay silent at any packet.
+    pub fn is_stream(&self) -> bool {
+        self.window.is_stream()
+    }
+
+    /// Bytes that are read from the file and not yet yielded: without any, the next packet of a
+    /// pipe may be long in coming.
+    pub fn buffered_bytes(&self) -> usize {
+        self.window.ready().len()
+    }
+
+    /// Position in the file after the last packet that was yielded.
+    pub fn offset(&self) -> u64 {
+        self.window.offset()
+    }
+
+    /// The file as errors name it.
+    pub fn file(&self) -> &str {
+        self.window.file()
+    }
+}
+
+/// Why a file that starts with these bytes cannot be read.
+fn refuse(window: &Window, start: [u8; 4]) -> ReadError {
+    let file = window.file().to_owned();
+    let unpack = match start {
+        [0x1f, 0x8b, ..] => "gzip -dc",
+        [0x28, 0xb5, 0x2f, 0xfd] => "zstd -dc",
+        [0x04, 0x22, 0x4d, 0x18] => "lz4 -dc",
+        [0xfd, b'7', b'z', b'X'] => "xz -dc",
+        [b'B', b'Z', b'h', _] => "bzip2 -dc",
+        _ => return pcap::refuse(file, start),
+    };
+    ReadError::Compressed { file, unpack }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The messages between a hub and its readers, as `docs/internals/protocol.md` writes them down.
+//!
+//! One message is one JSON object in one datagram. Who does not know a field ignores it.
+//!
+//! Invariants
+//! - Parsing never panics, whatever comes, and never makes more than a bounded amount of memory.
+#![forbid(unsafe_code)]
+
+mod facts;
+mod snapshot;
+mod status;
+
+use ringtap_pool::distributor::Policy;
+use serde::{Deserialize, Serialize};
+
+pub use facts::{InletFacts, WantedFacts};
+pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
+pub use status::{
+    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+};
+
+/// The version of the protocol; both sides must speak the same.
+pub const VERSION: u32 = 1;
+/// Most instructions of a filter, as in the kernel.
+pub const MOST_INSTRUCTIONS: usize = 4096;
+
+/// What a reader asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Request {
+    /// Always first.
+    Hello {
+        /// [`VERSION`] of the reader.
+        protocol: u32,
+        /// What else it can do; nothing is defined yet.
+        #[serde(default)]
+        features: Vec<String>,
+        /// What it calls itself: `count`, `suricata`.
+        name: String,
+    },
+    /// Takes a seat in a group; once per connection.
+    Attach(Attach),
+    /// Changes the reader's own filter while packets come.
+    Filter {
+        /// See [`Attach::filter`].
+        program: Vec<u64>,
+    },
+    /// Changes how many chunks of a lane the reader may hold.
+    Credit {
+        /// At most what its group allows.
+        chunks: u32,
+    },
+    /// Asks for the reader's counters.
+    Statistics,
+    /// Asks to be the judge of a bridge, whose packets the reader gets by its seat.
+    Judge,
+    /// Leaves the group.
+    Detach,
+    /// Asks for everybody's counters.
+    Status,
+}
+
+/// How a reader wants to be served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// The group.
+    pub group: String,
+    /// The reader's own filter: classic BPF, an instruction an entry as in `struct sock_filter`
+    /// (code, jt, jf, k from the lowest byte up); empty takes all that the group takes.
+    #[serde(default)]
+    pub filter: Vec<u64>,
+    /// Chunks of a lane that it may hold, at most; the group's own number if absent.
+    #[serde(default)]
+    pub credit: Option<u32>,
+    /// Packets that shall wait before it is woken; 1 if absent.
+    #[serde(default)]
+    pub watermark_packets: Option<u32>,
+    /// Milliseconds after which it is woken with fewer.
+    #[serde(default)]
+    pub time_limit_ms: Option<u32>,
+    /// Asks for a pool of its own even where the group shares.
+    #[serde(default)]
+    pub private: bool,
+}
+
+/// What the hub answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Reply {
+    /// To `hello`.
+    Hello {
+        /// [`VERSION`] of the hub.
+        protocol: u32,
+        /// What else it can do.
+        #[serde(default)]
+        features: Vec<String>,
+        /// The hub's own version.
+        version: String,
+    },
+    /// To `attach`. Beside it come descriptors: the bell, then a pool and a control region for each
+    /// inlet, then a source's own signal for each inlet that says so.
+    Attached {
+        /// The reader's number at this hub.
+        reader: u64,
+        /// Its place at each source.
+        inlets: Vec<InletFacts>,
+    },
+    /// To `filter`: where it runs now, and from which packets on, for each inlet.
+    Filtered {
+        /// In the order of the inlets.
+        wanted: Vec<WantedFacts>,
+    },
+    /// To `judge`. Beside it come two descriptors: the memory for verdicts, and a bell.
+    Judging,
+    /// To `credit` and `detach`.
+    Done,
+    /// To `statistics`.
+    Statistics(Snapshot),
+    /// To `status`.
+    Status(Box<HubStatus>),
+    /// Not done, and why.
+    Refused {
+        /// What kind of refusal.
+        code: Refusal,
+        /// What to tell the user.
+        message: String,
+    },
+}
+
+/// Why something was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// The message makes no sense, or not now.
+    BadRequest,
+    /// Another version of the protocol.
+    Version,
+    /// No such group.
+    NoGroup,
+    /// The user may not.
+    NotAllowed,
+    /// More than the group or the hub allows.
+    TooMuch,
+    /// The filter cannot be used.
+    BadFilter,
+    /// The hub could not do it.
+    Failed,
+}
+
+/// What a policy is called in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "as in `ringtap_pool::distributor::Policy`")]
+pub enum PolicyName {
+    DropNewest,
+    Sample { one_in: u32 },
+    Cut { snap_bytes: u32 },
+    Block,
+}
+
+/// A message that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("not a message of this protocol: {0}")]
+pub struct ParseError(#[from] serde_json::Error);
+
+/// The bytes of a message.
+pub fn encode(message: &impl Serialize) -> Vec<u8> {
+    // Our own types hold nothing that JSON cannot: an empty message is refused by the other side.
+    serde_json::to_vec(message).unwrap_or_default()
+}
+
+/// The message in these bytes.
+///
+/// # Errors
+///
+/// [`ParseError`].
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ParseError> {
+    Ok(serde_json::from_slice(bytes)?)
+}
+
+impl From<Policy> for PolicyName {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::DropNewest => PolicyName::DropNewest,
+            Policy::Sample { one_in } => PolicyName::Sample { one_in },
+            Policy::Cut { snap_bytes } => PolicyName::Cut { snap_bytes },
+            Policy::Block => PolicyName::Block,
+        }
+    }
+}
+
+impl From<PolicyName> for Policy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::DropNewest => Policy::DropNewest,
+            PolicyName::Sample { one_in } => Policy::Sample { one_in },
+            PolicyName::Cut { snap_bytes } => Policy::Cut { snap_bytes },
+            PolicyName::Block => Policy::Block,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_what_the_documentation_shows() {
+        let hello = Request::Hello {
+            protocol: 1,
+            features: vec![],
+            name: "count".into(),
+        };
+        let text = r#"{"ask":"hello","protocol":1,"features":[],"name":"count"}"#;
+        assert_eq!(encode(&hello), text.as_bytes());
+        let short = br#"{"ask":"attach","group":"ids","unknown":5}"#;
+        let expected = Attach {
+            group: "ids".into(),
+            ..Attach::default()
+        };
+        assert_eq!(decode::<Request>(short).unwrap(), Request::Attach(expected));
+    }
+
+    #[test]
+    fn every_example_of_the_documentation_is_a_message() {
+        let page = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../../docs/internals/protocol.md"
+        );
+        let page = std::fs::read_to_string(page).unwrap();
+        let blocks = page.split("```json\n").skip(1);
+        let text: String = blocks
+            .map(|block| block.split("```").next().unwrap())
+            .collect();
+        // A line that begins with a space goes on with the one before.
+        let text = text.replace("\n ", "");
+        let (mut asks, mut answers) = (0, 0);
+        for line in text.lines() {
+            if line.contains(r#"{"ask":"#) {
+                let asked: Request = decode(line.as_bytes()).expect(line);
+                asks += usize::from(encode(&asked) == line.as_bytes());
+            } else {
+                let answer: Reply = decode(line.as_bytes()).expect(line);
+                answers += usize::from(encode(&answer) == line.as_bytes());
+            }
+        }
+        assert_eq!((asks, answers), (8, 9), "each is written as it is sent");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes: Vec<u8>) {
+            let _either = decode::<Request>(&bytes);
+            let _or = decode::<Reply>(&bytes);
+        }
+    }
+}

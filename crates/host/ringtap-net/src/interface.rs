@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Facts about the network interfaces of the current network namespace.
+//!
+//! Everything is asked of the kernel when it is needed (rtnetlink, ethtool); nothing is cached.
+#![deny(unsafe_code)]
+
+mod ethtool;
+mod netlink;
+mod promiscuous;
+mod veth;
+mod watch;
+
+use std::{fmt, io};
+
+use netlink_packet_route::link::{
+    LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State, Stats64,
+};
+
+use ringtap_filter::LinkType;
+
+pub use promiscuous::Promiscuous;
+pub use veth::add_veth;
+pub use watch::{Change, Watch};
+
+const LARGEST_IP_PACKET: u32 = 65_535;
+
+/// One network interface, as it was when it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// The kernel's number for it; unique in its namespace, never reused while it exists.
+    pub index: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Other names it answers to (`ip link property add altname`).
+    pub other_names: Vec<String>,
+    /// Its Ethernet address, where it has one.
+    pub mac: Option<[u8; 6]>,
+    /// Largest payload of a frame, without the link header.
+    pub mtu_bytes: u32,
+    /// Set up by the administrator (`ip link set up`).
+    pub is_up: bool,
+    /// Up, and with carrier.
+    pub is_running: bool,
+    /// The loopback interface: each packet passes twice, once out and once in.
+    pub is_loopback: bool,
+    /// What its packets start with.
+    pub link_type: LinkType,
+    /// Kind of a software interface: `veth`, `vlan`, `bridge`, ...; none for hardware.
+    pub kind: Option<String>,
+    /// The driver, where ethtool tells it.
+    pub driver: Option<String>,
+    /// Largest packet that GRO may merge or the host may leave to the NIC to cut, in bytes.
+    pub largest_merged_bytes: u32,
+    /// Receive queues that exist.
+    pub rx_queue_count: u32,
+    /// What it does to packets before anybody sees them.
+    pub offloads: Offloads,
+    /// Its counters since it exists.
+    pub counters: Counters,
+}
+
+/// Receive offloads; `None` where the interface does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Offloads {
+    /// VLAN tags are taken out of received frames and handed over beside them.
+    pub rx_vlan: Option<bool>,
+    /// The kernel merges received packets of one connection.
+    pub gro: Option<bool>,
+    /// The NIC does, irreversibly.
+    pub lro: Option<bool>,
+}
+
+/// What the interface itself counts, in 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Broken packets received.
+    pub rx_errors: u64,
+    /// Received and dropped for want of buffers, or because nobody wanted them.
+    pub rx_dropped: u64,
+    /// Never left the NIC: its buffers were full.
+    pub rx_missed: u64,
+    /// Lost by a receive FIFO that ran over.
+    pub rx_fifo: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets that could not be sent.
+    pub tx_errors: u64,
+    /// Packets dropped on the way out.
+    pub tx_dropped: u64,
+}
+
+impl Counters {
+    /// Packets that the NIC lost before the kernel could see them: the ledger's `dropped.nic`.
+    ///
+    /// `rx_dropped` is not part of it: it also counts packets that capture has already seen.
+    /// Drivers may report one loss as missed and as FIFO overrun, so the larger one counts.
+    #[must_use]
+    pub fn lost_by_nic(&self) -> u64 {
+        self.rx_missed.max(self.rx_fifo)
+    }
+}
+
+/// Why an interface could not be asked, watched or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterfaceError {
+    /// There is none of this name.
+    #[error("no interface \"{name}\" here{}", suggest(.near, .existing))]
+    NotFound {
+        /// The name that was asked for.
+        name: String,
+        /// Names that are spelled nearly so.
+        near: Vec<String>,
+        /// Every name there is.
+        existing: Vec<String>,
+    },
+    /// It went away.
+    #[error("interface {name} (index {index}) was removed")]
+    Removed {
+        /// Its name when it was there.
+        name: String,
+        /// Its index.
+        index: u32,
+    },
+    /// It is set down, so no packet will come.
+    #[error("interface {name} is down: set it up with `ip link set {name} up`")]
+    Down {
+        /// Its name.
+        name: String,
+    },
+    /// The process may not do it.
+    #[error("{action} needs CAP_NET_RAW: run with sudo, or give the program the capability")]
+    NoRights {
+        /// What was tried.
+        action: &'static str,
+    },
+    /// The kernel did not answer as expected.
+    #[error("{action}: {source}")]
+    Kernel {
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+impl InterfaceError {
+    fn kernel(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Kernel { action, source }
+    }
+}
+
+impl Interface {
+    /// The interface called `name`, by its name or one of its other names.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::NotFound`]: with near names and all that exist.
+    pub fn find(name: &str) -> Result<Self, InterfaceError> {
+        let mut all = netlink::links()?;
+        let is_it = |link: &LinkMessage| name_of(link) == name;
+        let known_as = |link: &LinkMessage| other_names(link).iter().any(|other| other == name);
+        match all.iter().position(is_it).or(all.iter().position(known_as)) {
+            Some(at) => Ok(Self::from_link(&all.swap_remove(at))),
+            None => {
+                let existing: Vec<_> = all.iter().map(name_of).collect();
+                Err(InterfaceError::NotFound {
+                    near: crate::near(name, existing.iter().map(String::as_str)),
+                    name: name.to_owned(),
+                    existing,
+                })
+            }
+        }
+    }
+
+    /// Every interface of this namespace, in the order of their indexes.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Kernel`]: rtnetlink does not answer.
+    pub fn list() -> Result<Vec<Self>, InterfaceError> {
+        Ok(netlink::links()?.iter().map(Self::from_link).collect())
+    }
+
+    /// The same interface as it is now, whatever its name became.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Removed`]: it is gone.
+    pub fn refresh(&self) -> Result<Self, InterfaceError> {
+        match netlink::link(self.index)? {
+            Some(link) => Ok(Self::from_link(&link)),
+            None => Err(self.removed()),
+        }
+    }
+
+    /// Its counters now.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Removed`]: it is gone.
+    pub fn counters_now(&self) -> Result<Counters, InterfaceError> {
+        match netlink::link(self.index)? {
+            Some(link) => Ok(counters_of(&link)),
+            None => Err(self.removed()),
+        }
+    }
+
+    /// Refuses an interface that is set down.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Down`]: with the command that sets it up.
+    pub fn require_up(&self) -> Result<(), InterfaceError> {
+        match self.is_up {
+            true => Ok(()),
+            false => Err(InterfaceError::Down {
+                name: self.name.clone(),
+            }),
+        }
+    }
+
+    /// Bytes of the largest frame that fits the MTU, with link header and two VLAN tags.
+    #[must_use]
+    pub fn largest_frame_bytes(&self) -> u32 {
+        const ETHERNET_AND_TWO_TAGS: u32 = 14 + 2 * 4;
+        self.mtu_bytes.saturating_add(ETHERNET_AND_TWO_TAGS)
+    }
+
+    /// Whether packets may arrive here that were never on a wire: a checksum may be missing then.
+    #[must_use]
+    pub fn is_virtual(&self) -> bool {
+        /// Interfaces of virtual machines: neighbours on the same host leave checksums out.
+        const PARAVIRTUAL: [&str; 4] = ["virtio_net", "vmxnet3", "hv_netvsc", "vif"];
+        let driver = self.driver.as_deref();
+        self.kind.is_some() || driver.is_some_and(|driver| PARAVIRTUAL.contains(&driver))
+    }
+
+    /// The error that says that this interface is gone.
+    #[must_use]
+    pub fn removed(&self) -> InterfaceError {
+        InterfaceError::Removed {
+            name: self.name.clone(),
+            index: self.index,
+        }
+    }
+
+    fn from_link(link: &LinkMessage) -> Self {
+        let name = name_of(link);
+        let flags = link.header.flags;
+        let mut interface = Self {
+            index: link.header.index,
+            other_names: other_names(link),
+            mac: None,
+            mtu_bytes: 0,
+            is_up: flags.contains(LinkFlags::Up),
+            is_running: flags.contains(LinkFlags::Running),
+            is_loopback: flags.contains(LinkFlags::Loopback),
+            link_type: LinkType::of_hardware(link.header.link_layer_type.into()),
+            kind: None,
+            driver: ethtool::driver(&name),
+            largest_merged_bytes: LARGEST_IP_PACKET,
+            rx_queue_count: 1,
+            offloads: ethtool::offloads(&name),
+            counters: counters_of(link),
+            name,
+        };
+        for attribute in &link.attributes {
+            match attribute {
+                LinkAttribute::Address(mac) => interface.mac = mac.as_slice().try_into().ok(),
+                LinkAttribute::Mtu(mtu) => interface.mtu_bytes = *mtu,
+                LinkAttribute::GroMaxSize(bytes) | LinkAttribute::GsoMaxSize(bytes) => {
+                    interface.largest_merged_bytes = interface.largest_merged_bytes.max(*bytes);
+                }
+                LinkAttribute::NumRxQueues(count) => interface.rx_queue_count = *count,
+                LinkAttribute::OperState(State::Down) => interface.is_running = false,
+                LinkAttribute::LinkInfo(infos) => interface.kind = kind_of(infos),
+                _ => {}
+            }
+        }
+        // Netlink tells how many there could be.
+        if let Some(count) = ethtool::receive_queues(&interface.name) {
+            interface.rx_queue_count = count;
+        }
+        interface
+    }
+}
+
+impl fmt::Display for Interface {
+    /// A line for people: `eth0 (virtio_net, up, MTU 1500, 2 receive queues)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.driver.as_deref().or(self.kind.as_deref());
+        let state = match (self.is_up, self.is_running) {
+            (false, _) => "down",
+            (true, false) => "up, no carrier",
+            (true, true) => "up",
+        };
+        let plural = if self.rx_queue_count == 1 { "" } else { "s" };
+        write!(f, "{} (", self.name)?;
+        if let Some(what) = what {
+            write!(f, "{what}, ")?;
+        }
+        let (mtu, count) = (self.mtu_bytes, self.rx_queue_count);
+        write!(f, "{state}, MTU {mtu}, {count} receive queue{plural})")
+    }
+}
+
+fn name_of(link: &LinkMessage) -> String {
+    let name = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name.clone()),
+            _ => None,
+        });
+    name.unwrap_or_default()
+}
+
+fn other_names(link: &LinkMessage) -> Vec<String> {
+    let lists = link
+        .attributes
+        .iter()
+        .filter_map(|attribute| match attribute {
+            LinkAttribute::PropList(list) => Some(list),
+            _ => None,
+        });
+    let names = lists.flatten().filter_map(|property| match property {
+        Prop::AltIfName(name) => Some(name.clone()),
+        _ => None,
+    });
+    names.collect()
+}
+
+fn kind_of(infos: &[LinkInfo]) -> Option<String> {
+    infos.iter().find_map(|info| match info {
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    })
+}
+
+fn counters_of(link: &LinkMessage) -> Counters {
+    let stats = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(*stats),
+            _ => None,
+        });
+    Counters::from(stats.unwrap_or_default())
+}
+
+impl From<Stats64> for Counters {
+    fn from(stats: Stats64) -> Self {
+        Self {
+            rx_packets: stats.rx_packets,
+            rx_bytes: stats.rx_bytes,
+            rx_errors: stats.rx_errors,
+            rx_dropped: stats.rx_dropped,
+            rx_missed: stats.rx_missed_errors,
+            rx_fifo: stats.rx_fifo_errors,
+            tx_packets: stats.tx_packets,
+            tx_bytes: stats.tx_bytes,
+            tx_errors: stats.tx_errors,
+            tx_dropped: stats.tx_dropped,
+        }
+    }
+}
+
+fn suggest(near: &[String], existing: &[String]) -> String {
+    let quoted: Vec<_> = near.iter().map(|name| format!("\"{name}\"")).collect();
+    let meant = match quoted.is_empty() {
+        true => String::new(),
+        false => format!("; did you mean {}?", quoted.join(" or ")),
+    };
+    format!("{meant} (there are: {})", existing.join(", "))
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Watches one interface: set down, set up, removed.
+//!
+//! Invariants
+//! - Costs nothing while nothing happens: the kernel tells, nobody asks.
+//! - No change is missed: what happened before the watch began, or was lost because the socket
+//!   ran over, is found by asking for the state once.
+//! - After `Removed` comes nothing more.
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Duration,
+};
+
+use netlink_packet_route::{
+    AddressFamily,
+    link::{LinkFlags, LinkMessage},
+};
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{
+    Interface, InterfaceError,
+    netlink::{self, Answer},
+};
+
+/// `RTNLGRP_LINK`.
+const GROUP_LINK: u32 = 1;
+
+const ACTION: &str = "watching the interface";
+
+/// How long an interface must stay down before that ends a capture.
+const DOWN_FOR_GOOD: Duration = Duration::from_millis(200);
+
+/// What happened to a watched interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It was set up.
+    Up,
+    /// It was set down: nothing is received until it is up again.
+    Down,
+    /// It was deleted, or moved to another namespace.
+    Removed,
+}
+
+/// A pollable watch on one interface of the namespace in which the watch was made.
+#[derive(Debug)]
+pub struct Watch {
+    socket: Socket,
+    index: u32,
+    told: Change,
+    pending: VecDeque<Change>,
+}
+
+impl Watch {
+    /// Why a capture of the watched interface has to end, if it has to.
+    pub fn why_it_ended(&mut self, interface: &Interface) -> Option<InterfaceError> {
+        let mut change = self.take();
+        // A removed interface is set down first, and one that is reset comes up again.
+        while matches!(change, Ok(Some(Change::Down))) {
+            match self.wait(Some(DOWN_FOR_GOOD)) {
+                Ok(None) => break,
+                next => change = next,
+            }
+        }
+        match change {
+            Ok(Some(Change::Down)) => Some(InterfaceError::Down {
+                name: interface.name.clone(),
+            }),
+            Ok(Some(Change::Removed)) => Some(interface.removed()),
+            Ok(_) => None,
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Watches `interface`; what changed since that was looked up is told first.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Kernel`]: no netlink socket can be had.
+    pub fn new(interface: &Interface) -> Result<Self, InterfaceError> {
+        let socket = open().map_err(InterfaceError::kernel(ACTION))?;
+        let told = match interface.is_up {
+            true => Change::Up,
+            false => Change::Down,
+        };
+        let mut watch = Self {
+            socket,
+            index: interface.index,
+            told,
+            pending: VecDeque::new(),
+        };
+        watch.ask_for_the_state()?;
+        Ok(watch)
+    }
+
+    /// The next change, if there is one already.
+    ///
+    /// Whoever polls the descriptor calls this until it gives `None` before polling again.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Kernel`]: the netlink socket failed.
+    pub fn take(&mut self) -> Result<Option<Change>, InterfaceError> {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return Ok(Some(change));
+            }
+            match self.socket.recv_from_full() {
+                Ok((datagram, sender)) if sender.port_number() == 0 => self.read(&datagram),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    self.ask_for_the_state()?;
+                }
+                Err(error) => return Err(InterfaceError::kernel(ACTION)(error)),
+            }
+        }
+    }
+
+    /// Waits for the next change; `None` when `timeout` is over or a signal came.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Kernel`]: the netlink socket failed.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Change>, InterfaceError> {
+        if let Some(change) = self.take()? {
+            return Ok(Some(change));
+        }
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut polled = [PollFd::new(self, PollFlags::IN)];
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => self.take(),
+            Err(error) => Err(InterfaceError::kernel(ACTION)(error.into())),
+        }
+    }
+
+    fn read(&mut self, datagram: &[u8]) {
+        for answer in netlink::parse(datagram) {
+            match answer {
+                Ok(Answer::Link(link)) if self.is_it(&link) => self.tell(state_of(&link)),
+                Ok(Answer::LinkGone(link)) if self.is_it(&link) => self.tell(Change::Removed),
+                // Other links; and attributes newer than the parser concern nobody here.
+                _ => {}
+            }
+        }
+    }
+
+    /// Bridges send a "removed" of their own family when a port leaves them: not ours.
+    fn is_it(&self, link: &LinkMessage) -> bool {
+        let header = &link.header;
+        header.index == self.index && header.interface_family == AddressFamily::Unspec
+    }
+
+    fn ask_for_the_state(&mut self) -> Result<(), InterfaceError> {
+        let state = netlink::link(self.index)?.map_or(Change::Removed, |link| state_of(&link));
+        self.tell(state);
+        Ok(())
+    }
+
+    fn tell(&mut self, state: Change) {
+        if state != self.told && self.told != Change::Removed {
+            self.told = state;
+            self.pending.push_back(state);
+        }
+    }
+}
+
+impl AsFd for Watch {
+    /// Readable when `take` may have something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn state_of(link: &LinkMessage) -> Change {
+    match link.header.flags.contains(LinkFlags::Up) {
+        true => Change::Up,
+        false => Change::Down,
+    }
+}
+
+fn open() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.add_membership(GROUP_LINK)?;
+    socket.set_non_blocking(true)?;
+    Ok(socket)
+}

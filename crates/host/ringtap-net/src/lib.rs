@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host as capture sees it: interfaces and their settings, rights, kernel features, namespaces.
+
+pub mod interface;
+pub mod interrupts;
+pub mod kernel;
+mod near;
+pub mod netlink;
+pub mod private;
+pub mod rights;
+pub mod sending;
+
+pub use near::near;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A private network for this process: a network namespace without a name.
+//!
+//! Invariants
+//! - Nothing is left when the process ends, however it ends: only its threads keep the namespace.
+//! - The process enters before it has a second thread, so that all of it is inside.
+#![allow(
+    unsafe_code,
+    reason = "unshare has no safe binding: it can also split descriptor tables"
+)]
+
+use std::{fs, io, path::Path};
+
+use rustix::{
+    io::Errno,
+    process::{getegid, geteuid},
+    thread::{UnshareFlags, unshare_unsafe},
+};
+
+use crate::rights::{Capability, Purpose, Rights};
+
+/// What the process may do in its private network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// All that it might before.
+    AsBefore,
+    /// Everything that concerns this network, but no BPF: it is in a user namespace of its own.
+    UserNamespace,
+}
+
+/// Why there is no private network.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrivateError {
+    /// Too late: other threads would stay outside.
+    #[error("a process with {threads} threads cannot enter a private network: enter before any")]
+    Threads {
+        /// How many there are.
+        threads: usize,
+    },
+    /// Only root may make a network namespace here.
+    #[error(
+        "without root this needs a user namespace, and this system refuses one ({cause}{}): run \
+         it with sudo, in a container with --privileged",
+        why_refused(.cause)
+    )]
+    UserNamespace {
+        /// The kernel's reason.
+        cause: io::Error,
+    },
+    /// The kernel did not do as expected.
+    #[error("{action}: {cause}")]
+    Kernel {
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's reason.
+        cause: io::Error,
+    },
+}
+
+impl PrivateError {
+    fn kernel(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::Kernel { action, cause }
+    }
+}
+
+/// Moves the process into a network namespace of its own that holds `lo` only, without IPv6.
+///
+/// With the rights of the tap source it keeps them; else it also gets a user namespace.
+///
+/// # Errors
+///
+/// - [`PrivateError::UserNamespace`]: no rights, and no user namespaces for such processes.
+/// - [`PrivateError::Threads`]: this process has more than one thread.
+pub fn enter() -> Result<Standing, PrivateError> {
+    let threads = fs::read_dir("/proc/self/task")
+        .map_err(PrivateError::kernel("listing /proc/self/task"))?
+        .count();
+    if threads > 1 {
+        return Err(PrivateError::Threads { threads });
+    }
+    let rights = Rights::of_this_process();
+    let standing = match rights.require(Purpose::Tap) {
+        Ok(()) if rights.has(Capability::SysAdmin) => {
+            unshare(UnshareFlags::NEWNET)
+                .map_err(PrivateError::kernel("making a network namespace"))?;
+            Standing::AsBefore
+        }
+        _ => {
+            enter_user_namespace().map_err(|cause| PrivateError::UserNamespace { cause })?;
+            Standing::UserNamespace
+        }
+    };
+    silence_ipv6().map_err(PrivateError::kernel("switching IPv6 off in the namespace"))?;
+    Ok(standing)
+}
+
+/// Users and groups keep their numbers, so that files are made as before.
+fn enter_user_namespace() -> io::Result<()> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)?;
+    // The kernel wants this before a process without rights maps a group.
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+}
+
+fn unshare(flags: UnshareFlags) -> io::Result<()> {
+    // SAFETY: neither flag (NEWNET, NEWUSER) concerns descriptors or memory, here or later.
+    unsafe { unshare_unsafe(flags) }.map_err(Errno::into)
+}
+
+/// No interface made later speaks by itself.
+fn silence_ipv6() -> io::Result<()> {
+    let folder = Path::new("/proc/sys/net/ipv6/conf");
+    if !folder.exists() {
+        return Ok(());
+    }
+    fs::write(folder.join("all/disable_ipv6"), "1")?;
+    fs::write(folder.join("default/disable_ipv6"), "1")
+}
+
+/// The setting that is behind it, where that can be told.
+fn why_refused(cause: &io::Error) -> &'static str {
+    if cause.raw_os_error() == Some(libc::ENOSPC) {
+        return ", more than user.max_user_namespaces";
+    }
+    // Ubuntu, since 24.04.
+    let switch = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+    match fs::read_to_string(switch) {
+        Ok(text) if text.trim() == "1" => ", kernel.apparmor_restrict_unprivileged_userns = 1",
+        _ => "",
+    }
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reader's connection to a hub in another process: `docs/internals/protocol.md` from the reader's side.
+//!
+//! Invariants
+//! - What a hub sends is checked: a false one can make the reader fail, not misbehave.
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringtap_filter::Program;
+use ringtap_ipc::event::{Event, has_left, sleep_until_readable};
+use ringtap_ipc::mapping::{Access, Mapping};
+use ringtap_ipc::protocol::{
+    Attach, HubStatus, InletFacts, Reply, Request, Snapshot, VERSION, decode, encode,
+};
+use ringtap_ipc::seat::{Inlet, Seat, Wanted, Watermark};
+use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_ipc::verdict::Verdicts;
+use ringtap_pool::view::{Pool, PoolError};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::control::{Control, ControlError};
+
+/// How long a hub may take to answer: it may be loading a program for a new filter.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where the hub of this machine listens: `$RINGTAP_SOCKET`, else `/run/ringtap/hub.sock`, or in
+/// the user's own runtime folder if that is not root's.
+pub fn default_socket() -> PathBuf {
+    if let Some(path) = env::var_os("RINGTAP_SOCKET") {
+        return path.into();
+    }
+    let system = Path::new("/run/ringtap/hub.sock");
+    match env::var_os("XDG_RUNTIME_DIR") {
+        Some(own) if !is_root() && !system.exists() => Path::new(&own).join("ringtap.sock"),
+        _ => system.to_owned(),
+    }
+}
+
+fn is_root() -> bool {
+    ringtap_ipc::peer::Peer::this_process().uid == 0
+}
+
+/// Why a reader cannot attach.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Nobody listens there.
+    #[error("{path}: no hub is running there: start one with `ringtap hub`, or name its --socket")]
+    NoHub {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("{path}: {reason}")]
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What it said.
+        reason: io::Error,
+    },
+    /// The hub refused, or is gone.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// What the hub sent is no bell.
+    #[error("the hub's bell cannot be used: {0}")]
+    Descriptor(io::Error),
+    /// What the hub sent cannot be mapped.
+    #[error("the hub's memory cannot be read: {0}")]
+    Mapping(io::Error),
+    /// What the hub sent is no pool.
+    #[error("the hub's memory cannot be read: {0}")]
+    Pool(#[from] PoolError),
+    /// The hub's answer is not what the protocol says.
+    #[error("the hub does not keep to the protocol: {0}")]
+    Protocol(&'static str),
+}
+
+/// How a reader wants to be served.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// The group.
+    pub group: String,
+    /// What the reader calls itself.
+    pub name: String,
+    /// Its own filter; everything that the group takes if absent.
+    pub filter: Option<Program>,
+    /// Chunks of a lane that it may hold.
+    pub credit_chunks: Option<u32>,
+    /// Packets that shall wait before it is woken.
+    pub watermark_packets: Option<u32>,
+    /// When it is woken with fewer.
+    pub time_limit: Option<Duration>,
+    /// It wants a pool of its own.
+    pub private: bool,
+}
+
+/// A seat at a hub in another process.
+pub struct Attachment {
+    /// For a [`Receiver`](crate::Receiver).
+    pub seat: Seat,
+    /// For the same.
+    pub control: Arc<Connection>,
+    /// The reader's number at the hub.
+    pub reader: u64,
+}
+
+/// A connection to a hub. It ends, and the seat with it, when this is dropped.
+pub struct Connection {
+    /// One question and its answer at a time.
+    socket: Mutex<Socket>,
+    /// The same, to see whether the hub is there.
+    watch: OwnedFd,
+    /// Wakes this reader.
+    own: Mutex<Option<Event>>,
+    leaving: AtomicBool,
+}
+
+impl Connection {
+    /// Connects to the hub at `path` and says hello.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::NoHub`], [`ConnectError::System`], [`ConnectError::Control`].
+    pub fn open(path: &Path, name: &str) -> Result<Self, ConnectError> {
+        let refused = |reason: io::Error| match reason.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ConnectError::NoHub { path: path.into() }
+            }
+            _ => ConnectError::System {
+                path: path.into(),
+                reason,
+            },
+        };
+        let socket = Socket::connect(path).map_err(refused)?;
+        let connection = Connection::new(socket).map_err(refused)?;
+        connection.hello(name)?;
+        Ok(connection)
+    }
+
+    /// Says hello over a connection that is there already, and takes a seat.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ConnectError`] but [`ConnectError::NoHub`].
+    pub fn attach_over(socket: Socket, wish: &Wish) -> Result<Attachment, ConnectError> {
+        let connection = Connection::new(socket).map_err(ConnectError::Descriptor)?;
+        connection.hello(&wish.name)?;
+        connection.sit_down(wish)
+    }
+
+    fn new(socket: Socket) -> io::Result<Self> {
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        Ok(Connection {
+            watch: socket.as_fd().try_clone_to_owned()?,
+            socket: Mutex::new(socket),
+            own: Mutex::new(None),
+            leaving: AtomicBool::new(false),
+        })
+    }
+
+    fn hello(&self, name: &str) -> Result<(), ConnectError> {
+        let hello = Request::Hello {
+            protocol: VERSION,
+            features: Vec::new(),
+            name: name.to_owned(),
+        };
+        match self.ask(&hello)?.0 {
+            Reply::Hello { protocol, .. } if protocol == VERSION => Ok(()),
+            _ => Err(ConnectError::Protocol("it did not say hello")),
+        }
+    }
+
+    /// Connects and takes a seat.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ConnectError`].
+    pub fn attach(path: &Path, wish: &Wish) -> Result<Attachment, ConnectError> {
+        Connection::open(path, &wish.name)?.sit_down(wish)
+    }
+
+    /// Takes a seat, if that was not done before.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ConnectError`].
+    pub fn sit_down(self, wish: &Wish) -> Result<Attachment, ConnectError> {
+        let attach = Attach {
+            group: wish.group.clone(),
+            filter: wish
+                .filter
+                .as_ref()
+                .map(Program::to_entries)
+                .unwrap_or_default(),
+            credit: wish.credit_chunks,
+            watermark_packets: wish.watermark_packets,
+            time_limit_ms: wish.time_limit.map(milliseconds),
+            private: wish.private,
+        };
+        let (reply, fds) = self.ask(&Request::Attach(attach))?;
+        let Reply::Attached { reader, inlets } = reply else {
+            return Err(ConnectError::Protocol("it gave no seat"));
+        };
+        let seat = seat(
+            &inlets,
+            fds,
+            Watermark::asked(wish.watermark_packets, wish.time_limit),
+        )?;
+        *self.lock_own() = Some(seat.bell.clone());
+        Ok(Attachment {
+            seat,
+            control: Arc::new(self),
+            reader,
+        })
+    }
+
+    /// Makes this reader the judge of the bridge: from now on packets wait for its verdicts.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Control`]: there is a judge, or nothing is judged here.
+    pub fn judge(&self) -> Result<Verdicts, ConnectError> {
+        let (Reply::Judging, fds) = self.ask(&Request::Judge)? else {
+            return Err(ConnectError::Protocol("it let nobody judge"));
+        };
+        let [memory, bell] = <[OwnedFd; 2]>::try_from(fds)
+            .map_err(|_| ConnectError::Protocol("it sent other descriptors"))?;
+        Verdicts::from_peer(memory, bell).map_err(ConnectError::Mapping)
+    }
+
+    /// Everybody's counters.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ControlError`].
+    pub fn status(&self) -> Result<HubStatus, ControlError> {
+        match self.ask(&Request::Status)?.0 {
+            Reply::Status(status) => Ok(*status),
+            _ => Err(ControlError::Gone("it gave no status".into())),
+        }
+    }
+
+    /// Leaves the hub, whoever else holds a copy of this connection, and waits a little until it
+    /// has hung up: a hub that was there for this reader only is gone then.
+    pub fn leave(&self, patience: Duration) {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.finish();
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline && !has_left(self.watch.as_fd()) {
+            let _late = sleep_until_readable(
+                &[self.watch.as_fd()],
+                Some(deadline.saturating_duration_since(Instant::now())),
+            );
+        }
+    }
+
+    /// Changes how many chunks of a lane the reader may hold.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ControlError`].
+    pub fn set_credit(&self, chunks: u32) -> Result<(), ControlError> {
+        self.ask(&Request::Credit { chunks }).map(drop)
+    }
+
+    fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
+        let gone = |error: io::Error| ControlError::Gone(error.to_string());
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.send(&encode(request), &[]).map_err(gone)?;
+        let mut buffer = vec![0; MOST_BYTES];
+        let (bytes, fds) = socket.receive(&mut buffer).map_err(gone)?;
+        if bytes.is_empty() {
+            return Err(ControlError::Gone("it closed the connection".into()));
+        }
+        match decode(bytes) {
+            Ok(Reply::Refused { code, message }) => Err(ControlError::Refused { code, message }),
+            Ok(reply) => Ok((reply, fds)),
+            Err(error) => Err(ControlError::Gone(error.to_string())),
+        }
+    }
+
+    fn lock_own(&self) -> std::sync::MutexGuard<'_, Option<Event>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Control for Connection {
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        match self.ask(&Request::Statistics)?.0 {
+            Reply::Statistics(snapshot) => Ok(snapshot),
+            _ => Err(ControlError::Gone("it gave no statistics".into())),
+        }
+    }
+
+    fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
+        let request = Request::Filter {
+            program: filter.to_entries(),
+        };
+        match self.ask(&request)?.0 {
+            Reply::Filtered { wanted } => Ok(wanted.into_iter().map(Wanted::from).collect()),
+            _ => Err(ControlError::Gone("it set no filter".into())),
+        }
+    }
+
+    fn stop(&self) {
+        self.leaving.store(true, Relaxed);
+        if let Some(event) = &*self.lock_own() {
+            event.end_own_sleep();
+        }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Relaxed)
+    }
+
+    fn connection(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+}
+
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// Maps what the hub sent.
+fn seat(
+    inlets: &[InletFacts],
+    fds: Vec<OwnedFd>,
+    watermark: Watermark,
+) -> Result<Seat, ConnectError> {
+    let mut fds = fds.into_iter();
+    let mut next = || {
+        let missing = ConnectError::Protocol("it sent too few descriptors");
+        fds.next().ok_or(missing)
+    };
+    let bell = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
+    let seats = inlets.iter().map(|facts| inlet(facts, next()?, next()?));
+    let mut seats: Vec<_> = seats.collect::<Result<_, _>>()?;
+    for (seat, _) in seats
+        .iter_mut()
+        .zip(inlets)
+        .filter(|(_, facts)| facts.wakes)
+    {
+        seat.wake = Some(Arc::new(next()?));
+    }
+    Ok(Seat {
+        inlets: seats,
+        bell,
+        watermark,
+    })
+}
+
+fn inlet(facts: &InletFacts, pool: OwnedFd, control: OwnedFd) -> Result<Inlet, ConnectError> {
+    let map = |file, bytes: u64, access| {
+        let bytes = usize::try_from(bytes).map_err(io::Error::other);
+        let mapping = bytes.and_then(|bytes| Mapping::of_peer(file, bytes, access));
+        mapping.map(Arc::new).map_err(ConnectError::Mapping)
+    };
+    let pool = map(pool, facts.pool_bytes, Access::Read)?;
+    let control = map(control, facts.control_bytes, Access::ReadWrite)?;
+    Ok(Inlet {
+        facts: facts.into(),
+        pool: Pool::open(pool.region())?,
+        control: control.region(),
+        wake: None,
+        policy: facts.policy.into(),
+        wanted: facts.wanted.clone().into(),
+    })
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a reader links: attach to a hub, receive packets in place, wait for them, account for
+//! every one.
+//!
+//! A [`Receiver`] reads from a [`seat`](ringtap_ipc::seat::Seat), wherever that came from: from
+//! a hub in this process, or over its socket by [`Connection`].
+//!
+//! A reader of the group `ids`, with a filter of its own, that wants the packets of all lanes in
+//! the order of their times, and its account at the end:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use ringtap_client::{Connection, Next, Receiver, Tally, Wish, default_socket};
+//! use ringtap_filter::{Instruction, Program};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Classic BPF, here what `tcpdump -ddd ip` prints; `Filter::compile` of `ringtap-capture`
+//! // makes it of text.
+//! let ip = [(40, 0, 0, 12), (21, 0, 1, 2048), (6, 0, 0, 262_144), (6, 0, 0, 0)];
+//! let ip = ip.map(|(code, jump_true, jump_false, k)| Instruction {
+//!     code,
+//!     jump_true,
+//!     jump_false,
+//!     k,
+//! });
+//! let wish = Wish {
+//!     group: "ids".into(),
+//!     name: "sorted".into(),
+//!     filter: Some(Program::new(&ip)?),
+//!     ..Wish::default()
+//! };
+//! let attachment = Connection::attach(&default_socket(), &wish)?;
+//! let receiver = Receiver::new(attachment.seat, attachment.control)?;
+//! let mut receiver = receiver.in_order(Duration::from_millis(20));
+//! let mut tally = Tally::new(receiver.lanes());
+//! loop {
+//!     let batch = match receiver.receive(Some(Duration::from_secs(1)))? {
+//!         Next::Batch(batch) => batch,
+//!         Next::Empty => continue, // nobody sent anything for a second
+//!         Next::Ended => break,
+//!     };
+//!     tally.begin(&batch);
+//!     let lane = tally.at(batch.lane());
+//!     for judged in batch.packets() {
+//!         let judged = judged?;
+//!         let (packet, slot) = (judged.packet, judged.packet.slot());
+//!         if !judged.is_ours {
+//!             lane.filtered(packet.sequence); // lies in the same chunk, and is another reader's
+//!             continue;
+//!         }
+//!         println!("{} ns: {} bytes", slot.time_ns, packet.data.len());
+//!         lane.delivered(packet.sequence, slot.wire_length);
+//!     }
+//! }
+//! let ledger = tally.total(&receiver.snapshot()?);
+//! println!("{}", ledger.balance());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a batch lends out lives until the receiver is asked again. A loop around `poll` of one's
+//! own uses a [`Lender`], which also counts, and whose descriptor says when to call it.
+
+mod connection;
+mod control;
+mod descriptor;
+mod judge;
+mod lender;
+mod merge;
+mod pending;
+mod receiver;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+pub use connection::{Attachment, ConnectError, Connection, Wish, default_socket};
+pub use control::{Control, ControlError};
+pub use judge::{Batch, Judged, Packets};
+pub use lender::{Found, Lender, Lent, Patience, Stop};
+pub use merge::Order;
+pub use receiver::{Next, ReceiveError, Receiver};
+pub use ringtap_ipc::verdict::{Judgement, Verdict, VerdictError, Verdicts};
+pub use tally::{LaneTally, Tally};

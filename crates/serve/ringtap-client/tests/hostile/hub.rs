@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A hub that answers what it likes and lends what it likes, over a real socket.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringtap_client::{Connection, Next, Receiver, Tally, Wish};
+use ringtap_filter::Program;
+use ringtap_ipc::event::Event;
+use ringtap_ipc::protocol::{
+    InletFacts, LaneSnapshot, PolicyName, Reply, Snapshot, SourceSnapshot, WantedFacts, encode,
+};
+use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_testkit::{LIMIT, Script};
+
+use crate::lent::Lent;
+
+/// A number that is true, or one of those that break things.
+fn number(script: &mut Script<'_>, truth: u64) -> u64 {
+    match script.byte() % 8 {
+        0..=4 => truth,
+        5 => script.one_of(&[0, 1, 4096, 1 << 40, u64::MAX, u64::MAX - 4095, 1 << 63]),
+        6 => truth.wrapping_add(u64::from(script.byte())),
+        _ => script.word(),
+    }
+}
+
+/// The descriptor that belongs there, or another one.
+fn descriptor<'a>(
+    script: &mut Script<'_>,
+    truth: BorrowedFd<'a>,
+    others: &'a [OwnedFd],
+) -> BorrowedFd<'a> {
+    match usize::from(script.byte()).checked_sub(200) {
+        Some(other) => others[other % others.len()].as_fd(),
+        None => truth,
+    }
+}
+
+/// Descriptors that are no pool and no control region; some are bells, with nobody behind them.
+fn strangers() -> Vec<OwnedFd> {
+    let (near, far) = std::os::unix::net::UnixStream::pair().expect("two descriptors");
+    let (reading, writing) = std::io::pipe().expect("two descriptors");
+    let small = tempfile::tempfile().expect("a file");
+    small.set_len(100).expect("a little room");
+    vec![
+        File::open("/dev/null").expect("it is there").into(),
+        near.into(),
+        far.into(),
+        reading.into(),
+        writing.into(),
+        small.into(),
+    ]
+}
+
+fn inlet(script: &mut Script<'_>, lent: &Lent) -> InletFacts {
+    let bytes =
+        |region: &ringtap_pool::memory::Region| u64::try_from(region.bytes()).expect("it fits");
+    let filter = match script.byte() % 4 {
+        0..=2 => Vec::new(),
+        _ => (0..script.byte() % 5).map(|_| script.word()).collect(),
+    };
+    InletFacts {
+        device: "lie".into(),
+        interface: None,
+        link_type: 1,
+        snap_length_bytes: 2000,
+        offered_from: String::new(),
+        notes: Vec::new(),
+        policy: script.one_of(&[
+            PolicyName::DropNewest,
+            PolicyName::Cut { snap_bytes: 0 },
+            PolicyName::Sample { one_in: 0 },
+        ]),
+        pool_bytes: number(script, bytes(&lent.pool)),
+        control_bytes: number(script, bytes(&lent.control)),
+        wakes: script.byte() % 8 == 7,
+        wanted: WantedFacts {
+            mask: u64::MAX,
+            not_in_source: None,
+            filter,
+            from: vec![number(script, 0); usize::from(script.byte() % 4)],
+        },
+    }
+}
+
+fn snapshot(script: &mut Script<'_>) -> Snapshot {
+    let mut lane = || LaneSnapshot {
+        start: number(script, 0),
+        position: number(script, 30),
+        seen: number(script, 30),
+        unwanted: number(script, 0),
+        no_chunk: number(script, 0),
+        kernel: number(script, 0),
+        missed_sequences: number(script, 0),
+        missed_packets: number(script, 0),
+    };
+    Snapshot {
+        sources: vec![SourceSnapshot {
+            lanes: vec![lane(), lane()],
+            nic: number(script, 0),
+            kernel: number(script, 0),
+            ended: script.byte() % 2 == 1,
+            failure: None,
+        }],
+    }
+}
+
+/// Serves one connection as the script says, then hangs up.
+fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
+    let until = Instant::now() + LIMIT;
+    let socket = loop {
+        match listener.accept().expect("descriptors are left") {
+            Some(socket) => break socket,
+            None => std::thread::yield_now(),
+        }
+        assert!(Instant::now() < until, "the reader does not come");
+    };
+    let hello = Reply::Hello {
+        protocol: if script.byte() < 250 { 1 } else { 2 },
+        features: Vec::new(),
+        version: String::new(),
+    };
+    let _gone = socket.send(&encode(&hello), &[]);
+    let inlets = match script.byte() {
+        0..200 => vec![inlet(script, lent)],
+        other => (0..other % 4).map(|_| inlet(script, lent)).collect(),
+    };
+    let (_near, bell) = Event::pair().expect("two descriptors");
+    let others = strangers();
+    let mut fds = vec![descriptor(script, bell.as_fd(), &others)];
+    for _ in &inlets {
+        fds.push(descriptor(script, lent.pool_file.as_fd(), &others));
+        fds.push(descriptor(script, lent.control_file.as_fd(), &others));
+    }
+    fds.truncate(match script.byte() {
+        0..200 => fds.len(),
+        other => usize::from(other % 8),
+    });
+    for _ in 0..script.byte() % 6 {
+        lent.spoil(script);
+    }
+    let attached = Reply::Attached { reader: 1, inlets };
+    let _gone = socket.send(&encode(&attached), &fds);
+    let wanted = inlet(script, lent).wanted;
+    let filtered = Reply::Filtered {
+        wanted: vec![wanted],
+    };
+    let _gone = socket.send(&encode(&filtered), &[]);
+    let _gone = socket.send(&encode(&Reply::Statistics(snapshot(script))), &[]);
+    let _gone = socket.send(script.rest(), &[]);
+    listen_to_the_end(&socket);
+}
+
+/// Answers are taken whole before the connection ends.
+fn listen_to_the_end(socket: &Socket) {
+    let mut buffer = vec![0; MOST_BYTES];
+    let until = Instant::now() + LIMIT;
+    loop {
+        match socket.receive(&mut buffer) {
+            Ok(([], _)) => return,
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return,
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+        assert!(Instant::now() < until, "the reader hangs");
+    }
+}
+
+/// A reader of that hub: tells how many packets it got.
+fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
+    let wish = Wish {
+        group: "all".into(),
+        name: "reader".into(),
+        ..Wish::default()
+    };
+    let attachment = Connection::attach(path, &wish)?;
+    let mut receiver = Receiver::new(attachment.seat, attachment.control)?;
+    let mut tally = Tally::new(receiver.lanes());
+    receiver.announce_sleep();
+    receiver.set_filter(&Program::everything())?;
+    for _ in 0..20 {
+        let Next::Batch(batch) = receiver.next()? else {
+            break;
+        };
+        tally.begin(&batch);
+        for judged in batch.packets() {
+            let judged = judged?;
+            let packet = judged.packet;
+            std::hint::black_box(packet.data.iter().fold(0, |sum, byte| sum ^ byte));
+            let lane = tally.at(batch.lane());
+            match judged.is_ours {
+                true => lane.delivered(packet.sequence, packet.slot().wire_length),
+                false => lane.filtered(packet.sequence),
+            }
+        }
+        receiver.tell(&tally);
+    }
+    let _balance = tally.total(&receiver.snapshot()?).balance();
+    let _noise = receiver.snapshot();
+    Ok(tally.packets())
+}
+
+/// What follows from these bytes; how many packets a reader got.
+pub(crate) fn run(bytes: &[u8]) -> u64 {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("hub.sock");
+    let listener = Listener::bind(&path).expect("a socket");
+    let lent = Lent::new();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| serve(&listener, &mut Script::new(bytes), &lent));
+        let read = read(&path).unwrap_or(0);
+        served.join().expect("the false hub ends");
+        read
+    })
+}

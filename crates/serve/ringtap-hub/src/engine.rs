@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hub's thread: steps every distributor when something happened, sleeps in between.
+//!
+//! Invariants
+//! - It owns the sources and the distributors; everybody else only sends it orders.
+//! - It touches chunks, never packets.
+#![forbid(unsafe_code)]
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::event::{Event, readable_among};
+use ringtap_pool::source::Source;
+use ringtap_pool::wake::Signal;
+
+use crate::capture::{Capture, Stage};
+use crate::group::{Congestion, Group};
+use crate::hub::Order;
+use crate::membership::Membership;
+use crate::phase::{NAP, Next, Phase};
+use crate::seats::{Seats, Whom, now_ns};
+
+/// How often is looked who lost packets, so that the time of a loss is known.
+const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How long the hub sleeps at most while flows move.
+const MOVING_SLEEP: Duration = Duration::from_millis(5);
+
+/// The state of the hub's thread.
+pub(crate) struct Engine {
+    pub(crate) captures: Vec<Capture>,
+    pub(crate) membership: Membership,
+    pub(crate) seats: Seats,
+    pub(crate) event: Event,
+    pub(crate) started_ns: u64,
+    inbox: Receiver<Order>,
+    /// Who wants to know when nothing is left to be done.
+    over: Option<Sender<()>>,
+    looked_for_losses: Instant,
+    /// Times of moves are counted from here.
+    began: Instant,
+    phase: Phase,
+    /// How long the last sleep was, and whether it was shorter than a nap and chunks ended it.
+    slept: Duration,
+    fast: bool,
+    /// When a reader that waits for more packets is to be looked at again.
+    look_again: Option<Duration>,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        sources: Vec<Box<dyn Source>>,
+        groups: Vec<Group>,
+        congestion: Option<Congestion>,
+        inbox: Receiver<Order>,
+        event: Event,
+    ) -> Self {
+        let capture = |source| {
+            let signal: Arc<dyn Signal> = Arc::new(event.clone());
+            Capture::new(source, congestion, signal)
+        };
+        Engine {
+            captures: sources.into_iter().map(capture).collect(),
+            membership: Membership::new(groups),
+            seats: Seats::default(),
+            event,
+            started_ns: now_ns(),
+            inbox,
+            over: None,
+            looked_for_losses: Instant::now(),
+            began: Instant::now(),
+            phase: Phase::Awake,
+            slept: Duration::MAX,
+            fast: false,
+            look_again: None,
+        }
+    }
+
+    /// Runs until it is told to quit.
+    pub(crate) fn run(mut self) {
+        while self.obey() {
+            let moved = self.step();
+            self.tell_if_over();
+            if moved {
+                self.fast = self.slept < NAP;
+                self.phase = Phase::Awake;
+                continue;
+            }
+            self.rest();
+        }
+        for capture in &mut self.captures {
+            capture.stop();
+        }
+    }
+
+    /// Moves what can be moved; tells whether anything was.
+    fn step(&mut self) -> bool {
+        let mut moved = false;
+        for (at, capture) in self.captures.iter_mut().enumerate() {
+            let before = capture.stage;
+            moved |= capture.step();
+            if capture.stage == Stage::Ended && before != Stage::Ended {
+                self.seats.wake_all_of(at);
+            }
+        }
+        if moved {
+            self.wake_sleepers();
+            if self.looked_for_losses.elapsed() >= LOSSES_INTERVAL {
+                self.looked_for_losses = Instant::now();
+                self.note_losses(now_ns());
+            }
+        }
+        if self.membership.is_moving() || (moved && self.membership.may_offload()) {
+            self.offload_flows(self.began.elapsed());
+        }
+        moved
+    }
+
+    fn tell_if_over(&mut self) {
+        let ended = |capture: &Capture| capture.stage == Stage::Ended;
+        if self.over.is_none() || !self.seats.taken.is_empty() || !self.captures.iter().all(ended) {
+            return;
+        }
+        if let Some(over) = self.over.take() {
+            let _gone = over.send(());
+        }
+    }
+
+    pub(crate) fn wake_sleepers(&mut self) {
+        self.wake(Whom::All);
+    }
+
+    fn wake(&mut self, whom: Whom) {
+        self.look_again = self.seats.wake(whom, &mut self.captures, Instant::now());
+    }
+
+    /// Does what was ordered; `false` once it shall quit.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return false,
+                Ok(order) => self.carry_out(order),
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        // Whoever asked may be gone: then nobody needs the answer.
+        match order {
+            Order::Attach(ask, reply) => {
+                let answer = self.attach(&ask);
+                let id = answer.as_ref().ok().map(|taken| taken.id);
+                if let (Err(_), Some(id)) = (reply.send(answer), id) {
+                    self.leave(id);
+                }
+            }
+            Order::Filter(seat, filter, reply) => {
+                let _gone = reply.send(self.set_filter(seat, filter));
+            }
+            Order::Credit(seat, chunks, reply) => {
+                let _gone = reply.send(self.set_credit(seat, chunks));
+            }
+            Order::Leave(seat) => self.leave(seat),
+            Order::Snapshot(seat, reply) => {
+                let _gone = reply.send(self.snapshot(seat));
+            }
+            Order::Status(reply) => {
+                let _gone = reply.send(self.status());
+            }
+            Order::WhenOver(over) => self.over = Some(over),
+            Order::Stop | Order::Quit => {
+                for capture in &mut self.captures {
+                    capture.stop();
+                }
+            }
+        }
+    }
+
+    fn rest(&mut self) {
+        let may_nap = self.fast && self.captures.iter().all(Capture::has_room_for_a_nap);
+        let (next, then) = self.phase.next(may_nap);
+        self.phase = then;
+        match next {
+            Next::Nap => self.nap(),
+            Next::Arm => {
+                for capture in &mut self.captures {
+                    capture.arm();
+                }
+                // Packets that came before that were signalled to nobody.
+                self.wake_sleepers();
+            }
+            Next::Sleep(at_most) => self.sleep(at_most),
+        }
+    }
+
+    /// Sleeps through what is captured meanwhile. Then chunks are found, and sleepers woken, or
+    /// the hub arms itself: in either case before the first sleep of a reader is over.
+    fn nap(&mut self) {
+        self.sleep_on(false, Some(NAP));
+    }
+
+    /// Sleeps; awake again if somebody signalled or a reader is to be looked at.
+    fn sleep(&mut self, at_most: Option<Duration>) {
+        let moving = self.membership.is_moving().then_some(MOVING_SLEEP);
+        let timeouts = [at_most, self.look_again, moving];
+        let timeout = timeouts.into_iter().flatten().min();
+        let begun = Instant::now();
+        let signalled = self.sleep_on(true, timeout);
+        (self.slept, self.fast) = (begun.elapsed(), false);
+        if signalled {
+            self.phase = Phase::Awake;
+        } else {
+            // After the first sleep: what the kernel published while we fell asleep.
+            self.wake_sleepers();
+        }
+    }
+
+    /// Sleeps until an order comes, a reader rings, or, if they are to be heard, a source signals.
+    fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
+        let mut fds = vec![self.event.as_fd()];
+        fds.extend(self.seats.bells());
+        let of_sources = fds.len();
+        if sources {
+            fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
+        }
+        let ready = readable_among(&fds, timeout).unwrap_or_else(|error| {
+            tracing::error!("the hub cannot sleep: {error}");
+            vec![true; fds.len()]
+        });
+        if !ready.contains(&true) {
+            return false;
+        }
+        // Before anything else: they may be on this very core.
+        if sources {
+            self.wake(Whom::Deaf);
+        }
+        let signalled = ready[of_sources..].contains(&true);
+        if signalled {
+            // The others were woken by what woke us. On this core they go first, as a packet
+            // waits for them; all that waits for us is the next one.
+            std::thread::yield_now();
+        }
+        if ready[0] {
+            // It is ours, and not gone.
+            let _signals = self.event.clear();
+        }
+        self.seats.hear(ready[1..of_sources].iter().copied());
+        if signalled {
+            self.captures.iter_mut().for_each(Capture::look);
+        }
+        true
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a relay did with the packets of its seat.
+#![forbid(unsafe_code)]
+
+use ringtap_ipc::protocol::{LaneSnapshot, ReaderStatus, SourceSnapshot};
+
+/// One lane's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LaneBook {
+    /// Sequence of the source's packet after the last one that was looked at.
+    pub(super) position: u64,
+    /// Packets in the private pool.
+    pub(super) copied: u64,
+    /// Packets that did not pass the filter.
+    pub(super) filtered: u64,
+    /// Packets for which the private pool had no place, or that were lost before the relay.
+    pub(super) lost: u64,
+    /// Those of them that the private pool had no place for.
+    pub(super) full: u64,
+}
+
+/// One inlet's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InletBook {
+    pub(super) lanes: Vec<LaneBook>,
+    /// The reader has got everything there is.
+    pub(super) ended: bool,
+}
+
+/// All of them, and what the reader says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    pub(super) inlets: Vec<InletBook>,
+    pub(super) delivered: u64,
+    pub(super) filtered: u64,
+    pub(super) bytes: u64,
+    pub(super) held: u32,
+    pub(super) corrupt: bool,
+}
+
+impl Books {
+    pub(super) fn lost(&self) -> u64 {
+        let lanes = self.inlets.iter().flat_map(|inlet| &inlet.lanes);
+        lanes.map(|lane| lane.full).sum()
+    }
+
+    pub(super) fn seen_from_outside(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
+        let Some(book) = self.inlets.get(at) else {
+            return inner;
+        };
+        let lane = |(lane, book): (&LaneSnapshot, &LaneBook)| LaneSnapshot {
+            start: 0,
+            position: book.copied,
+            // What the relay has not looked at yet was not offered to the reader yet.
+            seen: lane.seen - lane.position.saturating_sub(book.position).min(lane.seen),
+            unwanted: lane.unwanted + book.filtered,
+            no_chunk: lane.no_chunk,
+            kernel: lane.kernel,
+            missed_sequences: 0,
+            missed_packets: book.lost,
+        };
+        SourceSnapshot {
+            lanes: inner.lanes.iter().zip(&book.lanes).map(lane).collect(),
+            ended: inner.ended && book.ended,
+            ..inner
+        }
+    }
+
+    pub(super) fn fill(&self, status: &mut ReaderStatus) {
+        status.delivered = self.delivered;
+        let lanes = self.inlets.iter().flat_map(|inlet| &inlet.lanes);
+        status.filtered = self.filtered + lanes.map(|lane| lane.filtered).sum::<u64>();
+        status.bytes = self.bytes;
+        status.lag_chunks += self.held.saturating_sub(1);
+        status.corrupt |= self.corrupt;
+    }
+}

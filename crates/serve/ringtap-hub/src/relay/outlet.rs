@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The private pools of one reader: where a relay writes and the reader reads.
+
+use std::io;
+use std::sync::Arc;
+
+use ringtap_ipc::memfd::{SealedPool, SharedMemory};
+use ringtap_ipc::seat::{Inlet, Seat};
+use ringtap_pool::control::control_bytes;
+use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
+use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::source;
+use ringtap_pool::wake::NoSignal;
+use ringtap_pool::writer::LaneWriter;
+
+use crate::hub::InletFiles;
+
+/// The reader's side.
+pub(crate) struct Outlet {
+    pub(crate) seat: Seat,
+    pub(crate) files: Vec<InletFiles>,
+}
+
+/// The relay's side of one private pool.
+pub(super) struct Private {
+    pub(super) writers: Vec<LaneWriter>,
+    pub(super) distributor: Distributor,
+    pub(super) reader: ReaderId,
+}
+
+/// Makes the private pool for what comes from `inlet`.
+pub(super) fn make(inlet: &Inlet, pool_bytes: u64) -> io::Result<(Private, Inlet, InletFiles)> {
+    let pool = SealedPool::create(sizes(inlet.pool.geometry(), pool_bytes)?)?;
+    let geometry = *pool.readable.geometry();
+    let (mut writers, mut ends) = (Vec::new(), Vec::new());
+    for lane in (0..geometry.lane_count).map(LaneId) {
+        let chunks = source::share(&geometry, lane);
+        // The relay is writer and driver at once: it needs no signal from itself.
+        // SAFETY: mapped writable, made just now, and each lane has chunks of its own.
+        let (writer, end) =
+            unsafe { source::lane(&pool.writable, lane, chunks, Arc::new(NoSignal)) };
+        writers.push(writer);
+        ends.push(end);
+    }
+    let mut distributor = Distributor::new(pool.readable.clone(), ends, Arc::new(NoSignal));
+    let memory = SharedMemory::create(control_bytes(&geometry))?;
+    let options = ReaderOptions {
+        // It is alone there: all chunks are for it.
+        credit: Some(u32::MAX),
+        ..ReaderOptions::default()
+    };
+    let starts = vec![0; ends_of(&geometry)];
+    let reader = distributor
+        .lend_to(&options, &memory.region, &starts)
+        .map_err(io::Error::other)?;
+    let outer = Inlet {
+        facts: inlet.facts.clone(),
+        pool: pool.readable,
+        control: memory.region,
+        wake: None,
+        policy: Policy::DropNewest,
+        wanted: super::judged(&inlet.wanted),
+    };
+    let files = InletFiles {
+        pool: Some(pool.file.try_clone()?),
+        control: memory.file,
+        wake: None,
+    };
+    let private = Private {
+        writers,
+        distributor,
+        reader,
+    };
+    Ok((private, outer, files))
+}
+
+fn ends_of(geometry: &Geometry) -> usize {
+    usize::try_from(geometry.lane_count).unwrap_or(0)
+}
+
+/// A pool with as many lanes and chunks as large as the source's.
+fn sizes(inner: &Geometry, pool_bytes: u64) -> io::Result<Geometry> {
+    let chunks = pool_bytes / u64::from(inner.chunk_size);
+    let chunks = u32::try_from(chunks).unwrap_or(u32::MAX);
+    let least = inner.lane_count.saturating_mul(4).saturating_add(1);
+    Geometry::contiguous(
+        inner.chunk_size,
+        chunks.max(least),
+        inner.lane_count,
+        inner.snap_length,
+    )
+    .map_err(io::Error::other)
+}

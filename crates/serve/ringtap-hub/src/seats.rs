@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The seats that were taken: who sits there, since when, what woke them last.
+#![forbid(unsafe_code)]
+
+mod accounts;
+mod attach;
+mod moving;
+mod waking;
+
+pub(crate) use waking::Whom;
+
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ringtap_ipc::event::Event;
+use ringtap_ipc::peer::Peer;
+use ringtap_ipc::seat::Watermark;
+use ringtap_pool::classify::Place;
+use ringtap_pool::ids::ReaderId;
+use ringtap_pool::source::Counts;
+
+use crate::group::Delivery;
+use crate::membership::SeatId;
+use crate::relay::Relay;
+
+/// A seat's place at one source.
+pub(crate) struct Inlet {
+    /// Which source.
+    pub(crate) capture: usize,
+    /// Its reader there.
+    pub(crate) reader: ReaderId,
+    /// The source's counters when it began.
+    pub(crate) baseline: Counts,
+    /// Its first packet, per lane.
+    pub(crate) starts: Vec<u64>,
+}
+
+/// A reader's seat as the hub sees it.
+pub(crate) struct Seat {
+    pub(crate) group: String,
+    pub(crate) name: String,
+    pub(crate) peer: Peer,
+    pub(crate) delivery: Delivery,
+    pub(crate) place: Place,
+    pub(crate) credit_chunks: Option<u32>,
+    pub(crate) attached_ns: u64,
+    pub(crate) inlets: Vec<Inlet>,
+    /// Wakes the reader, and is rung by it.
+    pub(crate) bell: Event,
+    /// The reader's bell is gone: nobody listens to it any more.
+    pub(crate) is_silent: bool,
+    pub(crate) relay: Option<Relay>,
+    watermark: Watermark,
+    /// Since when packets wait for a reader that sleeps for more of them.
+    waits_since: Option<Instant>,
+    /// Losses when they were last looked at, and when they last grew.
+    lost: u64,
+    last_loss_ns: u64,
+}
+
+/// All seats.
+#[derive(Default)]
+pub(crate) struct Seats {
+    pub(crate) taken: BTreeMap<SeatId, Seat>,
+    last: u64,
+    /// Packets that readers lost who left.
+    pub(crate) departed_slow_reader: u64,
+}
+
+impl Seats {
+    fn next_id(&mut self) -> SeatId {
+        self.last += 1;
+        SeatId(self.last)
+    }
+
+    /// A seat's places at the sources; none if nobody sits there.
+    pub(crate) fn inlets(&self, seat: SeatId) -> &[Inlet] {
+        self.taken.get(&seat).map_or(&[], |seat| &seat.inlets)
+    }
+
+    /// Wakes everybody at a source.
+    pub(crate) fn wake_all_of(&self, capture: usize) {
+        use ringtap_pool::wake::Signal;
+        for seat in self.taken.values() {
+            if seat.inlets.iter().any(|inlet| inlet.capture == capture) {
+                seat.bell.signal();
+            }
+        }
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

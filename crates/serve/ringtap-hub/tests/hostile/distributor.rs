@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reader writes what it likes into its control region while another one reads honestly.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use ringtap_ipc::memfd::SharedMemory;
+use ringtap_pool::control::control_bytes;
+use ringtap_pool::distributor::{Distributor, ReaderOptions, Returns};
+use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::source;
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::NoSignal;
+use ringtap_pool::writer::{LaneWriter, PacketMeta};
+use ringtap_testkit::Script;
+
+const LANE: LaneId = LaneId(0);
+/// Where `docs/internals/format.md` puts the reader's words, and its queue for chunks that it gives back.
+const RETURNS_TAIL: u64 = 132;
+const RETURNS: u64 = 192 + 64 + 64 * 8;
+const RETURN_PLACES: u32 = 32;
+
+struct Liar {
+    id: ReaderId,
+    file: File,
+    tail: u32,
+}
+
+struct Bench {
+    writer: LaneWriter,
+    distributor: Distributor,
+    honest: Honest,
+    liar: Liar,
+}
+
+struct Honest {
+    id: ReaderId,
+    reader: Reader,
+    next: u64,
+    read: u64,
+    missing: u64,
+}
+
+impl Honest {
+    /// Reads all there is; every packet is the one that its number says.
+    fn read(&mut self) {
+        while let Next::Batch(batch) = self.reader.next().expect("nobody lied to this one") {
+            if let Some(gap) = batch.gap() {
+                assert_eq!(gap.first_sequence, self.next);
+                self.next += gap.sequences;
+                self.missing += gap.packets;
+            }
+            for packet in batch.packets() {
+                let packet = packet.expect("the writer is honest");
+                assert_eq!(packet.sequence, self.next);
+                assert_eq!(packet.data[..8], self.next.to_le_bytes());
+                assert_eq!(packet.slot().time_ns, self.next);
+                self.next += 1;
+                self.read += 1;
+            }
+        }
+    }
+}
+
+fn lie(distributor: &mut Distributor) -> Liar {
+    let memory = SharedMemory::create(control_bytes(distributor.geometry()));
+    let memory = memory.expect("a little memory");
+    let now = distributor.position(LANE);
+    let options = ReaderOptions::default();
+    let id = distributor.lend_to(&options, &memory.region, &[now]);
+    Liar {
+        id: id.expect("there is a place"),
+        file: File::from(memory.file),
+        tail: 0,
+    }
+}
+
+impl Liar {
+    fn write(&self, at: u64, bytes: &[u8]) {
+        self.file.write_all_at(bytes, at).expect("its own memory");
+    }
+
+    /// Gives back a chunk, its own or not, as an honest reader would.
+    fn give_back(&mut self, chunk: u64) {
+        let place = u64::from(self.tail % RETURN_PLACES);
+        self.write(RETURNS + 8 * place, &chunk.to_le_bytes());
+        self.tail = self.tail.wrapping_add(1);
+        self.write(RETURNS_TAIL, &self.tail.to_le_bytes());
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let geometry = Geometry::contiguous(4096, 17, 1, 2000).expect("it can be");
+        let pool = Pool::on_heap(geometry);
+        let chunks = source::share(&geometry, LANE);
+        // SAFETY: on the heap, and this is its only lane.
+        let (writer, ends) = unsafe { source::lane(&pool, LANE, chunks, Arc::new(NoSignal)) };
+        let mut distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
+        let added = distributor.add_reader(&ReaderOptions::default());
+        let (id, reader) = added.expect("there is a place");
+        let liar = lie(&mut distributor);
+        let honest = Honest {
+            id,
+            reader,
+            next: 0,
+            read: 0,
+            missing: 0,
+        };
+        Bench {
+            writer,
+            distributor,
+            honest,
+            liar,
+        }
+    }
+
+    fn capture(&mut self, packets: usize) {
+        let counters = self.writer.counters();
+        for _ in 0..packets {
+            let number = counters.captured();
+            let mut data = [7; 300];
+            data[..8].copy_from_slice(&number.to_le_bytes());
+            let meta = PacketMeta {
+                time_ns: number,
+                wire_length: 300,
+                ..PacketMeta::default()
+            };
+            let _counted = self.writer.write(&meta, [&data]);
+        }
+    }
+
+    fn look_at_the_liar(&mut self) {
+        self.distributor.arm(Returns::Wanted);
+        self.distributor.wake_sleepers(|_| {});
+        let liar = self.liar.id;
+        let _seen = (
+            self.distributor.is_corrupt(liar),
+            self.distributor.held(liar, LANE),
+            self.distributor.oldest_held(liar, LANE),
+            self.distributor.credit(liar, LANE),
+        );
+    }
+
+    fn turn(&mut self, script: &mut Script<'_>) {
+        let control = control_bytes(self.distributor.geometry());
+        match script.byte() % 9 {
+            0 | 1 => self.capture(script.below(40)),
+            2 => drop(self.distributor.step().expect("no lane lied")),
+            3 | 4 => {
+                let at = script.below(control / 4) * 4;
+                let at = u64::try_from(at).expect("it fits");
+                self.liar.write(at, &script.word().to_le_bytes()[..4]);
+            }
+            5 => self.liar.give_back(u64::from(script.byte() % 20)),
+            6 => self.liar.give_back(script.word()),
+            7 => self.look_at_the_liar(),
+            _ => {
+                self.distributor.remove_reader(self.liar.id);
+                self.liar = lie(&mut self.distributor);
+            }
+        }
+        self.honest.read();
+    }
+
+    /// The liar leaves: everything that it held is there again, and no packet is unaccounted for.
+    fn finish(mut self) {
+        self.distributor.remove_reader(self.liar.id);
+        self.writer.close();
+        while self.distributor.step().expect("no lane lied") {
+            self.honest.read();
+        }
+        self.distributor.finish();
+        self.honest.read();
+        let _taken_back = self.distributor.step().expect("no lane lied");
+        let missed = self.distributor.missed(self.honest.id, LANE).packets;
+        let captured = self.writer.counters().captured();
+        assert_eq!(self.honest.read + missed, captured);
+        assert!(self.honest.missing <= missed);
+        assert_eq!(self.distributor.chunks_in_use(LANE), 0);
+    }
+}
+
+/// What follows from these bytes.
+pub(crate) fn run(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let mut bench = Bench::new();
+    while !script.is_empty() {
+        bench.turn(&mut script);
+    }
+    bench.finish();
+}

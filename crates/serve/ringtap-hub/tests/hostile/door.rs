@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Any messages at the hub's door: each gets an answer or the door, and others are served on.
+
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use ringtap_hub::access::Access;
+use ringtap_hub::door::Door;
+use ringtap_hub::{Group, Hub};
+use ringtap_ipc::protocol::{Reply, decode};
+use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_testkit::LIMIT;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::quiet::Quiet;
+
+const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"liar"}"#;
+const ATTACH: &[u8] = br#"{"ask":"attach","group":"all"}"#;
+const STATUS: &[u8] = br#"{"ask":"status"}"#;
+
+/// The next answer; `None` where the hub closed the connection.
+fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
+    // Descriptors that nobody asked for are closed unseen.
+    socket.send(message, &[socket.as_fd()]).ok()?;
+    let mut buffer = vec![0; MOST_BYTES];
+    match socket.receive(&mut buffer) {
+        Ok(([], _)) => None,
+        Ok((bytes, _)) => Some(decode(bytes).expect("a hub's answer is of the protocol")),
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+        Err(error) => panic!("the hub does not answer: {error}"),
+    }
+}
+
+fn connect(listener_path: &std::path::Path) -> Socket {
+    let socket = Socket::connect(listener_path).expect("the hub listens");
+    set_socket_timeout(&socket, Timeout::Recv, Some(LIMIT)).expect("a socket");
+    socket
+}
+
+/// The first byte says what is said truly before; the rest are messages, a line each.
+pub(crate) fn run(bytes: &[u8]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("hub.sock");
+    let groups = vec![Group::new("all")];
+    let started = Hub::start(vec![Box::new(Quiet::new())], groups, None, Vec::new());
+    let (hub, _) = started.expect("a hub starts");
+    let listener = Listener::bind(&path).expect("a socket");
+    let _door = Door::open(listener, &hub, vec![Access::default()]).expect("a thread");
+    let (how, lines) = bytes.split_first().unwrap_or((&0, &[]));
+    let liar = connect(&path);
+    for (bit, message) in [(1, HELLO), (2, ATTACH)] {
+        if how & bit != 0 {
+            let _answer = ask(&liar, message);
+        }
+    }
+    for line in lines.split(|byte| *byte == b'\n') {
+        if ask(&liar, line).is_none() {
+            break;
+        }
+    }
+    let other = connect(&path);
+    assert!(matches!(ask(&other, HELLO), Some(Reply::Hello { .. })));
+    drop(liar);
+    let until = Instant::now() + LIMIT;
+    while let Some(Reply::Status(status)) = ask(&other, STATUS) {
+        if status.readers.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "a seat was not given back");
+    }
+    panic!("the hub tells no status any more");
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shape of the repository: which crate may use which, and what every file must look like.
+//!
+//! Each rule is a function from plain data to a list of faults, so that each is also shown to
+//! fail on made-up input. To allow a new crate, dependency or unsafe module, change the table
+//! in `arrows.rs` or the list in `unsafe_modules.txt`, with a reason.
+
+#![forbid(unsafe_code)]
+
+mod arrows;
+mod files;
+mod promises;
+
+use std::{fs, path::PathBuf, process::Command};
+
+use files::Source;
+
+fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.join("../../..")
+        .canonicalize()
+        .expect("the repository is there")
+}
+
+/// Every file that git tracks or would track, with its bytes.
+fn sources() -> Vec<Source> {
+    let root = root();
+    let output = Command::new("git")
+        // The repository may belong to somebody else, for instance in CI.
+        .args(["-c", "safe.directory=*", "-C"])
+        .arg(&root)
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .output()
+        .expect("git can be run");
+    assert!(
+        output.status.success(),
+        "the layout test needs git: {output:?}"
+    );
+    let names = String::from_utf8(output.stdout).expect("names are UTF-8");
+    names
+        .split_terminator('\0')
+        // A file removed but not yet committed is still listed.
+        .filter_map(|name| Some(Source::new(name, fs::read(root.join(name)).ok()?)))
+        .collect()
+}
+
+fn no_faults(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+}
+
+#[test]
+fn arrows_between_crates_go_down_only() {
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .unwrap();
+    let crates = arrows::crates(&metadata);
+    assert!(crates.len() >= 3, "cargo metadata lists the workspace");
+    no_faults(&arrows::faults(&crates));
+}
+
+#[test]
+fn every_file_keeps_the_house_style() {
+    let sources = sources();
+    assert!(sources.len() > 20, "git lists the repository");
+    no_faults(&files::faults(&sources));
+}
+
+#[test]
+fn every_promise_names_a_test_that_exists_or_says_that_there_is_none() {
+    let sources = sources();
+    let page = sources
+        .iter()
+        .find(|source| source.name == "docs/internals/promises.md")
+        .expect("the promises are written down");
+    no_faults(&promises::faults(&page.text(), &sources));
+}
