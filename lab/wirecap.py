@@ -175,8 +175,6 @@ def skewed(sim: Simulator, skew: str) -> list[dict]:
             "disordered": found["disordered_packets"] / packets,
             "moved": found["moved_buckets"],
             "most_chunks": max(lane["most_chunks"] for lane in found["lanes"]),
-            "least": min(found["delivered_by_reader"]),
-            "most": max(found["delivered_by_reader"]),
         }
     modes = [("chunk", threshold) for threshold in THRESHOLDS]
     modes += [("flow", threshold) for threshold in FLOW_THRESHOLDS]

@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+#: Bursts that the page shows; the plots show all.
+SHOWN = frozenset((1_000, 6_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000, 10_000_000))
 
 
 def percent(share: float) -> str:
@@ -30,7 +32,8 @@ def beside(rows: list[dict]) -> str:
 
 def bursts(rows: list[dict], columns: dict[str, str]) -> str:
     return table(["P", *columns.values()], [
-        [f"{row['P']:,}", *(percent(row[key]) for key in columns)] for row in rows
+        [f"{row['P']:,}", *(percent(row[key]) for key in columns)]
+        for row in rows if row["P"] in SHOWN
     ])
 
 
@@ -47,16 +50,15 @@ def mode(row: dict) -> str:
     """What a row of the skewed load shows."""
     by_flow = row["affinity"] == "flow"
     if row["T"] is None:
-        return "flows, none moves" if by_flow else "basic"
+        return "flows, no handoff" if by_flow else "basic"
     return f"{'flows' if by_flow else 'advanced'}, T = {row['T']} %"
 
 
 def skew(rows: list[dict]) -> str:
-    head = ["Mode", "Lost", "Offloaded", "Out of order", "Buckets moved",
-            "Most chunks of a lane", "Least and most of a reader"]
+    head = ["Mode", "Lost", "Offloaded", "Out of order", "Buckets moved", "Most chunks of a lane"]
     return table(head, [
         [mode(row), percent(row["loss"]), percent(row["offloaded"]), percent(row["disordered"]),
-         f"{row['moved']}", f"{row['most_chunks']} of 100", f"{row['least']:,} – {row['most']:,}"]
+         f"{row['moved']}", f"{row['most_chunks']} of 100"]
         for row in rows
     ])
 

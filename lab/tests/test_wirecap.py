@@ -13,7 +13,7 @@ def found(large: float = 0.0, advanced: float = 0.0, longest: int = 26_624,
           disordered: float = 0.0, moved: int = 9) -> dict:
     """Figures as the runs give them."""
     skew = {"affinity": "chunk", "offloaded": 0.4, "disordered": 0.3, "moved": 0,
-            "most_chunks": 7, "least": 1, "most": 2}
+            "most_chunks": 7}
     flows = {**skew, "affinity": "flow", "disordered": disordered}
     return {
         "beside": [{"name": "DNA", "P": 6000, "paper": 15.0, "ring_only": 0.8, "with_fifo": 0.14}],
