@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of promises: numbered without gaps, and every holder is real.
 //!
-//! A row is `| number | promise | holder, holder |`. A holder is a test's name or a file's path
-//! in backquotes; a promise without one says `no test yet`.
+//! A row is `| number | promise | holder, holder | last result |`. A holder is a test's name or a
+//! file's path in backquotes; a promise without one says `no test yet`.
 
 use crate::files::Source;
 
@@ -26,6 +26,9 @@ pub(crate) fn faults(page: &str, sources: &[Source]) -> Vec<String> {
         if row.holders.is_empty() && !row.says_none {
             faults.push(format!("promise {} names no test", row.number));
         }
+        if row.result.is_empty() {
+            faults.push(format!("promise {} states no last result", row.number));
+        }
         for holder in &row.holders {
             if !exists(holder, sources) {
                 faults.push(format!("promise {}: there is no {holder}", row.number));
@@ -40,6 +43,7 @@ struct Row<'a> {
     text: &'a str,
     holders: Vec<&'a str>,
     says_none: bool,
+    result: &'a str,
 }
 
 impl<'a> Row<'a> {
@@ -47,12 +51,13 @@ impl<'a> Row<'a> {
         let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
         let number = cells.next()?.parse().ok()?;
         let text = cells.next()?;
-        let last = cells.next()?;
+        let holders = cells.next()?;
         Some(Self {
             number,
             text,
-            holders: last.split('`').skip(1).step_by(2).collect(),
-            says_none: last.contains("no test yet"),
+            holders: holders.split('`').skip(1).step_by(2).collect(),
+            says_none: holders.contains("no test yet"),
+            result: cells.next()?,
         })
     }
 }
@@ -82,22 +87,27 @@ mod tests {
     #[test]
     fn a_promise_with_a_real_holder_or_an_open_one_is_fine() {
         assert_eq!(
-            count("| 1 | 0 lost | `nothing_is_lost`, `lab/bench.py` |\n"),
+            count("| 1 | 0 lost | `nothing_is_lost`, `lab/bench.py` | passes |\n"),
             0
         );
-        assert_eq!(count("| 1 | 0 lost | no test yet |\n"), 0);
+        assert_eq!(count("| 1 | 0 lost | no test yet | – |\n"), 0);
     }
 
     #[test]
     fn a_holder_that_does_not_exist_is_a_fault() {
-        assert_eq!(count("| 1 | 0 lost | `something_is_lost` |\n"), 1);
-        assert_eq!(count("| 1 | 0 lost | soon |\n"), 1);
+        assert_eq!(count("| 1 | 0 lost | `something_is_lost` | passes |\n"), 1);
+        assert_eq!(count("| 1 | 0 lost | soon | – |\n"), 1);
     }
 
     #[test]
     fn a_gap_in_the_numbers_and_a_promise_without_a_figure_are_faults() {
-        assert_eq!(count("| 2 | 0 lost | no test yet |\n"), 1);
-        assert_eq!(count("| 1 | it is fast | no test yet |\n"), 1);
+        assert_eq!(count("| 2 | 0 lost | no test yet | – |\n"), 1);
+        assert_eq!(count("| 1 | it is fast | no test yet | – |\n"), 1);
         assert_eq!(count("nothing here\n"), 1);
+    }
+
+    #[test]
+    fn a_promise_without_a_last_result_is_a_fault() {
+        assert_eq!(count("| 1 | 0 lost | `nothing_is_lost` | |\n"), 1);
     }
 }
