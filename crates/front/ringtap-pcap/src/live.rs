@@ -6,8 +6,6 @@ mod outlet;
 #[expect(unsafe_code, reason = "bytes that a lender lent out by address")]
 mod reading;
 mod statistics;
-#[expect(unsafe_code, reason = "a signal's handler, and pages that are moved")]
-mod writes;
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
@@ -24,6 +22,7 @@ use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, Statistics};
 use crate::error::Refused;
 use crate::handle::Handle;
 use crate::helper::Stay;
+use crate::real::is_set;
 use outlet::Outlet;
 use reading::{Keep, Manner, Reading};
 
@@ -106,8 +105,8 @@ impl Live {
     ) -> Self {
         Live {
             outlet: Outlet::new(facts.interface.as_deref().unwrap_or_default()),
+            reading: Reading::new(lender, facts.snap_bytes, is_set("RINGTAP_IN_PLACE")),
             facts,
-            reading: Reading::new(lender),
             connection,
             nonblock: AtomicBool::new(nonblock),
             direction: AtomicI32::new(DIRECTION_INOUT),

@@ -52,6 +52,11 @@ pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
     }
 }
 
+/// Whether such a setting is there, and is not 0.
+pub(crate) fn is_set(name: &str) -> bool {
+    trusted_variable(name).is_some_and(|value| value != "0")
+}
+
 fn load() -> Result<Functions, String> {
     if let Some(path) = trusted_variable("RINGTAP_LIBPCAP") {
         let path = PathBuf::from(path);

@@ -9,13 +9,12 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-use ringtap_client::{Lender, Lent, ReceiveError};
+use ringtap_client::{Lender, ReceiveError};
 use ringtap_filter::Program;
 use ringtap_ipc::seat::Wanted;
 use ringtap_pool::format::flag;
 
 use super::outlet::Outlet;
-use super::writes::Writes;
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
 
 /// How much of a packet is given out.
@@ -27,10 +26,10 @@ pub(crate) struct Keep {
 
 /// What belongs to the thread that is inside.
 pub(crate) struct Inside {
-    /// Before the lender: what lies over its pages goes first.
-    writes: Writes,
-    /// The packet, where the program writes into packets.
-    copy: Vec<u8>,
+    /// Holds the packet that was delivered last; `None`: packets are delivered in place.
+    ///
+    /// It never moves: a program that reads within its callback overwrites that packet, no more.
+    copy: Option<Box<[u8]>>,
     pub(crate) lender: Lender,
     pub(crate) keep: Keep,
     /// What `pcap_next_ex` points to.
@@ -63,7 +62,9 @@ unsafe impl Sync for Reading {}
 pub(crate) struct Entered<'a>(&'a Reading);
 
 impl Reading {
-    pub(crate) fn new(lender: Lender) -> Self {
+    /// Packets of at most `snap_bytes` are copied, unless they are to be read in place.
+    pub(crate) fn new(lender: Lender, snap_bytes: u32, in_place: bool) -> Self {
+        let copy_bytes = usize::try_from(snap_bytes).unwrap_or(0);
         let nothing = PacketHeader {
             time: libc::timeval {
                 tv_sec: 0,
@@ -76,8 +77,7 @@ impl Reading {
             owner: AtomicUsize::new(0),
             depth: Cell::new(0),
             inside: RefCell::new(Inside {
-                writes: Writes::new(),
-                copy: Vec::new(),
+                copy: (!in_place).then(|| vec![0; copy_bytes].into_boxed_slice()),
                 lender,
                 keep: Keep::default(),
                 header: Box::new(nothing),
@@ -124,19 +124,26 @@ impl Inside {
     /// The next packet at hand that is to be given out.
     #[inline]
     pub(crate) fn next(&mut self, manner: &Manner<'_>) -> Option<(PacketHeader, *const u8)> {
-        self.writes.take_back();
         loop {
             let lent = *self.lender.one()?;
+            let bytes = usize::try_from(lent.captured_bytes).unwrap_or(0);
+            // SAFETY: the lender gave this address and length just now. The lease lasts until the
+            // lender is asked for more, which is after the last use of `data`; nobody writes there.
+            let data = unsafe { std::slice::from_raw_parts(lent.data, bytes) };
             let out = lent.flags & u16::from(flag::OUT) != 0;
             let elsewhere = match manner.direction {
                 DIRECTION_IN => out,
                 DIRECTION_OUT => !out,
                 _ => false,
             };
-            if elsewhere || (out && self.is_own(&lent, manner.outlet)) {
+            if elsewhere || (out && manner.outlet.sent(lent.time_ns, lent.wire_bytes, data)) {
                 continue;
             }
-            let captured_bytes = self.kept(&lent).min(manner.snap_bytes);
+            let kept = match &self.keep.program {
+                Some(program) => program.run(data, lent.wire_bytes),
+                None => lent.captured_bytes,
+            };
+            let captured_bytes = kept.min(lent.captured_bytes).min(manner.snap_bytes);
             if captured_bytes == 0 && lent.captured_bytes > 0 {
                 continue;
             }
@@ -145,47 +152,19 @@ impl Inside {
                 captured_bytes,
                 wire_bytes: lent.wire_bytes,
             };
-            return Some((header, self.give(&lent, captured_bytes)));
+            let kept = usize::try_from(captured_bytes).unwrap_or(0);
+            return Some((header, self.give(&data[..kept])));
         }
     }
 
-    /// Where the program finds a packet: in the pool, unless it writes into packets.
+    /// Where the program finds these bytes: in memory that it may write, or in the pool.
     #[inline]
-    fn give(&mut self, lent: &Lent, bytes: u32) -> *const u8 {
-        if self.writes.were_seen() {
-            let mut copy = std::mem::take(&mut self.copy);
-            copy.clear();
-            copy.extend_from_slice(self.bytes(lent));
-            self.copy = copy;
-            // Writable, whatever `const` says.
-            return self.copy.as_mut_ptr();
-        }
-        self.writes.expect(lent.data, bytes);
-        lent.data
-    }
-
-    /// How many bytes of it the filter keeps.
-    #[inline]
-    fn kept(&self, lent: &Lent) -> u32 {
-        let Some(program) = &self.keep.program else {
-            return lent.captured_bytes;
+    fn give(&mut self, data: &[u8]) -> *const u8 {
+        let Some(copy) = &mut self.copy else {
+            return data.as_ptr();
         };
-        let data = self.bytes(lent);
-        program.run(data, lent.wire_bytes).min(lent.captured_bytes)
-    }
-
-    /// Whether it was sent by this handle.
-    #[inline]
-    fn is_own(&self, lent: &Lent, outlet: &Outlet) -> bool {
-        outlet.sent(lent.time_ns, lent.wire_bytes, self.bytes(lent))
-    }
-
-    /// What was captured of the packet that the lender gave last.
-    fn bytes(&self, lent: &Lent) -> &[u8] {
-        let bytes = usize::try_from(lent.captured_bytes).unwrap_or(0);
-        // SAFETY: the lender gave this address and length just before, and is asked for more only
-        // by a `&mut self`; until then the lease lasts and nobody writes there.
-        unsafe { std::slice::from_raw_parts(lent.data, bytes) }
+        copy[..data.len()].copy_from_slice(data);
+        copy.as_mut_ptr()
     }
 
     /// Packets are from now on those that the hub answered this for.

@@ -246,26 +246,19 @@ fn without_rights_the_number_says_so() {
 }
 
 #[test]
-fn packets_are_read_where_they_were_captured_until_a_program_writes_to_one() {
+fn what_one_program_writes_no_other_reads() {
     require_root!();
     let Some(prefix) = prefix() else { return };
     let built = build("busy");
-    let net = Namespace::with_veth("pcap_in_place");
+    let net = Namespace::with_veth("pcap_beside");
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("hub.sock");
-    let read = |device: &str, case: &str| {
-        let mut program = exec(&net, prefix, &[built.to_str().expect("text")]);
-        program.env("RINGTAP_SOCKET", &socket);
-        run(&net, program, device, case)
-    };
-    let shared = ["loop 0", "in the pool 100", "end"];
-    for device in ["tap:rx0", "packet:rx0", "xdp:rx0"] {
-        assert_eq!(read(device, "in_place"), shared, "{device}");
-    }
     let hub = hub(&net, prefix, &socket, &["-i", "tap:rx0"]);
-    assert_eq!(read("hub:all", "in_place"), shared);
+    let mut program = exec(&net, prefix, &[built.to_str().expect("text")]);
+    program.env("RINGTAP_SOCKET", &socket);
     let of_libpcap = run(&net, net.command(&built), "rx0", "written_beside");
-    assert_eq!(read("hub:all", "written_beside"), of_libpcap);
+    let found = run(&net, program, "hub:all", "written_beside");
+    assert_eq!(found, of_libpcap);
     hub.interrupt();
     let told = hub.wait(LIMIT).success().stdout;
     assert!(told.contains(": balanced"), "{told}");
@@ -273,20 +266,30 @@ fn packets_are_read_where_they_were_captured_until_a_program_writes_to_one() {
 }
 
 #[test]
-fn other_faults_of_a_program_go_where_they_always_went() {
+fn packets_are_copied_unless_a_variable_asks_for_them_in_place() {
     require_root!();
     let Some(prefix) = prefix() else { return };
     let built = build("busy");
-    let net = Namespace::with_veth("pcap_faults");
-    for case in ["fault", "raised"] {
+    let net = Namespace::with_veth("pcap_in_place");
+    let program = |in_place: &str| {
         let mut program = exec(&net, prefix, &[built.to_str().expect("text")]);
-        // Any number of these may be there: the capture of a program that died ends a moment later.
-        program.args(["packet:rx0", case]);
-        let status = Running::start(program).wait(LIMIT).status;
-        assert_eq!(status.signal(), Some(libc::SIGSEGV), "{case}");
+        program.env("RINGTAP_IN_PLACE", in_place);
+        program
+    };
+    for device in ["tap:rx0", "packet:rx0", "xdp:rx0"] {
+        for (variable, packets) in [("0", 0), ("1", 200)] {
+            let found = run(&net, program(variable), device, "in_place");
+            let wanted = ["loop 0", &format!("in the pool {packets}"), "end"];
+            assert_eq!(found, wanted, "{device}");
+        }
+        let mut writing = program("1");
+        writing.args([device, "written"]);
+        let writing = Running::start(writing);
+        writing.wait_for_stdout("# ready", LIMIT);
+        net.inject("tx0", &frames(1, Tags::None));
+        let status = writing.wait(LIMIT).status;
+        assert_eq!(status.signal(), Some(libc::SIGSEGV), "{device}");
     }
-    let program = exec(&net, prefix, &[built.to_str().expect("text")]);
-    assert_eq!(run(&net, program, "packet:rx0", "fault_caught"), ["end"]);
     let _built = fs::remove_file(built);
 }
 

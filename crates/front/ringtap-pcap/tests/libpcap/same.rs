@@ -135,6 +135,7 @@ the_same! {
     a_filter_set_during_capture_takes_the_same: "reading", "filter_during", EACH;
     a_filter_set_under_traffic_takes_the_same: "busy", "filter_under_traffic", EACH;
     what_a_program_writes_into_packets_it_finds_there: "busy", "written", ["tap:rx0", "packet:rx0", "xdp:rx0", "rx0"];
+    a_programs_signals_stay_its_own: "busy", "signals", ["tap:rx0", "packet:rx0", "xdp:rx0", "rx0"];
     a_filter_that_cuts_cuts_the_same: "reading", "filter_cuts", ["tap:rx0", "xdp:rx0"];
     a_direction_takes_the_same: "reading", "direction", EACH;
     nanoseconds_are_told_the_same: "reading", "nanoseconds", EACH;
