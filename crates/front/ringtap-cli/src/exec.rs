@@ -8,6 +8,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -93,6 +94,13 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     }
     if args.quiet {
         command.env("RINGTAP_QUIET", "1");
+    }
+    // The library writes to this standard error only, not to one that a program gives its children.
+    if let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") {
+        command.env(
+            "RINGTAP_STDERR",
+            format!("{}:{}", stderr.dev(), stderr.ino()),
+        );
     }
     let error = command.exec();
     print::note(format_args!("ringtap: {}: {error}", program.display()));

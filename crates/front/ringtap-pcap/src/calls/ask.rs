@@ -33,7 +33,7 @@ about_a_handle! {
     fn pcap_file(p) -> *mut FILE, or ptr::null_mut() => |handle| no_file(&handle);
     fn pcap_get_required_select_timeout(p) -> *const timeval, or ptr::null() => |handle| no_timeout(&handle);
     fn pcap_fileno(p) -> c_int, or ERROR => |handle| descriptor(&handle);
-    fn pcap_get_selectable_fd(p) -> c_int, or ERROR => |handle| match reads_better_without() {
+    fn pcap_get_selectable_fd(p) -> c_int, or ERROR => |handle| match real::is_set("RINGTAP_NO_SELECT") {
         true => ERROR,
         false => descriptor(&handle),
     };
@@ -82,12 +82,6 @@ fn no_file(_handle: &Handle) -> *mut FILE {
 /// The descriptor tells all there is to tell.
 fn no_timeout(_handle: &Handle) -> *const timeval {
     ptr::null()
-}
-
-/// Whether this program waits for the descriptor before every single packet, and just reads where
-/// there is none: a wait that costs as much as the packet. The manual allows for devices without.
-fn reads_better_without() -> bool {
-    crate::say::program_is("dumpcap")
 }
 
 fn descriptor(handle: &Handle) -> c_int {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_testkit::{Finished, Namespace, Running, require_root, require_tool};
 
+use crate::programs::text;
 use crate::same::{build, run};
 use crate::support::{LIMIT, Tags, exec, frames, hub, prefix, ringtap};
 
@@ -291,6 +292,28 @@ fn packets_are_copied_unless_a_variable_asks_for_them_in_place() {
         assert_eq!(status.signal(), Some(libc::SIGSEGV), "{device}");
     }
     let _built = fs::remove_file(built);
+}
+
+#[test]
+fn a_variable_leaves_out_the_descriptor_and_nothing_is_said_to_other_programs() {
+    require_root!();
+    let Some(plain) = Plain::new("pcap_variables") else {
+        return;
+    };
+    let built = build("waiting");
+    let mut program = exec(&plain.net, plain.prefix, &[text(&built)]);
+    program.env("RINGTAP_NO_SELECT", "1");
+    let found = run(&plain.net, program, "packet:rx0", "no_descriptor");
+    assert_eq!(found, ["selectable fd -1", "loop 0", "end"]);
+    let _built = fs::remove_file(built);
+    // As Wireshark does: standard error is a file of the program's that starts another one.
+    let mut command = plain.net.command(ringtap(plain.prefix));
+    command.args(["exec", "--", "sh", "-c", "\"$0\" \"$@\" 2>channel; cat channel"]);
+    command.arg(&plain.program).current_dir(&plain.folder);
+    let end = plain.read(command, "usual").success();
+    assert!(end.stdout.contains("182 packets"), "{}", end.stdout);
+    let told = end.stdout + &end.stderr;
+    assert!(!told.contains("ringtap:"), "{told}");
 }
 
 #[test]

@@ -127,10 +127,21 @@ static void dropped(void) {
     pcap_close(p);
 }
 
+/* Over Ringtap only: with the variable RINGTAP_NO_SELECT. */
+static void no_descriptor(void) {
+    pcap_t *p = open_with(65535, 100, 1);
+    ready();
+    say("selectable fd", pcap_get_selectable_fd(p));
+    struct seen seen = {p, 0, 0, 0};
+    say("loop", pcap_loop(p, 200, each, (u_char *)&seen));
+    pcap_close(p);
+}
+
 int main(int argc, char **argv) {
     static const struct a_case cases[] = {
         {"immediate", immediate}, {"nothing_comes", nothing_comes}, {"nonblock", nonblock},
-        {"pointer", pointer},     {"dropped", dropped},             {NULL, NULL},
+        {"pointer", pointer},     {"dropped", dropped},             {"no_descriptor", no_descriptor},
+        {NULL, NULL},
     };
     return run_case(argc, argv, cases);
 }
