@@ -18,7 +18,7 @@ use ringtap_filter::LinkType;
 use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{ERROR_RFMON_NOTSUP, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP};
 use crate::error::Refused;
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
 use crate::helper::{self, Stay};
 use crate::live::{Facts, Live};
 use crate::plain::{self, Target};
@@ -41,8 +41,9 @@ pub(crate) enum Outcome {
 }
 
 /// Begins to capture, if the device is one of ours.
-pub(crate) fn activate(handle: &Handle) -> Result<Outcome, Refused> {
+pub(crate) fn activate(handle: &PcapHandle) -> Result<Outcome, Refused> {
     let settings = handle.settings().clone();
+    handle.token().prepare_wakeup().map_err(Refused::general)?;
     let live = match Target::of(settings.source.as_deref(), plain::via().as_deref())? {
         Target::Real => return Ok(Outcome::Real),
         Target::Device(device) => device_of_ours(&device, &settings)?,

@@ -32,14 +32,14 @@ macro_rules! about_a_handle {
     ($(fn $name:ident($p:ident $(, $given:ident: $kind:ty)*) -> $gives:ty, or $nobody:expr => |$handle:ident| $ours:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($p: *mut $crate::abi::Pcap $(, $given: $kind)*) -> $gives {
-            $crate::calls::guarded($nobody, || match $crate::whose::whose($p) {
-                $crate::whose::Whose::Ours($handle) => $ours,
-                $crate::whose::Whose::Real(real) => match $crate::real::functions() {
+            $crate::calls::guarded($nobody, || match $crate::handles::owner($p) {
+                $crate::handles::Owner::Ringtap($handle) => $ours,
+                $crate::handles::Owner::Libpcap(real) => match $crate::real::functions() {
                     // SAFETY: the same call about the library's own handle, by the caller's word.
                     Ok(functions) => unsafe { (functions.$name)(real $(, $given)*) },
                     Err(_) => $nobody,
                 },
-                $crate::whose::Whose::Nobody => $nobody,
+                $crate::handles::Owner::None => $nobody,
             })
         }
     )*};

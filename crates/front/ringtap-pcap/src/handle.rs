@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::abi::{ERROR, ERROR_ACTIVATED, ERROR_NOT_ACTIVATED};
 use crate::error::Refused;
-use crate::handles::Place;
+use crate::handles::Token;
 use crate::live::Live;
 use crate::settings::Settings;
 use crate::text::ErrorText;
@@ -18,18 +18,18 @@ const NOT_ACTIVATED: &str = "This handle hasn't been activated yet";
 const IS_ACTIVATED: &str = "can't perform  operation on activated capture";
 
 /// One handle.
-pub(crate) struct Handle {
-    place: &'static Place,
+pub(crate) struct PcapHandle {
+    token: &'static Token,
     pub(crate) error: ErrorText,
     settings: Mutex<Settings>,
     live: OnceLock<Live>,
     closed: AtomicBool,
 }
 
-impl Handle {
-    pub(crate) fn new(place: &'static Place, source: Option<String>) -> Self {
-        Handle {
-            place,
+impl PcapHandle {
+    pub(crate) fn new(token: &'static Token, source: Option<String>) -> Self {
+        PcapHandle {
+            token,
             error: ErrorText::new(),
             settings: Mutex::new(Settings::new(source)),
             live: OnceLock::new(),
@@ -37,8 +37,8 @@ impl Handle {
         }
     }
 
-    pub(crate) fn place(&self) -> &'static Place {
-        self.place
+    pub(crate) fn token(&self) -> &'static Token {
+        self.token
     }
 
     pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
@@ -103,5 +103,11 @@ impl Handle {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
+    }
+}
+
+impl Drop for PcapHandle {
+    fn drop(&mut self) {
+        self.token.retire();
     }
 }

@@ -1,184 +1,196 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of open handles, and what a signal handler may do to them.
+//! Which `pcap_t *` belongs to this library, and what each leads to.
+//!
+//! A handle of this library is the address of a [`Token`]. Tokens are reused, never freed.
 //!
 //! Invariants
-//! - A handle is the address of a byte of [`GROUND`], which holds nothing: place and generation
-//!   follow from it, and it can be no address of the real library's.
-//! - [`break_loop`] takes no lock, allocates nothing and leaves `errno` as it was.
-#![forbid(unsafe_code)]
+//! - A token begins with [`MARK`]. A handle of the real library begins with the address of a
+//!   function, which `MARK` is not: such addresses lie below 2^47.
+//! - A closed handle is recognised until [`REMEMBERED`] other handles were closed.
+//! - [`break_loop`] takes no lock, allocates nothing and leaves `errno` as it was. It never writes
+//!   to a descriptor that was closed.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ringtap_client::Stop;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::abi::Pcap;
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
 
-/// Handles of one process at once.
-const MOST: usize = 1024;
-/// How often a place is used before an address comes again.
-const GENERATIONS: usize = 4096;
+const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
+/// Closed handles whose tokens are not reused yet.
+const REMEMBERED: usize = 64;
 
-/// Address space that handles are addresses of; never touched.
-static GROUND: [AtomicU8; MOST * GENERATIONS] = [const { AtomicU8::new(0) }; MOST * GENERATIONS];
-static TABLE: [Place; MOST] = [const { Place::new() }; MOST];
+/// Tokens of closed handles, the one that was closed first in front.
+static CLOSED: Mutex<VecDeque<&'static Token>> = Mutex::new(VecDeque::new());
 
-/// One handle's place.
-pub(crate) struct Place {
-    /// Of the handle that is open, or was last.
-    generation: AtomicUsize,
+/// What a handle of this library points to.
+#[repr(C)]
+pub(crate) struct Token {
+    mark: AtomicU64,
+    /// `pcap_breakloop` was called.
     breaking: AtomicBool,
-    /// Ends a sleep. It stays for the next handle here: a late signal handler that writes to it
-    /// never writes to a descriptor of somebody else.
-    bell: OnceLock<OwnedFd>,
-    /// The real library's handle behind ours, if it has taken over.
+    /// Ends a wait; opened when the handle is activated, and kept for the token's next handle.
+    wakeup: OnceLock<OwnedFd>,
+    /// The real library's handle, if that library opened the device.
     real: AtomicPtr<Pcap>,
-    inside: Mutex<Inside>,
+    open: Mutex<Option<Arc<PcapHandle>>>,
 }
 
-/// Whose place it is.
-struct Inside {
-    open: Option<Arc<Handle>>,
-    /// The last one that was closed: somebody may still be in its loop.
-    closed: Weak<Handle>,
+/// Which library a handle belongs to.
+pub(crate) enum Owner {
+    /// This one.
+    Ringtap(Arc<PcapHandle>),
+    /// The real library, which knows it by this pointer.
+    Libpcap(*mut Pcap),
+    /// None: NULL, or a handle of this library that was closed.
+    None,
 }
 
-impl Place {
-    const fn new() -> Self {
-        Place {
-            generation: AtomicUsize::new(0),
+impl Token {
+    fn new() -> Self {
+        Token {
+            mark: AtomicU64::new(MARK),
             breaking: AtomicBool::new(false),
-            bell: OnceLock::new(),
+            wakeup: OnceLock::new(),
             real: AtomicPtr::new(ptr::null_mut()),
-            inside: Mutex::new(Inside {
-                open: None,
-                closed: Weak::new(),
-            }),
+            open: Mutex::new(None),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Option<Arc<PcapHandle>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What ends a wait of the handle here.
+    /// Opens what ends a wait.
+    pub(crate) fn prepare_wakeup(&self) -> Result<(), String> {
+        if self.wakeup.get().is_none() {
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            let made = eventfd(0, flags).map_err(|error| format!("no descriptor: {error}"))?;
+            // Another thread that activates this handle may have been faster.
+            let _duplicate = self.wakeup.set(made);
+        }
+        Ok(())
+    }
+
+    /// What ends a wait.
     pub(crate) fn stop(&self) -> Option<Stop<'_>> {
-        let fd = self.bell.get()?;
+        let fd = self.wakeup.get()?;
         Some(Stop {
             raised: &self.breaking,
             fd: fd.as_fd(),
         })
     }
 
-    /// Whether a loop was to be broken, which is then done.
+    /// Whether the loop is to be broken; clears the request.
+    #[inline]
     pub(crate) fn take_break(&self) -> bool {
         if !self.breaking.load(Relaxed) {
             return false;
         }
         self.breaking.store(false, Relaxed);
-        if let Some(bell) = self.bell.get() {
-            // It refuses when it was not rung yet: the next sleep then ends early, once.
-            let _silent = rustix::io::read(bell, &mut [0; 8]);
+        if let Some(wakeup) = self.wakeup.get() {
+            // Fails if `break_loop` did not write yet: the next wait then ends early, once.
+            let _empty = rustix::io::read(wakeup, &mut [0; 8]);
         }
         true
     }
 
     fn break_loop(&self) {
-        // Pairs with the load in `Lender::find`: who is woken finds it raised.
+        // Pairs with the load in the client: a reader that was woken finds it raised.
         self.breaking.store(true, Release);
-        if let Some(bell) = self.bell.get() {
-            let _full = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        if let Some(wakeup) = self.wakeup.get() {
+            let _full = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The real library's handle, if that has taken over.
-    pub(crate) fn real(&self) -> Option<*mut Pcap> {
+    /// From now on all calls go to this handle of the real library.
+    pub(crate) fn hand_over(&self, real: *mut Pcap) {
+        self.real.store(real, Release);
+    }
+
+    fn real(&self) -> Option<*mut Pcap> {
         let real = self.real.load(Acquire);
         (!real.is_null()).then_some(real)
     }
 
-    /// From now on everything goes to this handle of the real library.
-    pub(crate) fn hand_over(&self, real: *mut Pcap) {
-        self.real.store(real, Release);
+    /// Lets a later handle use the token: nobody uses the last one any more.
+    pub(crate) fn retire(&'static self) {
+        let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.push_back(self);
     }
 }
 
-/// Place and generation of what may be a handle of ours.
-fn parts(p: *const Pcap) -> Option<(&'static Place, usize)> {
-    let at = p.addr().checked_sub(GROUND.as_ptr().addr())?;
-    let place = TABLE.get(at / GENERATIONS)?;
-    Some((place, at % GENERATIONS))
+/// The token of a handle of this library, open or closed.
+fn token(p: *const Pcap) -> Option<&'static Token> {
+    let mark = p.cast::<AtomicU64>();
+    if mark.is_null() || !mark.is_aligned() {
+        return None;
+    }
+    // SAFETY: a handle, by libpcap's manual: a token, or an open handle of the real library, which
+    // is larger than a mark.
+    let mark = unsafe { &*mark }.load(Relaxed);
+    // SAFETY: a token, as only tokens begin with the mark, and tokens are never freed.
+    (mark == MARK).then(|| unsafe { &*p.cast::<Token>() })
 }
 
-/// Whether this is or was a handle of ours.
+/// Whether this is a handle of this library, open or closed.
 pub(crate) fn is_ours(p: *const Pcap) -> bool {
-    parts(p).is_some()
+    token(p).is_some()
 }
 
-/// The open handle at this address.
-pub(crate) fn find(p: *const Pcap) -> Option<Arc<Handle>> {
-    let (place, generation) = parts(p)?;
-    let inside = place.lock();
-    if place.generation.load(Relaxed) != generation {
-        return None;
-    }
-    inside.open.clone()
-}
-
-/// Gives a new handle a place and an address.
-pub(crate) fn add(make: impl FnOnce(&'static Place) -> Handle) -> Result<*mut Pcap, String> {
-    for (index, place) in TABLE.iter().enumerate() {
-        let mut inside = place.lock();
-        if inside.open.is_some() || inside.closed.strong_count() > 0 {
-            continue;
-        }
-        if place.bell.get().is_none() {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let bell = eventfd(0, flags).map_err(|error| format!("no descriptor: {error}"))?;
-            // Nobody else sets it: we hold the lock.
-            let _new = place.bell.set(bell);
-        }
-        let _old = place.take_break();
-        let generation = (place.generation.load(Relaxed) + 1) % GENERATIONS;
-        place.generation.store(generation, Relaxed);
-        inside.open = Some(Arc::new(make(place)));
-        let byte = &GROUND[index * GENERATIONS + generation];
-        return Ok(ptr::from_ref(byte).cast_mut().cast());
-    }
-    Err(format!(
-        "this process has {MOST} capture handles open, the most that there can be"
-    ))
-}
-
-/// Takes a handle out of the table; who is inside it is told to come out.
-pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<Handle>, Option<*mut Pcap>)> {
-    let (place, generation) = parts(p)?;
-    let mut inside = place.lock();
-    if place.generation.load(Relaxed) != generation {
-        return None;
-    }
-    let taken = inside.open.take()?;
-    inside.closed = Arc::downgrade(&taken);
-    taken.close();
-    place.break_loop();
-    let real = place.real.swap(ptr::null_mut(), AcqRel);
-    Some((taken, (!real.is_null()).then_some(real)))
-}
-
-/// Breaks the loop of a handle; the real library's handle if it is to be done there.
-pub(crate) fn break_loop(p: *const Pcap) -> Result<(), *mut Pcap> {
-    let Some((place, generation)) = parts(p) else {
-        return Err(p.cast_mut());
+/// The library that this handle belongs to.
+pub(crate) fn owner(p: *mut Pcap) -> Owner {
+    let Some(token) = token(p) else {
+        return match p.is_null() {
+            true => Owner::None,
+            false => Owner::Libpcap(p),
+        };
     };
-    if let Some(real) = place.real() {
-        return Err(real);
+    if let Some(real) = token.real() {
+        return Owner::Libpcap(real);
     }
-    if place.generation.load(Relaxed) == generation {
-        place.break_loop();
+    token.open().clone().map_or(Owner::None, Owner::Ringtap)
+}
+
+/// Makes a handle for a device.
+pub(crate) fn add(source: Option<String>) -> *mut Pcap {
+    let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let oldest = match closed.len() > REMEMBERED {
+        true => closed.pop_front(),
+        false => None,
+    };
+    drop(closed);
+    let token = oldest.unwrap_or_else(|| Box::leak(Box::new(Token::new())));
+    let _of_the_last_handle = token.take_break();
+    *token.open() = Some(Arc::new(PcapHandle::new(token, source)));
+    ptr::from_ref(token).cast_mut().cast()
+}
+
+/// Closes a handle, and ends the read that another thread or an outer call is in; gives the handle,
+/// and that of the real library behind it.
+pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<PcapHandle>, Option<*mut Pcap>)> {
+    let token = token(p)?;
+    let handle = token.open().take()?;
+    handle.close();
+    token.break_loop();
+    let real = token.real.swap(ptr::null_mut(), AcqRel);
+    Some((handle, (!real.is_null()).then_some(real)))
+}
+
+/// Breaks the loop of a handle; fails with the real library's handle if that library has to do it.
+pub(crate) fn break_loop(p: *const Pcap) -> Result<(), *mut Pcap> {
+    let token = token(p).ok_or(p.cast_mut())?;
+    match token.real() {
+        Some(real) => Err(real),
+        None => {
+            token.break_loop();
+            Ok(())
+        }
     }
-    Ok(())
 }

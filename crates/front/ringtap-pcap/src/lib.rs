@@ -6,8 +6,8 @@
 //!
 //! Invariants
 //! - No panic crosses into C, and no call ends the process.
-//! - A handle is an address in a table of ours, followed by nobody: what is none of ours is the
-//!   real library's, and what was closed is recognised.
+//! - A handle of this library is recognised, also when it was closed; every other handle is the
+//!   real library's.
 //! - Nothing here runs threads or keeps rights: a program may fork, or give up what it may do.
 
 pub mod abi;
@@ -25,4 +25,3 @@ mod real;
 mod say;
 mod settings;
 mod text;
-mod whose;

@@ -20,7 +20,7 @@ use ringtap_ipc::seat::Wanted;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, Statistics};
 use crate::error::Refused;
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
 use crate::helper::Stay;
 use crate::real::is_set;
 use outlet::Outlet;
@@ -123,19 +123,19 @@ impl Live {
     /// `each` may call anything of this handle; what it is given lasts until the next read.
     pub(crate) fn read(
         &self,
-        handle: &Handle,
+        handle: &PcapHandle,
         until: Until,
         most: Option<u64>,
         mut each: impl FnMut(&PacketHeader, *const u8),
     ) -> Result<c_int, Refused> {
         let entered = self.reading.enter().ok_or_else(busy)?;
-        let place = handle.place();
+        let token = handle.token();
         let mut count = 0_u64;
         // Known once there is nothing at hand: most calls find something.
         let mut waiting: Option<Waiting> = None;
         loop {
             loop {
-                if place.take_break() || handle.is_closed() {
+                if token.take_break() || handle.is_closed() {
                     return Ok(ERROR_BREAK);
                 }
                 self.read_mail(&entered)?;
@@ -167,7 +167,7 @@ impl Live {
                 true => Patience::None,
                 false => self.patience(until, deadline),
             };
-            let found = entered.with(|inside| inside.lender.find(patience, place.stop()));
+            let found = entered.with(|inside| inside.lender.find(patience, token.stop()));
             if !matches!(found, Some(Ok(Found::Packets))) {
                 let over = Over {
                     until,
@@ -186,7 +186,7 @@ impl Live {
     #[cold]
     fn without_packets(
         &self,
-        handle: &Handle,
+        handle: &PcapHandle,
         found: Option<Result<Found, ReceiveError>>,
         over: &Over,
     ) -> Result<Option<c_int>, Refused> {
@@ -197,7 +197,7 @@ impl Live {
         }
         Ok(match found.map_err(|error| self.failed(error.into()))? {
             Found::Packets => None,
-            Found::Nothing if handle.place().take_break() || handle.is_closed() => {
+            Found::Nothing if handle.token().take_break() || handle.is_closed() => {
                 Some(ERROR_BREAK)
             }
             Found::Nothing if over.until == Until::Enough => None,

@@ -9,10 +9,10 @@ use libc::{FILE, timeval};
 
 use super::{about_a_handle, guarded};
 use crate::abi::{ERROR, ERROR_NOT_ACTIVATED, Pcap, Statistics};
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
+use crate::handles::{Owner, owner};
 use crate::real;
 use crate::text;
-use crate::whose::{Whose, whose};
 
 /// What libpcap says of a handle that is none.
 const NO_HANDLE: &std::ffi::CStr = c"this capture handle was closed, or never opened";
@@ -75,16 +75,16 @@ about_a_handle! {
 }
 
 /// A live capture has none.
-fn no_file(_handle: &Handle) -> *mut FILE {
+fn no_file(_handle: &PcapHandle) -> *mut FILE {
     ptr::null_mut()
 }
 
 /// The descriptor tells all there is to tell.
-fn no_timeout(_handle: &Handle) -> *const timeval {
+fn no_timeout(_handle: &PcapHandle) -> *const timeval {
     ptr::null()
 }
 
-fn descriptor(handle: &Handle) -> c_int {
+fn descriptor(handle: &PcapHandle) -> c_int {
     match handle.live().map(crate::live::Live::descriptor) {
         None => ERROR,
         Some(fd) => handle.told(fd),
@@ -92,7 +92,7 @@ fn descriptor(handle: &Handle) -> c_int {
 }
 
 /// Whether a handle is for an interface that the real library may still open.
-pub(super) fn is_plain(handle: &Handle) -> bool {
+pub(super) fn is_plain(handle: &PcapHandle) -> bool {
     let settings = handle.settings();
     let name = settings.source.as_deref();
     handle.live().is_none() && name.is_some_and(|name| !crate::plain::has_prefix(name))
@@ -101,7 +101,7 @@ pub(super) fn is_plain(handle: &Handle) -> bool {
 /// Asks the real library about the device that a handle is for, or about its link type; `None` if
 /// it cannot be asked.
 pub(super) fn with_real<T>(
-    handle: &Handle,
+    handle: &PcapHandle,
     ask: impl FnOnce(&crate::list::Functions, *mut Pcap) -> T,
 ) -> Option<T> {
     let functions = real::functions().ok()?;
@@ -131,16 +131,16 @@ pub(super) fn with_real<T>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
     guarded((), || {
-        let error = match whose(p) {
-            Whose::Ours(handle) => handle.error.get(),
-            Whose::Real(real) => {
+        let error = match owner(p) {
+            Owner::Ringtap(handle) => handle.error.get(),
+            Owner::Libpcap(real) => {
                 if let Ok(functions) = real::functions() {
                     // SAFETY: the same call about the library's own handle, by the caller's word.
                     unsafe { (functions.pcap_perror)(real, prefix) };
                 }
                 return;
             }
-            Whose::Nobody => NO_HANDLE.to_string_lossy().into_owned(),
+            Owner::None => NO_HANDLE.to_string_lossy().into_owned(),
         };
         // SAFETY: NULL or a text, by libpcap's manual.
         let prefix = unsafe { text::take(prefix) }.unwrap_or_default();

@@ -10,7 +10,7 @@ use libc::FILE;
 use super::about_a_handle;
 use crate::abi::{BpfProgram, Dumper, ERROR, Pcap};
 use crate::error::Refused;
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
 use crate::list::Functions;
 use crate::real;
 use crate::text;
@@ -52,7 +52,7 @@ about_a_handle! {
 }
 
 fn dumper(
-    handle: &Handle,
+    handle: &PcapHandle,
     file: Option<String>,
     function: &str,
     open: impl FnOnce(&Functions, *mut Pcap) -> *mut Dumper,
@@ -74,7 +74,7 @@ fn dumper(
 /// Does `work` on a handle without a device; its error becomes that of our handle, or `not_yet`
 /// if that was not activated.
 fn with_dead<T>(
-    handle: &Handle,
+    handle: &PcapHandle,
     not_yet: &str,
     work: impl FnOnce(&Functions, *mut Pcap) -> Option<T>,
 ) -> Result<T, Refused> {

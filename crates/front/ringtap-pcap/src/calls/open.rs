@@ -9,7 +9,7 @@ use crate::abi::{ERRBUF_SIZE, ERROR, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{ERROR_PROMISC_PERM_DENIED, Pcap};
 use crate::activate::{Outcome, activate};
 use crate::error::Refused;
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
 use crate::handles;
 use crate::list::Functions;
 use crate::plain::{self, Target};
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn pcap_create(source: *const c_char, errbuf: *mut c_char)
                     }
                 };
             }
-            Ok(_) => handles::add(|place| Handle::new(place, name)),
+            Ok(_) => Ok(handles::add(name)),
             Err(refused) => Err(refused.text),
         };
         made.unwrap_or_else(|why| {
@@ -64,7 +64,7 @@ about_a_handle! {
 }
 
 /// Lets the real library open the device of this handle.
-fn hand_over(handle: &Handle, settings: &Settings) -> Result<c_int, Refused> {
+fn hand_over(handle: &PcapHandle, settings: &Settings) -> Result<c_int, Refused> {
     let functions = real::functions().map_err(Refused::general)?;
     let name = settings.source.as_deref().unwrap_or("any");
     let name = CString::new(name).map_err(|error| Refused::general(error.to_string()))?;
@@ -81,7 +81,7 @@ fn hand_over(handle: &Handle, settings: &Settings) -> Result<c_int, Refused> {
     // SAFETY: as above.
     let status = unsafe { (functions.pcap_activate)(real) };
     if status >= 0 {
-        handle.place().hand_over(real);
+        handle.token().hand_over(real);
         return Ok(status);
     }
     // SAFETY: as above.

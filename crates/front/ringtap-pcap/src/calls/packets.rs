@@ -7,10 +7,10 @@ use std::ptr;
 use super::{about_a_handle, guarded};
 use crate::abi::{Callback, ERROR, PacketHeader, Pcap};
 use crate::error::Refused;
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
+use crate::handles::{Owner, owner};
 use crate::live::Until;
 use crate::real;
-use crate::whose::{Whose, whose};
 
 /// libpcap's words for sizes of packets that are none.
 const NO_BYTES: &str = "The number of bytes to be injected must not be zero";
@@ -67,7 +67,7 @@ about_a_handle! {
 ///
 /// `callback` takes `user`, a header and as many bytes as that says.
 unsafe fn run(
-    handle: &Handle,
+    handle: &PcapHandle,
     until: Until,
     count: c_int,
     callback: Option<Callback>,
@@ -84,7 +84,7 @@ unsafe fn run(
 }
 
 /// One packet: libpcap's status, and it if there is one.
-fn next(handle: &Handle) -> (c_int, Option<(PacketHeader, *const u8)>) {
+fn next(handle: &PcapHandle) -> (c_int, Option<(PacketHeader, *const u8)>) {
     let mut found = None;
     let status = handle.with_live(|live| {
         live.read(handle, Until::Batch, Some(1), |header, data| {
@@ -96,8 +96,8 @@ fn next(handle: &Handle) -> (c_int, Option<(PacketHeader, *const u8)>) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *const u8 {
-    guarded(ptr::null(), || match whose(p) {
-        Whose::Ours(handle) => {
+    guarded(ptr::null(), || match owner(p) {
+        Owner::Ringtap(handle) => {
             let (_, Some((of, data))) = next(&handle) else {
                 return ptr::null();
             };
@@ -107,12 +107,12 @@ pub unsafe extern "C" fn pcap_next(p: *mut Pcap, header: *mut PacketHeader) -> *
             }
             data
         }
-        Whose::Real(real) => match real::functions() {
+        Owner::Libpcap(real) => match real::functions() {
             // SAFETY: the same call about the library's own handle, by the caller's word.
             Ok(functions) => unsafe { (functions.pcap_next)(real, header) },
             Err(_) => ptr::null(),
         },
-        Whose::Nobody => ptr::null(),
+        Owner::None => ptr::null(),
     })
 }
 

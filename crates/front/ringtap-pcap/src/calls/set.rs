@@ -12,7 +12,7 @@ use crate::abi::{
     PRECISION_MICRO, PRECISION_NANO, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
 };
 use crate::error::Refused;
-use crate::handle::Handle;
+use crate::handle::PcapHandle;
 
 about_a_handle! {
     fn pcap_set_snaplen(p, bytes: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
@@ -92,7 +92,7 @@ about_a_handle! {
 
 /// Whether the device may have time stamps of this type: the real library knows of a plain
 /// interface, and Ringtap's devices have the host's.
-fn supports_tstamp_type(handle: &Handle, kind: c_int) -> bool {
+fn supports_tstamp_type(handle: &PcapHandle, kind: c_int) -> bool {
     let told = with_real(handle, |functions, real| {
         // SAFETY: a handle of the real library's that was just made.
         unsafe { (functions.pcap_set_tstamp_type)(real, kind) }

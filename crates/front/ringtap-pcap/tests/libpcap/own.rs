@@ -308,7 +308,13 @@ fn a_variable_leaves_out_the_descriptor_and_nothing_is_said_to_other_programs() 
     let _built = fs::remove_file(built);
     // As Wireshark does: standard error is a file of the program's that starts another one.
     let mut command = plain.net.command(ringtap(plain.prefix));
-    command.args(["exec", "--", "sh", "-c", "\"$0\" \"$@\" 2>channel; cat channel"]);
+    command.args([
+        "exec",
+        "--",
+        "sh",
+        "-c",
+        "\"$0\" \"$@\" 2>channel; cat channel",
+    ]);
     command.arg(&plain.program).current_dir(&plain.folder);
     let end = plain.read(command, "usual").success();
     assert!(end.stdout.contains("182 packets"), "{}", end.stdout);
