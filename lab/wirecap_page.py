@@ -6,8 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
-#: Bursts that the page shows; the plots show all.
+#: Bursts and offload thresholds that the page shows; the plots show all bursts.
 SHOWN = frozenset((1_000, 6_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000, 10_000_000))
+SHOWN_T = {"chunk": (None, 20, 60, 95), "flow": (None, 20, 40, 60)}
 
 
 def percent(share: float) -> str:
@@ -59,7 +60,7 @@ def skew(rows: list[dict]) -> str:
     return table(head, [
         [mode(row), percent(row["loss"]), percent(row["offloaded"]), percent(row["disordered"]),
          f"{row['moved']}", f"{row['most_chunks']} of 100"]
-        for row in rows
+        for row in rows if row["T"] in SHOWN_T[row["affinity"]]
     ])
 
 
