@@ -62,7 +62,7 @@ figures: build ## the WireCAP paper's figures in virtual time: tables, and plots
 fuzz: ## every fuzz target for SECONDS=30 each; needs a nightly Rust and cargo-fuzz
 	@scripts/fuzz $(SECONDS)
 
-soak: build ## a long run at full rate: ledger and memory (DURATION=600 seconds, needs root)
+soak: build ## a long run at full rate: counters and memory (DURATION=600 seconds, needs root)
 	@echo "soak: $(DURATION) seconds at full rate in a private network"
 	@$(SUDO) python3 lab/soak.py --seconds $(DURATION) --ringtap $(BINARY)
 

@@ -145,7 +145,7 @@ static __noinline int rt_open(struct rt_lane *lane, __u32 index, struct rt_contr
 	chunk->lane = index;
 	chunk->first_sequence = lane->sequence;
 	chunk->chunk_sequence = lane->chunk_sequence++;
-	chunk->lost_before = lane->no_chunk;
+	chunk->lost_before = lane->pool_full;
 	chunk->wanted = 0;
 	*entry = lane->chunk;
 	rt_store_release(lane->capture_tail, tail + 1);

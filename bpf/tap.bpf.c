@@ -56,7 +56,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	}
 	/* Readers are far behind: what comes now would only be lost later, at a higher price. */
 	if (!words || rt_load(words->paused)) {
-		lane->no_chunk++;
+		lane->pool_full++;
 		return 0;
 	}
 	if (rt_has_rules())
@@ -67,7 +67,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	}
 	/* No chunk free: count it and let the packet go its way, so capture never cuts the network. */
 	if (!rt_reserve(lane, index, words, length < 16 ? 16 : length, &room)) {
-		lane->no_chunk++;
+		lane->pool_full++;
 		return 0;
 	}
 	error = packet->tag ? rt_copy_tagged(packet, room.payload, length)

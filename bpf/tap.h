@@ -55,7 +55,7 @@ struct rt_lane {
 	__u32 busy;
 	__u64 sequence; /* packets captured */
 	__u64 chunk_sequence;
-	__u64 seen; /* = sequence + unwanted + no_chunk + failed + other_queue, when not busy */
+	__u64 seen; /* = sequence + unwanted + pool_full + failed + other_queue, when not busy */
 	__u64 bytes; /* wire bytes of the packets captured */
 	__u32 free_depth;
 	__u32 reserved;
@@ -63,7 +63,7 @@ struct rt_lane {
 	/* Second cache line: user space watches it. */
 	__u32 capture_tail;
 	__u32 recycle_head;
-	__u64 no_chunk;
+	__u64 pool_full;
 	__u64 nested; /* runs that met a busy lane; not in `seen` */
 	__u64 failed; /* the kernel refused to copy */
 	__u64 other_queue;
@@ -82,7 +82,7 @@ struct rt_control {
 	__u32 recycle_tail;
 	__u32 capture_head;
 	__u32 wake;
-	__u32 paused; /* 1: packets go by, counted as no_chunk */
+	__u32 paused; /* 1: packets go by, counted as pool_full */
 	__s64 tai_minus_utc_ns;
 	__u32 group_sets; /* the set of groups in force, a bit for each half of rt_groups */
 	__u32 reserved;

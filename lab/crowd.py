@@ -86,7 +86,7 @@ class Wanted:
     part: int = 1
 
 
-def seat(stack: ExitStack, programs: Programs, crowd: Crowd, wanted: list[Wanted]) -> list[Tool]:
+def subscription(stack: ExitStack, programs: Programs, crowd: Crowd, wanted: list[Wanted]) -> list[Tool]:
     """Starts the readers, and their hub before them; gives the hub, if there is one, first."""
     tools = []
     if crowd.hub:
@@ -123,7 +123,7 @@ def leave(tools: list[Tool], crowd: Crowd) -> list[str]:
 def measure(run: Run, crowd: Crowd, wanted: list[Wanted], traffic: Traffic) -> dict:
     """One measurement as a row of figures."""
     with ExitStack() as stack:
-        tools = seat(stack, run.programs, crowd, wanted)
+        tools = subscription(stack, run.programs, crowd, wanted)
         received = arena.counter("rx_packets")
         sent = send(run.programs, traffic)
         wait_all_idle(readers_of(tools, crowd), crowd.reader.quiet_seconds)

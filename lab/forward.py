@@ -156,19 +156,19 @@ def _traffic(run: Run, counter: Tool, end: Callable[[], str] | None) -> dict:
 
 
 def _contradictions(text: str, offered: int, forwarded: int) -> list[str]:
-    """What our ledger and the counter behind the bridge do not agree on."""
+    """What our counters and the counter behind the bridge do not agree on."""
     way = f'"{arena.CAPTURED}>{BRIDGED}"'
     lines = [line for line in text.splitlines() if way in line]
     if not lines:
-        return ["it printed no ledger"]
-    ledger = parse.last_json(lines[-1], "delivered", "ringtap bridge")
+        return ["it printed no counters"]
+    counters = parse.last_json(lines[-1], "delivered", "ringtap bridge")
     found = []
-    if ledger["offered"] != offered:
-        found.append(f"it says that it was offered {ledger['offered']} packets, not {offered}")
-    if ledger["delivered"] != forwarded:
-        found.append(f"it says that it forwarded {ledger['delivered']}, but {forwarded} came out")
-    if not ledger["balanced"]:
-        found.append("its ledger does not balance")
+    if counters["offered"] != offered:
+        found.append(f"it says that it was offered {counters['offered']} packets, not {offered}")
+    if counters["delivered"] != forwarded:
+        found.append(f"it says that it forwarded {counters['delivered']}, but {forwarded} came out")
+    if not counters["balanced"]:
+        found.append("its counters does not balance")
     return found
 
 

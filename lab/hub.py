@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import figures
 import parse
 import quiet
-from crowd import HUB, WAKE, Wanted, faults, leave, readers_of, seat
+from crowd import HUB, WAKE, Wanted, faults, leave, readers_of, subscription
 from readers import entry
 from run import Run
 from tool import leftovers, wait_all_idle
@@ -50,7 +50,7 @@ def _cpu(run: Run) -> dict:
     wanted = [Wanted()] * READERS
     traffic = Traffic(SIZE, "max", run.settings.hub_seconds)
     with ExitStack() as stack:
-        tools = seat(stack, run.programs, HUB, wanted)
+        tools = subscription(stack, run.programs, HUB, wanted)
         hub = tools[0]
         ticks, ran = hub.cpu_ticks(), hub.cpu_ns()
         sent = send(run.programs, traffic)
@@ -107,7 +107,7 @@ def _wake(run: Run, crowd) -> dict:
     traffic = Traffic(quiet.LOW_RATE_SIZE, f"{quiet.LOW_RATE_PPS}pps", seconds, stamp=True)
     wanted = [Wanted()]
     with ExitStack() as stack:
-        tools = seat(stack, run.programs, crowd, wanted)
+        tools = subscription(stack, run.programs, crowd, wanted)
         sent = send(run.programs, traffic)
         wait_all_idle(readers_of(tools, crowd), crowd.reader.quiet_seconds)
         (text,) = leave(tools, crowd)

@@ -115,7 +115,7 @@ def show(
         ("sent", f"{sent:,} at {rate_mpps(sent, elapsed_ns):.2f} Mpps", sent > 0),
         ("others' losses: 0", ", ".join(map(str, lost)), not any(lost)),
         ("others got all", ", ".join(f"{one:,}" for one in delivered), set(delivered) == {sent}),
-        ("ledgers balanced", "", all(report.balanced for report in reports)),
+        ("counters balanced", "", all(report.balanced for report in reports)),
         ("the hub's descriptors and mappings", f"{before}, then {after}", leaks == []),
         ("left behind: nothing", ", ".join(left) or "nothing", not left),
     ]

@@ -34,7 +34,7 @@ sequence, which no buffer holds. Every contender has {ring_mib} MiB for packets 
   that read a TPACKET_V3 ring of {crowd_ring_mib} MiB each in place; the hub has one pool of
   {ring_mib} MiB for all.
 - A measurement is at fault, and listed below, if sender, device and contender do not account for
-  the same packets, if a ledger does not balance, if an exit code is not 0, or if anything of a
+  the same packets, if counters does not balance, if an exit code is not 0, or if anything of a
   contender stays behind.
 """
 

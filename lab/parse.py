@@ -25,7 +25,7 @@ class Report:
     lost: int
     #: What the tool says it was offered, if it says so.
     offered: int | None = None
-    #: Whether its ledger balances, if it keeps one.
+    #: Whether its counters balances, if it keeps one.
     balanced: bool | None = None
 
 
@@ -83,13 +83,13 @@ def testpmd(text: str) -> Report:
 
 
 def ringtap(text: str) -> Report:
-    """The last object of `--json`: the final ledger over all lanes."""
-    ledger = last_json(text, "balanced", "ringtap")
+    """The last object of `--json`: the final counters over all lanes."""
+    counters = last_json(text, "balanced", "ringtap")
     return Report(
-        delivered=ledger["delivered"],
-        lost=sum(ledger["dropped"].values()),
-        offered=ledger["offered"],
-        balanced=ledger["balanced"],
+        delivered=counters["delivered"],
+        lost=sum(counters["dropped"].values()),
+        offered=counters["offered"],
+        balanced=counters["balanced"],
     )
 
 

@@ -85,7 +85,7 @@ class Outcome:
         growth = self.memory.growth_kib(warm_up)
         contradicted = contradictions(report, self.sent, self.received)
         return [
-            ("ledger balanced", "yes" if report.balanced else "no", report.balanced is True),
+            ("counters balanced", "yes" if report.balanced else "no", report.balanced is True),
             ("packets unexplained: 0", str(unexplained), unexplained == 0),
             ("accounts contradict: 0", "; ".join(contradicted) or "0", not contradicted),
             ("packets sent: more than 0", f"{self.sent:,}", self.sent > 0),

@@ -6,7 +6,7 @@
 every machine. Prints the tables, writes plots, and with --page puts the tables into a page
 between its two marks.
 
-Exit status: 0 if every ledger balanced and every claim held, 1 if not.
+Exit status: 0 if every counters balanced and every claim held, 1 if not.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Simulator:
             raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
         found = json.loads(done.stdout)
         if not found["balanced"]:
-            raise Failed(f"{' '.join(command)}: the ledger does not balance: {done.stdout}")
+            raise Failed(f"{' '.join(command)}: the counters does not balance: {done.stdout}")
         return found
 
     def pool(self, burst: int, chunks: int, packets: int, *flags: str, fifo: int = FIFO) -> float:

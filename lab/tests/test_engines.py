@@ -72,7 +72,7 @@ class Models(unittest.TestCase):
         self.assertGreater(found.nic, 850_000)
         self.assertEqual(found.kernel, 0)
 
-    def test_a_slow_reader_loses_packets_that_were_copied_for_nothing(self):
+    def test_a_overrun_loses_packets_that_were_copied_for_nothing(self):
         kernel = Station(1024, engines.service_ps(2_000_000))
         found = engines.copy(burst(100_000), kernel, Station(10_240, READER_PS))
         self.assertGreater(found.kernel, 0)

@@ -34,7 +34,7 @@ class Checks(unittest.TestCase):
     def test_one_packet_that_nobody_accounts_for_fails(self):
         self.assertEqual(status(delivered=99), 1)
 
-    def test_an_unbalanced_ledger_fails(self):
+    def test_an_unbalanced_counters_fails(self):
         self.assertEqual(status(balanced=False), 1)
 
     def test_a_descriptor_that_leaks_fails(self):

@@ -92,7 +92,7 @@ class Goals(unittest.TestCase):
     def test_a_measurement_at_fault_meets_no_goal(self):
         found = stored()
         for row in found["capture"]["64"][TAP_EXCLUSIVE.name]["rounds"]:
-            row["problems"] = ["its ledger does not balance"]
+            row["problems"] = ["its counters does not balance"]
         for text in ("tap exclusive against the XDP_DROP floor", "that tap exclusive lost", "against tcpdump"):
             self.assertEqual(self.verdict(found, text)["verdict"], "not measured")
 

@@ -37,8 +37,8 @@ TESTPMD = """\
   TX-packets: 0              TX-dropped: 0             TX-total: 0
 """
 RINGTAP = """\
-{"time_ns":1,"device":"tap:rt1","lane":0,"reader":"count","offered":9,"delivered":9,"filtered":0,"bytes":540,"dropped":{"nic":0,"kernel":0,"no_chunk":0,"slow_reader":0},"balanced":true}
-{"time_ns":2,"device":"tap:rt1","lane":null,"reader":"count","offered":30,"delivered":20,"filtered":0,"bytes":1200,"dropped":{"nic":1,"kernel":2,"no_chunk":3,"slow_reader":4},"balanced":true}
+{"time_ns":1,"device":"tap:rt1","lane":0,"reader":"count","offered":9,"delivered":9,"filtered":0,"bytes":540,"dropped":{"nic":0,"kernel":0,"pool_full":0,"overrun":0},"balanced":true}
+{"time_ns":2,"device":"tap:rt1","lane":null,"reader":"count","offered":30,"delivered":20,"filtered":0,"bytes":1200,"dropped":{"nic":1,"kernel":2,"pool_full":3,"overrun":4},"balanced":true}
 
 ringtap: a note on standard error
 latency_ns median 31000 p99 95000 max 210000
@@ -72,7 +72,7 @@ class Reports(unittest.TestCase):
         want = parse.Report(delivered=7168196, lost=24385)
         self.assertEqual(parse.testpmd(TESTPMD), want)
 
-    def test_ringtap_is_read_from_its_last_ledger(self):
+    def test_ringtap_is_read_from_its_last_counters(self):
         want = parse.Report(delivered=20, lost=10, offered=30, balanced=True)
         self.assertEqual(parse.ringtap(RINGTAP), want)
 

@@ -28,8 +28,8 @@ class Checks(unittest.TestCase):
     def test_a_packet_without_explanation_fails(self):
         self.assertIn("packets unexplained: 0", self.failed(lost=9))
 
-    def test_an_unbalanced_ledger_fails(self):
-        self.assertIn("ledger balanced", self.failed(balanced=False))
+    def test_an_unbalanced_counters_fails(self):
+        self.assertIn("counters balanced", self.failed(balanced=False))
 
     def test_memory_that_grows_after_the_warm_up_fails(self):
         self.assertEqual(len(self.failed(kib=(50, 100, 101 + soak.MOST_GROWTH_KIB))), 1)

@@ -25,11 +25,11 @@ class Contradictions(unittest.TestCase):
         (found,) = trial.contradictions(Report(delivered=100, lost=0), 100, 99)
         self.assertIn("received 99 packets, 100 were sent", found)
 
-    def test_an_unbalanced_ledger_is_found(self):
+    def test_an_unbalanced_counters_is_found(self):
         report = Report(delivered=100, lost=0, offered=101, balanced=False)
         found = trial.contradictions(report, 100, 100)
         self.assertEqual(len(found), 2)
-        self.assertEqual(found[1], "its ledger does not balance")
+        self.assertEqual(found[1], "its counters does not balance")
 
 
 class Lossless(unittest.TestCase):

@@ -73,11 +73,11 @@ fn run() -> Result<(), SourceError> {
     let lanes = tap.counts().lanes;
     let sum = |of: fn(&LaneCounts) -> u64| lanes.iter().map(of).sum::<u64>();
     println!(
-        "{{\"seen\":{},\"captured\":{},\"unwanted\":{},\"no_chunk\":{},\"wanted\":{wanted:?}}}",
+        "{{\"seen\":{},\"captured\":{},\"unwanted\":{},\"pool_full\":{},\"wanted\":{wanted:?}}}",
         sum(|lane| lane.seen),
         sum(|lane| lane.captured),
         sum(|lane| lane.unwanted),
-        sum(|lane| lane.no_chunk),
+        sum(|lane| lane.pool_full),
     );
     Ok(())
 }

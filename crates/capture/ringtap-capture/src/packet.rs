@@ -35,7 +35,7 @@ use ringtap_ipc::{event::Event, memfd::SealedPool};
 
 use crate::classify::{Judge, Rulebook};
 use ringtap_filter::LinkType;
-use ringtap_net::interface::{Counters, Interface, Promiscuous};
+use ringtap_net::interface::{Interface, InterfaceCounters, Promiscuous};
 
 pub use error::PacketError;
 pub use options::PacketOptions;
@@ -48,7 +48,7 @@ use worker::{Progress, Worker};
 pub struct PacketSource {
     facts: Facts,
     interface: Interface,
-    counters_before: Counters,
+    counters_before: InterfaceCounters,
     lost_by_nic: u64,
     pool: Pool,
     pool_file: Arc<OwnedFd>,
@@ -202,9 +202,9 @@ impl Source for PacketSource {
         let kernel = self.progress.kernel();
         let captured = self.progress.lane().captured();
         let unwanted = self.rulebook.unwanted();
-        let no_chunk = self.progress.lane().no_chunk();
+        let pool_full = self.progress.lane().pool_full();
         // As long as the thread works, what waits in the kernel's ring was not there yet.
-        let settled = captured + unwanted + no_chunk + kernel.lost;
+        let settled = captured + unwanted + pool_full + kernel.lost;
         Counts {
             lanes: vec![LaneCounts {
                 seen: if kernel.is_final {
@@ -215,7 +215,7 @@ impl Source for PacketSource {
                 captured,
                 bytes: self.progress.lane().bytes(),
                 unwanted,
-                no_chunk,
+                pool_full,
                 kernel: kernel.lost,
             }],
             nic: self.lost_by_nic,

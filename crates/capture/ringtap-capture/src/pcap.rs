@@ -246,14 +246,14 @@ impl Source for PcapSource {
         let all = self.progress.seen.get().copied();
         let captured = self.progress.lane.captured();
         let unwanted = self.rulebook.unwanted();
-        let no_chunk = self.progress.lane.no_chunk();
+        let pool_full = self.progress.lane.pool_full();
         let lane = LaneCounts {
             // As long as the thread works, what it holds and did not publish was not there yet.
-            seen: all.unwrap_or(captured + unwanted + no_chunk),
+            seen: all.unwrap_or(captured + unwanted + pool_full),
             captured,
             bytes: self.progress.lane.bytes(),
             unwanted,
-            no_chunk,
+            pool_full,
             kernel: 0,
         };
         Counts {

@@ -317,7 +317,7 @@ impl Source for SimSource {
                 captured: moment.captured,
                 bytes: moment.bytes,
                 unwanted: moment.unwanted,
-                no_chunk: moment.no_chunk,
+                pool_full: moment.pool_full,
                 kernel: 0,
             });
         }

@@ -25,7 +25,7 @@ mod error;
 mod feed;
 mod live;
 mod note;
-mod outlet;
+mod output;
 mod pace;
 mod packet;
 mod shared;
@@ -46,7 +46,7 @@ use std::{
 use clock::Clock;
 use feed::Feed;
 use note::Notes;
-use outlet::{Outlet, Wish};
+use output::{Output, Wish};
 use pace::Pace;
 use ringtap_device::Rate;
 use ringtap_net::interface::Interface;
@@ -155,7 +155,7 @@ impl SenderOptions {
 /// What became of the packets so far; all of one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counters {
+pub struct SendCounters {
     /// Packets that the device took.
     pub sent: u64,
     /// Packets that it did not take.
@@ -170,7 +170,7 @@ pub struct Counters {
     pub refusal_errno: i32,
 }
 
-impl Counters {
+impl SendCounters {
     /// Bits that the packets sent take on the wire: with preamble, check sequence and gap.
     #[must_use]
     pub fn wire_bits(&self) -> u64 {
@@ -273,7 +273,7 @@ impl Sender {
 
     /// What became of the packets so far; final once [`wait`](Self::wait) tells so.
     #[must_use]
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> SendCounters {
         self.shared.counters()
     }
 
@@ -314,7 +314,7 @@ impl Sender {
     /// # Errors
     ///
     /// What ended it early; [`counters`](Self::counters) has the figures up to there.
-    pub fn finish(mut self) -> Result<Counters, SendError> {
+    pub fn finish(mut self) -> Result<SendCounters, SendError> {
         while !self.wait(Duration::from_millis(100)) {}
         let thread = self.thread.take();
         thread.map_or(Ok(()), |thread| {
@@ -394,16 +394,16 @@ impl Job {
     fn prepare(self) -> Result<Run, SendError> {
         let stop = Arc::clone(&self.wish.stop);
         let notes = self.wish.notes.clone();
-        let (outlet, source) = match self.load {
+        let (output, source) = match self.load {
             Load::Made { traffic, rate } => {
                 let own_mac = self.wish.interface.mac.filter(|mac| *mac != [0; 6]);
                 let plan = Plan::new(&traffic, MacAddress(own_mac.unwrap_or([2, 0, 0, 0, 0, 1])))?;
                 say_if_raised(&traffic, &notes);
                 let (packets, bits): (NonZeroU64, NonZeroU64) = plan.cycle();
                 let pace = Pace::new(rate, packets, bits);
-                let outlet = Outlet::open(self.wish, Some(&plan))?;
+                let output = Output::open(self.wish, Some(&plan))?;
                 let plan = Box::new(plan);
-                (outlet, RunSource::Made { plan, pace })
+                (output, RunSource::Made { plan, pace })
             }
             Load::File {
                 path,
@@ -413,12 +413,12 @@ impl Job {
                 let feed = Feed::open(&path, repeat, timing, notes, Arc::clone(&stop))?;
                 let feed = Box::new(feed);
                 let is_recorded = matches!(timing, Timing::Recorded { .. });
-                let outlet = Outlet::open(self.wish, None)?;
-                (outlet, RunSource::File { feed, is_recorded })
+                let output = Output::open(self.wish, None)?;
+                (output, RunSource::File { feed, is_recorded })
             }
         };
         let worker = Worker {
-            outlet,
+            output,
             shared: self.shared,
             stop,
             limits: self.limits,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Counters, Way, totals::Totals};
+use super::{SendCounters, Way, totals::Totals};
 
 /// Counters at one moment, and whether they are final.
 #[derive(Debug, Default)]
@@ -18,13 +18,13 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    counters: Counters,
+    counters: SendCounters,
     ended: bool,
 }
 
 impl Shared {
     pub(super) fn publish(&self, totals: Totals, way: Way, elapsed_ns: u64) {
-        self.lock().counters = Counters {
+        self.lock().counters = SendCounters {
             sent: totals.sent,
             refused: totals.refused,
             bytes: totals.bytes,
@@ -39,7 +39,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    pub(super) fn counters(&self) -> Counters {
+    pub(super) fn counters(&self) -> SendCounters {
         self.lock().counters
     }
 

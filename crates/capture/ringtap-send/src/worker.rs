@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending thread: hands the outlet what is due, sleeps until more is.
+//! The sending thread: hands the output what is due, sleeps until more is.
 //!
 //! Invariants
 //! - Deadlines are absolute: what one slice sends late, the next ones make up for.
@@ -21,7 +21,7 @@ use rustix::{
 use ringtap_packet::Plan;
 
 use super::{
-    batch::Batch, clock::Clock, error::SendError, feed::Feed, outlet::Outlet, pace::Pace,
+    batch::Batch, clock::Clock, error::SendError, feed::Feed, output::Output, pace::Pace,
     shared::Shared,
 };
 
@@ -66,7 +66,7 @@ pub(super) fn settle(cpu: Option<usize>) -> Result<(), SendError> {
 
 /// One run.
 pub(super) struct Worker {
-    pub(super) outlet: Outlet,
+    pub(super) output: Output,
     pub(super) shared: Arc<Shared>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) limits: Limits,
@@ -106,7 +106,7 @@ impl Worker {
         let most = self.limits.count.unwrap_or(u64::MAX).min(pace.due(within));
         let grace_ns = if most < u64::MAX { GRACE_NS } else { 0 };
         loop {
-            let sequence = self.outlet.totals().attempted();
+            let sequence = self.output.totals().attempted();
             if sequence >= most {
                 break;
             }
@@ -116,12 +116,12 @@ impl Worker {
             let now_ns = self.clock.elapsed_ns();
             let due = pace.due(now_ns).min(most).saturating_sub(sequence);
             if due > 0 {
-                let done = self.outlet.make(plan, sequence, due.min(MOST_AT_ONCE));
+                let done = self.output.make(plan, sequence, due.min(MOST_AT_ONCE));
                 self.span.last_ns = self.clock.elapsed_ns();
                 self.publish(0);
                 done?;
             }
-            let next = self.outlet.totals().attempted();
+            let next = self.output.totals().attempted();
             if due < MOST_AT_ONCE && next < most {
                 let slice_ns = next_slice(now_ns, SLICE_NS);
                 self.sleep_until(pace.due_ns(next).max(slice_ns));
@@ -143,7 +143,7 @@ impl Worker {
         let most = self.limits.count.unwrap_or(u64::MAX);
         let mut batch = Batch::default();
         loop {
-            let so_far = self.outlet.totals().attempted() + feed.short();
+            let so_far = self.output.totals().attempted() + feed.short();
             let room = usize::try_from(most - so_far.min(most)).unwrap_or(usize::MAX);
             if room == 0 {
                 break;
@@ -154,7 +154,7 @@ impl Worker {
             let now_ns = self.clock.elapsed_ns();
             batch.clear();
             let next_ns = feed.fill(&mut batch, now_ns, room);
-            let done = self.outlet.send(&batch);
+            let done = self.output.send(&batch);
             self.span.last_ns = self.clock.elapsed_ns();
             self.publish(feed.short());
             done?;
@@ -192,10 +192,10 @@ impl Worker {
     }
 
     fn publish(&self, short: u64) {
-        let mut totals = self.outlet.totals();
+        let mut totals = self.output.totals();
         totals.refused += short;
         let elapsed_ns = self.span.until(self.clock.elapsed_ns());
-        self.shared.publish(totals, self.outlet.way(), elapsed_ns);
+        self.shared.publish(totals, self.output.way(), elapsed_ns);
     }
 }
 

@@ -123,7 +123,7 @@ impl Bench {
         self.most_in_use = self.most_in_use.max(most_in_use);
         drop(reader);
         self.distributor.remove_reader(id);
-        if found != Found::expected() || self.writer.counters().no_chunk() != 0 {
+        if found != Found::expected() || self.writer.counters().pool_full() != 0 {
             return Err(format!("packets were lost or changed: {found:?}").into());
         }
         Ok(f64::from(u32::try_from(PACKETS)?) / seconds / 1e6)

@@ -56,7 +56,7 @@ pub trait Harness {
 pub fn check(harness: &mut dyn Harness) {
     every_packet_comes_once_in_order_and_whole(harness);
     an_exhausted_pool_is_counted(harness);
-    a_slow_reader_is_charged_alone(harness);
+    a_overrun_is_charged_alone(harness);
     what_was_captured_before_a_stop_is_delivered(harness);
 }
 
@@ -240,7 +240,7 @@ impl Run {
     }
 }
 
-/// Every packet that a source saw is in one place of its own ledger.
+/// Every packet that a source saw is in one place of its own counters.
 fn source_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
         let accounted = count.settled();
@@ -326,7 +326,7 @@ fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
     let lost: u64 = counts
         .lanes
         .iter()
-        .map(|lane| lane.no_chunk + lane.kernel)
+        .map(|lane| lane.pool_full + lane.kernel)
         .sum();
     let found = &run.readers[0].1;
     assert_eq!(found.packets + run.slow(0), captured(&counts));
@@ -339,7 +339,7 @@ fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
     }
 }
 
-fn a_slow_reader_is_charged_alone(harness: &mut dyn Harness) {
+fn a_overrun_is_charged_alone(harness: &mut dyn Harness) {
     let offered = frames(MANY);
     let source = harness.capture(&offered, PoolSize::Ample);
     let slow = ReaderOptions {

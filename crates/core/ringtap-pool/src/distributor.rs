@@ -8,7 +8,7 @@
 //! - A chunk goes to every reader, but to one reader only of each buddy group.
 //! - A chunk is recycled once it is sealed and the last lease on it has ended, and not before.
 //! - A reader holds at most its credit of chunks of each lane; what it misses past that is
-//!   counted as its own `slow_reader` loss, to the packet, when it is known.
+//!   counted as its own `overrun` loss, to the packet, when it is known.
 //! - What readers return is checked: only a leased chunk can be given back, and only once.
 
 mod buddies;

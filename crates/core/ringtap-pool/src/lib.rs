@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ringtap's waist: format, chunks, queues, delivery and ledger. No I/O, no system calls.
+//! Ringtap's waist: format, chunks, queues, delivery and counters. No I/O, no system calls.
 //!
 //! A *source* writes packets into chunks of a pool through [`writer::LaneWriter`] (or an eBPF
 //! program does the same), a [`distributor::Distributor`] moves chunk ownership, and every
@@ -9,9 +9,9 @@
 
 #[cfg(not(loom))]
 pub mod classify;
+pub mod counters;
 pub mod format;
 pub mod ids;
-pub mod ledger;
 pub mod memory;
 #[cfg(not(loom))]
 pub mod offload;

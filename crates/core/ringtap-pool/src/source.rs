@@ -49,7 +49,7 @@ pub struct LaneCounts {
     /// Packets that no rule wanted, and that were not captured.
     pub unwanted: u64,
     /// Packets lost because no chunk was free.
-    pub no_chunk: u64,
+    pub pool_full: u64,
     /// Packets lost by the kernel on this lane (copy failed, nested run).
     pub kernel: u64,
 }
@@ -58,7 +58,7 @@ impl LaneCounts {
     /// Packets of which it is known what became of them: all that were seen, at the end.
     #[must_use]
     pub fn settled(&self) -> u64 {
-        self.captured + self.unwanted + self.no_chunk + self.kernel
+        self.captured + self.unwanted + self.pool_full + self.kernel
     }
 }
 
@@ -141,7 +141,7 @@ pub trait Source: Send {
     }
 
     /// Stops capture on a lane at its cheapest point, or goes on. Packets that come meanwhile
-    /// count as `no_chunk`. Only sources that can drop packets do anything.
+    /// count as `pool_full`. Only sources that can drop packets do anything.
     fn pause(&mut self, lane: LaneId, pause: Pause) {
         let _cannot = (lane, pause);
     }

@@ -4,7 +4,7 @@
 //! Invariants
 //! - Slots grow up from the chunk's header, payloads down from its end; they never meet.
 //! - Slot and payload are complete before they are published, and not touched afterwards.
-//! - Every packet is either captured (and has a sequence number) or counted as `no_chunk`.
+//! - Every packet is either captured (and has a sequence number) or counted as `pool_full`.
 
 mod cells;
 mod open;
@@ -55,7 +55,7 @@ impl Default for PacketMeta {
 pub struct LaneCounters {
     captured: AtomicU64,
     bytes: AtomicU64,
-    no_chunk: AtomicU64,
+    pool_full: AtomicU64,
 }
 
 impl LaneCounters {
@@ -70,15 +70,15 @@ impl LaneCounters {
     }
 
     /// Packets lost because no chunk was free.
-    pub fn no_chunk(&self) -> u64 {
-        self.no_chunk.load(Relaxed)
+    pub fn pool_full(&self) -> u64 {
+        self.pool_full.load(Relaxed)
     }
 }
 
 /// A packet was lost because no chunk was free; it is counted.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 #[error("no chunk is free")]
-pub struct NoChunk;
+pub struct PoolFull;
 
 /// The writing end of a lane.
 pub struct LaneWriter {
@@ -170,19 +170,19 @@ impl LaneWriter {
     ///
     /// # Errors
     ///
-    /// [`NoChunk`]: counted; the packet is lost. See [`LaneWriter::has_room`] for sources that
+    /// [`PoolFull`]: counted; the packet is lost. See [`LaneWriter::has_room`] for sources that
     /// can wait.
     #[inline]
     pub fn stage<const N: usize>(
         &mut self,
         meta: &PacketMeta,
         parts: [&[u8]; N],
-    ) -> Result<(), NoChunk> {
+    ) -> Result<(), PoolFull> {
         if self.offer(meta, parts) {
             return Ok(());
         }
         self.count_lost(1);
-        Err(NoChunk)
+        Err(PoolFull)
     }
 
     /// As [`LaneWriter::stage`], for sources that can wait: `false`, and nothing is counted, if no
@@ -229,12 +229,12 @@ impl LaneWriter {
     ///
     /// # Errors
     ///
-    /// [`NoChunk`]: counted; the packet is lost.
+    /// [`PoolFull`]: counted; the packet is lost.
     pub fn write<const N: usize>(
         &mut self,
         meta: &PacketMeta,
         parts: [&[u8]; N],
-    ) -> Result<(), NoChunk> {
+    ) -> Result<(), PoolFull> {
         self.stage(meta, parts)?;
         self.publish();
         Ok(())

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Counts the packets of a hub's group, a line a second, and the ledger at the end.
+ * Counts the packets of a hub's group, a line a second, and the counters at the end.
  *
  *     cc -o count count.c $(pkg-config --cflags --libs ringtap)
  *     ringtap hub -i eth0 -g ids &
@@ -24,20 +24,20 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-static void print_ledger(ringtap_handle *handle)
+static void print_counters(ringtap_handle *handle)
 {
-    struct ringtap_statistics ledger = { .size = sizeof(ledger) };
+    struct ringtap_statistics counters = { .size = sizeof(counters) };
 
-    if (ringtap_statistics(handle, &ledger) < 0) {
+    if (ringtap_statistics(handle, &counters) < 0) {
         /* A hub that died cannot be asked any more. */
-        fprintf(stderr, "count: no ledger: %s\n", ringtap_error(handle));
+        fprintf(stderr, "count: no counters: %s\n", ringtap_error(handle));
         return;
     }
     printf("offered %" PRIu64 " = delivered %" PRIu64 " + filtered %" PRIu64 " + dropped (nic %" PRIu64
-           " + kernel %" PRIu64 " + no_chunk %" PRIu64 " + slow_reader %" PRIu64 "), %s\n",
-           ledger.offered, ledger.delivered, ledger.filtered, ledger.dropped_nic,
-           ledger.dropped_kernel, ledger.dropped_no_chunk, ledger.dropped_slow_reader,
-           ledger.balanced ? "balanced" : "NOT balanced");
+           " + kernel %" PRIu64 " + pool_full %" PRIu64 " + overrun %" PRIu64 "), %s\n",
+           counters.offered, counters.delivered, counters.filtered, counters.dropped_nic,
+           counters.dropped_kernel, counters.dropped_pool_full, counters.dropped_overrun,
+           counters.balanced ? "balanced" : "NOT balanced");
 }
 
 int main(int argc, char **argv)
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     if (got < 0 && got != RINGTAP_END)
         fprintf(stderr, "count: %s\n", ringtap_error(handle));
     printf("%" PRIu64 " packets, %" PRIu64 " bytes, %" PRIu64 " lost by us\n", count, bytes, lost);
-    print_ledger(handle);
+    print_counters(handle);
     ringtap_close(handle);
     return got < 0 && got != RINGTAP_END;
 }

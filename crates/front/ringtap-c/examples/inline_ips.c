@@ -43,7 +43,7 @@ int main(int argc, char **argv)
         return 2;
     }
     options.name = "inline_ips.c";
-    /* A seat as every reader has one: packets are read where they were received. */
+    /* A subscription as every reader has one: packets are read where they were received. */
     if (ringtap_open(&handle, NULL, argv[1], &options) < 0) {
         fprintf(stderr, "inline_ips: %s\n", ringtap_error(NULL));
         return 1;

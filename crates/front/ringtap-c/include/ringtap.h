@@ -38,7 +38,7 @@
 extern "C" {
 #endif
 
-/* A reader's seat at a hub. */
+/* A reader's subscription at a hub. */
 typedef struct ringtap_handle ringtap_handle;
 
 /* What calls return. */
@@ -99,7 +99,7 @@ struct ringtap_packet {
 struct ringtap_source {
     size_t size;                   /* sizeof(struct ringtap_source) */
     const char *device;            /* as the hub's user wrote it, e.g. "tap:eth0" */
-    const char *offered_from;      /* where `offered` in the ledger comes from, in words */
+    const char *offered_from;      /* where `offered` in the counters comes from, in words */
     uint32_t link_type;            /* LINKTYPE_*: 1 is Ethernet */
     uint32_t snap_length_bytes;    /* most bytes captured of a packet */
     uint32_t first_lane;           /* its lanes are first_lane to first_lane + lanes - 1 */
@@ -109,8 +109,8 @@ struct ringtap_source {
 /*
  * Where every packet went since ringtap_open(). Set `size` before the call.
  *
- *     offered = delivered + filtered + dropped_nic + dropped_kernel + dropped_no_chunk
- *             + dropped_slow_reader
+ *     offered = delivered + filtered + dropped_nic + dropped_kernel + dropped_pool_full
+ *             + dropped_overrun
  */
 struct ringtap_statistics {
     size_t size;                  /* sizeof(struct ringtap_statistics) */
@@ -120,14 +120,14 @@ struct ringtap_statistics {
     uint64_t bytes;               /* bytes on the wire of the delivered packets */
     uint64_t dropped_nic;         /* lost by the NIC or its driver */
     uint64_t dropped_kernel;      /* lost by the kernel before capture */
-    uint64_t dropped_no_chunk;    /* lost because the pool was full */
-    uint64_t dropped_slow_reader; /* lost by this reader, which was past its credit */
+    uint64_t dropped_pool_full;    /* lost because the pool was full */
+    uint64_t dropped_overrun; /* lost by this reader, which was past its credit */
     uint32_t balanced;            /* 1 if the equation above holds */
     uint32_t ended;               /* 1 if the sources ended and these numbers are final */
 };
 
 /*
- * Takes a seat in `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the usual place).
+ * Takes a subscription in `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the usual place).
  * `options` may be NULL. Packets are captured for this reader from now on.
  *
  * Gives RINGTAP_OK and a handle, or an error and NULL; the text is then ringtap_error(NULL).
@@ -194,7 +194,7 @@ int ringtap_verdict(ringtap_handle *handle, uint32_t lane, uint64_t sequence, in
  */
 int ringtap_send_verdicts(ringtap_handle *handle);
 
-/* Fills in the ledger. */
+/* Fills in the counters. */
 int ringtap_statistics(ringtap_handle *handle, struct ringtap_statistics *statistics);
 
 /* Tells about source number `index`, from 0. Returns 1, 0 if there is no such source, or an error. */
@@ -213,7 +213,7 @@ int ringtap_stop(ringtap_handle *handle);
  */
 const char *ringtap_error(const ringtap_handle *handle);
 
-/* Gives the seat back, which the hub notices a moment later. NULL is allowed and does nothing. */
+/* Gives the subscription back, which the hub notices a moment later. NULL is allowed and does nothing. */
 int ringtap_close(ringtap_handle *handle);
 
 /* The library's version, e.g. "0.1.0". */

@@ -253,18 +253,18 @@ pub unsafe extern "C" fn ringtap_statistics(
         // SAFETY: NULL or a structure of the size it tells, by the header's word.
         let size = unsafe { size_of_struct(statistics.cast(), "statistics") }?;
         require(size, size_of::<Statistics>(), "statistics")?;
-        let (ledger, ended) = session.ledger()?;
+        let (counters, ended) = session.counters()?;
         let filled = Statistics {
             size,
-            offered: ledger.offered,
-            delivered: ledger.delivered,
-            filtered: ledger.filtered,
-            bytes: ledger.bytes,
-            dropped_nic: ledger.dropped.nic,
-            dropped_kernel: ledger.dropped.kernel,
-            dropped_no_chunk: ledger.dropped.no_chunk,
-            dropped_slow_reader: ledger.dropped.slow_reader,
-            balanced: ledger.balance().holds().into(),
+            offered: counters.offered,
+            delivered: counters.delivered,
+            filtered: counters.filtered,
+            bytes: counters.bytes,
+            dropped_nic: counters.dropped.nic,
+            dropped_kernel: counters.dropped.kernel,
+            dropped_pool_full: counters.dropped.pool_full,
+            dropped_overrun: counters.dropped.overrun,
+            balanced: counters.balance().holds().into(),
             ended: ended.into(),
         };
         // SAFETY: not null and large enough, just checked.

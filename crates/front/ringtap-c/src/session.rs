@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stands behind a handle: a seat at a hub, and how its sources are told to C.
+//! What stands behind a handle: a subscription at a hub, and how its sources are told to C.
 #![forbid(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -13,8 +13,8 @@ use ringtap_client::{
 use ringtap_filter::LinkType;
 use ringtap_filter::Program;
 use ringtap_filter::text::Filter;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::ledger::Ledger;
 
 use crate::error::CallError;
 use crate::types::Packet;
@@ -34,7 +34,7 @@ pub(crate) struct SourceText {
     pub(crate) lanes: u32,
 }
 
-/// A seat at a hub.
+/// A subscription at a hub.
 pub(crate) struct Session {
     lender: Lender,
     connection: Arc<Connection>,
@@ -44,7 +44,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Takes a seat; `filter` is compiled for what the hub's sources really give.
+    /// Takes a subscription; `filter` is compiled for what the hub's sources really give.
     pub(crate) fn open(
         socket: Option<PathBuf>,
         mut wish: Wish,
@@ -66,7 +66,7 @@ impl Session {
     fn attach(path: &std::path::Path, wish: &Wish) -> Result<Self, CallError> {
         let attachment = Connection::attach(path, wish)?;
         let connection = Arc::clone(&attachment.control);
-        let receiver = Receiver::new(attachment.seat, attachment.control)?;
+        let receiver = Receiver::new(attachment.subscription, attachment.control)?;
         let sources = receiver.sources().map(|(facts, lanes)| SourceText {
             device: c_text(&facts.device),
             offered_from: c_text(&facts.offered_from),
@@ -165,8 +165,8 @@ impl Session {
         Ok(())
     }
 
-    /// The ledger now, and whether it is final.
-    pub(crate) fn ledger(&self) -> Result<(Ledger, bool), CallError> {
+    /// The counters now, and whether it is final.
+    pub(crate) fn counters(&self) -> Result<(Counters, bool), CallError> {
         let snapshot = self.lender.receiver().snapshot()?;
         let ended = snapshot.sources.iter().all(|source| source.ended);
         Ok((self.lender.tally().total(&snapshot), ended))

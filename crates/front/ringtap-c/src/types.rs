@@ -68,8 +68,8 @@ pub struct Statistics {
     pub bytes: u64,
     pub dropped_nic: u64,
     pub dropped_kernel: u64,
-    pub dropped_no_chunk: u64,
-    pub dropped_slow_reader: u64,
+    pub dropped_pool_full: u64,
+    pub dropped_overrun: u64,
     pub balanced: u32,
     pub ended: u32,
 }

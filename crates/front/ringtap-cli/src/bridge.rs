@@ -16,7 +16,7 @@ use ringtap_capture::tap::{DEFAULT_POOL_BYTES, Passing};
 use ringtap_capture::xdp::forward::{JudgeOptions, JudgeState, Verdict};
 use ringtap_client::default_socket;
 use ringtap_device::{Mode, Size};
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
 use crate::affinity::{self, Placement, Steered};
@@ -84,7 +84,7 @@ pub(crate) struct BridgeArgs {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::reading::seconds)]
     interval: Duration,
 
-    /// No lines while it runs, only the ledgers at the end.
+    /// No lines while it runs, only the counters at the end.
     #[arg(short, long)]
     quiet: bool,
 
@@ -246,7 +246,7 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
 fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result<Option<String>> {
     let begun = Instant::now();
     let mut due = begun + args.interval;
-    let mut before = [Ledger::default(); 2];
+    let mut before = [Counters::default(); 2];
     let mut judge = None;
     loop {
         let until = args.duration.map_or(due, |most| due.min(begun + most));
@@ -294,9 +294,9 @@ fn say_judge(args: &BridgeArgs, running: &Running, before: &mut Option<(JudgeSta
     }
 }
 
-fn say(args: &BridgeArgs, running: &Running, before: &mut [Ledger; 2]) -> Result<()> {
+fn say(args: &BridgeArgs, running: &Running, before: &mut [Counters; 2]) -> Result<()> {
     for (from, before) in before.iter_mut().enumerate() {
-        let now = running.ledger(from, Moment::Running);
+        let now = running.counters(from, Moment::Running);
         let way = running.way(from);
         match args.json {
             true => print::line(report::json(&way, "bridge", None, &now)?)?,
@@ -310,9 +310,9 @@ fn say(args: &BridgeArgs, running: &Running, before: &mut [Ledger; 2]) -> Result
     Ok(())
 }
 
-/// The last ledger of one way.
+/// The last counters of one way.
 fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -> Result<()> {
-    let (way, ledger) = (running.way(from), running.ledger(from, Moment::Final));
+    let (way, counters) = (running.way(from), running.counters(from, Moment::Final));
     if running.judge().is_some() {
         let passed = grouped(running.unjudged_passed(from));
         print::note(format_args!(
@@ -320,27 +320,31 @@ fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -
         ));
     }
     if args.json {
-        print::line(report::json(&way, "bridge", None, &ledger)?)?;
+        print::line(report::json(&way, "bridge", None, &counters)?)?;
         return Ok(());
     }
     print::line(format_args!("{way} {:.1} s:", time.as_secs_f64()))?;
     for (name, number, note) in [
-        ("offered", ledger.offered, "arrived"),
-        ("delivered", ledger.delivered, "left by the other interface"),
+        ("offered", counters.offered, "arrived"),
+        (
+            "delivered",
+            counters.delivered,
+            "left by the other interface",
+        ),
         (
             "filtered",
-            ledger.filtered,
+            counters.filtered,
             "stopped by the filter, or the judge",
         ),
-        ("dropped.nic", ledger.dropped.nic, "lost on arrival"),
+        ("dropped.nic", counters.dropped.nic, "lost on arrival"),
         (
             "dropped.kernel",
-            ledger.dropped.kernel,
+            counters.dropped.kernel,
             "the other interface had no room, or refused",
         ),
         (
-            "dropped.slow_reader",
-            ledger.dropped.slow_reader,
+            "dropped.overrun",
+            counters.dropped.overrun,
             "the judge was not there, or late",
         ),
     ] {
@@ -348,6 +352,6 @@ fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -
         let line = format!("  {name:<20} {:>16}  {note}", grouped(number));
         print::line(line.trim_end())?;
     }
-    print::line(format_args!("  {}", ledger.balance()))?;
+    print::line(format_args!("  {}", counters.balance()))?;
     Ok(())
 }

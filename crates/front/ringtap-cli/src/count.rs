@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap count`: rates while packets come, the ledger at the end.
+//! `ringtap count`: rates while packets come, the counters at the end.
 #![forbid(unsafe_code)]
 
 mod consumer;
@@ -26,7 +26,7 @@ use work::{Work, WorkKind};
 /// comparisons.
 const WORK_FILTER: &str = "net 131.225.2 and udp";
 
-/// Counts packets: a line a second, then the ledger of where every packet went.
+/// Counts packets: a line a second, then the counters of where every packet went.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CountArgs {

@@ -117,7 +117,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
 }
 
 /// A hub with a group that gets everything, one that gets a flow, and one whose two members
-/// share half of the flows; and a reader's seat for each of them.
+/// share half of the flows; and a reader's subscription for each of them.
 fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
         Ok(Group {
@@ -132,24 +132,26 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
         ..group("half", HALF)?
     };
     let groups = vec![Group::new("all"), group("flow", FILTER)?, half];
-    let seats = [
+    let subscriptions = [
         ("all", "count"),
         ("flow", "record"),
         ("half", "1"),
         ("half", "2"),
     ];
-    let asks = seats.map(|(group, name)| Ask::new(group, name)).to_vec();
+    let asks = subscriptions
+        .map(|(group, name)| Ask::new(group, name))
+        .to_vec();
     let (hub, taken) = Hub::start(vec![source], groups, None, asks)?;
     let receivers = taken
         .into_iter()
-        .map(|taken| session::sit_down(hub.handle(), taken?));
+        .map(|taken| session::subscribe(hub.handle(), taken?));
     let receivers = receivers.collect::<Result<_>>()?;
     Ok((hub, receivers))
 }
 
 /// What the sender and the kernel say was sent.
 struct Sent {
-    counters: ringtap_send::Counters,
+    counters: ringtap_send::SendCounters,
     tx_packets: u64,
     tx_dropped: u64,
 }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
-use ringtap_hub::door::Door;
+use ringtap_hub::server::Server;
 use ringtap_hub::{Congestion, Hub};
 use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
@@ -157,17 +157,17 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         .iter()
         .map(|group| group.access.clone())
         .collect();
-    let door = Door::open(listener, &hub, access).context("cannot open the socket's door")?;
+    let server = Server::open(listener, &hub, access).context("cannot open the socket's server")?;
     let _metrics = serve_metrics(&config, &hub)?;
     say_ready(&config, &path);
     hub.handle().when_over(ended);
     wait(&hub, &end)?;
     // While the programs that NAPI may depend on are attached.
     steered.undo();
-    // Readers get what is left, and the end, before the door closes.
+    // Readers get what is left, and the end, before the server closes.
     hub.handle().stop();
     let status = last_status(&hub)?;
-    drop(door);
+    drop(server);
     let failed = report(&status)?;
     Ok(if failed {
         ExitCode::FAILURE
@@ -327,7 +327,7 @@ fn report(status: &HubStatus) -> Result<bool> {
             source.offered_from,
             sum(|lane| lane.captured),
             sum(|lane| lane.unwanted),
-            sum(|lane| lane.no_chunk),
+            sum(|lane| lane.pool_full),
             sum(|lane| lane.kernel),
             grouped(source.nic),
             if source.balanced {

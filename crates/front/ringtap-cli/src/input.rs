@@ -100,7 +100,7 @@ fn mode(word: &str) -> Result<Mode, String> {
 }
 
 impl InputArgs {
-    /// Opens what was named and takes a reader's seat there; packets come from now on.
+    /// Opens what was named and takes a reader's subscription there; packets come from now on.
     pub(crate) fn session(&self, name: &str) -> Result<(Session, Receiver)> {
         let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
@@ -116,7 +116,7 @@ impl InputArgs {
         Session::of_source(source, name, filter.program().clone())
     }
 
-    /// A seat in a group of a hub that runs already. Its sources are taken to be Ethernet, as
+    /// A subscription in a group of a hub that runs already. Its sources are taken to be Ethernet, as
     /// the filter has to be compiled before the hub can be asked.
     fn at_hub(&self, device: &DeviceSpec, name: &str) -> Result<(Session, Receiver)> {
         let socket = device.options.socket.clone();

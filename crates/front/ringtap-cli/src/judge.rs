@@ -39,7 +39,7 @@ pub(crate) struct JudgeArgs {
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
     duration: Option<Duration>,
 
-    /// The ledger as one JSON object.
+    /// The counters as one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
     let attachment = Connection::attach(&socket, &wish)?;
     let connection = attachment.control;
     let control: Arc<dyn Control> = connection.clone();
-    let mut receiver = Receiver::new(attachment.seat, Arc::clone(&control))?;
+    let mut receiver = Receiver::new(attachment.subscription, Arc::clone(&control))?;
     let mut judge = Judge {
         tally: Tally::new(receiver.lanes()),
         filter: filter.transpose()?,
@@ -103,11 +103,11 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
     print::note(format_args!("ringtap: judging {device}"));
     receive(&mut receiver, Duration::from_secs(1), &mut judge)?;
     // Who leaves in order has judged everything that it read.
-    let ledger = judge.tally.total(&receiver.snapshot()?);
+    let counters = judge.tally.total(&receiver.snapshot()?);
     match args.json {
-        true => print::line(report::json(&device.to_string(), "judge", None, &ledger)?)?,
+        true => print::line(report::json(&device.to_string(), "judge", None, &counters)?)?,
         false => {
-            print::line(report::ledger(&device.to_string(), "the bridge", &ledger).trim_end())?
+            print::line(report::counters(&device.to_string(), "the bridge", &counters).trim_end())?
         }
     }
     print::note(format_args!(

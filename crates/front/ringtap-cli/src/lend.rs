@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_hub::access::Access;
-use ringtap_hub::door::{refuse, serve_one};
+use ringtap_hub::server::{refuse, serve_one};
 use ringtap_hub::{Group, Hub};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::socket::Socket;

@@ -40,9 +40,9 @@ struct Cli {
 /// What can be done.
 #[derive(Subcommand)]
 enum Verb {
-    /// Count packets: a line a second, then the ledger of where every packet went.
+    /// Count packets: a line a second, then the counters of where every packet went.
     Count(count::CountArgs),
-    /// Record packets into pcapng files, with rotation and the ledger in each file.
+    /// Record packets into pcapng files, with rotation and the counters in each file.
     Record(record::RecordArgs),
     /// Capture once for many readers, each a process of its own.
     Hub(hub::HubArgs),
@@ -61,7 +61,7 @@ enum Verb {
     Top(seeing::top::TopArgs),
     /// Say where a running hub lost packets, since when, and what to change.
     Why(seeing::why::WhyArgs),
-    /// Show a hub in a private network: a sender, one capture, four readers, their ledgers.
+    /// Show a hub in a private network: a sender, one capture, four readers, their counters.
     Demo(demo::DemoArgs),
     /// Open a device for a program that reads through libringtap-pcap.
     #[command(hide = true)]

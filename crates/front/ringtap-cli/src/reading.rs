@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every reading verb does alike: filter, tally, limits, lines, the final ledger.
+//! What every reading verb does alike: filter, tally, limits, lines, the final counters.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use ringtap_client::{Batch, Control, ControlError, Judged, Receiver, Tally};
 use ringtap_ipc::protocol::Snapshot;
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::reader::Packet;
 use ringtap_pool::source::Facts;
 
@@ -18,7 +18,7 @@ use crate::print;
 use crate::report;
 use crate::session::Flow;
 
-/// Where the numbers of a ledger come from whose hub cannot be asked any more.
+/// Where the numbers of counters come from whose hub cannot be asked any more.
 const ALONE: &str =
     "by this reader's own count: what was lost before it is not known, the hub left";
 
@@ -55,11 +55,11 @@ pub(crate) struct ReadingArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Also the ledger of every lane.
+    /// Also the counters of every lane.
     #[arg(short, long)]
     verbose: bool,
 
-    /// Only the final ledger.
+    /// Only the final counters.
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
@@ -73,7 +73,7 @@ impl ReadingArgs {
         }
     }
 
-    /// Without limits, and only the final ledger is printed.
+    /// Without limits, and only the final counters is printed.
     pub(crate) fn silent() -> Self {
         ReadingArgs {
             count: None,
@@ -106,12 +106,12 @@ fn counts(control: &dyn Control) -> Result<Option<Snapshot>> {
     }
 }
 
-/// The ledger that follows.
-fn ledger_of(tally: &Tally, counts: Option<&Snapshot>) -> Ledger {
+/// The counters that follows.
+fn counters_of(tally: &Tally, counts: Option<&Snapshot>) -> Counters {
     counts.map_or_else(|| tally.alone(), |counts| tally.total(counts))
 }
 
-/// How well the order was kept, for the end of a ledger.
+/// How well the order was kept, for the end of counters.
 pub(crate) fn order_kept(receiver: &Receiver) -> Option<String> {
     let order = receiver.order()?;
     let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
@@ -131,7 +131,7 @@ pub(crate) struct Reading<'a> {
     name: &'static str,
     tally: Tally,
     begun: Instant,
-    last: (Instant, Ledger),
+    last: (Instant, Counters),
     sink: Sink,
     /// Packets that were delivered and then lost, and their bytes on the wire.
     lost: (u64, u64),
@@ -157,7 +157,7 @@ impl Sink {
 }
 
 impl<'a> Reading<'a> {
-    /// A reader called `name` in ledgers.
+    /// A reader called `name` in counters.
     pub(crate) fn new(
         args: &'a ReadingArgs,
         receiver: &Receiver,
@@ -165,7 +165,7 @@ impl<'a> Reading<'a> {
         name: &'static str,
     ) -> Self {
         let now = Instant::now();
-        let last = (now, Ledger::default());
+        let last = (now, Counters::default());
         Reading {
             args,
             control: Arc::clone(receiver.control()),
@@ -186,13 +186,13 @@ impl<'a> Reading<'a> {
 
     /// Hands each packet that passes the filter to `each`, counts all, and minds the limit.
     ///
-    /// `each` may ask for the ledger before that packet. A packet is delivered once `each` took
+    /// `each` may ask for the counters before that packet. A packet is delivered once `each` took
     /// it without an error.
     #[inline]
     pub(crate) fn batch(
         &mut self,
         batch: &Batch<'_>,
-        mut each: impl FnMut(Packet<'_>, &dyn Fn() -> Result<Ledger>) -> Result<()>,
+        mut each: impl FnMut(Packet<'_>, &dyn Fn() -> Result<Counters>) -> Result<()>,
     ) -> Result<Flow> {
         let lane = batch.lane();
         let mut left = self
@@ -206,10 +206,10 @@ impl<'a> Reading<'a> {
                 self.tally.at(lane).filtered(packet.sequence);
                 continue;
             }
-            let ledger = || Ok(ledger_of(&self.tally, counts(&*self.control)?.as_ref()));
+            let counters = || Ok(counters_of(&self.tally, counts(&*self.control)?.as_ref()));
             // By value: a packet in memory would be written in other pieces than it is read, for
             // which the processor waits.
-            each(packet, &ledger)?;
+            each(packet, &counters)?;
             self.tally
                 .at(lane)
                 .delivered(packet.sequence, packet.slot().wire_length);
@@ -231,8 +231,8 @@ impl<'a> Reading<'a> {
         self.tally.packets()
     }
 
-    /// The ledger now.
-    pub(crate) fn ledger(&self) -> Result<Ledger> {
+    /// The counters now.
+    pub(crate) fn counters(&self) -> Result<Counters> {
         Ok(self.total(counts(&*self.control)?.as_ref()))
     }
 
@@ -245,12 +245,12 @@ impl<'a> Reading<'a> {
         self.lost.0
     }
 
-    fn total(&self, counts: Option<&Snapshot>) -> Ledger {
-        let mut ledger = ledger_of(&self.tally, counts);
-        ledger.delivered -= self.lost.0;
-        ledger.bytes -= self.lost.1;
-        ledger.dropped.slow_reader += self.lost.0;
-        ledger
+    fn total(&self, counts: Option<&Snapshot>) -> Counters {
+        let mut counters = counters_of(&self.tally, counts);
+        counters.delivered -= self.lost.0;
+        counters.bytes -= self.lost.1;
+        counters.dropped.overrun += self.lost.0;
+        counters
     }
 
     /// Prints what changed since the last tick, unless quiet.
@@ -259,16 +259,20 @@ impl<'a> Reading<'a> {
             return Ok(Flow::Go);
         }
         let now = Instant::now();
-        let ledger = self.ledger()?;
+        let counters = self.counters()?;
         if self.args.json {
-            self.sink
-                .say(&report::json(&self.facts.device, self.name, None, &ledger)?)?;
+            self.sink.say(&report::json(
+                &self.facts.device,
+                self.name,
+                None,
+                &counters,
+            )?)?;
         } else {
             let (then, before) = self.last;
             self.sink
-                .say(&report::live_line(&ledger, &before, now - then))?;
+                .say(&report::live_line(&counters, &before, now - then))?;
         }
-        self.last = (now, ledger);
+        self.last = (now, counters);
         Ok(Flow::Go)
     }
 
@@ -277,8 +281,8 @@ impl<'a> Reading<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
-    /// Prints the final ledger, of each lane too if asked for, and `extras` below it.
-    pub(crate) fn finish(&self, extras: &[String]) -> Result<Ledger> {
+    /// Prints the final counters, of each lane too if asked for, and `extras` below it.
+    pub(crate) fn finish(&self, extras: &[String]) -> Result<Counters> {
         let counts = counts(&*self.control)?;
         let total = self.total(counts.as_ref());
         let facts = &self.facts;
@@ -290,18 +294,18 @@ impl<'a> Reading<'a> {
             Some(counts) => self.tally.lanes(&counts),
             None => Vec::new(),
         };
-        for (lane, ledger) in lanes {
+        for (lane, counters) in lanes {
             if self.args.json {
                 self.sink.say(&report::json(
                     &facts.device,
                     self.name,
                     Some(lane),
-                    &ledger,
+                    &counters,
                 )?)?;
             } else {
                 let title = format!("{} {lane}:", facts.device);
                 self.sink
-                    .say(&report::ledger(&title, "seen on this lane", &ledger))?;
+                    .say(&report::counters(&title, "seen on this lane", &counters))?;
             }
         }
         if self.args.json {
@@ -309,7 +313,7 @@ impl<'a> Reading<'a> {
                 .say(&report::json(&facts.device, self.name, None, &total)?)?;
         } else {
             let title = format!("{} {:.1} s:", facts.device, self.seconds());
-            self.sink.say(&report::ledger(&title, whence, &total))?;
+            self.sink.say(&report::counters(&title, whence, &total))?;
         }
         for line in extras {
             // Beside the JSON, not in it: its names are promised.

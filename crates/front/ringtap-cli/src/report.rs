@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::ledger::Ledger;
 use serde::Serialize;
 
-/// One ledger as JSON; the names are promised in `docs/internals/promises.md`.
+/// One counters as JSON; the names are promised in `docs/internals/promises.md`.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ns: u64,
@@ -30,8 +30,8 @@ struct Line<'a> {
 struct DroppedFields {
     nic: u64,
     kernel: u64,
-    no_chunk: u64,
-    slow_reader: u64,
+    pool_full: u64,
+    overrun: u64,
 }
 
 /// Nanoseconds since 1970.
@@ -42,30 +42,30 @@ pub(crate) fn now_ns() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A ledger as one line of JSON.
+/// Counters as one line of JSON.
 pub(crate) fn json(
     device: &str,
     reader: &str,
     lane: Option<LaneId>,
-    ledger: &Ledger,
+    counters: &Counters,
 ) -> Result<String> {
-    let dropped = ledger.dropped;
+    let dropped = counters.dropped;
     let line = Line {
         time_ns: now_ns(),
         device,
         lane: lane.map(|lane| lane.0),
         reader,
-        offered: ledger.offered,
-        delivered: ledger.delivered,
-        filtered: ledger.filtered,
-        bytes: ledger.bytes,
+        offered: counters.offered,
+        delivered: counters.delivered,
+        filtered: counters.filtered,
+        bytes: counters.bytes,
         dropped: DroppedFields {
             nic: dropped.nic,
             kernel: dropped.kernel,
-            no_chunk: dropped.no_chunk,
-            slow_reader: dropped.slow_reader,
+            pool_full: dropped.pool_full,
+            overrun: dropped.overrun,
         },
-        balanced: ledger.balance().holds(),
+        balanced: counters.balance().holds(),
     };
     Ok(serde_json::to_string(&line)?)
 }
@@ -84,7 +84,7 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// What changed in one interval, on one line.
-pub(crate) fn live_line(now: &Ledger, before: &Ledger, interval: Duration) -> String {
+pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -> String {
     let seconds = interval.as_secs_f64();
     let packets = now.delivered.saturating_sub(before.delivered);
     let bytes = now.bytes.saturating_sub(before.bytes);
@@ -110,17 +110,17 @@ pub(crate) fn live_line(now: &Ledger, before: &Ledger, interval: Duration) -> St
     line
 }
 
-/// The whole ledger, a line an entry.
-pub(crate) fn ledger(title: &str, offered_from: &str, ledger: &Ledger) -> String {
-    let dropped = ledger.dropped;
+/// The whole counters, a line an entry.
+pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> String {
+    let dropped = counters.dropped;
     let filtered = match title.starts_with("hub:") {
         true => "did not pass the filter, or went to other members of the group",
         false => "did not pass the filter",
     };
     let rows = [
-        ("offered", ledger.offered, offered_from),
-        ("delivered", ledger.delivered, ""),
-        ("filtered", ledger.filtered, filtered),
+        ("offered", counters.offered, offered_from),
+        ("delivered", counters.delivered, ""),
+        ("filtered", counters.filtered, filtered),
         (
             "dropped.nic",
             dropped.nic,
@@ -131,10 +131,10 @@ pub(crate) fn ledger(title: &str, offered_from: &str, ledger: &Ledger) -> String
             dropped.kernel,
             "lost by the kernel before capture",
         ),
-        ("dropped.no_chunk", dropped.no_chunk, "the pool was full"),
+        ("dropped.pool_full", dropped.pool_full, "the pool was full"),
         (
-            "dropped.slow_reader",
-            dropped.slow_reader,
+            "dropped.overrun",
+            dropped.overrun,
             "this reader was too slow",
         ),
     ];
@@ -150,7 +150,7 @@ pub(crate) fn ledger(title: &str, offered_from: &str, ledger: &Ledger) -> String
         text.push('\n');
     }
     let equation = "offered = delivered + filtered + dropped.*";
-    let _infallible = write!(text, "  {}  ({equation})", ledger.balance());
+    let _infallible = write!(text, "  {}  ({equation})", counters.balance());
     text
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn rounded(rate: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use ringtap_pool::ledger::Dropped;
+    use ringtap_pool::counters::Dropped;
 
     use super::*;
 
@@ -199,17 +199,17 @@ mod tests {
         let dropped = Dropped {
             nic: 1,
             kernel: 2,
-            no_chunk: 3,
-            slow_reader: 4,
+            pool_full: 3,
+            overrun: 4,
         };
-        let ledger = Ledger {
+        let counters = Counters {
             offered: 30,
             delivered: 15,
             filtered: 5,
             bytes: 960,
             dropped,
         };
-        let text = json("tap:eth0", "count", None, &ledger).unwrap();
+        let text = json("tap:eth0", "count", None, &counters).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut names: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
         names.sort();
@@ -217,16 +217,16 @@ mod tests {
             "balanced bytes delivered device dropped filtered lane offered reader time_ns";
         assert_eq!(names.join(" "), promised);
         assert_eq!(value["balanced"], true);
-        assert_eq!(value["dropped"]["slow_reader"], 4);
+        assert_eq!(value["dropped"]["overrun"], 4);
     }
 
     #[test]
-    fn an_unbalanced_ledger_says_so() {
-        let ledger = Ledger {
+    fn an_unbalanced_counters_says_so() {
+        let counters = Counters {
             offered: 2,
             delivered: 1,
-            ..Ledger::default()
+            ..Counters::default()
         };
-        assert!(super::ledger("x", "y", &ledger).contains("NOT balanced"));
+        assert!(super::counters("x", "y", &counters).contains("NOT balanced"));
     }
 }

@@ -10,7 +10,7 @@ use std::{fs, path::Path, process::ExitCode};
 use anyhow::{Context, Result};
 use clap::Args;
 use ringtap_filter::LinkType;
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 
 use crate::print;
 use crate::record::{FileOptions, Interface, Next, Origin, Packet, Statistics, Writer};
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut statistics = Statistics {
         start_ns: START_NS,
         time_ns: START_NS,
-        ledger: Ledger::default(),
+        counters: Counters::default(),
     };
     for frame in &frames {
         statistics.time_ns = START_NS + frame.after_us * 1_000;
@@ -65,9 +65,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             dropped_before: 0,
         })?;
         debug_assert_eq!(next, Next::Continue, "a single file is never full");
-        statistics.ledger.offered += 1;
-        statistics.ledger.delivered += 1;
-        statistics.ledger.bytes += u64::from(wire_length);
+        statistics.counters.offered += 1;
+        statistics.counters.delivered += 1;
+        statistics.counters.bytes += u64::from(wire_length);
     }
     let written = writer.finish(&statistics)?;
     print::note(format_args!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader at its seat: at a hub within this process, or at one that runs already.
+//! A reader at its subscription: at a hub within this process, or at one that runs already.
 //!
 //! Invariants
 //! - `ringtap count -i eth0` and `ringtap count -i hub:ids` run the same code from here on.
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use ringtap_client::{Batch, Connection, Control, ControlError, Next, Receiver, Tally, Wish};
 use ringtap_filter::Program;
-use ringtap_hub::{Ask, Group, Handle, Hub, SeatId, Taken};
+use ringtap_hub::{Ask, Group, Handle, Hub, SubscriptionId, Taken};
 use ringtap_ipc::protocol::Snapshot;
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::source::{Facts, Source};
 
 use crate::print;
@@ -29,10 +29,10 @@ pub(crate) struct Session {
     facts: Facts,
 }
 
-/// A seat at a hub in this process.
-struct LocalSeat {
+/// A subscription at a hub in this process.
+struct LocalSubscription {
     hub: Handle,
-    seat: SeatId,
+    subscription: SubscriptionId,
 }
 
 impl Session {
@@ -50,15 +50,15 @@ impl Session {
         };
         let (hub, mut taken) =
             Hub::start(vec![source], vec![Group::new(ONLY_GROUP)], None, vec![ask])?;
-        let taken = taken.pop().context("the hub gave no seat")??;
-        let receiver = sit_down(hub.handle(), taken)?;
+        let taken = taken.pop().context("the hub gave no subscription")??;
+        let receiver = subscribe(hub.handle(), taken)?;
         Ok((Session::new(Some(hub), &receiver), receiver))
     }
 
-    /// Takes a seat at a hub that runs already.
+    /// Takes a subscription at a hub that runs already.
     pub(crate) fn of_hub(socket: &std::path::Path, wish: &Wish) -> Result<(Self, Receiver)> {
         let attachment = Connection::attach(socket, wish)?;
-        let receiver = Receiver::new(attachment.seat, attachment.control)?;
+        let receiver = Receiver::new(attachment.subscription, attachment.control)?;
         let mut session = Session::new(None, &receiver);
         session.facts.device = format!("hub:{}", wish.group);
         Ok((session, receiver))
@@ -97,13 +97,13 @@ impl Session {
     }
 }
 
-/// The receiver at a seat of a hub in this process.
-pub(crate) fn sit_down(hub: &Handle, taken: Taken) -> Result<Receiver> {
-    let control = Arc::new(LocalSeat {
+/// The receiver at a subscription of a hub in this process.
+pub(crate) fn subscribe(hub: &Handle, taken: Taken) -> Result<Receiver> {
+    let control = Arc::new(LocalSubscription {
         hub: hub.clone(),
-        seat: taken.id,
+        subscription: taken.id,
     });
-    Ok(Receiver::new(taken.seat, control)?)
+    Ok(Receiver::new(taken.subscription, control)?)
 }
 
 /// What several sources are as one; a hub's reader mostly has one.
@@ -119,14 +119,14 @@ pub(crate) fn together(receiver: &Receiver) -> Facts {
     facts
 }
 
-impl Control for LocalSeat {
+impl Control for LocalSubscription {
     fn snapshot(&self) -> Result<Snapshot, ControlError> {
-        let snapshot = self.hub.snapshot(self.seat);
+        let snapshot = self.hub.snapshot(self.subscription);
         snapshot.ok_or_else(|| ControlError::Gone("the capture thread is gone".into()))
     }
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
-        let changed = self.hub.set_filter(self.seat, filter.clone());
+        let changed = self.hub.set_filter(self.subscription, filter.clone());
         changed.map_err(|error| ControlError::Refused {
             code: error.code(),
             message: error.to_string(),
@@ -138,9 +138,9 @@ impl Control for LocalSeat {
     }
 }
 
-impl Drop for LocalSeat {
+impl Drop for LocalSubscription {
     fn drop(&mut self) {
-        self.hub.leave(self.seat);
+        self.hub.leave(self.subscription);
     }
 }
 

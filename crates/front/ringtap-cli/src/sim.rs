@@ -128,8 +128,8 @@ struct Line<'a> {
 struct DroppedFields {
     nic: u64,
     kernel: u64,
-    no_chunk: u64,
-    slow_reader: u64,
+    pool_full: u64,
+    overrun: u64,
 }
 
 #[derive(Serialize)]
@@ -154,7 +154,7 @@ struct LaneFields {
     offered: u64,
     captured: u64,
     nic: u64,
-    no_chunk: u64,
+    pool_full: u64,
     most_chunks: u32,
 }
 
@@ -187,10 +187,10 @@ fn tell(args: &SimArgs, outcome: &Outcome) -> Result<()> {
         return Ok(());
     }
     let title = format!("{device}, a reader at {}, in virtual time:", args.service);
-    print::line(report::ledger(
+    print::line(report::counters(
         &title,
         "the simulated link",
-        &outcome.ledger(),
+        &outcome.counters(),
     ))?;
     print::line(format_args!("  lost {:.4} %", outcome.loss() * 100.0))?;
     for lane in &outcome.lanes {
@@ -198,7 +198,7 @@ fn tell(args: &SimArgs, outcome: &Outcome) -> Result<()> {
             "  {}: {} offered, {} lost, at most {} of {} chunks in use",
             lane.lane,
             grouped(lane.arrived),
-            grouped(lane.nic + lane.no_chunk),
+            grouped(lane.nic + lane.pool_full),
             lane.most_chunks,
             outcome.chunks
         ))?;
@@ -223,8 +223,8 @@ fn tell(args: &SimArgs, outcome: &Outcome) -> Result<()> {
 }
 
 fn line<'a>(args: &SimArgs, device: &'a str, outcome: &Outcome) -> Line<'a> {
-    let ledger = outcome.ledger();
-    let dropped = ledger.dropped;
+    let counters = outcome.counters();
+    let dropped = counters.dropped;
     Line {
         device,
         service_ps: args.service.0,
@@ -234,16 +234,16 @@ fn line<'a>(args: &SimArgs, device: &'a str, outcome: &Outcome) -> Line<'a> {
             Affinity::Flow => "flow",
         },
         offload_percent: args.offload,
-        offered: ledger.offered,
-        delivered: ledger.delivered,
+        offered: counters.offered,
+        delivered: counters.delivered,
         dropped: DroppedFields {
             nic: dropped.nic,
             kernel: dropped.kernel,
-            no_chunk: dropped.no_chunk,
-            slow_reader: dropped.slow_reader,
+            pool_full: dropped.pool_full,
+            overrun: dropped.overrun,
         },
         loss: outcome.loss(),
-        balanced: ledger.balance().holds(),
+        balanced: counters.balance().holds(),
         pool: pool_fields(outcome),
     }
 }
@@ -254,7 +254,7 @@ fn pool_fields(outcome: &Outcome) -> PoolFields {
         offered: lane.arrived,
         captured: lane.captured,
         nic: lane.nic,
-        no_chunk: lane.no_chunk,
+        pool_full: lane.pool_full,
         most_chunks: lane.most_chunks,
     });
     let buddies = outcome.buddies;

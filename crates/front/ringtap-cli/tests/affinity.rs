@@ -47,7 +47,7 @@ fn threaded_napi_is_switched_on_and_back() {
     count.interrupt();
     let end = count.wait(LIMIT);
     assert!(end.status.success(), "{}", end.stderr);
-    let last = end.stdout.lines().last().expect("a ledger");
+    let last = end.stdout.lines().last().expect("counters");
     assert!(last.contains("\"delivered\":10"), "{last}");
     assert_eq!(threaded(&net), "0", "as it was");
 }

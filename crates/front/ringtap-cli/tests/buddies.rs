@@ -11,22 +11,22 @@ use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
 use ringtap_device::DeviceSpec;
 use ringtap_filter::Program;
 use ringtap_hub::group::Division;
-use ringtap_hub::{Ask, Group, Handle, Hub, SeatId};
+use ringtap_hub::{Ask, Group, Handle, Hub, SubscriptionId};
 use ringtap_ipc::protocol::{GroupStatus, Snapshot};
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::classify::{Balance, Headers};
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 
 const READERS: usize = 4;
 
-struct Seat {
+struct Subscription {
     hub: Handle,
-    seat: SeatId,
+    subscription: SubscriptionId,
 }
 
-impl Control for Seat {
+impl Control for Subscription {
     fn snapshot(&self) -> Result<Snapshot, ControlError> {
-        let snapshot = self.hub.snapshot(self.seat);
+        let snapshot = self.hub.snapshot(self.subscription);
         snapshot.ok_or_else(|| ControlError::Gone("no hub".into()))
     }
 
@@ -39,10 +39,10 @@ impl Control for Seat {
     }
 }
 
-/// What a reader found: its ledger, every packet by lane and sequence, and its flow and the
+/// What a reader found: its counters, every packet by lane and sequence, and its flow and the
 /// moment at which it was read, as all readers count them.
 struct Found {
-    ledger: Ledger,
+    counters: Counters,
     packets: Vec<(u32, u64)>,
     moments: Vec<(u32, u64)>,
 }
@@ -76,9 +76,9 @@ fn read(mut receiver: Receiver, rest: Duration, clock: &AtomicU64) -> Found {
             Next::Ended => break,
         }
     }
-    let ledger = tally.total(&receiver.snapshot().expect("the hub answers"));
+    let counters = tally.total(&receiver.snapshot().expect("the hub answers"));
     Found {
-        ledger,
+        counters,
         packets,
         moments,
     }
@@ -102,12 +102,13 @@ fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus, 
     let complete_from = lanes.map(|lane| lane.captured).collect();
     let clock = Arc::new(AtomicU64::new(0));
     let readers = taken.into_iter().enumerate().map(|(at, taken)| {
-        let taken = taken.expect("a seat");
-        let seat = Seat {
+        let taken = taken.expect("a subscription");
+        let subscription = Subscription {
             hub: hub.handle().clone(),
-            seat: taken.id,
+            subscription: taken.id,
         };
-        let receiver = Receiver::new(taken.seat, Arc::new(seat)).expect("a good seat");
+        let receiver =
+            Receiver::new(taken.subscription, Arc::new(subscription)).expect("a good subscription");
         let rest = if at == 0 { rest } else { Duration::ZERO };
         let clock = Arc::clone(&clock);
         thread::spawn(move || read(receiver, rest, &clock))
@@ -118,8 +119,8 @@ fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus, 
         .map(|reader| reader.join().expect("no panic"));
     let found: Vec<_> = found.collect();
     for one in &found {
-        let balance = one.ledger.balance();
-        assert!(balance.holds(), "{balance}: {:?}", one.ledger);
+        let balance = one.counters.balance();
+        assert!(balance.holds(), "{balance}: {:?}", one.counters);
     }
     let status = hub.handle().status().expect("the hub answers");
     assert!(status.sources[0].balanced, "{status:?}");
@@ -170,7 +171,7 @@ fn each_lane_has_an_owner_that_gets_all_of_it() {
     for (lane, one) in (0..).zip(&found) {
         assert!(one.packets.iter().all(|(other, _)| *other == lane));
         assert!(one.packets.is_sorted(), "order is kept");
-        assert_eq!(one.ledger.offered, 200_000, "what others got is filtered");
+        assert_eq!(one.counters.offered, 200_000, "what others got is filtered");
     }
     assert_eq!((status.offloaded_chunks, status.disordered_packets), (0, 0));
 }
@@ -196,10 +197,10 @@ fn a_link_that_waits_for_nobody_loses_what_is_counted() {
     let device = "sim:500kpps?burst=200000&queues=4&skew=7:1:1:1&chunks=20&packets=64&flows=40";
     for offload_percent in [None, Some(40)] {
         let (found, ..) = run(device, buddies(offload_percent), Duration::from_millis(2));
-        let (read, one) = (each_once(&found), &found[0].ledger.dropped);
+        let (read, one) = (each_once(&found), &found[0].counters.dropped);
         let read = u64::try_from(read).unwrap();
-        let slow: u64 = found.iter().map(|one| one.ledger.dropped.slow_reader).sum();
-        let lost = one.no_chunk + one.nic + slow;
+        let slow: u64 = found.iter().map(|one| one.counters.dropped.overrun).sum();
+        let lost = one.pool_full + one.nic + slow;
         assert_eq!(read + lost, 200_000, "{offload_percent:?}");
     }
 }

@@ -25,14 +25,14 @@ fn demo(binary: &Path, folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Both ledgers balance, and the file holds what the recorder's ledger says.
+/// Both counters balance, and the file holds what the recorder's counters says.
 fn assert_complete(end: &Finished, file: &Path) {
     let shown = format!("stdout: {}\nstderr: {}", end.stdout, end.stderr);
     assert!(end.status.success(), "{}\n{shown}", end.status);
     assert_eq!(end.stdout.matches("  balanced: ").count(), 4, "{shown}");
     let delivered = numbers_after(&end.stdout, "  delivered ");
     let [counted, recorded, one, other] = delivered[..] else {
-        panic!("four ledgers wanted\n{shown}");
+        panic!("four counters wanted\n{shown}");
     };
     assert!(one > 0 && other > 0 && one + other < counted, "{shown}");
     assert!(counted > recorded && recorded > 0, "{shown}");
@@ -91,7 +91,7 @@ fn with_root_both_readers_balance_and_nothing_is_left() {
 }
 
 #[test]
-fn an_interrupt_ends_it_with_complete_ledgers() {
+fn an_interrupt_ends_it_with_complete_counters() {
     require_root!();
     let folder = TempDir::new().expect("a folder can be made");
     let file = folder.path().join("mine.pcapng");

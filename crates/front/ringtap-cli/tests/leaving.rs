@@ -81,12 +81,12 @@ fn a_recording_that_ends_for_another_reason_keeps_what_is_in_its_buffer() {
            exec "$1" count -q --json -r "$2/kept.pcapng""#,
     )
     .success();
-    let (line, ledger) = end.stdout.split_once('\n').expect("a line and a ledger");
+    let (line, counters) = end.stdout.split_once('\n').expect("a line and counters");
     let said = line.trim_end_matches(" packets").rsplit(' ').next();
     let said = said.unwrap_or_default().replace(',', "");
     let said: u64 = said.parse().expect("packets so far");
-    let ledger: Value = serde_json::from_str(ledger.trim()).expect("a ledger");
-    let kept = ledger["delivered"].as_u64().expect("a number");
+    let counters: Value = serde_json::from_str(counters.trim()).expect("counters");
+    let kept = counters["delivered"].as_u64().expect("a number");
     assert!(kept >= said, "{kept} of {said} packets are in the file");
     let bytes = fs::read(folder.path().join("kept.pcapng")).expect("the file");
     // A block ends with its length, and begins with its kind: 5 is that of the statistics.
@@ -95,7 +95,7 @@ fn a_recording_that_ends_for_another_reason_keeps_what_is_in_its_buffer() {
     assert_eq!(
         word(bytes.len() - length),
         5,
-        "the ledger stands at the end"
+        "the counters stands at the end"
     );
 }
 
@@ -111,7 +111,7 @@ fn packets_that_nobody_reads_end_a_recording_that_has_none() {
 }
 
 #[test]
-fn packets_on_standard_output_are_not_mixed_with_ledgers() {
+fn packets_on_standard_output_are_not_mixed_with_counters() {
     let end = script(
         &folder(),
         r#""$1" record -i sim:1000pps --interval 0.1 -c 500 --json --verbose -w - >"$2/a.pcapng"

@@ -28,10 +28,10 @@ fn a_killed_af_xdp_capture_leaves_nothing_and_the_next_one_starts() {
         let end = count.wait(LIMIT);
         assert!(!net.has_xdp("rx0"), "{signal:?}");
         if signal == Signal::INT {
-            let last = end.stdout.lines().last().expect("a ledger");
-            let ledger: serde_json::Value = serde_json::from_str(last).expect("JSON");
+            let last = end.stdout.lines().last().expect("counters");
+            let counters: serde_json::Value = serde_json::from_str(last).expect("JSON");
             assert_eq!(
-                (&ledger["delivered"], &ledger["balanced"]),
+                (&counters["delivered"], &counters["balanced"]),
                 (&20.into(), &true.into())
             );
         }

@@ -90,7 +90,7 @@ fn plain_interface(name: &str, settings: &Settings) -> Result<Live, Option<Strin
     }
 }
 
-/// A seat in a group of the hub that gives exactly what the interface gives, if there is one.
+/// A subscription in a group of the hub that gives exactly what the interface gives, if there is one.
 fn through_hub(name: &str, settings: &Settings) -> Result<Option<Live>, Refused> {
     let Some(group) = plain::group_for(name)? else {
         return Ok(None);
@@ -128,7 +128,7 @@ fn explain(device: &DeviceSpec, refused: Refused) -> Refused {
     Refused::new(status, refused.text)
 }
 
-/// A seat in a group of a hub.
+/// A subscription in a group of a hub.
 fn at_hub(device: &DeviceSpec, settings: &Settings) -> Result<Live, Refused> {
     let options = &device.options;
     let socket = options.socket.as_ref().map(PathBuf::from);
@@ -181,7 +181,7 @@ fn with_settings(device: &DeviceSpec, settings: &Settings) -> Result<DeviceSpec,
     device.map_err(|error| Refused::general(error.to_string()))
 }
 
-/// The capture at a seat, and what it captures from.
+/// The capture at a subscription, and what it captures from.
 fn live(
     name: &str,
     attachment: Attachment,
@@ -189,7 +189,7 @@ fn live(
     stay: Stay,
 ) -> Result<(Live, String), Refused> {
     let connection = Arc::clone(&attachment.control);
-    let receiver = Receiver::new(attachment.seat, attachment.control)?.by_time();
+    let receiver = Receiver::new(attachment.subscription, attachment.control)?.by_time();
     let sources: Vec<_> = receiver.facts().cloned().collect();
     let first = sources.first().map_or(1, |source| source.link_type);
     if sources.iter().any(|source| source.link_type != first) {

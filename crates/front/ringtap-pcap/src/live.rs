@@ -16,7 +16,7 @@ use ringtap_client::{Connection, Control as _, Found, Lender, Patience, ReceiveE
 use ringtap_filter::{Instruction, Program};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::protocol::MOST_INSTRUCTIONS;
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, Statistics};
 use crate::error::Refused;

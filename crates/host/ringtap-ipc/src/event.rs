@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What ends somebody's sleep: an eventfd within a process, a pair of bells between two.
+//! What ends somebody's sleep: an eventfd within a process, a pair of doorbells between two.
 //!
 //! Invariants
-//! - Whoever holds the other bell cannot make us wait: nothing here blocks but the sleep. (An
+//! - Whoever holds the other doorbell cannot make us wait: nothing here blocks but the sleep. (An
 //!   eventfd would not do between processes: who holds it can fill it and make writes block.)
 #![forbid(unsafe_code)]
 
@@ -30,8 +30,8 @@ pub struct Event {
 enum Kind {
     /// Signals its own sleeper.
     Counter,
-    /// Signals who sleeps on the other bell of the pair, and is signalled by it.
-    Bell,
+    /// Signals who sleeps on the other doorbell of the pair, and is signalled by it.
+    Doorbell,
 }
 
 /// What [`Event::clear`] found.
@@ -39,11 +39,11 @@ enum Kind {
 pub enum Heard {
     /// Signals, or none.
     Signals,
-    /// The other bell is gone: it will be readable for ever, and never signal again.
+    /// The other doorbell is gone: it will be readable for ever, and never signal again.
     Gone,
 }
 
-/// Most reads to empty a bell that somebody fills all the time.
+/// Most reads to empty a doorbell that somebody fills all the time.
 const MOST_READS: usize = 512;
 
 impl Event {
@@ -60,7 +60,7 @@ impl Event {
         })
     }
 
-    /// Two bells: each signals who sleeps on the other.
+    /// Two doorbells: each signals who sleeps on the other.
     ///
     /// # Errors
     ///
@@ -68,37 +68,37 @@ impl Event {
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let bell = |fd| Event {
+        let doorbell = |fd| Event {
             fd: Arc::new(fd),
-            kind: Kind::Bell,
+            kind: Kind::Doorbell,
         };
-        Ok((bell(one), bell(other)))
+        Ok((doorbell(one), doorbell(other)))
     }
 
-    /// The bell of this descriptor, which another process sent.
+    /// The doorbell of this descriptor, which another process sent.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidData`] if it is something else, on which we could wait for ever.
     pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
-        let is_bell = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
+        let is_doorbell = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
-        if !is_bell {
-            let text = "a descriptor that is no bell";
+        if !is_doorbell {
+            let text = "a descriptor that is no doorbell";
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         Ok(Event {
             fd: Arc::new(fd),
-            kind: Kind::Bell,
+            kind: Kind::Doorbell,
         })
     }
 
     /// Ends our own sleep on it, for good.
     pub fn end_own_sleep(&self) {
-        // A bell that is gone ends every sleep already.
+        // A doorbell that is gone ends every sleep already.
         match self.kind {
             Kind::Counter => self.signal(),
-            Kind::Bell => {
+            Kind::Doorbell => {
                 let _gone = shutdown(&self.fd, Shutdown::Read);
             }
         }
@@ -132,7 +132,7 @@ impl Signal for Event {
             Kind::Counter => {
                 let _full = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
             }
-            Kind::Bell => {
+            Kind::Doorbell => {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 let _full = send(&self.fd, &[1], flags);
             }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_ends_the_sleep_on_the_other_one() {
+    fn a_doorbell_ends_the_sleep_on_the_other_one() {
         let (one, other) = Event::pair().unwrap();
         one.signal();
         assert!(sleep_until_readable(&[other.as_fd()], None).unwrap());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_on_a_bell_can_be_ended_on_the_same_side() {
+    fn a_sleep_on_a_doorbell_can_be_ended_on_the_same_side() {
         let (one, _other) = Event::pair().unwrap();
         one.end_own_sleep();
         assert!(sleep_until_readable(&[one.as_fd()], None).unwrap());
@@ -236,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bell_is_refused() {
-        let (bell, _other) = Event::pair().unwrap();
-        assert!(Event::from_peer(bell.as_fd().try_clone_to_owned().unwrap()).is_ok());
+    fn what_is_no_doorbell_is_refused() {
+        let (doorbell, _other) = Event::pair().unwrap();
+        assert!(Event::from_peer(doorbell.as_fd().try_clone_to_owned().unwrap()).is_ok());
         let (reading, _writing) = io::pipe().unwrap();
         assert!(Event::from_peer(reading.into()).is_err());
         let event = Event::new().unwrap();

@@ -8,7 +8,7 @@ pub mod mapping;
 pub mod memfd;
 pub mod peer;
 pub mod protocol;
-pub mod seat;
 pub mod socket;
+pub mod subscription;
 pub mod verdict;
 pub mod waiter;

@@ -14,7 +14,7 @@ mod status;
 use ringtap_pool::distributor::Policy;
 use serde::{Deserialize, Serialize};
 
-pub use facts::{InletFacts, WantedFacts};
+pub use facts::{EndpointFacts, WantedFacts};
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
     CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
@@ -39,7 +39,7 @@ pub enum Request {
         /// What it calls itself: `count`, `suricata`.
         name: String,
     },
-    /// Takes a seat in a group; once per connection.
+    /// Takes a subscription in a group; once per connection.
     Attach(Attach),
     /// Changes the reader's own filter while packets come.
     Filter {
@@ -53,7 +53,7 @@ pub enum Request {
     },
     /// Asks for the reader's counters.
     Statistics,
-    /// Asks to be the judge of a bridge, whose packets the reader gets by its seat.
+    /// Asks to be the judge of a bridge, whose packets the reader gets by its subscription.
     Judge,
     /// Leaves the group.
     Detach,
@@ -98,20 +98,20 @@ pub enum Reply {
         /// The hub's own version.
         version: String,
     },
-    /// To `attach`. Beside it come descriptors: the bell, then a pool and a control region for each
-    /// inlet, then a source's own signal for each inlet that says so.
+    /// To `attach`. Beside it come descriptors: the doorbell, then a pool and a control region for each
+    /// endpoint, then a source's own signal for each endpoint that says so.
     Attached {
         /// The reader's number at this hub.
         reader: u64,
         /// Its place at each source.
-        inlets: Vec<InletFacts>,
+        endpoints: Vec<EndpointFacts>,
     },
-    /// To `filter`: where it runs now, and from which packets on, for each inlet.
+    /// To `filter`: where it runs now, and from which packets on, for each endpoint.
     Filtered {
-        /// In the order of the inlets.
+        /// In the order of the endpoints.
         wanted: Vec<WantedFacts>,
     },
-    /// To `judge`. Beside it come two descriptors: the memory for verdicts, and a bell.
+    /// To `judge`. Beside it come two descriptors: the memory for verdicts, and a doorbell.
     Judging,
     /// To `credit` and `detach`.
     Done,

@@ -7,7 +7,7 @@
 //! Invariants
 //! - The judge is not trusted: its index is checked, a verdict on a packet that does not wait is
 //!   passed over, and nothing that it writes makes the bridge wait.
-//! - A judge that leaves, however it does, is noticed at once: its end of the bell is gone.
+//! - A judge that leaves, however it does, is noticed at once: its end of the doorbell is gone.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -120,14 +120,14 @@ pub struct Sitting {
     /// The queue's memory.
     pub memory: OwnedFd,
     /// Signals the bridge.
-    pub bell: Event,
+    pub doorbell: Event,
 }
 
 /// The judge's end.
 pub struct Verdicts {
     queue: Producer,
     asleep: Words<WakeFlag>,
-    bell: Event,
+    doorbell: Event,
 }
 
 /// Why a verdict could not be given.
@@ -148,12 +148,12 @@ impl Verdicts {
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidData`] if it is something else.
-    pub fn from_peer(memory: OwnedFd, bell: OwnedFd) -> io::Result<Self> {
+    pub fn from_peer(memory: OwnedFd, doorbell: OwnedFd) -> io::Result<Self> {
         let (parts, asleep) = map(memory)?;
         Ok(Verdicts {
             queue: Producer::new(parts),
             asleep,
-            bell: Event::from_peer(bell)?,
+            doorbell: Event::from_peer(doorbell)?,
         })
     }
 
@@ -173,7 +173,7 @@ impl Verdicts {
     /// Lets the bridge look, if it sleeps: after each batch of packets.
     pub fn send(&self) {
         if self.asleep[0].take() {
-            self.bell.signal();
+            self.doorbell.signal();
         }
     }
 }
@@ -182,7 +182,7 @@ impl Verdicts {
 pub struct Session {
     queue: Consumer,
     asleep: Words<WakeFlag>,
-    bell: Event,
+    doorbell: Event,
 }
 
 /// Why a judge's verdicts end.
@@ -218,7 +218,7 @@ impl Session {
     /// [`Gone::Left`].
     pub fn wake_up(&self) -> Result<(), Gone> {
         self.asleep[0].lower();
-        match self.bell.clear() {
+        match self.doorbell.clear() {
             Heard::Signals => Ok(()),
             Heard::Gone => Err(Gone::Left),
         }
@@ -227,11 +227,11 @@ impl Session {
 
 impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.doorbell.as_fd()
     }
 }
 
-/// Where one judge at a time sits: the door lets it in, the bridge's thread serves it.
+/// Where one judge at a time sits: the server lets it in, the bridge's thread serves it.
 pub struct Bench {
     group: String,
     state: Mutex<State>,
@@ -303,12 +303,12 @@ impl Bench {
         state.arrived = Some(Session {
             queue: Consumer::new(parts),
             asleep,
-            bell: ours,
+            doorbell: ours,
         });
         self.wake.signal();
         Ok(Sitting {
             memory: memory.file,
-            bell: theirs,
+            doorbell: theirs,
         })
     }
 
@@ -352,15 +352,15 @@ mod tests {
         let sitting = bench.sit("ips").unwrap();
         assert!(matches!(bench.sit("ips"), Err(BenchError::Taken)));
         let mut session = bench.arrived().expect("it came");
-        let bell = sitting.bell.as_fd().try_clone_to_owned().unwrap();
-        let mut verdicts = Verdicts::from_peer(sitting.memory, bell).unwrap();
+        let doorbell = sitting.doorbell.as_fd().try_clone_to_owned().unwrap();
+        let mut verdicts = Verdicts::from_peer(sitting.memory, doorbell).unwrap();
         assert!(session.announce_sleep());
         verdicts.give(judgement(1, 7, Verdict::Drop)).unwrap();
         verdicts.send();
         assert_eq!(session.wake_up(), Ok(()));
         assert_eq!(session.take(), Ok(Some(judgement(1, 7, Verdict::Drop))));
         assert_eq!(session.take(), Ok(None));
-        drop((verdicts, sitting.bell));
+        drop((verdicts, sitting.doorbell));
         assert_eq!(session.wake_up(), Err(Gone::Left));
         bench.left();
         assert!(bench.sit("ips").is_ok());
@@ -372,8 +372,8 @@ mod tests {
         let sitting = bench.sit("ips").unwrap();
         let mut session = bench.arrived().unwrap();
         let file = sitting.memory.try_clone().unwrap();
-        let bell = sitting.bell.as_fd().try_clone_to_owned().unwrap();
-        let mut verdicts = Verdicts::from_peer(sitting.memory, bell).unwrap();
+        let doorbell = sitting.doorbell.as_fd().try_clone_to_owned().unwrap();
+        let mut verdicts = Verdicts::from_peer(sitting.memory, doorbell).unwrap();
         let one = judgement(0, 1, Verdict::Pass);
         for _ in 0..ENTRIES {
             verdicts.give(one).unwrap();

@@ -52,7 +52,7 @@ pub enum Waited {
 /// Bit of an event of the set: it is the end of a connection.
 const HANG_UP: u64 = 1;
 /// It is the reader's own event.
-const BELL: u64 = 2;
+const DOORBELL: u64 = 2;
 /// It is something else.
 const OTHER: u64 = 0;
 /// Events that are taken from the set at once.
@@ -94,7 +94,7 @@ impl Waiter {
     /// The system's, when no more descriptors are allowed.
     pub fn new(sleepers: Vec<Sleeper>, event: Event, wakes: Vec<Arc<OwnedFd>>) -> io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        add(&set, event.as_fd(), BELL, epoll::EventFlags::IN)?;
+        add(&set, event.as_fd(), DOORBELL, epoll::EventFlags::IN)?;
         for wake in &wakes {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             add(&set, wake.as_fd(), OTHER, flags)?;
@@ -249,7 +249,7 @@ impl Waiter {
                 let events = events.iter().take(found);
                 let what = events.fold(0, |all, one| all | one.data.u64());
                 // There may be more than were taken.
-                self.rang |= what & BELL != 0 || found == MOST_EVENTS;
+                self.rang |= what & DOORBELL != 0 || found == MOST_EVENTS;
                 Ok(Some(match what & HANG_UP != 0 {
                     true => Waited::HungUp,
                     false => Waited::Look,

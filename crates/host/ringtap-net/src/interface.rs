@@ -56,7 +56,7 @@ pub struct Interface {
     /// What it does to packets before anybody sees them.
     pub offloads: Offloads,
     /// Its counters since it exists.
-    pub counters: Counters,
+    pub counters: InterfaceCounters,
 }
 
 /// Receive offloads; `None` where the interface does not say.
@@ -74,7 +74,7 @@ pub struct Offloads {
 /// What the interface itself counts, in 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Counters {
+pub struct InterfaceCounters {
     /// Packets received.
     pub rx_packets: u64,
     /// Bytes received.
@@ -97,8 +97,8 @@ pub struct Counters {
     pub tx_dropped: u64,
 }
 
-impl Counters {
-    /// Packets that the NIC lost before the kernel could see them: the ledger's `dropped.nic`.
+impl InterfaceCounters {
+    /// Packets that the NIC lost before the kernel could see them: the counters's `dropped.nic`.
     ///
     /// `rx_dropped` is not part of it: it also counts packets that capture has already seen.
     /// Drivers may report one loss as missed and as FIFO overrun, so the larger one counts.
@@ -207,7 +207,7 @@ impl Interface {
     /// # Errors
     ///
     /// - [`InterfaceError::Removed`]: it is gone.
-    pub fn counters_now(&self) -> Result<Counters, InterfaceError> {
+    pub fn counters_now(&self) -> Result<InterfaceCounters, InterfaceError> {
         match netlink::link(self.index)? {
             Some(link) => Ok(counters_of(&link)),
             None => Err(self.removed()),
@@ -346,7 +346,7 @@ fn kind_of(infos: &[LinkInfo]) -> Option<String> {
     })
 }
 
-fn counters_of(link: &LinkMessage) -> Counters {
+fn counters_of(link: &LinkMessage) -> InterfaceCounters {
     let stats = link
         .attributes
         .iter()
@@ -354,10 +354,10 @@ fn counters_of(link: &LinkMessage) -> Counters {
             LinkAttribute::Stats64(stats) => Some(*stats),
             _ => None,
         });
-    Counters::from(stats.unwrap_or_default())
+    InterfaceCounters::from(stats.unwrap_or_default())
 }
 
-impl From<Stats64> for Counters {
+impl From<Stats64> for InterfaceCounters {
     fn from(stats: Stats64) -> Self {
         Self {
             rx_packets: stats.rx_packets,

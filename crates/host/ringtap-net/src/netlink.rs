@@ -150,7 +150,7 @@ impl Losses {
     }
 
     /// Packets that the NIC lost since it came up, as
-    /// [`Counters::lost_by_nic`](crate::interface::Counters::lost_by_nic) understands it.
+    /// [`InterfaceCounters::lost_by_nic`](crate::interface::InterfaceCounters::lost_by_nic) understands it.
     pub fn now(&self) -> Option<u64> {
         const FIFO: usize = 14;
         const MISSED: usize = 15;

@@ -20,10 +20,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         name: "inline_ips".into(),
         ..Wish::default()
     };
-    // A seat as every reader has one: packets are read where they were received.
+    // A subscription as every reader has one: packets are read where they were received.
     let attachment = Connection::attach(&default_socket(), &wish)?;
     let connection = attachment.control;
-    let mut receiver = Receiver::new(attachment.seat, connection.clone())?;
+    let mut receiver = Receiver::new(attachment.subscription, connection.clone())?;
     // From here on packets wait for what we say.
     let mut verdicts = connection.judge()?;
     eprintln!("inline_ips: judging, nothing may contain {text:?}");

@@ -17,10 +17,10 @@ use ringtap_filter::Program;
 use ringtap_ipc::event::{Event, has_left, sleep_until_readable};
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_ipc::protocol::{
-    Attach, HubStatus, InletFacts, Reply, Request, Snapshot, VERSION, decode, encode,
+    Attach, EndpointFacts, HubStatus, Reply, Request, Snapshot, VERSION, decode, encode,
 };
-use ringtap_ipc::seat::{Inlet, Seat, Wanted, Watermark};
 use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_ipc::subscription::{Endpoint, Subscription, Wanted, Watermark};
 use ringtap_ipc::verdict::Verdicts;
 use ringtap_pool::view::{Pool, PoolError};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -68,8 +68,8 @@ pub enum ConnectError {
     /// The hub refused, or is gone.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// What the hub sent is no bell.
-    #[error("the hub's bell cannot be used: {0}")]
+    /// What the hub sent is no doorbell.
+    #[error("the hub's doorbell cannot be used: {0}")]
     Descriptor(io::Error),
     /// What the hub sent cannot be mapped.
     #[error("the hub's memory cannot be read: {0}")]
@@ -101,17 +101,17 @@ pub struct Wish {
     pub private: bool,
 }
 
-/// A seat at a hub in another process.
+/// A subscription at a hub in another process.
 pub struct Attachment {
     /// For a [`Receiver`](crate::Receiver).
-    pub seat: Seat,
+    pub subscription: Subscription,
     /// For the same.
     pub control: Arc<Connection>,
     /// The reader's number at the hub.
     pub reader: u64,
 }
 
-/// A connection to a hub. It ends, and the seat with it, when this is dropped.
+/// A connection to a hub. It ends, and the subscription with it, when this is dropped.
 pub struct Connection {
     /// One question and its answer at a time.
     socket: Mutex<Socket>,
@@ -144,7 +144,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Says hello over a connection that is there already, and takes a seat.
+    /// Says hello over a connection that is there already, and subscribes.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Connection {
     pub fn attach_over(socket: Socket, wish: &Wish) -> Result<Attachment, ConnectError> {
         let connection = Connection::new(socket).map_err(ConnectError::Descriptor)?;
         connection.hello(&wish.name)?;
-        connection.sit_down(wish)
+        connection.subscribe(wish)
     }
 
     fn new(socket: Socket) -> io::Result<Self> {
@@ -177,21 +177,21 @@ impl Connection {
         }
     }
 
-    /// Connects and takes a seat.
+    /// Connects and subscribes.
     ///
     /// # Errors
     ///
     /// Every [`ConnectError`].
     pub fn attach(path: &Path, wish: &Wish) -> Result<Attachment, ConnectError> {
-        Connection::open(path, &wish.name)?.sit_down(wish)
+        Connection::open(path, &wish.name)?.subscribe(wish)
     }
 
-    /// Takes a seat, if that was not done before.
+    /// Takes a subscription, if that was not done before.
     ///
     /// # Errors
     ///
     /// Every [`ConnectError`].
-    pub fn sit_down(self, wish: &Wish) -> Result<Attachment, ConnectError> {
+    pub fn subscribe(self, wish: &Wish) -> Result<Attachment, ConnectError> {
         let attach = Attach {
             group: wish.group.clone(),
             filter: wish
@@ -205,17 +205,17 @@ impl Connection {
             private: wish.private,
         };
         let (reply, fds) = self.ask(&Request::Attach(attach))?;
-        let Reply::Attached { reader, inlets } = reply else {
-            return Err(ConnectError::Protocol("it gave no seat"));
+        let Reply::Attached { reader, endpoints } = reply else {
+            return Err(ConnectError::Protocol("it gave no subscription"));
         };
-        let seat = seat(
-            &inlets,
+        let subscription = subscription(
+            &endpoints,
             fds,
             Watermark::asked(wish.watermark_packets, wish.time_limit),
         )?;
-        *self.lock_own() = Some(seat.bell.clone());
+        *self.lock_own() = Some(subscription.doorbell.clone());
         Ok(Attachment {
-            seat,
+            subscription,
             control: Arc::new(self),
             reader,
         })
@@ -230,9 +230,9 @@ impl Connection {
         let (Reply::Judging, fds) = self.ask(&Request::Judge)? else {
             return Err(ConnectError::Protocol("it let nobody judge"));
         };
-        let [memory, bell] = <[OwnedFd; 2]>::try_from(fds)
+        let [memory, doorbell] = <[OwnedFd; 2]>::try_from(fds)
             .map_err(|_| ConnectError::Protocol("it sent other descriptors"))?;
-        Verdicts::from_peer(memory, bell).map_err(ConnectError::Mapping)
+        Verdicts::from_peer(memory, doorbell).map_err(ConnectError::Mapping)
     }
 
     /// Everybody's counters.
@@ -330,34 +330,40 @@ fn milliseconds(duration: Duration) -> u32 {
 }
 
 /// Maps what the hub sent.
-fn seat(
-    inlets: &[InletFacts],
+fn subscription(
+    endpoints: &[EndpointFacts],
     fds: Vec<OwnedFd>,
     watermark: Watermark,
-) -> Result<Seat, ConnectError> {
+) -> Result<Subscription, ConnectError> {
     let mut fds = fds.into_iter();
     let mut next = || {
         let missing = ConnectError::Protocol("it sent too few descriptors");
         fds.next().ok_or(missing)
     };
-    let bell = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
-    let seats = inlets.iter().map(|facts| inlet(facts, next()?, next()?));
-    let mut seats: Vec<_> = seats.collect::<Result<_, _>>()?;
-    for (seat, _) in seats
+    let doorbell = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
+    let subscriptions = endpoints
+        .iter()
+        .map(|facts| endpoint(facts, next()?, next()?));
+    let mut subscriptions: Vec<_> = subscriptions.collect::<Result<_, _>>()?;
+    for (subscription, _) in subscriptions
         .iter_mut()
-        .zip(inlets)
+        .zip(endpoints)
         .filter(|(_, facts)| facts.wakes)
     {
-        seat.wake = Some(Arc::new(next()?));
+        subscription.wake = Some(Arc::new(next()?));
     }
-    Ok(Seat {
-        inlets: seats,
-        bell,
+    Ok(Subscription {
+        endpoints: subscriptions,
+        doorbell,
         watermark,
     })
 }
 
-fn inlet(facts: &InletFacts, pool: OwnedFd, control: OwnedFd) -> Result<Inlet, ConnectError> {
+fn endpoint(
+    facts: &EndpointFacts,
+    pool: OwnedFd,
+    control: OwnedFd,
+) -> Result<Endpoint, ConnectError> {
     let map = |file, bytes: u64, access| {
         let bytes = usize::try_from(bytes).map_err(io::Error::other);
         let mapping = bytes.and_then(|bytes| Mapping::of_peer(file, bytes, access));
@@ -365,7 +371,7 @@ fn inlet(facts: &InletFacts, pool: OwnedFd, control: OwnedFd) -> Result<Inlet, C
     };
     let pool = map(pool, facts.pool_bytes, Access::Read)?;
     let control = map(control, facts.control_bytes, Access::ReadWrite)?;
-    Ok(Inlet {
+    Ok(Endpoint {
         facts: facts.into(),
         pool: Pool::open(pool.region())?,
         control: control.region(),

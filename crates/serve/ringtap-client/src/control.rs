@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use ringtap_filter::Program;
 use ringtap_ipc::protocol::{Refusal, Snapshot};
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 
 /// Why the hub did not do what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -3,14 +3,14 @@
 #![forbid(unsafe_code)]
 
 use ringtap_filter::Program;
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::classify::Place;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Gap, Packet, RecvError};
 
 use crate::receiver::ReceiveError;
 
-/// How one inlet's packets are told from those of others.
+/// How one endpoint's packets are told from those of others.
 pub(crate) struct Judge {
     mask: u64,
     /// Runs for every packet; else only for those that the source did not judge.
@@ -23,7 +23,7 @@ pub(crate) struct Judge {
 pub struct Batch<'a> {
     pub(crate) inner: reader::Batch<'a>,
     pub(crate) judge: &'a Judge,
-    /// Lanes of the inlets before this one.
+    /// Lanes of the endpoints before this one.
     pub(crate) lanes_before: u32,
     /// Every packet is another reader's, so that no slot need be looked at. Found once: the
     /// chunk may get packets for this reader meanwhile, behind those of the batch.
@@ -94,7 +94,7 @@ impl Judge {
 }
 
 impl<'a> Batch<'a> {
-    /// The lane, counted over all inlets.
+    /// The lane, counted over all endpoints.
     pub fn lane(&self) -> LaneId {
         LaneId(self.lanes_before + self.inner.lane().0)
     }

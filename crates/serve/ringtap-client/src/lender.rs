@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire};
 use std::time::Instant;
 
 use ringtap_filter::Program;
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::wake::FIRST_SLEEP;
 
 use crate::descriptor::{Descriptor, Look};

@@ -2,7 +2,7 @@
 //! What a reader links: attach to a hub, receive packets in place, wait for them, account for
 //! every one.
 //!
-//! A [`Receiver`] reads from a [`seat`](ringtap_ipc::seat::Seat), wherever that came from: from
+//! A [`Receiver`] reads from a [`subscription`](ringtap_ipc::subscription::Subscription), wherever that came from: from
 //! a hub in this process, or over its socket by [`Connection`].
 //!
 //! A reader of the group `ids`, with a filter of its own, that wants the packets of all lanes in
@@ -31,7 +31,7 @@
 //!     ..Wish::default()
 //! };
 //! let attachment = Connection::attach(&default_socket(), &wish)?;
-//! let receiver = Receiver::new(attachment.seat, attachment.control)?;
+//! let receiver = Receiver::new(attachment.subscription, attachment.control)?;
 //! let mut receiver = receiver.in_order(Duration::from_millis(20));
 //! let mut tally = Tally::new(receiver.lanes());
 //! loop {
@@ -53,8 +53,8 @@
 //!         lane.delivered(packet.sequence, slot.wire_length);
 //!     }
 //! }
-//! let ledger = tally.total(&receiver.snapshot()?);
-//! println!("{}", ledger.balance());
+//! let counters = tally.total(&receiver.snapshot()?);
+//! println!("{}", counters.balance());
 //! # Ok(())
 //! # }
 //! ```

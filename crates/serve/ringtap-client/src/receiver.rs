@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receives packets from a seat: at once, after a wait, or in a poll loop of the caller's.
+//! Receives packets from a subscription: at once, after a wait, or in a poll loop of the caller's.
 //!
 //! Invariants
 //! - What a hub that died left in the pool is still received; then comes the error.
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ringtap_filter::Program;
 use ringtap_ipc::event::has_left;
 use ringtap_ipc::protocol::Snapshot;
-use ringtap_ipc::seat::{Seat, Wanted, Watermark};
+use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::waiter::{Beside, Waited, Waiter};
 use ringtap_pool::control::ControlError as RegionError;
 use ringtap_pool::ids::LaneId;
@@ -65,10 +65,10 @@ pub enum Next<'a> {
     Ended,
 }
 
-/// Which inlet's turn it is; in an ordered merge also which lane's, and up to which time.
+/// Which endpoint's turn it is; in an ordered merge also which lane's, and up to which time.
 type Whose = (usize, Option<(LaneId, u64)>);
 
-struct Inlet {
+struct OpenEndpoint {
     facts: Facts,
     reader: Reader,
     judge: Judge,
@@ -76,9 +76,9 @@ struct Inlet {
     ended: bool,
 }
 
-/// A reader at its seat.
+/// A reader at its subscription.
 pub struct Receiver {
-    inlets: Vec<Inlet>,
+    endpoints: Vec<OpenEndpoint>,
     turn: usize,
     waiter: Waiter,
     control: Arc<dyn Control>,
@@ -100,62 +100,75 @@ impl Receiver {
     /// # Errors
     ///
     /// [`ReceiveError::Region`], [`ReceiveError::Filter`]: the hub is of another mind.
-    pub fn new(seat: Seat, control: Arc<dyn Control>) -> Result<Self, ReceiveError> {
-        let mut inlets = Vec::with_capacity(seat.inlets.len());
+    pub fn new(
+        subscription: Subscription,
+        control: Arc<dyn Control>,
+    ) -> Result<Self, ReceiveError> {
+        let mut endpoints = Vec::with_capacity(subscription.endpoints.len());
         let mut lanes_before = 0;
         // A source's own signal comes with every packet.
-        let wakes = match seat.watermark.packets {
-            0 | 1 => seat.inlets.iter().filter_map(|i| i.wake.clone()).collect(),
+        let wakes = match subscription.watermark.packets {
+            0 | 1 => subscription
+                .endpoints
+                .iter()
+                .filter_map(|i| i.wake.clone())
+                .collect(),
             _ => Vec::new(),
         };
-        for inlet in seat.inlets {
-            let hub: Arc<dyn Signal> = Arc::new(seat.bell.clone());
-            let lanes = inlet.pool.geometry().lane_count;
-            inlets.push(Inlet {
-                reader: Reader::open(inlet.pool, &inlet.control, inlet.policy, hub)?,
-                judge: Judge::new(&inlet.wanted)?,
-                facts: inlet.facts,
+        for endpoint in subscription.endpoints {
+            let hub: Arc<dyn Signal> = Arc::new(subscription.doorbell.clone());
+            let lanes = endpoint.pool.geometry().lane_count;
+            endpoints.push(OpenEndpoint {
+                reader: Reader::open(endpoint.pool, &endpoint.control, endpoint.policy, hub)?,
+                judge: Judge::new(&endpoint.wanted)?,
+                facts: endpoint.facts,
                 lanes_before,
                 ended: false,
             });
             lanes_before += lanes;
         }
-        let sleepers = inlets.iter().map(|inlet| inlet.reader.sleeper()).collect();
-        let waiter = Waiter::new(sleepers, seat.bell, wakes)?;
+        let sleepers = endpoints
+            .iter()
+            .map(|endpoint| endpoint.reader.sleeper())
+            .collect();
+        let waiter = Waiter::new(sleepers, subscription.doorbell, wakes)?;
         if let Some(connection) = control.connection() {
             waiter.listen(Beside::HangUp(connection))?;
         }
         Ok(Receiver {
             waiter,
             turn: 0,
-            watermark: seat.watermark,
+            watermark: subscription.watermark,
             gathers_since: None,
             flows: false,
             merge: None,
-            is_plain: inlets.len() == 1 && seat.watermark.packets <= 1,
+            is_plain: endpoints.len() == 1 && subscription.watermark.packets <= 1,
             holds: None,
-            inlets,
+            endpoints,
             control,
         })
     }
 
     /// What the sources are.
     pub fn facts(&self) -> impl Iterator<Item = &Facts> {
-        self.inlets.iter().map(|inlet| &inlet.facts)
+        self.endpoints.iter().map(|endpoint| &endpoint.facts)
     }
 
     /// The same, each with its lanes, counted over all sources.
     pub fn sources(&self) -> impl Iterator<Item = (&Facts, Range<u32>)> {
-        self.inlets.iter().map(|inlet| {
-            let lanes = inlet.reader.pool().geometry().lane_count;
-            (&inlet.facts, inlet.lanes_before..inlet.lanes_before + lanes)
+        self.endpoints.iter().map(|endpoint| {
+            let lanes = endpoint.reader.pool().geometry().lane_count;
+            (
+                &endpoint.facts,
+                endpoint.lanes_before..endpoint.lanes_before + lanes,
+            )
         })
     }
 
     /// Lanes of all sources.
     pub fn lanes(&self) -> u32 {
-        self.inlets.last().map_or(0, |inlet| {
-            inlet.lanes_before + inlet.reader.pool().geometry().lane_count
+        self.endpoints.last().map_or(0, |endpoint| {
+            endpoint.lanes_before + endpoint.reader.pool().geometry().lane_count
         })
     }
 
@@ -190,8 +203,8 @@ impl Receiver {
     /// [`ReceiveError::Filter`].
     pub fn adopt(&mut self, wanted: &[Wanted]) -> Result<(), ReceiveError> {
         let judges: Vec<_> = wanted.iter().map(Judge::new).collect::<Result<_, _>>()?;
-        for (inlet, judge) in self.inlets.iter_mut().zip(judges) {
-            inlet.judge = judge;
+        for (endpoint, judge) in self.endpoints.iter_mut().zip(judges) {
+            endpoint.judge = judge;
         }
         Ok(())
     }
@@ -200,10 +213,10 @@ impl Receiver {
     /// read: the short way to packets after a wait, while caches are cold. If not, ask that.
     #[inline]
     pub fn glance(&mut self) -> Option<Batch<'_>> {
-        let inlet = self.inlets.first_mut().filter(|_| self.is_plain)?;
-        let inner = inlet.reader.glance()?;
+        let endpoint = self.endpoints.first_mut().filter(|_| self.is_plain)?;
+        let inner = endpoint.reader.glance()?;
         self.waiter.found();
-        Some(inlet.judge.judged(inner, inlet.lanes_before))
+        Some(endpoint.judge.judged(inner, endpoint.lanes_before))
     }
 
     /// Takes all packets that are published in one chunk, sources and lanes by turns; never
@@ -233,12 +246,12 @@ impl Receiver {
             return Ok(Next::Empty);
         }
         self.waiter.found();
-        let Inlet {
+        let OpenEndpoint {
             reader,
             judge,
             lanes_before,
             ..
-        } = &mut self.inlets[at];
+        } = &mut self.endpoints[at];
         let inner = match lane {
             Some((lane, until_ns)) => reader.next_of(lane, until_ns)?,
             None => match reader.next()? {
@@ -262,17 +275,17 @@ impl Receiver {
 
     /// The next source by turns that has packets.
     fn by_turns(&mut self) -> Result<Option<Whose>, ReceiveError> {
-        for _ in 0..self.inlets.len() {
+        for _ in 0..self.endpoints.len() {
             let at = self.turn;
-            self.turn = (self.turn + 1) % self.inlets.len();
-            let inlet = &mut self.inlets[at];
-            if inlet.ended {
+            self.turn = (self.turn + 1) % self.endpoints.len();
+            let endpoint = &mut self.endpoints[at];
+            if endpoint.ended {
                 continue;
             }
-            match inlet.reader.waits()? {
+            match endpoint.reader.waits()? {
                 reader::Waits::Packets => return Ok(Some((at, None))),
                 reader::Waits::Nothing => {}
-                reader::Waits::Ended => inlet.ended = true,
+                reader::Waits::Ended => endpoint.ended = true,
             }
         }
         Ok(None)
@@ -283,14 +296,20 @@ impl Receiver {
         let Some(merge) = &self.merge else {
             return Ok(None);
         };
-        let readers = self.inlets.iter_mut().map(|inlet| &mut inlet.reader);
+        let readers = self
+            .endpoints
+            .iter_mut()
+            .map(|endpoint| &mut endpoint.reader);
         let turn = merge.turn(readers, self.control.is_leaving())?;
         self.holds = None;
         match turn {
             Turn::Of(at, lane, until_ns) => return Ok(Some((at, Some((lane, until_ns))))),
             Turn::Hold(left) => self.holds = Some(left),
             Turn::Nothing => {}
-            Turn::Ended => self.inlets.iter_mut().for_each(|inlet| inlet.ended = true),
+            Turn::Ended => self
+                .endpoints
+                .iter_mut()
+                .for_each(|endpoint| endpoint.ended = true),
         }
         Ok(None)
     }
@@ -374,7 +393,11 @@ impl Receiver {
         if self.watermark.packets <= 1 {
             return None;
         }
-        let waiting: u64 = self.inlets.iter().map(|inlet| inlet.reader.waiting()).sum();
+        let waiting: u64 = self
+            .endpoints
+            .iter()
+            .map(|endpoint| endpoint.reader.waiting())
+            .sum();
         if waiting == 0 {
             (self.gathers_since, self.flows) = (None, false);
             return None;
@@ -415,18 +438,18 @@ impl Receiver {
     ///
     /// [`ReceiveError::Corrupt`].
     pub fn has_packets(&mut self) -> Result<bool, ReceiveError> {
-        for inlet in self.inlets.iter_mut().filter(|inlet| !inlet.ended) {
-            match inlet.reader.waits()? {
+        for endpoint in self.endpoints.iter_mut().filter(|endpoint| !endpoint.ended) {
+            match endpoint.reader.waits()? {
                 reader::Waits::Packets => return Ok(true),
                 reader::Waits::Nothing => {}
-                reader::Waits::Ended => inlet.ended = true,
+                reader::Waits::Ended => endpoint.ended = true,
             }
         }
         Ok(false)
     }
 
     fn is_over(&self) -> bool {
-        self.inlets.iter().all(|inlet| inlet.ended) || self.control.is_leaving()
+        self.endpoints.iter().all(|endpoint| endpoint.ended) || self.control.is_leaving()
     }
 
     /// For a poll loop of the caller's: says that the reader sleeps, so that its descriptor
@@ -458,8 +481,8 @@ impl Receiver {
 
     /// Tells those who watch the hub how far this reader came.
     pub fn tell(&self, tally: &Tally) {
-        if let Some(inlet) = self.inlets.first() {
-            let progress = inlet.reader.progress();
+        if let Some(endpoint) = self.endpoints.first() {
+            let progress = endpoint.reader.progress();
             progress.delivered.store(tally.packets(), Relaxed);
             progress.filtered.store(tally.filtered(), Relaxed);
             progress.bytes.store(tally.bytes(), Relaxed);

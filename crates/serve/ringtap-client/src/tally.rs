@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader counted, and the ledger that follows from it and the source's counters.
+//! What a reader counted, and the counters that follows from it and the source's counters.
 //!
 //! Invariants
 //! - Nothing that a hub tells can make the arithmetic fail: sums of lies end at 2^64 - 1.
 //! - A reader's place in a lane comes from the sequences of packets, not from its own counting:
-//!   so the ledger can find that a packet was counted twice or not at all.
+//!   so the counters can find that a packet was counted twice or not at all.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{LaneSnapshot, Snapshot};
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::ledger::{Dropped, Ledger};
 
 use crate::judge::Batch;
 
@@ -46,9 +46,9 @@ impl LaneTally {
         self.position = sequence.wrapping_add(1);
     }
 
-    /// The ledger of this lane.
-    fn ledger(&self, counts: &LaneSnapshot) -> Ledger {
-        let mut ledger = Ledger {
+    /// The counters of this lane.
+    fn counters(&self, counts: &LaneSnapshot) -> Counters {
+        let mut counters = Counters {
             offered: counts.seen,
             delivered: self.delivered,
             filtered: self.filtered.saturating_add(counts.unwanted),
@@ -56,8 +56,8 @@ impl LaneTally {
             dropped: Dropped {
                 nic: 0,
                 kernel: counts.kernel,
-                no_chunk: counts.no_chunk,
-                slow_reader: self.missed,
+                pool_full: counts.pool_full,
+                overrun: self.missed,
             },
         };
         let position = self.position.max(counts.start);
@@ -65,21 +65,21 @@ impl LaneTally {
         let untold = counts.missed_sequences.saturating_sub(self.left_out);
         if position.saturating_add(untold) == counts.position {
             let lost = counts.missed_packets.saturating_sub(self.missed);
-            ledger.dropped.slow_reader = self.missed.saturating_add(lost);
+            counters.dropped.overrun = self.missed.saturating_add(lost);
             let others = untold.saturating_sub(lost);
-            ledger.filtered = ledger.filtered.saturating_add(others);
-            return ledger;
+            counters.filtered = counters.filtered.saturating_add(others);
+            return counters;
         }
         // Not yet this reader's: what is in the pool, and the packet that is being written.
         let in_pool = counts.position.saturating_sub(position);
-        let settled = [counts.unwanted, counts.no_chunk, counts.kernel];
+        let settled = [counts.unwanted, counts.pool_full, counts.kernel];
         let captured = counts.position.saturating_sub(counts.start);
         let settled = settled.into_iter().fold(captured, u64::saturating_add);
         let in_flight = u64::from(counts.seen.checked_sub(1) == Some(settled));
-        ledger.offered = counts
+        counters.offered = counts
             .seen
             .saturating_sub(in_pool.saturating_add(in_flight));
-        ledger
+        counters
     }
 }
 
@@ -137,28 +137,28 @@ impl Tally {
         self.0.iter().map(|lane| lane.bytes).sum()
     }
 
-    /// A ledger for each lane, counted over all sources.
-    pub fn lanes(&self, snapshot: &Snapshot) -> Vec<(LaneId, Ledger)> {
+    /// Counters for each lane, counted over all sources.
+    pub fn lanes(&self, snapshot: &Snapshot) -> Vec<(LaneId, Counters)> {
         let counts = snapshot.sources.iter().flat_map(|source| &source.lanes);
         let lanes = (0..).map(LaneId).zip(self.0.iter().zip(counts));
         lanes
-            .map(|(id, (lane, counts))| (id, lane.ledger(counts)))
+            .map(|(id, (lane, counts))| (id, lane.counters(counts)))
             .collect()
     }
 
-    /// The ledger as far as the reader knows by itself, when its hub cannot tell any more: what it
+    /// The counters as far as the reader knows by itself, when its hub cannot tell any more: what it
     /// took, left out, and was told that it lost. What was lost before any reader is missing in it.
-    pub fn alone(&self) -> Ledger {
-        let mut total = Ledger::default();
+    pub fn alone(&self) -> Counters {
+        let mut total = Counters::default();
         for lane in &self.0 {
             let known = [lane.delivered, lane.filtered, lane.missed];
-            total += Ledger {
+            total += Counters {
                 offered: known.into_iter().fold(0, u64::saturating_add),
                 delivered: lane.delivered,
                 filtered: lane.filtered,
                 bytes: lane.bytes,
                 dropped: Dropped {
-                    slow_reader: lane.missed,
+                    overrun: lane.missed,
                     ..Dropped::default()
                 },
             };
@@ -166,22 +166,22 @@ impl Tally {
         total
     }
 
-    /// The reader's ledger: all lanes, and what was lost before any of them.
-    pub fn total(&self, snapshot: &Snapshot) -> Ledger {
-        let mut total = Ledger::default();
-        for (_, ledger) in self.lanes(snapshot) {
-            total += ledger;
+    /// The reader's counters: all lanes, and what was lost before any of them.
+    pub fn total(&self, snapshot: &Snapshot) -> Counters {
+        let mut total = Counters::default();
+        for (_, counters) in self.lanes(snapshot) {
+            total += counters;
         }
         for source in &snapshot.sources {
             let (nic, kernel) = (source.nic, source.kernel);
-            total += Ledger {
+            total += Counters {
                 offered: nic.saturating_add(kernel),
                 dropped: Dropped {
                     nic,
                     kernel,
                     ..Dropped::default()
                 },
-                ..Ledger::default()
+                ..Counters::default()
             };
         }
         total
@@ -194,11 +194,11 @@ mod tests {
 
     use super::*;
 
-    fn snapshot(seen: u64, captured: u64, no_chunk: u64, slow: u64, ended: bool) -> Snapshot {
+    fn snapshot(seen: u64, captured: u64, pool_full: u64, slow: u64, ended: bool) -> Snapshot {
         let lane = LaneSnapshot {
             position: captured,
             seen,
-            no_chunk,
+            pool_full,
             missed_sequences: slow,
             missed_packets: slow,
             ..LaneSnapshot::default()
@@ -220,20 +220,20 @@ mod tests {
 
     #[test]
     fn what_is_still_in_the_pool_is_not_yet_offered_to_the_reader() {
-        let ledger = read(60).total(&snapshot(105, 100, 5, 0, false));
-        assert_eq!(ledger.offered, 65);
-        assert!(ledger.balance().holds());
+        let counters = read(60).total(&snapshot(105, 100, 5, 0, false));
+        assert_eq!(counters.offered, 65);
+        assert!(counters.balance().holds());
     }
 
     #[test]
     fn the_end_counts_what_was_lost_after_the_last_packet() {
-        let ledger = read(60).total(&snapshot(105, 100, 5, 40, true));
-        assert_eq!((ledger.offered, ledger.dropped.slow_reader), (105, 40));
-        assert!(ledger.balance().holds());
+        let counters = read(60).total(&snapshot(105, 100, 5, 40, true));
+        assert_eq!((counters.offered, counters.dropped.overrun), (105, 40));
+        assert!(counters.balance().holds());
     }
 
     #[test]
-    fn a_packet_counted_twice_unbalances_the_ledger() {
+    fn a_packet_counted_twice_unbalances_the_counters() {
         let mut tally = read(100);
         tally.0[0].delivered(99, 64);
         assert!(
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_the_source_lost_unbalances_the_ledger() {
+    fn a_packet_that_the_source_lost_unbalances_the_counters() {
         assert!(
             !read(100)
                 .total(&snapshot(102, 100, 0, 0, true))
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_the_reader_forgot_unbalances_the_ledger() {
+    fn a_packet_that_the_reader_forgot_unbalances_the_counters() {
         let mut tally = read(100);
         tally.0[0].delivered -= 1;
         assert!(

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::classify::Place;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Geometry;

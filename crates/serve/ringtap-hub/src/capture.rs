@@ -20,7 +20,7 @@ use crate::group::Congestion;
 
 /// How often counters are read again to find a moment between two packets.
 const STEADY_TRIES: usize = 16;
-/// How often a seat's beginning is tried while chunks turn over.
+/// How often a subscription's beginning is tried while chunks turn over.
 const START_TRIES: usize = 10_000;
 
 /// Free chunks without which the hub does not nap: more than any lane fills in that time.
@@ -42,7 +42,7 @@ pub(crate) struct Capture {
     source: Box<dyn Source>,
     pub(crate) facts: Facts,
     pub(crate) pool: Pool,
-    /// Where readers may sleep beside their bells.
+    /// Where readers may sleep beside their doorbells.
     pub(crate) readers_wake: Option<Arc<OwnedFd>>,
     pub(crate) distributor: Distributor,
     pub(crate) stage: Stage,
@@ -53,12 +53,12 @@ pub(crate) struct Capture {
     is_scarce: bool,
 }
 
-/// The beginning of a seat: the account is counted from here.
+/// The beginning of a subscription: the account is counted from here.
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
-    /// Counters at that moment, lane by lane as of the packet at which the seat begins.
+    /// Counters at that moment, lane by lane as of the packet at which the subscription begins.
     pub(crate) counts: Counts,
-    /// Sequence of the seat's first packet, per lane.
+    /// Sequence of the subscription's first packet, per lane.
     pub(crate) starts: Vec<u64>,
 }
 
@@ -215,7 +215,7 @@ impl Capture {
     }
 
     /// Gives a reader a place that begins with the next packet, or with the very first one.
-    pub(crate) fn seat(
+    pub(crate) fn add_reader(
         &mut self,
         options: &ReaderOptions,
         control: &Region,

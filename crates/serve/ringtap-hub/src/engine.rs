@@ -20,7 +20,7 @@ use crate::group::{Congestion, Group};
 use crate::hub::Order;
 use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
-use crate::seats::{Seats, Whom, now_ns};
+use crate::subscribers::{Subscribers, Whom, now_ns};
 
 /// How often is looked who lost packets, so that the time of a loss is known.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
@@ -32,7 +32,7 @@ const MOVING_SLEEP: Duration = Duration::from_millis(5);
 pub(crate) struct Engine {
     pub(crate) captures: Vec<Capture>,
     pub(crate) membership: Membership,
-    pub(crate) seats: Seats,
+    pub(crate) subscribers: Subscribers,
     pub(crate) event: Event,
     pub(crate) started_ns: u64,
     inbox: Receiver<Order>,
@@ -64,7 +64,7 @@ impl Engine {
         Engine {
             captures: sources.into_iter().map(capture).collect(),
             membership: Membership::new(groups),
-            seats: Seats::default(),
+            subscribers: Subscribers::default(),
             event,
             started_ns: now_ns(),
             inbox,
@@ -102,7 +102,7 @@ impl Engine {
             let before = capture.stage;
             moved |= capture.step();
             if capture.stage == Stage::Ended && before != Stage::Ended {
-                self.seats.wake_all_of(at);
+                self.subscribers.wake_all_of(at);
             }
         }
         if moved {
@@ -120,7 +120,10 @@ impl Engine {
 
     fn tell_if_over(&mut self) {
         let ended = |capture: &Capture| capture.stage == Stage::Ended;
-        if self.over.is_none() || !self.seats.taken.is_empty() || !self.captures.iter().all(ended) {
+        if self.over.is_none()
+            || !self.subscribers.taken.is_empty()
+            || !self.captures.iter().all(ended)
+        {
             return;
         }
         if let Some(over) = self.over.take() {
@@ -133,7 +136,9 @@ impl Engine {
     }
 
     fn wake(&mut self, whom: Whom) {
-        self.look_again = self.seats.wake(whom, &mut self.captures, Instant::now());
+        self.look_again = self
+            .subscribers
+            .wake(whom, &mut self.captures, Instant::now());
     }
 
     /// Does what was ordered; `false` once it shall quit.
@@ -157,15 +162,15 @@ impl Engine {
                     self.leave(id);
                 }
             }
-            Order::Filter(seat, filter, reply) => {
-                let _gone = reply.send(self.set_filter(seat, filter));
+            Order::Filter(subscriber, filter, reply) => {
+                let _gone = reply.send(self.set_filter(subscriber, filter));
             }
-            Order::Credit(seat, chunks, reply) => {
-                let _gone = reply.send(self.set_credit(seat, chunks));
+            Order::Credit(subscriber, chunks, reply) => {
+                let _gone = reply.send(self.set_credit(subscriber, chunks));
             }
-            Order::Leave(seat) => self.leave(seat),
-            Order::Snapshot(seat, reply) => {
-                let _gone = reply.send(self.snapshot(seat));
+            Order::Leave(subscriber) => self.leave(subscriber),
+            Order::Snapshot(subscriber, reply) => {
+                let _gone = reply.send(self.snapshot(subscriber));
             }
             Order::Status(reply) => {
                 let _gone = reply.send(self.status());
@@ -221,7 +226,7 @@ impl Engine {
     /// Sleeps until an order comes, a reader rings, or, if they are to be heard, a source signals.
     fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
         let mut fds = vec![self.event.as_fd()];
-        fds.extend(self.seats.bells());
+        fds.extend(self.subscribers.doorbells());
         let of_sources = fds.len();
         if sources {
             fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
@@ -247,7 +252,7 @@ impl Engine {
             // It is ours, and not gone.
             let _signals = self.event.clear();
         }
-        self.seats.hear(ready[1..of_sources].iter().copied());
+        self.subscribers.hear(ready[1..of_sources].iter().copied());
         if signalled {
             self.captures.iter_mut().for_each(Capture::look);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handle of a hub: what its owner and its door ask of the hub's thread.
+//! The handle of a hub: what its owner and its server ask of the hub's thread.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -12,14 +12,14 @@ use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Snapshot};
-use ringtap_ipc::seat::{Seat, Wanted, Watermark};
+use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_pool::distributor::AddReaderError;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::engine::Engine;
 use crate::group::{Congestion, Group};
-pub use crate::membership::SeatId;
+pub use crate::membership::SubscriptionId;
 
 /// A running hub; it ends when this is dropped.
 pub struct Hub {
@@ -37,17 +37,21 @@ pub struct Handle {
 /// What the hub's thread is asked to do.
 pub(crate) enum Order {
     Attach(Box<Ask>, Sender<Result<Taken, AttachError>>),
-    Filter(SeatId, Program, Sender<Result<Vec<Wanted>, AttachError>>),
-    Credit(SeatId, u32, Sender<Result<(), AttachError>>),
-    Leave(SeatId),
-    Snapshot(SeatId, Sender<Option<Snapshot>>),
+    Filter(
+        SubscriptionId,
+        Program,
+        Sender<Result<Vec<Wanted>, AttachError>>,
+    ),
+    Credit(SubscriptionId, u32, Sender<Result<(), AttachError>>),
+    Leave(SubscriptionId),
+    Snapshot(SubscriptionId, Sender<Option<Snapshot>>),
     Status(Sender<HubStatus>),
     WhenOver(Sender<()>),
     Stop,
     Quit,
 }
 
-/// A request for a seat.
+/// A request for a subscription.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// The group.
@@ -68,18 +72,18 @@ pub struct Ask {
     pub from_the_first: bool,
 }
 
-/// A seat that was taken.
+/// A subscription that was taken.
 pub struct Taken {
     /// Its number.
-    pub id: SeatId,
+    pub id: SubscriptionId,
     /// For a reader in this process.
-    pub seat: Seat,
-    /// For a reader in another one: pool and control region of each inlet.
-    pub files: Vec<InletFiles>,
+    pub subscription: Subscription,
+    /// For a reader in another one: pool and control region of each endpoint.
+    pub files: Vec<EndpointFiles>,
 }
 
-/// The descriptors of one inlet.
-pub struct InletFiles {
+/// The descriptors of one endpoint.
+pub struct EndpointFiles {
     /// The pool; absent if it cannot be mapped elsewhere.
     pub pool: Option<OwnedFd>,
     /// The control region.
@@ -146,9 +150,9 @@ pub enum AttachError {
     /// No place at a pool.
     #[error(transparent)]
     Place(#[from] AddReaderError),
-    /// No such seat.
-    #[error("this reader has no seat")]
-    NoSeat,
+    /// No such subscription.
+    #[error("this reader has no subscription")]
+    NotSubscribed,
     /// The system refused memory or a descriptor.
     #[error("the hub lacks memory or descriptors: {0}")]
     System(#[from] io::Error),
@@ -165,7 +169,7 @@ impl AttachError {
             AttachError::NotAllowed { .. } => Refusal::NotAllowed,
             AttachError::TooMuch { .. } | AttachError::Place(_) => Refusal::TooMuch,
             AttachError::Filter(_) => Refusal::BadFilter,
-            AttachError::NoSeat => Refusal::BadRequest,
+            AttachError::NotSubscribed => Refusal::BadRequest,
             _ => Refusal::Failed,
         }
     }
@@ -233,7 +237,7 @@ fn check_names(groups: &[Group]) -> Result<(), HubError> {
 }
 
 impl Handle {
-    /// Takes a seat.
+    /// Takes a subscription.
     ///
     /// # Errors
     ///
@@ -242,32 +246,37 @@ impl Handle {
         self.ask(|reply| Order::Attach(Box::new(ask), reply))?
     }
 
-    /// Changes a seat's own filter; tells where it runs and from which packets on.
+    /// Changes a subscription's own filter; tells where it runs and from which packets on.
     ///
     /// # Errors
     ///
     /// Every [`AttachError`]; the filter before is still in force then.
-    pub fn set_filter(&self, seat: SeatId, filter: Program) -> Result<Vec<Wanted>, AttachError> {
-        self.ask(|reply| Order::Filter(seat, filter, reply))?
+    pub fn set_filter(
+        &self,
+        subscription: SubscriptionId,
+        filter: Program,
+    ) -> Result<Vec<Wanted>, AttachError> {
+        self.ask(|reply| Order::Filter(subscription, filter, reply))?
     }
 
-    /// Changes how many chunks of a lane a seat may hold.
+    /// Changes how many chunks of a lane a subscription may hold.
     ///
     /// # Errors
     ///
-    /// [`AttachError::TooMuch`], [`AttachError::NoSeat`].
-    pub fn set_credit(&self, seat: SeatId, chunks: u32) -> Result<(), AttachError> {
-        self.ask(|reply| Order::Credit(seat, chunks, reply))?
+    /// [`AttachError::TooMuch`], [`AttachError::NotSubscribed`].
+    pub fn set_credit(&self, subscription: SubscriptionId, chunks: u32) -> Result<(), AttachError> {
+        self.ask(|reply| Order::Credit(subscription, chunks, reply))?
     }
 
-    /// Gives a seat back, and all that it holds.
-    pub fn leave(&self, seat: SeatId) {
-        self.order(Order::Leave(seat));
+    /// Gives a subscription back, and all that it holds.
+    pub fn leave(&self, subscription: SubscriptionId) {
+        self.order(Order::Leave(subscription));
     }
 
-    /// A seat's account now; final once the source has ended. `None` if there is no such seat.
-    pub fn snapshot(&self, seat: SeatId) -> Option<Snapshot> {
-        self.ask(|reply| Order::Snapshot(seat, reply)).ok()?
+    /// A subscription's account now; final once the source has ended. `None` if there is no such subscription.
+    pub fn snapshot(&self, subscription: SubscriptionId) -> Option<Snapshot> {
+        self.ask(|reply| Order::Snapshot(subscription, reply))
+            .ok()?
     }
 
     /// Everybody's counters; `None` if the hub has ended.

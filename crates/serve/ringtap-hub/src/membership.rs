@@ -2,8 +2,8 @@
 //! Who sits in which group, and the rules for the sources that follow from it.
 //!
 //! Invariants
-//! - A seat has one bit of the mask at every source, and no other seat has it, but for the last
-//!   bit: seats for which none is left share it, and run their filters themselves; if there are
+//! - A subscription has one bit of the mask at every source, and no other subscription has it, but for the last
+//!   bit: subscriptions for which none is left share it, and run their filters themselves; if there are
 //!   several, they get everything. Members of a group that divides lanes share one bit: who reads
 //!   a chunk is not known when its packets are judged.
 //! - Each bucket of a balanced group belongs to one member; shares differ by one bucket at most,
@@ -22,34 +22,34 @@ use crate::group::{Division, Group};
 
 /// A reader's number, never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeatId(pub u64);
+pub struct SubscriptionId(pub u64);
 
-/// Bits that belong to one seat each; the one after them is shared.
+/// Bits that belong to one subscription each; the one after them is shared.
 const OWN_BITS: u32 = 63;
 const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
 const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
 struct Member {
-    seat: SeatId,
+    subscription: SubscriptionId,
     /// `None`: it shares the last one.
     bit: Option<u32>,
     own: Program,
 }
 
-struct Seats {
+struct GroupMembers {
     group: Group,
     members: Vec<Member>,
-    buckets: Buckets<SeatId>,
+    buckets: Buckets<SubscriptionId>,
     unordered_moves: u64,
 }
 
 /// All groups and their members.
 pub(crate) struct Membership {
-    groups: Vec<Seats>,
+    groups: Vec<GroupMembers>,
     used_bits: u64,
 }
 
-/// What a seat gets.
+/// What a subscription gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
     /// Its bit.
@@ -60,7 +60,7 @@ pub(crate) struct Share {
     pub(crate) rule: Result<usize, &'static str>,
 }
 
-/// Why there is no seat.
+/// Why there is no subscription.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Full {
     NoGroup,
@@ -71,14 +71,14 @@ pub(crate) enum Full {
 
 impl Membership {
     pub(crate) fn new(groups: Vec<Group>) -> Self {
-        let seats = |group| Seats {
+        let subscriptions = |group| GroupMembers {
             group,
             members: Vec::new(),
             buckets: Buckets::default(),
             unordered_moves: 0,
         };
         Membership {
-            groups: groups.into_iter().map(seats).collect(),
+            groups: groups.into_iter().map(subscriptions).collect(),
             used_bits: 0,
         }
     }
@@ -87,70 +87,96 @@ impl Membership {
     pub(crate) fn groups(&self) -> impl Iterator<Item = (&Group, usize)> {
         self.groups
             .iter()
-            .map(|seats| (&seats.group, seats.members.len()))
+            .map(|subscriptions| (&subscriptions.group, subscriptions.members.len()))
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
-        let seats = self.groups.iter().find(|seats| seats.group.name == name)?;
-        Some(&seats.group)
+        let subscriptions = self
+            .groups
+            .iter()
+            .find(|subscriptions| subscriptions.group.name == name)?;
+        Some(&subscriptions.group)
     }
 
     /// With whom a member of this group shares chunks, if the group divides them.
     pub(crate) fn buddies(&self, name: &str) -> Option<Buddies> {
         let mut numbered = (0..).zip(&self.groups);
-        let (number, seats) = numbered.find(|(_, seats)| seats.group.name == name)?;
-        (seats.group.division == Division::Lanes).then_some(Buddies {
+        let (number, subscriptions) =
+            numbered.find(|(_, subscriptions)| subscriptions.group.name == name)?;
+        (subscriptions.group.division == Division::Lanes).then_some(Buddies {
             group: number,
-            offload_percent: seats.group.offload_percent,
+            offload_percent: subscriptions.group.offload_percent,
         })
     }
 
-    /// Gives a seat in a group.
-    pub(crate) fn join(&mut self, name: &str, seat: SeatId, own: Program) -> Result<(), Full> {
+    /// Gives a subscription in a group.
+    pub(crate) fn join(
+        &mut self,
+        name: &str,
+        subscription: SubscriptionId,
+        own: Program,
+    ) -> Result<(), Full> {
         let free = (0..OWN_BITS).find(|bit| self.used_bits & (1 << bit) == 0);
-        let seats = self
+        let subscriptions = self
             .groups
             .iter_mut()
-            .find(|seats| seats.group.name == name);
-        let seats = seats.ok_or(Full::NoGroup)?;
-        let bit = match seats.members.first() {
-            Some(buddy) if seats.group.division == Division::Lanes => buddy.bit,
+            .find(|subscriptions| subscriptions.group.name == name);
+        let subscriptions = subscriptions.ok_or(Full::NoGroup)?;
+        let bit = match subscriptions.members.first() {
+            Some(buddy) if subscriptions.group.division == Division::Lanes => buddy.bit,
             _ => free,
         };
-        if seats.members.len() >= usize::try_from(seats.group.most_members).unwrap_or(usize::MAX) {
-            return Err(Full::Members(seats.group.most_members));
+        if subscriptions.members.len()
+            >= usize::try_from(subscriptions.group.most_members).unwrap_or(usize::MAX)
+        {
+            return Err(Full::Members(subscriptions.group.most_members));
         }
-        if bit.is_none() && seats.group.balance != Balance::Everyone {
+        if bit.is_none() && subscriptions.group.balance != Balance::Everyone {
             return Err(Full::NoBit);
         }
-        seats.group.filter.and(&own).ok_or(Full::Filter)?;
+        subscriptions.group.filter.and(&own).ok_or(Full::Filter)?;
         self.used_bits |= bit.map_or(0, |bit| 1 << bit);
-        seats.members.push(Member { seat, bit, own });
-        seats.share_out();
+        subscriptions.members.push(Member {
+            subscription,
+            bit,
+            own,
+        });
+        subscriptions.share_out();
         Ok(())
     }
 
-    /// Takes a seat away; what it had goes to the other members.
-    pub(crate) fn leave(&mut self, seat: SeatId) {
-        for seats in &mut self.groups {
-            let Some(at) = seats.members.iter().position(|member| member.seat == seat) else {
+    /// Takes a subscription away; what it had goes to the other members.
+    pub(crate) fn leave(&mut self, subscription: SubscriptionId) {
+        for subscriptions in &mut self.groups {
+            let Some(at) = subscriptions
+                .members
+                .iter()
+                .position(|member| member.subscription == subscription)
+            else {
                 continue;
             };
-            let bit = seats.members.remove(at).bit;
-            let is_shared = seats.members.iter().any(|member| member.bit == bit);
+            let bit = subscriptions.members.remove(at).bit;
+            let is_shared = subscriptions.members.iter().any(|member| member.bit == bit);
             if let Some(bit) = bit.filter(|_| !is_shared) {
                 self.used_bits &= !(1 << bit);
             }
-            seats.share_out();
+            subscriptions.share_out();
         }
     }
 
-    /// Changes a seat's own filter; gives the one before.
-    pub(crate) fn set_filter(&mut self, seat: SeatId, own: Program) -> Result<Program, Full> {
-        for seats in &mut self.groups {
-            let found = seats.members.iter_mut().find(|member| member.seat == seat);
+    /// Changes a subscription's own filter; gives the one before.
+    pub(crate) fn set_filter(
+        &mut self,
+        subscription: SubscriptionId,
+        own: Program,
+    ) -> Result<Program, Full> {
+        for subscriptions in &mut self.groups {
+            let found = subscriptions
+                .members
+                .iter_mut()
+                .find(|member| member.subscription == subscription);
             if let Some(member) = found {
-                seats.group.filter.and(&own).ok_or(Full::Filter)?;
+                subscriptions.group.filter.and(&own).ok_or(Full::Filter)?;
                 return Ok(std::mem::replace(&mut member.own, own));
             }
         }
@@ -160,55 +186,67 @@ impl Membership {
     /// Buckets that a group's busy members gave away, and how often their new owner did not wait
     /// until the former one was done.
     pub(crate) fn moved_buckets(&self, name: &str) -> (u64, u64) {
-        let mut named = self.groups.iter().filter(|seats| seats.group.name == name);
-        let counts = |seats: &Seats| (seats.buckets.moved(), seats.unordered_moves);
+        let mut named = self
+            .groups
+            .iter()
+            .filter(|subscriptions| subscriptions.group.name == name);
+        let counts = |subscriptions: &GroupMembers| {
+            (subscriptions.buckets.moved(), subscriptions.unordered_moves)
+        };
         named.next().map_or((0, 0), counts)
     }
 
-    /// Buckets that are a seat's own; 0 in a group that does not divide by buckets.
-    pub(crate) fn buckets_of(&self, seat: SeatId) -> u32 {
-        let has = |seats: &&Seats| seats.ids().contains(&seat);
-        let seats = self.groups.iter().find(has);
-        let divided = seats.filter(|seats| {
-            seats.group.division == Division::Packets && seats.group.balance != Balance::Everyone
+    /// Buckets that are a subscription's own; 0 in a group that does not divide by buckets.
+    pub(crate) fn buckets_of(&self, subscription: SubscriptionId) -> u32 {
+        let has = |subscriptions: &&GroupMembers| subscriptions.ids().contains(&subscription);
+        let subscriptions = self.groups.iter().find(has);
+        let divided = subscriptions.filter(|subscriptions| {
+            subscriptions.group.division == Division::Packets
+                && subscriptions.group.balance != Balance::Everyone
         });
-        let own = divided.map_or(0, |seats| {
-            let owners = seats.buckets.owners().iter();
-            owners.filter(|owner| **owner == Some(seat)).count()
+        let own = divided.map_or(0, |subscriptions| {
+            let owners = subscriptions.buckets.owners().iter();
+            owners.filter(|owner| **owner == Some(subscription)).count()
         });
         u32::try_from(own).unwrap_or(u32::MAX)
     }
 
     /// Whether a busy member of some group may give flows away.
     pub(crate) fn may_offload(&self) -> bool {
-        self.groups.iter().any(Seats::offloads_flows)
+        self.groups.iter().any(GroupMembers::offloads_flows)
     }
 
     /// Whether flows are on their way from a busy member to an idle one.
     pub(crate) fn is_moving(&self) -> bool {
-        self.groups.iter().any(|seats| seats.buckets.is_moving())
+        self.groups
+            .iter()
+            .any(|subscriptions| subscriptions.buckets.is_moving())
     }
 
     /// What is due at this moment for busy members to give buckets to idle ones.
-    pub(crate) fn due(&mut self, now: Duration, known: &impl Members<SeatId>) -> Vec<Due<SeatId>> {
+    pub(crate) fn due(
+        &mut self,
+        now: Duration,
+        known: &impl Members<SubscriptionId>,
+    ) -> Vec<Due<SubscriptionId>> {
         let mut due = Vec::new();
-        for seats in &mut self.groups {
-            let Some(threshold) = seats.group.offload_percent else {
+        for subscriptions in &mut self.groups {
+            let Some(threshold) = subscriptions.group.offload_percent else {
                 continue;
             };
-            if seats.offloads_flows() || seats.buckets.is_moving() {
-                let members = seats.ids();
-                due.extend(seats.buckets.due(&members, threshold, now, known));
+            if subscriptions.offloads_flows() || subscriptions.buckets.is_moving() {
+                let members = subscriptions.ids();
+                due.extend(subscriptions.buckets.due(&members, threshold, now, known));
             }
         }
         due
     }
 
-    /// A move to this seat is over; so often it did not wait for the former owner.
-    pub(crate) fn moved(&mut self, seat: SeatId, unordered_moves: u64) {
-        let has = |seats: &&mut Seats| seats.ids().contains(&seat);
-        if let Some(seats) = self.groups.iter_mut().find(has) {
-            seats.unordered_moves += unordered_moves;
+    /// A move to this subscription is over; so often it did not wait for the former owner.
+    pub(crate) fn moved(&mut self, subscription: SubscriptionId, unordered_moves: u64) {
+        let has = |subscriptions: &&mut GroupMembers| subscriptions.ids().contains(&subscription);
+        if let Some(subscriptions) = self.groups.iter_mut().find(has) {
+            subscriptions.unordered_moves += unordered_moves;
         }
     }
 
@@ -219,18 +257,21 @@ impl Membership {
         Rules(rules)
     }
 
-    /// What this seat gets under these rules.
-    pub(crate) fn share(&self, seat: SeatId) -> Option<Share> {
-        let (seats, member) = self.groups.iter().find_map(|seats| {
-            let member = seats.members.iter().find(|member| member.seat == seat)?;
-            Some((seats, member))
+    /// What this subscription gets under these rules.
+    pub(crate) fn share(&self, subscription: SubscriptionId) -> Option<Share> {
+        let (subscriptions, member) = self.groups.iter().find_map(|subscriptions| {
+            let member = subscriptions
+                .members
+                .iter()
+                .find(|member| member.subscription == subscription)?;
+            Some((subscriptions, member))
         })?;
-        let balanced =
-            seats.group.balance != Balance::Everyone || seats.group.division == Division::Lanes;
+        let balanced = subscriptions.group.balance != Balance::Everyone
+            || subscriptions.group.division == Division::Lanes;
         let mut rule = Err(NO_BIT_LEFT);
         let mut index = 0;
         self.each_rule(|_, of| {
-            if member.bit.is_some() && of.contains(&seat) {
+            if member.bit.is_some() && of.contains(&subscription) {
                 rule = Ok(index);
             }
             index += 1;
@@ -240,19 +281,22 @@ impl Membership {
         }
         Some(Share {
             mask: member.mask(),
-            filter: seats.group.filter.and(&member.own)?,
+            filter: subscriptions.group.filter.and(&member.own)?,
             rule,
         })
     }
 
-    /// Calls `each` for every rule and the seats it stands for.
-    fn each_rule(&self, mut each: impl FnMut(Rule, &[SeatId])) {
-        for seats in &self.groups {
-            seats.each_rule(&mut each);
+    /// Calls `each` for every rule and the subscriptions it stands for.
+    fn each_rule(&self, mut each: impl FnMut(Rule, &[SubscriptionId])) {
+        for subscriptions in &self.groups {
+            subscriptions.each_rule(&mut each);
         }
-        let rest = self.groups.iter().flat_map(|seats| {
-            let without = seats.members.iter().filter(|member| member.bit.is_none());
-            without.map(|member| (&seats.group, member))
+        let rest = self.groups.iter().flat_map(|subscriptions| {
+            let without = subscriptions
+                .members
+                .iter()
+                .filter(|member| member.bit.is_none());
+            without.map(|member| (&subscriptions.group, member))
         });
         let rest: Vec<_> = rest.collect();
         let everything = Rule::everything(1 << OWN_BITS);
@@ -266,11 +310,14 @@ impl Membership {
                     filter: both.as_ref().map(entries).unwrap_or_default(),
                     ..everything
                 };
-                each(rule, &[member.seat]);
+                each(rule, &[member.subscription]);
             }
             several => {
-                let seats: Vec<_> = several.iter().map(|(_, member)| member.seat).collect();
-                each(everything, &seats);
+                let subscriptions: Vec<_> = several
+                    .iter()
+                    .map(|(_, member)| member.subscription)
+                    .collect();
+                each(everything, &subscriptions);
             }
         }
     }
@@ -282,10 +329,11 @@ impl Member {
     }
 }
 
-impl Seats {
-    fn each_rule(&self, each: &mut impl FnMut(Rule, &[SeatId])) {
+impl GroupMembers {
+    fn each_rule(&self, each: &mut impl FnMut(Rule, &[SubscriptionId])) {
         let members: Vec<_> = self.members.iter().filter(|m| m.bit.is_some()).collect();
-        let seats = |of: &[&Member]| -> Vec<SeatId> { of.iter().map(|m| m.seat).collect() };
+        let subscriptions =
+            |of: &[&Member]| -> Vec<SubscriptionId> { of.iter().map(|m| m.subscription).collect() };
         let group = entries(&self.group.filter);
         if self.group.balance != Balance::Everyone {
             if !members.is_empty() {
@@ -296,7 +344,7 @@ impl Seats {
                     balance,
                     members: members_by_bucket,
                 };
-                each(rule, &seats(&members));
+                each(rule, &subscriptions(&members));
             }
             return;
         }
@@ -310,7 +358,7 @@ impl Seats {
                 filter: group,
                 ..Rule::everything(mask)
             };
-            each(rule, &seats(&plain));
+            each(rule, &subscriptions(&plain));
         }
         for member in own {
             let both = self.group.filter.and(&member.own);
@@ -318,7 +366,7 @@ impl Seats {
                 filter: both.as_ref().map(entries).unwrap_or_default(),
                 ..Rule::everything(member.mask())
             };
-            each(rule, &[member.seat]);
+            each(rule, &[member.subscription]);
         }
     }
 
@@ -327,16 +375,19 @@ impl Seats {
         divides && self.group.offload_percent.is_some() && self.members.len() > 1
     }
 
-    fn ids(&self) -> Vec<SeatId> {
-        self.members.iter().map(|member| member.seat).collect()
+    fn ids(&self) -> Vec<SubscriptionId> {
+        self.members
+            .iter()
+            .map(|member| member.subscription)
+            .collect()
     }
 
     fn masks(&self) -> Arc<[u64; BUCKETS]> {
-        let mask = |seat: &Option<SeatId>| {
+        let mask = |subscription: &Option<SubscriptionId>| {
             let member = self
                 .members
                 .iter()
-                .find(|member| Some(member.seat) == *seat);
+                .find(|member| Some(member.subscription) == *subscription);
             member.map_or(0, Member::mask)
         };
         Arc::new(self.buckets.owners().each_ref().map(mask))
@@ -352,7 +403,7 @@ fn entries(program: &Program) -> Arc<[u64]> {
     program.to_entries().into()
 }
 
-/// Where a seat's filter runs, by what a source said of its rules.
+/// Where a subscription's filter runs, by what a source said of its rules.
 pub(crate) fn place(share: &Share, places: &[Place]) -> Place {
     match share.rule {
         Ok(rule) => places.get(rule).cloned().unwrap_or(Place::Source),

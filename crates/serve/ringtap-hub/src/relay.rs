@@ -4,10 +4,10 @@
 //! The reader sees that pool and nothing of the source's: not a byte that is not its own.
 //!
 //! Invariants
-//! - Each packet that the seat gets is copied, or counted as filtered, or counted as lost.
+//! - Each packet that the subscription gets is copied, or counted as filtered, or counted as lost.
 
 mod books;
-mod outlet;
+mod output;
 mod worker;
 
 use std::io;
@@ -17,19 +17,19 @@ use std::thread::JoinHandle;
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
-use ringtap_ipc::seat::{Seat, Wanted};
+use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::classify::Place;
 use ringtap_pool::wake::Signal;
 
 use crate::group::Group;
 use books::Books;
-pub(crate) use outlet::Outlet;
+pub(crate) use output::Output;
 use worker::Worker;
 
 /// What the relay's thread and the hub share.
 struct Common {
     books: Mutex<Books>,
-    /// New filters, one an inlet, until the thread has taken them.
+    /// New filters, one an endpoint, until the thread has taken them.
     wanted: Mutex<Option<Vec<Wanted>>>,
     stop: AtomicBool,
 }
@@ -37,16 +37,20 @@ struct Common {
 /// A running relay; it ends when this is dropped.
 pub(crate) struct Relay {
     common: Arc<Common>,
-    bell: Event,
+    doorbell: Event,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// Starts copying from `inner`; gives the seat at the private pools.
+    /// Starts copying from `inner`; gives the subscription at the private pools.
     ///
-    /// `bell` is the hub's own of the inner seat: it wakes the relay.
-    pub(crate) fn start(inner: Seat, bell: Event, group: &Group) -> io::Result<(Self, Outlet)> {
-        let (worker, outlet, books) = Worker::new(inner, group)?;
+    /// `doorbell` is the hub's own of the inner subscription: it wakes the relay.
+    pub(crate) fn start(
+        inner: Subscription,
+        doorbell: Event,
+        group: &Group,
+    ) -> io::Result<(Self, Output)> {
+        let (worker, output, books) = Worker::new(inner, group)?;
         let common = Arc::new(Common {
             books: Mutex::new(books),
             wanted: Mutex::default(),
@@ -58,16 +62,16 @@ impl Relay {
             .spawn(move || worker.run(&shared))?;
         let relay = Relay {
             common,
-            bell,
+            doorbell,
             thread: Some(thread),
         };
-        Ok((relay, outlet))
+        Ok((relay, output))
     }
 
     /// Copies by these filters from now on.
     pub(crate) fn set_wanted(&self, wanted: Vec<Wanted>) {
         *lock(&self.common.wanted) = Some(wanted);
-        self.bell.signal();
+        self.doorbell.signal();
     }
 
     /// Packets that did not fit into the reader's pool.
@@ -75,7 +79,7 @@ impl Relay {
         lock(&self.common.books).lost()
     }
 
-    /// The account of inlet `at` as the reader of the private pool is to see it.
+    /// The account of endpoint `at` as the reader of the private pool is to see it.
     pub(crate) fn seen_from_outside(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
         lock(&self.common.books).seen_from_outside(at, inner)
     }
@@ -89,7 +93,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.common.stop.store(true, Relaxed);
-        self.bell.signal();
+        self.doorbell.signal();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }

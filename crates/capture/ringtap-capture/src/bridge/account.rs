@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A bridge's two ledgers: what arrived at one side, and what became of it.
+//! A bridge's two counters: what arrived at one side, and what became of it.
 //!
 //! Invariants
 //! - `offered` is what the program saw; sent and lost are what the kernel's tracepoints and the
 //!   program behind the stack's buffers counted: independent of it.
 #![forbid(unsafe_code)]
 
-use ringtap_pool::ledger::{Dropped, Ledger};
+use ringtap_pool::counters::{Counters, Dropped};
 
 use super::redirected::{Fate, Redirected};
 use crate::tap::{Forwarded, ForwardedCounts};
@@ -67,9 +67,9 @@ impl Account {
         )
     }
 
-    /// The ledger of what arrived at side 0 or 1.
+    /// The counters of what arrived at side 0 or 1.
     #[must_use]
-    pub fn ledger(&self, from: usize, moment: Moment) -> Ledger {
+    pub fn counters(&self, from: usize, moment: Moment) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
         // What became of packets first, so that it is never ahead of what arrived.
         let fate = self.redirected.fate(u32::from(from == 1));
@@ -89,7 +89,7 @@ fn settle(
     not_sent: u64,
     nic: u64,
     moment: Moment,
-) -> Ledger {
+) -> Counters {
     let lost_by_xdp = fate.full + fate.refused;
     // A veth counts what XDP could not send among the packets that it dropped; the rest came
     // from the stack's buffers.
@@ -99,7 +99,7 @@ fn settle(
         Moment::Running => counts.redirected.saturating_sub(fate.sent + lost_by_xdp),
         Moment::Final => 0,
     };
-    Ledger {
+    Counters {
         offered: counts.seen.saturating_sub(on_their_way) + nic,
         delivered: fate.sent + counts.from_stack - lost_by_stack,
         filtered: counts.filtered,
@@ -134,10 +134,10 @@ mod tests {
             full: 7,
             refused: 3,
         };
-        let ledger = settle(&counts(), &fate, 9, 0, Moment::Final);
-        assert_eq!(ledger.delivered, 60 + 17);
-        assert_eq!(ledger.dropped.kernel, 7 + 3 + 2 + 1);
-        assert!(ledger.balance().holds(), "{}", ledger.balance());
+        let counters = settle(&counts(), &fate, 9, 0, Moment::Final);
+        assert_eq!(counters.delivered, 60 + 17);
+        assert_eq!(counters.dropped.kernel, 7 + 3 + 2 + 1);
+        assert!(counters.balance().holds(), "{}", counters.balance());
     }
 
     #[test]
@@ -146,10 +146,10 @@ mod tests {
             sent: 60,
             ..Fate::default()
         };
-        let ledger = settle(&counts(), &fate, 0, 0, Moment::Running);
-        assert!(ledger.balance().holds(), "{}", ledger.balance());
-        assert_eq!(ledger.offered, 90);
-        let ledger = settle(&counts(), &fate, 0, 0, Moment::Final);
-        assert!(!ledger.balance().holds(), "ten packets are nowhere");
+        let counters = settle(&counts(), &fate, 0, 0, Moment::Running);
+        assert!(counters.balance().holds(), "{}", counters.balance());
+        assert_eq!(counters.offered, 90);
+        let counters = settle(&counts(), &fate, 0, 0, Moment::Final);
+        assert!(!counters.balance().holds(), "ten packets are nowhere");
     }
 }

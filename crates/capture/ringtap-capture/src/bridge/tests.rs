@@ -3,7 +3,7 @@
 
 use super::*;
 use ringtap_filter::LinkType;
-use ringtap_net::interface::{Counters, Offloads};
+use ringtap_net::interface::{InterfaceCounters, Offloads};
 
 fn interface(name: &str) -> Interface {
     Interface {
@@ -21,7 +21,7 @@ fn interface(name: &str) -> Interface {
         largest_merged_bytes: 65_536,
         rx_queue_count: 1,
         offloads: Offloads::default(),
-        counters: Counters::default(),
+        counters: InterfaceCounters::default(),
     }
 }
 

@@ -220,7 +220,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let lane = source.counts().lanes[0];
-    assert_eq!((lane.seen, lane.no_chunk), (200, 0));
+    assert_eq!((lane.seen, lane.pool_full), (200, 0));
     // Half of those that came after the rules were there.
     assert_eq!((lane.captured, lane.unwanted), (150, 50), "{lane:?}");
 }

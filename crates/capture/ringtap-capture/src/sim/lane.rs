@@ -35,7 +35,7 @@ pub(super) enum Step {
     /// So many packets left the ring.
     Took(u64),
     /// Packets wait, but no chunk is free.
-    NoChunk,
+    PoolFull,
     /// No packet waits.
     Nothing,
 }
@@ -64,7 +64,7 @@ pub(super) struct Moment {
     pub(super) nic: u64,
     pub(super) captured: u64,
     pub(super) bytes: u64,
-    pub(super) no_chunk: u64,
+    pub(super) pool_full: u64,
     pub(super) unwanted: u64,
 }
 
@@ -104,7 +104,7 @@ impl Progress {
         let read = || Moment {
             captured: lane.captured(),
             bytes: lane.bytes(),
-            no_chunk: lane.no_chunk(),
+            pool_full: lane.pool_full(),
             unwanted: unwanted(),
             nic: self.nic.load(Acquire),
             seen: self.seen.load(Acquire),
@@ -188,7 +188,7 @@ impl Lane {
             return Step::Nothing;
         }
         if self.progress.is_paused.load(Relaxed) {
-            return Step::NoChunk;
+            return Step::PoolFull;
         }
         let before = self.seen;
         self.change(|lane| {
@@ -213,7 +213,7 @@ impl Lane {
             lane.judge.end();
         });
         match self.seen - before {
-            0 => Step::NoChunk,
+            0 => Step::PoolFull,
             taken => Step::Took(taken),
         }
     }

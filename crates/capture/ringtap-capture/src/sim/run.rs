@@ -62,9 +62,9 @@ const GROUP: u32 = 0;
 
 /// Rings in the one thread that there is.
 #[derive(Default)]
-struct Bell(AtomicBool);
+struct Doorbell(AtomicBool);
 
-impl Signal for Bell {
+impl Signal for Doorbell {
     fn signal(&self) {
         self.0.store(true, Relaxed);
     }
@@ -74,7 +74,7 @@ struct Run {
     queues: Vec<Queue>,
     members: Vec<Member>,
     distributor: Distributor,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     flows: Option<Flows>,
     now_ps: u64,
     /// When the hub looked last, and when anything but that happened.
@@ -124,15 +124,15 @@ impl Experiment {
         }
         let shape = link.shape(&self.nic)?;
         let pool = Pool::on_heap(shape.geometry);
-        let bell = Arc::new(Bell::default());
+        let doorbell = Arc::new(Doorbell::default());
         let (mut made, mut ends) = (Vec::new(), Vec::new());
         for queue in 0..queues {
-            let signal: Arc<dyn Signal> = bell.clone();
+            let signal: Arc<dyn Signal> = doorbell.clone();
             let (lane, lane_ends, counters) = lane(&link, queue, &pool, shape, signal);
             made.push(Queue::new(&link, queue, lane, counters, self.capture_ps));
             ends.push(lane_ends);
         }
-        let mut distributor = Distributor::new(pool, ends, bell.clone());
+        let mut distributor = Distributor::new(pool, ends, doorbell.clone());
         let mut members = Vec::new();
         for at in 0..self.readers {
             let options = self.reader(at);
@@ -158,7 +158,7 @@ impl Experiment {
             queues: made,
             members,
             distributor,
-            bell,
+            doorbell,
             flows,
             now_ps: 0,
             looked_ps: 0,
@@ -230,7 +230,7 @@ impl Run {
 
     /// Lets everybody act who was signalled, until nobody is.
     fn settle(&mut self) -> Result<(), SimError> {
-        while self.bell.0.swap(false, Relaxed) {
+        while self.doorbell.0.swap(false, Relaxed) {
             self.hub()?;
         }
         Ok(())

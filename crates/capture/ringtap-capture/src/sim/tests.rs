@@ -82,7 +82,7 @@ fn a_burst_ends_and_every_packet_is_somewhere() {
     let most_kept = 3 * 320 + u64::from(3 * RING);
     let counts = loop {
         let counts = source.counts();
-        let lost: u64 = counts.lanes.iter().map(|lane| lane.no_chunk).sum();
+        let lost: u64 = counts.lanes.iter().map(|lane| lane.pool_full).sum();
         if lost + counts.nic >= 30_000 - most_kept {
             break counts;
         }
@@ -91,7 +91,7 @@ fn a_burst_ends_and_every_packet_is_somewhere() {
     };
     for lane in &counts.lanes {
         assert_eq!(lane.captured, 320, "{counts:?}");
-        assert_eq!(lane.seen, lane.captured + lane.no_chunk, "{counts:?}");
+        assert_eq!(lane.seen, lane.captured + lane.pool_full, "{counts:?}");
     }
     source.stop();
 }

@@ -59,7 +59,7 @@ impl Worker {
             }
             match self.capture(start) {
                 Step::Took(_) => {}
-                Step::NoChunk => self.wait_for_room(),
+                Step::PoolFull => self.wait_for_room(),
                 Step::Nothing if self.lane.arrived() == last => return,
                 Step::Nothing => self.wait_for_packets(start),
             }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn no_chunk_is_free_twice_and_none_is_the_header() {
+    fn pool_full_is_free_twice_and_none_is_the_header() {
         let plan = plan(8 << 20);
         let mut ids: Vec<_> = plan.free_chunks().map(|(_, id)| id.0).collect();
         ids.sort_unstable();

@@ -320,7 +320,7 @@ fn lane_counts(lane: &LaneWords) -> LaneCounts {
 fn look(lane: &LaneWords) -> LaneCounts {
     // Later counters first, so that `seen` is never behind what became of the packets.
     let captured = lane.sequence.load(Acquire);
-    let no_chunk = lane.no_chunk.load(Acquire);
+    let pool_full = lane.pool_full.load(Acquire);
     let unwanted = lane.unwanted.load(Acquire);
     let failed = lane.failed.load(Acquire);
     let other_queue = lane.other_queue.load(Acquire);
@@ -331,7 +331,7 @@ fn look(lane: &LaneWords) -> LaneCounts {
         captured,
         bytes: lane.bytes.load(Acquire),
         unwanted,
-        no_chunk,
+        pool_full,
         kernel: failed + nested,
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct LaneWords {
     pub(super) unwanted: AtomicU64,
     pub(super) capture_tail: AtomicU32,
     pub(super) recycle_head: AtomicU32,
-    pub(super) no_chunk: AtomicU64,
+    pub(super) pool_full: AtomicU64,
     pub(super) nested: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) other_queue: AtomicU64,

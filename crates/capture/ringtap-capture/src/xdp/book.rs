@@ -4,7 +4,7 @@
 //! Invariants
 //! - `seen` is the program's own count: as of the last packet that was captured, which carries it
 //!   in its stamp, or of now, when all that it counted is accounted for.
-//! - The socket's losses are `no_chunk` when no chunk was free at that time, else `kernel`.
+//! - The socket's losses are `pool_full` when no chunk was free at that time, else `kernel`.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -30,7 +30,7 @@ pub(super) struct Settled {
     /// Bytes on the wire of these.
     pub(super) bytes: u64,
     /// Lost for want of a chunk, or of room in one.
-    pub(super) no_chunk: u64,
+    pub(super) pool_full: u64,
 }
 
 /// Packets that the socket lost.
@@ -38,7 +38,7 @@ pub(super) struct Settled {
 struct Lost {
     /// All that it has told of so far.
     told: u64,
-    no_chunk: u64,
+    pool_full: u64,
     kernel: u64,
 }
 
@@ -165,7 +165,7 @@ impl Page {
         let new = told.saturating_sub(self.lost.told);
         self.lost.told = told;
         match self.is_starved {
-            true => self.lost.no_chunk += new,
+            true => self.lost.pool_full += new,
             false => self.lost.kernel += new,
         }
     }
@@ -173,13 +173,13 @@ impl Page {
     /// Packets whose end the thread knows.
     fn settled(&self) -> u64 {
         let settled = &self.settled;
-        settled.captured + settled.judged_unwanted + settled.no_chunk
+        settled.captured + settled.judged_unwanted + settled.pool_full
     }
 
     /// Whether everything that the program counted has come to its end.
     fn settles(&self, program: &Program) -> bool {
         let gone = program.unwanted + program.paused + program.failed;
-        let lost = self.lost.no_chunk + self.lost.kernel;
+        let lost = self.lost.pool_full + self.lost.kernel;
         program.seen == self.settled() + gone + lost
     }
 
@@ -190,18 +190,18 @@ impl Page {
             judged_unwanted,
             captured,
             bytes,
-            no_chunk,
+            pool_full,
             ..
         } = self.settled;
         let kernel = program.failed + self.lost.kernel;
-        let missed = program.paused + self.lost.no_chunk;
+        let missed = program.paused + self.lost.pool_full;
         if self.settles(program) {
             self.told = LaneCounts {
                 seen: program.seen,
                 captured,
                 bytes,
                 unwanted: program.unwanted + judged_unwanted,
-                no_chunk: no_chunk + missed,
+                pool_full: pool_full + missed,
                 kernel,
             };
             return self.told;
@@ -210,7 +210,7 @@ impl Page {
         // lost before it is what the program saw and nobody has.
         let before = self.told;
         let unwanted = self.settled.unwanted + judged_unwanted;
-        let least = captured + unwanted + before.kernel + before.no_chunk.max(no_chunk);
+        let least = captured + unwanted + before.kernel + before.pool_full.max(pool_full);
         let Some(mut rest) = self.settled.seen.checked_sub(least) else {
             return before;
         };
@@ -224,7 +224,7 @@ impl Page {
             captured,
             bytes,
             unwanted,
-            no_chunk: more(before.no_chunk.max(no_chunk), no_chunk + missed),
+            pool_full: more(before.pool_full.max(pool_full), pool_full + missed),
             kernel: more(before.kernel, kernel),
         };
         if now.seen >= before.seen && now.unwanted >= before.unwanted {
@@ -246,11 +246,11 @@ mod tests {
                 judged_unwanted: 5,
                 captured: 70,
                 bytes: 7000,
-                no_chunk: 1,
+                pool_full: 1,
             },
             lost: Lost {
                 told: 14,
-                no_chunk: 8,
+                pool_full: 8,
                 kernel: 6,
             },
             ..Page::default()
@@ -270,7 +270,7 @@ mod tests {
     fn what_the_program_counted_is_told_when_all_of_it_is_settled() {
         let counts = page().balance(&program(130, 20, 15, 5));
         assert_eq!((counts.seen, counts.settled()), (130, 130));
-        assert_eq!((counts.no_chunk, counts.kernel), (1 + 8 + 15, 6 + 5));
+        assert_eq!((counts.pool_full, counts.kernel), (1 + 8 + 15, 6 + 5));
     }
 
     #[test]
@@ -291,11 +291,11 @@ mod tests {
         page.settled.captured += 1;
         let counts = page.balance(&program(160, 45, 15, 5));
         assert_eq!((counts.seen, counts.settled()), (151, 151));
-        assert!(counts.no_chunk >= first.no_chunk && counts.kernel >= first.kernel);
+        assert!(counts.pool_full >= first.pool_full && counts.kernel >= first.kernel);
     }
 
     #[test]
-    fn a_packet_that_nobody_accounts_for_unbalances_the_ledger() {
+    fn a_packet_that_nobody_accounts_for_unbalances_the_counters() {
         let mut page = page();
         page.lost = Lost::default();
         let counts = page.balance(&program(1000, 10, 0, 0));

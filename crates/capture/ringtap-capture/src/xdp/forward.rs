@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ringtap_ipc::verdict::Bench;
-use ringtap_pool::ledger::{Dropped, Ledger};
+use ringtap_pool::counters::{Counters, Dropped};
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use super::front::{self, Front};
@@ -167,7 +167,7 @@ impl UserBridge {
         std::mem::take(&mut self.mirrors)
     }
 
-    /// Where the reader that decides sits, for the hub's door.
+    /// Where the reader that decides sits, for the hub's server.
     #[must_use]
     pub fn bench(&self) -> Option<Arc<Bench>> {
         self.bench.clone()
@@ -198,9 +198,9 @@ impl UserBridge {
         format!("{}>{}", self.sides[from].name, self.sides[1 - from].name)
     }
 
-    /// The ledger of what arrived at side 0 or 1.
+    /// The counters of what arrived at side 0 or 1.
     #[must_use]
-    pub fn ledger(&self, from: usize, moment: Moment) -> Ledger {
+    pub fn counters(&self, from: usize, moment: Moment) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
         let (side, way) = (&self.sides[from], &self.shared.ways[from]);
         let not_sent = self.sides[to].losses.not_sent().unwrap_or(0);
@@ -223,7 +223,7 @@ impl UserBridge {
             .now()
             .unwrap_or(0)
             .saturating_sub(side.nic_before);
-        Ledger {
+        Counters {
             offered: seen + nic,
             delivered: sent - not_sent,
             filtered,
@@ -231,13 +231,13 @@ impl UserBridge {
             dropped: Dropped {
                 nic,
                 kernel: full + lost + not_sent,
-                slow_reader: unjudged,
+                overrun: unjudged,
                 ..Dropped::default()
             },
         }
     }
 
-    /// Stops forwarding; ledgers are final when it returns.
+    /// Stops forwarding; counters are final when it returns.
     pub fn stop(&mut self) {
         for side in &mut self.sides {
             side.front.detach();

@@ -236,7 +236,7 @@ impl Notes {
     /// Counts a packet that found no room.
     #[cold]
     pub(super) fn lose(&mut self) {
-        self.settled.no_chunk += 1;
+        self.settled.pool_full += 1;
         self.parts.writer.count_lost(1);
     }
 

@@ -117,7 +117,7 @@ impl Capture {
         let [lane] = counts.lanes.as_slice() else {
             panic!("one lane: {counts:?}");
         };
-        let accounted = lane.captured + lane.unwanted + lane.no_chunk + lane.kernel;
+        let accounted = lane.captured + lane.unwanted + lane.pool_full + lane.kernel;
         assert_eq!(lane.seen, accounted, "{counts:?}");
         assert_eq!(usize::try_from(lane.captured), Ok(self.packets.len()));
         (self.packets, counts)

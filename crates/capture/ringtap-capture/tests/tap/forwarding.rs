@@ -49,14 +49,14 @@ fn a_tag_that_lies_beside_the_packet_is_forwarded_with_it() {
         drop(tagging);
         stop(&mut bridge);
         let counts = bridge.sides[0].forwarded().counts();
-        let ledger = bridge.account.ledger(0, Moment::Final);
+        let counters = bridge.account.counters(0, Moment::Final);
         let (captured, _) = finish(receiver);
         assert_eq!(
             own(&captured),
             [plain.clone(), tagged(&plain, 5)],
             "{mode:?}"
         );
-        assert_eq!((ledger.offered, ledger.delivered), (2, 2), "{counts:?}");
+        assert_eq!((counters.offered, counters.delivered), (2, 2), "{counts:?}");
         let by_stack = if mode == Mode::Auto { 1 } else { 2 };
         assert_eq!(counts.from_stack, by_stack, "{mode:?}: {counts:?}");
     }
@@ -113,7 +113,7 @@ fn only_packets_that_may_lack_a_checksum_take_the_longer_way() {
         );
     }
     stop(&mut bridge);
-    let ledger = bridge.account.ledger(0, Moment::Final);
-    assert_eq!((ledger.offered, ledger.delivered), (6, 6));
-    assert!(ledger.balance().holds());
+    let counters = bridge.account.counters(0, Moment::Final);
+    assert_eq!((counters.offered, counters.delivered), (6, 6));
+    assert!(counters.balance().holds());
 }

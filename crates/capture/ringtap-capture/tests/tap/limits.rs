@@ -72,7 +72,7 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
             };
             assert_eq!(sum(|lane| lane.captured), captured.len() as u64);
             assert_eq!(
-                sum(|lane| lane.no_chunk) + captured.len() as u64,
+                sum(|lane| lane.pool_full) + captured.len() as u64,
                 300,
                 "{counts:?}"
             );

@@ -93,7 +93,7 @@ fn a_paused_lane_counts_packets_as_lost_for_want_of_a_chunk() {
         own.filter(|data| *data == frame(number, 60)).count()
     };
     assert_eq!([1, 2, 3].map(captured_of), [3, 0, 7]);
-    assert_eq!(sum(&counts, |lane| lane.no_chunk), 5, "{counts:?}");
+    assert_eq!(sum(&counts, |lane| lane.pool_full), 5, "{counts:?}");
 }
 
 /// Filters of all the kinds that libpcap's compiler makes.

@@ -90,7 +90,7 @@ fn a_lane_that_is_paused_lets_packets_pass_and_counts_them() {
     net.inject("tx0", &vec![frame(2, 100); 3]);
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), vec![frame(2, 100); 3]);
-    assert_eq!((counts.lanes[0].seen, counts.lanes[0].no_chunk), (8, 5));
+    assert_eq!((counts.lanes[0].seen, counts.lanes[0].pool_full), (8, 5));
 }
 
 /// An IPv4 frame of this protocol.
@@ -124,7 +124,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
         left -= now;
         let settled = || {
             let lane = source.counts().lanes[0];
-            lane.unwanted + lane.captured + lane.no_chunk + lane.kernel
+            lane.unwanted + lane.captured + lane.pool_full + lane.kernel
         };
         wait_for(u64::try_from(3 * MANY - left).unwrap(), settled);
     }
@@ -133,7 +133,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     let lane = counts.lanes[0];
     let udp = |packet: &&Captured| packet.data == ip(17);
     assert_eq!(captured.iter().filter(udp).count(), 3, "{lane:?}");
-    assert_eq!((lane.no_chunk, lane.kernel), (0, 0), "{lane:?}");
+    assert_eq!((lane.pool_full, lane.kernel), (0, 0), "{lane:?}");
 }
 
 fn wait_for(least: u64, mut count: impl FnMut() -> u64) {

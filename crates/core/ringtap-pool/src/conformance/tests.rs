@@ -58,11 +58,11 @@ impl Memory {
         }
         let counters = writer.counters();
         let counts = LaneCounts {
-            seen: counters.captured() + counters.no_chunk() + u64::from(fault == Fault::Miscounts),
+            seen: counters.captured() + counters.pool_full() + u64::from(fault == Fault::Miscounts),
             captured: counters.captured(),
             bytes: counters.bytes() + u64::from(fault == Fault::MiscountsBytes),
             unwanted: 0,
-            no_chunk: counters.no_chunk(),
+            pool_full: counters.pool_full(),
             kernel: 0,
         };
         let facts = Facts {

@@ -93,9 +93,9 @@ fn a_chunk_comes_back_when_every_reader_moved_past_it() {
 }
 
 #[test]
-fn a_slow_reader_loses_alone_and_to_the_packet() {
+fn a_overrun_loses_alone_and_to_the_packet() {
     let mut bench = bench(8);
-    let (slow, mut slow_reader) = bench.reader(ReaderOptions {
+    let (slow, mut overrun) = bench.reader(ReaderOptions {
         credit: Some(2),
         ..Default::default()
     });
@@ -113,7 +113,7 @@ fn a_slow_reader_loses_alone_and_to_the_packet() {
     assert_eq!(fast_read, 1000);
     assert_eq!(bench.distributor.missed(fast, LaneId(0)).packets, 0);
     let lost = bench.distributor.missed(slow, LaneId(0)).packets;
-    let (read, _) = drain(&mut slow_reader);
+    let (read, _) = drain(&mut overrun);
     assert_eq!(read + lost, 1000);
     assert!(lost > 900, "two chunks of ten at most: {read} read");
 }
@@ -170,7 +170,7 @@ fn with_nobody_reading_chunks_go_round() {
         bench.write(10);
         bench.distributor.step().unwrap();
     }
-    assert_eq!(bench.writer.counters().no_chunk(), 0);
+    assert_eq!(bench.writer.counters().pool_full(), 0);
 }
 
 #[test]
@@ -182,14 +182,14 @@ fn a_full_pool_is_counted_and_found_again() {
     });
     bench.write(100);
     let counters = bench.writer.counters();
-    assert_eq!(counters.captured() + counters.no_chunk(), 100);
-    assert!(counters.no_chunk() > 0);
+    assert_eq!(counters.captured() + counters.pool_full(), 100);
+    assert!(counters.pool_full() > 0);
     bench.distributor.step().unwrap();
     drain(&mut reader);
     bench.distributor.step().unwrap();
-    let before = counters.no_chunk();
+    let before = counters.pool_full();
     bench.write(5);
-    assert_eq!(counters.no_chunk(), before);
+    assert_eq!(counters.pool_full(), before);
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl LaneWriter {
     /// Counts packets of which the caller knows that they were lost for want of a chunk.
     pub fn count_lost(&mut self, packets: u64) {
         self.lost += packets;
-        self.counters.no_chunk.store(self.lost, super::Relaxed);
+        self.counters.pool_full.store(self.lost, super::Relaxed);
     }
 
     /// `bytes` bytes at `at` of a chunk of this pool; `None` if they lie outside.

@@ -33,11 +33,11 @@ fn judge(wire: &Wire, program: &Path, socket: &Path, args: &[&str]) -> Running {
 fn balanced_end(bridge: Running) -> Vec<String> {
     bridge.interrupt();
     let told = bridge.wait(LIMIT).success().stdout;
-    let ledgers: Vec<_> = told.lines().rev().take(2).map(str::to_owned).collect();
-    for ledger in &ledgers {
-        assert!(ledger.contains("\"balanced\":true"), "{ledger}");
+    let counters: Vec<_> = told.lines().rev().take(2).map(str::to_owned).collect();
+    for counters in &counters {
+        assert!(counters.contains("\"balanced\":true"), "{counters}");
     }
-    ledgers
+    counters
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn the_example_decides_by_content_and_may_be_killed() {
     assert_eq!(wire.words(&both), both, "nobody decides any more");
     let next = judge(&wire, &program, &socket, &["ips", "forbidden"]);
     assert_eq!(wire.words(&both), ["allowed"], "the next one decides");
-    let ledgers = balanced_end(bridge);
-    let dropped = ledgers.iter().any(|one| one.contains("\"filtered\":35,"));
-    assert!(dropped, "{ledgers:?}");
+    let counters = balanced_end(bridge);
+    let dropped = counters.iter().any(|one| one.contains("\"filtered\":35,"));
+    assert!(dropped, "{counters:?}");
     let told = next.wait(LIMIT).success().stdout;
     assert!(told.contains(", 1 dropped"), "{told}");
 }
@@ -79,8 +79,8 @@ fn what_a_judge_does_wrong_is_refused_and_its_first_verdict_counts() {
     let judge = judge(&wire, &program, &socket, &[]);
     let words: Vec<_> = (0..20).map(|number| format!("word {number}")).collect();
     assert_eq!(wire.words(&words), words);
-    for ledger in balanced_end(bridge) {
-        assert!(ledger.contains("\"filtered\":0,"), "{ledger}");
+    for counters in balanced_end(bridge) {
+        assert!(counters.contains("\"filtered\":0,"), "{counters}");
     }
     let told = judge.wait(LIMIT).success().stdout;
     assert!(told.contains("packets judged twice"), "{told}");

@@ -87,8 +87,8 @@ fn structures() -> Vec<Fact> {
         bytes,
         dropped_nic,
         dropped_kernel,
-        dropped_no_chunk,
-        dropped_slow_reader,
+        dropped_pool_full,
+        dropped_overrun,
         balanced,
         ended
     );

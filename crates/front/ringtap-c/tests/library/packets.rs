@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! C programs at a real hub with real packets: none is missing, the ledger balances, an end is told.
+//! C programs at a real hub with real packets: none is missing, the counters balances, an end is told.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ fn start(program: &Path, socket: &Path, args: &[&str]) -> Running {
 }
 
 #[test]
-fn the_example_counts_every_packet_and_its_ledger_balances() {
+fn the_example_counts_every_packet_and_its_counters_balances() {
     require_root!();
     let Some(ringtap) = ringtap() else { return };
     let network = Namespace::with_veth("c_counts");
@@ -72,7 +72,7 @@ fn the_example_counts_every_packet_and_its_ledger_balances() {
         assert!(told.contains(&everything), "{told}");
     }
     for told in [&all, &own, &some] {
-        assert!(told.contains("slow_reader 0), balanced"), "{told}");
+        assert!(told.contains("overrun 0), balanced"), "{told}");
     }
     assert!(some.contains(&share), "{some}");
     hub.interrupt();

@@ -9,7 +9,7 @@
 
 int main(int argc, char **argv)
 {
-    struct ringtap_statistics ledger = { .size = sizeof(ledger) };
+    struct ringtap_statistics counters = { .size = sizeof(counters) };
     struct ringtap_options options = RINGTAP_OPTIONS_INIT;
     const struct ringtap_packet *packet;
     uint64_t packets = 0, out_of_order = 0, next[64] = { 0 };
@@ -46,8 +46,8 @@ int main(int argc, char **argv)
     }
     printf("ended with %d after %" PRIu64 " packets, %" PRIu64 " out of order, %ld wake-ups\n", got,
            packets, out_of_order, wakeups);
-    if (ringtap_statistics(handle, &ledger) == RINGTAP_OK)
-        printf("balanced %u\n", (unsigned)ledger.balanced);
+    if (ringtap_statistics(handle, &counters) == RINGTAP_OK)
+        printf("balanced %u\n", (unsigned)counters.balanced);
     ringtap_close(handle);
     return 0;
 }

@@ -14,12 +14,12 @@ use ringtap_capture::xdp::forward::{
 };
 use ringtap_filter::Program;
 use ringtap_hub::Hub;
-use ringtap_hub::door::Door;
+use ringtap_hub::server::Server;
 use ringtap_ipc::protocol::SourceState;
 use ringtap_ipc::socket::Listener;
 use ringtap_ipc::verdict::Bench;
 use ringtap_net::interface::Interface;
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Source;
 
 use super::ethernet;
@@ -46,7 +46,7 @@ pub(super) enum Running {
 /// Those who look on.
 pub(super) struct Mirror {
     hub: Hub,
-    door: Option<Door>,
+    server: Option<Server>,
 }
 
 /// Who may look on, and where they come in.
@@ -82,19 +82,19 @@ impl Mirror {
         let groups = groups.map(|group| group.compile(&ethernet()));
         let groups = groups.collect::<Result<_>>()?;
         let (hub, _) = Hub::start(sources, groups, None, Vec::new())?;
-        let door = match listener {
+        let server = match listener {
             None => None,
             Some(listener) => {
                 let access = readers.groups.iter().map(|group| group.access.clone());
-                let door = Door::with_bench(listener, &hub, access.collect(), bench);
+                let server = Server::with_bench(listener, &hub, access.collect(), bench);
                 print::note(format_args!(
                     "ringtap: readers connect to {}",
                     readers.socket.display()
                 ));
-                Some(door.context("cannot open the socket's door")?)
+                Some(server.context("cannot open the socket's server")?)
             }
         };
-        Ok(Mirror { hub, door })
+        Ok(Mirror { hub, server })
     }
 
     /// Ends the sources; readers get what was mirrored. Tells why one failed, if one did.
@@ -107,7 +107,7 @@ impl Mirror {
             let mut sources = status.sources.iter();
             let ended = sources.all(|source| source.state == SourceState::Ended);
             if (ended && status.readers.is_empty()) || Instant::now() > deadline {
-                drop(self.door.take());
+                drop(self.server.take());
                 return Ok(status.sources.into_iter().find_map(|source| source.failure));
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -165,10 +165,10 @@ impl Running {
         }
     }
 
-    pub(super) fn ledger(&self, from: usize, moment: Moment) -> Ledger {
+    pub(super) fn counters(&self, from: usize, moment: Moment) -> Counters {
         match self {
-            Running::Kernel { account, .. } => account.ledger(from, moment),
-            Running::User { bridge, .. } => bridge.ledger(from, moment),
+            Running::Kernel { account, .. } => account.counters(from, moment),
+            Running::User { bridge, .. } => bridge.counters(from, moment),
         }
     }
 

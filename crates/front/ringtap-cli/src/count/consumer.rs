@@ -68,7 +68,7 @@ impl Extras {
 }
 
 impl Counter<'_> {
-    /// Prints the final ledger and what else was asked for.
+    /// Prints the final counters and what else was asked for.
     pub(super) fn finish(self, more: Option<String>) -> Result<()> {
         let mut lines = self.extras.summary();
         lines.extend(more);

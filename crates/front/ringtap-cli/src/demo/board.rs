@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ringtap_client::{Batch, Control, Tally};
-use ringtap_send::Counters;
+use ringtap_send::SendCounters;
 
 use crate::print::line as say;
 use crate::report::{as_f64, grouped, rounded};
@@ -90,7 +90,7 @@ impl<'a> Table<'a> {
     }
 
     /// Prints what was done since the last line.
-    pub(super) fn line(&mut self, sender: Counters) -> Result<()> {
+    pub(super) fn line(&mut self, sender: SendCounters) -> Result<()> {
         let now = Instant::now();
         let figures = [
             sender.sent,
@@ -117,7 +117,7 @@ impl<'a> Table<'a> {
     }
 
     /// Prints what is left, unless that is less than half a line.
-    pub(super) fn last_line(&mut self, sender: Counters) -> Result<()> {
+    pub(super) fn last_line(&mut self, sender: SendCounters) -> Result<()> {
         match self.last.0.elapsed() < INTERVAL / 2 {
             true => Ok(()),
             false => self.line(sender),
@@ -132,7 +132,9 @@ impl<'a> Table<'a> {
                 let lanes = || source.lanes.iter();
                 lost += lanes().map(|lane| lane.missed_packets).sum::<u64>();
                 if place == 0 {
-                    lost += lanes().map(|lane| lane.no_chunk + lane.kernel).sum::<u64>();
+                    lost += lanes()
+                        .map(|lane| lane.pool_full + lane.kernel)
+                        .sum::<u64>();
                     lost += source.nic + source.kernel;
                 }
             }

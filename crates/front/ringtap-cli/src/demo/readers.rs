@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ringtap_client::{Batch, Receiver, Tally};
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
 use super::FILTER;
@@ -71,9 +71,9 @@ pub(super) struct Running<'scope, 'a> {
 
 /// What came of it.
 pub(super) struct Outcome {
-    pub(super) counted: Ledger,
-    pub(super) recorded: Ledger,
-    pub(super) members: [Ledger; 2],
+    pub(super) counted: Counters,
+    pub(super) recorded: Counters,
+    pub(super) members: [Counters; 2],
     pub(super) file: Written,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn prepare<'a>(
     file: &str,
 ) -> Result<Readers<'a>> {
     let [first, second, third, fourth] = receivers else {
-        bail!("{} readers have a seat, not four", receivers.len());
+        bail!("{} readers have a subscription, not four", receivers.len());
     };
     let options = FileOptions {
         file: file.to_owned(),
@@ -129,7 +129,7 @@ impl<'a> Readers<'a> {
         'a: 'scope,
     {
         let [first, second, third, fourth] = receivers else {
-            bail!("{} readers have a seat, not four", receivers.len());
+            bail!("{} readers have a subscription, not four", receivers.len());
         };
         let [one, other] = self.members;
         Ok(Running {
@@ -162,17 +162,17 @@ impl Running<'_, '_> {
         members || self.counter.is_finished() || self.recorder.is_finished()
     }
 
-    /// Waits for all, prints their ledgers, closes the file.
+    /// Waits for all, prints their counters, closes the file.
     pub(super) fn join(self) -> Result<Outcome> {
-        let counted = ledger(self.counter, "The reader that counts")?;
+        let counted = counters(self.counter, "The reader that counts")?;
         let gone = |_panic| anyhow!("the thread of the reader that records is gone");
         let (recorder, recording) = self.recorder.join().map_err(gone)?;
         say("\nThe reader that records:")?;
         let (recorded, file) = recorder.finish(recording)?;
         let [one, other] = self.members;
         let members = [
-            ledger(one, "The group's first member")?,
-            ledger(other, "The group's second member")?,
+            counters(one, "The group's first member")?,
+            counters(other, "The group's second member")?,
         ];
         Ok(Outcome {
             counted,
@@ -183,25 +183,25 @@ impl Running<'_, '_> {
     }
 }
 
-/// The final ledger of a reader that counts.
-fn ledger(done: Done<'_, Counter<'_>>, title: &str) -> Result<Ledger> {
+/// The final counters of a reader that counts.
+fn counters(done: Done<'_, Counter<'_>>, title: &str) -> Result<Counters> {
     let (counter, counting) = done
         .join()
         .map_err(|_| anyhow!("{title}: its thread is gone"))?;
     say(format_args!("\n{title}:"))?;
-    let ledger = counter.0.finish(&[])?;
+    let counters = counter.0.finish(&[])?;
     counting.with_context(|| title.to_owned())?;
-    Ok(ledger)
+    Ok(counters)
 }
 
 impl Outcome {
-    /// Whether all ledgers balance, and there is something in them and in the file.
+    /// Whether all counters balance, and there is something in them and in the file.
     pub(super) fn is_good(&self) -> bool {
         let [one, other] = &self.members;
-        let ledgers = [&self.counted, &self.recorded, one, other];
-        ledgers
+        let counters = [&self.counted, &self.recorded, one, other];
+        counters
             .iter()
-            .all(|ledger| ledger.balance().holds() && ledger.delivered > 0)
+            .all(|counters| counters.balance().holds() && counters.delivered > 0)
             && self.file.packets == self.recorded.delivered
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn end(outcome: &Outcome, sent: &Sent, standing: Standing) -> Result<
     if outcome.is_good() {
         return say("The namespace goes away with this process; nothing else was touched.");
     }
-    say("NOT as it should be: see the ledgers above.")
+    say("NOT as it should be: see the counters above.")
 }
 
 /// The kernel's count of what left against the capture's count of what came.

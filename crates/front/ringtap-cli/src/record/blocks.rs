@@ -8,7 +8,7 @@
 
 use ringtap_file::Direction;
 use ringtap_filter::LinkType;
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -55,10 +55,10 @@ pub(crate) struct Packet<'a> {
 pub(crate) struct Statistics {
     /// When the capture began, in nanoseconds since 1970.
     pub(crate) start_ns: u64,
-    /// When the ledger was read, in nanoseconds since 1970.
+    /// When the counters was read, in nanoseconds since 1970.
     pub(crate) time_ns: u64,
     /// Everything since the start of the capture.
-    pub(crate) ledger: Ledger,
+    pub(crate) counters: Counters,
 }
 
 /// Who wrote the file, and where.
@@ -160,25 +160,25 @@ fn option_bytes(flags: u32, dropped: u64) -> usize {
 
 /// Closes a file with what was counted on interface 0.
 pub(super) fn statistics(into: &mut Vec<u8>, statistics: &Statistics) {
-    let ledger = &statistics.ledger;
-    let dropped = &ledger.dropped;
+    let counters = &statistics.counters;
+    let dropped = &counters.dropped;
     // Lost after the NIC: to other tools all of it is "the operating system".
-    let after_nic = dropped.kernel + dropped.no_chunk + dropped.slow_reader;
+    let after_nic = dropped.kernel + dropped.pool_full + dropped.overrun;
     block(into, STATISTICS, |b| {
         put(b, 0);
         split(b, statistics.time_ns);
-        option(b, 1, ledger_text(ledger).as_bytes());
+        option(b, 1, counters_text(counters).as_bytes());
         for (code, time_ns) in [(2, statistics.start_ns), (3, statistics.time_ns)] {
             let mut words = Vec::with_capacity(8);
             split(&mut words, time_ns);
             option(b, code, &words);
         }
         for (code, count) in [
-            (4, ledger.offered),
+            (4, counters.offered),
             (5, dropped.nic),
-            (6, ledger.delivered + after_nic),
+            (6, counters.delivered + after_nic),
             (7, after_nic),
-            (8, ledger.delivered),
+            (8, counters.delivered),
         ] {
             option(b, code, &count.to_le_bytes());
         }
@@ -186,21 +186,21 @@ pub(super) fn statistics(into: &mut Vec<u8>, statistics: &Statistics) {
     });
 }
 
-/// The whole ledger as text, in the words of the JSON output.
-fn ledger_text(ledger: &Ledger) -> String {
-    let dropped = &ledger.dropped;
+/// The whole counters as text, in the words of the JSON output.
+fn counters_text(counters: &Counters) -> String {
+    let dropped = &counters.dropped;
     format!(
-        "ledger: offered={} delivered={} filtered={} bytes={} dropped.nic={} dropped.kernel={} \
-         dropped.no_chunk={} dropped.slow_reader={}; {}",
-        ledger.offered,
-        ledger.delivered,
-        ledger.filtered,
-        ledger.bytes,
+        "counters: offered={} delivered={} filtered={} bytes={} dropped.nic={} dropped.kernel={} \
+         dropped.pool_full={} dropped.overrun={}; {}",
+        counters.offered,
+        counters.delivered,
+        counters.filtered,
+        counters.bytes,
         dropped.nic,
         dropped.kernel,
-        dropped.no_chunk,
-        dropped.slow_reader,
-        ledger.balance(),
+        dropped.pool_full,
+        dropped.overrun,
+        counters.balance(),
     )
 }
 

@@ -9,8 +9,8 @@
 use anyhow::Result;
 use ringtap_client::{Batch, Tally};
 use ringtap_file::Direction;
+use ringtap_pool::counters::Counters;
 use ringtap_pool::format::flag;
-use ringtap_pool::ledger::Ledger;
 use ringtap_pool::reader::Packet as PoolPacket;
 
 use super::error::WriteError;
@@ -44,16 +44,16 @@ impl<'a> Recorder<'a> {
         self.reading.packets()
     }
 
-    /// Closes the last file with the final ledger, and prints both.
+    /// Closes the last file with the final counters, and prints both.
     ///
     /// # Errors
     ///
-    /// What ended the recording, after the ledger was printed.
-    pub(crate) fn finish(mut self, received: Result<()>) -> Result<(Ledger, Written)> {
+    /// What ended the recording, after the counters was printed.
+    pub(crate) fn finish(mut self, received: Result<()>) -> Result<(Counters, Written)> {
         if self.progress {
             print::over("");
         }
-        let statistics = statistics(self.start_ns, self.reading.ledger()?);
+        let statistics = statistics(self.start_ns, self.reading.counters()?);
         let (received, closed) = match received {
             // The file's own: it has been closed.
             Err(error) if error.is::<WriteError>() => (Ok(()), Err(error)),
@@ -65,28 +65,28 @@ impl<'a> Recorder<'a> {
         };
         match closed {
             Ok(written) => {
-                let ledger = self.reading.finish(&[summary(&written)])?;
+                let counters = self.reading.finish(&[summary(&written)])?;
                 received?;
-                Ok((ledger, written))
+                Ok((counters, written))
             }
             Err(error) => {
-                let (ledger, written) = self.finish_short()?;
+                let (counters, written) = self.finish_short()?;
                 // Whoever read the packets has seen enough, as `head` does.
                 match error.downcast_ref() {
-                    Some(WriteError::Closed { .. }) => Ok((ledger, written)),
+                    Some(WriteError::Closed { .. }) => Ok((counters, written)),
                     _ => Err(error),
                 }
             }
         }
     }
 
-    /// The final ledger after the files were closed by an error, which says what they hold.
-    fn finish_short(&mut self) -> Result<(Ledger, Written)> {
+    /// The final counters after the files were closed by an error, which says what they hold.
+    fn finish_short(&mut self) -> Result<(Counters, Written)> {
         let lost = self.reading.keep_only(self.writer.in_files());
         let told = match lost {
             0 => Vec::new(),
             _ => vec![format!(
-                "{} packets were lost in the write buffer: counted as dropped.slow_reader",
+                "{} packets were lost in the write buffer: counted as dropped.overrun",
                 grouped(lost)
             )],
         };
@@ -94,8 +94,8 @@ impl<'a> Recorder<'a> {
     }
 
     fn show_progress(&self) -> Result<()> {
-        let (written, ledger) = (self.writer.written(), self.reading.ledger()?);
-        let lost = grouped(ledger.dropped.total());
+        let (written, counters) = (self.writer.written(), self.reading.counters()?);
+        let lost = grouped(counters.dropped.total());
         print::over(format_args!("{}, {lost} lost", summary(&written)));
         Ok(())
     }
@@ -110,15 +110,15 @@ impl Consumer for Recorder<'_> {
             ..
         } = self;
         let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
-        reading.batch(batch, |packet, ledger| {
+        reading.batch(batch, |packet, counters| {
             let packet = to_file(packet, std::mem::take(&mut dropped_before));
             if writer.packet(&packet)? == Next::Rotate {
-                let mut ledger = ledger()?;
+                let mut counters = counters()?;
                 // This packet is in the file that is being closed.
-                ledger.delivered += 1;
-                ledger.offered += 1;
-                ledger.bytes += u64::from(packet.wire_length);
-                writer.rotate(&statistics(*start_ns, ledger), now_ns())?;
+                counters.delivered += 1;
+                counters.offered += 1;
+                counters.bytes += u64::from(packet.wire_length);
+                writer.rotate(&statistics(*start_ns, counters), now_ns())?;
             }
             Ok(())
         })
@@ -130,7 +130,7 @@ impl Consumer for Recorder<'_> {
 
     fn idle(&mut self) -> Result<()> {
         if self.writer.tick(now_ns())? == Next::Rotate {
-            let statistics = statistics(self.start_ns, self.reading.ledger()?);
+            let statistics = statistics(self.start_ns, self.reading.counters()?);
             self.writer.rotate(&statistics, now_ns())?;
         }
         Ok(())
@@ -162,11 +162,11 @@ fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
     }
 }
 
-fn statistics(start_ns: u64, ledger: Ledger) -> Statistics {
+fn statistics(start_ns: u64, counters: Counters) -> Statistics {
     Statistics {
         start_ns,
         time_ns: now_ns(),
-        ledger,
+        counters,
     }
 }
 

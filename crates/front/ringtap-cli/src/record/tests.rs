@@ -7,7 +7,7 @@ mod tools;
 
 use ringtap_file::{Direction, Reader, Resolution};
 use ringtap_filter::LinkType;
-use ringtap_pool::ledger::{Dropped, Ledger};
+use ringtap_pool::counters::{Counters, Dropped};
 use tempfile::TempDir;
 
 use super::{FileOptions, Interface, Next, Origin, Packet, Statistics, Writer};
@@ -84,7 +84,7 @@ fn statistics() -> Statistics {
     Statistics {
         start_ns: START_NS,
         time_ns: START_NS + 5_000_000_000,
-        ledger: Ledger {
+        counters: Counters {
             offered: 115,
             delivered: 80,
             filtered: 20,
@@ -92,8 +92,8 @@ fn statistics() -> Statistics {
             dropped: Dropped {
                 nic: 1,
                 kernel: 2,
-                no_chunk: 4,
-                slow_reader: 8,
+                pool_full: 4,
+                overrun: 8,
             },
         },
     }
@@ -130,7 +130,7 @@ fn what_is_written_is_read_back_packet_for_packet() {
 }
 
 #[test]
-fn interface_and_ledger_are_read_back() {
+fn interface_and_counters_are_read_back() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "a.pcapng", &packets(1, 10));
     let mut reader = Reader::open(&path).unwrap();
@@ -154,7 +154,7 @@ fn interface_and_ledger_are_read_back() {
     assert_eq!(counted.delivered, Some(80));
     let comment = counted.comment.unwrap();
     assert!(
-        comment.contains("dropped.slow_reader=8; balanced: 115 offered"),
+        comment.contains("dropped.overrun=8; balanced: 115 offered"),
         "{comment}"
     );
 }

@@ -22,7 +22,7 @@ use crate::reading::{self, Reading, ReadingArgs, Sink};
 use crate::report::now_ns;
 use crate::session;
 
-/// Records packets into pcapng files, with the ledger in each of them.
+/// Records packets into pcapng files, with the counters in each of them.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RecordArgs {
@@ -44,7 +44,7 @@ Examples:
   ringtap record -i packet:lo -w - | tshark -r -            into another program
   ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
 
-A disk that is too slow loses packets of this recorder only: dropped.slow_reader.
+A disk that is too slow loses packets of this recorder only: dropped.overrun.
 With -w - the recording ends with status 0 when the reading program ends first.";
 
 /// Runs the verb.

@@ -67,7 +67,7 @@ impl<'a> Change<'a> {
 
     /// Losses of departed readers, as they were.
     pub(crate) fn departed(&self) -> Option<u64> {
-        Some(self.before?.departed_slow_reader)
+        Some(self.before?.departed_overrun)
     }
 
     /// By how much a counter grew in a second; `None` where it was not there before.

@@ -32,7 +32,7 @@ pub(crate) struct StatusArgs {
 const EXAMPLES: &str = "\
 Examples:
   ringtap status                                         for the eye
-  ringtap status | jq '.readers[] | {name, slow_reader}'
+  ringtap status | jq '.readers[] | {name, overrun}'
   ringtap status --interval 10 >> hub.jsonl              one object a line, every ten seconds
 
 All counters are totals in packets since the hub started, or since the reader attached; times are

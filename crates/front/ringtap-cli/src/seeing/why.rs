@@ -49,7 +49,7 @@ Examples:
   ringtap why || mail -s loss me  in a script
 
 Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was shut out
-or a ledger does not balance, and also where no hub runs or it ended.";
+or counters does not balance, and also where no hub runs or it ended.";
 
 /// The answer for programs.
 #[derive(Serialize)]

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write as _};
 
-use ringtap_send::{Counters, Way};
+use ringtap_send::{SendCounters, Way};
 use serde::Serialize;
 
 use crate::report::{as_f64, bits_per_second, grouped, now_ns, rounded};
@@ -13,7 +13,7 @@ use crate::report::{as_f64, bits_per_second, grouped, now_ns, rounded};
 pub(super) struct Report {
     device: String,
     is_json: bool,
-    before: Counters,
+    before: SendCounters,
 }
 
 /// The names are part of the interface.
@@ -50,12 +50,12 @@ impl Report {
         Self {
             device,
             is_json,
-            before: Counters::default(),
+            before: SendCounters::default(),
         }
     }
 
     /// One line while packets are sent.
-    pub(super) fn line(&mut self, now: Counters) -> io::Result<()> {
+    pub(super) fn line(&mut self, now: SendCounters) -> io::Result<()> {
         let rates = rates(now, self.before);
         self.before = now;
         let text = match self.is_json {
@@ -73,8 +73,8 @@ impl Report {
     }
 
     /// The figures of the whole run.
-    pub(super) fn last(&self, now: Counters) -> io::Result<()> {
-        let rates = rates(now, Counters::default());
+    pub(super) fn last(&self, now: SendCounters) -> io::Result<()> {
+        let rates = rates(now, SendCounters::default());
         let text = match self.is_json {
             true => self.json(now, &rates, true)?,
             false => self.summary(now, &rates),
@@ -82,7 +82,7 @@ impl Report {
         writeln!(io::stdout().lock(), "{text}")
     }
 
-    fn summary(&self, now: Counters, rates: &Rates) -> String {
+    fn summary(&self, now: SendCounters, rates: &Rates) -> String {
         let refused = match now.refusal() {
             None => "none refused".to_owned(),
             Some(why) => format!("{} refused ({why})", grouped(now.refused)),
@@ -102,7 +102,7 @@ impl Report {
         )
     }
 
-    fn json(&self, now: Counters, rates: &Rates, is_final: bool) -> io::Result<String> {
+    fn json(&self, now: SendCounters, rates: &Rates, is_final: bool) -> io::Result<String> {
         let line = Line {
             time_ns: now_ns(),
             device: &self.device,
@@ -123,7 +123,7 @@ impl Report {
     }
 }
 
-fn rates(now: Counters, before: Counters) -> Rates {
+fn rates(now: SendCounters, before: SendCounters) -> Rates {
     let elapsed_s = seconds(now.elapsed_ns.saturating_sub(before.elapsed_ns));
     let per_second = |amount: u64| match elapsed_s > 0.0 {
         true => as_f64(amount) / elapsed_s,
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn rates_are_those_between_two_moments() {
         let counters = |sent: u64, elapsed_ns| {
-            let mut counters = Counters::default();
+            let mut counters = SendCounters::default();
             counters.sent = sent;
             counters.bytes = sent * 60;
             counters.elapsed_ns = elapsed_ns;

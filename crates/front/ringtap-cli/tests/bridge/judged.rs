@@ -7,25 +7,25 @@ use ringtap_testkit::{Running, require_root, require_tool, say_skipped};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{BINARY, Ends, LIMIT, Wire, ledgers};
+use crate::support::{BINARY, Ends, LIMIT, Wire, counters};
 
 /// So long that no judge is late, however busy the machine is.
 const LONG: [&str; 2] = ["--judge-limit", "60000"];
 
-fn lost(ledger: &Value, reason: &str) -> u64 {
-    ledger["dropped"][reason].as_u64().expect("a number")
+fn lost(counters: &Value, reason: &str) -> u64 {
+    counters["dropped"][reason].as_u64().expect("a number")
 }
 
-fn balanced(ledgers: &[Value; 2]) {
-    for ledger in ledgers {
-        assert_eq!(ledger["balanced"], true, "{ledger}");
+fn balanced(counters: &[Value; 2]) {
+    for counters in counters {
+        assert_eq!(counters["balanced"], true, "{counters}");
     }
 }
 
 /// Ends a bridge; it dropped packets for want of a verdict, or none, and accounts for all.
 fn ends_having_dropped(bridge: Running, wanted: bool, case: &str) {
-    let both = ledgers(bridge);
-    let dropped = both.iter().map(|ledger| lost(ledger, "slow_reader"));
+    let both = counters(bridge);
+    let dropped = both.iter().map(|counters| lost(counters, "overrun"));
     assert_eq!(dropped.sum::<u64>() > 0, wanted, "{case}: {both:?}");
     balanced(&both);
 }
@@ -61,7 +61,7 @@ fn another_process_decides_by_content() {
     wire.tcp(&wire.left, &wire.right, "10.9.0.2", 5_000_000);
     wire.tcp(&wire.right, &wire.left, "10.9.0.1", 5_000_000);
     assert_eq!(wire.wrong_checksums(), 0);
-    let [forth, back] = ledgers(bridge);
+    let [forth, back] = counters(bridge);
     assert_eq!(forth["filtered"], 34, "{forth}");
     balanced(&[forth, back]);
     let end = judge.wait(LIMIT);
@@ -99,7 +99,7 @@ fn the_example_in_rust_decides_by_content_and_may_be_killed() {
     assert_eq!(wire.words(&both), both, "nobody decides any more");
     let next = judge();
     assert_eq!(wire.words(&both), ["allowed"], "the next one decides");
-    let [forth, back] = ledgers(bridge);
+    let [forth, back] = counters(bridge);
     assert_eq!(forth["filtered"], 35, "{forth}");
     balanced(&[forth, back]);
     let _end = next.wait(LIMIT).success();
@@ -195,7 +195,7 @@ fn a_judge_is_refused_where_nothing_is_judged() {
         "{}",
         judge.stderr
     );
-    balanced(&ledgers(bridge));
+    balanced(&counters(bridge));
     let _end = reader.wait(LIMIT);
 }
 
@@ -212,7 +212,7 @@ fn a_judge_that_is_interrupted_leaves_in_order() {
     assert_eq!(wire.ping_in_vain(&wire.left, "10.9.0.2", 2, 56), 0);
     judge.interrupt();
     let end = judge.wait(LIMIT).success();
-    let told: Value = serde_json::from_str(end.stdout.trim()).expect("a ledger");
+    let told: Value = serde_json::from_str(end.stdout.trim()).expect("counters");
     assert_eq!(told["balanced"], true, "{told}");
     assert!(
         end.stderr.contains("2 packets were dropped"),

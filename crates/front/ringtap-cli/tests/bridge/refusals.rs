@@ -4,7 +4,7 @@
 use ringtap_testkit::{Namespace, require_root, require_tool};
 use rustix::process::Signal;
 
-use crate::support::{BINARY, Ends, LIMIT, Wire, ledgers};
+use crate::support::{BINARY, Ends, LIMIT, Wire, counters};
 
 fn refused(net: &Namespace, args: &[&str]) -> String {
     let end = net.run(BINARY, args);
@@ -100,7 +100,7 @@ fn a_killed_bridge_leaves_nothing() {
     // Nothing stands in the next one's way.
     let next = wire.bridge(&["--mode", "user"]);
     assert!(wire.answers());
-    let _ledgers = ledgers(next);
+    let _counters = counters(next);
 }
 
 #[test]

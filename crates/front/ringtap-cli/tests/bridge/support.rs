@@ -59,7 +59,7 @@ impl Wire {
         let reader = self
             .middle
             .spawn(BINARY, &["count", "-q", "--json", "-i", &device]);
-        // Its seat is the hub's first.
+        // Its subscription is the hub's first.
         for _ in 0..600 {
             let status = self.middle.run(BINARY, &["status", "--socket", &path]);
             if status.stdout.contains("\"name\":\"count\"") {
@@ -67,7 +67,7 @@ impl Wire {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("the reader got no seat");
+        panic!("the reader got no subscription");
     }
 
     /// A bridge that asks a reader of the group `ips`.
@@ -94,14 +94,14 @@ impl Wire {
     }
 }
 
-/// The last two lines of a bridge: the ledgers of a1>b1 and of b1>a1.
-pub(crate) fn ledgers(bridge: Running) -> [serde_json::Value; 2] {
+/// The last two lines of a bridge: the counters of a1>b1 and of b1>a1.
+pub(crate) fn counters(bridge: Running) -> [serde_json::Value; 2] {
     bridge.interrupt();
     let end = bridge.wait(LIMIT);
     assert!(end.status.success(), "{}", end.stderr);
     let parse = |line: &str| serde_json::from_str(line).expect("a line of JSON");
     let mut last = end.stdout.lines().rev().map(parse);
-    let back = last.next().expect("two ledgers");
-    let forth = last.next().expect("two ledgers");
+    let back = last.next().expect("two counters");
+    let forth = last.next().expect("two counters");
     [forth, back]
 }

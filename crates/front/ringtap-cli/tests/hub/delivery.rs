@@ -117,8 +117,8 @@ fn eighty_readers_each_get_everything() {
     assert!(last.not_in_source.is_some(), "said aloud: {last:?}");
     let sent = bench.send(10_000, 1_000);
     for receiver in &mut readers {
-        let ledger = read_all(receiver, sent);
-        assert!(ledger.delivered >= sent, "{ledger:?}");
+        let counters = read_all(receiver, sent);
+        assert!(counters.delivered >= sent, "{counters:?}");
     }
     drop(readers);
     bench.finish();
@@ -134,8 +134,8 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
         time_limit: Some(limit),
         ..wish("all")
     });
-    let mut receiver = ringtap_client::Receiver::new(attachment.seat, attachment.control)
-        .expect("the seat is good");
+    let mut receiver = ringtap_client::Receiver::new(attachment.subscription, attachment.control)
+        .expect("the subscription is good");
     // Whatever the interface said when it came up.
     let mut tally = Tally::new(receiver.lanes());
     drain(&mut receiver, &mut tally);

@@ -119,8 +119,8 @@ fn sixty_four_readers_with_sixty_four_filters_each_get_their_own() {
             ..crate::support::wish("all")
         };
         let attachment = bench.attach(&wish);
-        let receiver = Receiver::new(attachment.seat, attachment.control);
-        readers.push(receiver.expect("the seat is good"));
+        let receiver = Receiver::new(attachment.subscription, attachment.control);
+        readers.push(receiver.expect("the subscription is good"));
     }
     let status = bench.status();
     let elsewhere = status

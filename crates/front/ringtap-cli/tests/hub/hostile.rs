@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::mapping::{Access, Mapping, fill};
-use ringtap_ipc::protocol::{Attach, InletFacts, Reply, Request, decode, encode};
+use ringtap_ipc::protocol::{Attach, EndpointFacts, Reply, Request, decode, encode};
 use ringtap_ipc::socket::{MOST_BYTES, Socket};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
@@ -40,10 +40,10 @@ impl Random {
 /// What an attached reader is lent, raw.
 struct Lent {
     _socket: Socket,
-    facts: InletFacts,
+    facts: EndpointFacts,
     pool: OwnedFd,
     control: OwnedFd,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     /// The source's own, unless the pool is private.
     signals: Option<OwnedFd>,
 }
@@ -64,21 +64,21 @@ fn lent(bench: &Bench, group: &str) -> Lent {
     let _hello = socket.receive(&mut buffer).expect("it answers");
     socket.send(&encode(&attach), &[]).expect("it listens");
     let (bytes, fds) = socket.receive(&mut buffer).expect("it answers");
-    let Ok(Reply::Attached { mut inlets, .. }) = decode(bytes) else {
-        panic!("no seat: {}", String::from_utf8_lossy(bytes))
+    let Ok(Reply::Attached { mut endpoints, .. }) = decode(bytes) else {
+        panic!("no subscription: {}", String::from_utf8_lossy(bytes))
     };
     let mut fds = fds.into_iter();
-    let mut next = || fds.next().expect("a bell, a pool, a control region");
-    let (bell, pool, control) = (next(), next(), next());
-    assert_eq!(inlets[0].wakes, group != "own", "no signals of the tap");
+    let mut next = || fds.next().expect("a doorbell, a pool, a control region");
+    let (doorbell, pool, control) = (next(), next(), next());
+    assert_eq!(endpoints[0].wakes, group != "own", "no signals of the tap");
     let signals = fds.next();
-    assert_eq!(inlets[0].wakes, signals.is_some());
+    assert_eq!(endpoints[0].wakes, signals.is_some());
     Lent {
         _socket: socket,
-        facts: inlets.remove(0),
+        facts: endpoints.remove(0),
         pool,
         control,
-        bell,
+        doorbell,
         signals,
     }
 }
@@ -110,7 +110,7 @@ fn a_liar_hurts_only_itself() {
             "{account:?}"
         );
     }
-    bench.wait_until("every liar's seat is free", |status| {
+    bench.wait_until("every liar's subscription is free", |status| {
         status.readers.is_empty()
     });
     bench.finish();
@@ -127,7 +127,7 @@ fn lie_in_memory(lent: &Lent, random: &mut Random) {
             memory[from..end].copy_from_slice(&lies[..end - from]);
         })
         .expect("its own memory is its own");
-        let _sent = rustix::io::write(&lent.bell, &random.bytes(100));
+        let _sent = rustix::io::write(&lent.doorbell, &random.bytes(100));
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -166,14 +166,14 @@ fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
         lent(&bench, "own"),
     );
     for one in [&shut, &deaf] {
-        rustix::net::shutdown(&one.bell, rustix::net::Shutdown::Both).expect("it is ours");
+        rustix::net::shutdown(&one.doorbell, rustix::net::Shutdown::Both).expect("it is ours");
     }
     // What makes an eventfd, and every pipe, wait; and all that the buffer takes.
-    let flags = rustix::fs::fcntl_getfl(&loud.bell).expect("it is open");
-    rustix::fs::fcntl_setfl(&loud.bell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
+    let flags = rustix::fs::fcntl_getfl(&loud.doorbell).expect("it is open");
+    rustix::fs::fcntl_setfl(&loud.doorbell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
     let noise = [7; 4096];
     let at_once = rustix::net::SendFlags::DONTWAIT;
-    while rustix::net::send(&loud.bell, &noise, at_once).is_ok() {}
+    while rustix::net::send(&loud.doorbell, &noise, at_once).is_ok() {}
     let sent = bench.send(100_000, 50_000);
     for reader in honest {
         let (account, _) = Account::of(reader);
@@ -181,7 +181,9 @@ fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
         assert_eq!(account.lost(), 0, "{account:?}");
     }
     drop((shut, loud, deaf));
-    bench.wait_until("their seats are free", |status| status.readers.is_empty());
+    bench.wait_until("their subscriptions are free", |status| {
+        status.readers.is_empty()
+    });
     bench.finish();
 }
 

@@ -30,7 +30,9 @@ fn a_hundred_killed_readers_cost_the_others_nothing() {
         std::thread::sleep(Duration::from_millis(10));
         victim.signal(Signal::KILL);
         let _killed = victim.wait(LIMIT);
-        bench.wait_until("the seat is given back", |status| status.readers.len() == 3);
+        bench.wait_until("the subscription is given back", |status| {
+            status.readers.len() == 3
+        });
     }
     assert!(sending.wait(LIMIT).status.success());
     let idle = |chunks: u32| chunks <= 4;
@@ -66,7 +68,7 @@ fn send_what_it_can_hold(bench: &Bench, sent: &mut u64) {
     let is_done_with = |status: &HubStatus, packets: u64| {
         let mut readers = status.readers.iter();
         let small = readers.find(|reader| reader.group == "small");
-        small.is_some_and(|reader| reader.delivered + reader.slow_reader >= packets)
+        small.is_some_and(|reader| reader.delivered + reader.overrun >= packets)
     };
     for _ in 0..BURSTS {
         bench.wait_until("it caught up", |status| is_done_with(status, *sent));
@@ -108,7 +110,7 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
         );
     }
     let (account, end) = Account::of(stopped);
-    let lost = account.number("dropped.slow_reader");
+    let lost = account.number("dropped.overrun");
     assert!(lost > 300_000, "four chunks hold far less: {account:?}");
     assert_eq!(account.lost(), lost, "{account:?}");
     assert!(

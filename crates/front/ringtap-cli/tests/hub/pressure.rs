@@ -22,7 +22,7 @@ fn congestion_pauses_capture_until_readers_have_caught_up() {
         status.sources[0]
             .lanes
             .iter()
-            .map(|lane| lane.no_chunk)
+            .map(|lane| lane.pool_full)
             .sum()
     };
     assert!(
@@ -37,7 +37,7 @@ fn congestion_pauses_capture_until_readers_have_caught_up() {
     let (account, _) = Account::of(reader);
     assert!(account.number("delivered") >= sent, "{account:?}");
     let after = lost(&goes_on);
-    assert!(account.number("dropped.no_chunk") >= after, "{account:?}");
+    assert!(account.number("dropped.pool_full") >= after, "{account:?}");
     bench.finish();
 }
 
@@ -61,7 +61,7 @@ fn a_stopped_private_reader_fills_only_its_own_pool() {
     stopped.signal(Signal::CONT);
     bench.send(20_000, 2_000);
     let (own, end) = Account::of(stopped);
-    let lost = own.number("dropped.slow_reader");
+    let lost = own.number("dropped.overrun");
     assert!(
         lost > sent / 2 && lost < sent,
         "a mebibyte holds some: {own:?}"
@@ -95,7 +95,7 @@ fn policies_keep_a_sample_or_the_beginning_of_packets() {
     sampling.signal(Signal::CONT);
     cutting.signal(Signal::CONT);
     let (some, _) = Account::of(sampling);
-    let lost = some.number("dropped.slow_reader");
+    let lost = some.number("dropped.overrun");
     assert!(lost > 0 && lost < sent, "{some:?}");
     let (short, _) = Account::of(cutting);
     assert!(short.number("delivered") > 0, "{short:?}");
@@ -167,7 +167,7 @@ fn who_wants_none_of_what_it_missed_lost_nothing() {
         .for_each(|reader| reader.signal(Signal::CONT));
     for (reader, filter) in readers.into_iter().zip(filters) {
         let (account, _) = Account::of(reader);
-        let lost = account.number("dropped.slow_reader");
+        let lost = account.number("dropped.overrun");
         match filter {
             "udp" => assert!(lost > 0 && lost < sent, "{filter}: {account:?}"),
             _ => assert_eq!(lost, 0, "{filter}: {account:?}"),

@@ -51,8 +51,8 @@ fn more_than_is_allowed_is_refused_with_both_numbers() {
         },
     );
     assert!(mark.contains("11") && mark.contains("10"), "{mark}");
-    let seat = bench.attach(&wish("small"));
-    let more = seat
+    let subscription = bench.attach(&wish("small"));
+    let more = subscription
         .control
         .set_credit(9)
         .expect_err("too much")
@@ -62,7 +62,7 @@ fn more_than_is_allowed_is_refused_with_both_numbers() {
     assert!(second.contains("readers"), "{second}");
     let unknown = refusal(&bench, &wish("other"));
     assert!(unknown.contains("small"), "tells what there is: {unknown}");
-    drop(seat);
+    drop(subscription);
     bench.finish();
 }
 
@@ -123,7 +123,9 @@ fn who_does_not_keep_to_the_protocol_is_told_and_shown_out() {
         rude.receive(&mut buffer).expect("closed").0.is_empty(),
         "shown out"
     );
-    bench.wait_until("its seat is free", |status| status.readers.is_empty());
+    bench.wait_until("its subscription is free", |status| {
+        status.readers.is_empty()
+    });
     bench.finish();
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_client::{Attachment, Connection, Next, Receiver, Tally, Wish};
 use ringtap_ipc::protocol::HubStatus;
-use ringtap_pool::ledger::Ledger;
+use ringtap_pool::counters::Counters;
 pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Finished, Namespace, Running};
 use tempfile::TempDir;
@@ -64,12 +64,12 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// `ringtap count` of a group; it has its seat when this returns.
+    /// `ringtap count` of a group; it has its subscription when this returns.
     pub(crate) fn count(&self, group: &str, args: &[&str]) -> Running {
         self.reader("count", group, args)
     }
 
-    /// `ringtap record` of a group; it has its seat when this returns.
+    /// `ringtap record` of a group; it has its subscription when this returns.
     pub(crate) fn record(&self, group: &str, file: &Path) -> Running {
         self.reader("record", group, &["-w", file.to_str().expect("text")])
     }
@@ -117,14 +117,15 @@ impl Bench {
         }
     }
 
-    /// A seat in this process.
+    /// A subscription in this process.
     pub(crate) fn attach(&self, wish: &Wish) -> Attachment {
-        Connection::attach(&self.socket, wish).expect("the hub gives a seat")
+        Connection::attach(&self.socket, wish).expect("the hub gives a subscription")
     }
 
     pub(crate) fn receiver(&self, group: &str) -> Receiver {
         let attachment = self.attach(&wish(group));
-        Receiver::new(attachment.seat, attachment.control).expect("the seat is good")
+        Receiver::new(attachment.subscription, attachment.control)
+            .expect("the subscription is good")
     }
 
     /// Ends the hub and checks its own account.
@@ -179,16 +180,16 @@ pub(crate) fn drain(receiver: &mut Receiver, tally: &mut Tally) {
 }
 
 /// Reads until so many packets were delivered and the hub's account of them is settled.
-pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Ledger {
+pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Counters {
     let deadline = Instant::now() + LIMIT;
     let mut tally = Tally::new(receiver.lanes());
     loop {
         read(receiver, &mut tally, Duration::from_millis(1));
-        let ledger = tally.total(&receiver.snapshot().expect("the hub answers"));
-        if ledger.delivered >= packets && ledger.balance().holds() {
-            return ledger;
+        let counters = tally.total(&receiver.snapshot().expect("the hub answers"));
+        if counters.delivered >= packets && counters.balance().holds() {
+            return counters;
         }
-        assert!(Instant::now() < deadline, "{packets} packets: {ledger:?}");
+        assert!(Instant::now() < deadline, "{packets} packets: {counters:?}");
     }
 }
 
@@ -255,7 +256,7 @@ impl Account {
     }
 
     pub(crate) fn lost(&self) -> u64 {
-        ["nic", "kernel", "no_chunk", "slow_reader"]
+        ["nic", "kernel", "pool_full", "overrun"]
             .iter()
             .map(|reason| self.number(&format!("dropped.{reason}")))
             .sum()

@@ -80,7 +80,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
     let status = status_when(&socket, |status| {
         group(status, "chunks").offloaded_packets > 0
             && group(status, "flows").moved_buckets > 0
-            && status.readers.iter().any(|one| one.slow_reader > 0)
+            && status.readers.iter().any(|one| one.overrun > 0)
     });
     assert_eq!(group(&status, "chunks").policy, "drop");
     let marks = status.sources[0].congestion.expect("marks were given");

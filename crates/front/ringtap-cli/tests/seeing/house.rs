@@ -11,7 +11,7 @@ use std::{
 
 use ringtap_capture::pcap::{PcapOptions, PcapSource};
 use ringtap_device::Speed;
-use ringtap_hub::{Group, Hub, door::Door};
+use ringtap_hub::{Group, Hub, server::Server};
 use ringtap_ipc::{protocol::HubStatus, socket::Listener};
 pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Finished, Running};
@@ -19,9 +19,9 @@ use tempfile::TempDir;
 
 const PACKETS: u32 = 50_000;
 
-/// Ends door and hub when dropped.
+/// Ends server and hub when dropped.
 pub(crate) struct House {
-    door: Option<Door>,
+    server: Option<Server>,
     hub: Option<Hub>,
     folder: TempDir,
 }
@@ -42,9 +42,9 @@ impl House {
         let hub = Hub::start(vec![Box::new(source)], groups, None, Vec::new());
         let (hub, _) = hub.expect("a hub");
         let listener = Listener::bind(&folder.path().join("hub.sock")).expect("a socket");
-        let door = Door::open(listener, &hub, access).expect("a door");
+        let server = Server::open(listener, &hub, access).expect("a server");
         House {
-            door: Some(door),
+            server: Some(server),
             hub: Some(hub),
             folder,
         }
@@ -56,7 +56,7 @@ impl House {
 
     /// The hub ends, as if it were killed.
     pub(crate) fn close(&mut self) {
-        self.door.take();
+        self.server.take();
         self.hub.take();
     }
 

@@ -96,8 +96,8 @@ fn a_stopped_reader_is_named_by_why_and_by_the_metrics() {
             .find(|one| one.group == group)
             .expect("it reads")
     };
-    let lost = of("slow").slow_reader;
-    assert!(lost > 0 && of("fast").slow_reader == 0, "{status:?}");
+    let lost = of("slow").overrun;
+    assert!(lost > 0 && of("fast").overrun == 0, "{status:?}");
 
     let why = seen(&socket, &["why", "--interval", "0.2"]);
     assert_eq!(why.status.code(), Some(1), "{}", why.stdout);
@@ -106,7 +106,7 @@ fn a_stopped_reader_is_named_by_why_and_by_the_metrics() {
         &format!("(group slow, process {slow}) could not keep up"),
         &format!("Process {slow} is stopped: continue it with `kill -CONT {slow}`"),
         "None of them in the last",
-        "seen = captured + unwanted + no_chunk + kernel holds: 100,000 = 100,000 + 0 + 0 + 0",
+        "seen = captured + unwanted + pool_full + kernel holds: 100,000 = 100,000 + 0 + 0 + 0",
     ] {
         assert!(
             why.stdout.contains(words),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use ringtap_client::{Lender, ReceiveError};
 use ringtap_filter::Program;
-use ringtap_ipc::seat::Wanted;
+use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::format::flag;
 
 use super::outlet::Outlet;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! libpcap's three counters, from the 64-bit ledger.
+//! libpcap's three counters, from the 64-bit counters.
 //!
 //! Invariants
 //! - A counter that does not fit stays at its largest value: it never starts again at 0.
@@ -17,7 +17,7 @@ pub(super) fn of(delivered: u64, sources: &[SourceSnapshot]) -> Statistics {
         nic = nic.saturating_add(source.nic);
         dropped = dropped.saturating_add(source.kernel);
         for lane in &source.lanes {
-            let lost = [lane.kernel, lane.no_chunk, lane.missed_packets];
+            let lost = [lane.kernel, lane.pool_full, lane.missed_packets];
             dropped = lost.into_iter().fold(dropped, u64::saturating_add);
         }
     }
@@ -35,10 +35,10 @@ mod tests {
 
     use super::*;
 
-    fn source(nic: u64, kernel: u64, no_chunk: u64, missed: u64) -> SourceSnapshot {
+    fn source(nic: u64, kernel: u64, pool_full: u64, missed: u64) -> SourceSnapshot {
         SourceSnapshot {
             lanes: vec![LaneSnapshot {
-                no_chunk,
+                pool_full,
                 missed_packets: missed,
                 ..LaneSnapshot::default()
             }],

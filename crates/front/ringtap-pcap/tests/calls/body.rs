@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ringtap_capture::sim::{SimOptions, SimSource};
 use ringtap_device::DeviceSpec;
-use ringtap_hub::door::Door;
+use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub};
 use ringtap_ipc::socket::Listener;
 use ringtap_pcap::abi::{BpfProgram, ERRBUF_SIZE, Instruction, PacketHeader, Pcap, Statistics};
@@ -35,7 +35,7 @@ const PLACES: usize = 4;
 /// A hub that outlives all runs.
 struct House {
     _hub: Hub,
-    _door: Door,
+    _server: Server,
     socket: PathBuf,
 }
 
@@ -53,7 +53,7 @@ fn house() -> &'static House {
         let (hub, _) = started.expect("a hub");
         let listener = Listener::bind(&socket).expect("a socket");
         House {
-            _door: Door::open(listener, &hub, access).expect("a door"),
+            _server: Server::open(listener, &hub, access).expect("a server"),
             _hub: hub,
             socket,
         }

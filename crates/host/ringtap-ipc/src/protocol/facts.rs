@@ -7,11 +7,11 @@ use ringtap_pool::source::Facts;
 use serde::{Deserialize, Serialize};
 
 use super::PolicyName;
-use crate::seat::{Inlet, Wanted};
+use crate::subscription::{Endpoint, Wanted};
 
 /// A reader's place at one source; the descriptors come beside the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InletFacts {
+pub struct EndpointFacts {
     /// The device as the hub's user wrote it.
     pub device: String,
     /// The network interface, if it is one.
@@ -50,28 +50,28 @@ pub struct WantedFacts {
     pub from: Vec<u64>,
 }
 
-impl From<&Inlet> for InletFacts {
-    fn from(inlet: &Inlet) -> Self {
-        let facts = &inlet.facts;
+impl From<&Endpoint> for EndpointFacts {
+    fn from(endpoint: &Endpoint) -> Self {
+        let facts = &endpoint.facts;
         let bytes = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        InletFacts {
+        EndpointFacts {
             device: facts.device.clone(),
             interface: facts.interface.clone(),
             link_type: facts.link_type,
             snap_length_bytes: facts.snap_length,
             offered_from: facts.offered_from.clone(),
             notes: facts.notes.clone(),
-            policy: inlet.policy.into(),
-            pool_bytes: inlet.pool.geometry().region_bytes(),
-            control_bytes: bytes(inlet.control.bytes()),
-            wakes: inlet.wake.is_some(),
-            wanted: (&inlet.wanted).into(),
+            policy: endpoint.policy.into(),
+            pool_bytes: endpoint.pool.geometry().region_bytes(),
+            control_bytes: bytes(endpoint.control.bytes()),
+            wakes: endpoint.wake.is_some(),
+            wanted: (&endpoint.wanted).into(),
         }
     }
 }
 
-impl From<&InletFacts> for Facts {
-    fn from(facts: &InletFacts) -> Self {
+impl From<&EndpointFacts> for Facts {
+    fn from(facts: &EndpointFacts) -> Self {
         Facts {
             device: facts.device.clone(),
             interface: facts.interface.clone(),

@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of every source that a reader has a seat at, since it took that seat.
+/// Counters of every source that a reader has a subscription at, since it took that subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// In the order of the reader's inlets.
+    /// In the order of the reader's endpoints.
     pub sources: Vec<SourceSnapshot>,
 }
 
@@ -38,7 +38,7 @@ pub struct LaneSnapshot {
     /// Packets that nobody wanted.
     pub unwanted: u64,
     /// Packets lost because no chunk was free.
-    pub no_chunk: u64,
+    pub pool_full: u64,
     /// Packets lost by the kernel.
     pub kernel: u64,
     /// Packets that the reader missed past its credit, wanted or not.

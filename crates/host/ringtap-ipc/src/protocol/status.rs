@@ -22,7 +22,7 @@ pub struct HubStatus {
     /// Who reads now.
     pub readers: Vec<ReaderStatus>,
     /// Losses of readers that left, in packets.
-    pub departed_slow_reader: u64,
+    pub departed_overrun: u64,
 }
 
 /// Whether a source captures.
@@ -92,7 +92,7 @@ pub struct LaneStatus {
     /// Packets that nobody wanted.
     pub unwanted: u64,
     /// Packets lost because no chunk was free, or capture was paused.
-    pub no_chunk: u64,
+    pub pool_full: u64,
     /// Packets lost by the kernel.
     pub kernel: u64,
     /// Its chunks.
@@ -166,7 +166,7 @@ pub struct ReaderStatus {
     /// Bytes on the wire of those it took.
     pub bytes: u64,
     /// Packets it lost because it was past its credit.
-    pub slow_reader: u64,
+    pub overrun: u64,
     /// When it last lost some, to a fifth of a second, in nanoseconds since 1970; 0 if never.
     pub last_loss_ns: u64,
     /// Chunks it holds, all lanes together.

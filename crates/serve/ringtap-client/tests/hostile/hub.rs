@@ -10,7 +10,7 @@ use ringtap_client::{Connection, Next, Receiver, Tally, Wish};
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{
-    InletFacts, LaneSnapshot, PolicyName, Reply, Snapshot, SourceSnapshot, WantedFacts, encode,
+    EndpointFacts, LaneSnapshot, PolicyName, Reply, Snapshot, SourceSnapshot, WantedFacts, encode,
 };
 use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
 use ringtap_testkit::{LIMIT, Script};
@@ -39,7 +39,7 @@ fn descriptor<'a>(
     }
 }
 
-/// Descriptors that are no pool and no control region; some are bells, with nobody behind them.
+/// Descriptors that are no pool and no control region; some are doorbells, with nobody behind them.
 fn strangers() -> Vec<OwnedFd> {
     let (near, far) = std::os::unix::net::UnixStream::pair().expect("two descriptors");
     let (reading, writing) = std::io::pipe().expect("two descriptors");
@@ -55,14 +55,14 @@ fn strangers() -> Vec<OwnedFd> {
     ]
 }
 
-fn inlet(script: &mut Script<'_>, lent: &Lent) -> InletFacts {
+fn endpoint(script: &mut Script<'_>, lent: &Lent) -> EndpointFacts {
     let bytes =
         |region: &ringtap_pool::memory::Region| u64::try_from(region.bytes()).expect("it fits");
     let filter = match script.byte() % 4 {
         0..=2 => Vec::new(),
         _ => (0..script.byte() % 5).map(|_| script.word()).collect(),
     };
-    InletFacts {
+    EndpointFacts {
         device: "lie".into(),
         interface: None,
         link_type: 1,
@@ -92,7 +92,7 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
         position: number(script, 30),
         seen: number(script, 30),
         unwanted: number(script, 0),
-        no_chunk: number(script, 0),
+        pool_full: number(script, 0),
         kernel: number(script, 0),
         missed_sequences: number(script, 0),
         missed_packets: number(script, 0),
@@ -124,14 +124,14 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
         version: String::new(),
     };
     let _gone = socket.send(&encode(&hello), &[]);
-    let inlets = match script.byte() {
-        0..200 => vec![inlet(script, lent)],
-        other => (0..other % 4).map(|_| inlet(script, lent)).collect(),
+    let endpoints = match script.byte() {
+        0..200 => vec![endpoint(script, lent)],
+        other => (0..other % 4).map(|_| endpoint(script, lent)).collect(),
     };
-    let (_near, bell) = Event::pair().expect("two descriptors");
+    let (_near, doorbell) = Event::pair().expect("two descriptors");
     let others = strangers();
-    let mut fds = vec![descriptor(script, bell.as_fd(), &others)];
-    for _ in &inlets {
+    let mut fds = vec![descriptor(script, doorbell.as_fd(), &others)];
+    for _ in &endpoints {
         fds.push(descriptor(script, lent.pool_file.as_fd(), &others));
         fds.push(descriptor(script, lent.control_file.as_fd(), &others));
     }
@@ -142,9 +142,12 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
     for _ in 0..script.byte() % 6 {
         lent.spoil(script);
     }
-    let attached = Reply::Attached { reader: 1, inlets };
+    let attached = Reply::Attached {
+        reader: 1,
+        endpoints,
+    };
     let _gone = socket.send(&encode(&attached), &fds);
-    let wanted = inlet(script, lent).wanted;
+    let wanted = endpoint(script, lent).wanted;
     let filtered = Reply::Filtered {
         wanted: vec![wanted],
     };
@@ -176,7 +179,7 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
         ..Wish::default()
     };
     let attachment = Connection::attach(path, &wish)?;
-    let mut receiver = Receiver::new(attachment.seat, attachment.control)?;
+    let mut receiver = Receiver::new(attachment.subscription, attachment.control)?;
     let mut tally = Tally::new(receiver.lanes());
     receiver.announce_sleep();
     receiver.set_filter(&Program::everything())?;

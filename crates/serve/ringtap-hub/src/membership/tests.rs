@@ -32,8 +32,8 @@ fn membership() -> Membership {
     Membership::new(vec![Group::new("all"), balanced])
 }
 
-fn owned(membership: &Membership, seat: u64) -> usize {
-    let mask = membership.share(SeatId(seat)).unwrap().mask;
+fn owned(membership: &Membership, subscription: u64) -> usize {
+    let mask = membership.share(SubscriptionId(subscription)).unwrap().mask;
     let rules = membership.rules();
     let rule = rules
         .0
@@ -46,34 +46,38 @@ fn owned(membership: &Membership, seat: u64) -> usize {
 fn readers_without_a_filter_share_one_rule() {
     let mut membership = membership();
     membership
-        .join("all", SeatId(1), Program::everything())
+        .join("all", SubscriptionId(1), Program::everything())
         .unwrap();
-    membership.join("all", SeatId(2), longer_than(100)).unwrap();
     membership
-        .join("all", SeatId(3), Program::everything())
+        .join("all", SubscriptionId(2), longer_than(100))
+        .unwrap();
+    membership
+        .join("all", SubscriptionId(3), Program::everything())
         .unwrap();
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 2);
     assert_eq!(rules[0].members[0], 0b101);
     assert!(rules[0].filter.is_empty());
     assert_eq!(rules[1].members[0], 0b010);
-    let share = membership.share(SeatId(2)).unwrap();
+    let share = membership.share(SubscriptionId(2)).unwrap();
     assert_eq!((share.mask, share.rule), (0b010, Ok(1)));
 }
 
 #[test]
 fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
     let mut membership = membership();
-    for seat in 1..=3 {
+    for subscription in 1..=3 {
         membership
-            .join("ids", SeatId(seat), Program::everything())
+            .join("ids", SubscriptionId(subscription), Program::everything())
             .unwrap();
     }
-    let shares: Vec<_> = (1..=3).map(|seat| owned(&membership, seat)).collect();
+    let shares: Vec<_> = (1..=3)
+        .map(|subscription| owned(&membership, subscription))
+        .collect();
     assert_eq!(shares.iter().sum::<usize>(), BUCKETS);
     assert!(shares.iter().all(|share| (85..=86).contains(share)));
     let before = membership.rules().0[0].members.clone();
-    membership.leave(SeatId(2));
+    membership.leave(SubscriptionId(2));
     assert_eq!([owned(&membership, 1), owned(&membership, 3)], [128, 128]);
     let after = membership.rules().0[0].members.clone();
     let moved = before.iter().zip(after.iter()).filter(|(a, b)| a != b);
@@ -83,36 +87,36 @@ fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
 #[test]
 fn a_group_that_is_full_or_unknown_is_refused() {
     let mut membership = membership();
-    for seat in 1..=4 {
+    for subscription in 1..=4 {
         membership
-            .join("ids", SeatId(seat), Program::everything())
+            .join("ids", SubscriptionId(subscription), Program::everything())
             .unwrap();
     }
-    let more = membership.join("ids", SeatId(5), Program::everything());
+    let more = membership.join("ids", SubscriptionId(5), Program::everything());
     assert_eq!(more, Err(Full::Members(4)));
-    let unknown = membership.join("web", SeatId(5), Program::everything());
+    let unknown = membership.join("web", SubscriptionId(5), Program::everything());
     assert_eq!(unknown, Err(Full::NoGroup));
 }
 
 #[test]
 fn the_hundredth_reader_runs_its_filter_itself() {
     let mut membership = membership();
-    for seat in 0..100 {
+    for subscription in 0..100 {
         membership
-            .join("all", SeatId(seat), longer_than(64))
+            .join("all", SubscriptionId(subscription), longer_than(64))
             .unwrap();
     }
     assert_eq!(membership.rules().0.len(), 64);
-    let share = membership.share(SeatId(99)).unwrap();
+    let share = membership.share(SubscriptionId(99)).unwrap();
     assert_eq!(share.mask, 1 << 63);
     assert!(share.rule.is_err());
-    assert_eq!(membership.share(SeatId(62)).unwrap().rule, Ok(62));
-    membership.leave(SeatId(5));
+    assert_eq!(membership.share(SubscriptionId(62)).unwrap().rule, Ok(62));
+    membership.leave(SubscriptionId(5));
     membership
-        .join("all", SeatId(100), Program::everything())
+        .join("all", SubscriptionId(100), Program::everything())
         .unwrap();
     assert_eq!(
-        membership.share(SeatId(100)).unwrap().mask,
+        membership.share(SubscriptionId(100)).unwrap().mask,
         1 << 5,
         "a bit that came free"
     );
@@ -121,15 +125,17 @@ fn the_hundredth_reader_runs_its_filter_itself() {
 #[test]
 fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
     let mut membership = membership();
-    for seat in 0..64 {
+    for subscription in 0..64 {
         membership
-            .join("all", SeatId(seat), longer_than(64))
+            .join("all", SubscriptionId(subscription), longer_than(64))
             .unwrap();
     }
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 64);
     assert!(rules.iter().all(|rule| !rule.filter.is_empty()));
-    membership.join("all", SeatId(64), longer_than(64)).unwrap();
+    membership
+        .join("all", SubscriptionId(64), longer_than(64))
+        .unwrap();
     let rules = membership.rules().0;
     assert!(rules[63].filter.is_empty(), "two share the last bit");
 }
@@ -142,9 +148,11 @@ fn an_empty_hub_wants_nothing() {
 #[test]
 fn a_members_own_filter_in_a_balanced_group_is_its_own_affair() {
     let mut membership = membership();
-    membership.join("ids", SeatId(1), longer_than(64)).unwrap();
+    membership
+        .join("ids", SubscriptionId(1), longer_than(64))
+        .unwrap();
     assert_eq!(
-        membership.share(SeatId(1)).unwrap().rule,
+        membership.share(SubscriptionId(1)).unwrap().rule,
         Err(NOT_IN_SOURCE)
     );
     assert!(membership.rules().0[0].filter.is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a relay did with the packets of its seat.
+//! What a relay did with the packets of its subscription.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{LaneSnapshot, ReaderStatus, SourceSnapshot};
@@ -19,9 +19,9 @@ pub(super) struct LaneBook {
     pub(super) full: u64,
 }
 
-/// One inlet's.
+/// One endpoint's.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InletBook {
+pub(super) struct EndpointBook {
     pub(super) lanes: Vec<LaneBook>,
     /// The reader has got everything there is.
     pub(super) ended: bool,
@@ -30,7 +30,7 @@ pub(super) struct InletBook {
 /// All of them, and what the reader says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
-    pub(super) inlets: Vec<InletBook>,
+    pub(super) endpoints: Vec<EndpointBook>,
     pub(super) delivered: u64,
     pub(super) filtered: u64,
     pub(super) bytes: u64,
@@ -40,12 +40,12 @@ pub(super) struct Books {
 
 impl Books {
     pub(super) fn lost(&self) -> u64 {
-        let lanes = self.inlets.iter().flat_map(|inlet| &inlet.lanes);
+        let lanes = self.endpoints.iter().flat_map(|endpoint| &endpoint.lanes);
         lanes.map(|lane| lane.full).sum()
     }
 
     pub(super) fn seen_from_outside(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
-        let Some(book) = self.inlets.get(at) else {
+        let Some(book) = self.endpoints.get(at) else {
             return inner;
         };
         let lane = |(lane, book): (&LaneSnapshot, &LaneBook)| LaneSnapshot {
@@ -54,7 +54,7 @@ impl Books {
             // What the relay has not looked at yet was not offered to the reader yet.
             seen: lane.seen - lane.position.saturating_sub(book.position).min(lane.seen),
             unwanted: lane.unwanted + book.filtered,
-            no_chunk: lane.no_chunk,
+            pool_full: lane.pool_full,
             kernel: lane.kernel,
             missed_sequences: 0,
             missed_packets: book.lost,
@@ -68,7 +68,7 @@ impl Books {
 
     pub(super) fn fill(&self, status: &mut ReaderStatus) {
         status.delivered = self.delivered;
-        let lanes = self.inlets.iter().flat_map(|inlet| &inlet.lanes);
+        let lanes = self.endpoints.iter().flat_map(|endpoint| &endpoint.lanes);
         status.filtered = self.filtered + lanes.map(|lane| lane.filtered).sum::<u64>();
         status.bytes = self.bytes;
         status.lag_chunks += self.held.saturating_sub(1);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::{Event, Heard};
-use ringtap_ipc::seat::{Seat, Wanted};
+use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::classify::Place;
 use ringtap_pool::distributor::{Policy, Returns};
@@ -18,8 +18,8 @@ use ringtap_pool::reader::{Batch, Next, Packet, Reader};
 use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::PacketMeta;
 
-use super::books::{Books, InletBook, LaneBook};
-use super::outlet::{self, Outlet, Private};
+use super::books::{Books, EndpointBook, LaneBook};
+use super::output::{self, Output, Private};
 use super::{Common, lock};
 use crate::group::Group;
 
@@ -31,7 +31,7 @@ struct Pipe {
     /// Whether a packet waits for a place in the private pool.
     waits: bool,
     private: Private,
-    book: InletBook,
+    book: EndpointBook,
     ended: bool,
 }
 
@@ -41,43 +41,46 @@ pub(super) struct Worker {
     waiter: Waiter,
     /// Wakes the reader of the private pools, and is rung by it.
     reader: Event,
-    /// The reader's bell is gone.
+    /// The reader's doorbell is gone.
     is_silent: bool,
 }
 
 impl Worker {
-    pub(super) fn new(inner: Seat, group: &Group) -> io::Result<(Self, Outlet, Books)> {
-        let (reader, readers_bell) = Event::pair()?;
-        let (mut pipes, mut inlets, mut files) = (Vec::new(), Vec::new(), Vec::new());
-        let wakes = inner.inlets.iter().filter_map(|inlet| inlet.wake.clone());
+    pub(super) fn new(inner: Subscription, group: &Group) -> io::Result<(Self, Output, Books)> {
+        let (reader, readers_doorbell) = Event::pair()?;
+        let (mut pipes, mut endpoints, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let wakes = inner
+            .endpoints
+            .iter()
+            .filter_map(|endpoint| endpoint.wake.clone());
         let wakes = wakes.collect();
-        for inlet in inner.inlets {
-            let (private, outer, of_it) = outlet::make(&inlet, group.private_pool_bytes)?;
-            let hub: Arc<dyn Signal> = Arc::new(inner.bell.clone());
-            let source = Reader::open(inlet.pool, &inlet.control, inlet.policy, hub);
+        for endpoint in inner.endpoints {
+            let (private, outer, of_it) = output::make(&endpoint, group.private_pool_bytes)?;
+            let hub: Arc<dyn Signal> = Arc::new(inner.doorbell.clone());
+            let source = Reader::open(endpoint.pool, &endpoint.control, endpoint.policy, hub);
             let source = source.map_err(io::Error::other)?;
             let start = |position: &u64| LaneBook {
                 position: *position,
                 ..LaneBook::default()
             };
-            let book = InletBook {
+            let book = EndpointBook {
                 lanes: source.starts().iter().map(start).collect(),
                 ended: false,
             };
             pipes.push(Pipe {
                 reader: source,
-                filter: Program::from_entries(&inlet.wanted.filter).map_err(io::Error::other)?,
-                wanted: inlet.wanted,
-                waits: inlet.policy == Policy::Block,
+                filter: Program::from_entries(&endpoint.wanted.filter).map_err(io::Error::other)?,
+                wanted: endpoint.wanted,
+                waits: endpoint.policy == Policy::Block,
                 private,
                 book,
                 ended: false,
             });
-            inlets.push(outer);
+            endpoints.push(outer);
             files.push(of_it);
         }
         let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
-        let waiter = Waiter::new(sleepers, inner.bell, wakes)?;
+        let waiter = Waiter::new(sleepers, inner.doorbell, wakes)?;
         waiter.listen(Beside::Event(reader.as_fd()))?;
         let worker = Worker {
             waiter,
@@ -86,12 +89,19 @@ impl Worker {
             pipes,
         };
         let books = worker.books();
-        let seat = Seat {
-            inlets,
-            bell: readers_bell,
+        let subscription = Subscription {
+            endpoints,
+            doorbell: readers_doorbell,
             watermark: inner.watermark,
         };
-        Ok((worker, Outlet { seat, files }, books))
+        Ok((
+            worker,
+            Output {
+                subscription,
+                files,
+            },
+            books,
+        ))
     }
 
     /// Copies until it is told to stop.
@@ -118,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Forgets what the reader's bell said; one that is gone is not listened to again.
+    /// Forgets what the reader's doorbell said; one that is gone is not listened to again.
     fn hear_reader(&mut self) {
         if !self.is_silent && self.reader.clear() == Heard::Gone {
             self.is_silent = true;
@@ -165,7 +175,7 @@ impl Worker {
     fn books(&self) -> Books {
         let mut books = Books::default();
         for pipe in &self.pipes {
-            books.inlets.push(pipe.book.clone());
+            books.endpoints.push(pipe.book.clone());
             let Private {
                 distributor,
                 reader,
@@ -310,7 +320,7 @@ impl Private {
     }
 
     /// Nothing follows: tells the reader, once.
-    fn end(&mut self, ended: &mut bool, book: &mut InletBook) -> bool {
+    fn end(&mut self, ended: &mut bool, book: &mut EndpointBook) -> bool {
         if *ended {
             return false;
         }

@@ -4,8 +4,8 @@
 //! `fuzz/` runs the same bodies with bytes that a fuzzer chooses.
 
 mod distributor;
-mod door;
 mod quiet;
+mod server;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -35,12 +35,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_messages_leave_the_door_open_for_others(
+    fn any_messages_leave_the_server_open_for_others(
         how: u8,
         messages in vec(prop_oneof![near(), any::<String>()], 0..12),
     ) {
         let mut bytes = vec![how];
         bytes.extend(messages.join("\n").as_bytes());
-        door::run(&bytes);
+        server::run(&bytes);
     }
 }

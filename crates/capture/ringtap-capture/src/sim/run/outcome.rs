@@ -2,9 +2,9 @@
 //! What a run in virtual time came to.
 #![forbid(unsafe_code)]
 
+use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::BuddyCounts;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::ledger::{Dropped, Ledger};
 
 use super::reader::Note;
 
@@ -22,7 +22,7 @@ pub struct LaneOutcome {
     /// Packets that found the ring full because capture was too slow.
     pub nic: u64,
     /// Packets that found the ring full because no chunk was free.
-    pub no_chunk: u64,
+    pub pool_full: u64,
     /// Most chunks in use at a time.
     pub most_chunks: u32,
 }
@@ -37,7 +37,7 @@ pub struct ReaderOutcome {
     /// Their bytes on the wire.
     pub bytes: u64,
     /// Packets that it lost past its credit.
-    pub slow_reader: u64,
+    pub overrun: u64,
 }
 
 /// What a run came to.
@@ -66,37 +66,37 @@ pub struct Outcome {
 
 impl Outcome {
     /// Where every packet went, over all lanes and readers.
-    pub fn ledger(&self) -> Ledger {
+    pub fn counters(&self) -> Counters {
         let lanes = self.lanes.iter();
-        let mut ledger = Ledger::default();
+        let mut counters = Counters::default();
         for lane in lanes {
-            ledger += Ledger {
+            counters += Counters {
                 offered: lane.arrived,
                 filtered: lane.unwanted,
                 dropped: Dropped {
                     nic: lane.nic,
-                    no_chunk: lane.no_chunk,
+                    pool_full: lane.pool_full,
                     ..Dropped::default()
                 },
-                ..Ledger::default()
+                ..Counters::default()
             };
         }
         for reader in &self.readers {
-            ledger.delivered += reader.delivered;
-            ledger.bytes += reader.bytes;
-            ledger.dropped.slow_reader += reader.slow_reader;
+            counters.delivered += reader.delivered;
+            counters.bytes += reader.bytes;
+            counters.dropped.overrun += reader.overrun;
         }
-        ledger
+        counters
     }
 
     /// Share of the packets that were lost.
     pub fn loss(&self) -> f64 {
-        let ledger = self.ledger();
-        if ledger.offered == 0 {
+        let counters = self.counters();
+        if counters.offered == 0 {
             return 0.0;
         }
         // Exact up to 2^53 packets.
-        ledger.dropped.total() as f64 / ledger.offered as f64
+        counters.dropped.total() as f64 / counters.offered as f64
     }
 }
 

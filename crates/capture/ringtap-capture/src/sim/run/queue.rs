@@ -120,7 +120,7 @@ impl Queue {
             return;
         };
         match lane.capture(most, |_| now_ps / 1000) {
-            Step::NoChunk => self.lacks_chunk = true,
+            Step::PoolFull => self.lacks_chunk = true,
             Step::Took(_) => self.begin(now_ps),
             Step::Nothing => {}
         }
@@ -158,7 +158,7 @@ impl Queue {
             captured: moment.captured,
             unwanted: moment.unwanted,
             nic: moment.nic,
-            no_chunk: moment.no_chunk,
+            pool_full: moment.pool_full,
             most_chunks: self.most_chunks,
         }
     }

@@ -128,7 +128,7 @@ impl Member {
             reader: self.id,
             delivered: self.delivered,
             bytes: self.bytes,
-            slow_reader: missed.sum(),
+            overrun: missed.sum(),
         }
     }
 }

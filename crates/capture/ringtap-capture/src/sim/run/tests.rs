@@ -36,13 +36,13 @@ fn pool(chunks: u32, packets: u32) -> PoolAsked {
 
 fn run(experiment: &Experiment) -> Outcome {
     let outcome = experiment.run().unwrap();
-    let balance = outcome.ledger().balance();
+    let balance = outcome.counters().balance();
     assert!(balance.holds(), "{balance}: {outcome:?}");
     outcome
 }
 
 fn lost(experiment: &Experiment) -> u64 {
-    run(experiment).ledger().dropped.total()
+    run(experiment).counters().dropped.total()
 }
 
 /// Packets that a queue loses if capture costs nothing: packet by packet, by counting alone.
@@ -91,7 +91,7 @@ fn a_run_ends_as_arithmetic_says_to_the_packet() {
 fn the_papers_larger_pool_loses_nothing_and_repeats() {
     let experiment = wirecap(500, 256, 100_000);
     let outcome = run(&experiment);
-    assert_eq!(outcome.ledger().dropped.total(), 0);
+    assert_eq!(outcome.counters().dropped.total(), 0);
     assert_eq!(run(&experiment), outcome, "every run ends alike");
     assert!(outcome.lanes[0].most_chunks > 300, "{outcome:?}");
 }
@@ -116,9 +116,9 @@ fn what_fills_the_ring_is_charged_to_its_cause() {
     };
     let outcome = run(&slow_capture);
     assert!(outcome.lanes[0].nic > 4000, "{outcome:?}");
-    assert_eq!(outcome.lanes[0].no_chunk, 0);
+    assert_eq!(outcome.lanes[0].pool_full, 0);
     let outcome = run(&wirecap(10, 256, 20_000));
-    assert!(outcome.lanes[0].no_chunk > 10_000, "{outcome:?}");
+    assert!(outcome.lanes[0].pool_full > 10_000, "{outcome:?}");
     assert_eq!(outcome.lanes[0].nic, 0);
 }
 
@@ -165,7 +165,7 @@ fn advanced_mode_carries_what_basic_mode_loses() {
     assert_eq!(basic.disordered_packets, 0);
     for percent in [0, 20, 60, 80] {
         let advanced = run(&skewed(Some(percent)));
-        assert_eq!(advanced.ledger().dropped.total(), 0, "T = {percent} %");
+        assert_eq!(advanced.counters().dropped.total(), 0, "T = {percent} %");
         assert!(advanced.buddies.offloaded_chunks > 0, "T = {percent} %");
         let share = advanced.readers.iter().map(|reader| reader.delivered);
         assert!(share.min().unwrap() > 70_000, "{advanced:?}");
@@ -199,7 +199,7 @@ fn flows_that_move_are_never_out_of_order() {
     for skew in [Skew::Weights(vec![7, 1, 1, 1]), Skew::Elephant(60)] {
         let still = run(&by_flow(None, skew.clone()));
         assert_eq!((still.moved_buckets, still.disordered_packets), (0, 0));
-        assert!(still.ledger().dropped.slow_reader > 10_000, "{still:?}");
+        assert!(still.counters().dropped.overrun > 10_000, "{still:?}");
         for percent in [20, 80] {
             let moved = run(&by_flow(Some(percent), skew.clone()));
             assert!(moved.moved_buckets > 10, "T = {percent} %: {moved:?}");
@@ -210,7 +210,7 @@ fn flows_that_move_are_never_out_of_order() {
     }
     let early = run(&by_flow(Some(20), Skew::Weights(vec![7, 1, 1, 1])));
     assert_eq!(
-        early.ledger().dropped.total(),
+        early.counters().dropped.total(),
         0,
         "who helps early loses nothing"
     );
@@ -262,8 +262,8 @@ proptest! {
             offload_percent,
         };
         let outcome = experiment.run().unwrap();
-        prop_assert!(outcome.ledger().balance().holds(), "{:?}", outcome);
-        prop_assert_eq!(outcome.ledger().dropped.slow_reader, 0, "{:?}", outcome);
+        prop_assert!(outcome.counters().balance().holds(), "{:?}", outcome);
+        prop_assert_eq!(outcome.counters().dropped.overrun, 0, "{:?}", outcome);
         prop_assert!(outcome.buddies.disordered_packets >= outcome.disordered_packets);
     }
 
@@ -290,7 +290,7 @@ proptest! {
         experiment.readers = queues;
         experiment.service_ps = PS_PER_SECOND / service_pps;
         let outcome = experiment.run().unwrap();
-        prop_assert!(outcome.ledger().balance().holds(), "{:?}", outcome);
+        prop_assert!(outcome.counters().balance().holds(), "{:?}", outcome);
         let given_up = outcome.unordered_moves > 0;
         prop_assert!(given_up || outcome.disordered_packets == 0, "{:?}", outcome);
     }

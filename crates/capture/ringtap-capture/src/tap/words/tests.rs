@@ -41,7 +41,7 @@ macro_rules! places {
 #[test]
 fn lanes_and_control_words_lie_where_the_program_has_them() {
     let lane = places!(LaneWords: chunk, count, back, busy, sequence, chunk_sequence, seen,
-        bytes, free_depth, unwanted, capture_tail, recycle_head, no_chunk, nested, failed, other_queue,
+        bytes, free_depth, unwanted, capture_tail, recycle_head, pool_full, nested, failed, other_queue,
         refused);
     same("rt_lane", size_of::<LaneWords>(), &lane);
     let control = places!(ControlWords: recycle_tail, capture_head, wake, paused,

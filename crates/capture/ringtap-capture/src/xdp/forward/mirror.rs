@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! - Whatever readers do, forwarding goes on: a packet that the mirror has no chunk for is counted
-//!   as `no_chunk` here, and forwarded.
+//!   as `pool_full` here, and forwarded.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -99,14 +99,14 @@ fn the_open_chunk_of_a_buddy_that_leaves_goes_to_another() {
     bench.distributor.remove_reader(heir);
     fill(&mut bench, 8);
     assert_eq!(
-        bench.writer.counters().no_chunk(),
+        bench.writer.counters().pool_full(),
         0,
         "nobody holds anything"
     );
 }
 
 #[test]
-fn a_buddy_that_comes_late_gets_no_chunk_twice() {
+fn a_buddy_that_comes_late_gets_pool_full_twice() {
     let mut bench = tens(8);
     let (_, mut one) = buddy(&mut bench, Some(0));
     bench.write(3);

@@ -101,17 +101,17 @@ fn who_sleeps_now_and_then_has_every_packet_watched() {
     assert_eq!(watching(&bench), Level::Chunk as u32, "it is busy now");
 }
 
-/// A driver's bell, or a reader's.
+/// A driver's doorbell, or a reader's.
 #[derive(Default)]
-struct Bell(AtomicBool);
+struct Doorbell(AtomicBool);
 
-impl Signal for Bell {
+impl Signal for Doorbell {
     fn signal(&self) {
         self.0.store(true, Relaxed);
     }
 }
 
-impl Bell {
+impl Doorbell {
     fn rang(&self) -> bool {
         self.0.swap(false, Relaxed)
     }
@@ -138,7 +138,7 @@ enum Who {
 /// Writer, driver and reader, each going a step at a time.
 struct World {
     bench: Bench,
-    driver_bell: Arc<Bell>,
+    driver_doorbell: Arc<Doorbell>,
     driver: Stand,
     reader: Reader,
     sleeper: Sleeper,
@@ -151,14 +151,14 @@ struct World {
 
 impl World {
     fn new(per_chunk: u32, packets: u64) -> Self {
-        let driver_bell = Arc::new(Bell::default());
-        let mut bench = bench_with(16, Arc::clone(&driver_bell) as Arc<dyn Signal>);
+        let driver_doorbell = Arc::new(Doorbell::default());
+        let mut bench = bench_with(16, Arc::clone(&driver_doorbell) as Arc<dyn Signal>);
         bench.writer.limit_packets(per_chunk);
         let (_, reader) = bench.reader(ReaderOptions::default());
         World {
             sleeper: reader.sleeper(),
             bench,
-            driver_bell,
+            driver_doorbell,
             driver: Stand::Works,
             reader,
             reading: Stand::Works,
@@ -171,7 +171,7 @@ impl World {
 
     /// Who can go a step.
     fn ready(&self) -> Vec<Who> {
-        let driver = self.driver != Stand::Sleeps || self.driver_bell.0.load(Relaxed);
+        let driver = self.driver != Stand::Sleeps || self.driver_doorbell.0.load(Relaxed);
         let reader = self.reading != Stand::Sleeps || self.rung;
         let all = [
             (Who::Writer, self.to_write > 0),
@@ -207,7 +207,7 @@ impl World {
     fn drive(&mut self) {
         self.driver = match self.driver {
             Stand::Sleeps => {
-                self.driver_bell.rang();
+                self.driver_doorbell.rang();
                 Stand::Works
             }
             Stand::Works | Stand::Woke if self.bench.distributor.step().unwrap() => {

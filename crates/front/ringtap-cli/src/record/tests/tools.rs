@@ -93,7 +93,7 @@ fn capinfos_names_interface_filter_program_and_drops() {
 }
 
 #[test]
-fn tshark_reads_the_ledger_in_the_statistics_block() {
+fn tshark_reads_the_counters_in_the_statistics_block() {
     require_tool!("tshark");
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "a.pcapng", &packets(3, 100));
@@ -108,7 +108,7 @@ fn tshark_reads_the_ledger_in_the_statistics_block() {
         "Number of Accepted Packets = 94",
         "Number of Packets Dropped by OS = 14",
         "Number of Packets Delivered to the User = 80",
-        "ledger: offered=115 delivered=80 filtered=20",
+        "counters: offered=115 delivered=80 filtered=20",
     ] {
         assert!(told.contains(wanted), "{wanted:?} is not in\n{told}");
     }

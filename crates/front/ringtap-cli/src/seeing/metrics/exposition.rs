@@ -241,10 +241,10 @@ impl Page<'_> {
             each(|reader| reader.bytes),
         )?;
         let lost = |mut sample: Sample| {
-            sample.0.push(("reason", "slow_reader".to_owned()));
+            sample.0.push(("reason", "overrun".to_owned()));
             sample
         };
-        let lost: Vec<_> = each(|reader| reader.slow_reader)
+        let lost: Vec<_> = each(|reader| reader.overrun)
             .into_iter()
             .map(lost)
             .collect();
@@ -253,11 +253,11 @@ impl Page<'_> {
             "Packets that a reader lost, by reason.",
             lost,
         )?;
-        let departed = vec![("reason", "slow_reader".to_owned())];
+        let departed = vec![("reason", "overrun".to_owned())];
         self.packets(
             "ringtap_departed_readers_lost",
             "Packets that readers lost which are gone by now.",
-            [(departed, hub.departed_slow_reader)],
+            [(departed, hub.departed_overrun)],
         )?;
         self.gauges(
             "ringtap_reader_lag_chunks",
@@ -406,7 +406,7 @@ fn losses(hub: &HubStatus) -> Vec<Sample> {
             .collect()
     };
     [
-        with("no_chunk", of_lanes(hub, |lane| lane.no_chunk)),
+        with("pool_full", of_lanes(hub, |lane| lane.pool_full)),
         with("kernel", of_lanes(hub, |lane| lane.kernel)),
         with("kernel", of_sources(|source| source.kernel)),
         with("nic", of_sources(|source| source.nic)),

@@ -21,7 +21,7 @@ fn hub() -> HubStatus {
         captured: 80,
         bytes: 8000,
         unwanted: 10,
-        no_chunk: 7,
+        pool_full: 7,
         kernel: 3,
         chunks: 64,
         chunks_in_use: 5,
@@ -48,7 +48,7 @@ fn hub() -> HubStatus {
         delivered: 60,
         filtered: 4,
         bytes: 6000,
-        slow_reader: 9,
+        overrun: 9,
         lag_chunks: 3,
         lag_ms: 1500,
         credit_chunks: 56,
@@ -76,7 +76,7 @@ fn hub() -> HubStatus {
             ..GroupStatus::default()
         }],
         readers: vec![reader(1), reader(2)],
-        departed_slow_reader: 13,
+        departed_overrun: 13,
         ..HubStatus::default()
     }
 }
@@ -107,7 +107,7 @@ fn every_counter_has_its_line() {
         r#"ringtap_seen_packets_total{source="tap:eth0",lane="1"} 100"#.to_owned(),
         r#"ringtap_captured_packets_total{source="tap:eth0",lane="0"} 80"#.to_owned(),
         r#"ringtap_unwanted_packets_total{source="tap:eth0",lane="0"} 10"#.to_owned(),
-        r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="no_chunk"} 7"#.to_owned(),
+        r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="pool_full"} 7"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="kernel"} 3"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",reason="kernel"} 2"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",reason="nic"} 11"#.to_owned(),
@@ -137,9 +137,9 @@ fn every_counter_has_its_line() {
             r#"ringtap_reader_delivered_wire_bytes_total{{group="ids",reader="1",{name}}} 6000"#
         ),
         format!(
-            r#"ringtap_reader_lost_packets_total{{group="ids",reader="2",{name},reason="slow_reader"}} 9"#
+            r#"ringtap_reader_lost_packets_total{{group="ids",reader="2",{name},reason="overrun"}} 9"#
         ),
-        r#"ringtap_departed_readers_lost_packets_total{reason="slow_reader"} 13"#.to_owned(),
+        r#"ringtap_departed_readers_lost_packets_total{reason="overrun"} 13"#.to_owned(),
         format!(r#"ringtap_reader_lag_chunks{{group="ids",reader="1",{name}}} 3"#),
         format!(r#"ringtap_reader_credit_chunks{{group="ids",reader="1",{name}}} 56"#),
         format!(r#"ringtap_reader_lag_seconds{{group="ids",reader="1",{name}}} 1.5"#),

@@ -71,8 +71,8 @@ fn losses(change: Change<'_>) -> Vec<Loss> {
         ("kernel", |source| {
             source.kernel + source.lanes.iter().map(|lane| lane.kernel).sum::<u64>()
         }),
-        ("no_chunk", |source| {
-            source.lanes.iter().map(|lane| lane.no_chunk).sum()
+        ("pool_full", |source| {
+            source.lanes.iter().map(|lane| lane.pool_full).sum()
         }),
     ];
     for (at, source) in change.now.sources.iter().enumerate() {
@@ -83,18 +83,11 @@ fn losses(change: Change<'_>) -> Vec<Loss> {
     }
     for reader in &change.now.readers {
         let place = format!("reader {} {}", reader.reader, reader.name);
-        let before = change
-            .reader(reader.reader)
-            .map(|before| before.slow_reader);
-        add(&place, "slow_reader", before, reader.slow_reader);
+        let before = change.reader(reader.reader).map(|before| before.overrun);
+        add(&place, "overrun", before, reader.overrun);
     }
-    let departed = change.now.departed_slow_reader;
-    add(
-        "readers that left",
-        "slow_reader",
-        change.departed(),
-        departed,
-    );
+    let departed = change.now.departed_overrun;
+    add("readers that left", "overrun", change.departed(), departed);
     losses.sort_by(|a, b| {
         let rates = b.rate.unwrap_or(0.0).total_cmp(&a.rate.unwrap_or(0.0));
         rates.then(b.lost.cmp(&a.lost))
@@ -106,7 +99,7 @@ fn faults(now: &HubStatus) -> Vec<String> {
     let of_source = |source: &SourceStatus| {
         let failed = source.failure.as_ref();
         let failed = failed.map(|why| format!("{}: capture failed: {why}", source.device));
-        let unbalanced = format!("{}: the ledger does not balance", source.device);
+        let unbalanced = format!("{}: the counters does not balance", source.device);
         failed
             .into_iter()
             .chain((!source.balanced).then_some(unbalanced))

@@ -125,7 +125,7 @@ impl<'a> Row<'a> {
             packets: rate(|reader| reader.delivered),
             bits: rate(|reader| reader.bytes).map(|bytes| bytes * 8.0),
             filtered: rate(|reader| reader.filtered),
-            lost: rate(|reader| reader.slow_reader),
+            lost: rate(|reader| reader.overrun),
         }
     }
 
@@ -134,7 +134,7 @@ impl<'a> Row<'a> {
         let (a, b) = (self.reader, other.reader);
         let down = |a: Option<f64>, b: Option<f64>| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
         let first = match order {
-            Order::Loss => down(self.lost, other.lost).then(b.slow_reader.cmp(&a.slow_reader)),
+            Order::Loss => down(self.lost, other.lost).then(b.overrun.cmp(&a.overrun)),
             Order::Rate => down(self.packets, other.packets),
             Order::Lag => b
                 .lag_chunks
@@ -149,7 +149,7 @@ impl<'a> Row<'a> {
 
     fn cells(&self, name: usize, wide: bool) -> Vec<Cell> {
         let reader = self.reader;
-        let lost = loss_mood(reader.slow_reader, self.lost);
+        let lost = loss_mood(reader.overrun, self.lost);
         let (held, may) = (u64::from(reader.lag_chunks), self.credit);
         let late = held * 100 >= may * NEARLY_LATE && held > 0;
         let late = if late { Mood::Warn } else { Mood::Plain };
@@ -161,7 +161,7 @@ impl<'a> Row<'a> {
             (format!("{held}/{may}"), late),
             (short(reader.lag_ms), late),
             (rate(self.lost), lost),
-            (short(reader.slow_reader), lost),
+            (short(reader.overrun), lost),
         ];
         let broken = if reader.corrupt {
             Mood::Bad

@@ -58,7 +58,7 @@ pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<L
 
 /// The source, then its lanes, the busiest first, if there are several.
 fn rows(change: Change<'_>, at: usize, source: &SourceStatus) -> Vec<Row> {
-    let used = |lane: &&LaneStatus| lane.seen > 0 || lane.chunks_in_use > 0 || lane.no_chunk > 0;
+    let used = |lane: &&LaneStatus| lane.seen > 0 || lane.chunks_in_use > 0 || lane.pool_full > 0;
     let of_lane = |lane: &LaneStatus| of_lane(change, at, lane);
     let mut lanes: Vec<_> = source.lanes.iter().filter(used).map(of_lane).collect();
     lanes.sort_by(|a, b| {
@@ -80,7 +80,7 @@ fn of_source(change: Change<'_>, at: usize, source: &SourceStatus) -> Row {
         change.per_second(before.map(sum), sum(source))
     };
     let lost = |source: &SourceStatus| {
-        let lanes = source.lanes.iter().map(|lane| lane.no_chunk + lane.kernel);
+        let lanes = source.lanes.iter().map(|lane| lane.pool_full + lane.kernel);
         source.nic + source.kernel + lanes.sum::<u64>()
     };
     let chunks = source.lanes.iter().fold((0, 0), |(used, all), lane| {
@@ -110,7 +110,7 @@ fn of_lane(change: Change<'_>, at: usize, lane: &LaneStatus) -> Row {
     let before = change.lane(at, lane.lane);
     let rate =
         |counter: fn(&LaneStatus) -> u64| change.per_second(before.map(counter), counter(lane));
-    let lost = |lane: &LaneStatus| lane.no_chunk + lane.kernel;
+    let lost = |lane: &LaneStatus| lane.pool_full + lane.kernel;
     Row {
         name: format!("  lane {}", lane.lane),
         rates: [

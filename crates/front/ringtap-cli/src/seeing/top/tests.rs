@@ -31,7 +31,7 @@ fn hub(seconds: u64) -> HubStatus {
         pid: 1_234_560 + i32::try_from(reader).unwrap(),
         delivered: seconds * 2_000 * reader,
         bytes: seconds * 1_000_000,
-        slow_reader: lost,
+        overrun: lost,
         lag_chunks: 50,
         lag_ms: 1_500,
         credit_chunks: 56,
@@ -98,7 +98,7 @@ fn eighty_by_twenty_four_shows_rates_fill_lag_and_losses() {
     );
     assert_eq!(
         row(&lines, "reader 2 late")[3..],
-        ["slow_reader", "6,000", "500"]
+        ["overrun", "6,000", "500"]
     );
     assert!(
         lines

@@ -8,7 +8,7 @@ use ringtap_ipc::protocol::{CongestionStatus, GroupStatus, ReaderStatus, SourceS
 use super::explain::{name_of, sum};
 use super::words::{bytes, percent, share};
 
-/// A ledger that does not balance is our fault.
+/// Counters that does not balance is our fault.
 pub(super) const REPORT: &str = "This is a fault of Ringtap. Please report it, with the output of \
     `ringtap status` and the name of the driver (`ethtool -i`).";
 
@@ -51,8 +51,8 @@ pub(super) fn kernel(source: &SourceStatus) -> Vec<String> {
 
 /// Who had no chunk: `the pool was full and`, with the lanes if not all are concerned.
 pub(super) fn where_full(source: &SourceStatus) -> String {
-    let full = source.lanes.iter().filter(|lane| lane.no_chunk > 0);
-    let most = full.clone().max_by_key(|lane| lane.no_chunk);
+    let full = source.lanes.iter().filter(|lane| lane.pool_full > 0);
+    let most = full.clone().max_by_key(|lane| lane.pool_full);
     match (source.lanes.len(), full.count(), most) {
         (lanes, 1, Some(lane)) if lanes > 1 => {
             format!("lane {} found no free chunk and", lane.lane)
@@ -84,7 +84,7 @@ fn pauses(marks: CongestionStatus) -> String {
 }
 
 /// Losses because readers hold all chunks.
-pub(super) fn no_chunk(
+pub(super) fn pool_full(
     source: &SourceStatus,
     readers: &[ReaderStatus],
     is_stopped: &dyn Fn(i32) -> bool,
@@ -117,8 +117,8 @@ pub(super) fn no_chunk(
             marks.unwrap_or_default()
         ));
     }
-    let lost = sum(source, |lane| lane.no_chunk);
-    let most = source.lanes.iter().map(|lane| lane.no_chunk).max();
+    let lost = sum(source, |lane| lane.pool_full);
+    let most = source.lanes.iter().map(|lane| lane.pool_full).max();
     if source.lanes.len() > 1 && most.is_some_and(|most| share(most, lost) > 0.8) {
         advice.push("Nearly all of it was on one lane, which has only its own chunks: spread packets over more receive queues (RSS), so that other lanes take their part.".to_owned());
     }
@@ -133,7 +133,7 @@ fn pool_option(source: &SourceStatus) -> String {
 }
 
 /// Losses of one reader.
-pub(super) fn slow_reader(
+pub(super) fn overrun(
     reader: &ReaderStatus,
     group: Option<&GroupStatus>,
     is_stopped: bool,

@@ -19,7 +19,7 @@ use crate::seeing::change::Change;
 /// One thing that a user should know.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
-    /// Its sort: a reason of the ledger, or what else is wrong.
+    /// Its sort: a reason of the counters, or what else is wrong.
     pub(crate) kind: &'static str,
     /// A source or a reader.
     pub(crate) place: String,
@@ -102,7 +102,7 @@ impl Case<'_> {
         let before = self.change.source(at);
         let seen = sum(source, |lane| lane.seen);
         let kernel = |source: &SourceStatus| source.kernel + sum(source, |lane| lane.kernel);
-        let no_chunk = |source: &SourceStatus| sum(source, |lane| lane.no_chunk);
+        let pool_full = |source: &SourceStatus| sum(source, |lane| lane.pool_full);
         let lost = |kind, what: &str, (then, now): (Option<u64>, u64), whole, advice| {
             let begin = format!("{}: {what}", source.device);
             let since = format!("since the hub started {}", self.started());
@@ -131,17 +131,17 @@ impl Case<'_> {
             advice::kernel(source),
         );
         let full = lost(
-            "no_chunk",
+            "pool_full",
             &format!("{} lost", advice::where_full(source)),
-            (before.map(no_chunk), no_chunk(source)),
+            (before.map(pool_full), pool_full(source)),
             seen,
-            advice::no_chunk(source, &self.now.readers, self.is_stopped),
+            advice::pool_full(source, &self.now.readers, self.is_stopped),
         );
         let mut findings: Vec<_> = [nic, kernel, full].into_iter().flatten().collect();
         findings.extend(self.ended(source));
         if !source.balanced {
             let sentence = format!(
-                "{}: the ledger does not balance: some packets are counted twice, or not at all.",
+                "{}: the counters does not balance: some packets are counted twice, or not at all.",
                 source.device
             );
             let advice = vec![advice::REPORT.to_owned()];
@@ -195,11 +195,8 @@ impl Case<'_> {
         group: Option<&GroupStatus>,
         place: &str,
     ) -> Option<Finding> {
-        let then = self
-            .change
-            .reader(reader.reader)
-            .map(|then| then.slow_reader);
-        let whole = reader.delivered + reader.filtered + reader.slow_reader;
+        let then = self.change.reader(reader.reader).map(|then| then.overrun);
+        let whole = reader.delivered + reader.filtered + reader.overrun;
         let policy = group.and_then(|group| groups::policy(&group.policy, reader.credit_chunks));
         let how = match (reader.delivery.as_str(), policy) {
             ("private", _) => "could not keep up, its own pool was full, and it lost".to_owned(),
@@ -210,10 +207,10 @@ impl Case<'_> {
             (_, None) => "could not keep up, held all the chunks that it may, and lost".to_owned(),
         };
         let since = format!("since it attached {}", self.ago(reader.attached_ns));
-        let advice = advice::slow_reader(reader, group, (self.is_stopped)(reader.pid));
+        let advice = advice::overrun(reader, group, (self.is_stopped)(reader.pid));
         let begin = format!("{place} {how}");
-        let lost = (then, reader.slow_reader);
-        let mut finding = self.loss("slow_reader", place, begin, lost, whole, &since, advice)?;
+        let lost = (then, reader.overrun);
+        let mut finding = self.loss("overrun", place, begin, lost, whole, &since, advice)?;
         if finding.lost_per_second == Some(0.0)
             && let Some(last) = self.last_noticed(reader)
         {
@@ -230,12 +227,12 @@ impl Case<'_> {
     }
 
     fn departed(&self) -> Option<Finding> {
-        let lost = (self.change.departed(), self.now.departed_slow_reader);
+        let lost = (self.change.departed(), self.now.departed_overrun);
         let begin = "Readers that have left could not keep up, and lost".to_owned();
         let since = format!("since the hub started {}", self.started());
         // How many they took is no longer known, so there is no share.
         self.loss(
-            "slow_reader",
+            "overrun",
             "departed readers",
             begin,
             lost,
@@ -323,11 +320,11 @@ fn equation(source: &SourceStatus) -> String {
         1 => "one lane".to_owned(),
         lanes => format!("each of {lanes} lanes"),
     };
-    let [seen, captured, unwanted, no_chunk, kernel] = [
+    let [seen, captured, unwanted, pool_full, kernel] = [
         sum(source, |lane| lane.seen),
         sum(source, |lane| lane.captured),
         sum(source, |lane| lane.unwanted),
-        sum(source, |lane| lane.no_chunk),
+        sum(source, |lane| lane.pool_full),
         sum(source, |lane| lane.kernel),
     ]
     .map(grouped);
@@ -337,8 +334,8 @@ fn equation(source: &SourceStatus) -> String {
         "DOES NOT HOLD"
     };
     format!(
-        "Checked for {}, on {lanes}: seen = captured + unwanted + no_chunk + kernel {holds}: \
-         {seen} = {captured} + {unwanted} + {no_chunk} + {kernel}; before that the card lost {}{}.",
+        "Checked for {}, on {lanes}: seen = captured + unwanted + pool_full + kernel {holds}: \
+         {seen} = {captured} + {unwanted} + {pool_full} + {kernel}; before that the card lost {}{}.",
         source.device,
         grouped(source.nic),
         match source.kernel {

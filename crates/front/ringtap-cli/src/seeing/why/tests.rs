@@ -92,7 +92,7 @@ fn nothing_lost_is_said_with_the_equation_that_was_checked() {
         &answer,
         &[
             "Nothing was lost since the hub started 62 s ago (1970-01-01T00:00:10Z).",
-            "tap:eth0, on each of 2 lanes: seen = captured + unwanted + no_chunk + kernel holds",
+            "tap:eth0, on each of 2 lanes: seen = captured + unwanted + pool_full + kernel holds",
             "2,000 = 1,800 + 200 + 0 + 0",
         ],
     );
@@ -130,7 +130,7 @@ fn losses_of_the_kernel_are_those_of_lanes_and_of_none() {
 #[test]
 fn a_full_pool_names_its_size_and_who_is_furthest_behind() {
     let answer = after(|hub| {
-        hub.sources[0].lanes[1].no_chunk = 1_000;
+        hub.sources[0].lanes[1].pool_full = 1_000;
         hub.sources[0].lanes[1].paused = true;
         hub.readers[1].lag_chunks = 40;
     });
@@ -152,7 +152,7 @@ fn a_pool_with_congestion_marks_names_them() {
         after(|hub| {
             hub.sources[0].congestion = congestion;
             hub.sources[0].lanes.iter_mut().for_each(|lane| {
-                lane.no_chunk = 500;
+                lane.pool_full = 500;
                 lane.paused = true;
             });
         })
@@ -176,7 +176,7 @@ fn a_pool_with_congestion_marks_names_them() {
 }
 
 #[test]
-fn a_slow_reader_is_named_with_the_policy_of_its_group_and_its_credit() {
+fn a_overrun_is_named_with_the_policy_of_its_group_and_its_credit() {
     let cases = [
         (
             "drop",
@@ -196,7 +196,7 @@ fn a_slow_reader_is_named_with_the_policy_of_its_group_and_its_credit() {
     for (policy, words) in cases {
         let answer = after(|hub| {
             hub.groups[0].policy = policy.into();
-            hub.readers[0].slow_reader = 200;
+            hub.readers[0].overrun = 200;
         });
         says(&answer, &[words]);
     }
@@ -253,8 +253,8 @@ fn a_group_whose_flows_move_says_who_has_them_now() {
 }
 
 #[test]
-fn a_slow_reader_is_named_with_its_group_its_process_and_its_share() {
-    let answer = after(|hub| hub.readers[0].slow_reader = 200);
+fn a_overrun_is_named_with_its_group_its_process_and_its_share() {
+    let answer = after(|hub| hub.readers[0].overrun = 200);
     says(
         &answer,
         &[
@@ -271,11 +271,11 @@ fn a_slow_reader_is_named_with_its_group_its_process_and_its_share() {
 
 #[test]
 fn a_group_that_does_not_divide_packets_is_not_told_to_have_more_members() {
-    let answer = after(|hub| hub.readers[1].slow_reader = 200);
+    let answer = after(|hub| hub.readers[1].overrun = 200);
     says(&answer, &["Group rec gives every packet to each member"]);
     let full = after(|hub| {
         hub.groups[0].members = 4;
-        hub.readers[0].slow_reader = 1;
+        hub.readers[0].overrun = 1;
     });
     says(&full, &["Allow more `members` in group ids"]);
 }
@@ -284,7 +284,7 @@ fn a_group_that_does_not_divide_packets_is_not_told_to_have_more_members() {
 fn a_stopped_reader_is_recognised() {
     let mut now = well();
     now.time_ns += SECOND;
-    now.readers[1].slow_reader = 9;
+    now.readers[1].overrun = 9;
     let answer = explain(&well(), &now, &|pid| pid == 4_002);
     says(
         &answer,
@@ -298,7 +298,7 @@ fn a_stopped_reader_is_recognised() {
 fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
     let answer = after(|hub| {
         hub.readers[0].delivery = "private".into();
-        hub.readers[0].slow_reader = 200;
+        hub.readers[0].overrun = 200;
     });
     says(
         &answer,
@@ -311,7 +311,7 @@ fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
 
 #[test]
 fn what_is_over_is_told_from_what_goes_on() {
-    let answer = always(|hub| hub.readers[0].slow_reader = 200);
+    let answer = always(|hub| hub.readers[0].overrun = 200);
     assert!(answer.is_bad());
     says(&answer, &["None of them in the last 2 s."]);
     assert_eq!(answer.findings[0].lost_per_second, Some(0.0));
@@ -321,7 +321,7 @@ fn what_is_over_is_told_from_what_goes_on() {
 fn the_last_loss_has_its_time_if_somebody_looked_then() {
     let with = |last_loss_ns| {
         let lost = always(|hub| {
-            hub.readers[0].slow_reader = 200;
+            hub.readers[0].overrun = 200;
             hub.readers[0].last_loss_ns = last_loss_ns;
         });
         lost.sentences().join("\n")
@@ -341,7 +341,7 @@ fn a_reader_that_came_between_the_looks_has_no_rate() {
     before.readers.pop();
     let mut now = well();
     now.time_ns += SECOND;
-    now.readers[1].slow_reader = 7;
+    now.readers[1].overrun = 7;
     let answer = explain(&before, &now, &|_| false);
     assert_eq!(answer.findings[0].lost_per_second, None);
     says(&answer, &["process 4002) could not keep up"]);
@@ -349,7 +349,7 @@ fn a_reader_that_came_between_the_looks_has_no_rate() {
 
 #[test]
 fn losses_of_readers_that_left_are_not_forgotten() {
-    let answer = always(|hub| hub.departed_slow_reader = 1_234);
+    let answer = always(|hub| hub.departed_overrun = 1_234);
     assert!(answer.is_bad());
     says(
         &answer,
@@ -388,13 +388,13 @@ fn a_source_that_failed_is_bad_and_one_that_ended_is_not() {
 }
 
 #[test]
-fn a_ledger_that_does_not_balance_is_to_be_reported() {
+fn a_counters_that_does_not_balance_is_to_be_reported() {
     let answer = always(|hub| hub.sources[0].balanced = false);
     assert!(answer.is_bad());
     says(
         &answer,
         &[
-            "the ledger does not balance",
+            "the counters does not balance",
             "Please report it",
             "DOES NOT HOLD",
         ],
@@ -405,8 +405,8 @@ fn a_ledger_that_does_not_balance_is_to_be_reported() {
 fn the_worst_loss_comes_first() {
     let answer = after(|hub| {
         hub.sources[0].nic = 5;
-        hub.readers[0].slow_reader = 50;
-        hub.readers[1].slow_reader = 500;
+        hub.readers[0].overrun = 50;
+        hub.readers[1].overrun = 500;
     });
     let lost: Vec<_> = answer.findings.iter().map(|one| one.lost_packets).collect();
     assert_eq!(lost, [500, 50, 5]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The seats that were taken: who sits there, since when, what woke them last.
+//! The subscribers that were taken: who sits there, since when, what woke them last.
 #![forbid(unsafe_code)]
 
 mod accounts;
@@ -14,17 +14,17 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::seat::Watermark;
+use ringtap_ipc::subscription::Watermark;
 use ringtap_pool::classify::Place;
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::source::Counts;
 
 use crate::group::Delivery;
-use crate::membership::SeatId;
+use crate::membership::SubscriptionId;
 use crate::relay::Relay;
 
-/// A seat's place at one source.
-pub(crate) struct Inlet {
+/// A subscriber's place at one source.
+pub(crate) struct SourceReader {
     /// Which source.
     pub(crate) capture: usize,
     /// Its reader there.
@@ -35,8 +35,8 @@ pub(crate) struct Inlet {
     pub(crate) starts: Vec<u64>,
 }
 
-/// A reader's seat as the hub sees it.
-pub(crate) struct Seat {
+/// A reader's subscriber as the hub sees it.
+pub(crate) struct Subscriber {
     pub(crate) group: String,
     pub(crate) name: String,
     pub(crate) peer: Peer,
@@ -44,10 +44,10 @@ pub(crate) struct Seat {
     pub(crate) place: Place,
     pub(crate) credit_chunks: Option<u32>,
     pub(crate) attached_ns: u64,
-    pub(crate) inlets: Vec<Inlet>,
+    pub(crate) source_readers: Vec<SourceReader>,
     /// Wakes the reader, and is rung by it.
-    pub(crate) bell: Event,
-    /// The reader's bell is gone: nobody listens to it any more.
+    pub(crate) doorbell: Event,
+    /// The reader's doorbell is gone: nobody listens to it any more.
     pub(crate) is_silent: bool,
     pub(crate) relay: Option<Relay>,
     watermark: Watermark,
@@ -58,32 +58,38 @@ pub(crate) struct Seat {
     last_loss_ns: u64,
 }
 
-/// All seats.
+/// All subscribers.
 #[derive(Default)]
-pub(crate) struct Seats {
-    pub(crate) taken: BTreeMap<SeatId, Seat>,
+pub(crate) struct Subscribers {
+    pub(crate) taken: BTreeMap<SubscriptionId, Subscriber>,
     last: u64,
     /// Packets that readers lost who left.
-    pub(crate) departed_slow_reader: u64,
+    pub(crate) departed_overrun: u64,
 }
 
-impl Seats {
-    fn next_id(&mut self) -> SeatId {
+impl Subscribers {
+    fn next_id(&mut self) -> SubscriptionId {
         self.last += 1;
-        SeatId(self.last)
+        SubscriptionId(self.last)
     }
 
-    /// A seat's places at the sources; none if nobody sits there.
-    pub(crate) fn inlets(&self, seat: SeatId) -> &[Inlet] {
-        self.taken.get(&seat).map_or(&[], |seat| &seat.inlets)
+    /// A subscriber's places at the sources; none if nobody sits there.
+    pub(crate) fn source_readers(&self, subscriber: SubscriptionId) -> &[SourceReader] {
+        self.taken
+            .get(&subscriber)
+            .map_or(&[], |subscriber| &subscriber.source_readers)
     }
 
     /// Wakes everybody at a source.
     pub(crate) fn wake_all_of(&self, capture: usize) {
         use ringtap_pool::wake::Signal;
-        for seat in self.taken.values() {
-            if seat.inlets.iter().any(|inlet| inlet.capture == capture) {
-                seat.bell.signal();
+        for subscriber in self.taken.values() {
+            if subscriber
+                .source_readers
+                .iter()
+                .any(|source_reader| source_reader.capture == capture)
+            {
+                subscriber.doorbell.signal();
             }
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use ringtap_ipc::memfd::{SealedPool, SharedMemory};
-use ringtap_ipc::seat::{Inlet, Seat};
+use ringtap_ipc::subscription::{Endpoint, Subscription};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
@@ -14,12 +14,12 @@ use ringtap_pool::source;
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::LaneWriter;
 
-use crate::hub::InletFiles;
+use crate::hub::EndpointFiles;
 
 /// The reader's side.
-pub(crate) struct Outlet {
-    pub(crate) seat: Seat,
-    pub(crate) files: Vec<InletFiles>,
+pub(crate) struct Output {
+    pub(crate) subscription: Subscription,
+    pub(crate) files: Vec<EndpointFiles>,
 }
 
 /// The relay's side of one private pool.
@@ -29,9 +29,12 @@ pub(super) struct Private {
     pub(super) reader: ReaderId,
 }
 
-/// Makes the private pool for what comes from `inlet`.
-pub(super) fn make(inlet: &Inlet, pool_bytes: u64) -> io::Result<(Private, Inlet, InletFiles)> {
-    let pool = SealedPool::create(sizes(inlet.pool.geometry(), pool_bytes)?)?;
+/// Makes the private pool for what comes from `endpoint`.
+pub(super) fn make(
+    endpoint: &Endpoint,
+    pool_bytes: u64,
+) -> io::Result<(Private, Endpoint, EndpointFiles)> {
+    let pool = SealedPool::create(sizes(endpoint.pool.geometry(), pool_bytes)?)?;
     let geometry = *pool.readable.geometry();
     let (mut writers, mut ends) = (Vec::new(), Vec::new());
     for lane in (0..geometry.lane_count).map(LaneId) {
@@ -54,15 +57,15 @@ pub(super) fn make(inlet: &Inlet, pool_bytes: u64) -> io::Result<(Private, Inlet
     let reader = distributor
         .lend_to(&options, &memory.region, &starts)
         .map_err(io::Error::other)?;
-    let outer = Inlet {
-        facts: inlet.facts.clone(),
+    let outer = Endpoint {
+        facts: endpoint.facts.clone(),
         pool: pool.readable,
         control: memory.region,
         wake: None,
         policy: Policy::DropNewest,
-        wanted: super::judged(&inlet.wanted),
+        wanted: super::judged(&endpoint.wanted),
     };
-    let files = InletFiles {
+    let files = EndpointFiles {
         pool: Some(pool.file.try_clone()?),
         control: memory.file,
         wake: None,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any messages at the hub's door: each gets an answer or the door, and others are served on.
+//! Any messages at the hub's server: each gets an answer or the server, and others are served on.
 //!
 //! The body is that of a property test in `crates/serve/ringtap-hub/tests/hostile/`.
 
 #![no_main]
 
-#[path = "../../crates/serve/ringtap-hub/tests/hostile/door.rs"]
-mod door;
+#[path = "../../crates/serve/ringtap-hub/tests/hostile/server.rs"]
+mod server;
 #[path = "../../crates/serve/ringtap-hub/tests/hostile/quiet.rs"]
 mod quiet;
 
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    door::run(input);
+    server::run(input);
 });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any messages at the hub's door: each gets an answer or the door, and others are served on.
+//! Any messages at the hub's server: each gets an answer or the server, and others are served on.
 
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use ringtap_hub::access::Access;
-use ringtap_hub::door::Door;
+use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub};
 use ringtap_ipc::protocol::{Reply, decode};
 use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
@@ -45,7 +45,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let started = Hub::start(vec![Box::new(Quiet::new())], groups, None, Vec::new());
     let (hub, _) = started.expect("a hub starts");
     let listener = Listener::bind(&path).expect("a socket");
-    let _door = Door::open(listener, &hub, vec![Access::default()]).expect("a thread");
+    let _server = Server::open(listener, &hub, vec![Access::default()]).expect("a thread");
     let (how, lines) = bytes.split_first().unwrap_or((&0, &[]));
     let liar = connect(&path);
     for (bit, message) in [(1, HELLO), (2, ATTACH)] {
@@ -66,7 +66,7 @@ pub(crate) fn run(bytes: &[u8]) {
         if status.readers.is_empty() {
             return;
         }
-        assert!(Instant::now() < until, "a seat was not given back");
+        assert!(Instant::now() < until, "a subscription was not given back");
     }
     panic!("the hub tells no status any more");
 }

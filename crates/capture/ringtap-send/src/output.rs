@@ -33,7 +33,7 @@ enum Backend {
 }
 
 /// One interface and how packets reach it.
-pub(super) struct Outlet {
+pub(super) struct Output {
     backend: Backend,
     /// By the methods used before this one.
     before: Totals,
@@ -47,7 +47,7 @@ pub(super) struct Outlet {
     batch: Batch,
 }
 
-/// What an outlet is made from.
+/// What an output is made from.
 pub(super) struct Wish {
     pub(super) interface: Interface,
     pub(super) method: Method,
@@ -56,7 +56,7 @@ pub(super) struct Wish {
     pub(super) stop: Arc<AtomicBool>,
 }
 
-impl Outlet {
+impl Output {
     /// Opens a way for the packets of a plan, or of a file if there is none.
     pub(super) fn open(wish: Wish, plan: Option<&Plan>) -> Result<Self, SendError> {
         let ifindex = wish.interface.index;

@@ -10,7 +10,7 @@ use ringtap_pool::wake::Signal;
 
 use ringtap_ipc::event::Heard;
 
-use super::{Seat, Seats};
+use super::{Subscriber, Subscribers};
 use crate::capture::Capture;
 
 /// How often a reader is looked at that waits for more packets, at most.
@@ -26,7 +26,7 @@ pub(crate) enum Whom {
     Deaf,
 }
 
-impl Seats {
+impl Subscribers {
     /// Wakes those that sleep and have what they wait for; tells when to look again for the
     /// sake of those that have only a part of it.
     pub(crate) fn wake(
@@ -36,12 +36,12 @@ impl Seats {
         now: Instant,
     ) -> Option<Duration> {
         let mut look_again = None;
-        for seat in self
+        for subscriber in self
             .taken
             .values_mut()
-            .filter(|seat| seat.watermark.packets > 1)
+            .filter(|subscriber| subscriber.watermark.packets > 1)
         {
-            if let Some(left) = seat.still_waits(captures, now) {
+            if let Some(left) = subscriber.still_waits(captures, now) {
                 let soon = (left / 4).max(LOOK).min(left);
                 look_again = Some(look_again.map_or(soon, |other: Duration| other.min(soon)));
             }
@@ -52,12 +52,14 @@ impl Seats {
             }
             let taken = &self.taken;
             capture.distributor.wake_sleepers(|reader| {
-                let at_it = |seat: &&Seat| {
-                    let mut inlets = seat.inlets.iter();
-                    inlets.any(|inlet| inlet.capture == at && inlet.reader == reader)
+                let at_it = |subscriber: &&Subscriber| {
+                    let mut source_readers = subscriber.source_readers.iter();
+                    source_readers.any(|source_reader| {
+                        source_reader.capture == at && source_reader.reader == reader
+                    })
                 };
-                if let Some(seat) = taken.values().find(at_it) {
-                    seat.bell.signal();
+                if let Some(subscriber) = taken.values().find(at_it) {
+                    subscriber.doorbell.signal();
                 }
             });
         }
@@ -65,30 +67,36 @@ impl Seats {
     }
 }
 
-impl Seats {
-    /// The bells that are listened to.
-    pub(crate) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let heard = self.taken.values().filter(|seat| !seat.is_silent);
-        heard.map(|seat| seat.bell.as_fd())
+impl Subscribers {
+    /// The doorbells that are listened to.
+    pub(crate) fn doorbells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let heard = self
+            .taken
+            .values()
+            .filter(|subscriber| !subscriber.is_silent);
+        heard.map(|subscriber| subscriber.doorbell.as_fd())
     }
 
-    /// Forgets what these readers' bells said; those that are gone are not listened to again.
+    /// Forgets what these readers' doorbells said; those that are gone are not listened to again.
     pub(crate) fn hear(&mut self, rang: impl Iterator<Item = bool>) {
-        let listened = self.taken.values_mut().filter(|seat| !seat.is_silent);
-        for (seat, _) in listened.zip(rang).filter(|(_, rang)| *rang) {
-            seat.is_silent = seat.bell.clear() == Heard::Gone;
+        let listened = self
+            .taken
+            .values_mut()
+            .filter(|subscriber| !subscriber.is_silent);
+        for (subscriber, _) in listened.zip(rang).filter(|(_, rang)| *rang) {
+            subscriber.is_silent = subscriber.doorbell.clear() == Heard::Gone;
         }
     }
 }
 
-impl Seat {
+impl Subscriber {
     /// How much longer a sleeper waits that has some packets, but not enough; `None` if it is to
     /// be woken, or has none at all.
     fn still_waits(&mut self, captures: &mut [Capture], now: Instant) -> Option<Duration> {
         let waiting: u64 = self
-            .inlets
+            .source_readers
             .iter()
-            .map(|inlet| waiting(inlet, captures))
+            .map(|source_reader| waiting(source_reader, captures))
             .sum();
         let since = match waiting {
             0 => None,
@@ -101,9 +109,9 @@ impl Seat {
         });
         let enough = waiting >= u64::from(self.watermark.packets);
         let left = left.filter(|left| !enough && !left.is_zero());
-        for inlet in &self.inlets {
-            let distributor = &mut captures[inlet.capture].distributor;
-            distributor.defer(inlet.reader, left.is_some());
+        for source_reader in &self.source_readers {
+            let distributor = &mut captures[source_reader.capture].distributor;
+            distributor.defer(source_reader.reader, left.is_some());
         }
         if left.is_none() {
             self.waits_since = None;
@@ -113,15 +121,21 @@ impl Seat {
 }
 
 /// Packets that wait for this reader at a source, by what it says it took.
-fn waiting(inlet: &super::Inlet, captures: &[Capture]) -> u64 {
-    let capture = &captures[inlet.capture];
-    let Some(progress) = capture.distributor.progress(inlet.reader) else {
+fn waiting(source_reader: &super::SourceReader, captures: &[Capture]) -> u64 {
+    let capture = &captures[source_reader.capture];
+    let Some(progress) = capture.distributor.progress(source_reader.reader) else {
         return 0;
     };
     let taken = progress.delivered.load(Relaxed) + progress.filtered.load(Relaxed);
-    let offered = capture.lanes().zip(&inlet.starts).map(|(lane, start)| {
-        let missed = capture.distributor.missed(inlet.reader, lane).packets;
-        (capture.distributor.position(lane) - start).saturating_sub(missed)
-    });
+    let offered = capture
+        .lanes()
+        .zip(&source_reader.starts)
+        .map(|(lane, start)| {
+            let missed = capture
+                .distributor
+                .missed(source_reader.reader, lane)
+                .packets;
+            (capture.distributor.position(lane) - start).saturating_sub(missed)
+        });
     offered.sum::<u64>().saturating_sub(taken)
 }

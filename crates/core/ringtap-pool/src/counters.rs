@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters that always balance.
 //!
-//! `offered = delivered + filtered + dropped.nic + dropped.kernel + dropped.no_chunk +
-//! dropped.slow_reader`, per source and lane, and again per reader.
+//! `offered = delivered + filtered + dropped.nic + dropped.kernel + dropped.pool_full +
+//! dropped.overrun`, per source and lane, and again per reader.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -16,15 +16,15 @@ pub struct Dropped {
     /// Lost by the kernel before capture saw them (AF_PACKET ring full, copy failed).
     pub kernel: u64,
     /// Seen, but no chunk was free.
-    pub no_chunk: u64,
+    pub pool_full: u64,
     /// Captured, but this reader was past its credit.
-    pub slow_reader: u64,
+    pub overrun: u64,
 }
 
 impl Dropped {
     /// All of them.
     pub fn total(&self) -> u64 {
-        [self.kernel, self.no_chunk, self.slow_reader]
+        [self.kernel, self.pool_full, self.overrun]
             .into_iter()
             .fold(self.nic, u64::saturating_add)
     }
@@ -32,7 +32,7 @@ impl Dropped {
 
 /// One account: of a source's lane, or of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub struct Counters {
     /// Packets that were there to be captured, by counters that do not depend on the reader.
     pub offered: u64,
     /// Packets handed to the reader that pass its filter.
@@ -45,7 +45,7 @@ pub struct Ledger {
     pub dropped: Dropped,
 }
 
-/// What checking a ledger found.
+/// What checking counters found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Balance {
     /// Packets offered.
@@ -54,7 +54,7 @@ pub struct Balance {
     pub accounted: u64,
 }
 
-impl Ledger {
+impl Counters {
     /// Both sides of the equation.
     pub fn balance(&self) -> Balance {
         Balance {
@@ -96,12 +96,12 @@ impl AddAssign for Dropped {
     fn add_assign(&mut self, other: Self) {
         self.nic = self.nic.saturating_add(other.nic);
         self.kernel = self.kernel.saturating_add(other.kernel);
-        self.no_chunk = self.no_chunk.saturating_add(other.no_chunk);
-        self.slow_reader = self.slow_reader.saturating_add(other.slow_reader);
+        self.pool_full = self.pool_full.saturating_add(other.pool_full);
+        self.overrun = self.overrun.saturating_add(other.overrun);
     }
 }
 
-impl AddAssign for Ledger {
+impl AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
         self.offered = self.offered.saturating_add(other.offered);
         self.delivered = self.delivered.saturating_add(other.delivered);
@@ -115,8 +115,8 @@ impl AddAssign for Ledger {
 mod tests {
     use super::*;
 
-    fn even() -> Ledger {
-        Ledger {
+    fn even() -> Counters {
+        Counters {
             offered: 15,
             delivered: 5,
             filtered: 4,
@@ -124,14 +124,14 @@ mod tests {
             dropped: Dropped {
                 nic: 3,
                 kernel: 1,
-                no_chunk: 2,
-                slow_reader: 0,
+                pool_full: 2,
+                overrun: 0,
             },
         }
     }
 
     #[test]
-    fn a_ledger_with_every_packet_in_one_place_balances() {
+    fn a_counters_with_every_packet_in_one_place_balances() {
         assert!(even().balance().holds());
         let mut sum = even();
         sum += even();
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn a_ledger_with_a_packet_missing_does_not_balance() {
-        let mut ledger = even();
-        ledger.delivered -= 1;
-        assert!(!ledger.balance().holds());
-        assert!(ledger.balance().to_string().contains("1 missing"));
-        ledger.dropped.slow_reader += 2;
-        assert!(ledger.balance().to_string().contains("1 too many"));
+    fn a_counters_with_a_packet_missing_does_not_balance() {
+        let mut counters = even();
+        counters.delivered -= 1;
+        assert!(!counters.balance().holds());
+        assert!(counters.balance().to_string().contains("1 missing"));
+        counters.dropped.overrun += 2;
+        assert!(counters.balance().to_string().contains("1 too many"));
     }
 }

@@ -9,15 +9,15 @@ use std::time::Duration;
 use ringtap_filter::Program;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
-    self, Attach, InletFacts, MOST_INSTRUCTIONS, Refusal, Reply, Request, WantedFacts, decode,
+    self, Attach, EndpointFacts, MOST_INSTRUCTIONS, Refusal, Reply, Request, WantedFacts, decode,
     encode,
 };
-use ringtap_ipc::seat::Watermark;
 use ringtap_ipc::socket::Socket;
+use ringtap_ipc::subscription::Watermark;
 use ringtap_ipc::verdict::{Bench, BenchError, Sitting};
 
 use crate::access::Access;
-use crate::hub::{Ask, AttachError, Handle, SeatId, Taken};
+use crate::hub::{Ask, AttachError, Handle, SubscriptionId, Taken};
 
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
@@ -33,15 +33,15 @@ pub(super) enum Stay {
     Leave,
 }
 
-/// A reader at the door.
-pub(super) struct Guest {
+/// A reader at the server.
+pub(super) struct ClientConnection {
     socket: Socket,
     peer: Peer,
     hub: Handle,
     /// What it calls itself; it said hello then.
     name: Option<String>,
-    seat: Option<SeatId>,
-    /// The group of its seat, where it reads in place.
+    subscription: Option<SubscriptionId>,
+    /// The group of its subscription, where it reads in place.
     group: Option<String>,
     /// Its own filter leaves packets out.
     filters: bool,
@@ -79,14 +79,14 @@ pub(super) fn turn_away(socket: &Socket, message: &str) {
     let _deaf = socket.send(&encode(&answer.reply), &[]);
 }
 
-impl Guest {
+impl ClientConnection {
     pub(super) fn new(socket: Socket, peer: Peer, hub: Handle, bench: Option<Arc<Bench>>) -> Self {
-        Guest {
+        ClientConnection {
             socket,
             peer,
             hub,
             name: None,
-            seat: None,
+            subscription: None,
             group: None,
             bench,
             filters: false,
@@ -126,7 +126,7 @@ impl Guest {
     fn send(&self, answer: &Answer) -> std::io::Result<()> {
         let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
         if let Some(taken) = &answer.taken {
-            fds.push(taken.seat.bell.as_fd());
+            fds.push(taken.subscription.doorbell.as_fd());
             for files in &taken.files {
                 fds.extend(files.pool.as_ref().map(AsFd::as_fd));
                 fds.push(files.control.as_fd());
@@ -135,7 +135,7 @@ impl Guest {
             fds.extend(wakes.map(|wake| wake.as_fd()));
         }
         if let Some(sitting) = &answer.sitting {
-            fds.extend([sitting.memory.as_fd(), sitting.bell.as_fd()]);
+            fds.extend([sitting.memory.as_fd(), sitting.doorbell.as_fd()]);
         }
         self.socket.send(&encode(&answer.reply), &fds)
     }
@@ -148,19 +148,23 @@ impl Guest {
             Request::Hello { protocol, name, .. } => self.hello(protocol, &name),
             Request::Attach(attach) => self.attach(attach, hub),
             Request::Filter { program } => self.filter(&program, hub),
-            Request::Credit { chunks } => match self.seat {
-                None => no_seat(),
-                Some(seat) => done(hub.set_credit(seat, chunks)),
+            Request::Credit { chunks } => match self.subscription {
+                None => not_subscribed(),
+                Some(subscription) => done(hub.set_credit(subscription, chunks)),
             },
             Request::Statistics => {
-                let snapshot = self.seat.and_then(|seat| hub.snapshot(seat));
-                snapshot.map_or_else(no_seat, |snapshot| Reply::Statistics(snapshot).into())
+                let snapshot = self
+                    .subscription
+                    .and_then(|subscription| hub.snapshot(subscription));
+                snapshot.map_or_else(not_subscribed, |snapshot| {
+                    Reply::Statistics(snapshot).into()
+                })
             }
             Request::Judge => self.judge(),
-            Request::Detach => match self.seat.take() {
-                None => no_seat(),
-                Some(seat) => {
-                    hub.leave(seat);
+            Request::Detach => match self.subscription.take() {
+                None => not_subscribed(),
+                Some(subscription) => {
+                    hub.leave(subscription);
                     Reply::Done.into()
                 }
             },
@@ -187,8 +191,8 @@ impl Guest {
     }
 
     fn attach(&mut self, attach: Attach, hub: &Handle) -> Answer {
-        if self.seat.is_some() {
-            let message = "this connection has a seat already: one group a connection";
+        if self.subscription.is_some() {
+            let message = "this connection has a subscription already: one group a connection";
             return refused(Refusal::TooMuch, message);
         }
         let group = (!attach.private).then(|| attach.group.clone());
@@ -216,12 +220,17 @@ impl Guest {
             let message = "a source of this hub cannot be read from another process";
             return refused(Refusal::Failed, message);
         }
-        self.seat = Some(taken.id);
+        self.subscription = Some(taken.id);
         self.group = group;
         self.filters = filters;
         let reply = Reply::Attached {
             reader: taken.id.0,
-            inlets: taken.seat.inlets.iter().map(InletFacts::from).collect(),
+            endpoints: taken
+                .subscription
+                .endpoints
+                .iter()
+                .map(EndpointFacts::from)
+                .collect(),
         };
         Answer {
             reply,
@@ -236,8 +245,8 @@ impl Guest {
             let message = "nothing is judged here: a bridge with --judge asks for verdicts";
             return refused(Refusal::BadRequest, message);
         };
-        let Some(group) = self.group.as_ref().filter(|_| self.seat.is_some()) else {
-            let message = "a judge reads in place: take a seat that is not private first";
+        let Some(group) = self.group.as_ref().filter(|_| self.subscription.is_some()) else {
+            let message = "a judge reads in place: subscribe that is not private first";
             return refused(Refusal::BadRequest, message);
         };
         if self.filters {
@@ -261,8 +270,8 @@ impl Guest {
     }
 
     fn filter(&mut self, entries: &[u64], hub: &Handle) -> Answer {
-        let Some(seat) = self.seat else {
-            return no_seat();
+        let Some(subscription) = self.subscription else {
+            return not_subscribed();
         };
         let filter = match program(entries) {
             Ok(filter) => filter,
@@ -272,7 +281,7 @@ impl Guest {
         if self.judges && filters {
             return refused(Refusal::BadRequest, NO_FILTER);
         }
-        match hub.set_filter(seat, filter) {
+        match hub.set_filter(subscription, filter) {
             Ok(wanted) => {
                 self.filters = filters;
                 Reply::Filtered {
@@ -298,16 +307,16 @@ impl Guest {
     }
 }
 
-impl AsFd for Guest {
+impl AsFd for ClientConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Guest {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
-        if let Some(seat) = self.seat.take() {
-            self.hub.leave(seat);
+        if let Some(subscription) = self.subscription.take() {
+            self.hub.leave(subscription);
         }
     }
 }
@@ -331,8 +340,8 @@ fn refusal(error: &AttachError) -> Answer {
     refused(error.code(), error.to_string())
 }
 
-fn no_seat() -> Answer {
-    refusal(&AttachError::NoSeat)
+fn not_subscribed() -> Answer {
+    refusal(&AttachError::NotSubscribed)
 }
 
 fn done(outcome: Result<(), AttachError>) -> Answer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader gets when it attaches: its place at each source, and a bell.
+//! What a reader gets when it attaches: its place at each source, and a doorbell.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::event::Event;
 
 /// A reader's place at one source.
 #[derive(Clone)]
-pub struct Inlet {
+pub struct Endpoint {
     /// What the source is.
     pub facts: Facts,
     /// Its pool.
@@ -46,13 +46,13 @@ pub struct Wanted {
     pub from: Vec<u64>,
 }
 
-/// A reader's seat at a hub.
+/// A reader's subscription at a hub.
 #[derive(Clone)]
-pub struct Seat {
+pub struct Subscription {
     /// One for each source.
-    pub inlets: Vec<Inlet>,
+    pub endpoints: Vec<Endpoint>,
     /// Wakes the reader when it sleeps on it, and the hub when it signals it.
-    pub bell: Event,
+    pub doorbell: Event,
     /// When the reader wants packets.
     pub watermark: Watermark,
 }

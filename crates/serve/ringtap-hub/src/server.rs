@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hub's door: a thread that talks to readers of other processes over the UNIX socket.
+//! The hub's server: a thread that talks to readers of other processes over the UNIX socket.
 //!
 //! Invariants
 //! - Whatever comes from a reader can at worst end its own connection.
-//! - A connection that ends, however it ends, gives its seat back.
-//! - The door never waits for a reader: who does not take its answers is shown out.
+//! - A connection that ends, however it ends, gives its subscription back.
+//! - The server never waits for a reader: who does not take its answers is shown out.
 #![forbid(unsafe_code)]
 
-mod guest;
+mod connection;
 mod one;
 
 use std::io;
@@ -23,30 +23,30 @@ use ringtap_pool::wake::Signal;
 
 use crate::access::Access;
 use crate::hub::{Handle, Hub};
-use guest::{Guest, Stay};
+use connection::{ClientConnection, Stay};
 pub use one::{refuse, serve_one};
 
 /// Connections at once, of all users.
-const MOST_GUESTS: usize = 512;
+const MOST_CONNECTIONS: usize = 512;
 /// Connections at once of one user who is neither root nor the hub's own.
 const MOST_OF_ONE_USER: usize = 64;
 
-/// An open door; it closes when this is dropped.
-pub struct Door {
+/// An open server; it closes when this is dropped.
+pub struct Server {
     closing: Event,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Doorkeeper {
+struct Acceptor {
     listener: Listener,
     hub: Handle,
     access: Vec<Access>,
     bench: Option<Arc<Bench>>,
     closing: Event,
-    guests: Vec<Guest>,
+    connections: Vec<ClientConnection>,
 }
 
-impl Door {
+impl Server {
     /// Lets readers in that connect to this socket. `access` says who may ask for the status:
     /// whoever may attach to one of the groups.
     ///
@@ -54,14 +54,14 @@ impl Door {
     ///
     /// The system's: no thread, no descriptor.
     pub fn open(listener: Listener, hub: &Hub, access: Vec<Access>) -> io::Result<Self> {
-        Door::with_bench(listener, hub, access, None)
+        Server::with_bench(listener, hub, access, None)
     }
 
     /// The same for a bridge, whose judge sits at `bench`.
     ///
     /// # Errors
     ///
-    /// As for [`Door::open`].
+    /// As for [`Server::open`].
     pub fn with_bench(
         listener: Listener,
         hub: &Hub,
@@ -69,25 +69,25 @@ impl Door {
         bench: Option<Arc<Bench>>,
     ) -> io::Result<Self> {
         let closing = Event::new()?;
-        let keeper = Doorkeeper {
+        let keeper = Acceptor {
             listener,
             hub: hub.handle().clone(),
             access,
             bench,
             closing: closing.clone(),
-            guests: Vec::new(),
+            connections: Vec::new(),
         };
         let thread = std::thread::Builder::new()
-            .name("door".into())
+            .name("server".into())
             .spawn(move || keeper.run())?;
-        Ok(Door {
+        Ok(Server {
             closing,
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Door {
+impl Drop for Server {
     fn drop(&mut self) {
         self.closing.signal();
         if let Some(thread) = self.thread.take() {
@@ -96,7 +96,7 @@ impl Drop for Door {
     }
 }
 
-impl Doorkeeper {
+impl Acceptor {
     fn run(mut self) {
         let mut buffer = vec![0; MOST_BYTES];
         loop {
@@ -104,33 +104,33 @@ impl Doorkeeper {
                 Ok(ready) if ready[0] => return,
                 Ok(ready) => self.serve(&ready, &mut buffer),
                 Err(error) => {
-                    tracing::error!("the hub's door cannot wait: {error}");
+                    tracing::error!("the hub's server cannot wait: {error}");
                     return;
                 }
             }
         }
     }
 
-    /// Which of these have something to say: the closing, the listener, each guest.
+    /// Which of these have something to say: the closing, the listener, each connection.
     fn wait(&self) -> io::Result<Vec<bool>> {
-        let guests = self.guests.iter().map(AsFd::as_fd);
+        let connections = self.connections.iter().map(AsFd::as_fd);
         let fds = [self.closing.as_fd(), self.listener.as_fd()];
-        let fds: Vec<_> = fds.into_iter().chain(guests).collect();
+        let fds: Vec<_> = fds.into_iter().chain(connections).collect();
         readable_among(&fds, None)
     }
 
     fn serve(&mut self, ready: &[bool], buffer: &mut [u8]) {
-        let Doorkeeper {
-            guests,
+        let Acceptor {
+            connections,
             hub,
             access,
             ..
         } = self;
         let mut at = 0;
-        guests.retain_mut(|guest| {
+        connections.retain_mut(|connection| {
             at += 1;
             let speaks = ready.get(at + 1).copied().unwrap_or(false);
-            !speaks || guest.serve(hub, access, buffer) == Stay::Here
+            !speaks || connection.serve(hub, access, buffer) == Stay::Here
         });
         if ready[1] {
             self.let_in();
@@ -154,17 +154,18 @@ impl Doorkeeper {
             };
             let own = [0, Peer::this_process().uid].contains(&peer.uid);
             let of_user = self
-                .guests
+                .connections
                 .iter()
-                .filter(|guest| guest.uid() == peer.uid)
+                .filter(|connection| connection.uid() == peer.uid)
                 .count();
-            if self.guests.len() >= MOST_GUESTS || (!own && of_user >= MOST_OF_ONE_USER) {
+            if self.connections.len() >= MOST_CONNECTIONS || (!own && of_user >= MOST_OF_ONE_USER) {
                 tracing::warn!(pid = peer.pid, uid = peer.uid, "too many connections");
-                guest::turn_away(&socket, "the hub has as many connections as it allows");
+                connection::turn_away(&socket, "the hub has as many connections as it allows");
                 continue;
             }
             let (hub, bench) = (self.hub.clone(), self.bench.clone());
-            self.guests.push(Guest::new(socket, peer, hub, bench));
+            self.connections
+                .push(ClientConnection::new(socket, peer, hub, bench));
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What became of every packet: one seat's account, and everybody's.
+//! What became of every packet: one subscriber's account, and everybody's.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,56 +13,66 @@ use ringtap_pool::classify::Place;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::source::{Counts, LaneCounts};
 
-use super::{Inlet, Seat, now_ns};
+use super::{SourceReader, Subscriber, now_ns};
 use crate::capture::{Capture, Stage};
 use crate::engine::Engine;
 use crate::group::{Group, division_word, policy_word};
-use crate::membership::SeatId;
+use crate::membership::SubscriptionId;
 
 impl Engine {
-    /// A seat's account, counted from its beginning.
-    pub(crate) fn snapshot(&mut self, id: SeatId) -> Option<Snapshot> {
+    /// A subscriber's account, counted from its beginning.
+    pub(crate) fn snapshot(&mut self, id: SubscriptionId) -> Option<Snapshot> {
         // What came back meanwhile decides what was missed.
         self.captures
             .iter_mut()
             .for_each(|capture| while capture.step() {});
-        let seat = self.seats.taken.get(&id)?;
-        let sources = seat.inlets.iter().enumerate().map(|(at, inlet)| {
-            let snapshot = of_inlet(inlet, &mut self.captures[inlet.capture]);
-            match &seat.relay {
-                Some(relay) => relay.seen_from_outside(at, snapshot),
-                None => snapshot,
-            }
-        });
+        let subscriber = self.subscribers.taken.get(&id)?;
+        let sources = subscriber
+            .source_readers
+            .iter()
+            .enumerate()
+            .map(|(at, source_reader)| {
+                let snapshot =
+                    of_endpoint(source_reader, &mut self.captures[source_reader.capture]);
+                match &subscriber.relay {
+                    Some(relay) => relay.seen_from_outside(at, snapshot),
+                    None => snapshot,
+                }
+            });
         Some(Snapshot {
             sources: sources.collect(),
         })
     }
 
-    /// Packets that a seat lost because it was past its credit.
-    pub(super) fn lost_by(&self, seat: &Seat) -> u64 {
-        let lost = |inlet: &Inlet| -> u64 {
-            let capture = &self.captures[inlet.capture];
+    /// Packets that a subscriber lost because it was past its credit.
+    pub(super) fn lost_by(&self, subscriber: &Subscriber) -> u64 {
+        let lost = |source_reader: &SourceReader| -> u64 {
+            let capture = &self.captures[source_reader.capture];
             let lanes = capture.lanes();
             lanes
-                .map(|lane| capture.distributor.missed(inlet.reader, lane).packets)
+                .map(|lane| {
+                    capture
+                        .distributor
+                        .missed(source_reader.reader, lane)
+                        .packets
+                })
                 .sum()
         };
-        let relayed = seat.relay.as_ref().map_or(0, |relay| relay.lost());
-        seat.inlets.iter().map(lost).sum::<u64>() + relayed
+        let relayed = subscriber.relay.as_ref().map_or(0, |relay| relay.lost());
+        subscriber.source_readers.iter().map(lost).sum::<u64>() + relayed
     }
 
     /// Notes who lost packets since this was called last.
     pub(crate) fn note_losses(&mut self, now: u64) {
         let lost: Vec<_> = self
-            .seats
+            .subscribers
             .taken
             .values()
-            .map(|seat| self.lost_by(seat))
+            .map(|subscriber| self.lost_by(subscriber))
             .collect();
-        for (seat, lost) in self.seats.taken.values_mut().zip(lost) {
-            if lost > seat.lost {
-                (seat.lost, seat.last_loss_ns) = (lost, now);
+        for (subscriber, lost) in self.subscribers.taken.values_mut().zip(lost) {
+            if lost > subscriber.lost {
+                (subscriber.lost, subscriber.last_loss_ns) = (lost, now);
             }
         }
     }
@@ -71,7 +81,7 @@ impl Engine {
     pub(crate) fn status(&mut self) -> HubStatus {
         let now = now_ns();
         self.note_losses(now);
-        let ids: Vec<_> = self.seats.taken.keys().copied().collect();
+        let ids: Vec<_> = self.subscribers.taken.keys().copied().collect();
         ids.iter().for_each(|id| self.note_unordered(*id));
         let sources = self.captures.iter_mut().map(of_source).collect();
         let groups = self.membership.groups();
@@ -89,7 +99,7 @@ impl Engine {
             sources,
             groups,
             readers,
-            departed_slow_reader: self.seats.departed_slow_reader,
+            departed_overrun: self.subscribers.departed_overrun,
         }
     }
 
@@ -119,47 +129,47 @@ impl Engine {
         status
     }
 
-    fn of_reader(&mut self, id: SeatId, now: u64) -> Option<ReaderStatus> {
-        let seat = self.seats.taken.get(&id)?;
+    fn of_reader(&mut self, id: SubscriptionId, now: u64) -> Option<ReaderStatus> {
+        let subscriber = self.subscribers.taken.get(&id)?;
         let mut status = ReaderStatus {
             reader: id.0,
-            name: seat.name.clone(),
-            group: seat.group.clone(),
-            pid: seat.peer.pid,
-            uid: seat.peer.uid,
-            delivery: seat.delivery.word().to_owned(),
-            attached_ns: seat.attached_ns,
-            slow_reader: seat.lost,
-            last_loss_ns: seat.last_loss_ns,
-            not_in_source: match &seat.place {
+            name: subscriber.name.clone(),
+            group: subscriber.group.clone(),
+            pid: subscriber.peer.pid,
+            uid: subscriber.peer.uid,
+            delivery: subscriber.delivery.word().to_owned(),
+            attached_ns: subscriber.attached_ns,
+            overrun: subscriber.lost,
+            last_loss_ns: subscriber.last_loss_ns,
+            not_in_source: match &subscriber.place {
                 Place::Source => None,
                 Place::Reader(why) => Some(why.clone()),
             },
             buckets: self.membership.buckets_of(id),
             ..ReaderStatus::default()
         };
-        for inlet in &seat.inlets {
-            let capture = &self.captures[inlet.capture];
+        for source_reader in &subscriber.source_readers {
+            let capture = &self.captures[source_reader.capture];
             let distributor = &capture.distributor;
-            status.corrupt |= distributor.is_corrupt(inlet.reader);
-            status.helped_chunks += distributor.helped_chunks(inlet.reader);
+            status.corrupt |= distributor.is_corrupt(source_reader.reader);
+            status.helped_chunks += distributor.helped_chunks(source_reader.reader);
             for lane in capture.lanes() {
-                let held = distributor.held(inlet.reader, lane);
+                let held = distributor.held(source_reader.reader, lane);
                 status.lag_chunks += held.saturating_sub(1);
-                let credit = distributor.credit(inlet.reader, lane);
+                let credit = distributor.credit(source_reader.reader, lane);
                 status.credit_chunks = status.credit_chunks.max(credit);
                 if held > 1 {
-                    let age = age_ms(capture, inlet.reader, lane, now);
+                    let age = age_ms(capture, source_reader.reader, lane, now);
                     status.lag_ms = status.lag_ms.max(age);
                 }
             }
-            if let Some(progress) = distributor.progress(inlet.reader) {
+            if let Some(progress) = distributor.progress(source_reader.reader) {
                 status.delivered += progress.delivered.load(Relaxed);
                 status.filtered += progress.filtered.load(Relaxed);
                 status.bytes += progress.bytes.load(Relaxed);
             }
         }
-        if let Some(relay) = &seat.relay {
+        if let Some(relay) = &subscriber.relay {
             relay.fill(&mut status);
         }
         Some(status)
@@ -173,19 +183,19 @@ fn age_ms(capture: &Capture, reader: ReaderId, lane: LaneId, now: u64) -> u64 {
     time.map_or(0, |time| now.saturating_sub(time) / 1_000_000)
 }
 
-fn of_inlet(inlet: &Inlet, capture: &mut Capture) -> SourceSnapshot {
+fn of_endpoint(source_reader: &SourceReader, capture: &mut Capture) -> SourceSnapshot {
     let Counts { lanes, nic, kernel } = capture.counts();
-    let before = &inlet.baseline;
+    let before = &source_reader.baseline;
     let lane = |(at, now): (usize, &LaneCounts)| {
         let then = before.lanes.get(at).copied().unwrap_or_default();
         let id = LaneId::at(at);
-        let missed = capture.distributor.missed(inlet.reader, id);
+        let missed = capture.distributor.missed(source_reader.reader, id);
         LaneSnapshot {
-            start: inlet.starts.get(at).copied().unwrap_or(0),
+            start: source_reader.starts.get(at).copied().unwrap_or(0),
             position: now.captured,
             seen: now.seen - then.seen,
             unwanted: now.unwanted - then.unwanted,
-            no_chunk: now.no_chunk - then.no_chunk,
+            pool_full: now.pool_full - then.pool_full,
             kernel: now.kernel - then.kernel,
             missed_sequences: missed.sequences,
             missed_packets: missed.packets,
@@ -216,7 +226,7 @@ fn of_source(capture: &mut Capture) -> SourceStatus {
             captured: lane.captured,
             bytes: lane.bytes,
             unwanted: lane.unwanted,
-            no_chunk: lane.no_chunk,
+            pool_full: lane.pool_full,
             kernel: lane.kernel,
             chunks: capture.distributor.chunks_of(id),
             chunks_in_use: capture.distributor.chunks_in_use(id),

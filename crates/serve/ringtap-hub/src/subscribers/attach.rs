@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Taking, changing and leaving seats.
+//! Taking, changing and leaving subscribers.
 //!
 //! Invariants
-//! - A seat is taken at every source or at none; what failed leaves no trace.
-//! - A seat begins with the first packet that the new rules judged.
+//! - A subscription covers every source or none; an attempt that fails leaves no trace.
+//! - A subscription begins with the first packet that the new rules classified.
 #![forbid(unsafe_code)]
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::seat::{Inlet as SeatInlet, Seat as ReaderSeat, Wanted};
+use ringtap_ipc::subscription::{Endpoint, Subscription, Wanted};
 use ringtap_pool::classify::Place;
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::ReaderOptions;
 
-use super::{Inlet, Seat, now_ns};
+use super::{SourceReader, Subscriber, now_ns};
 use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
-use crate::hub::{Ask, AttachError, InletFiles, Taken};
-use crate::membership::{Full, SeatId, Share, place};
+use crate::hub::{Ask, AttachError, EndpointFiles, Taken};
+use crate::membership::{Full, Share, SubscriptionId, place};
 use crate::relay::{self, Relay};
 
 /// What is made at one source.
 struct Made {
-    inlet: Inlet,
-    seat: SeatInlet,
-    files: InletFiles,
+    source_reader: SourceReader,
+    endpoint: Endpoint,
+    files: EndpointFiles,
 }
 
 impl Engine {
-    /// Gives a seat, if the asker may have it.
+    /// Subscribes a reader to a group, if its user may.
     pub(crate) fn attach(&mut self, ask: &Ask) -> Result<Taken, AttachError> {
         let group = self.permitted(ask)?;
-        let id = self.seats.next_id();
+        let id = self.subscribers.next_id();
         let joined = self.membership.join(&group.name, id, ask.filter.clone());
         joined.map_err(|full| refusal(full, &group))?;
         let taken = self.take(id, ask, &group);
@@ -75,11 +75,14 @@ impl Engine {
         Ok(group.clone())
     }
 
-    fn take(&mut self, id: SeatId, ask: &Ask, group: &Group) -> Result<Taken, AttachError> {
+    fn take(&mut self, id: SubscriptionId, ask: &Ask, group: &Group) -> Result<Taken, AttachError> {
         let places = self.classify()?;
-        let share = self.membership.share(id).ok_or(AttachError::NoSeat)?;
+        let share = self
+            .membership
+            .share(id)
+            .ok_or(AttachError::NotSubscribed)?;
         let private = ask.private || group.delivery == Delivery::Private;
-        let (bell, readers_bell) = Event::pair()?;
+        let (doorbell, readers_doorbell) = Event::pair()?;
         let options = ReaderOptions {
             credit: ask.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
@@ -90,33 +93,36 @@ impl Engine {
         self.captures.iter_mut().for_each(Capture::mind_scarcity);
         let place = made
             .first()
-            .map_or(Place::Source, |made| made.seat.wanted.place.clone());
-        let (mut inlets, mut seats, mut files) = (Vec::new(), Vec::new(), Vec::new());
+            .map_or(Place::Source, |made| made.endpoint.wanted.place.clone());
+        let (mut source_readers, mut endpoints, mut files) = (Vec::new(), Vec::new(), Vec::new());
         for one in made {
-            inlets.push(one.inlet);
-            seats.push(one.seat);
+            source_readers.push(one.source_reader);
+            endpoints.push(one.endpoint);
             files.push(one.files);
         }
-        let mut reader = ReaderSeat {
-            inlets: seats,
-            bell: readers_bell,
+        let mut reader = Subscription {
+            endpoints,
+            doorbell: readers_doorbell,
             watermark: ask.watermark,
         };
         let mut relay = None;
         if private {
-            match Relay::start(reader, bell.clone(), group) {
-                Ok((started, outlet)) => {
+            match Relay::start(reader, doorbell.clone(), group) {
+                Ok((started, output)) => {
                     relay = Some(started);
-                    let relay::Outlet { seat, files: own } = outlet;
-                    (reader, files) = (seat, own);
+                    let relay::Output {
+                        subscription,
+                        files: own,
+                    } = output;
+                    (reader, files) = (subscription, own);
                 }
                 Err(error) => {
-                    self.give_back(&inlets);
+                    self.give_back(&source_readers);
                     return Err(error.into());
                 }
             }
         }
-        let seat = Seat {
+        let subscriber = Subscriber {
             group: group.name.clone(),
             name: ask.name.clone(),
             peer: ask.peer.clone(),
@@ -128,8 +134,8 @@ impl Engine {
             place,
             credit_chunks: options.credit,
             attached_ns: now_ns(),
-            inlets,
-            bell,
+            source_readers,
+            doorbell,
             is_silent: false,
             relay,
             watermark: ask.watermark,
@@ -137,9 +143,9 @@ impl Engine {
             lost: 0,
             last_loss_ns: 0,
         };
-        self.seats.taken.insert(id, seat);
+        self.subscribers.taken.insert(id, subscriber);
         tracing::info!(
-            seat = id.0,
+            subscriber = id.0,
             group = group.name,
             reader = ask.name,
             pid = ask.peer.pid,
@@ -147,7 +153,7 @@ impl Engine {
         );
         Ok(Taken {
             id,
-            seat: reader,
+            subscription: reader,
             files,
         })
     }
@@ -173,7 +179,7 @@ impl Engine {
             match self.take_at(at, &options, share, place(share, places), ask) {
                 Ok(one) => made.push(one),
                 Err(error) => {
-                    self.give_back(made.iter().map(|made| &made.inlet));
+                    self.give_back(made.iter().map(|made| &made.source_reader));
                     return Err(error);
                 }
             }
@@ -193,12 +199,13 @@ impl Engine {
         let memory = SharedMemory::create(control_bytes(capture.pool.geometry()))?;
         // What was captured before the rules came has every bit, and is not judged yet.
         let judged = capture.counts().lanes;
-        let (reader, beginning) = capture.seat(options, &memory.region, ask.from_the_first)?;
+        let (reader, beginning) =
+            capture.add_reader(options, &memory.region, ask.from_the_first)?;
         let from = match ask.from_the_first {
             true => judged.iter().map(|lane| lane.captured).collect(),
             false => beginning.starts.clone(),
         };
-        let seat = SeatInlet {
+        let endpoint = Endpoint {
             facts: capture.facts.clone(),
             pool: capture.pool.clone(),
             control: memory.region,
@@ -211,18 +218,22 @@ impl Engine {
                 from,
             },
         };
-        let files = InletFiles {
+        let files = EndpointFiles {
             pool: capture.pool_file(),
             control: memory.file,
             wake: capture.readers_wake.clone(),
         };
-        let inlet = Inlet {
+        let source_reader = SourceReader {
             capture: at,
             reader,
             baseline: beginning.counts,
             starts: beginning.starts,
         };
-        Ok(Made { inlet, seat, files })
+        Ok(Made {
+            source_reader,
+            endpoint,
+            files,
+        })
     }
 
     /// Gives every source the rules that follow from who sits where.
@@ -241,38 +252,47 @@ impl Engine {
         Ok(places)
     }
 
-    fn give_back<'a>(&mut self, inlets: impl IntoIterator<Item = &'a Inlet>) {
-        for inlet in inlets {
-            let capture = &mut self.captures[inlet.capture];
-            capture.distributor.remove_reader(inlet.reader);
+    fn give_back<'a>(&mut self, source_readers: impl IntoIterator<Item = &'a SourceReader>) {
+        for source_reader in source_readers {
+            let capture = &mut self.captures[source_reader.capture];
+            capture.distributor.remove_reader(source_reader.reader);
         }
     }
 
-    /// Takes a seat back, and all that its reader holds.
-    pub(crate) fn leave(&mut self, id: SeatId) {
+    /// Removes a subscriber and takes back all that its reader holds.
+    pub(crate) fn leave(&mut self, id: SubscriptionId) {
         self.note_unordered(id);
         self.membership.leave(id);
-        if let Some(mut seat) = self.seats.taken.remove(&id) {
-            self.seats.departed_slow_reader += self.lost_by(&seat);
+        if let Some(mut subscriber) = self.subscribers.taken.remove(&id) {
+            self.subscribers.departed_overrun += self.lost_by(&subscriber);
             // Its thread ends before the chunks that it reads are given back.
-            drop(seat.relay.take());
-            self.give_back(&seat.inlets);
-            tracing::info!(seat = id.0, group = seat.group, reader = seat.name, "left");
+            drop(subscriber.relay.take());
+            self.give_back(&subscriber.source_readers);
+            tracing::info!(
+                subscriber = id.0,
+                group = subscriber.group,
+                reader = subscriber.name,
+                "left"
+            );
         }
         if let Err(error) = self.classify() {
             tracing::error!("the rules without a reader that left: {error}");
         }
     }
 
-    /// Changes a seat's own filter.
+    /// Changes a subscriber's own filter.
     pub(crate) fn set_filter(
         &mut self,
-        id: SeatId,
+        id: SubscriptionId,
         filter: Program,
     ) -> Result<Vec<Wanted>, AttachError> {
-        let seat = self.seats.taken.get(&id).ok_or(AttachError::NoSeat)?;
-        let group = self.membership.group(&seat.group).cloned();
-        let group = group.ok_or(AttachError::NoSeat)?;
+        let subscriber = self
+            .subscribers
+            .taken
+            .get(&id)
+            .ok_or(AttachError::NotSubscribed)?;
+        let group = self.membership.group(&subscriber.group).cloned();
+        let group = group.ok_or(AttachError::NotSubscribed)?;
         let before = self.membership.set_filter(id, filter);
         let before = before.map_err(|full| refusal(full, &group))?;
         let places = match self.classify() {
@@ -283,11 +303,14 @@ impl Engine {
                 return Err(error);
             }
         };
-        let share = self.membership.share(id).ok_or(AttachError::NoSeat)?;
-        let inlets = self.seats.inlets(id).iter();
-        let wanted: Vec<_> = inlets
-            .map(|inlet| {
-                let at = inlet.capture;
+        let share = self
+            .membership
+            .share(id)
+            .ok_or(AttachError::NotSubscribed)?;
+        let source_readers = self.subscribers.source_readers(id).iter();
+        let wanted: Vec<_> = source_readers
+            .map(|source_reader| {
+                let at = source_reader.capture;
                 let lanes = self.captures[at].counts().lanes;
                 Wanted {
                     mask: share.mask,
@@ -297,11 +320,11 @@ impl Engine {
                 }
             })
             .collect();
-        if let Some(seat) = self.seats.taken.get_mut(&id) {
-            seat.place = wanted
+        if let Some(subscriber) = self.subscribers.taken.get_mut(&id) {
+            subscriber.place = wanted
                 .first()
                 .map_or(Place::Source, |wanted| wanted.place.clone());
-            if let Some(relay) = &seat.relay {
+            if let Some(relay) = &subscriber.relay {
                 relay.set_wanted(wanted.clone());
                 // What the relay hands on is judged already.
                 return Ok(wanted.iter().map(relay::judged).collect());
@@ -310,20 +333,28 @@ impl Engine {
         Ok(wanted)
     }
 
-    /// Changes how many chunks of a lane a seat may hold.
-    pub(crate) fn set_credit(&mut self, id: SeatId, chunks: u32) -> Result<(), AttachError> {
-        let seat = self.seats.taken.get_mut(&id).ok_or(AttachError::NoSeat)?;
+    /// Changes how many chunks of a lane a subscriber may hold.
+    pub(crate) fn set_credit(
+        &mut self,
+        id: SubscriptionId,
+        chunks: u32,
+    ) -> Result<(), AttachError> {
+        let subscriber = self
+            .subscribers
+            .taken
+            .get_mut(&id)
+            .ok_or(AttachError::NotSubscribed)?;
         let group = self
             .membership
-            .group(&seat.group)
-            .ok_or(AttachError::NoSeat)?;
+            .group(&subscriber.group)
+            .ok_or(AttachError::NotSubscribed)?;
         if let Some(allowed) = group.credit_chunks.filter(|allowed| chunks > *allowed) {
             return Err(too_much("credit", group, chunks, allowed));
         }
-        seat.credit_chunks = Some(chunks);
-        for inlet in &seat.inlets {
-            let capture = &mut self.captures[inlet.capture];
-            capture.distributor.set_credit(inlet.reader, chunks);
+        subscriber.credit_chunks = Some(chunks);
+        for source_reader in &subscriber.source_readers {
+            let capture = &mut self.captures[source_reader.capture];
+            capture.distributor.set_credit(source_reader.reader, chunks);
         }
         Ok(())
     }
@@ -340,7 +371,7 @@ fn too_much(what: &'static str, group: &Group, asked: u32, allowed: u32) -> Atta
 
 fn refusal(full: Full, group: &Group) -> AttachError {
     match full {
-        Full::NoGroup => AttachError::NoSeat,
+        Full::NoGroup => AttachError::NotSubscribed,
         Full::Members(allowed) => too_much("readers", group, allowed + 1, allowed),
         Full::NoBit => too_much("readers of balanced groups", group, 64, 63),
         Full::Filter => AttachError::Filter(group.name.clone()),
