@@ -37,7 +37,11 @@ pub fn open_by_name(interface: &str) -> io::Result<OwnedFd> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    open(netdevice::name_to_index(any, interface)?)
+    let ifindex = netdevice::name_to_index(any, interface).map_err(|errno| {
+        let cause = io::Error::from(errno);
+        io::Error::new(cause.kind(), format!("finding the interface: {cause}"))
+    })?;
+    open(ifindex)
 }
 
 fn bind(fd: &OwnedFd, ifindex: u32) -> io::Result<()> {
