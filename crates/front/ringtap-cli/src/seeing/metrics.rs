@@ -1,54 +1,82 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub's counters for Prometheus, over HTTP.
 //!
+//! hyper reads requests and writes answers, on one thread with a tokio runtime of its own.
+//!
 //! Invariants
-//! - Only addresses of this machine itself are served, unless the user says otherwise: the
-//!   counters name processes and groups, and nobody is asked who he is.
-//! - Whoever connects costs the hub one descriptor and one thread, however many they are and
-//!   whatever they send: one is served at a time, for at most [`serve::PATIENCE`].
+//! - Only addresses of this machine are served unless the user allows others: the counters name
+//!   processes and groups, and the server does not authenticate its clients.
+//! - All clients together cost the hub one thread, [`MAX_CONNECTIONS`] descriptors and
+//!   [`MAX_HEAD`] bytes for each. A connection ends after [`TIMEOUT`], however slow its client is.
+//! - The hub takes a snapshot of its counters at most once per [`FRESH`].
 #![forbid(unsafe_code)]
 
 mod exposition;
-mod serve;
 
+use std::convert::Infallible;
+use std::future::{self, Ready};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use ringtap_ipc::event::Event;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use ringtap_ipc::protocol::HubStatus;
-use ringtap_pool::wake::Signal as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time;
 
-use serve::Service;
+use exposition::exposition;
 
-/// Who may ask.
+/// Longest time for one connection, from accept to close.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that are served at the same time; more of them wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 8;
+/// Longest head of a request, in bytes; hyper allows no less.
+const MAX_HEAD: usize = 8 * 1024;
+/// Bytes that the server reads and discards after an invalid request.
+const MAX_DRAINED: u64 = 64 * 1024;
+/// Oldest counters that a client gets.
+const FRESH: Duration = Duration::from_millis(100);
+/// Pause after a failed accept, for instance when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The addresses that metrics may be served at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Processes of this machine.
+    /// Addresses that only processes of this machine can reach.
     Loopback,
-    /// Whoever the network lets through.
+    /// All addresses.
     Anywhere,
 }
 
-/// Why metrics cannot be served.
+/// Reason why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ServeError {
-    /// Others would see them.
+    /// Other machines could connect.
     #[error(
         "metrics at {0} could be read by other machines: use 127.0.0.1:{port} or [::1]:{port}, or \
          say --metrics-anywhere", port = .0.port()
     )]
     NotLoopback(SocketAddr),
-    /// The address cannot be had.
+    /// The address is in use or does not exist.
     #[error("metrics at {address}: {reason}")]
     Bind {
-        /// The address.
         address: SocketAddr,
-        /// What the system said.
         reason: io::Error,
     },
-    /// No thread, no descriptor.
+    /// The system has no thread or no descriptor left.
     #[error("metrics cannot be served: {0}")]
     System(#[from] io::Error),
 }
@@ -56,12 +84,14 @@ pub(crate) enum ServeError {
 /// A running server; it ends when this is dropped.
 pub(crate) struct Server {
     address: SocketAddr,
-    closing: Event,
+    /// The server's thread ends when this is dropped.
+    running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Serves `GET /metrics` at this address; `status` is asked once for each request, and says
-/// `None` once the hub is gone.
+/// Serves `GET /metrics` at this address.
+///
+/// `status` takes a snapshot of the hub's counters; `None` means that the hub has ended.
 ///
 /// # Errors
 ///
@@ -78,20 +108,24 @@ pub(crate) fn serve(
     let listener = TcpListener::bind(address).map_err(bind)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let closing = Event::new()?;
-    let service = Service::new(listener, closing.clone(), Box::new(status));
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (running, ended) = oneshot::channel();
+    let pages = Pages {
+        status: Box::new(status),
+        last: None,
+    };
     let thread = std::thread::Builder::new()
         .name("metrics".into())
-        .spawn(move || service.run())?;
+        .spawn(move || run(&runtime, listener, pages, ended))?;
     Ok(Server {
         address,
-        closing,
+        running: Some(running),
         thread: Some(thread),
     })
 }
 
 impl Server {
-    /// Where it listens: the port is known even if 0 was asked for.
+    /// The address it listens at, with the port that the system chose if it was asked for port 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -99,17 +133,139 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.closing.signal();
+        drop(self.running.take());
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }
     }
 }
 
-/// An address to serve metrics at, as the user gives it.
+/// Parses an address to serve metrics at.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let wrong = "want an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
     text.parse().map_err(|_| format!("\"{text}\": {wrong}"))
+}
+
+/// Serves connections until the sender of `ended` is dropped; then the open ones are closed.
+fn run(
+    runtime: &Runtime,
+    listener: TcpListener,
+    pages: Pages,
+    ended: oneshot::Receiver<Infallible>,
+) {
+    let _accepting = runtime.spawn(async move {
+        if let Err(error) = accept(listener, Arc::new(Mutex::new(pages))).await {
+            tracing::error!("metrics are no longer served: {error}");
+        }
+    });
+    let _dropped = runtime.block_on(ended);
+}
+
+async fn accept(listener: TcpListener, pages: Arc<Mutex<Pages>>) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let permit = Arc::clone(&permits).acquire_owned().await;
+        let Ok((stream, _)) = listener.accept().await else {
+            time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let connection = connection(stream, Arc::clone(&pages));
+        tokio::spawn(async move {
+            let _broken_or_too_slow = time::timeout(TIMEOUT, connection).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Answers one request and closes the connection.
+async fn connection(stream: TcpStream, pages: Arc<Mutex<Pages>>) -> io::Result<()> {
+    let service = service_fn(|request: Request<_>| {
+        let mut pages = pages.lock().unwrap_or_else(PoisonError::into_inner);
+        answer(pages.get(request.method(), request.uri().path()))
+    });
+    let mut connection = http1::Builder::new()
+        .keep_alive(false)
+        .half_close(true)
+        .max_buf_size(MAX_HEAD)
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(stream), service);
+    let served = future::poll_fn(|context| connection.poll_without_shutdown(context)).await;
+    let mut stream = connection.into_parts().io.into_inner();
+    stream.shutdown().await?;
+    if served.is_err() {
+        // A close with bytes unread resets the connection, and the client loses the answer.
+        let mut rest = stream.take(MAX_DRAINED);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
+    }
+    Ok(())
+}
+
+fn answer(page: Page) -> Ready<Result<Response<String>, hyper::http::Error>> {
+    let answer = Response::builder()
+        .status(page.status)
+        .header(CONTENT_TYPE, page.content_type)
+        .header(CACHE_CONTROL, "no-store");
+    let answer = match page.status {
+        StatusCode::METHOD_NOT_ALLOWED => answer.header(ALLOW, "GET, HEAD"),
+        _ => answer,
+    };
+    future::ready(answer.body(page.text))
+}
+
+/// What the server answers; hyper leaves the text out where the method is HEAD.
+struct Page {
+    status: StatusCode,
+    content_type: &'static str,
+    text: String,
+}
+
+/// The pages of the server, with the last snapshot of the counters.
+struct Pages {
+    status: Box<dyn Fn() -> Option<HubStatus> + Send>,
+    last: Option<(Instant, String)>,
+}
+
+impl Pages {
+    fn get(&mut self, method: &Method, path: &str) -> Page {
+        match (method, path) {
+            (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
+            (&Method::GET | &Method::HEAD, "/") => plain(StatusCode::OK, "ringtap: see /metrics"),
+            (&Method::GET | &Method::HEAD, _) => {
+                plain(StatusCode::NOT_FOUND, "there is only /metrics here")
+            }
+            _ => plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD"),
+        }
+    }
+
+    fn metrics(&mut self) -> Page {
+        self.last.take_if(|(then, _)| then.elapsed() > FRESH);
+        if self.last.is_none() {
+            let Some(status) = (self.status)() else {
+                return plain(StatusCode::SERVICE_UNAVAILABLE, "the hub is ending");
+            };
+            match exposition(&status) {
+                Ok(text) => self.last = Some((Instant::now(), text)),
+                Err(error) => {
+                    return plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());
+                }
+            }
+        }
+        let text = self.last.as_ref().map(|(_, text)| text.clone());
+        Page {
+            status: StatusCode::OK,
+            content_type: OPEN_METRICS,
+            text: text.unwrap_or_default(),
+        }
+    }
+}
+
+fn plain(status: StatusCode, text: &str) -> Page {
+    Page {
+        status,
+        content_type: TEXT,
+        text: format!("{text}\n"),
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub's counters in OpenMetrics' text format; the names are promised in `docs/counters.md`.
+//! A hub's counters in OpenMetrics' text format; `docs/counters.md` promises the names.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric, text,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -18,8 +20,6 @@ use ringtap_ipc::protocol::{
 use crate::report::as_f64;
 
 type Labels = Vec<(&'static str, String)>;
-/// One value of a metric, and whose it is.
-type Sample = (Labels, u64);
 
 /// All metrics of a hub at one moment.
 pub(super) fn exposition(status: &HubStatus) -> Result<String, fmt::Error> {
@@ -35,291 +35,322 @@ struct Snapshot(HubStatus);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
-        page.hub(&self.0)?;
-        page.lanes(&self.0)?;
-        page.sources(&self.0)?;
-        page.groups(&self.0)?;
-        page.group_infos(&self.0)?;
-        page.offloading(&self.0)?;
-        page.readers(&self.0)
+        let hub = &self.0;
+        let mut metrics = Metrics(encoder);
+        metrics.hub(hub)?;
+        metrics.sources(&sources(hub))?;
+        metrics.groups(&groups(hub))?;
+        metrics.readers(&readers(hub))?;
+        metrics.counters(
+            "ringtap_departed_readers_lost",
+            "packets",
+            "Packets that readers lost which are gone by now.",
+            [([("reason", "overrun")], hub.departed_overrun)],
+        )
     }
 }
 
-struct Page<'a>(DescriptorEncoder<'a>);
+/// Parts of a hub, each with its labels.
+struct Labelled<'a, T>(Vec<(Labels, &'a T)>);
 
-impl Page<'_> {
+impl<T> Labelled<'_, T> {
+    fn each<V>(&self, value: fn(&T) -> V) -> impl Iterator<Item = (Labels, V)> {
+        let parts = self.0.iter();
+        parts.map(move |(labels, part)| (labels.clone(), value(part)))
+    }
+
+    /// Like [`Labelled::each`], with one more label.
+    fn with<V>(
+        &self,
+        label: &'static str,
+        text: &'static str,
+        value: fn(&T) -> V,
+    ) -> impl Iterator<Item = (Labels, V)> {
+        self.each(value).map(move |(mut labels, value)| {
+            labels.push((label, text.to_owned()));
+            (labels, value)
+        })
+    }
+}
+
+/// The sources, named by device; a second source of the same device is `DEVICE#2`, because each
+/// sample needs a name of its own.
+fn sources(hub: &HubStatus) -> Labelled<'_, SourceStatus> {
+    let mut times = HashMap::new();
+    let mut labelled = |source: &'_ SourceStatus| {
+        let device = &source.device;
+        let time = times.entry(device.clone()).or_insert(0);
+        *time += 1;
+        let name = match *time {
+            1 => device.clone(),
+            time => format!("{device}#{time}"),
+        };
+        vec![("source", name)]
+    };
+    let sources = hub.sources.iter();
+    Labelled(sources.map(|source| (labelled(source), source)).collect())
+}
+
+fn lanes<'a>(sources: &Labelled<'a, SourceStatus>) -> Labelled<'a, LaneStatus> {
+    let of_source = |(labels, source): &(Labels, &'a SourceStatus)| {
+        let labels = labels.clone();
+        source.lanes.iter().map(move |lane| {
+            let number = ("lane", lane.lane.to_string());
+            ([labels.clone(), vec![number]].concat(), lane)
+        })
+    };
+    Labelled(sources.0.iter().flat_map(of_source).collect())
+}
+
+fn groups(hub: &HubStatus) -> Labelled<'_, GroupStatus> {
+    let labelled = |group: &'_ GroupStatus| vec![("group", group.name.clone())];
+    let groups = hub.groups.iter();
+    Labelled(groups.map(|group| (labelled(group), group)).collect())
+}
+
+fn readers(hub: &HubStatus) -> Labelled<'_, ReaderStatus> {
+    let labelled = |reader: &'_ ReaderStatus| {
+        let group = ("group", reader.group.clone());
+        let number = ("reader", reader.reader.to_string());
+        vec![group, number, ("name", reader.name.clone())]
+    };
+    let readers = hub.readers.iter();
+    Labelled(readers.map(|reader| (labelled(reader), reader)).collect())
+}
+
+/// Writes metrics; a method for each kind of part, then one for each type of metric.
+struct Metrics<'a>(DescriptorEncoder<'a>);
+
+impl Metrics<'_> {
     fn hub(&mut self, hub: &HubStatus) -> fmt::Result {
-        let info = vec![
-            ("version", hub.version.clone()),
-            ("pid", hub.pid.to_string()),
-        ];
+        let version = ("version", hub.version.clone());
+        let labels = vec![version, ("pid", hub.pid.to_string())];
         let kind = MetricType::Info;
         let mut metric = self
             .0
             .encode_descriptor("ringtap_hub", "The hub.", None, kind)?;
-        metric.encode_info(&info)?;
-        let name = "ringtap_start_time";
-        let unit = Some(Unit::Seconds);
-        let metric = self.0.encode_descriptor(
-            name,
+        metric.encode_info(&labels)?;
+        let started = ConstGauge::new(as_f64(hub.started_ns) / 1e9);
+        started.encode(self.0.encode_descriptor(
+            "ringtap_start_time",
             "When the hub started, since 1970.",
-            unit.as_ref(),
+            Some(&Unit::Seconds),
             MetricType::Gauge,
-        )?;
-        let started = as_f64(hub.started_ns) / 1e9;
-        ConstGauge::new(started).encode(metric)
+        )?)
     }
 
-    fn lanes(&mut self, hub: &HubStatus) -> fmt::Result {
-        let each = |counter: fn(&LaneStatus) -> u64| of_lanes(hub, counter);
-        self.packets(
+    fn sources(&mut self, sources: &Labelled<'_, SourceStatus>) -> fmt::Result {
+        let lanes = lanes(sources);
+        self.counters(
             "ringtap_seen",
+            "packets",
             "Packets that reached a lane.",
-            each(|lane| lane.seen),
+            lanes.each(|lane| lane.seen),
         )?;
-        self.packets(
+        self.counters(
             "ringtap_captured",
+            "packets",
             "Packets put into the pool.",
-            each(|lane| lane.captured),
+            lanes.each(|lane| lane.captured),
         )?;
         self.counters(
             "ringtap_captured_wire",
+            "bytes",
             "Bytes on the wire of the packets put into the pool.",
-            Unit::Bytes,
-            each(|lane| lane.bytes),
+            lanes.each(|lane| lane.bytes),
         )?;
-        self.packets(
+        self.counters(
             "ringtap_unwanted",
+            "packets",
             "Packets that no reader wanted.",
-            each(|lane| lane.unwanted),
+            lanes.each(|lane| lane.unwanted),
         )?;
-        self.packets(
+        let lost = lanes.with("reason", "pool_full", |lane| lane.pool_full);
+        let lost = lost.chain(lanes.with("reason", "kernel", |lane| lane.kernel));
+        let lost = lost.chain(sources.with("reason", "kernel", |source| source.kernel));
+        self.counters(
             "ringtap_lost",
+            "packets",
             "Packets lost before any reader, by reason; without a lane where none is known.",
-            losses(hub),
+            lost.chain(sources.with("reason", "nic", |source| source.nic)),
         )?;
-        let none = None;
         self.gauges(
             "ringtap_chunks",
+            None,
             "Chunks of a lane.",
-            none,
-            each(|lane| lane.chunks.into()),
+            lanes.each(|lane| lane.chunks),
         )?;
         self.gauges(
             "ringtap_chunks_in_use",
-            "Chunks of a lane that are not free.",
             None,
-            each(|lane| lane.chunks_in_use.into()),
+            "Chunks of a lane that are not free.",
+            lanes.each(|lane| lane.chunks_in_use),
         )?;
         self.gauges(
             "ringtap_paused",
-            "Whether capture of a lane waits for readers.",
             None,
-            each(|lane| lane.paused.into()),
-        )
-    }
-
-    fn sources(&mut self, hub: &HubStatus) -> fmt::Result {
-        let each = |value: fn(&SourceStatus) -> u64| -> Vec<Sample> {
-            let named = names(hub).into_iter().zip(&hub.sources);
-            named
-                .map(|(name, source)| (vec![("source", name)], value(source)))
-                .collect()
-        };
+            "Whether capture of a lane waits for readers.",
+            lanes.each(|lane| u32::from(lane.paused)),
+        )?;
         self.gauges(
             "ringtap_source_up",
-            "Whether a source still captures.",
             None,
-            each(|source| (source.state != SourceState::Ended).into()),
+            "Whether a source still captures.",
+            sources.each(|source| u32::from(source.state != SourceState::Ended)),
         )?;
         self.gauges(
             "ringtap_source_balanced",
-            "Whether seen = captured + unwanted + lost on every lane.",
             None,
-            each(|source| source.balanced.into()),
+            "Whether seen = captured + unwanted + lost on every lane.",
+            sources.each(|source| u32::from(source.balanced)),
         )?;
         self.gauges(
             "ringtap_pool",
+            Some(&Unit::Bytes),
             "Memory of a source's pool.",
-            Some(Unit::Bytes),
-            each(|source| source.pool_bytes),
+            sources.each(|source| source.pool_bytes),
         )?;
-        self.gauges(
-            "ringtap_source_congestion_percent",
-            "Free chunks of a lane below which capture pauses, and from which it goes on.",
-            None,
-            marks(hub),
-        )
-    }
-
-    fn groups(&mut self, hub: &HubStatus) -> fmt::Result {
-        self.gauges(
-            "ringtap_group_members",
-            "Readers in a group.",
-            None,
-            of_groups(hub, |group| group.members.into()),
-        )
-    }
-
-    fn offloading(&mut self, hub: &HubStatus) -> fmt::Result {
-        let each = |value: fn(&GroupStatus) -> u64| of_groups(hub, value);
-        let percent = hub.groups.iter().filter_map(|group| {
-            let percent = group.offload_percent?;
-            Some((vec![("group", group.name.clone())], u64::from(percent)))
+        let low = sources.with("mark", "low", |source| Some(source.congestion?.low_percent));
+        let high = sources.with("mark", "high", |source| {
+            Some(source.congestion?.high_percent)
         });
         self.gauges(
-            "ringtap_group_offload_percent",
-            "Chunks of a lane above which a member is helped.",
+            "ringtap_source_congestion_percent",
             None,
-            percent,
-        )?;
-        self.counters(
-            "ringtap_group_offloaded",
-            "Chunks that went to another than their lane's owner.",
-            Unit::Other("chunks".to_owned()),
-            each(|group| group.offloaded_chunks),
-        )?;
-        self.packets(
-            "ringtap_group_offloaded",
-            "Packets in these.",
-            each(|group| group.offloaded_packets),
-        )?;
-        self.packets(
-            "ringtap_group_disordered",
-            "Packets that may have been read before earlier ones of their flow.",
-            each(|group| group.disordered_packets),
-        )?;
-        self.counters(
-            "ringtap_group_moved",
-            "Buckets of flows that went from a busy member to an idle one.",
-            Unit::Other("buckets".to_owned()),
-            each(|group| group.moved_buckets),
-        )?;
-        self.counters(
-            "ringtap_group_unordered",
-            "Times that their new owner did not wait until the former one was done.",
-            Unit::Other("moves".to_owned()),
-            each(|group| group.unordered_moves),
+            "Free chunks of a lane below which capture pauses, and from which it goes on.",
+            present(low.chain(high)),
         )
     }
 
-    fn group_infos(&mut self, hub: &HubStatus) -> fmt::Result {
+    fn groups(&mut self, groups: &Labelled<'_, GroupStatus>) -> fmt::Result {
+        self.gauges(
+            "ringtap_group_members",
+            None,
+            "Readers in a group.",
+            groups.each(|group| group.members),
+        )?;
         let help = "What a group divides, how it delivers, what it does past a reader's credit.";
         let kind = MetricType::Info;
         let mut metric = self
             .0
             .encode_descriptor("ringtap_group", help, None, kind)?;
-        for group in &hub.groups {
-            let info = vec![
-                ("balance", group.balance.clone()),
-                ("delivery", group.delivery.clone()),
-                ("policy", group.policy.clone()),
+        for (labels, group) in &groups.0 {
+            let info = [
+                ("balance", group.balance.as_str()),
+                ("delivery", &group.delivery),
+                ("policy", &group.policy),
             ];
-            let labels = vec![("group", group.name.clone())];
-            metric.encode_family(&labels)?.encode_info(&info)?;
+            metric.encode_family(labels)?.encode_info(&info)?;
         }
-        Ok(())
+        self.gauges(
+            "ringtap_group_offload_percent",
+            None,
+            "Chunks of a lane above which a member is helped.",
+            present(groups.each(|group| group.offload_percent)),
+        )?;
+        self.counters(
+            "ringtap_group_offloaded",
+            "chunks",
+            "Chunks that went to another than their lane's owner.",
+            groups.each(|group| group.offloaded_chunks),
+        )?;
+        self.counters(
+            "ringtap_group_offloaded",
+            "packets",
+            "Packets in these.",
+            groups.each(|group| group.offloaded_packets),
+        )?;
+        self.counters(
+            "ringtap_group_disordered",
+            "packets",
+            "Packets that may have been read before earlier ones of their flow.",
+            groups.each(|group| group.disordered_packets),
+        )?;
+        self.counters(
+            "ringtap_group_moved",
+            "buckets",
+            "Buckets of flows that went from a busy member to an idle one.",
+            groups.each(|group| group.moved_buckets),
+        )?;
+        self.counters(
+            "ringtap_group_unordered",
+            "moves",
+            "Times that their new owner did not wait until the former one was done.",
+            groups.each(|group| group.unordered_moves),
+        )
     }
 
-    fn readers(&mut self, hub: &HubStatus) -> fmt::Result {
-        let each = |counter: fn(&ReaderStatus) -> u64| of_readers(hub, counter);
-        self.packets(
+    fn readers(&mut self, readers: &Labelled<'_, ReaderStatus>) -> fmt::Result {
+        self.counters(
             "ringtap_reader_delivered",
+            "packets",
             "Packets that a reader took.",
-            each(|reader| reader.delivered),
+            readers.each(|reader| reader.delivered),
         )?;
-        self.packets(
+        self.counters(
             "ringtap_reader_filtered",
+            "packets",
             "Packets that did not pass a reader's filter.",
-            each(|reader| reader.filtered),
+            readers.each(|reader| reader.filtered),
         )?;
         self.counters(
             "ringtap_reader_delivered_wire",
+            "bytes",
             "Bytes on the wire of the packets that a reader took.",
-            Unit::Bytes,
-            each(|reader| reader.bytes),
+            readers.each(|reader| reader.bytes),
         )?;
-        let lost = |mut sample: Sample| {
-            sample.0.push(("reason", "overrun".to_owned()));
-            sample
-        };
-        let lost: Vec<_> = each(|reader| reader.overrun)
-            .into_iter()
-            .map(lost)
-            .collect();
-        self.packets(
+        self.counters(
             "ringtap_reader_lost",
+            "packets",
             "Packets that a reader lost, by reason.",
-            lost,
-        )?;
-        let departed = vec![("reason", "overrun".to_owned())];
-        self.packets(
-            "ringtap_departed_readers_lost",
-            "Packets that readers lost which are gone by now.",
-            [(departed, hub.departed_overrun)],
+            readers.with("reason", "overrun", |reader| reader.overrun),
         )?;
         self.gauges(
             "ringtap_reader_lag_chunks",
-            "Chunks that a reader holds.",
             None,
-            each(|reader| reader.lag_chunks.into()),
+            "Chunks that a reader holds.",
+            readers.each(|reader| reader.lag_chunks),
         )?;
         self.gauges(
             "ringtap_reader_credit_chunks",
-            "Chunks of a lane that a reader may hold.",
             None,
-            each(|reader| reader.credit_chunks.into()),
+            "Chunks of a lane that a reader may hold.",
+            readers.each(|reader| reader.credit_chunks),
         )?;
         self.counters(
             "ringtap_reader_helped",
+            "chunks",
             "Chunks that a reader took instead of their lane's owner.",
-            Unit::Other("chunks".to_owned()),
-            each(|reader| reader.helped_chunks),
+            readers.each(|reader| reader.helped_chunks),
         )?;
         self.gauges(
             "ringtap_reader_buckets",
-            "Buckets of flows that are a reader's own, of 256.",
             None,
-            each(|reader| reader.buckets.into()),
+            "Buckets of flows that are a reader's own, of 256.",
+            readers.each(|reader| reader.buckets),
         )?;
         self.gauges(
             "ringtap_reader_corrupt",
-            "Whether a reader broke the rules and gets nothing any more.",
             None,
-            each(|reader| reader.corrupt.into()),
+            "Whether a reader broke the rules and gets nothing any more.",
+            readers.each(|reader| u32::from(reader.corrupt)),
         )?;
-        let unit = Some(Unit::Seconds);
-        let help = "Age of the oldest packet that a reader holds.";
-        let mut metric = self.0.encode_descriptor(
+        self.gauges(
             "ringtap_reader_lag",
-            help,
-            unit.as_ref(),
-            MetricType::Gauge,
-        )?;
-        for (labels, milliseconds) in each(|reader| reader.lag_ms) {
-            let seconds = as_f64(milliseconds) / 1e3;
-            ConstGauge::new(seconds).encode(metric.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    fn packets(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = Sample>,
-    ) -> fmt::Result {
-        self.counters(name, help, Unit::Other("packets".to_owned()), samples)
+            Some(&Unit::Seconds),
+            "Age of the oldest packet that a reader holds.",
+            readers.each(|reader| as_f64(reader.lag_ms) / 1e3),
+        )
     }
 
     fn counters(
         &mut self,
         name: &str,
+        unit: &str,
         help: &str,
-        unit: Unit,
-        samples: impl IntoIterator<Item = Sample>,
+        samples: impl IntoIterator<Item = (impl EncodeLabelSet, u64)>,
     ) -> fmt::Result {
+        let unit = Unit::Other(unit.to_owned());
         let kind = MetricType::Counter;
         let mut metric = self.0.encode_descriptor(name, help, Some(&unit), kind)?;
         for (labels, value) in samples {
@@ -328,100 +359,25 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn gauges(
+    fn gauges<V: EncodeGaugeValue>(
         &mut self,
         name: &str,
+        unit: Option<&Unit>,
         help: &str,
-        unit: Option<Unit>,
-        samples: impl IntoIterator<Item = Sample>,
+        samples: impl IntoIterator<Item = (Labels, V)>,
     ) -> fmt::Result {
         let kind = MetricType::Gauge;
-        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        let mut metric = self.0.encode_descriptor(name, help, unit, kind)?;
         for (labels, value) in samples {
-            let value = i64::try_from(value).unwrap_or(i64::MAX);
             ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
     }
 }
 
-/// What sources are called; one device twice is told apart, as no two samples may be of one name.
-fn names(hub: &HubStatus) -> Vec<String> {
-    let mut times = HashMap::new();
-    let name = |source: &SourceStatus| {
-        let time = times.entry(source.device.clone()).or_insert(0);
-        *time += 1;
-        match *time {
-            1 => source.device.clone(),
-            time => format!("{}#{time}", source.device),
-        }
-    };
-    hub.sources.iter().map(name).collect()
-}
-
-fn of_lanes(hub: &HubStatus, counter: impl Fn(&LaneStatus) -> u64) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    for (name, source) in names(hub).into_iter().zip(&hub.sources) {
-        for lane in &source.lanes {
-            let labels = vec![("source", name.clone()), ("lane", lane.lane.to_string())];
-            samples.push((labels, counter(lane)));
-        }
-    }
-    samples
-}
-
-fn of_groups(hub: &HubStatus, value: impl Fn(&GroupStatus) -> u64) -> Vec<Sample> {
-    let sample = |group: &GroupStatus| (vec![("group", group.name.clone())], value(group));
-    hub.groups.iter().map(sample).collect()
-}
-
-/// The congestion marks of sources that have some.
-fn marks(hub: &HubStatus) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    for (name, source) in names(hub).into_iter().zip(&hub.sources) {
-        let Some(marks) = source.congestion else {
-            continue;
-        };
-        for (mark, percent) in [("low", marks.low_percent), ("high", marks.high_percent)] {
-            let labels = vec![("source", name.clone()), ("mark", mark.to_owned())];
-            samples.push((labels, percent.into()));
-        }
-    }
-    samples
-}
-
-fn losses(hub: &HubStatus) -> Vec<Sample> {
-    let with = |reason: &str, samples: Vec<Sample>| -> Vec<Sample> {
-        let reason = ("reason", reason.to_owned());
-        let add = |(mut labels, value): Sample| {
-            labels.push(reason.clone());
-            (labels, value)
-        };
-        samples.into_iter().map(add).collect()
-    };
-    let of_sources = |counter: fn(&SourceStatus) -> u64| -> Vec<Sample> {
-        let named = names(hub).into_iter().zip(&hub.sources);
-        named
-            .map(|(name, source)| (vec![("source", name)], counter(source)))
-            .collect()
-    };
-    [
-        with("pool_full", of_lanes(hub, |lane| lane.pool_full)),
-        with("kernel", of_lanes(hub, |lane| lane.kernel)),
-        with("kernel", of_sources(|source| source.kernel)),
-        with("nic", of_sources(|source| source.nic)),
-    ]
-    .concat()
-}
-
-fn of_readers(hub: &HubStatus, counter: impl Fn(&ReaderStatus) -> u64) -> Vec<Sample> {
-    let sample = |reader: &ReaderStatus| {
-        let labels = vec![
-            ("group", reader.group.clone()),
-            ("reader", reader.reader.to_string()),
-            ("name", reader.name.clone()),
-        ];
-        (labels, counter(reader))
-    };
-    hub.readers.iter().map(sample).collect()
+/// The samples that have a value.
+fn present(
+    samples: impl Iterator<Item = (Labels, Option<u8>)>,
+) -> impl Iterator<Item = (Labels, u32)> {
+    samples.filter_map(|(labels, value)| Some((labels, u32::from(value?))))
 }

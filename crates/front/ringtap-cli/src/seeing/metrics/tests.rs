@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a scraper gets, and what bad ones get.
+//! The answers to scrapers, and to clients that are wrong, silent or too many.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -187,9 +187,9 @@ fn a_scraper_gets_the_metrics_of_that_moment() {
     let server = start(|| Some(hub()));
     let answer = ask(&server, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+    assert!(answer.contains("content-type: application/openmetrics-text; version=1.0.0"));
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.contains(&format!("Content-Length: {}", body.len())));
+    assert!(head.contains(&format!("content-length: {}", body.len())));
     assert_eq!(body, exposition(&hub()).unwrap());
     let head = ask(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n");
     assert!(head.ends_with("\r\n\r\n") && head.contains("200 OK"));
@@ -216,13 +216,35 @@ fn what_is_no_scrape_is_refused() {
 }
 
 #[test]
-fn one_who_says_nothing_or_leaves_does_not_keep_others_out() {
+fn a_silent_client_and_one_that_leaves_do_not_keep_others_out() {
     let server = start(|| Some(hub()));
     let silent = TcpStream::connect(server.address()).unwrap();
     drop(TcpStream::connect(server.address()).unwrap());
     let answer = ask(&server, b"GET /metrics HTTP/1.0\r\n\r\n");
     assert!(answer.contains("200 OK"));
     drop(silent);
+}
+
+#[test]
+fn clients_that_never_finish_fill_the_server_only_until_the_timeout() {
+    let server = start(|| Some(hub()));
+    let unfinished = |_| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: ")
+            .unwrap();
+        stream
+    };
+    let mut clients: Vec<_> = (0..MAX_CONNECTIONS).map(unfinished).collect();
+    let answer = ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
+    assert!(answer.contains("200 OK"), "{answer}");
+    // The server had no room for this request until it closed another connection.
+    let closed = |client: &mut TcpStream| {
+        client.set_nonblocking(true).unwrap();
+        let read = client.read(&mut [0; 1]);
+        !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    };
+    assert!(clients.iter_mut().any(closed));
 }
 
 #[test]
