@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Seeing what a running hub does: its counters as JSON, on a screen, in sentences.
+//! The counters of a running hub: as JSON, on a screen, in sentences, for Prometheus.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -15,7 +15,7 @@ use anyhow::Result;
 use clap::Args;
 use ringtap_client::{Connection, default_socket};
 
-/// Which hub.
+/// Selects a hub.
 #[derive(Args, Debug)]
 pub(crate) struct HubArgs {
     /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
@@ -25,20 +25,20 @@ pub(crate) struct HubArgs {
 }
 
 impl HubArgs {
-    /// Where the hub listens.
+    /// The path of the hub's socket.
     pub(crate) fn path(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(default_socket)
     }
 
-    /// Connects to it.
+    /// Connects to the hub.
     pub(crate) fn connect(&self, verb: &str) -> Result<Connection> {
         Ok(Connection::open(&self.path(), verb)?)
     }
 }
 
-/// A time span as the user gives it: seconds, with a fraction if need be.
+/// Parses a time span in seconds, which may have a fraction.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text} is no number of seconds from 0.1 to 86400");
+    let wrong = || format!("\"{text}\" is not a number of seconds from 0.1 to 86400");
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     match (0.1..=86_400.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What changed between two looks at the same hub.
+//! Changes between two snapshots of the same hub's counters.
 //!
 //! Invariants
-//! - Readers are matched by their number, lanes by theirs, sources by their place: a hub gives
-//!   none of them twice. What was not there before has no rate yet.
+//! - Readers and lanes are matched by number, sources by position, groups by name: a hub uses none
+//!   of them twice. A part that is missing in the first snapshot has no rate yet.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus};
 
 use crate::report::as_f64;
 
-/// Two looks at one hub; `before` may be missing.
+/// Two snapshots of one hub; `before` may be missing.
 #[derive(Clone, Copy)]
 pub(crate) struct Change<'a> {
     before: Option<&'a HubStatus>,
@@ -18,7 +18,7 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// Between these two; two hubs have nothing in common, nor has a look with itself.
+    /// From `before` to `now`; ignores `before` if it is of another hub or not earlier.
     pub(crate) fn between(before: Option<&'a HubStatus>, now: &'a HubStatus) -> Self {
         let same = |before: &&HubStatus| {
             before.pid == now.pid
@@ -31,49 +31,65 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Seconds between the looks, if there were two.
+    /// Seconds between the snapshots, if there are two.
     pub(crate) fn seconds(&self) -> Option<f64> {
-        let before = self.before?;
-        Some(as_f64(self.now.time_ns - before.time_ns) / 1e9)
+        let before = self.before_ns()?;
+        Some(as_f64(self.now.time_ns - before) / 1e9)
     }
 
-    /// When the first look was.
+    /// Time of the first snapshot.
     pub(crate) fn before_ns(&self) -> Option<u64> {
         Some(self.before?.time_ns)
     }
 
-    /// A source by its place, as it was.
+    /// The source at this position in the first snapshot.
     pub(crate) fn source(&self, at: usize) -> Option<&'a SourceStatus> {
         self.before?.sources.get(at)
     }
 
-    /// A lane of a source by its place, as it was.
+    /// A lane of the source at this position in the first snapshot.
     pub(crate) fn lane(&self, source: usize, lane: u32) -> Option<&'a LaneStatus> {
         let lanes = &self.source(source)?.lanes;
         lanes.iter().find(|one| one.lane == lane)
     }
 
-    /// A reader by its number, as it was.
+    /// The reader with this number in the first snapshot.
     pub(crate) fn reader(&self, reader: u64) -> Option<&'a ReaderStatus> {
         let readers = &self.before?.readers;
         readers.iter().find(|one| one.reader == reader)
     }
 
-    /// A group by its name, as it was.
+    /// The group with this name in the first snapshot.
     pub(crate) fn group(&self, name: &str) -> Option<&'a GroupStatus> {
         let groups = &self.before?.groups;
         groups.iter().find(|one| one.name == name)
     }
 
-    /// Losses of departed readers, as they were.
+    /// Losses of departed readers in the first snapshot.
     pub(crate) fn departed(&self) -> Option<u64> {
         Some(self.before?.departed_overrun)
     }
 
-    /// By how much a counter grew in a second; `None` where it was not there before.
+    /// Growth of a counter per second; `None` if the first snapshot does not have it.
     pub(crate) fn per_second(&self, before: Option<u64>, now: u64) -> Option<f64> {
         Some(as_f64(now.saturating_sub(before?)) / self.seconds()?)
     }
+}
+
+/// The sums of the counters of a source's lanes.
+pub(crate) fn total(source: &SourceStatus) -> LaneStatus {
+    let mut total = LaneStatus::default();
+    for lane in &source.lanes {
+        total.seen += lane.seen;
+        total.captured += lane.captured;
+        total.bytes += lane.bytes;
+        total.unwanted += lane.unwanted;
+        total.pool_full += lane.pool_full;
+        total.kernel += lane.kernel;
+        total.chunks += lane.chunks;
+        total.chunks_in_use += lane.chunks_in_use;
+    }
+    total
 }
 
 #[cfg(test)]
@@ -94,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_growth_over_the_time_between_the_looks() {
+    fn a_rate_is_growth_over_the_time_between_the_snapshots() {
         let (before, now) = (hub(1, 10, 100), hub(1, 14, 500));
         let change = Change::between(Some(&before), &now);
         let then = change.reader(7).map(|reader| reader.delivered);

@@ -20,25 +20,25 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     hub: HubArgs,
 
-    /// One object a line, also on a terminal.
+    /// Print each object on one line, also on a terminal.
     #[arg(long)]
     json: bool,
 
-    /// Repeat after so many seconds, until the hub ends or you do.
+    /// Repeat every SECONDS, until the hub or this command ends.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  ringtap status                                         for the eye
+  ringtap status                                         formatted, on a terminal
   ringtap status | jq '.readers[] | {name, overrun}'
   ringtap status --interval 10 >> hub.jsonl              one object a line, every ten seconds
 
 All counters are totals in packets since the hub started, or since the reader attached; times are
 nanoseconds since 1970. The fields are in docs/counters.md.
 
-Exit status: 0, or 1 where no hub runs or it ended.";
+Exit status: 0; 1 if no hub runs or the hub ended.";
 
 /// Runs the verb.
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
@@ -51,10 +51,10 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
             true => serde_json::to_string_pretty(&status)?,
             false => serde_json::to_string(&status)?,
         };
-        match say(&text) {
-            // Whoever read it has seen enough.
+        match print(&text) {
+            // The program that reads the pipe needs no more.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-            said => said?,
+            printed => printed?,
         }
         let Some(interval) = args.interval else {
             return Ok(ExitCode::SUCCESS);
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     }
 }
 
-fn say(text: &str) -> io::Result<()> {
+fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()

@@ -2,20 +2,21 @@
 //! `ringtap top`: a running hub on a terminal, live.
 //!
 //! Invariants
-//! - However it ends (a key, a signal, an error, a panic), the terminal is as before; what there
-//!   is to say is said after that.
-//! - A hub that does not answer never keeps the keys from working: a thread of its own asks it.
+//! - However it ends (a key, a signal, an error, a panic), it first restores the terminal, then
+//!   prints its last message.
+//! - Keys work while the hub does not answer: a thread of its own waits for the hub.
 #![forbid(unsafe_code)]
 
-mod asking;
-mod cells;
 mod groups;
 mod losses;
+mod poller;
 mod readers;
 mod screen;
 mod sources;
+mod table;
 
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -30,24 +31,24 @@ use signal_hook::flag;
 
 use super::{HubArgs, seconds};
 use crate::print;
-use asking::Asking;
-use cells::Palette;
+use poller::Poller;
 use screen::{Screen, View};
+use table::Palette;
 
-/// How often keys, signals and new counters are looked for.
+/// Longest wait for a key before the loop checks for signals and new counters.
 const TICK: Duration = Duration::from_millis(100);
-/// Exit status for a command that cannot be carried out as it was given.
+/// Exit status for a usage error.
 const USAGE: u8 = 2;
 
-/// Shows a running hub on the terminal: rates of sources and lanes, how full pools are, rates and
-/// lag of readers, losses by reason.
+/// Shows a running hub on the terminal: rates of sources and lanes, use of pools, rates and lag of
+/// readers, losses by reason.
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     hub: HubArgs,
 
-    /// Seconds from one look at the counters to the next; rates are for that time.
+    /// Seconds between two snapshots of the counters; rates are averages over that time.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
 }
@@ -58,26 +59,26 @@ Keys:
   s                        sort readers by loss, rate, lag, name
   arrows, PgUp, PgDn, Home scroll
 
-Red is what loses packets now, yellow what did or is about to. NO_COLOR=1 is honoured.
-OFFLOADS shows groups whose members help each other: above which part of a lane's chunks, chunks that
-went to another than the lane's owner, packets in them and packets out of order, buckets of flows
-that moved, and how often that was out of order.
-LAG is chunks that the reader holds, of those that it may hold, and the age of the oldest packet
-in them in milliseconds.
+Colours: red loses packets now, yellow lost packets or is about to. NO_COLOR=1 turns them off.
+OFFLOADS lists groups whose members help each other: the part of a lane's chunks above which they
+do, chunks that did not go to the lane's owner, packets in them, packets out of order, buckets of
+flows that moved, and moves out of order.
+LAG is the chunks that a reader holds of those that it may hold, and the age of the oldest packet in
+them in milliseconds.
 
-Exit status: 0; 1 where no hub runs or it ended; 2 where standard output is no terminal.";
+Exit status: 0; 1 if no hub runs or the hub ended; 2 if standard output is not a terminal.";
 
 /// Runs the verb.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     if !io::stdout().is_terminal() {
         print::note(format_args!(
-            "ringtap: top draws on a terminal, and standard output is none: use `ringtap status`"
+            "ringtap: top needs a terminal, but standard output is not one: use `ringtap status`"
         ));
         return Ok(ExitCode::from(USAGE));
     }
     let mut screen = Screen::new(&args.hub.path(), args.interval, Palette::of_environment());
-    let asking = Asking::start(args.hub.connect("top")?, args.interval)?;
-    screen.show(asking.first()?);
+    let (mut poller, first) = Poller::start(args.hub.connect("top")?, args.interval)?;
+    screen.show(first);
     let quit = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::clone(&quit)).context("cannot handle signals")?;
@@ -90,25 +91,25 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
         }
         if event::poll(TICK)? {
             is_stale = true;
-            if act(&event::read()?, &mut screen.view) == Act::Quit {
+            if handle(&event::read()?, &mut screen.view).is_break() {
                 break;
             }
         }
-        while let Some(status) = asking.next()? {
+        while let Some(status) = poller.try_next()? {
             is_stale = true;
             screen.show(status);
         }
-        let silence = asking.silence_s();
+        let silence = poller.silence_s();
         is_stale |= std::mem::replace(&mut screen.silence_s, silence) != silence;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The terminal while it is ours; it is given back when this is dropped.
+/// The terminal while `top` draws on it; dropping this restores it.
 struct Terminal(DefaultTerminal);
 
 impl Terminal {
-    /// Takes it; a panic gives it back before it says anything.
+    /// Takes over the terminal; a panic restores it before its message.
     fn take() -> Result<Self> {
         let taken = ratatui::try_init().inspect_err(|_| ratatui::restore());
         Ok(Terminal(taken.context("cannot draw on this terminal")?))
@@ -117,20 +118,13 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Where the terminal is gone there is nobody to tell.
+        // A terminal that is gone needs no restoring.
         let _gone = ratatui::try_restore();
     }
 }
 
-/// What follows from an event.
-#[derive(Debug, PartialEq, Eq)]
-enum Act {
-    Quit,
-    GoOn,
-}
-
-fn act(event: &Event, view: &mut View) -> Act {
-    // A new size is found by the next drawing.
+/// Handles a key; breaks if it quits. The next drawing adapts to a new size by itself.
+fn handle(event: &Event, view: &mut View) -> ControlFlow<()> {
     let Event::Key(KeyEvent {
         code,
         modifiers,
@@ -138,11 +132,13 @@ fn act(event: &Event, view: &mut View) -> Act {
         ..
     }) = event
     else {
-        return Act::GoOn;
+        return ControlFlow::Continue(());
     };
     match code {
-        KeyCode::Char('q' | 'Q') | KeyCode::Esc => return Act::Quit,
-        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return Act::Quit,
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => return ControlFlow::Break(()),
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => {
+            return ControlFlow::Break(());
+        }
         KeyCode::Char('s') => view.order = view.order.next(),
         KeyCode::Up | KeyCode::Char('k') => view.scroll_by(-1),
         KeyCode::Down | KeyCode::Char('j') => view.scroll_by(1),
@@ -151,7 +147,7 @@ fn act(event: &Event, view: &mut View) -> Act {
         KeyCode::Home => view.scroll = 0,
         _ => {}
     }
-    Act::GoOn
+    ControlFlow::Continue(())
 }
 
 #[cfg(test)]

@@ -26,14 +26,14 @@ use words::wrapped;
 
 /// Says where a running hub lost packets, since when, how many, and what to change.
 ///
-/// It looks at the hub's counters twice, so that it can tell what is over from what still happens.
+/// It reads the hub's counters twice, to tell past losses from those that go on.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WhyArgs {
     #[command(flatten)]
     hub: HubArgs,
 
-    /// Seconds between the two looks.
+    /// Seconds between the two readings.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
 
@@ -45,15 +45,17 @@ pub(crate) struct WhyArgs {
 const EXAMPLES: &str = "\
 Examples:
   ringtap why                     now
-  ringtap why --interval 60       what was lost in the next minute, and before it
+  ringtap why --interval 60       losses of the next minute, and before it
   ringtap why || mail -s loss me  in a script
 
 Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was shut out
-or counters does not balance, and also where no hub runs or it ended.";
+or counters do not add up, and also if no hub runs or the hub ended.";
 
-/// The answer for programs.
+/// The answer as JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct Json<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
     time_ns: u64,
     lost: bool,
     findings: &'a [Finding],
@@ -69,7 +71,8 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     let here = is_here(&connection, now.pid);
     let answer = explain(&before, &now, &|pid| here && is_stopped(pid));
     let text = match args.json {
-        true => serde_json::to_string(&Line {
+        true => serde_json::to_string(&Json {
+            kind: "why",
             time_ns: now.time_ns,
             lost: answer.is_bad(),
             findings: &answer.findings,
@@ -79,7 +82,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     };
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        said => said?,
+        printed => printed?,
     }
     Ok(match answer.is_bad() {
         true => ExitCode::FAILURE,
@@ -87,7 +90,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     })
 }
 
-/// The answer for people: on a terminal no line is longer than that is wide.
+/// The answer as text; on a terminal, lines are no longer than its width.
 fn page(answer: &Answer) -> String {
     let width = match io::stdout().is_terminal() {
         true => terminal::size()
@@ -103,7 +106,7 @@ fn page(answer: &Answer) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether process numbers mean the same to the hub and to us: it has the one that it says.
+/// Whether the hub's process numbers are valid here: the hub has the number that it reports.
 fn is_here(connection: &Connection, pid: i32) -> bool {
     let peer = connection
         .connection()
@@ -111,7 +114,7 @@ fn is_here(connection: &Connection, pid: i32) -> bool {
     peer.is_some_and(|peer| peer.is_ok_and(|peer| peer.pid.as_raw_nonzero().get() == pid))
 }
 
-/// Whether somebody stopped this process, as a shell does at Ctrl-Z.
+/// Whether this process is stopped, as after Ctrl-Z in a shell.
 fn is_stopped(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The state follows the name, which may itself hold brackets and spaces.

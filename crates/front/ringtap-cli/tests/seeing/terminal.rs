@@ -43,7 +43,7 @@ fn top_draws_follows_the_size_and_quits_at_q() {
     require_tool!("python3");
     let house = House::open();
     let steps = [
-        "wait:nobody",
+        "wait:readers",
         "size:120x40",
         "wait:FILTERED/s",
         "size:30x6",

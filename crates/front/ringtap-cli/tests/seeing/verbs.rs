@@ -79,7 +79,7 @@ fn top_refuses_to_draw_into_a_pipe() {
     let end = house.run(&["top"]);
     assert_eq!(end.status.code(), Some(2));
     assert!(
-        end.stderr.contains("standard output is none"),
+        end.stderr.contains("standard output is not one"),
         "{}",
         end.stderr
     );

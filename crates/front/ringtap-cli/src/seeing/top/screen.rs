@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole screen: a line of title, what scrolls, a line of keys.
+//! The whole screen: a title, the tables, which scroll, and a line of keys.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -11,17 +11,17 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 use ringtap_ipc::protocol::HubStatus;
 
-use super::cells::{Mood, Palette};
-pub(super) use super::readers::Order;
+use super::readers::Order;
+use super::table::{Mood, Palette};
 use super::{groups, losses, readers, sources};
 use crate::seeing::change::Change;
 use crate::seeing::why::span;
 
-/// What the user chose to see.
+/// The user's choices.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) order: Order,
-    /// Lines above the first one that is shown.
+    /// Lines of the tables above the first one that is shown.
     pub(super) scroll: u16,
 }
 
@@ -31,14 +31,14 @@ impl View {
     }
 }
 
-/// What is drawn.
+/// The state of the screen.
 pub(super) struct Screen {
     socket: String,
     interval: Duration,
     palette: Palette,
-    looks: [Option<HubStatus>; 2],
+    snapshots: [Option<HubStatus>; 2],
     pub(super) view: View,
-    /// For how many seconds the hub has not answered, if that is too long.
+    /// Seconds without an answer from the hub, if they are too many.
     pub(super) silence_s: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ impl Screen {
             socket: socket.display().to_string(),
             interval,
             palette,
-            looks: [None, None],
+            snapshots: [None, None],
             view: View::default(),
             silence_s: None,
         }
@@ -56,20 +56,16 @@ impl Screen {
 
     /// Shows these counters from now on.
     pub(super) fn show(&mut self, status: HubStatus) {
-        let [_, last] = std::mem::take(&mut self.looks);
-        self.looks = [last, Some(status)];
+        let [_, last] = std::mem::take(&mut self.snapshots);
+        self.snapshots = [last, Some(status)];
     }
 
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>) {
-        let [_, Some(now)] = &self.looks else {
+        let [_, Some(now)] = &self.snapshots else {
             return;
         };
-        let rows = [
-            Constraint::Length(1),
-            Constraint::Min(0),
-            Constraint::Length(1),
-        ];
-        let [top, middle, bottom] = Layout::vertical(rows).areas(frame.area());
+        let (line, rest) = (Constraint::Length(1), Constraint::Min(0));
+        let [top, middle, bottom] = Layout::vertical([line, rest, line]).areas(frame.area());
         let lines = self.lines(now, usize::from(middle.width));
         let hidden = lines.len().saturating_sub(usize::from(middle.height));
         let most = u16::try_from(hidden).unwrap_or(u16::MAX);
@@ -81,7 +77,7 @@ impl Screen {
     }
 
     fn lines(&self, now: &HubStatus, width: usize) -> Vec<Line<'static>> {
-        let change = Change::between(self.looks[0].as_ref(), now);
+        let change = Change::between(self.snapshots[0].as_ref(), now);
         let palette = self.palette;
         let mut lines = sources::lines(change, width, palette);
         lines.push(Line::default());

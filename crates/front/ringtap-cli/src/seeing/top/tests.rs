@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is on the screen, for made-up hubs and terminals of several sizes.
+//! The screen for simulated hubs and terminals of several sizes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 use ringtap_ipc::protocol::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus};
 
-use super::cells::{bar, rate, short};
+use super::table::{bar, rate, short};
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -190,7 +190,7 @@ fn readers_are_sorted_by_what_the_user_chose() {
     assert_eq!(first(&mut screen), "late");
     let s = Event::Key(KeyCode::Char('s').into());
     for wanted in ["late", "fine", "fine", "late"] {
-        assert_eq!(act(&s, &mut screen.view), Act::GoOn);
+        assert!(handle(&s, &mut screen.view).is_continue());
         assert_eq!(
             first(&mut screen),
             wanted,
@@ -228,7 +228,7 @@ fn what_does_not_fit_can_be_scrolled_to() {
     assert!(small[7].contains("below"), "{small:#?}");
     let down = Event::Key(KeyCode::PageDown.into());
     for _ in 0..9 {
-        assert_eq!(act(&down, &mut screen.view), Act::GoOn);
+        assert!(handle(&down, &mut screen.view).is_continue());
     }
     let end = lines(&drawn(&mut screen, 80, 8));
     assert!(
@@ -276,10 +276,11 @@ fn q_escape_and_control_c_quit() {
     let view = &mut View::default();
     let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     for key in [KeyCode::Char('q').into(), KeyCode::Esc.into(), control] {
-        assert_eq!(act(&Event::Key(key), view), Act::Quit);
+        assert!(handle(&Event::Key(key), view).is_break());
     }
-    assert_eq!(act(&Event::Key(KeyCode::Char('c').into()), view), Act::GoOn);
-    assert_eq!(act(&Event::Resize(10, 10), view), Act::GoOn);
+    let c = Event::Key(KeyCode::Char('c').into());
+    assert!(handle(&c, view).is_continue());
+    assert!(handle(&Event::Resize(10, 10), view).is_continue());
 }
 
 #[test]

@@ -1,53 +1,76 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From two looks at a hub's counters to what went wrong. Pure: no clock, no files.
+//! Findings about a hub from two snapshots of its counters. Pure: no clock, no files.
 //!
 //! Invariants
 //! - Every counter of a loss that is not 0 has its finding.
-//! - A share is of what was meant for the one who lost it, not of all packets.
+//! - A share is a part of the packets that were meant for that place, not of all packets.
 #![forbid(unsafe_code)]
 
-use ringtap_ipc::protocol::{
-    GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
-};
+use ringtap_ipc::protocol::{HubStatus, ReaderStatus, SourceState, SourceStatus};
 use serde::Serialize;
 
 use super::words::{a_second, ago, packets, percent, share};
 use super::{advice, groups};
 use crate::report::grouped;
-use crate::seeing::change::Change;
+use crate::seeing::change::{Change, total};
 
-/// One thing that a user should know.
+/// One fact that the user should know.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
-    /// Its sort: a reason of the counters, or what else is wrong.
+    /// The reason of a loss, as in the counters, or another fault.
     pub(crate) kind: &'static str,
-    /// A source or a reader.
+    /// A source, a reader or a group.
     pub(crate) place: String,
-    /// Packets lost there, for this reason.
+    /// Packets lost at this place for this reason.
     pub(crate) lost_packets: u64,
-    /// Their part of what was meant for that place, from 0 to 1.
+    /// Their part of the packets that were meant for this place, from 0 to 1.
     pub(crate) lost_share: f64,
-    /// How fast it goes on; absent if that place was not there at the first look.
+    /// The current rate; absent if the first snapshot does not have this place.
     pub(crate) lost_per_second: Option<f64>,
     /// All of this in words.
     pub(crate) sentence: String,
-    /// What to change, the most likely first.
+    /// What to change, the most likely remedy first.
     pub(crate) advice: Vec<String>,
     /// Packets were lost, or will be.
     pub(crate) bad: bool,
 }
 
-/// What went wrong, and what was checked.
+impl Finding {
+    /// A finding that is no fault.
+    pub(super) fn hint(kind: &'static str, place: &str, sentence: String) -> Self {
+        Finding {
+            kind,
+            place: place.to_owned(),
+            lost_packets: 0,
+            lost_share: 0.0,
+            lost_per_second: None,
+            sentence,
+            advice: Vec::new(),
+            bad: false,
+        }
+    }
+
+    /// A fault that is no loss.
+    fn fault(kind: &'static str, place: &str, sentence: String, advice: &str) -> Self {
+        Finding {
+            advice: vec![advice.to_owned()],
+            bad: true,
+            ..Finding::hint(kind, place, sentence)
+        }
+    }
+}
+
+/// All findings, and the equations that were checked.
 #[derive(Debug)]
 pub(crate) struct Answer {
     verdict: String,
     /// The worst first.
     pub(crate) findings: Vec<Finding>,
-    /// A sentence a source: its equation, with its numbers.
+    /// One sentence per source: its equation with the numbers.
     pub(crate) checked: Vec<String>,
 }
 
-/// Explains the losses of a hub by two looks at it.
+/// Explains the losses of a hub by two snapshots of its counters.
 pub(crate) fn explain(
     before: &HubStatus,
     now: &HubStatus,
@@ -72,7 +95,7 @@ pub(crate) fn explain(
 }
 
 impl Answer {
-    /// Whether packets were lost, or something else is wrong.
+    /// Whether packets were lost or there is a fault.
     pub(crate) fn is_bad(&self) -> bool {
         self.findings.iter().any(|finding| finding.bad)
     }
@@ -91,6 +114,21 @@ impl Answer {
     }
 }
 
+/// The parts of a loss and of its sentence.
+struct Loss<'a> {
+    kind: &'static str,
+    place: &'a str,
+    /// Subject and verb of the sentence.
+    begin: String,
+    /// The counter at the first snapshot and now.
+    counter: (Option<u64>, u64),
+    /// Packets that were meant for this place, or 0 if unknown.
+    whole: u64,
+    /// The event that the counter started at, and its time.
+    since: (&'static str, u64),
+    advice: Vec<String>,
+}
+
 struct Case<'a> {
     change: Change<'a>,
     now: &'a HubStatus,
@@ -100,196 +138,164 @@ struct Case<'a> {
 impl Case<'_> {
     fn source(&self, at: usize, source: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
-        let seen = sum(source, |lane| lane.seen);
-        let kernel = |source: &SourceStatus| source.kernel + sum(source, |lane| lane.kernel);
-        let pool_full = |source: &SourceStatus| sum(source, |lane| lane.pool_full);
-        let lost = |kind, what: &str, (then, now): (Option<u64>, u64), whole, advice| {
-            let begin = format!("{}: {what}", source.device);
-            let since = format!("since the hub started {}", self.started());
-            self.loss(
-                kind,
-                &source.device,
-                begin,
-                (then, now),
-                whole,
-                &since,
-                advice,
-            )
+        let seen = total(source).seen;
+        let kernel = |source: &SourceStatus| source.kernel + total(source).kernel;
+        let pool_full = |source: &SourceStatus| total(source).pool_full;
+        let device = &source.device;
+        let loss = |kind, what: &str, counter, whole, advice| Loss {
+            kind,
+            place: device,
+            begin: format!("{device}: {what} lost"),
+            counter,
+            whole,
+            since: ("the hub started", self.now.started_ns),
+            advice,
         };
-        let nic = lost(
+        let nic = loss(
             "nic",
-            "the network card or its driver lost",
+            "the network card or its driver",
             (before.map(|source| source.nic), source.nic),
             seen + source.nic,
             advice::nic(source),
         );
-        let kernel = lost(
+        let kernel = loss(
             "kernel",
-            "the kernel lost",
+            "the kernel",
             (before.map(kernel), kernel(source)),
             seen.max(kernel(source)),
             advice::kernel(source),
         );
-        let full = lost(
+        let full = loss(
             "pool_full",
-            &format!("{} lost", advice::where_full(source)),
+            &advice::where_full(source),
             (before.map(pool_full), pool_full(source)),
             seen,
             advice::pool_full(source, &self.now.readers, self.is_stopped),
         );
-        let mut findings: Vec<_> = [nic, kernel, full].into_iter().flatten().collect();
-        findings.extend(self.ended(source));
+        let losses = [nic, kernel, full].into_iter();
+        let mut findings: Vec<_> = losses.filter_map(|loss| self.loss(loss)).collect();
+        if let Some(failure) = &source.failure {
+            let sentence = format!("{device}: capture failed: {failure}.");
+            let advice = "Remove the cause, then start the hub again.";
+            findings.push(Finding::fault("failed", device, sentence, advice));
+        } else if source.state == SourceState::Ended {
+            let sentence = format!("{device} has ended and gives no more packets.");
+            findings.push(Finding::hint("ended", device, sentence));
+        }
         if !source.balanced {
             let sentence = format!(
-                "{}: the counters does not balance: some packets are counted twice, or not at all.",
-                source.device
+                "{device}: the counters do not add up: some packets were counted twice, or not \
+                 at all."
             );
-            let advice = vec![advice::REPORT.to_owned()];
-            findings.push(wrong("unbalanced", &source.device, sentence, advice));
+            findings.push(Finding::fault(
+                "unbalanced",
+                device,
+                sentence,
+                advice::REPORT,
+            ));
         }
         findings
     }
 
-    fn ended(&self, source: &SourceStatus) -> Option<Finding> {
-        if let Some(failure) = &source.failure {
-            let sentence = format!("{}: capture failed: {failure}.", source.device);
-            let advice = vec!["Mend the cause, then start the hub again.".to_owned()];
-            return Some(wrong("failed", &source.device, sentence, advice));
-        }
-        (source.state == SourceState::Ended).then(|| {
-            let sentence = format!("{} has ended: no more packets come from it.", source.device);
-            hint("ended", &source.device, sentence)
-        })
-    }
-
     fn reader(&self, reader: &ReaderStatus) -> Vec<Finding> {
-        let group = self
-            .now
-            .groups
-            .iter()
-            .find(|group| group.name == reader.group);
         let place = name_of(reader);
-        let mut findings = Vec::new();
-        findings.extend(self.slow(reader, group, &place));
+        let mut findings: Vec<_> = self.slow(reader, &place).into_iter().collect();
         if reader.corrupt {
             let sentence = format!(
-                "{place} wrote what no reader may write, and gets nothing any more: it is broken or hostile."
+                "{place} wrote values that no reader may write, and the hub has shut it out: the \
+                 program is broken or hostile."
             );
-            let advice = vec![format!("End process {}, and start it anew.", reader.pid)];
-            findings.push(wrong("corrupt", &place, sentence, advice));
+            let advice = format!("End process {} and start it again.", reader.pid);
+            findings.push(Finding::fault("corrupt", &place, sentence, &advice));
         }
         if let Some(why) = &reader.not_in_source {
             let all = reader.delivered + reader.filtered;
             let sentence = format!(
-                "{place} runs its filter itself, not the source: {why}. {} of what it is given does not pass.",
+                "{place} runs its filter itself, because the source cannot: {why}. {} of the \
+                 packets that it receives do not pass.",
                 percent(share(reader.filtered, all))
             );
-            findings.push(hint("not_in_source", &place, sentence));
+            findings.push(Finding::hint("not_in_source", &place, sentence));
         }
         findings
     }
 
-    fn slow(
-        &self,
-        reader: &ReaderStatus,
-        group: Option<&GroupStatus>,
-        place: &str,
-    ) -> Option<Finding> {
-        let then = self.change.reader(reader.reader).map(|then| then.overrun);
-        let whole = reader.delivered + reader.filtered + reader.overrun;
+    fn slow(&self, reader: &ReaderStatus, place: &str) -> Option<Finding> {
+        let before = self.change.reader(reader.reader);
+        let mut groups = self.now.groups.iter();
+        let group = groups.find(|group| group.name == reader.group);
         let policy = group.and_then(|group| groups::policy(&group.policy, reader.credit_chunks));
         let how = match (reader.delivery.as_str(), policy) {
-            ("private", _) => "could not keep up, its own pool was full, and it lost".to_owned(),
-            (_, Some(policy)) => format!(
-                "could not keep up, held all the chunks that it may, and by the policy of its \
-                 group ({policy}) lost"
-            ),
-            (_, None) => "could not keep up, held all the chunks that it may, and lost".to_owned(),
+            ("private", _) => "its own pool was full, and it lost".to_owned(),
+            (_, Some(policy)) => {
+                format!("it used up its credit and, by its group's policy ({policy}), lost")
+            }
+            (_, None) => "it used up its credit and lost".to_owned(),
         };
-        let since = format!("since it attached {}", self.ago(reader.attached_ns));
-        let advice = advice::overrun(reader, group, (self.is_stopped)(reader.pid));
-        let begin = format!("{place} {how}");
-        let lost = (then, reader.overrun);
-        let mut finding = self.loss("overrun", place, begin, lost, whole, &since, advice)?;
-        if finding.lost_per_second == Some(0.0)
-            && let Some(last) = self.last_noticed(reader)
-        {
-            finding.sentence += &format!(" The last one was noticed {last}.");
+        let mut finding = self.loss(Loss {
+            kind: "overrun",
+            place,
+            begin: format!("{place} could not keep up: {how}"),
+            counter: (before.map(|before| before.overrun), reader.overrun),
+            whole: reader.delivered + reader.filtered + reader.overrun,
+            since: ("it attached", reader.attached_ns),
+            advice: advice::overrun(reader, group, (self.is_stopped)(reader.pid)),
+        })?;
+        // The hub notices losses when a client asks, so its time is useless if we are the first.
+        let last = reader.last_loss_ns;
+        let is_known = last > 0 && Some(last) < self.change.before_ns();
+        if finding.lost_per_second == Some(0.0) && is_known {
+            finding.sentence += &format!(" The hub last noticed a loss {}.", self.ago(last));
         }
         Some(finding)
     }
 
-    /// When the hub last noticed a loss; unknown if it noticed all of them at our first look.
-    fn last_noticed(&self, reader: &ReaderStatus) -> Option<String> {
-        let last = reader.last_loss_ns;
-        let known = last > 0 && last < self.change.before_ns()?;
-        known.then(|| self.ago(last))
-    }
-
     fn departed(&self) -> Option<Finding> {
-        let lost = (self.change.departed(), self.now.departed_overrun);
-        let begin = "Readers that have left could not keep up, and lost".to_owned();
-        let since = format!("since the hub started {}", self.started());
-        // How many they took is no longer known, so there is no share.
-        self.loss(
-            "overrun",
-            "departed readers",
-            begin,
-            lost,
-            0,
-            &since,
-            Vec::new(),
-        )
-    }
-
-    /// A loss with its sentence, if there was one.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts of one sentence, in its order"
-    )]
-    fn loss(
-        &self,
-        kind: &'static str,
-        place: &str,
-        begin: String,
-        (then, lost_packets): (Option<u64>, u64),
-        whole: u64,
-        since: &str,
-        advice: Vec<String>,
-    ) -> Option<Finding> {
-        if lost_packets == 0 {
-            return None;
-        }
-        let lost_share = share(lost_packets, whole);
-        let lost_per_second = self.change.per_second(then, lost_packets);
-        let mut sentence = format!("{begin} {}", packets(lost_packets));
-        if whole > 0 {
-            sentence += &format!(", {} of its {},", percent(lost_share), grouped(whole));
-        }
-        sentence += &format!(" {since}.{}", self.still(lost_per_second));
-        Some(Finding {
-            kind,
-            place: place.to_owned(),
-            lost_packets,
-            lost_share,
-            lost_per_second,
-            sentence,
-            advice,
-            bad: true,
+        self.loss(Loss {
+            kind: "overrun",
+            place: "departed readers",
+            begin: "Readers that have left could not keep up and lost".to_owned(),
+            counter: (self.change.departed(), self.now.departed_overrun),
+            whole: 0,
+            since: ("the hub started", self.now.started_ns),
+            advice: Vec::new(),
         })
     }
 
-    fn still(&self, rate: Option<f64>) -> String {
-        let watched = self.change.seconds().unwrap_or_default();
-        match rate {
-            Some(rate) if rate > 0.0 => format!(" It still happens: {}.", a_second(rate)),
-            Some(_) => format!(" None of them in the last {watched:.0} s."),
-            None => String::new(),
+    /// The finding about a loss, if any packet was lost.
+    fn loss(&self, loss: Loss<'_>) -> Option<Finding> {
+        let (before, lost_packets) = loss.counter;
+        if lost_packets == 0 {
+            return None;
         }
-    }
-
-    fn started(&self) -> String {
-        self.ago(self.now.started_ns)
+        let lost_share = share(lost_packets, loss.whole);
+        let lost_per_second = self.change.per_second(before, lost_packets);
+        let part = match loss.whole {
+            0 => String::new(),
+            whole => format!(", {} of {},", percent(lost_share), grouped(whole)),
+        };
+        let now = match lost_per_second {
+            Some(rate) if rate > 0.0 => format!(" It goes on: {}.", a_second(rate)),
+            Some(_) => {
+                let watched = self.change.seconds().unwrap_or_default();
+                format!(" No loss in the last {watched:.0} s.")
+            }
+            None => String::new(),
+        };
+        let (event, since_ns) = loss.since;
+        let (begin, lost, ago) = (&loss.begin, packets(lost_packets), self.ago(since_ns));
+        Some(Finding {
+            lost_packets,
+            lost_share,
+            lost_per_second,
+            advice: loss.advice,
+            bad: true,
+            ..Finding::hint(
+                loss.kind,
+                loss.place,
+                format!("{begin} {lost}{part} since {event} {ago}.{now}"),
+            )
+        })
     }
 
     fn ago(&self, then_ns: u64) -> String {
@@ -299,39 +305,36 @@ impl Case<'_> {
 
 fn verdict(now: &HubStatus, findings: &[Finding]) -> String {
     let since = ago(now.started_ns, now.time_ns);
-    let bad = findings.iter().filter(|finding| finding.bad);
-    let lost = bad
-        .clone()
-        .filter(|finding| finding.lost_packets > 0)
-        .count();
-    match (lost, bad.count()) {
-        (0, 0) => format!("Nothing was lost since the hub started {since}."),
-        (0, _) => {
-            format!("No loss was counted since the hub started {since}, but not all is well.")
+    let is_bad = findings.iter().any(|finding| finding.bad);
+    let lost = findings.iter().filter(|finding| finding.lost_packets > 0);
+    match (lost.count(), is_bad) {
+        (0, false) => format!("Nothing was lost since the hub started {since}."),
+        (0, true) => {
+            format!("Nothing was lost since the hub started {since}, but there is a fault.")
         }
         (1, _) => "Packets were lost in one place.".to_owned(),
         (places, _) => format!("Packets were lost in {places} places, the worst first."),
     }
 }
 
-/// Which equation was checked, with its numbers.
+/// The equation that was checked, with its numbers.
 fn equation(source: &SourceStatus) -> String {
     let lanes = match source.lanes.len() {
         1 => "one lane".to_owned(),
         lanes => format!("each of {lanes} lanes"),
     };
-    let [seen, captured, unwanted, pool_full, kernel] = [
-        sum(source, |lane| lane.seen),
-        sum(source, |lane| lane.captured),
-        sum(source, |lane| lane.unwanted),
-        sum(source, |lane| lane.pool_full),
-        sum(source, |lane| lane.kernel),
-    ]
-    .map(grouped);
-    let holds = if source.balanced {
-        "holds"
-    } else {
-        "DOES NOT HOLD"
+    let sum = total(source);
+    let numbers = [
+        sum.seen,
+        sum.captured,
+        sum.unwanted,
+        sum.pool_full,
+        sum.kernel,
+    ];
+    let [seen, captured, unwanted, pool_full, kernel] = numbers.map(grouped);
+    let holds = match source.balanced {
+        true => "holds",
+        false => "DOES NOT HOLD",
     };
     format!(
         "Checked for {}, on {lanes}: seen = captured + unwanted + pool_full + kernel {holds}: \
@@ -345,36 +348,10 @@ fn equation(source: &SourceStatus) -> String {
     )
 }
 
-/// A sum over a source's lanes.
-pub(super) fn sum(source: &SourceStatus, counter: impl Fn(&LaneStatus) -> u64) -> u64 {
-    source.lanes.iter().map(counter).sum()
-}
-
 /// `Reader 3 "ids" (group web, process 4711)`.
 pub(super) fn name_of(reader: &ReaderStatus) -> String {
     format!(
         "Reader {} \"{}\" (group {}, process {})",
         reader.reader, reader.name, reader.group, reader.pid
     )
-}
-
-fn wrong(kind: &'static str, place: &str, sentence: String, advice: Vec<String>) -> Finding {
-    Finding {
-        advice,
-        bad: true,
-        ..hint(kind, place, sentence)
-    }
-}
-
-pub(super) fn hint(kind: &'static str, place: &str, sentence: String) -> Finding {
-    Finding {
-        kind,
-        place: place.to_owned(),
-        lost_packets: 0,
-        lost_share: 0.0,
-        lost_per_second: None,
-        sentence,
-        advice: Vec::new(),
-        bad: false,
-    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each way to lose packets, and what is said of it.
+//! Each way to lose packets, and the sentences about it.
 
 use ringtap_ipc::protocol::{
     CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
@@ -57,7 +57,7 @@ fn well() -> HubStatus {
     }
 }
 
-/// What is said when this changed within the last two seconds.
+/// The answer if this changed within the last two seconds.
 fn after(change: impl Fn(&mut HubStatus)) -> Answer {
     let mut now = well();
     now.time_ns += 2 * SECOND;
@@ -65,7 +65,7 @@ fn after(change: impl Fn(&mut HubStatus)) -> Answer {
     explain(&well(), &now, &|_| false)
 }
 
-/// What is said when this was so before.
+/// The answer if this was so at the first snapshot already.
 fn always(change: impl Fn(&mut HubStatus)) -> Answer {
     let mut before = well();
     change(&mut before);
@@ -106,9 +106,9 @@ fn losses_of_the_card_name_the_interface_and_its_ring() {
     says(
         &answer,
         &[
-            "tap:eth0: the network card or its driver lost 500 packets, 20.0 % of its 2,500",
+            "tap:eth0: the network card or its driver lost 500 packets, 20.0 % of 2,500, since",
             "since the hub started 62 s ago",
-            "It still happens: 250 a second.",
+            "It goes on: 250 a second.",
             "`ethtool -G eth0 rx N`",
         ],
     );
@@ -137,7 +137,7 @@ fn a_full_pool_names_its_size_and_who_is_furthest_behind() {
     says(
         &answer,
         &[
-            "lane 1 found no free chunk and lost 1,000 packets, 50.0 % of its 2,000",
+            "lane 1 had no free chunk and lost 1,000 packets, 50.0 % of 2,000",
             "Reader 2 \"dump\" (group rec, process 4002) is furthest behind now, with 40 chunks",
             "it has 32 MiB: `tap:eth0?pool=64MiB` doubles it",
             "Capture is paused now",
@@ -161,7 +161,7 @@ fn a_pool_with_congestion_marks_names_them() {
         low_percent: 10,
         high_percent: 30,
     };
-    let pauses = "a lane pauses while less than 10 % of its chunks are free, until 30 % are";
+    let pauses = "a lane pauses when less than 10 % of its chunks are free, until 30 % are";
     says(
         &full(Some(marks)),
         &[
@@ -180,18 +180,18 @@ fn a_overrun_is_named_with_the_policy_of_its_group_and_its_credit() {
     let cases = [
         (
             "drop",
-            "(drop: past 56 chunks of a lane the newest packets are lost) lost 200 packets",
+            "(drop: past 56 chunks of a lane the newest packets are lost), lost 200 packets",
         ),
         (
             "sample:10",
-            "(sample:10: from half of 56 chunks of a lane on one chunk in 10 is kept) lost 200",
+            "(sample:10: from half of 56 chunks of a lane on one chunk in 10 is kept), lost 200",
         ),
         (
             "cut:96",
-            "(cut:96: from half of 56 chunks of a lane on 96 bytes of a packet are kept, past them \
-             none) lost 200",
+            "(cut:96: from half of 56 chunks of a lane on 96 bytes of each packet are kept, and past \
+             56 chunks of a lane none), lost 200",
         ),
-        ("", "held all the chunks that it may, and lost 200"),
+        ("", "could not keep up: it used up its credit and lost 200"),
     ];
     for (policy, words) in cases {
         let answer = after(|hub| {
@@ -224,8 +224,8 @@ fn a_group_that_offloads_says_how_much_went_to_whom() {
         &answer,
         &[
             "Group ids offloads above 60 percent of a lane's chunks: 1,234 chunks (56,789 packets) \
-             went to another member than their lane's owner (617 a second now): reader 3 \"zeek\" \
-             took 700, reader 4 \"zeek\" took 400, reader 5 \"zeek\" took 100, another the rest.",
+             went to a member other than their lane's owner (617 a second now): reader 3 \"zeek\" \
+             took 700, reader 4 \"zeek\" took 400, reader 5 \"zeek\" took 100, one other the rest.",
             "321 packets may have been read before earlier ones of their flow.",
             "moves whole flows instead",
         ],
@@ -245,9 +245,9 @@ fn a_group_whose_flows_move_says_who_has_them_now() {
     says(
         &answer,
         &[
-            "Group ids moves flows above 20 percent of a lane's chunks: 34 buckets of 256 went from \
-             a busy member to an idle one: reader 1 \"zeek\" has now 94.",
-            "2 times the new owner did not wait until the former one was done",
+            "Group ids moves flows above 20 percent of a lane's chunks: 34 buckets of 256 moved \
+             from a busy member to an idle one: reader 1 \"zeek\" now has 94.",
+            "2 times the new owner did not wait for the former one",
         ],
     );
 }
@@ -258,9 +258,9 @@ fn a_overrun_is_named_with_its_group_its_process_and_its_share() {
     says(
         &answer,
         &[
-            "Reader 1 \"zeek\" (group ids, process 4001) could not keep up",
-            "lost 200 packets, 10.0 % of its 2,000, since it attached 52 s ago",
-            "It still happens: 100 a second.",
+            "Reader 1 \"zeek\" (group ids, process 4001) could not keep up: it used up its credit",
+            "lost 200 packets, 10.0 % of 2,000, since it attached 52 s ago",
+            "It goes on: 100 a second.",
             "Start more readers in group ids, which divides packets by flow: it has 1 of at most 4.",
             "it may now hold 56 chunks",
             "narrower filter",
@@ -313,7 +313,7 @@ fn a_reader_with_a_pool_of_its_own_is_told_of_that_pool() {
 fn what_is_over_is_told_from_what_goes_on() {
     let answer = always(|hub| hub.readers[0].overrun = 200);
     assert!(answer.is_bad());
-    says(&answer, &["None of them in the last 2 s."]);
+    says(&answer, &["No loss in the last 2 s."]);
     assert_eq!(answer.findings[0].lost_per_second, Some(0.0));
 }
 
@@ -328,15 +328,15 @@ fn the_last_loss_has_its_time_if_somebody_looked_then() {
     };
     let text = with(40 * SECOND);
     assert!(
-        text.contains("last 2 s. The last one was noticed 32 s ago (1970-01-01T00:00:40Z)."),
+        text.contains("last 2 s. The hub last noticed a loss 32 s ago (1970-01-01T00:00:40Z)."),
         "{text}"
     );
-    // Nobody had looked before our own first look.
+    // No client had asked before our own first snapshot.
     assert!(!with(70 * SECOND).contains("noticed"));
 }
 
 #[test]
-fn a_reader_that_came_between_the_looks_has_no_rate() {
+fn a_reader_that_came_between_the_snapshots_has_no_rate() {
     let mut before = well();
     before.readers.pop();
     let mut now = well();
@@ -353,7 +353,7 @@ fn losses_of_readers_that_left_are_not_forgotten() {
     assert!(answer.is_bad());
     says(
         &answer,
-        &["Readers that have left could not keep up, and lost 1,234 packets since"],
+        &["Readers that have left could not keep up and lost 1,234 packets since"],
     );
 }
 
@@ -363,7 +363,9 @@ fn a_filter_that_runs_in_the_reader_is_no_loss_but_is_said() {
     assert!(!answer.is_bad());
     says(
         &answer,
-        &["runs its filter itself, not the source: it is too long. 16.7 % of what it is given"],
+        &[
+            "runs its filter itself, because the source cannot: it is too long. 16.7 % of the packets",
+        ],
     );
 }
 
@@ -371,7 +373,7 @@ fn a_filter_that_runs_in_the_reader_is_no_loss_but_is_said() {
 fn a_reader_that_broke_the_rules_is_bad_without_a_loss() {
     let answer = always(|hub| hub.readers[0].corrupt = true);
     assert!(answer.is_bad());
-    says(&answer, &["but not all is well", "End process 4001"]);
+    says(&answer, &["but there is a fault", "End process 4001"]);
 }
 
 #[test]
@@ -388,13 +390,13 @@ fn a_source_that_failed_is_bad_and_one_that_ended_is_not() {
 }
 
 #[test]
-fn a_counters_that_does_not_balance_is_to_be_reported() {
+fn counters_that_do_not_add_up_are_to_be_reported() {
     let answer = always(|hub| hub.sources[0].balanced = false);
     assert!(answer.is_bad());
     says(
         &answer,
         &[
-            "the counters does not balance",
+            "the counters do not add up",
             "Please report it",
             "DOES NOT HOLD",
         ],
