@@ -10,15 +10,15 @@
 
 use std::{net::IpAddr, num::NonZeroU64};
 
+use etherparse::TcpHeader;
+
 use crate::{
     address::MacAddress,
-    checksum,
+    checksum, headers,
     stamp::{STAMP_BYTES, Stamp},
     traffic::WIRE_OVERHEAD_BYTES,
     traffic::{FCS_BYTES, Traffic, TrafficError, Transport},
 };
-
-const TTL: u8 = 64;
 
 /// Packets of one size.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ impl Plan {
         }
         let shape = |size: &u32| shape(traffic, own_mac, (size - FCS_BYTES) as usize, &at);
         Ok(Self {
-            shapes: sizes.iter().map(shape).collect(),
+            shapes: sizes.iter().map(shape).collect::<Result<_, _>>()?,
             order,
             at,
             flows: traffic.flows,
@@ -205,108 +205,61 @@ fn offsets(traffic: &Traffic) -> Offsets {
     }
 }
 
-fn shape(traffic: &Traffic, own_mac: MacAddress, length: usize, at: &Offsets) -> Shape {
+fn shape(
+    traffic: &Traffic,
+    own_mac: MacAddress,
+    length: usize,
+    at: &Offsets,
+) -> Result<Shape, TrafficError> {
+    let from = (traffic.source_mac.unwrap_or(own_mac), traffic.source);
+    let to = (traffic.destination_mac, traffic.destination);
+    let headers = headers::ip_frame(from, to, &traffic.vlans)?;
+    let places = 0..length - at.payload;
+    let payload: Vec<_> = places.map(|place| place.to_le_bytes()[0]).collect();
     let mut frame = Vec::with_capacity(length);
-    write_link(&mut frame, traffic, own_mac);
-    let ip = frame.len();
-    write_ip(&mut frame, traffic, length - ip);
-    write_transport(&mut frame, traffic, length - at.port);
-    while frame.len() < length {
-        let place = frame.len() - at.payload;
-        frame.push(place.to_le_bytes()[0]);
+    match traffic.transport {
+        Transport::Udp => {
+            let headers = headers.udp(0, traffic.destination_port);
+            headers.write(&mut frame, &payload)
+        }
+        Transport::Tcp => {
+            let headers = headers.tcp_header(TcpHeader {
+                ack: true,
+                acknowledgment_number: 1,
+                ..TcpHeader::new(0, traffic.destination_port, 1, 0xffff)
+            });
+            headers.write(&mut frame, &payload)
+        }
     }
+    // Of its errors, only a length that IP cannot count is possible here.
+    .map_err(|_| TrafficError::TooLarge {
+        size_bytes: traffic.largest_size_bytes(),
+    })?;
+    let ip = 14 + 4 * traffic.vlans.len();
+    let addresses = match traffic.source {
+        IpAddr::V4(_) => ip + 12..ip + 20,
+        IpAddr::V6(_) => ip + 8..ip + 40,
+    };
     put(&mut frame, at.address, &[0; 4]);
+    put(&mut frame, at.transport_sum, &[0; 2]);
+    if let Some(sum) = at.ip_sum {
+        put(&mut frame, sum, &[0; 2]);
+    }
     if let Some(stamp) = at.stamp {
         put(&mut frame, stamp, &[0; STAMP_BYTES]);
     }
-    let addresses = match traffic.source {
-        IpAddr::V4(_) => &frame[ip + 12..ip + 20],
-        IpAddr::V6(_) => &frame[ip + 8..ip + 40],
+    let protocol = match traffic.transport {
+        Transport::Udp => 17,
+        Transport::Tcp => 6,
     };
-    let protocol = u32::from(protocol_number(traffic.transport));
-    let pseudo = checksum::sum(addresses) + protocol + length_field(length - at.port);
-    Shape {
+    // The sum counts in 16 bits, so that it takes the length, which is below 65536, as it is.
+    let segment = (length - at.port).to_be_bytes();
+    let pseudo = checksum::sum(&frame[addresses]) + protocol + checksum::sum(&segment);
+    Ok(Shape {
         ip_sum: checksum::sum(&frame[ip..at.port]),
         transport_sum: pseudo + checksum::sum(&frame[at.port..]),
         frame,
-    }
-}
-
-fn write_link(frame: &mut Vec<u8>, traffic: &Traffic, own_mac: MacAddress) {
-    frame.extend_from_slice(&traffic.destination_mac.0);
-    frame.extend_from_slice(&traffic.source_mac.unwrap_or(own_mac).0);
-    for (depth, id) in traffic.vlans.iter().enumerate() {
-        let is_outer_of_two = depth + 1 < traffic.vlans.len();
-        let tag: u16 = if is_outer_of_two { 0x88a8 } else { 0x8100 };
-        frame.extend_from_slice(&tag.to_be_bytes());
-        frame.extend_from_slice(&id.to_be_bytes());
-    }
-    let ethertype: u16 = if traffic.source.is_ipv6() {
-        0x86dd
-    } else {
-        0x0800
-    };
-    frame.extend_from_slice(&ethertype.to_be_bytes());
-}
-
-/// Writes the IP header of a packet of `length` bytes, with a checksum of zero.
-fn write_ip(frame: &mut Vec<u8>, traffic: &Traffic, length: usize) {
-    let protocol = protocol_number(traffic.transport);
-    match (traffic.source, traffic.destination) {
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            frame.extend_from_slice(&[0x60, 0, 0, 0]);
-            frame.extend_from_slice(&length_field_bytes(length - 40));
-            frame.extend_from_slice(&[protocol, TTL]);
-            frame.extend_from_slice(&source.octets());
-            frame.extend_from_slice(&destination.octets());
-        }
-        (source, destination) => {
-            let dont_fragment = [0x40, 0];
-            frame.extend_from_slice(&[0x45, 0]);
-            frame.extend_from_slice(&length_field_bytes(length));
-            frame.extend_from_slice(&[0, 0]);
-            frame.extend_from_slice(&dont_fragment);
-            frame.extend_from_slice(&[TTL, protocol, 0, 0]);
-            frame.extend_from_slice(&low_bits(source).to_be_bytes());
-            frame.extend_from_slice(&low_bits(destination).to_be_bytes());
-        }
-    }
-}
-
-/// Writes the UDP or TCP header of a segment of `length` bytes, without source port and checksum.
-fn write_transport(frame: &mut Vec<u8>, traffic: &Traffic, length: usize) {
-    frame.extend_from_slice(&[0, 0]);
-    frame.extend_from_slice(&traffic.destination_port.to_be_bytes());
-    match traffic.transport {
-        Transport::Udp => {
-            frame.extend_from_slice(&length_field_bytes(length));
-            frame.extend_from_slice(&[0, 0]);
-        }
-        Transport::Tcp => {
-            let (one, ack, window) = ([0, 0, 0, 1], [0x50, 0x10], [0xff, 0xff]);
-            frame.extend_from_slice(&one);
-            frame.extend_from_slice(&one);
-            frame.extend_from_slice(&ack);
-            frame.extend_from_slice(&window);
-            frame.extend_from_slice(&[0, 0, 0, 0]);
-        }
-    }
-}
-
-fn protocol_number(transport: Transport) -> u8 {
-    match transport {
-        Transport::Udp => 17,
-        Transport::Tcp => 6,
-    }
-}
-
-/// Lengths fit: `Traffic::check` refuses packets above 65535 bytes.
-fn length_field(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(0)
-}
-
-fn length_field_bytes(length: usize) -> [u8; 2] {
-    u16::try_from(length).unwrap_or(0).to_be_bytes()
+    })
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@
 mod address;
 pub mod checksum;
 mod frames;
+mod headers;
 pub mod stamp;
 mod traffic;
 
 pub use address::{MacAddress, MacAddressError};
 pub use frames::{Offsets, Plan, Shape};
+pub use headers::{End, ip_frame};
 pub use traffic::{FCS_BYTES, Sizes, Traffic, TrafficError, Transport, WIRE_OVERHEAD_BYTES};

@@ -4,12 +4,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use etherparse::{
-    ArpHardwareId, ArpOperation, ArpPacket, EtherType, IpHeaders, IpNumber, Ipv4Header, Ipv6Header,
-    PacketBuilder, PacketBuilderStep, TcpHeader, UdpHeader, VlanId,
+    ArpHardwareId, ArpOperation, ArpPacket, EtherType, IpHeaders, PacketBuilder, PacketBuilderStep,
+    TcpHeader,
 };
 use ringtap_file::Direction;
+use ringtap_packet::{End, MacAddress, ip_frame};
 
 /// A frame of the sample.
 pub(super) struct Frame {
@@ -62,9 +63,10 @@ impl Path<'_> {
     }
 
     pub(super) fn udp(self, ports: (u16, u16), payload: &[u8]) -> Result<Vec<u8>> {
-        let frame: PacketBuilderStep<UdpHeader> = self.ip()?.udp(ports.0, ports.1);
         let mut bytes = Vec::new();
-        frame.write(&mut bytes, payload)?;
+        self.ip()?
+            .udp(ports.0, ports.1)
+            .write(&mut bytes, payload)?;
         Ok(bytes)
     }
 
@@ -119,32 +121,13 @@ impl Path<'_> {
     }
 
     fn ip(self) -> Result<PacketBuilderStep<IpHeaders>> {
-        let ip = match self.version {
-            Version::V4 => {
-                let (from, to) = (self.from.v4.octets(), self.to.v4.octets());
-                let mut header = Ipv4Header::new(0, 64, IpNumber::UDP, from, to)?;
-                header.dont_fragment = true;
-                IpHeaders::Ipv4(header, Default::default())
-            }
-            Version::V6 => IpHeaders::Ipv6(
-                Ipv6Header {
-                    hop_limit: 64,
-                    source: self.from.v6.octets(),
-                    destination: self.to.v6.octets(),
-                    ..Default::default()
-                },
-                Default::default(),
-            ),
+        let end = |host: Host| -> End {
+            let address = match self.version {
+                Version::V4 => host.v4.into(),
+                Version::V6 => host.v6.into(),
+            };
+            (MacAddress(host.mac), address)
         };
-        let ethernet = PacketBuilder::ethernet2(self.from.mac, self.to.mac);
-        Ok(match *self.vlans {
-            [] => ethernet.ip(ip),
-            [only] => ethernet.single_vlan(VlanId::try_new(only)?).ip(ip),
-            [outer, inner] => {
-                let (outer, inner) = (VlanId::try_new(outer)?, VlanId::try_new(inner)?);
-                ethernet.double_vlan(outer, inner).ip(ip)
-            }
-            _ => bail!("a frame of the sample has at most two VLAN tags"),
-        })
+        Ok(ip_frame(end(self.from), end(self.to), self.vlans)?)
     }
 }
