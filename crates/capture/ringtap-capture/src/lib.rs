@@ -4,9 +4,12 @@
 pub mod bridge;
 pub mod classify;
 pub mod libbpf;
+mod open;
 pub mod packet;
 pub mod pcap;
 mod shape;
 pub mod sim;
 pub mod tap;
 pub mod xdp;
+
+pub use open::{OpenError, open};

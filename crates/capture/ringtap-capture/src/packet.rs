@@ -84,7 +84,8 @@ impl PacketSource {
         if let Some(packets) = options.chunks.packets {
             lane.limit_packets(packets);
         }
-        let (socket, ring, notes) = open_ring(&plan)?;
+        let (socket, ring, mut notes) = open_ring(&plan)?;
+        notes.splice(0..0, options.notes.iter().cloned());
         let progress = Progress::new(socket, lane.counters())?;
         let rulebook = Arc::new(Rulebook::default());
         let judge = Judge::new(Arc::clone(&rulebook));

@@ -31,7 +31,6 @@ use ringtap_send::{Load, Method, Sender, SenderOptions};
 use crate::affinity;
 use crate::input;
 use crate::interrupt;
-use crate::open;
 use crate::print;
 use crate::reading::ReadingArgs;
 use crate::session;
@@ -190,14 +189,16 @@ fn send(
 fn open_source(standing: Standing) -> Result<Box<dyn Source>> {
     if standing == Standing::AsBefore {
         // The host stack has no use for these packets, and would be slower than the capture.
-        match open::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {
+        match ringtap_capture::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {
             Ok(source) => return Ok(source),
             Err(reason) => print::note(format_args!(
                 "ringtap: no tap, so the packet source: {reason:#}"
             )),
         }
     }
-    open::open(&format!("packet:{RX}?direction=in").parse()?)
+    Ok(ringtap_capture::open(
+        &format!("packet:{RX}?direction=in").parse()?,
+    )?)
 }
 
 fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptions {

@@ -206,7 +206,7 @@ fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
 fn start(config: &Config) -> Result<Hub> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for Device { spec, place } in &config.devices {
-        let source = crate::open::open(spec);
+        let source = ringtap_capture::open(spec);
         let source = match place {
             Some(place) => source.with_context(|| place.clone())?,
             None => source?,

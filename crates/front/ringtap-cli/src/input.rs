@@ -111,7 +111,7 @@ impl InputArgs {
         if device.kind == Kind::Hub {
             return self.at_hub(&device, name);
         }
-        let source = crate::open::open(&device)?;
+        let source = ringtap_capture::open(&device)?;
         let filter = compile(&self.filter_text(), source.facts())?;
         Session::of_source(source, name, filter.program().clone())
     }

@@ -71,7 +71,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     if device.kind == Kind::Hub {
         bail!("{device} is a hub already");
     }
-    let source = crate::open::open(device)?;
+    let source = ringtap_capture::open(device)?;
     print::notes(&source.facts().notes);
     let uids = vec![Peer::of(socket)?.uid];
     let group = Group {

@@ -14,7 +14,6 @@ mod input;
 mod interrupt;
 mod judge;
 mod lend;
-mod open;
 mod print;
 mod reading;
 mod record;

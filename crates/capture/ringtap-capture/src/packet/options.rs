@@ -45,6 +45,8 @@ pub struct PacketOptions {
     pub chunk_bytes: Option<u32>,
     /// Chunks, packets of a chunk.
     pub chunks: ChunkOptions,
+    /// Notes that the source's facts begin with: why a packet socket was chosen.
+    pub notes: Vec<String>,
 }
 
 impl PacketOptions {
@@ -59,6 +61,7 @@ impl PacketOptions {
             pool_bytes: None,
             chunk_bytes: None,
             chunks: ChunkOptions::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -282,6 +285,7 @@ mod tests {
                 per_lane: None,
                 packets: Some(256),
             },
+            notes: Vec::new(),
         };
         assert_eq!(PacketOptions::from_device(&device).unwrap(), expected);
     }
