@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 pub use ringtap_filter::Instruction;
 
-/// What a pointer to a handle, a dump file or a list points to: nothing that we look at.
+/// Opaque: what a pointer to a handle points to.
 #[repr(C)]
 pub struct Pcap {
     _opaque: [u8; 0],
@@ -28,7 +28,7 @@ pub struct PacketHeader {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct PcapStatistics {
     pub received: c_uint,
     pub dropped: c_uint,
     pub interface_dropped: c_uint,
@@ -42,8 +42,8 @@ pub struct BpfProgram {
 
 /// One device of a list.
 #[repr(C)]
-pub struct Device {
-    pub next: *mut Device,
+pub struct PcapDevice {
+    pub next: *mut PcapDevice,
     pub name: *mut c_char,
     pub description: *mut c_char,
     pub addresses: *mut c_char,

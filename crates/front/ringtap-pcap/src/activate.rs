@@ -1,135 +1,129 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a handle with its settings to a capture.
+//! Begins a capture with the settings of a handle.
 //!
 //! Invariants
-//! - A capture misses nothing from the moment that this returns.
-//! - What was chosen for a plain interface is said, once.
+//! - The capture misses no packet from the moment that `activate` returns.
+//! - The way that was chosen for a network interface is printed once.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_client::{Attachment, Connection, Lender, Receiver, Wish, default_socket};
+use ringtap_client::{Connection, Wish, default_socket};
 use ringtap_device::{DeviceSpec, Kind, Options, Size};
-use ringtap_filter::LinkType;
 
 use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{ERROR_RFMON_NOTSUP, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP};
-use crate::error::Refused;
-use crate::handle::PcapHandle;
-use crate::helper::{self, Stay};
-use crate::live::{Facts, Live};
-use crate::plain::{self, Target};
-use crate::say;
-use crate::settings::Settings;
+use crate::capture::PcapCapture;
+use crate::error::LibpcapError;
+use crate::handle::{PcapHandle, PcapSettings};
+use crate::helper;
+use crate::messages;
+use crate::route::{self, Route};
 
-/// The one group of a helper.
+/// The only group of a capture process.
 const ONLY_GROUP: &str = "lent";
-/// Snap lengths from here on need not be told to a source: no frame is longer.
+/// Snap lengths from here on are not passed to a source: no frame is longer.
 const LONG_SNAP_BYTES: u32 = 65_535;
-/// A pool is never made smaller than it usually is because a program asks for libpcap's sizes.
+/// A program that asks for a smaller buffer gets a pool of the usual size.
 const USUAL_POOL_BYTES: u64 = 128 << 20;
+/// How long closing waits until the capture process has taken its capture down.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How it went.
-pub(crate) enum Outcome {
-    /// Captures; a status of zero, or a warning.
-    Live(c_int),
-    /// The real library is to open it.
-    Real,
-}
-
-/// Begins to capture, if the device is one of ours.
-pub(crate) fn activate(handle: &PcapHandle) -> Result<Outcome, Refused> {
+/// Begins to capture; gives zero or a warning, or `None` if the real library has to open the
+/// device.
+pub(crate) fn activate(handle: &PcapHandle) -> Result<Option<c_int>, LibpcapError> {
     let settings = handle.settings().clone();
-    handle.token().prepare_wakeup().map_err(Refused::general)?;
-    let live = match Target::of(settings.source.as_deref(), plain::via().as_deref())? {
-        Target::Real => return Ok(Outcome::Real),
-        Target::Device(device) => device_of_ours(&device, &settings)?,
-        Target::Plain(name) => match plain_interface(&name, &settings) {
-            Ok(live) => live,
-            Err(None) => return Ok(Outcome::Real),
-            Err(Some(reason)) => {
-                say::once(&format!("{name} is read through libpcap: {reason}"));
-                return Ok(Outcome::Real);
+    handle
+        .token()
+        .prepare_wakeup()
+        .map_err(LibpcapError::general)?;
+    let capture = match Route::of(settings.source.as_deref(), route::via().as_deref())? {
+        Route::Libpcap => return Ok(None),
+        Route::Ringtap(device) => ringtap_device(&device, &settings)?,
+        Route::Interface(name) => match interface(&name, &settings) {
+            Ok(capture) => capture,
+            Err(reason) => {
+                if let Some(reason) = reason {
+                    messages::once(&format!("{name} is read through libpcap: {reason}"));
+                }
+                return Ok(None);
             }
         },
     };
-    let warning = match settings.tstamp_type {
+    handle.begin(capture)?;
+    Ok(Some(match settings.tstamp_type {
         None | Some(TSTAMP_HOST) => 0,
         Some(_) => WARNING_TSTAMP_TYPE_NOTSUP,
-    };
-    match handle.go_live(live) {
-        0 => Ok(Outcome::Live(warning)),
-        _ => Err(Refused::general("the handle is being activated already")),
-    }
+    }))
 }
 
-/// A hub that captures it, else a capture of our own; else why not, if that is worth a word.
-fn plain_interface(name: &str, settings: &Settings) -> Result<Live, Option<String>> {
-    if let Some(beyond) = settings.beyond_us() {
-        return Err(Some(beyond.to_owned()));
+/// Reads an interface through a hub that captures it, else by a capture process; fails with the
+/// reason, if it is worth a message.
+fn interface(name: &str, settings: &PcapSettings) -> Result<PcapCapture, Option<String>> {
+    if let Some(unsupported) = settings.unsupported() {
+        return Err(Some(unsupported.to_owned()));
     }
-    // The real library knows best what to say of these.
-    if plain::is_up(name) != Some(true) || !plain::is_known_type(name) {
+    // libpcap has the best error messages for these.
+    if route::is_up(name) != Some(true) || !route::has_known_type(name) {
         return Err(None);
     }
     match through_hub(name, settings) {
-        Ok(Some(live)) => return Ok(live),
+        Ok(Some(capture)) => return Ok(capture),
         Ok(None) => {}
-        Err(refused) => say::once(&format!("{name}: not through the hub: {refused}")),
+        Err(error) => messages::once(&format!("{name}: not through the hub: {error}")),
     }
     let device = DeviceSpec::new(Kind::Auto, name);
-    match by_helper(&device, settings) {
-        Ok((live, device)) => {
-            say::once(&format!("{name} is captured by {device}"));
-            Ok(live)
-        }
-        Err(refused) => Err(Some(refused.text)),
-    }
+    let capture = by_process(&device, settings).map_err(|error| Some(error.text))?;
+    messages::once(&format!("{name} is captured by {}", capture.sources));
+    Ok(capture)
 }
 
-/// A subscription in a group of the hub that gives exactly what the interface gives, if there is one.
-fn through_hub(name: &str, settings: &Settings) -> Result<Option<Live>, Refused> {
-    let Some(group) = plain::group_for(name)? else {
+/// Subscribes to a group of the hub that gives exactly the packets of the interface, if there is
+/// one.
+fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<PcapCapture>, LibpcapError> {
+    let Some(group) = route::group_for(name)? else {
         return Ok(None);
     };
-    let live = at_hub(&DeviceSpec::new(Kind::Hub, &group), settings)?;
-    if live.facts.interface.as_deref() != Some(name) {
+    let capture = at_hub(&DeviceSpec::new(Kind::Hub, &group), settings)?;
+    if capture.interface.as_deref() != Some(name) {
         return Ok(None);
     }
-    say::once(&format!("{name} is read through hub:{group}"));
-    Ok(Some(live))
+    messages::once(&format!("{name} is read through hub:{group}"));
+    Ok(Some(capture))
 }
 
-fn device_of_ours(device: &DeviceSpec, settings: &Settings) -> Result<Live, Refused> {
+fn ringtap_device(
+    device: &DeviceSpec,
+    settings: &PcapSettings,
+) -> Result<PcapCapture, LibpcapError> {
     if settings.rfmon != 0 {
         let text = format!("{device}: Ringtap has no monitor mode");
-        return Err(Refused::new(ERROR_RFMON_NOTSUP, text));
+        return Err(LibpcapError::new(ERROR_RFMON_NOTSUP, text));
     }
     if device.kind == Kind::Hub {
         return at_hub(device, settings);
     }
-    let opened = by_helper(device, settings);
-    let (live, _) = opened.map_err(|refused| explain(device, refused))?;
-    Ok(live)
+    by_process(device, settings).map_err(|error| LibpcapError {
+        status: status(device, error.status),
+        ..error
+    })
 }
 
-/// The number that libpcap has for what the helper said.
-fn explain(device: &DeviceSpec, refused: Refused) -> Refused {
-    let status = match plain::is_up(&device.name) {
-        _ if !device.kind.names_an_interface() => refused.status,
+/// libpcap's status for a capture process that could not open a device.
+fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
+    match route::is_up(&device.name) {
+        _ if !device.kind.names_an_interface() => otherwise,
         None => ERROR_NO_SUCH_DEVICE,
         Some(false) => ERROR_IFACE_NOT_UP,
         Some(true) if !rustix::process::geteuid().is_root() => ERROR_PERM_DENIED,
-        Some(true) => refused.status,
-    };
-    Refused::new(status, refused.text)
+        Some(true) => otherwise,
+    }
 }
 
-/// A subscription in a group of a hub.
-fn at_hub(device: &DeviceSpec, settings: &Settings) -> Result<Live, Refused> {
+/// Subscribes to a group of a hub.
+fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, LibpcapError> {
     let options = &device.options;
     let socket = options.socket.as_ref().map(PathBuf::from);
     let wish = Wish {
@@ -141,16 +135,15 @@ fn at_hub(device: &DeviceSpec, settings: &Settings) -> Result<Live, Refused> {
         ..Wish::default()
     };
     let attachment = Connection::attach(&socket.unwrap_or_else(default_socket), &wish)?;
-    let stay = Stay::at_hub(Arc::clone(&attachment.control));
-    let (live, _) = live(&format!("hub:{}", device.name), attachment, settings, stay)?;
-    Ok(live)
+    let name = format!("hub:{}", device.name);
+    PcapCapture::new(name, attachment, settings, Duration::ZERO)
 }
 
-/// A capture by a process of its own; tells also what it captures from.
-fn by_helper(device: &DeviceSpec, settings: &Settings) -> Result<(Live, String), Refused> {
-    let device = with_settings(device, settings)?;
-    let socket = helper::start(&device.to_string()).map_err(|error| {
-        Refused::general(format!("{device}: the capture cannot be started: {error}"))
+/// Starts a process that captures for this handle.
+fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, LibpcapError> {
+    let name = with_settings(device, settings)?.to_string();
+    let socket = helper::start(&name).map_err(|error| {
+        LibpcapError::general(format!("{name}: the capture cannot be started: {error}"))
     })?;
     let wish = Wish {
         group: ONLY_GROUP.into(),
@@ -158,17 +151,15 @@ fn by_helper(device: &DeviceSpec, settings: &Settings) -> Result<(Live, String),
         ..Wish::default()
     };
     let attachment = Connection::attach_over(socket, &wish)?;
-    let stay = Stay::at_helper(Arc::clone(&attachment.control));
-    live(&device.to_string(), attachment, settings, stay)
+    PcapCapture::new(name, attachment, settings, CLOSE_TIMEOUT)
 }
 
-/// The device with what the program set, where its own text says nothing.
-fn with_settings(device: &DeviceSpec, settings: &Settings) -> Result<DeviceSpec, Refused> {
+/// The device with the handle's settings; options in the device's name come first.
+fn with_settings(device: &DeviceSpec, settings: &PcapSettings) -> Result<DeviceSpec, LibpcapError> {
     let own = &device.options;
     let snap = Some(settings.snap_length()).filter(|snap| *snap < LONG_SNAP_BYTES);
-    let buffer = settings
-        .buffer_bytes
-        .and_then(|bytes| u64::try_from(bytes).ok());
+    let buffer = settings.buffer_bytes;
+    let buffer = buffer.and_then(|bytes| u64::try_from(bytes).ok());
     let buffer = buffer.filter(|bytes| *bytes > USUAL_POOL_BYTES);
     let is_live = device.kind.names_an_interface();
     let flags = Options {
@@ -178,44 +169,7 @@ fn with_settings(device: &DeviceSpec, settings: &Settings) -> Result<DeviceSpec,
         ..Options::default()
     };
     let device = device.with_flags(&flags);
-    device.map_err(|error| Refused::general(error.to_string()))
-}
-
-/// The capture at a subscription, and what it captures from.
-fn live(
-    name: &str,
-    attachment: Attachment,
-    settings: &Settings,
-    stay: Stay,
-) -> Result<(Live, String), Refused> {
-    let connection = Arc::clone(&attachment.control);
-    let receiver = Receiver::new(attachment.subscription, attachment.control)?.by_time();
-    let sources: Vec<_> = receiver.facts().cloned().collect();
-    let first = sources.first().map_or(1, |source| source.link_type);
-    if sources.iter().any(|source| source.link_type != first) {
-        let text = format!("{name}: its sources have different link types: read them one by one");
-        return Err(Refused::general(text));
-    }
-    let devices: Vec<_> = sources.iter().map(|source| &*source.device).collect();
-    let told = devices.join(", ");
-    let interface = match &sources[..] {
-        [only] => only.interface.clone(),
-        _ => None,
-    };
-    let facts = Facts {
-        name: name.to_owned(),
-        interface,
-        dlt: LinkType(first).dlt().into(),
-        snap_bytes: settings.snap_length(),
-        nanoseconds: settings.nanoseconds(),
-        timeout: settings.timeout(),
-        is_file: sources
-            .iter()
-            .all(|source| source.device.starts_with("pcap:")),
-    };
-    let lender = Lender::new(receiver);
-    let live = Live::new(facts, lender, connection, stay, settings.nonblock != 0);
-    Ok((live, told))
+    device.map_err(|error| LibpcapError::general(error.to_string()))
 }
 
 fn program_name() -> String {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions that are not only passed on: about handles, which may be ours.
+//! The functions that are not only forwarded: most are about a handle, which may be Ringtap's.
 //!
 //! Invariants
 //! - Every pointer of the caller's is checked for null before use, and none is kept.
-//! - A handle of the real library's goes there with the same arguments.
+//! - A call about a handle of the real library goes there with the same arguments.
 #![expect(missing_docs, reason = "libpcap's manual has the documentation")]
 #![expect(
     clippy::missing_safety_doc,
@@ -19,32 +19,33 @@ pub mod set;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `work`; a panic in it becomes `otherwise`, and a word on standard error.
+/// Runs `work`; after a panic prints a message and returns `otherwise`.
 fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        crate::say::once("a mistake in libringtap-pcap, please report it");
+        crate::messages::once("an error in libringtap-pcap itself, please report it");
         otherwise
     })
 }
 
-/// A function about a handle: what is done with one of ours, and what is returned for none.
-macro_rules! about_a_handle {
-    ($(fn $name:ident($p:ident $(, $given:ident: $kind:ty)*) -> $gives:ty, or $nobody:expr => |$handle:ident| $ours:expr;)*) => {$(
+/// Defines functions about a handle by what they do with one of Ringtap's.
+macro_rules! on_handle {
+    ($(fn $name:ident($p:ident $(, $given:ident: $kind:ty)*) -> $gives:ty => |$handle:ident| $ours:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($p: *mut $crate::abi::Pcap $(, $given: $kind)*) -> $gives {
-            $crate::calls::guarded($nobody, || match $crate::handles::owner($p) {
-                $crate::handles::Owner::Ringtap($handle) => $ours,
-                $crate::handles::Owner::Libpcap(real) => match $crate::real::functions() {
-                    // SAFETY: the same call about the library's own handle, by the caller's word.
+            use $crate::{handles::HandleOwner, list::Absent};
+            $crate::calls::guarded(Absent::VALUE, || match $crate::handles::owner($p) {
+                HandleOwner::Ringtap($handle) => $ours,
+                HandleOwner::Libpcap(real) => match $crate::real::functions() {
+                    // SAFETY: the same call about the real library's handle, by the caller's word.
                     Ok(functions) => unsafe { (functions.$name)(real $(, $given)*) },
-                    Err(_) => $nobody,
+                    Err(_) => Absent::VALUE,
                 },
-                $crate::handles::Owner::None => $nobody,
+                HandleOwner::None => Absent::VALUE,
             })
         }
     )*};
 }
-use about_a_handle;
+use on_handle;
 
 #[cfg(test)]
 mod tests {
@@ -52,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_at_the_border() {
-        let status = guarded(crate::abi::ERROR, || panic!("a mistake of ours"));
+        let status = guarded(crate::abi::ERROR, || panic!("on purpose"));
         assert_eq!(status, crate::abi::ERROR);
     }
 }

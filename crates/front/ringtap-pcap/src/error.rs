@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a call was refused: libpcap's number for it, and a text for people.
+//! Why a call failed: libpcap's status number, and a text for people.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
@@ -9,27 +9,27 @@ use ringtap_ipc::protocol::Refusal;
 
 use crate::abi::{ERROR, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 
-/// A refusal.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub(crate) struct Refused {
+pub(crate) struct LibpcapError {
     pub(crate) status: c_int,
     pub(crate) text: String,
 }
 
-impl Refused {
+impl LibpcapError {
     pub(crate) fn new(status: c_int, text: impl Into<String>) -> Self {
         let text = text.into();
-        Refused { status, text }
+        LibpcapError { status, text }
     }
 
-    /// With libpcap's general number.
+    /// An error with libpcap's general status.
     pub(crate) fn general(text: impl Into<String>) -> Self {
-        Refused::new(ERROR, text)
+        LibpcapError::new(ERROR, text)
     }
 }
 
-impl From<ConnectError> for Refused {
+impl From<ConnectError> for LibpcapError {
     fn from(error: ConnectError) -> Self {
         let status = match &error {
             ConnectError::NoHub { .. } => ERROR_NO_SUCH_DEVICE,
@@ -45,18 +45,18 @@ impl From<ConnectError> for Refused {
             },
             _ => ERROR,
         };
-        Refused::new(status, error.to_string())
+        LibpcapError::new(status, error.to_string())
     }
 }
 
-impl From<ReceiveError> for Refused {
+impl From<ReceiveError> for LibpcapError {
     fn from(error: ReceiveError) -> Self {
-        Refused::general(error.to_string())
+        LibpcapError::general(error.to_string())
     }
 }
 
-impl From<ControlError> for Refused {
+impl From<ControlError> for LibpcapError {
     fn from(error: ControlError) -> Self {
-        Refused::general(error.to_string())
+        LibpcapError::general(error.to_string())
     }
 }

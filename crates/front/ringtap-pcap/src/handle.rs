@@ -1,113 +1,188 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stands behind a handle: settings, then a capture; and the text of the last error.
+//! One handle: its settings until it is activated, then its capture, and its last error.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use ringtap_client::Stop;
 
 use crate::abi::{ERROR, ERROR_ACTIVATED, ERROR_NOT_ACTIVATED};
-use crate::error::Refused;
-use crate::handles::Token;
-use crate::live::Live;
-use crate::settings::Settings;
+use crate::abi::{MOST_SNAP_BYTES, PRECISION_NANO, TSTAMP_HOST};
+use crate::capture::PcapCapture;
+use crate::error::LibpcapError;
+use crate::handles::HandleToken;
 use crate::text::ErrorText;
 
-/// libpcap's words, which programs may look for.
+/// libpcap's texts, which programs may look for.
 const NOT_ACTIVATED: &str = "This handle hasn't been activated yet";
 const IS_ACTIVATED: &str = "can't perform  operation on activated capture";
 
+/// Settings of a handle. As in libpcap, all numbers are 0 until a `pcap_set_*` function is called.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PcapSettings {
+    /// The device as the program named it; absent for "any".
+    pub(crate) source: Option<String>,
+    pub(crate) snap_bytes: c_int,
+    pub(crate) promiscuous: c_int,
+    pub(crate) rfmon: c_int,
+    pub(crate) timeout_ms: c_int,
+    pub(crate) immediate: c_int,
+    pub(crate) buffer_bytes: Option<c_int>,
+    pub(crate) tstamp_type: Option<c_int>,
+    pub(crate) precision: c_int,
+    pub(crate) protocol: Option<c_int>,
+    pub(crate) nonblock: c_int,
+}
+
+impl PcapSettings {
+    /// Bytes to keep of each packet; an impossible setting means the largest number.
+    pub(crate) fn snap_length(&self) -> u32 {
+        let bytes = match self.snap_bytes {
+            possible @ 1..=MOST_SNAP_BYTES => possible,
+            _ => MOST_SNAP_BYTES,
+        };
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Longest wait of a read; absent: for ever.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        let ms = u64::try_from(self.timeout_ms).ok().filter(|ms| *ms > 0)?;
+        Some(Duration::from_millis(ms))
+    }
+
+    /// Whether time stamps are in nanoseconds.
+    pub(crate) fn nanoseconds(&self) -> bool {
+        self.precision == PRECISION_NANO
+    }
+
+    /// A setting that only the real library supports, in words.
+    pub(crate) fn unsupported(&self) -> Option<&'static str> {
+        if self.rfmon != 0 {
+            return Some("monitor mode was asked for");
+        }
+        if self.protocol.is_some_and(|protocol| protocol != 0) {
+            return Some("a protocol of the packet socket was asked for");
+        }
+        match self.tstamp_type {
+            None | Some(TSTAMP_HOST) => None,
+            Some(_) => Some("another time stamp type than the host's was asked for"),
+        }
+    }
+}
+
 /// One handle.
 pub(crate) struct PcapHandle {
-    token: &'static Token,
+    token: &'static HandleToken,
     pub(crate) error: ErrorText,
-    settings: Mutex<Settings>,
-    live: OnceLock<Live>,
+    settings: Mutex<PcapSettings>,
+    capture: OnceLock<PcapCapture>,
     closed: AtomicBool,
 }
 
 impl PcapHandle {
-    pub(crate) fn new(token: &'static Token, source: Option<String>) -> Self {
+    pub(crate) fn new(token: &'static HandleToken, source: Option<String>) -> Self {
         PcapHandle {
             token,
             error: ErrorText::new(),
-            settings: Mutex::new(Settings::new(source)),
-            live: OnceLock::new(),
+            settings: Mutex::new(PcapSettings {
+                source,
+                ..PcapSettings::default()
+            }),
+            capture: OnceLock::new(),
             closed: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn token(&self) -> &'static Token {
+    pub(crate) fn token(&self) -> &'static HandleToken {
         self.token
     }
 
-    pub(crate) fn settings(&self) -> MutexGuard<'_, Settings> {
+    pub(crate) fn settings(&self) -> MutexGuard<'_, PcapSettings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes a setting, as long as that can be done.
-    pub(crate) fn set(&self, change: impl FnOnce(&mut Settings) -> c_int) -> c_int {
-        if self.live.get().is_some() {
+    /// Changes a setting; an error once the handle is activated.
+    pub(crate) fn set(&self, change: impl FnOnce(&mut PcapSettings)) -> c_int {
+        if self.capture.get().is_some() {
             self.error.set(IS_ACTIVATED);
             return ERROR_ACTIVATED;
         }
-        change(&mut self.settings())
+        change(&mut self.settings());
+        0
     }
 
-    /// The capture, if there is one.
-    pub(crate) fn live(&self) -> Option<&Live> {
-        self.live.get()
+    /// The capture, once the handle is activated.
+    pub(crate) fn capture(&self) -> Option<&PcapCapture> {
+        self.capture.get()
     }
 
-    /// Does `work` with the capture; an error if there is none, or if there is one.
-    pub(crate) fn with_live(&self, work: impl FnOnce(&Live) -> Result<c_int, Refused>) -> c_int {
-        let Some(live) = self.live.get() else {
+    /// Does `work` with the capture; an error before the handle is activated.
+    pub(crate) fn with_capture(
+        &self,
+        work: impl FnOnce(&PcapCapture) -> Result<c_int, LibpcapError>,
+    ) -> c_int {
+        let Some(capture) = self.capture.get() else {
             self.error.set(NOT_ACTIVATED);
             return ERROR_NOT_ACTIVATED;
         };
-        self.told(work(live))
+        self.status(work(capture))
     }
 
-    /// The status of an outcome, whose text is kept.
-    pub(crate) fn told(&self, outcome: Result<c_int, Refused>) -> c_int {
-        outcome.unwrap_or_else(|refused| {
-            self.error.set(&refused.text);
-            refused.status
+    /// The status of an outcome; keeps the text of an error.
+    pub(crate) fn status(&self, outcome: Result<c_int, LibpcapError>) -> c_int {
+        outcome.unwrap_or_else(|error| {
+            self.error.set(&error.text);
+            error.status
         })
     }
 
-    /// A number of the capture; libpcap gives no text where there is none.
-    pub(crate) fn number(&self, number: impl FnOnce(&Live) -> c_int) -> c_int {
-        self.live.get().map_or(ERROR_NOT_ACTIVATED, number)
+    /// A number of the capture; libpcap keeps no text where there is none.
+    pub(crate) fn number(&self, number: impl FnOnce(&PcapCapture) -> c_int) -> c_int {
+        self.capture.get().map_or(ERROR_NOT_ACTIVATED, number)
     }
 
     /// Begins to capture.
-    pub(crate) fn go_live(&self, live: Live) -> c_int {
-        match self.live.set(live) {
-            Ok(()) => 0,
-            Err(_) => ERROR,
-        }
+    pub(crate) fn begin(&self, capture: PcapCapture) -> Result<(), LibpcapError> {
+        let begun = self.capture.set(capture);
+        begun.map_err(|_| LibpcapError::new(ERROR, "the handle is being activated already"))
     }
 
-    /// Says that nobody will call any more, and that who is inside is to come out.
+    /// What ends a wait of this handle.
+    pub(crate) fn stop(&self) -> Option<Stop<'_>> {
+        self.token.stop()
+    }
+
+    /// Whether a read is to end: its loop is broken, or the handle closed.
+    #[inline]
+    pub(crate) fn take_break(&self) -> bool {
+        self.token.take_break() || self.closed.load(Acquire)
+    }
+
+    /// Ends all reads, now and later.
     pub(crate) fn close(&self) {
         self.closed.store(true, Release);
-    }
-
-    /// Ends the capture, whoever still holds the handle.
-    pub(crate) fn end(&self) {
-        if let Some(live) = self.live() {
-            live.end_stay();
-        }
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Acquire)
     }
 }
 
 impl Drop for PcapHandle {
     fn drop(&mut self) {
         self.token.retire();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossible_snap_length_keeps_all_of_the_packet() {
+        let mut settings = PcapSettings::default();
+        for (asked, kept) in [(96, 96), (0, 262_144), (-5, 262_144), (c_int::MAX, 262_144)] {
+            settings.snap_bytes = asked;
+            assert_eq!(settings.snap_length(), kept);
+        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which `pcap_t *` belongs to this library, and what each leads to.
 //!
-//! A handle of this library is the address of a [`Token`]. Tokens are reused, never freed.
+//! A handle of this library is the address of a [`HandleToken`]. Tokens are reused, never freed.
 //!
 //! Invariants
 //! - A token begins with [`MARK`]. A handle of the real library begins with the address of a
@@ -27,11 +27,11 @@ const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
 const REMEMBERED: usize = 64;
 
 /// Tokens of closed handles, the one that was closed first in front.
-static CLOSED: Mutex<VecDeque<&'static Token>> = Mutex::new(VecDeque::new());
+static CLOSED: Mutex<VecDeque<&'static HandleToken>> = Mutex::new(VecDeque::new());
 
 /// What a handle of this library points to.
 #[repr(C)]
-pub(crate) struct Token {
+pub(crate) struct HandleToken {
     mark: AtomicU64,
     /// `pcap_breakloop` was called.
     breaking: AtomicBool,
@@ -43,7 +43,7 @@ pub(crate) struct Token {
 }
 
 /// Which library a handle belongs to.
-pub(crate) enum Owner {
+pub(crate) enum HandleOwner {
     /// This one.
     Ringtap(Arc<PcapHandle>),
     /// The real library, which knows it by this pointer.
@@ -52,9 +52,9 @@ pub(crate) enum Owner {
     None,
 }
 
-impl Token {
+impl HandleToken {
     fn new() -> Self {
-        Token {
+        HandleToken {
             mark: AtomicU64::new(MARK),
             breaking: AtomicBool::new(false),
             wakeup: OnceLock::new(),
@@ -127,7 +127,7 @@ impl Token {
 }
 
 /// The token of a handle of this library, open or closed.
-fn token(p: *const Pcap) -> Option<&'static Token> {
+fn token(p: *const Pcap) -> Option<&'static HandleToken> {
     let mark = p.cast::<AtomicU64>();
     if mark.is_null() || !mark.is_aligned() {
         return None;
@@ -136,7 +136,7 @@ fn token(p: *const Pcap) -> Option<&'static Token> {
     // is larger than a mark.
     let mark = unsafe { &*mark }.load(Relaxed);
     // SAFETY: a token, as only tokens begin with the mark, and tokens are never freed.
-    (mark == MARK).then(|| unsafe { &*p.cast::<Token>() })
+    (mark == MARK).then(|| unsafe { &*p.cast::<HandleToken>() })
 }
 
 /// Whether this is a handle of this library, open or closed.
@@ -145,17 +145,20 @@ pub(crate) fn is_ours(p: *const Pcap) -> bool {
 }
 
 /// The library that this handle belongs to.
-pub(crate) fn owner(p: *mut Pcap) -> Owner {
+pub(crate) fn owner(p: *mut Pcap) -> HandleOwner {
     let Some(token) = token(p) else {
         return match p.is_null() {
-            true => Owner::None,
-            false => Owner::Libpcap(p),
+            true => HandleOwner::None,
+            false => HandleOwner::Libpcap(p),
         };
     };
     if let Some(real) = token.real() {
-        return Owner::Libpcap(real);
+        return HandleOwner::Libpcap(real);
     }
-    token.open().clone().map_or(Owner::None, Owner::Ringtap)
+    token
+        .open()
+        .clone()
+        .map_or(HandleOwner::None, HandleOwner::Ringtap)
 }
 
 /// Makes a handle for a device.
@@ -166,7 +169,7 @@ pub(crate) fn add(source: Option<String>) -> *mut Pcap {
         false => None,
     };
     drop(closed);
-    let token = oldest.unwrap_or_else(|| Box::leak(Box::new(Token::new())));
+    let token = oldest.unwrap_or_else(|| Box::leak(Box::new(HandleToken::new())));
     let _of_the_last_handle = token.take_break();
     *token.open() = Some(Arc::new(PcapHandle::new(token, source)));
     ptr::from_ref(token).cast_mut().cast()

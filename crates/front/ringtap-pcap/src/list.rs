@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one list of everything that libpcap 1.10 exports: from it come the table of the real
-//! library's functions, and the functions that only pass a call on to it.
+//! The list of all functions that libpcap 1.10 exports. From it come the table of the real library's
+//! functions, and the functions that forward calls to it.
 #![expect(missing_docs, reason = "pcap/pcap.h has the documentation")]
 #![expect(
     clippy::missing_safety_doc,
     reason = "libpcap's manual has the documentation"
 )]
 
-use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
 
 use libc::{FILE, addrinfo, timeval};
 
 use crate::abi::{
-    BpfProgram, Callback, Device, Dumper, Instruction, PacketHeader, Pcap, Statistics,
+    BpfProgram, Callback, Dumper, Instruction, PacketHeader, Pcap, PcapDevice, PcapStatistics,
 };
 use crate::real;
 use crate::text;
 
-/// What a function returns when there is no libpcap to ask.
-trait Absent {
+/// What a function returns if there is no handle, or no real library.
+pub(crate) trait Absent {
     const VALUE: Self;
 }
 
@@ -46,8 +46,25 @@ impl<T> Absent for *const T {
     const VALUE: Self = std::ptr::null();
 }
 
-/// `passed` functions go to the real library as they are; the `ours` are in [`crate::calls`].
-/// A function that takes an error buffer `tells` there why it cannot be passed on.
+/// Finds a function of type `T`; its name if it is missing.
+///
+/// # Safety
+///
+/// What `find` gives is the function of that name of libpcap, and `T` its type.
+unsafe fn function<T>(
+    find: &impl Fn(&CStr) -> *mut c_void,
+    name: &'static str,
+) -> Result<T, &'static str> {
+    let address = CString::new(name).map_or(std::ptr::null_mut(), |name| find(&name));
+    match address.is_null() {
+        true => Err(name),
+        // SAFETY: by the caller's word it is this function, of this type.
+        false => Ok(unsafe { std::mem::transmute_copy(&address) }),
+    }
+}
+
+/// The `passed` functions are forwarded to the real library; the `ours` are in [`crate::calls`].
+/// A forwarded function that `tells` an error buffer writes there if there is no real library.
 macro_rules! libpcap {
     (
         passed { $(fn $passed:ident($($given:ident: $kind:ty),*) $(-> $gives:ty)? $(, tells $errbuf:ident)?;)* }
@@ -71,20 +88,10 @@ macro_rules! libpcap {
                 find: impl Fn(&std::ffi::CStr) -> *mut c_void,
             ) -> Result<Self, &'static str> {
                 Ok(Functions {
-                    $($passed: {
-                        let name = concat!(stringify!($passed), "\0");
-                        let address = find(text::c_name(name));
-                        if address.is_null() { return Err(stringify!($passed)); }
-                        // SAFETY: by the caller's word it is this function, of this type.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($kind),*) $(-> $gives)?>(address) }
-                    },)*
-                    $($our: {
-                        let name = concat!(stringify!($our), "\0");
-                        let address = find(text::c_name(name));
-                        if address.is_null() { return Err(stringify!($our)); }
-                        // SAFETY: by the caller's word it is this function, of this type.
-                        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($our_kind),*) $(-> $our_gives)?>(address) }
-                    },)*
+                    // SAFETY: by the caller's word these are functions of these names.
+                    $($passed: unsafe { function(&find, stringify!($passed)) }?,)*
+                    // SAFETY: as above.
+                    $($our: unsafe { function(&find, stringify!($our)) }?,)*
                 })
             }
         }
@@ -103,9 +110,9 @@ macro_rules! libpcap {
             }
         )*
 
-        /// Names of the functions that are only passed on.
+        /// Names of the functions that are only forwarded.
         pub const PASSED: &[&str] = &[$(stringify!($passed)),*];
-        /// Names of the functions of ours.
+        /// Names of the functions that this library has itself.
         pub const OURS: &[&str] = &[$(stringify!($our)),*];
     };
     (@tell $why:ident $errbuf:ident) => {
@@ -113,7 +120,7 @@ macro_rules! libpcap {
         unsafe { text::give($errbuf, $why) }
     };
     (@tell $why:ident) => {
-        crate::say::once($why)
+        crate::messages::once($why)
     };
 }
 
@@ -179,8 +186,8 @@ libpcap! {
         fn pcap_dump_open_append(p: *mut Pcap, name: *const c_char) -> *mut Dumper;
         fn pcap_file(p: *mut Pcap) -> *mut FILE;
         fn pcap_fileno(p: *mut Pcap) -> c_int;
-        fn pcap_findalldevs(list: *mut *mut Device, errbuf: *mut c_char) -> c_int;
-        fn pcap_freealldevs(list: *mut Device);
+        fn pcap_findalldevs(list: *mut *mut PcapDevice, errbuf: *mut c_char) -> c_int;
+        fn pcap_freealldevs(list: *mut PcapDevice);
         fn pcap_get_required_select_timeout(p: *mut Pcap) -> *const timeval;
         fn pcap_get_selectable_fd(p: *mut Pcap) -> c_int;
         fn pcap_get_tstamp_precision(p: *mut Pcap) -> c_int;
@@ -214,6 +221,6 @@ libpcap! {
         fn pcap_setfilter(p: *mut Pcap, program: *mut BpfProgram) -> c_int;
         fn pcap_setnonblock(p: *mut Pcap, on: c_int, errbuf: *mut c_char) -> c_int;
         fn pcap_snapshot(p: *mut Pcap) -> c_int;
-        fn pcap_stats(p: *mut Pcap, statistics: *mut Statistics) -> c_int;
+        fn pcap_stats(p: *mut Pcap, statistics: *mut PcapStatistics) -> c_int;
     }
 }

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system's own libpcap: found by its path, whatever name this library goes by.
+//! The system's own libpcap, found by its path, whatever name this library goes by; and settings
+//! of the environment.
 //!
 //! Invariants
-//! - What it calls of itself is its own (`RTLD_DEEPBIND`), though our functions have the same
-//!   names and come first in this process.
-//! - Once found it stays, so that no address of it becomes invalid.
+//! - The real library calls its own functions (`RTLD_DEEPBIND`), though this library's have the
+//!   same names and come first in the process.
+//! - It is never unloaded, so its addresses stay valid.
 
-use std::ffi::{CStr, CString, OsString, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::abi::{ERRBUF_SIZE, Pcap};
 use crate::list::Functions;
+use crate::text;
 
 /// Exported by this library and by no other libpcap.
 const MARK: &CStr = c"ringtap_pcap_version";
-/// Where libraries are.
+/// Folders of libraries, after the multiarch folder.
 const FOLDERS: [&str; 8] = [
     "/usr/lib64",
     "/lib64",
@@ -26,6 +29,11 @@ const FOLDERS: [&str; 8] = [
     "/opt/lib",
     "/usr/lib/libpcap",
 ];
+/// AddressSanitizer's runtime refuses libraries that look into themselves first.
+const DEEPBIND: c_int = match cfg!(fuzzing) {
+    true => libc::RTLD_LOCAL,
+    false => libc::RTLD_LOCAL | libc::RTLD_DEEPBIND,
+};
 
 static REAL: OnceLock<Result<Functions, String>> = OnceLock::new();
 
@@ -37,12 +45,12 @@ pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
     }
 }
 
-/// The same if it was found before: for signal handlers.
+/// The same if the library was loaded before: for signal handlers.
 pub(crate) fn found() -> Option<&'static Functions> {
     REAL.get()?.as_ref().ok()
 }
 
-/// A setting of the environment that others than the program's own user may not choose for it.
+/// A setting of the environment, unless the program runs with rights that its user does not have.
 pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
     // SAFETY: reads one number that the kernel gave the process.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
@@ -52,9 +60,64 @@ pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
     }
 }
 
-/// Whether such a setting is there, and is not 0.
+/// Whether a variable of the environment is set, and is not 0.
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value != "0")
+}
+
+/// A handle of the real library, closed when it goes out of scope.
+pub(crate) struct RealHandle {
+    pub(crate) functions: &'static Functions,
+    pub(crate) p: *mut Pcap,
+}
+
+impl RealHandle {
+    /// A handle for a device, not activated.
+    pub(crate) fn create(device: &str) -> Result<Self, String> {
+        let functions = functions()?;
+        let device = CString::new(device).map_err(|error| error.to_string())?;
+        let mut errbuf: [c_char; ERRBUF_SIZE] = [0; ERRBUF_SIZE];
+        // SAFETY: a text and an error buffer.
+        let p = unsafe { (functions.pcap_create)(device.as_ptr(), errbuf.as_mut_ptr()) };
+        if p.is_null() {
+            // SAFETY: libpcap filled it.
+            let why = unsafe { text::take(errbuf.as_ptr()) };
+            return Err(why.unwrap_or_default());
+        }
+        Ok(RealHandle { functions, p })
+    }
+
+    /// A handle without a device, with nanoseconds or without.
+    pub(crate) fn dead(dlt: c_int, snap: c_int, nanoseconds: bool) -> Result<Self, String> {
+        let functions = functions()?;
+        let open = functions.pcap_open_dead_with_tstamp_precision;
+        // SAFETY: three numbers.
+        let p = unsafe { open(dlt, snap, nanoseconds.into()) };
+        match p.is_null() {
+            true => Err("out of memory".to_owned()),
+            false => Ok(RealHandle { functions, p }),
+        }
+    }
+
+    /// The text of the handle's last error.
+    pub(crate) fn error(&self) -> String {
+        // SAFETY: an open handle.
+        let why = unsafe { (self.functions.pcap_geterr)(self.p) };
+        // SAFETY: a text of that handle, which is still open.
+        unsafe { text::take(why) }.unwrap_or_default()
+    }
+
+    /// Keeps the handle open.
+    pub(crate) fn into_raw(self) -> *mut Pcap {
+        std::mem::ManuallyDrop::new(self).p
+    }
+}
+
+impl Drop for RealHandle {
+    fn drop(&mut self) {
+        // SAFETY: an open handle that nobody else knows.
+        unsafe { (self.functions.pcap_close)(self.p) };
+    }
 }
 
 fn load() -> Result<Functions, String> {
@@ -105,7 +168,7 @@ fn libraries_in(folder: &Path) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Result<Functions, String> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: a text; the library's own beginnings run, as when a program links it.
+    // SAFETY: a text; the library's initialisers run, as when a program links it.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | DEEPBIND) };
     if library.is_null() {
         return Err(last_error());
@@ -116,21 +179,12 @@ fn open(path: &Path) -> Result<Functions, String> {
         close(library);
         return Err("is Ringtap's own, not the system's".to_owned());
     }
-    // SAFETY: a library of this name gives libpcap's functions under libpcap's names.
-    match unsafe { Functions::find(find) } {
-        Ok(functions) => Ok(functions),
-        Err(missing) => {
-            close(library);
-            Err(format!("has no {missing}: libpcap 1.10 is needed"))
-        }
-    }
+    // SAFETY: a library of this name has libpcap's functions under libpcap's names.
+    unsafe { Functions::find(find) }.map_err(|missing| {
+        close(library);
+        format!("has no {missing}: libpcap 1.10 is needed")
+    })
 }
-
-/// AddressSanitizer's runtime refuses libraries that look into themselves first.
-const DEEPBIND: libc::c_int = match cfg!(fuzzing) {
-    true => libc::RTLD_LOCAL,
-    false => libc::RTLD_LOCAL | libc::RTLD_DEEPBIND,
-};
 
 fn close(library: *mut c_void) {
     // SAFETY: opened just before, and nothing of it is kept.
@@ -139,7 +193,7 @@ fn close(library: *mut c_void) {
 
 fn last_error() -> String {
     // SAFETY: gives NULL or a text of this thread that lasts until the next call.
-    let text = unsafe { libc::dlerror() };
+    let why = unsafe { libc::dlerror() };
     // SAFETY: as above.
-    unsafe { crate::text::take(text) }.unwrap_or_else(|| "cannot be loaded".to_owned())
+    unsafe { text::take(why) }.unwrap_or_else(|| "cannot be loaded".to_owned())
 }

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Texts that cross the border to C: names that come in, error texts that go out.
+//! Texts of C: names that programs pass, and error texts that they read.
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::abi::ERRBUF_SIZE;
 
-/// A name that ends with NUL, as a C text; the empty one otherwise.
-pub(crate) fn c_name(name: &'static str) -> &'static CStr {
-    CStr::from_bytes_with_nul(name.as_bytes()).unwrap_or(c"")
-}
-
-/// The text at this address, with signs that are no UTF-8 replaced; `None` for NULL.
+/// Copies the text at this address, with invalid UTF-8 replaced; `None` for NULL.
 ///
 /// # Safety
 ///
@@ -43,7 +38,7 @@ pub(crate) unsafe fn give(errbuf: *mut c_char, text: &str) {
     unsafe { end.write(0) };
 }
 
-/// As much of a text as an error buffer holds: whole signs, one line.
+/// As much of a text as an error buffer holds: whole characters, up to the first NUL.
 fn cut(text: &str) -> &[u8] {
     let line = text.split('\0').next().unwrap_or_default();
     let mut end = line.len().min(ERRBUF_SIZE - 1);
@@ -53,7 +48,7 @@ fn cut(text: &str) -> &[u8] {
     &line.as_bytes()[..end]
 }
 
-/// The error text of a handle, which C may read whenever it likes.
+/// The error text of a handle. C may read it at any time.
 #[derive(Debug)]
 pub(crate) struct ErrorText([AtomicU8; ERRBUF_SIZE]);
 
@@ -64,8 +59,8 @@ impl ErrorText {
 
     pub(crate) fn set(&self, text: &str) {
         let bytes = cut(text).iter().copied().chain([0]);
-        for (place, byte) in self.0.iter().zip(bytes) {
-            place.store(byte, Relaxed);
+        for (old, byte) in self.0.iter().zip(bytes) {
+            old.store(byte, Relaxed);
         }
     }
 
@@ -75,7 +70,7 @@ impl ErrorText {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Where it lies, as long as its handle is open.
+    /// Its address, valid as long as the handle is open.
     pub(crate) fn address(&self) -> *mut c_char {
         self.0[0].as_ptr().cast()
     }
@@ -86,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_between_signs() {
+    fn a_text_is_cut_between_characters() {
         let long = "ä".repeat(200);
         assert_eq!(cut(&long).len(), 254);
         assert_eq!(cut("a\0b"), b"a");

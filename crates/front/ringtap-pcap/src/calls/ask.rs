@@ -1,93 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a program asks of a handle.
+//! Facts about a handle, its descriptor and its counters; versions.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::OnceLock;
 
 use libc::{FILE, timeval};
 
-use super::{about_a_handle, guarded};
-use crate::abi::{ERROR, ERROR_NOT_ACTIVATED, Pcap, Statistics};
+use super::{guarded, on_handle};
+use crate::abi::{ERROR, ERROR_NOT_ACTIVATED, Pcap, PcapStatistics};
 use crate::handle::PcapHandle;
-use crate::handles::{Owner, owner};
-use crate::real;
-use crate::text;
+use crate::handles::{HandleOwner, owner};
+use crate::real::{self, RealHandle};
+use crate::{route, text};
 
-/// What libpcap says of a handle that is none.
-const NO_HANDLE: &std::ffi::CStr = c"this capture handle was closed, or never opened";
+const NO_HANDLE: &CStr = c"this capture handle was closed, or never opened";
 
-about_a_handle! {
-    fn pcap_datalink(p) -> c_int, or ERROR => |handle| handle.number(|live| live.facts.dlt);
-    fn pcap_datalink_ext(p) -> c_int, or ERROR => |handle| handle.number(|_| 0);
-    fn pcap_snapshot(p) -> c_int, or ERROR => |handle| handle.number(|live| {
-        c_int::try_from(live.facts.snap_bytes).unwrap_or(c_int::MAX)
-    });
-    fn pcap_bufsize(p) -> c_int, or ERROR => |handle| handle.number(|live| {
-        c_int::try_from(live.facts.snap_bytes).unwrap_or(c_int::MAX)
-    });
-    fn pcap_is_swapped(p) -> c_int, or ERROR => |handle| handle.number(|_| 0);
-    fn pcap_major_version(p) -> c_int, or ERROR => |handle| handle.number(|_| 0);
-    fn pcap_minor_version(p) -> c_int, or ERROR => |handle| handle.number(|_| 0);
-    fn pcap_get_tstamp_precision(p) -> c_int, or ERROR => |handle| handle.settings().precision;
-    fn pcap_file(p) -> *mut FILE, or ptr::null_mut() => |handle| no_file(&handle);
-    fn pcap_get_required_select_timeout(p) -> *const timeval, or ptr::null() => |handle| no_timeout(&handle);
-    fn pcap_fileno(p) -> c_int, or ERROR => |handle| descriptor(&handle);
-    fn pcap_get_selectable_fd(p) -> c_int, or ERROR => |handle| match real::is_set("RINGTAP_NO_SELECT") {
+on_handle! {
+    fn pcap_datalink(p) -> c_int => |handle| handle.number(|capture| capture.dlt);
+    fn pcap_datalink_ext(p) -> c_int => |handle| handle.number(|_| 0);
+    fn pcap_snapshot(p) -> c_int => |handle| handle.number(|capture| capture.snap_bytes);
+    fn pcap_bufsize(p) -> c_int => |handle| handle.number(|capture| capture.snap_bytes);
+    fn pcap_is_swapped(p) -> c_int => |handle| handle.number(|_| 0);
+    fn pcap_major_version(p) -> c_int => |handle| handle.number(|_| 0);
+    fn pcap_minor_version(p) -> c_int => |handle| handle.number(|_| 0);
+    fn pcap_get_tstamp_precision(p) -> c_int => |handle| handle.settings().precision;
+    fn pcap_file(p) -> *mut FILE => |_handle| ptr::null_mut();
+    fn pcap_get_required_select_timeout(p) -> *const timeval => |_handle| ptr::null();
+    fn pcap_fileno(p) -> c_int => |handle| descriptor(&handle);
+    fn pcap_get_selectable_fd(p) -> c_int => |handle| match real::is_set("RINGTAP_NO_SELECT") {
         true => ERROR,
         false => descriptor(&handle),
     };
-    fn pcap_geterr(p) -> *mut c_char, or NO_HANDLE.as_ptr().cast_mut() => |handle| handle.error.address();
-    fn pcap_getnonblock(p, errbuf: *mut c_char) -> c_int, or ERROR => |handle| {
-        let on = handle.with_live(|live| Ok(live.nonblock().into()));
+    fn pcap_getnonblock(p, errbuf: *mut c_char) -> c_int => |handle| {
+        let on = handle.with_capture(|capture| Ok(capture.nonblock().into()));
         if on == ERROR {
             // SAFETY: an error buffer or NULL, by libpcap's manual.
             unsafe { text::give(errbuf, &handle.error.get()) };
         }
         on
     };
-    fn pcap_stats(p, statistics: *mut Statistics) -> c_int, or ERROR => |handle| handle.with_live(|live| {
-        let counted = live.statistics()?;
+    fn pcap_stats(p, statistics: *mut PcapStatistics) -> c_int => |handle| handle.with_capture(|capture| {
+        let counted = capture.statistics()?;
         if !statistics.is_null() {
             // SAFETY: not null; a place for this, by libpcap's manual.
             unsafe { statistics.write(counted) };
         }
         Ok(0)
     });
-    fn pcap_can_set_rfmon(p) -> c_int, or ERROR => |handle| match is_plain(&handle) {
-        true => with_real(&handle, |functions, real| {
-            // SAFETY: a handle of the real library's that was just made.
-            unsafe { (functions.pcap_can_set_rfmon)(real) }
-        }).unwrap_or(0),
+    fn pcap_can_set_rfmon(p) -> c_int => |handle| match is_plain(&handle) {
+        true => real_handle(&handle).map_or(0, |real| {
+            // SAFETY: an open handle.
+            unsafe { (real.functions.pcap_can_set_rfmon)(real.p) }
+        }),
         false => 0,
     };
-    fn pcap_list_tstamp_types(p, list: *mut *mut c_int) -> c_int, or ERROR => |handle| with_real(&handle, |functions, real| {
-        // SAFETY: as above; the list is a place for a pointer, by libpcap's manual.
-        unsafe { (functions.pcap_list_tstamp_types)(real, list) }
-    }).unwrap_or(ERROR);
-    fn pcap_list_datalinks(p, list: *mut *mut c_int) -> c_int, or ERROR => |handle| match handle.live() {
+    fn pcap_list_tstamp_types(p, list: *mut *mut c_int) -> c_int => |handle| real_handle(&handle).map_or(ERROR, |real| {
+        // SAFETY: an open handle; the list is a place for a pointer, by libpcap's manual.
+        unsafe { (real.functions.pcap_list_tstamp_types)(real.p, list) }
+    });
+    fn pcap_list_datalinks(p, list: *mut *mut c_int) -> c_int => |handle| match handle.capture() {
         None => ERROR_NOT_ACTIVATED,
-        Some(_) => with_real(&handle, |functions, real| {
+        Some(_) => real_handle(&handle).map_or(ERROR, |real| {
             // SAFETY: as above.
-            unsafe { (functions.pcap_list_datalinks)(real, list) }
-        }).unwrap_or(ERROR),
+            unsafe { (real.functions.pcap_list_datalinks)(real.p, list) }
+        }),
     };
-}
-
-/// A live capture has none.
-fn no_file(_handle: &PcapHandle) -> *mut FILE {
-    ptr::null_mut()
-}
-
-/// The descriptor tells all there is to tell.
-fn no_timeout(_handle: &PcapHandle) -> *const timeval {
-    ptr::null()
 }
 
 fn descriptor(handle: &PcapHandle) -> c_int {
-    match handle.live().map(crate::live::Live::descriptor) {
+    match handle.capture() {
         None => ERROR,
-        Some(fd) => handle.told(fd),
+        Some(capture) => handle.status(capture.descriptor()),
     }
 }
 
@@ -95,53 +79,43 @@ fn descriptor(handle: &PcapHandle) -> c_int {
 pub(super) fn is_plain(handle: &PcapHandle) -> bool {
     let settings = handle.settings();
     let name = settings.source.as_deref();
-    handle.live().is_none() && name.is_some_and(|name| !crate::plain::has_prefix(name))
+    handle.capture().is_none() && name.is_some_and(|name| !route::has_prefix(name))
 }
 
-/// Asks the real library about the device that a handle is for, or about its link type; `None` if
-/// it cannot be asked.
-pub(super) fn with_real<T>(
-    handle: &PcapHandle,
-    ask: impl FnOnce(&crate::list::Functions, *mut Pcap) -> T,
-) -> Option<T> {
-    let functions = real::functions().ok()?;
-    let real = match handle.live() {
-        None if is_plain(handle) => {
-            let name = handle.settings().source.clone().unwrap_or_default();
-            let name = CString::new(name).ok()?;
-            let mut errbuf: [c_char; crate::abi::ERRBUF_SIZE] = [0; crate::abi::ERRBUF_SIZE];
-            // SAFETY: a text and an error buffer.
-            unsafe { (functions.pcap_create)(name.as_ptr(), errbuf.as_mut_ptr()) }
-        }
-        live => {
-            let dlt = live.map_or(1, |live| live.facts.dlt);
-            // SAFETY: two numbers.
-            unsafe { (functions.pcap_open_dead)(dlt, 65_535) }
-        }
+/// A handle of the real library for the same device, if that library may open it, or else without a
+/// device and of the same link type.
+pub(super) fn real_handle(handle: &PcapHandle) -> Option<RealHandle> {
+    let real = match is_plain(handle) {
+        true => RealHandle::create(handle.settings().source.as_deref().unwrap_or_default()),
+        false => RealHandle::dead(
+            handle.capture().map_or(1, |capture| capture.dlt),
+            65_535,
+            false,
+        ),
     };
-    if real.is_null() {
-        return None;
-    }
-    let answer = ask(functions, real);
-    // SAFETY: made above, and closed once.
-    unsafe { (functions.pcap_close)(real) };
-    Some(answer)
+    real.ok()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
+    let nothing = NO_HANDLE.as_ptr().cast_mut();
+    guarded(nothing, || match owner(p) {
+        HandleOwner::Ringtap(handle) => handle.error.address(),
+        HandleOwner::Libpcap(real) => real::functions().map_or(nothing, |functions| {
+            // SAFETY: the same call about the real library's handle, by the caller's word.
+            unsafe { (functions.pcap_geterr)(real) }
+        }),
+        HandleOwner::None => nothing,
+    })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
     guarded((), || {
-        let error = match owner(p) {
-            Owner::Ringtap(handle) => handle.error.get(),
-            Owner::Libpcap(real) => {
-                if let Ok(functions) = real::functions() {
-                    // SAFETY: the same call about the library's own handle, by the caller's word.
-                    unsafe { (functions.pcap_perror)(real, prefix) };
-                }
-                return;
-            }
-            Owner::None => NO_HANDLE.to_string_lossy().into_owned(),
-        };
+        // SAFETY: a handle, by libpcap's manual.
+        let error = unsafe { pcap_geterr(p) };
+        // SAFETY: a text, as long as the handle is open.
+        let error = unsafe { text::take(error) }.unwrap_or_default();
         // SAFETY: NULL or a text, by libpcap's manual.
         let prefix = unsafe { text::take(prefix) }.unwrap_or_default();
         eprintln!("{prefix}: {error}");
@@ -167,14 +141,14 @@ pub unsafe extern "C" fn pcap_lib_version() -> *const c_char {
     })
 }
 
-/// What tells this library from the real one.
+/// This library's version; the real library does not export it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringtap_pcap_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// libpcap's version, from times when programs read it there.
+/// libpcap's version, where old programs read it.
 #[unsafe(no_mangle)]
 pub static pcap_version: [u8; 7] = *b"1.10.3\0";
 
@@ -188,14 +162,14 @@ pub struct EthernetProtocol {
 // SAFETY: texts and numbers that never change.
 unsafe impl Sync for EthernetProtocol {}
 
-const fn protocol(name: &'static std::ffi::CStr, number: u16) -> EthernetProtocol {
+const fn protocol(name: &'static CStr, number: u16) -> EthernetProtocol {
     EthernetProtocol {
         name: name.as_ptr(),
         number,
     }
 }
 
-/// Names of Ethernet protocols, the list closed by one without a name.
+/// Names of Ethernet protocols; the last entry has none.
 #[unsafe(no_mangle)]
 pub static eproto_db: [EthernetProtocol; 13] = [
     protocol(c"aarp", 0x80f3),

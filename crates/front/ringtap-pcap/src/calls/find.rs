@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices: the real library's list with the groups of the hub behind it.
+//! The list of devices: the real library's, then the groups of the hub.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::guarded;
-use crate::abi::{DEVICE_CONNECTION_NOT_APPLICABLE, DEVICE_RUNNING, DEVICE_UP, Device, ERROR};
-use crate::devices::{self, Group};
-use crate::list::Functions;
-use crate::plain::Target;
+use crate::abi::{DEVICE_CONNECTION_NOT_APPLICABLE, DEVICE_RUNNING, DEVICE_UP, ERROR, PcapDevice};
 use crate::real;
+use crate::route::{self, Route};
 use crate::text;
 
+/// Addresses of the devices in lists that this library allocated.
+fn own_devices() -> MutexGuard<'static, BTreeSet<usize>> {
+    static OWN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Device, errbuf: *mut c_char) -> c_int {
+pub unsafe extern "C" fn pcap_findalldevs(
+    list: *mut *mut PcapDevice,
+    errbuf: *mut c_char,
+) -> c_int {
     guarded(ERROR, || {
         if list.is_null() {
             // SAFETY: an error buffer or NULL, by libpcap's manual.
@@ -22,7 +31,7 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Device, errbuf: *mut c
         }
         // SAFETY: not null; a place for a pointer, by libpcap's manual.
         unsafe { list.write(ptr::null_mut()) };
-        let groups = devices::groups();
+        let groups = route::groups();
         match real::functions() {
             Ok(functions) => {
                 // SAFETY: the same call, by the same caller's word.
@@ -38,18 +47,19 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Device, errbuf: *mut c
             }
             Err(_) => {}
         }
-        // SAFETY: filled just before, by libpcap or by us.
+        // SAFETY: filled just before, by libpcap or with NULL.
         unsafe { append(list, &groups) };
         0
     })
 }
 
-/// Puts our devices at the end: programs take the first one if none was named.
+/// Appends devices with these names and descriptions. Programs take the first device if their user
+/// names none, so these are the last.
 ///
 /// # Safety
 ///
 /// `list` is a place that holds NULL or leads to a list of devices.
-unsafe fn append(list: *mut *mut Device, groups: &[Group]) {
+unsafe fn append(list: *mut *mut PcapDevice, groups: &[(String, String)]) {
     let mut end = list;
     loop {
         // SAFETY: the caller's word, and the last round's.
@@ -60,15 +70,15 @@ unsafe fn append(list: *mut *mut Device, groups: &[Group]) {
         // SAFETY: not null, so a device.
         end = unsafe { &raw mut (*device).next };
     }
-    for group in groups {
-        let device = Box::into_raw(Box::new(Device {
+    for (name, description) in groups {
+        let device = Box::into_raw(Box::new(PcapDevice {
             next: ptr::null_mut(),
-            name: c_text(&group.name).into_raw(),
-            description: c_text(&group.description).into_raw(),
+            name: c_text(name).into_raw(),
+            description: c_text(description).into_raw(),
             addresses: ptr::null_mut(),
             flags: DEVICE_UP | DEVICE_RUNNING | DEVICE_CONNECTION_NOT_APPLICABLE,
         }));
-        devices::remember(device.addr());
+        own_devices().insert(device.addr());
         // SAFETY: the end of the list, or of what was appended.
         unsafe { end.write(device) };
         // SAFETY: made just before.
@@ -81,7 +91,7 @@ fn c_text(text: &str) -> CString {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pcap_freealldevs(list: *mut Device) {
+pub unsafe extern "C" fn pcap_freealldevs(list: *mut PcapDevice) {
     guarded((), || {
         let mut head = list;
         let mut end = &raw mut head;
@@ -91,12 +101,12 @@ pub unsafe extern "C" fn pcap_freealldevs(list: *mut Device) {
             if device.is_null() {
                 break;
             }
-            if !devices::forget(device.addr()) {
+            if !own_devices().remove(&device.addr()) {
                 // SAFETY: not null, so a device.
                 end = unsafe { &raw mut (*device).next };
                 continue;
             }
-            // SAFETY: ours, and freed once, as it was remembered until now.
+            // SAFETY: allocated here, and freed once, as its address was known until now.
             let device = unsafe { Box::from_raw(device) };
             // SAFETY: a device before, or our own variable.
             unsafe { end.write(device.next) };
@@ -130,38 +140,20 @@ pub unsafe extern "C" fn pcap_lookupnet(
                 return ERROR;
             }
         };
-        match Target::of(name.as_deref(), None) {
-            Ok(Target::Device(of)) if of.kind.names_an_interface() => {
-                // SAFETY: places and a buffer, by the caller's word.
-                unsafe { of_interface(functions, &of.name, net, mask, errbuf) }
-            }
-            // No interface, no network: as libpcap has it for "any".
-            Ok(Target::Device(_)) => {
+        let interface = match Route::of(name.as_deref(), None) {
+            Ok(Route::Ringtap(of)) if of.kind.names_an_interface() => Some(c_text(&of.name)),
+            Ok(Route::Ringtap(_)) => {
+                // libpcap, too, has 0 for a device that is no interface ("any").
                 for place in [net, mask].into_iter().filter(|place| !place.is_null()) {
                     // SAFETY: not null; a place for a number, by libpcap's manual.
                     unsafe { place.write(0) };
                 }
-                0
+                return 0;
             }
-            Ok(Target::Plain(_) | Target::Real) | Err(_) => {
-                // SAFETY: the same call, by the same caller's word.
-                unsafe { (functions.pcap_lookupnet)(device, net, mask, errbuf) }
-            }
-        }
+            Ok(Route::Interface(_) | Route::Libpcap) | Err(_) => None,
+        };
+        let device = interface.as_ref().map_or(device, |name| name.as_ptr());
+        // SAFETY: a text or the caller's; the rest by the same caller's word.
+        unsafe { (functions.pcap_lookupnet)(device, net, mask, errbuf) }
     })
-}
-
-/// # Safety
-///
-/// As for `pcap_lookupnet`.
-unsafe fn of_interface(
-    functions: &Functions,
-    name: &str,
-    net: *mut u32,
-    mask: *mut u32,
-    errbuf: *mut c_char,
-) -> c_int {
-    let name = c_text(name);
-    // SAFETY: a text, and the rest by the caller's word.
-    unsafe { (functions.pcap_lookupnet)(name.as_ptr(), net, mask, errbuf) }
 }

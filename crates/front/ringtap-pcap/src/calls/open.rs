@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles: made, activated, closed, and told to come out of their loop.
+//! Handles: created, activated, closed; and how their loops are broken.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use super::{about_a_handle, guarded};
+use super::{guarded, on_handle};
 use crate::abi::{ERRBUF_SIZE, ERROR, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
 use crate::abi::{ERROR_PROMISC_PERM_DENIED, Pcap};
-use crate::activate::{Outcome, activate};
-use crate::error::Refused;
-use crate::handle::PcapHandle;
+use crate::activate::activate;
+use crate::error::LibpcapError;
+use crate::handle::{PcapHandle, PcapSettings};
 use crate::handles;
-use crate::list::Functions;
-use crate::plain::{self, Target};
-use crate::real;
-use crate::settings::Settings;
+use crate::real::{self, RealHandle};
+use crate::route::{self, Route};
 use crate::text;
 
 #[unsafe(no_mangle)]
@@ -22,109 +20,74 @@ pub unsafe extern "C" fn pcap_create(source: *const c_char, errbuf: *mut c_char)
     guarded(ptr::null_mut(), || {
         // SAFETY: NULL or a text, by libpcap's manual.
         let name = unsafe { text::take(source) };
-        let made = match Target::of(name.as_deref(), plain::via().as_deref()) {
-            Ok(Target::Real) => {
-                return match real::functions() {
-                    // SAFETY: the same call, by the same caller's word.
-                    Ok(functions) => unsafe { (functions.pcap_create)(source, errbuf) },
-                    Err(why) => {
-                        // SAFETY: an error buffer or NULL, by libpcap's manual.
-                        unsafe { text::give(errbuf, why) };
-                        ptr::null_mut()
-                    }
-                };
-            }
-            Ok(_) => Ok(handles::add(name)),
-            Err(refused) => Err(refused.text),
+        let error = match Route::of(name.as_deref(), route::via().as_deref()) {
+            Ok(Route::Libpcap) => match real::functions() {
+                // SAFETY: the same call, by the same caller's word.
+                Ok(functions) => return unsafe { (functions.pcap_create)(source, errbuf) },
+                Err(why) => why.to_owned(),
+            },
+            Ok(_) => return handles::add(name),
+            Err(error) => error.text,
         };
-        made.unwrap_or_else(|why| {
-            // SAFETY: an error buffer or NULL, by libpcap's manual.
-            unsafe { text::give(errbuf, &why) };
-            ptr::null_mut()
-        })
+        // SAFETY: an error buffer or NULL, by libpcap's manual.
+        unsafe { text::give(errbuf, &error) };
+        ptr::null_mut()
     })
 }
 
-about_a_handle! {
-    fn pcap_activate(p) -> c_int, or ERROR => |handle| {
-        // The same words as for a setting that comes too late.
-        match handle.set(|_| 0) {
+on_handle! {
+    fn pcap_activate(p) -> c_int => |handle| {
+        // The same text as for a setting that comes too late.
+        match handle.set(|_| ()) {
             0 => {}
             is_activated => return is_activated,
         }
-        match activate(&handle) {
-            Ok(Outcome::Live(status)) => status,
-            Ok(Outcome::Real) => {
-                let settings = handle.settings().clone();
-                handle.told(hand_over(&handle, &settings))
-            }
-            Err(refused) => handle.told(Err(refused)),
-        }
+        let activated = activate(&handle).and_then(|status| match status {
+            Some(status) => Ok(status),
+            None => hand_over(&handle),
+        });
+        handle.status(activated)
     };
 }
 
 /// Lets the real library open the device of this handle.
-fn hand_over(handle: &PcapHandle, settings: &Settings) -> Result<c_int, Refused> {
-    let functions = real::functions().map_err(Refused::general)?;
-    let name = settings.source.as_deref().unwrap_or("any");
-    let name = CString::new(name).map_err(|error| Refused::general(error.to_string()))?;
-    let mut errbuf: [c_char; ERRBUF_SIZE] = [0; ERRBUF_SIZE];
-    // SAFETY: a text and an error buffer.
-    let real = unsafe { (functions.pcap_create)(name.as_ptr(), errbuf.as_mut_ptr()) };
-    if real.is_null() {
-        // SAFETY: libpcap filled it.
-        let why = unsafe { text::take(errbuf.as_ptr()) };
-        return Err(Refused::general(why.unwrap_or_default()));
+fn hand_over(handle: &PcapHandle) -> Result<c_int, LibpcapError> {
+    let settings = handle.settings().clone();
+    let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"));
+    let real = real.map_err(LibpcapError::general)?;
+    pass_settings(&real, &settings);
+    // SAFETY: an open handle.
+    let status = unsafe { (real.functions.pcap_activate)(real.p) };
+    if status < 0 {
+        return Err(LibpcapError::new(status, real.error()));
     }
-    // SAFETY: a handle of the real library's that is not yet activated.
-    unsafe { pass_settings(functions, real, settings) };
-    // SAFETY: as above.
-    let status = unsafe { (functions.pcap_activate)(real) };
-    if status >= 0 {
-        handle.token().hand_over(real);
-        return Ok(status);
-    }
-    // SAFETY: as above.
-    let why = unsafe { (functions.pcap_geterr)(real) };
-    // SAFETY: a text of that handle, which is still open.
-    let why = unsafe { text::take(why) };
-    // SAFETY: made above, and closed once.
-    unsafe { (functions.pcap_close)(real) };
-    Err(Refused::new(status, why.unwrap_or_default()))
+    handle.token().hand_over(real.into_raw());
+    Ok(status)
 }
 
-/// # Safety
-///
-/// `real` is a handle of the real library's that is not yet activated.
-unsafe fn pass_settings(functions: &Functions, real: *mut Pcap, settings: &Settings) {
-    let set = [
-        (
-            functions.pcap_set_snaplen as Setter,
-            Some(settings.snap_bytes),
-        ),
-        (functions.pcap_set_promisc, Some(settings.promiscuous)),
-        (functions.pcap_set_timeout, Some(settings.timeout_ms)),
-        (functions.pcap_set_immediate_mode, Some(settings.immediate)),
-        (functions.pcap_set_rfmon, Some(settings.rfmon)),
-        (
-            functions.pcap_set_tstamp_precision,
-            Some(settings.precision),
-        ),
-        (functions.pcap_set_buffer_size, settings.buffer_bytes),
-        (functions.pcap_set_tstamp_type, settings.tstamp_type),
-        (functions.pcap_set_protocol_linux, settings.protocol),
-    ];
-    for (setter, value) in set {
-        if let Some(value) = value {
-            // What it does not take it says again when it is activated.
-            // SAFETY: the caller's word.
-            let _told_later = unsafe { setter(real, value) };
-        }
-    }
+fn pass_settings(real: &RealHandle, settings: &PcapSettings) {
+    let functions = real.functions;
+    // The real library repeats a refusal when it activates the handle.
+    let set = |setter: Setter, value: Option<c_int>| {
+        // SAFETY: an open handle.
+        value.map(|value| unsafe { setter(real.p, value) })
+    };
+    set(functions.pcap_set_snaplen, Some(settings.snap_bytes));
+    set(functions.pcap_set_promisc, Some(settings.promiscuous));
+    set(functions.pcap_set_timeout, Some(settings.timeout_ms));
+    set(functions.pcap_set_immediate_mode, Some(settings.immediate));
+    set(functions.pcap_set_rfmon, Some(settings.rfmon));
+    set(
+        functions.pcap_set_tstamp_precision,
+        Some(settings.precision),
+    );
+    set(functions.pcap_set_buffer_size, settings.buffer_bytes);
+    set(functions.pcap_set_tstamp_type, settings.tstamp_type);
+    set(functions.pcap_set_protocol_linux, settings.protocol);
     if settings.nonblock != 0 {
         let mut errbuf: [c_char; ERRBUF_SIZE] = [0; ERRBUF_SIZE];
-        // SAFETY: the caller's word, and an error buffer.
-        let _told_later = unsafe { (functions.pcap_setnonblock)(real, 1, errbuf.as_mut_ptr()) };
+        // SAFETY: an open handle and an error buffer.
+        unsafe { (functions.pcap_setnonblock)(real.p, 1, errbuf.as_mut_ptr()) };
     }
 }
 
@@ -165,15 +128,15 @@ pub unsafe extern "C" fn pcap_open_live(
         // SAFETY: a text of that handle, which is still open.
         let why = unsafe { text::take(why) }.unwrap_or_default();
         // SAFETY: an error buffer or NULL, by libpcap's manual.
-        unsafe { text::give(errbuf, &told(&device, status, &why)) };
+        unsafe { text::give(errbuf, &message(&device, status, &why)) };
         // SAFETY: a handle that is open.
         unsafe { pcap_close(p) };
         ptr::null_mut()
     })
 }
 
-/// libpcap's words for a device that could not be opened.
-fn told(device: &str, status: c_int, why: &str) -> String {
+/// libpcap's text for a device that could not be opened.
+fn message(device: &str, status: c_int, why: &str) -> String {
     // SAFETY: a number.
     let general = unsafe { crate::list::pcap_statustostr(status) };
     // SAFETY: a text that stays, or lasts until the next call.
@@ -190,16 +153,21 @@ fn told(device: &str, status: c_int, why: &str) -> String {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_close(p: *mut Pcap) {
     guarded((), || {
+        if p.is_null() {
+            return;
+        }
         let real = match handles::is_ours(p) {
-            // Closed before: nothing is there, and nothing happens.
+            // Nothing happens if it was closed before.
             true => handles::remove(p).and_then(|(handle, real)| {
-                handle.end();
+                if let Some(capture) = handle.capture() {
+                    capture.leave();
+                }
                 real
             }),
-            false => Some(p).filter(|p| !p.is_null()),
+            false => Some(p),
         };
         if let (Some(real), Ok(functions)) = (real, real::functions()) {
-            // SAFETY: the library's own handle, by the caller's word.
+            // SAFETY: the real library's handle, by the caller's word.
             unsafe { (functions.pcap_close)(real) };
         }
     });
@@ -212,7 +180,7 @@ pub unsafe extern "C" fn pcap_breakloop(p: *mut Pcap) {
         return;
     }
     if let (Err(real), Some(functions)) = (handles::break_loop(p), real::found()) {
-        // SAFETY: the library's own handle, by the caller's word.
+        // SAFETY: the real library's handle, by the caller's word.
         unsafe { (functions.pcap_breakloop)(real) };
     }
 }

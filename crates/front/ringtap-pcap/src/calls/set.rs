@@ -1,106 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a program sets on a handle: before it is activated, and after.
+//! PcapSettings of a handle: before it is activated, and after.
 
 use std::ffi::{c_char, c_int};
 
 use ringtap_filter::Instruction;
 
-use super::about_a_handle;
-use super::ask::{is_plain, with_real};
+use super::ask::{is_plain, real_handle};
+use super::on_handle;
 use crate::abi::{
-    BpfProgram, DIRECTION_INOUT, DIRECTION_OUT, ERROR, ERROR_TSTAMP_PRECISION_NOTSUP,
-    PRECISION_MICRO, PRECISION_NANO, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
+    BpfProgram, DIRECTION_INOUT, DIRECTION_OUT, ERROR_TSTAMP_PRECISION_NOTSUP, PRECISION_MICRO,
+    PRECISION_NANO, TSTAMP_HOST, WARNING_TSTAMP_TYPE_NOTSUP,
 };
-use crate::error::Refused;
+use crate::error::LibpcapError;
 use crate::handle::PcapHandle;
 
-about_a_handle! {
-    fn pcap_set_snaplen(p, bytes: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        settings.snap_bytes = bytes;
-        0
-    });
-    fn pcap_set_promisc(p, on: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        settings.promiscuous = on;
-        0
-    });
-    fn pcap_set_rfmon(p, on: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        settings.rfmon = on;
-        0
-    });
-    fn pcap_set_timeout(p, timeout_ms: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        settings.timeout_ms = timeout_ms;
-        0
-    });
-    fn pcap_set_immediate_mode(p, on: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        settings.immediate = on;
-        0
-    });
-    fn pcap_set_protocol_linux(p, protocol: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        settings.protocol = Some(protocol);
-        0
-    });
-    fn pcap_set_buffer_size(p, bytes: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        // What makes no sense is left as it was, as libpcap does.
-        settings.buffer_bytes = Some(bytes).filter(|bytes| *bytes > 0).or(settings.buffer_bytes);
-        0
-    });
-    fn pcap_set_tstamp_type(p, kind: c_int) -> c_int, or ERROR => |handle| {
-        let supported = supports_tstamp_type(&handle, kind);
-        handle.set(|settings| match supported {
-            true => {
-                settings.tstamp_type = Some(kind);
-                0
-            }
-            false => WARNING_TSTAMP_TYPE_NOTSUP,
-        })
-    };
-    fn pcap_set_tstamp_precision(p, precision: c_int) -> c_int, or ERROR => |handle| handle.set(|settings| {
-        if !matches!(precision, PRECISION_MICRO | PRECISION_NANO) {
-            return ERROR_TSTAMP_PRECISION_NOTSUP;
+on_handle! {
+    fn pcap_set_snaplen(p, bytes: c_int) -> c_int => |handle| handle.set(|settings| settings.snap_bytes = bytes);
+    fn pcap_set_promisc(p, on: c_int) -> c_int => |handle| handle.set(|settings| settings.promiscuous = on);
+    fn pcap_set_rfmon(p, on: c_int) -> c_int => |handle| handle.set(|settings| settings.rfmon = on);
+    fn pcap_set_timeout(p, timeout_ms: c_int) -> c_int => |handle| handle.set(|settings| settings.timeout_ms = timeout_ms);
+    fn pcap_set_immediate_mode(p, on: c_int) -> c_int => |handle| handle.set(|settings| settings.immediate = on);
+    fn pcap_set_protocol_linux(p, protocol: c_int) -> c_int => |handle| handle.set(|settings| settings.protocol = Some(protocol));
+    fn pcap_set_buffer_size(p, bytes: c_int) -> c_int => |handle| handle.set(|settings| {
+        // libpcap ignores impossible sizes, too.
+        if bytes > 0 {
+            settings.buffer_bytes = Some(bytes);
         }
-        settings.precision = precision;
-        0
     });
-    fn pcap_setfilter(p, program: *mut BpfProgram) -> c_int, or ERROR => |handle| handle.with_live(|live| {
+    fn pcap_set_tstamp_type(p, kind: c_int) -> c_int => |handle| {
+        let supported = supports_tstamp_type(&handle, kind);
+        let status = handle.set(|settings| if supported { settings.tstamp_type = Some(kind) });
+        match status {
+            0 if !supported => WARNING_TSTAMP_TYPE_NOTSUP,
+            status => status,
+        }
+    };
+    fn pcap_set_tstamp_precision(p, precision: c_int) -> c_int => |handle| {
+        let supported = matches!(precision, PRECISION_MICRO | PRECISION_NANO);
+        let status = handle.set(|settings| if supported { settings.precision = precision });
+        match status {
+            0 if !supported => ERROR_TSTAMP_PRECISION_NOTSUP,
+            status => status,
+        }
+    };
+    fn pcap_setfilter(p, program: *mut BpfProgram) -> c_int => |handle| handle.with_capture(|capture| {
         // SAFETY: NULL or a program, by libpcap's manual.
         let instructions = unsafe { instructions(program) };
-        live.set_filter(instructions.ok_or_else(|| Refused::general("setfilter: No filter specified"))?)
+        let missing = || LibpcapError::general("setfilter: No filter specified");
+        capture.set_filter(instructions.ok_or_else(missing)?)
     });
-    fn pcap_setdirection(p, direction: c_int) -> c_int, or ERROR => |handle| handle.with_live(|live| {
+    fn pcap_setdirection(p, direction: c_int) -> c_int => |handle| handle.with_capture(|capture| {
         if !(DIRECTION_INOUT..=DIRECTION_OUT).contains(&direction) {
-            return Err(Refused::general("Invalid direction"));
+            return Err(LibpcapError::general("Invalid direction"));
         }
-        live.set_direction(direction);
+        capture.set_direction(direction);
         Ok(0)
     });
-    fn pcap_setnonblock(p, on: c_int, errbuf: *mut c_char) -> c_int, or ERROR => |handle| {
-        match handle.live() {
-            Some(live) => live.set_nonblock(on != 0),
+    fn pcap_setnonblock(p, on: c_int, errbuf: *mut c_char) -> c_int => |handle| {
+        let _never_fails = errbuf;
+        match handle.capture() {
+            Some(capture) => capture.set_nonblock(on != 0),
             None => handle.settings().nonblock = on,
         }
-        let _unused = errbuf;
         0
     };
-    fn pcap_set_datalink(p, dlt: c_int) -> c_int, or ERROR => |handle| {
-        let now = handle.live().map_or(0, |live| live.facts.dlt);
-        handle.told(match dlt == now {
+    fn pcap_set_datalink(p, dlt: c_int) -> c_int => |handle| {
+        let now = handle.capture().map_or(0, |capture| capture.dlt);
+        handle.status(match dlt == now {
             true => Ok(0),
-            false => Err(Refused::general(format!("{} is not one of the DLTs supported by this device", name_of(dlt)))),
+            false => Err(LibpcapError::general(format!(
+                "{} is not one of the DLTs supported by this device",
+                name_of(dlt)
+            ))),
         })
     };
 }
 
-/// Whether the device may have time stamps of this type: the real library knows of a plain
+/// Whether the device may have time stamps of this type: the real library knows that of a plain
 /// interface, and Ringtap's devices have the host's.
 fn supports_tstamp_type(handle: &PcapHandle, kind: c_int) -> bool {
-    let told = with_real(handle, |functions, real| {
-        // SAFETY: a handle of the real library's that was just made.
-        unsafe { (functions.pcap_set_tstamp_type)(real, kind) }
-    });
-    match told.filter(|_| is_plain(handle)) {
-        Some(status) => status == 0,
-        None => kind == TSTAMP_HOST,
-    }
+    let real = is_plain(handle).then(|| real_handle(handle)).flatten();
+    real.map_or(kind == TSTAMP_HOST, |real| {
+        // SAFETY: an open handle.
+        unsafe { (real.functions.pcap_set_tstamp_type)(real.p, kind) == 0 }
+    })
 }
 
 /// A link type's name, as libpcap has it in its messages.

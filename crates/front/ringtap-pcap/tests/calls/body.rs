@@ -21,7 +21,7 @@ use ringtap_device::DeviceSpec;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub};
 use ringtap_ipc::socket::Listener;
-use ringtap_pcap::abi::{BpfProgram, ERRBUF_SIZE, Instruction, PacketHeader, Pcap, Statistics};
+use ringtap_pcap::abi::{BpfProgram, ERRBUF_SIZE, Instruction, PacketHeader, Pcap, PcapStatistics};
 use ringtap_pcap::calls::{ask::*, file::*, find::*, open::*, packets::*, set::*};
 use ringtap_pcap::list::*;
 use ringtap_testkit::Script;
@@ -236,7 +236,7 @@ unsafe fn call(script: &mut Script<'_>, place: &mut Place, hub: &str) {
             }
             22 => drop(pcap_setdirection(p, number % 4)),
             23 => {
-                let mut found = Statistics::default();
+                let mut found = PcapStatistics::default();
                 pcap_stats(
                     p,
                     if number == 0 {

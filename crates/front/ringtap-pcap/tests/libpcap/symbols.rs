@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use ringtap_pcap::abi::{BpfProgram, Device, PacketHeader, Statistics};
+use ringtap_pcap::abi::{BpfProgram, PacketHeader, PcapDevice, PcapStatistics};
 use ringtap_pcap::list::{OURS, PASSED};
 
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
@@ -120,14 +120,14 @@ fn structures_lie_as_those_of_the_header() {
         (
             "struct pcap_stat",
             "ps_ifdrop",
-            size_of::<Statistics>(),
-            offset_of!(Statistics, interface_dropped),
+            size_of::<PcapStatistics>(),
+            offset_of!(PcapStatistics, interface_dropped),
         ),
         (
             "struct pcap_stat",
             "ps_drop",
-            size_of::<Statistics>(),
-            offset_of!(Statistics, dropped),
+            size_of::<PcapStatistics>(),
+            offset_of!(PcapStatistics, dropped),
         ),
         (
             "struct bpf_program",
@@ -138,14 +138,14 @@ fn structures_lie_as_those_of_the_header() {
         (
             "struct pcap_if",
             "description",
-            size_of::<Device>(),
-            offset_of!(Device, description),
+            size_of::<PcapDevice>(),
+            offset_of!(PcapDevice, description),
         ),
         (
             "struct pcap_if",
             "flags",
-            size_of::<Device>(),
-            offset_of!(Device, flags),
+            size_of::<PcapDevice>(),
+            offset_of!(PcapDevice, flags),
         ),
     ];
     let mut source = "#include <pcap/pcap.h>\n#include <stddef.h>\n".to_owned();

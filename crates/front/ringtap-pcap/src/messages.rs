@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a user is told of the choices made for a program: on standard error, each thing once.
+//! Messages for the user on standard error, each printed once.
 //!
 //! Invariants
-//! - Nothing is said where `RINGTAP_QUIET` is set, and to a standard error that another program
-//!   than `ringtap exec` gave: it may be a channel of messages.
+//! - Nothing is printed if `RINGTAP_QUIET` is set, or to a standard error that another program than
+//!   `ringtap exec` gave: Wireshark, for one, reads messages of a protocol from dumpcap's.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -13,28 +13,26 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::real::is_set;
 
-/// Says this, unless it was said before.
+/// Prints a message, unless it was printed before.
 pub(crate) fn once(text: &str) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if is_quiet() {
         return;
     }
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.insert(text.to_owned()) {
-        // Nobody reads it: then nobody needs it.
+    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if printed.insert(text.to_owned()) {
+        // Fails when standard error is closed.
         let _unread = writeln!(std::io::stderr(), "ringtap: {text}");
     }
 }
 
-/// Whether nothing is to be said.
+/// Whether nothing is to be printed.
 pub(crate) fn is_quiet() -> bool {
     static QUIET: OnceLock<bool> = OnceLock::new();
     *QUIET.get_or_init(|| is_set("RINGTAP_QUIET") || is_redirected())
 }
 
-/// Whether standard error is another file than the one that `ringtap exec` had: whoever starts a
-/// program with a pipe there may expect messages of a protocol of its own, as Wireshark does of
-/// dumpcap.
+/// Whether standard error is another file than that of `ringtap exec`.
 fn is_redirected() -> bool {
     let Some(original) = std::env::var_os("RINGTAP_STDERR") else {
         return false;

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A running capture: reading, its filter, its counters, sending.
+#![deny(unsafe_code)]
+
+mod injector;
+#[expect(unsafe_code, reason = "packets that the client lends by address")]
+mod reader;
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use parking_lot::ReentrantMutex;
+use ringtap_client::{Attachment, Connection, Control as _, Found, Patience};
+use ringtap_filter::LinkType;
+use ringtap_filter::{Instruction, Program};
+use ringtap_ipc::protocol::{MOST_INSTRUCTIONS, SourceSnapshot};
+
+use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};
+use crate::error::LibpcapError;
+use crate::handle::{PcapHandle, PcapSettings};
+use crate::helper;
+use injector::Injector;
+use reader::{NewFilter, PacketReader};
+
+/// How long a loop that must not block sleeps when there are no packets: the manual lets it spin.
+const REST: Duration = Duration::from_millis(1);
+/// Class of a return instruction in classic BPF, and its code with a constant operand.
+const CLASS: u16 = 0x07;
+const RETURN: u16 = 0x06;
+const RETURN_CONSTANT: u16 = 0x06;
+
+/// When a read returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadUntil {
+    /// After the packets at hand, or after the time-out (`pcap_dispatch`).
+    Batch,
+    /// After the number of packets that was asked for (`pcap_loop`).
+    Enough,
+}
+
+/// How long a read waits.
+#[derive(Clone, Copy, Debug, Default)]
+struct WaitLimits {
+    deadline: Option<Instant>,
+    not_at_all: bool,
+}
+
+/// A running capture.
+pub(crate) struct PcapCapture {
+    /// The device as the program named it.
+    name: String,
+    /// What the packets come from.
+    pub(crate) sources: String,
+    /// The network interface, if the capture has exactly one.
+    pub(crate) interface: Option<String>,
+    pub(crate) dlt: c_int,
+    pub(crate) snap_bytes: c_int,
+    pub(crate) nanoseconds: bool,
+    /// Longest wait of a read; absent: for ever.
+    timeout: Option<Duration>,
+    /// The capture reads files: its end is no failure.
+    is_file: bool,
+    nonblock: AtomicBool,
+    direction: AtomicI32,
+    delivered: AtomicU64,
+    /// One thread at a time; that thread may read again in its callback.
+    reader: ReentrantMutex<RefCell<PacketReader>>,
+    /// A filter that the reader has not adopted yet.
+    new_filter: Mutex<Option<NewFilter>>,
+    has_new_filter: AtomicBool,
+    injector: Injector,
+    connection: Arc<Connection>,
+    /// How long closing waits for the hub to hang up.
+    close_timeout: Duration,
+    /// How often the process was forked when the capture began.
+    forks: usize,
+    has_left: AtomicBool,
+}
+
+impl PcapCapture {
+    /// A capture of the device `name` by a subscription at a hub.
+    pub(crate) fn new(
+        name: String,
+        attachment: Attachment,
+        settings: &PcapSettings,
+        close_timeout: Duration,
+    ) -> Result<Self, LibpcapError> {
+        let connection = Arc::clone(&attachment.control);
+        let reader = PacketReader::new(attachment, settings)?;
+        let sources = reader.sources();
+        let link_type = sources.first().map_or(1, |source| source.link_type);
+        if sources.iter().any(|source| source.link_type != link_type) {
+            let text =
+                format!("{name}: its sources have different link types: read them one by one");
+            return Err(LibpcapError::general(text));
+        }
+        let interface = match &sources[..] {
+            [only] => only.interface.clone(),
+            _ => None,
+        };
+        let devices: Vec<_> = sources.iter().map(|source| &*source.device).collect();
+        Ok(PcapCapture {
+            sources: devices.join(", "),
+            dlt: LinkType(link_type).dlt().into(),
+            snap_bytes: c_int::try_from(settings.snap_length()).unwrap_or(c_int::MAX),
+            nanoseconds: settings.nanoseconds(),
+            timeout: settings.timeout(),
+            is_file: devices.iter().all(|device| device.starts_with("pcap:")),
+            nonblock: AtomicBool::new(settings.nonblock != 0),
+            direction: AtomicI32::new(DIRECTION_INOUT),
+            delivered: AtomicU64::new(0),
+            reader: ReentrantMutex::new(RefCell::new(reader)),
+            new_filter: Mutex::new(None),
+            has_new_filter: AtomicBool::new(false),
+            injector: Injector::new(&name, interface.as_deref()),
+            connection,
+            close_timeout,
+            forks: helper::forks(),
+            has_left: AtomicBool::new(false),
+            name,
+            interface,
+        })
+    }
+
+    /// Passes at most `most` packets to `each`, which may call anything of this handle; returns
+    /// what `pcap_dispatch` and `pcap_loop` return.
+    pub(crate) fn read(
+        &self,
+        handle: &PcapHandle,
+        until: ReadUntil,
+        most: Option<u64>,
+        mut each: impl FnMut(*mut PacketHeader, *const u8),
+    ) -> Result<c_int, LibpcapError> {
+        let locked = self.reader.try_lock().ok_or_else(busy)?;
+        let mut count = 0_u64;
+        // Known once there is nothing at hand: most calls find something.
+        let mut limits = None;
+        loop {
+            while most != Some(count) {
+                if handle.take_break() {
+                    return Ok(ERROR_BREAK);
+                }
+                let packet = self.next(&mut *locked.try_borrow_mut().map_err(|_| busy())?)?;
+                let Some((header, data)) = packet else { break };
+                count += 1;
+                self.delivered.fetch_add(1, Relaxed);
+                each(header, data);
+            }
+            let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
+            if count > 0 && (until == ReadUntil::Batch || most == Some(count)) {
+                // A program that waits for the descriptor finds it readable if packets are left.
+                reader.make_readable()?;
+                return Ok(number(until, count));
+            }
+            let limits = *limits.get_or_insert_with(|| self.wait_limits(until, &reader));
+            let found = reader.wait(self.patience(until, limits), handle.stop());
+            drop(reader);
+            if handle.take_break() {
+                return Ok(ERROR_BREAK);
+            }
+            match found.map_err(|error| self.failed(error.into()))? {
+                Found::Ended => return self.end_of_packets(until),
+                Found::Nothing if self.is_over(until, limits) => return Ok(0),
+                Found::Nothing | Found::Packets => {}
+            }
+        }
+    }
+
+    #[inline]
+    fn next(
+        &self,
+        reader: &mut PacketReader,
+    ) -> Result<Option<(*mut PacketHeader, *const u8)>, LibpcapError> {
+        if self.has_new_filter.load(Relaxed) {
+            self.adopt_filter(reader)?;
+        }
+        Ok(reader.next(self.direction.load(Relaxed), &self.injector))
+    }
+
+    #[cold]
+    fn adopt_filter(&self, reader: &mut PacketReader) -> Result<(), LibpcapError> {
+        // Pairs with the store in `set_filter`.
+        self.has_new_filter.swap(false, Acquire);
+        let mut new = self
+            .new_filter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        new.take().map_or(Ok(()), |new| Ok(reader.adopt(new)?))
+    }
+
+    fn wait_limits(&self, until: ReadUntil, reader: &PacketReader) -> WaitLimits {
+        match until {
+            ReadUntil::Enough => WaitLimits::default(),
+            ReadUntil::Batch => WaitLimits {
+                deadline: self.timeout.map(|timeout| Instant::now() + timeout),
+                // A program that waited for the descriptor does not wait again.
+                not_at_all: reader.is_readable(),
+            },
+        }
+    }
+
+    fn must_not_wait(&self, limits: WaitLimits) -> bool {
+        limits.not_at_all || self.nonblock.load(Relaxed)
+    }
+
+    fn patience(&self, until: ReadUntil, limits: WaitLimits) -> Patience {
+        match (self.must_not_wait(limits), until) {
+            (true, ReadUntil::Batch) => Patience::None,
+            (true, ReadUntil::Enough) => Patience::Until(Instant::now() + REST),
+            (false, _) => limits.deadline.map_or(Patience::Endless, Patience::Until),
+        }
+    }
+
+    /// Whether a read that found nothing returns.
+    fn is_over(&self, until: ReadUntil, limits: WaitLimits) -> bool {
+        let is_late = |deadline| Instant::now() >= deadline;
+        let is_late = limits.deadline.is_some_and(is_late);
+        until == ReadUntil::Batch && (is_late || self.must_not_wait(limits))
+    }
+
+    /// What a read returns when no packet will come any more: for a file its end, otherwise the
+    /// reason.
+    fn end_of_packets(&self, until: ReadUntil) -> Result<c_int, LibpcapError> {
+        if self.is_file {
+            return Ok(match until {
+                ReadUntil::Enough => 0,
+                ReadUntil::Batch => ERROR_BREAK,
+            });
+        }
+        let snapshot = self.connection.snapshot().ok();
+        let sources = snapshot.into_iter().flat_map(|snapshot| snapshot.sources);
+        let failure = sources.into_iter().find_map(|source| source.failure);
+        let reason = failure.unwrap_or_else(|| format!("{}: the capture ended", self.name));
+        Err(LibpcapError::general(reason))
+    }
+
+    fn failed(&self, error: LibpcapError) -> LibpcapError {
+        LibpcapError::general(format!("{}: {}", self.name, error.text))
+    }
+
+    /// The descriptor that becomes readable when there may be packets.
+    pub(crate) fn descriptor(&self) -> Result<c_int, LibpcapError> {
+        let locked = self.reader.try_lock().ok_or_else(busy)?;
+        let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
+        Ok(reader.descriptor()?)
+    }
+
+    /// Changes the filter, in the kernel where the source can. Packets that are read after this
+    /// returned pass the new filter, also those captured before.
+    pub(crate) fn set_filter(&self, instructions: &[Instruction]) -> Result<c_int, LibpcapError> {
+        let filter = Program::new(instructions)
+            .map_err(|error| LibpcapError::general(format!("BPF program is not valid: {error}")))?;
+        let fits = instructions.len() <= MOST_INSTRUCTIONS;
+        let cut = (!fits || self.cuts(&filter)).then(|| filter.clone());
+        let filter = if fits { filter } else { Program::everything() };
+        let wanted = self.connection.set_filter(&filter)?;
+        let new = NewFilter {
+            filter,
+            wanted,
+            cut,
+        };
+        *self
+            .new_filter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(new);
+        self.has_new_filter.store(true, Release);
+        Ok(0)
+    }
+
+    /// Whether a filter keeps only a part of some packets.
+    fn cuts(&self, filter: &Program) -> bool {
+        let snap_bytes = u32::try_from(self.snap_bytes).unwrap_or(0);
+        let mut returns = filter.instructions().iter();
+        returns.any(|instruction| {
+            let whole = instruction.k == 0 || instruction.k >= snap_bytes;
+            instruction.code & CLASS == RETURN && (instruction.code != RETURN_CONSTANT || !whole)
+        })
+    }
+
+    pub(crate) fn set_nonblock(&self, on: bool) {
+        self.nonblock.store(on, Relaxed);
+    }
+
+    pub(crate) fn nonblock(&self) -> bool {
+        self.nonblock.load(Relaxed)
+    }
+
+    pub(crate) fn set_direction(&self, direction: c_int) {
+        self.direction.store(direction, Relaxed);
+    }
+
+    /// The counters since the capture began.
+    pub(crate) fn statistics(&self) -> Result<PcapStatistics, LibpcapError> {
+        let snapshot = self.connection.snapshot();
+        let snapshot = snapshot.map_err(|error| self.failed(error.into()))?;
+        Ok(statistics(self.delivered.load(Relaxed), &snapshot.sources))
+    }
+
+    /// Sends a packet as it is; gives the number of bytes sent.
+    pub(crate) fn inject(&self, packet: &[u8]) -> Result<c_int, LibpcapError> {
+        let sent = self.injector.send(packet).map_err(LibpcapError::general)?;
+        Ok(c_int::try_from(sent).unwrap_or(c_int::MAX))
+    }
+
+    /// Leaves the hub, even if a callback that was left by a jump still holds the handle. After a
+    /// fork the other process may still read: then the last one that closes its copy leaves.
+    pub(crate) fn leave(&self) {
+        if self.forks == helper::forks() && !self.has_left.swap(true, Relaxed) {
+            self.connection.leave(self.close_timeout);
+        }
+    }
+}
+
+impl Drop for PcapCapture {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// What a read returns after `count` packets.
+fn number(until: ReadUntil, count: u64) -> c_int {
+    match until {
+        ReadUntil::Batch => c_int::try_from(count).unwrap_or(c_int::MAX),
+        ReadUntil::Enough => 0,
+    }
+}
+
+fn busy() -> LibpcapError {
+    LibpcapError::general(
+        "another thread is reading from this handle: use a handle in one thread at a time",
+    )
+}
+
+/// libpcap's three counters, from those of the sources. Received packets were delivered or dropped.
+/// A number that does not fit stays at the largest value.
+fn statistics(delivered: u64, sources: &[SourceSnapshot]) -> PcapStatistics {
+    let (mut dropped, mut nic) = (0_u64, 0_u64);
+    for source in sources {
+        nic = nic.saturating_add(source.nic);
+        dropped = dropped.saturating_add(source.kernel);
+        for lane in &source.lanes {
+            let lost = [lane.kernel, lane.pool_full, lane.missed_packets];
+            dropped = lost.into_iter().fold(dropped, u64::saturating_add);
+        }
+    }
+    let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    PcapStatistics {
+        received: narrow(delivered.saturating_add(dropped)),
+        dropped: narrow(dropped),
+        interface_dropped: narrow(nic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_ipc::protocol::LaneSnapshot;
+
+    use super::*;
+
+    fn source(nic: u64, kernel: u64, pool_full: u64, missed_packets: u64) -> SourceSnapshot {
+        SourceSnapshot {
+            lanes: vec![LaneSnapshot {
+                pool_full,
+                missed_packets,
+                ..LaneSnapshot::default()
+            }],
+            nic,
+            kernel,
+            ..SourceSnapshot::default()
+        }
+    }
+
+    fn numbers(delivered: u64, sources: &[SourceSnapshot]) -> [u32; 3] {
+        let found = statistics(delivered, sources);
+        [found.received, found.dropped, found.interface_dropped]
+    }
+
+    #[test]
+    fn losses_have_one_fixed_meaning() {
+        let sources = [source(1, 10, 200, 3000), source(1, 0, 0, 4)];
+        assert_eq!(numbers(1000, &sources), [4214, 3214, 2]);
+    }
+
+    #[test]
+    fn counters_stop_at_their_largest_value() {
+        let most = u64::from(u32::MAX);
+        assert_eq!(numbers(most + 1, &[]), [u32::MAX, 0, 0]);
+        let sources = [source(most + 7, u64::MAX, u64::MAX, 1)];
+        assert_eq!(numbers(5, &sources), [u32::MAX; 3]);
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sends packets of a handle, and recognises them among the captured ones.
+//!
+//! The kernel shows a sent packet to all packet sockets except the one that sent it. So a libpcap
+//! handle does not see its own packets, and a program that forwards between two handles does not
+//! forward for ever. A capture of Ringtap sees all sent packets, so the handle leaves its own out.
+//!
+//! Invariants
+//! - One sent packet hides at most one captured packet: an outgoing one of the same length and
+//!   first bytes, captured at about the time it was sent.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringtap_net::sending;
+use rustix::net::SendFlags;
+
+/// Packets that are remembered; the oldest is forgotten for one more.
+const MOST: usize = 8192;
+/// Bytes of each that are remembered.
+const PREFIX_BYTES: usize = 64;
+/// Longest time between sending and capturing: a packet socket captures behind the interface's
+/// queue.
+const SLACK_NS: u64 = 50_000_000;
+
+struct SentPacket {
+    from_ns: u64,
+    until_ns: u64,
+    size: usize,
+    prefix: [u8; PREFIX_BYTES],
+}
+
+/// The way out of a handle.
+pub(super) struct Injector {
+    /// Or why nothing can be sent. Opened with the capture: a program may give up its rights later.
+    socket: Result<OwnedFd, String>,
+    sent: Mutex<VecDeque<SentPacket>>,
+    has_sent: AtomicBool,
+}
+
+impl Injector {
+    /// Sends by the interface of the capture `name`, if that has exactly one.
+    pub(super) fn new(name: &str, interface: Option<&str>) -> Self {
+        let socket = match interface {
+            Some(interface) => open_socket(interface),
+            None => Err(format!("{name} has no single interface to send by")),
+        };
+        Injector {
+            socket,
+            sent: Mutex::new(VecDeque::new()),
+            has_sent: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends a packet as it is; gives the number of bytes sent.
+    pub(super) fn send(&self, packet: &[u8]) -> Result<usize, String> {
+        let socket = self.socket.as_ref().map_err(String::clone)?;
+        // Locked while the packet is sent: a reader that captures it meanwhile waits for its note.
+        let mut all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_sent.store(true, Relaxed);
+        let from_ns = now_ns();
+        let sent = rustix::net::send(socket, packet, SendFlags::empty())
+            .map_err(|error| format!("send: {}", system_text(error)))?;
+        if all.len() == MOST {
+            all.pop_front();
+        }
+        all.push_back(SentPacket {
+            from_ns,
+            until_ns: now_ns(),
+            size: packet.len(),
+            prefix: prefix(packet),
+        });
+        Ok(sent)
+    }
+
+    /// Whether an outgoing packet, `size` bytes long and captured at `time_ns`, was sent here; call
+    /// it once for each packet.
+    #[inline]
+    pub(super) fn sent(&self, time_ns: u64, size: u32, captured: &[u8]) -> bool {
+        // Set before the packet left, so before it was captured.
+        self.has_sent.load(Relaxed) && self.take(time_ns, size, captured)
+    }
+
+    fn take(&self, time_ns: u64, size: u32, captured: &[u8]) -> bool {
+        let mut all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let captured = &captured[..captured.len().min(PREFIX_BYTES)];
+        let is_it = |sent: &SentPacket| {
+            let times = sent.from_ns.saturating_sub(SLACK_NS)..=sent.until_ns + SLACK_NS;
+            u32::try_from(sent.size) == Ok(size)
+                && times.contains(&time_ns)
+                && sent.prefix.starts_with(captured)
+        };
+        let Some(at) = all.iter().position(is_it) else {
+            return false;
+        };
+        all.remove(at);
+        true
+    }
+}
+
+/// A packet socket that sends by this interface and receives nothing.
+fn open_socket(interface: &str) -> Result<OwnedFd, String> {
+    sending::open_by_name(interface).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => format!("{interface}: sending needs CAP_NET_RAW"),
+        _ => format!("{interface}: opening a packet socket: {error}"),
+    })
+}
+
+fn prefix(packet: &[u8]) -> [u8; PREFIX_BYTES] {
+    let mut prefix = [0; PREFIX_BYTES];
+    let length = packet.len().min(PREFIX_BYTES);
+    prefix[..length].copy_from_slice(&packet[..length]);
+    prefix
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
+}
+
+/// The system's text for an error, without its number, as libpcap prints it.
+fn system_text(error: rustix::io::Errno) -> String {
+    let text = io::Error::from(error).to_string();
+    match text.rsplit_once(" (os error ") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn having_sent(packets: &[&[u8]]) -> Injector {
+        let injector = Injector::new("hub:web", None);
+        for packet in packets {
+            injector.sent.lock().unwrap().push_back(SentPacket {
+                from_ns: 1_000_000_000,
+                until_ns: 1_000_100_000,
+                size: packet.len(),
+                prefix: prefix(packet),
+            });
+        }
+        injector.has_sent.store(true, Relaxed);
+        injector
+    }
+
+    #[test]
+    fn a_packet_that_was_sent_hides_one_packet_and_no_other() {
+        let injector = having_sent(&[b"first", b"second", b"second"]);
+        let at = 1_000_050_000;
+        assert!(!injector.sent(at, 5, b"other"));
+        assert!(!injector.sent(at, 6, b"first"));
+        assert!(!injector.sent(at + 2 * SLACK_NS, 5, b"first"));
+        assert!(!injector.sent(at - 2 * SLACK_NS, 5, b"first"));
+        assert!(injector.sent(at, 6, b"second"));
+        assert!(injector.sent(at, 5, b"first"));
+        assert!(!injector.sent(at, 5, b"first"));
+        // Cut by a snap length.
+        assert!(injector.sent(at, 6, b"sec"));
+        assert!(!injector.sent(at, 6, b"second"));
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_with_the_reason() {
+        let refused = |interface| Injector::new("hub:web", interface).send(b"x").unwrap_err();
+        let why = refused(Some("no interface has this name"));
+        assert!(why.contains("no interface has this name: opening"), "{why}");
+        assert!(refused(None).contains("hub:web has no single interface"));
+        assert_eq!(system_text(rustix::io::Errno::MSGSIZE), "Message too long");
+    }
+}

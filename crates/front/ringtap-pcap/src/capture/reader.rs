@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets as libpcap delivers them: with its header, cut, and copied to memory of the handle.
+//!
+//! Everything that reads through the client library is in this file.
+//!
+//! Invariants
+//! - A packet and its header stay valid until the next packet is read.
+//! - Their addresses are the same for all packets, unless packets are read in place.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use ringtap_client::{Attachment, Found, Lender, Patience, ReceiveError, Receiver, Stop};
+use ringtap_filter::Program;
+use ringtap_ipc::event::sleep_until_readable;
+use ringtap_ipc::subscription::Wanted;
+use ringtap_pool::format::flag;
+use ringtap_pool::source::Facts;
+
+use super::injector::Injector;
+use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
+use crate::error::LibpcapError;
+use crate::handle::PcapSettings;
+use crate::real::is_set;
+
+/// A filter that the hub has taken over already.
+pub(super) struct NewFilter {
+    /// The filter as the hub knows it.
+    pub(super) filter: Program,
+    pub(super) wanted: Vec<Wanted>,
+    /// See [`PacketReader::cut`].
+    pub(super) cut: Option<Program>,
+}
+
+/// Reads the packets of one capture.
+pub(super) struct PacketReader {
+    lender: Lender,
+    /// Returns how many bytes of a packet to keep; absent if the hub's filter is enough.
+    cut: Option<Program>,
+    snap_bytes: u32,
+    nanoseconds: bool,
+    /// The packet that was read last; absent if packets are read in place.
+    copy: Option<Box<[u8]>>,
+    header: Box<PacketHeader>,
+}
+
+impl PacketReader {
+    pub(super) fn new(
+        attachment: Attachment,
+        settings: &PcapSettings,
+    ) -> Result<Self, LibpcapError> {
+        let snap_bytes = settings.snap_length();
+        let copy_bytes = usize::try_from(snap_bytes).unwrap_or(0);
+        let in_place = is_set("RINGTAP_IN_PLACE");
+        let receiver = Receiver::new(attachment.subscription, attachment.control)?.by_time();
+        Ok(PacketReader {
+            lender: Lender::new(receiver),
+            cut: None,
+            snap_bytes,
+            nanoseconds: settings.nanoseconds(),
+            copy: (!in_place).then(|| vec![0; copy_bytes].into_boxed_slice()),
+            header: Box::new(PacketHeader {
+                time: time(0, false),
+                captured_bytes: 0,
+                wire_bytes: 0,
+            }),
+        })
+    }
+
+    /// What the packets come from.
+    pub(super) fn sources(&self) -> Vec<Facts> {
+        self.lender.receiver().facts().cloned().collect()
+    }
+
+    /// The next packet at hand, and its header. Packets in another direction, and those that the
+    /// handle sent itself, are left out.
+    #[inline]
+    pub(super) fn next(
+        &mut self,
+        direction: c_int,
+        injector: &Injector,
+    ) -> Option<(*mut PacketHeader, *const u8)> {
+        loop {
+            let lent = *self.lender.one()?;
+            let bytes = usize::try_from(lent.captured_bytes).unwrap_or(0);
+            // SAFETY: the lender gave this address and length just now. The lease lasts until the
+            // lender is asked for more, which is after the last use of `data`; nobody writes there.
+            let data = unsafe { std::slice::from_raw_parts(lent.data, bytes) };
+            let out = lent.flags & u16::from(flag::OUT) != 0;
+            let elsewhere = match direction {
+                DIRECTION_IN => out,
+                DIRECTION_OUT => !out,
+                _ => false,
+            };
+            if elsewhere || (out && injector.sent(lent.time_ns, lent.wire_bytes, data)) {
+                continue;
+            }
+            let kept = match &self.cut {
+                Some(program) => program.run(data, lent.wire_bytes),
+                None => lent.captured_bytes,
+            };
+            let captured_bytes = kept.min(lent.captured_bytes).min(self.snap_bytes);
+            if captured_bytes == 0 && lent.captured_bytes > 0 {
+                continue;
+            }
+            *self.header = PacketHeader {
+                time: time(lent.time_ns, self.nanoseconds),
+                captured_bytes,
+                wire_bytes: lent.wire_bytes,
+            };
+            let data = &data[..usize::try_from(captured_bytes).unwrap_or(0)];
+            let delivered = match &mut self.copy {
+                Some(copy) => {
+                    copy[..data.len()].copy_from_slice(data);
+                    copy.as_mut_ptr().cast_const()
+                }
+                None => data.as_ptr(),
+            };
+            return Some((&raw mut *self.header, delivered));
+        }
+    }
+
+    /// Waits for packets.
+    pub(super) fn wait(
+        &mut self,
+        patience: Patience,
+        stop: Option<Stop<'_>>,
+    ) -> Result<Found, ReceiveError> {
+        self.lender.find(patience, stop)
+    }
+
+    /// Puts a new filter in force for all packets that were not delivered yet.
+    pub(super) fn adopt(&mut self, new: NewFilter) -> Result<(), ReceiveError> {
+        self.lender.adopt(&new.filter, &new.wanted)?;
+        self.cut = new.cut;
+        Ok(())
+    }
+
+    /// The descriptor that becomes readable when there may be packets.
+    pub(super) fn descriptor(&mut self) -> Result<c_int, ReceiveError> {
+        self.lender.descriptor()
+    }
+
+    /// Whether the descriptor is in use, and readable.
+    pub(super) fn is_readable(&self) -> bool {
+        let fd = self.lender.watched();
+        let readable = fd.map(|fd| sleep_until_readable(&[fd], Some(Duration::ZERO)));
+        matches!(readable, Some(Ok(true)))
+    }
+
+    /// Makes the descriptor readable, if it is in use.
+    pub(super) fn make_readable(&mut self) -> Result<(), ReceiveError> {
+        self.lender.look_again_at_once()
+    }
+}
+
+/// A time as libpcap tells it.
+#[inline]
+fn time(time_ns: u64, nanoseconds: bool) -> libc::timeval {
+    let fraction = time_ns % 1_000_000_000;
+    let fraction = match nanoseconds {
+        true => fraction,
+        false => fraction / 1000,
+    };
+    libc::timeval {
+        tv_sec: libc::time_t::try_from(time_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        tv_usec: libc::suseconds_t::try_from(fraction).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_the_unit_that_was_set() {
+        let (micro, nano) = (
+            time(5_123_456_789_012, false),
+            time(5_123_456_789_012, true),
+        );
+        assert_eq!((micro.tv_sec, micro.tv_usec), (5123, 456_789));
+        assert_eq!((nano.tv_sec, nano.tv_usec), (5123, 456_789_012));
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a device is read, from its name: by Ringtap, or by the real library; and which groups the
+//! hub has.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+use ringtap_client::{ConnectError, Connection, default_socket};
+use ringtap_device::{DeviceSpec, Direction, Kind, Queues};
+use ringtap_ipc::protocol::{HubStatus, SourceState};
+
+use crate::error::LibpcapError;
+use crate::real::trusted_variable;
+
+/// Beginnings of the names of Ringtap's devices.
+const PREFIXES: [&str; 7] = ["hub:", "tap:", "packet:", "xdp:", "pcap:", "sim:", "host:"];
+/// The kernel's types of interfaces whose packets begin with an Ethernet header or are bare IP.
+const KNOWN_TYPES: [u32; 7] = [1, 772, 65534, 768, 769, 776, 778];
+/// `IFF_UP`.
+const UP: u32 = 1;
+
+/// How a device is read.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Route {
+    /// As this device of Ringtap's.
+    Ringtap(Box<DeviceSpec>),
+    /// As a network interface, in the best way there is.
+    Interface(String),
+    /// By the real library.
+    Libpcap,
+}
+
+impl Route {
+    /// The route for a device, given the value of `RINGTAP_VIA`.
+    pub(crate) fn of(name: Option<&str>, via: Option<&str>) -> Result<Self, LibpcapError> {
+        let ringtap = |text: &str| match text.parse::<DeviceSpec>() {
+            Ok(device) => Ok(Route::Ringtap(Box::new(device))),
+            Err(error) => Err(LibpcapError::general(error.to_string())),
+        };
+        if let Some(name) = name.filter(|name| has_prefix(name)) {
+            return ringtap(name);
+        }
+        let interface = name.filter(|name| *name != "any" && is_interface(name));
+        let kind = match via.unwrap_or("auto") {
+            "libpcap" => return Ok(Route::Libpcap),
+            device if has_prefix(device) => return ringtap(device),
+            "" | "auto" => None,
+            "tap" => Some(Kind::Tap),
+            "packet" => Some(Kind::Packet),
+            "xdp" => Some(Kind::Xdp),
+            other => {
+                return Err(LibpcapError::general(format!(
+                    "RINGTAP_VIA={other}: want hub:GROUP, tap, packet, xdp, auto or libpcap"
+                )));
+            }
+        };
+        Ok(match (interface, kind) {
+            (None, _) => Route::Libpcap,
+            (Some(name), None) => Route::Interface(name.to_owned()),
+            (Some(name), Some(kind)) => Route::Ringtap(Box::new(DeviceSpec::new(kind, name))),
+        })
+    }
+}
+
+/// The way that the user chose for all interfaces: `ringtap exec --via`.
+pub(crate) fn via() -> Option<String> {
+    trusted_variable("RINGTAP_VIA")?.into_string().ok()
+}
+
+/// Whether this is a name of a Ringtap device.
+pub(crate) fn has_prefix(name: &str) -> bool {
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn is_interface(name: &str) -> bool {
+    !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
+}
+
+/// A number that the kernel gives of an interface.
+fn attribute(interface: &str, attribute: &str) -> Option<u32> {
+    let path = Path::new("/sys/class/net").join(interface).join(attribute);
+    let text = std::fs::read_to_string(path).ok()?;
+    match text.trim().strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.trim().parse().ok(),
+    }
+}
+
+/// Whether an interface is up; `None` if there is none.
+pub(crate) fn is_up(interface: &str) -> Option<bool> {
+    Some(attribute(interface, "flags")? & UP != 0)
+}
+
+/// Whether Ringtap knows the link type of this interface.
+pub(crate) fn has_known_type(interface: &str) -> bool {
+    attribute(interface, "type").is_some_and(|kind| KNOWN_TYPES.contains(&kind))
+}
+
+/// The group of the machine's hub whose readers get exactly the packets of `interface`, if there is
+/// a hub and such a group.
+///
+/// # Errors
+///
+/// The hub refuses this user.
+pub(crate) fn group_for(interface: &str) -> Result<Option<String>, LibpcapError> {
+    let hub = match Connection::open(&default_socket(), "libpcap") {
+        Ok(hub) => hub,
+        Err(ConnectError::NoHub { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(group_in(&hub.status()?, interface))
+}
+
+fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
+    let [source] = &status.sources[..] else {
+        return None;
+    };
+    let device: DeviceSpec = source.device.parse().ok()?;
+    let whole = device.kind.names_an_interface()
+        && device.name == interface
+        && device.queues == Queues::All
+        && matches!(device.options.direction, None | Some(Direction::InOut));
+    if !whole || source.state == SourceState::Ended {
+        return None;
+    }
+    let mut groups = status.groups.iter();
+    let group = groups.find(|group| {
+        group.balance == "broadcast"
+            && group.filter.is_empty()
+            && group.members < group.most_members
+    });
+    Some(group?.name.clone())
+}
+
+/// PcapDevice name and description of each group of the machine's hub; empty if there is no hub, or if
+/// it refuses this user.
+pub(crate) fn groups() -> Vec<(String, String)> {
+    let hub = Connection::open(&default_socket(), "libpcap").ok();
+    let Some(status) = hub.and_then(|hub| hub.status().ok()) else {
+        return Vec::new();
+    };
+    let sources: Vec<_> = status.sources.iter().map(|one| &*one.device).collect();
+    let sources = sources.join(", ");
+    let groups = status.groups.iter().map(|group| {
+        let description = match group.filter.is_empty() {
+            true => format!("Ringtap's capture of {sources}"),
+            false => format!("Ringtap's capture of {sources}: {}", group.filter),
+        };
+        (format!("hub:{}", group.name), description)
+    });
+    groups.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_ipc::protocol::{GroupStatus, SourceStatus};
+
+    use super::*;
+
+    #[test]
+    fn a_name_of_ringtap_is_its_device_and_others_are_the_real_librarys() {
+        let of = |name, via| Route::of(Some(name), via).map_err(|error| error.text);
+        let device = |text: &str| Ok(Route::Ringtap(Box::new(text.parse().unwrap())));
+        assert_eq!(of("hub:web", None), device("hub:web"));
+        assert_eq!(of("tap:lo@0", Some("libpcap")), device("tap:lo@0"));
+        assert_eq!(of("lo", None), Ok(Route::Interface("lo".into())));
+        assert_eq!(of("lo", Some("libpcap")), Ok(Route::Libpcap));
+        assert_eq!(of("lo", Some("hub:web")), device("hub:web"));
+        assert_eq!(of("lo", Some("packet")), device("packet:lo"));
+        for other in ["usbmon0", "any", "eth0:1"] {
+            assert_eq!(of(other, None), Ok(Route::Libpcap), "{other}");
+        }
+        let refused = of("lo", Some("tape")).unwrap_err();
+        assert!(refused.contains("want hub:GROUP"), "{refused}");
+        assert!(of("hub:", None).is_err());
+    }
+
+    #[test]
+    fn a_group_that_gives_less_than_the_interface_is_not_taken() {
+        let group = |device: &str, filter: &str| {
+            let status = HubStatus {
+                sources: vec![SourceStatus {
+                    device: device.into(),
+                    ..SourceStatus::default()
+                }],
+                groups: vec![GroupStatus {
+                    name: "web".into(),
+                    balance: "broadcast".into(),
+                    filter: filter.into(),
+                    most_members: 2,
+                    ..GroupStatus::default()
+                }],
+                ..HubStatus::default()
+            };
+            group_in(&status, "eth0")
+        };
+        assert_eq!(group("tap:eth0", "").as_deref(), Some("web"));
+        assert_eq!(group("tap:eth0", "udp"), None);
+        for less in ["tap:eth1", "tap:eth0@1", "tap:eth0?direction=in"] {
+            assert_eq!(group(less, ""), None, "{less}");
+        }
+    }
+}
