@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -11,16 +11,16 @@ use std::{
 };
 
 use ringtap_testkit::{
-    Finished, LIMIT, Running, orphans, require_root, require_tool, say_skipped, tool_exists,
+    Finished, LIMIT, NOBODY, PublicProgram, Running, orphans, require_root, require_tool,
+    say_skipped, tool_exists,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
-const NOBODY: u32 = 65_534;
 
-fn demo(binary: &Path, folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(binary);
+fn demo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
     command.arg("demo").args(args).current_dir(folder);
     command
 }
@@ -45,11 +45,37 @@ fn assert_complete(end: &Finished, file: &Path) {
     }
 }
 
-/// No eBPF program or map of the demo outlives it; the kernel may take a moment for that.
-fn assert_nothing_left() {
+/// The network namespace of a process, as the kernel names it: `net:[4026532008]`.
+fn network_namespace(process: u32) -> PathBuf {
+    fs::read_link(format!("/proc/{process}/ns/net")).expect("the process runs")
+}
+
+/// What keeps a network namespace alive: processes inside, descriptors, mounts.
+fn holders(namespace: &Path) -> Vec<String> {
+    let name = namespace.to_str().expect("the kernel writes ASCII");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
+    let mounts = mounts.lines().filter(|line| line.contains(name));
+    let mut found: Vec<_> = mounts.map(str::to_owned).collect();
+    for process in fs::read_dir("/proc").expect("it can be listed").flatten() {
+        let of = |folder: &str| {
+            fs::read_dir(process.path().join(folder))
+                .into_iter()
+                .flatten()
+        };
+        let links = of("ns").chain(of("fd")).flatten().map(|entry| entry.path());
+        let inside = links.filter(|link| fs::read_link(link).is_ok_and(|to| to == namespace));
+        found.extend(inside.map(|link| link.display().to_string()));
+    }
+    found
+}
+
+/// Neither an eBPF program or map of the demo outlives it nor its network; the kernel may take a
+/// moment for that.
+fn assert_nothing_left(namespace: Option<&Path>) {
     let deadline = Instant::now() + LIMIT;
     loop {
         let mut left = orphans();
+        left.extend(namespace.map(holders).unwrap_or_default());
         // Of tests and benchmarks that run beside this one; the demo has no such program.
         left.retain(|object| !object.contains("rt_drop"));
         if left.is_empty() {
@@ -83,11 +109,11 @@ fn with_root_both_readers_balance_and_nothing_is_left() {
     require_root!();
     require_tool!("bpftool");
     let folder = TempDir::new().expect("a folder can be made");
-    let command = demo(Path::new(BINARY), folder.path(), &["--seconds", "2"]);
+    let command = demo(folder.path(), &["--seconds", "2"]);
     let end = Running::start(command).wait(LIMIT);
     assert_complete(&end, &folder.path().join("ringtap-demo.pcapng"));
     assert!(end.stdout.contains("tap:rx0"), "{}", end.stdout);
-    assert_nothing_left();
+    assert_nothing_left(None);
 }
 
 #[test]
@@ -96,7 +122,7 @@ fn an_interrupt_ends_it_with_complete_counters() {
     let folder = TempDir::new().expect("a folder can be made");
     let file = folder.path().join("mine.pcapng");
     let args = ["--seconds", "15", "--write", "mine.pcapng"];
-    let running = Running::start(demo(Path::new(BINARY), folder.path(), &args));
+    let running = Running::start(demo(folder.path(), &args));
     running.wait_for_stdout("\n       1 ", LIMIT);
     running.interrupt();
     assert_complete(&running.wait(LIMIT), &file);
@@ -108,32 +134,22 @@ fn nothing_is_left_when_it_is_killed() {
     require_tool!("bpftool");
     let folder = TempDir::new().expect("a folder can be made");
     let args = ["--seconds", "15"];
-    let running = Running::start(demo(Path::new(BINARY), folder.path(), &args));
+    let running = Running::start(demo(folder.path(), &args));
     running.wait_for_stdout("\n       1 ", LIMIT);
+    let namespace = network_namespace(running.pid());
+    assert_ne!(namespace, network_namespace(std::process::id()));
+    assert!(!holders(&namespace).is_empty(), "the demo runs in it");
     running.signal(Signal::KILL);
     assert!(!running.wait(LIMIT).status.success());
-    assert_nothing_left();
-}
-
-/// A copy of the program that everybody can run, beside a folder that everybody can write.
-fn for_everybody(folder: &TempDir) -> PathBuf {
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))
-        .expect("the own folder's mode can be set");
-    let copy = folder.path().join("ringtap");
-    fs::copy(BINARY, &copy).expect("the program can be copied");
-    copy
-}
-
-fn as_nobody(mut command: Command) -> Command {
-    command.uid(NOBODY).gid(NOBODY);
-    command
+    assert_nothing_left(Some(&namespace));
 }
 
 /// Whether this system gives an unprivileged process a network of its own.
 fn has_user_namespaces() -> bool {
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-current-user", "--net", "true"]);
-    let end = Running::start(as_nobody(command)).wait(LIMIT);
+    command.uid(NOBODY).gid(NOBODY);
+    let end = Running::start(command).wait(LIMIT);
     end.status.success()
 }
 
@@ -145,11 +161,11 @@ fn without_root_the_packet_source_does_the_same() {
         say_skipped("this system gives no user namespace to unprivileged processes");
         return;
     }
-    let folder = TempDir::new().expect("a folder can be made");
-    let binary = for_everybody(&folder);
-    let command = demo(&binary, folder.path(), &["--seconds", "2"]);
-    let end = Running::start(as_nobody(command)).wait(LIMIT);
-    assert_complete(&end, &folder.path().join("ringtap-demo.pcapng"));
+    let program = PublicProgram::copy_of(BINARY);
+    let mut command = program.as_nobody();
+    command.args(["demo", "--seconds", "2"]);
+    let end = Running::start(command).wait(LIMIT);
+    assert_complete(&end, &program.folder().join("ringtap-demo.pcapng"));
     assert!(end.stdout.contains("packet:rx0"), "{}", end.stdout);
     assert!(end.stdout.contains("sudo ringtap demo"), "{}", end.stdout);
 }

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which bytes are captured, and where they lie.
 
+use std::ffi::c_void;
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::null_mut;
+
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool};
+use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::io::{Errno, pwrite};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
 use crate::support::{finish, frame, open, options, own};
 
@@ -74,6 +82,7 @@ fn every_fall_back_is_said() {
     says(&asked, &[]);
 }
 
+/// Every way by which a process that holds the pool's descriptor could change a packet.
 #[test]
 fn nobody_can_map_the_pool_writable() {
     require_root!();
@@ -81,8 +90,32 @@ fn nobody_can_map_the_pool_writable() {
     let net = Namespace::with_veth("sealed");
     let source = open(&net, &options("rx0"));
     let file = source.pool_file().expect("other processes can read it");
-    assert!(Mapping::new(file, 4096, Access::Read).is_ok());
-    assert!(Mapping::new(file, 4096, Access::ReadWrite).is_err());
+    let length = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
+    // By a descriptor of one's own, opened for writing.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let reopened = OpenOptions::new().read(true).write(true).open(path);
+    let own = reopened.as_ref().map_or(file, AsFd::as_fd);
+    for file in [file, own] {
+        assert!(Mapping::new(file, 4096, Access::Read).is_ok());
+        assert!(Mapping::new(file, 4096, Access::ReadWrite).is_err());
+        let page = map_read_only(file);
+        // SAFETY: the page was mapped above, and nothing refers to it.
+        let upgraded = unsafe { mprotect(page, 4096, MprotectFlags::READ | MprotectFlags::WRITE) };
+        assert_eq!(upgraded.unwrap_err(), Errno::ACCESS);
+        // SAFETY: mapped above with this size.
+        unsafe { munmap(page, 4096) }.unwrap();
+        assert_eq!(pwrite(file, b"changed", 0).unwrap_err(), Errno::PERM);
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(fallocate(file, hole, 0, 4096).unwrap_err(), Errno::PERM);
+        assert_eq!(ftruncate(file, 0).unwrap_err(), Errno::PERM);
+        assert_eq!(ftruncate(file, 2 * length).unwrap_err(), Errno::PERM);
+    }
+}
+
+fn map_read_only(file: BorrowedFd<'_>) -> *mut c_void {
+    // SAFETY: the kernel chooses the place, and nothing refers to what is mapped.
+    let page = unsafe { mmap(null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, file, 0) };
+    page.unwrap()
 }
 
 #[test]

@@ -273,7 +273,7 @@ fn a_private_reader_never_sees_what_is_not_its_own() {
         }
     };
     let count = |port| pairs.get(&(port, destination)).copied().unwrap_or(0);
-    for other in [10_000, 10_005, 10_011] {
+    for other in (10_000..10_016).filter(|port| *port != 10_003) {
         assert_eq!(count(other), 0, "not a trace of port {other}");
     }
     drop(lent);

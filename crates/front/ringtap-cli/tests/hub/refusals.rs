@@ -3,17 +3,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use ringtap_client::{Connection, Wish};
 use ringtap_ipc::protocol::{Attach, Refusal, Reply, Request, decode, encode};
 use ringtap_ipc::socket::{MOST_BYTES, Socket};
-use ringtap_testkit::{Finished, Running, require_root};
+use ringtap_testkit::{Finished, PublicProgram, Running, require_root};
 
 use crate::support::{Account, BINARY, Bench, LIMIT, wish};
-
-const NOBODY: u32 = 65_534;
 
 fn config(bench_name: &str, text: &str) -> (tempfile::NamedTempFile, Bench) {
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
@@ -129,16 +125,12 @@ fn who_does_not_keep_to_the_protocol_is_told_and_shown_out() {
     bench.finish();
 }
 
-/// The binary where everybody can run it, as another user.
-fn as_nobody(bench: &Bench, args: &[&str]) -> Finished {
+/// Runs the program as a user without rights, who can reach the hub's socket.
+fn as_nobody(bench: &Bench, program: &PublicProgram, args: &[&str]) -> Finished {
     let folder = bench.path("");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
-    let copy = bench.path("ringtap");
-    if !copy.exists() {
-        fs::copy(BINARY, &copy).expect("it can be copied");
-    }
-    let mut command = Command::new(copy);
-    command.args(args).uid(NOBODY).gid(NOBODY);
+    let mut command = program.as_nobody();
+    command.args(args);
     Running::start(command).wait(LIMIT)
 }
 
@@ -150,8 +142,13 @@ fn only_listed_users_and_groups_get_in_and_they_need_no_rights() {
                 [[group]]\nname = \"others\"\nusers = [\"65533\"]\ngroups = [\"65533\"]\n\
                 [[group]]\nname = \"closed\"\n";
     let (_file, bench) = config("hub-users", text);
+    let program = PublicProgram::copy_of(BINARY);
     for group in ["closed", "others"] {
-        let refused = as_nobody(&bench, &["count", "-q", "-i", &bench.device(group)]);
+        let refused = as_nobody(
+            &bench,
+            &program,
+            &["count", "-q", "-i", &bench.device(group)],
+        );
         assert_eq!(refused.status.code(), Some(1));
         assert!(refused.stderr.contains("65534"), "{}", refused.stderr);
     }
@@ -159,7 +156,7 @@ fn only_listed_users_and_groups_get_in_and_they_need_no_rights() {
     for group in ["open", "theirs"] {
         let device = bench.device(group);
         let args = ["count", "-q", "--json", "-c", "100", "-i", &device];
-        let end = as_nobody(&bench, &args).success();
+        let end = as_nobody(&bench, &program, &args).success();
         assert!(end.stdout.contains("\"delivered\":100"), "{}", end.stdout);
     }
     assert!(sending.wait(LIMIT).status.success());

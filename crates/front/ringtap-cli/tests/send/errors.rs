@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
+use ringtap_testkit::{LIMIT, Namespace, PublicProgram, Running, require_root, require_tool};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -180,14 +180,17 @@ fn a_peer_that_goes_down_is_counted_as_refusing() {
 fn in_a_user_namespace_it_works_through_af_packet() {
     require_root!();
     require_tool!("unshare", "setpriv");
+    let program = PublicProgram::copy_of(RINGTAP);
     // Nobody at all outside, root of a user namespace of its own inside.
     let script = format!(
         "ip link add tx0 type veth peer name rx0 && ip link set tx0 up && ip link set rx0 up && \
-         exec {RINGTAP} send -i tx0 -c 50 --json --quiet"
+         exec {} send -i tx0 -c 50 --json --quiet",
+        program.path().display()
     );
     let mut command = Command::new("setpriv");
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
     command
+        .current_dir(program.folder())
         .args(nobody)
         .args(["unshare", "-Urn", "sh", "-c", &script]);
     let end = Running::start(command).wait(LIMIT);
@@ -215,8 +218,16 @@ fn without_rights_the_capability_is_named() {
     require_tool!("setpriv");
     let net = Namespace::with_veth("send_nobody");
     let nobody = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let program = PublicProgram::copy_of(RINGTAP);
     let mut all = nobody.to_vec();
-    all.extend([RINGTAP, "send", "-i", "tx0", "-c", "5"]);
+    all.extend([
+        program.path().to_str().expect("text"),
+        "send",
+        "-i",
+        "tx0",
+        "-c",
+        "5",
+    ]);
     let end = net.run("setpriv", &all);
     assert!(!end.status.success());
     assert!(end.stderr.contains("CAP_NET_RAW"), "{}", end.stderr);
