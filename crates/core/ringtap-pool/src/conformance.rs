@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::distributor::{Distributor, Policy, ReaderOptions};
@@ -31,16 +32,32 @@ const FLOOD: u32 = if cfg!(miri) { 150 } else { 20_000 };
 /// Lengths of frames, from 60 bytes on.
 const LENGTHS: u32 = if cfg!(miri) { 200 } else { 1441 };
 
+/// Looks at the counters between two steps of the distributor, while packets come.
+const LOOKS: u32 = if cfg!(miri) { 1 } else { 100 };
+/// Sources that are stopped while packets come.
+const STOPS: u32 = if cfg!(miri) { 1 } else { 15 };
+
 /// How long nothing may come from a source that has all of it, however busy the machine is.
 const LONG: Duration = Duration::from_secs(30);
 /// How long nothing comes from a source that will never have all of it.
 const SHORT: Duration = Duration::from_millis(300);
+
+/// A part of the suite that runs while packets come; the flag says that all were offered.
+pub type UnderTraffic<'a> = &'a mut dyn FnMut(Box<dyn Source>, &AtomicBool);
 
 /// Makes a source and traffic for it.
 pub trait Harness {
     /// Opens the source, then offers these frames to it in order, and returns when it has them
     /// or never will. A file source may write the file first.
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source>;
+
+    /// Opens the source, runs `suite` on it, and offers these frames meanwhile, from another thread;
+    /// the flag is set once all of them were offered. A source whose packets are there from the
+    /// beginning, or that makes them itself, needs no other thread.
+    fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
+        let source = self.capture(frames, PoolSize::Ample);
+        suite(source, &AtomicBool::new(true));
+    }
 
     /// Whether a packet may be lost before the source sees it (a kernel's own queue).
     fn lossless(&self) -> bool {
@@ -56,7 +73,9 @@ pub trait Harness {
 pub fn check(harness: &mut dyn Harness) {
     every_packet_comes_once_in_order_and_whole(harness);
     an_exhausted_pool_is_counted(harness);
-    a_overrun_is_charged_alone(harness);
+    an_overrun_is_charged_alone(harness);
+    counters_hold_while_packets_come(harness);
+    counters_are_final_after_a_stop_under_traffic(harness);
     what_was_captured_before_a_stop_is_delivered(harness);
 }
 
@@ -339,7 +358,7 @@ fn an_exhausted_pool_is_counted(harness: &mut dyn Harness) {
     }
 }
 
-fn a_overrun_is_charged_alone(harness: &mut dyn Harness) {
+fn an_overrun_is_charged_alone(harness: &mut dyn Harness) {
     let offered = frames(MANY);
     let source = harness.capture(&offered, PoolSize::Ample);
     let slow = ReaderOptions {
@@ -367,6 +386,58 @@ fn a_overrun_is_charged_alone(harness: &mut dyn Harness) {
         slow.missing <= run.slow(0),
         "gaps tell of no more than was lost"
     );
+}
+
+/// The counters are read without a pause, so that they are seen in the middle of a packet, too.
+fn counters_hold_while_packets_come(harness: &mut dyn Harness) {
+    let offered = frames(MANY);
+    harness.capture_under_traffic(&offered, &mut |source, all_offered| {
+        let mut run = Run::new(source, &[ReaderOptions::default()]);
+        let mut last_progress = Instant::now();
+        while !all_offered.load(Relaxed) || last_progress.elapsed() < SHORT {
+            for _ in 0..LOOKS {
+                moment_balances(&run.source.counts());
+            }
+            let moved = run.distributor.step().expect("a source's lanes are sound");
+            if moved | run.read() {
+                last_progress = Instant::now();
+            }
+        }
+        let counts = run.finish();
+        source_balances(&counts);
+        let (_, found) = &run.readers[0];
+        assert_eq!(
+            found.packets,
+            captured(&counts),
+            "all is read that came meanwhile"
+        );
+    });
+}
+
+/// A packet that is on its way when the source is stopped is counted before the stop returns.
+fn counters_are_final_after_a_stop_under_traffic(harness: &mut dyn Harness) {
+    let offered = frames(MANY);
+    for round in 0..STOPS {
+        harness.capture_under_traffic(&offered, &mut |source, all_offered| {
+            let mut run = Run::new(source, &[ReaderOptions::default()]);
+            // Each round stops at another place in the traffic.
+            let enough = u64::from(MANY / STOPS * round);
+            let seen = |run: &mut Run| run.source.counts().lanes.iter().map(|lane| lane.seen).sum();
+            while !all_offered.load(Relaxed) && u64::lt(&seen(&mut run), &enough) {
+                run.distributor.step().expect("a source's lanes are sound");
+                run.read();
+            }
+            let counts = run.finish();
+            source_balances(&counts);
+            let (_, found) = &run.readers[0];
+            assert_eq!(
+                found.packets,
+                captured(&counts),
+                "what was captured is delivered"
+            );
+            assert_eq!(run.source.counts(), counts, "nothing is counted later");
+        });
+    }
 }
 
 fn what_was_captured_before_a_stop_is_delivered(harness: &mut dyn Harness) {

@@ -12,10 +12,12 @@ use std::{
 };
 
 use capture::{Capture, Captured};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use ringtap_capture::packet::{PacketOptions, PacketSource};
 use ringtap_device::{ChunkOptions, Direction};
 use ringtap_pool::{
-    conformance::{self, Harness, PoolSize},
+    conformance::{self, Harness, PoolSize, UnderTraffic},
     format::flag,
     source::Source,
 };
@@ -57,6 +59,21 @@ impl Harness for Veth {
         });
         net.inject("tx0", frames);
         Box::new(source.expect("the source opens"))
+    }
+
+    fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
+        let net = Namespace::with_veth("packet_conforms");
+        let source = net
+            .enter(|| PacketSource::open(&options()))
+            .expect("the source opens");
+        let all_offered = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                net.inject("tx0", frames);
+                all_offered.store(true, Relaxed);
+            });
+            suite(Box::new(source), &all_offered);
+        });
     }
 }
 

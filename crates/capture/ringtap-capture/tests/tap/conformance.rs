@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The suite that every source must pass, on every hook.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use ringtap_capture::tap::{Mode, TapOptions};
-use ringtap_pool::conformance::{Harness, PoolSize, check};
+use ringtap_pool::conformance::{Harness, PoolSize, UnderTraffic, check};
 use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool};
 
@@ -33,6 +35,25 @@ impl Harness for Taps {
         net.inject("tx0", frames);
         self.nets.push(net);
         Box::new(tap)
+    }
+
+    fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
+        let net = Namespace::with_veth(self.test);
+        let source = attach(
+            &net,
+            &TapOptions {
+                mode: self.mode,
+                ..options("rx0")
+            },
+        );
+        let all_offered = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                net.inject("tx0", frames);
+                all_offered.store(true, Relaxed);
+            });
+            suite(Box::new(source), &all_offered);
+        });
     }
 
     fn lossless(&self) -> bool {

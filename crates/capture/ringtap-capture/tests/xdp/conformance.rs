@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The suite that every source must pass, in native and in generic mode.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
-use ringtap_pool::conformance::{Harness, PoolSize, check};
+use ringtap_pool::conformance::{Harness, PoolSize, UnderTraffic, check};
 use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool};
 
@@ -39,6 +41,26 @@ impl Harness for Sockets {
         net.inject("tx0", frames);
         self.nets.push(net);
         Box::new(source)
+    }
+
+    fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
+        let net = Namespace::with_veth(self.test);
+        let source = open(
+            &net,
+            &XdpOptions {
+                mode: self.mode,
+                pool_bytes: 32 << 20,
+                ..options("rx0")
+            },
+        );
+        let all_offered = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                net.inject("tx0", frames);
+                all_offered.store(true, Relaxed);
+            });
+            suite(Box::new(source), &all_offered);
+        });
     }
 
     fn lossless(&self) -> bool {
