@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ringtap_capture::tap::{Direction, Mode, TapOptions};
+use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
 use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool};
@@ -50,6 +51,35 @@ int by_byte_of_buffer(struct __sk_buff *ctx)
 
 	bpf_skb_load_bytes(ctx, 14, &byte, 1);
 	return next_after(byte);
+}
+
+char LICENSE[] SEC("license") = "GPL";
+"#;
+
+/// Takes some tenths of a millisecond for each packet.
+const SLOW: &str = r#"
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+static __always_inline int slow(void)
+{
+	__u64 now = 0;
+
+	for (int i = 0; i < 9000; i++)
+		now += bpf_ktime_get_ns();
+	return now & 0xff;
+}
+
+SEC("xdp")
+int slow_packet(struct xdp_md *ctx)
+{
+	return slow();
+}
+
+SEC("tc")
+int slow_buffer(struct __sk_buff *ctx)
+{
+	return slow();
 }
 
 char LICENSE[] SEC("license") = "GPL";
@@ -133,6 +163,56 @@ fn a_users_program_chooses_the_bucket_on_every_hook() {
         for packet in captured {
             let expected = u64::from(packet.data[14].wrapping_add(1)) | 1 << 63;
             assert_eq!(packet.slot.mask, expected, "{mode:?}");
+        }
+    }
+}
+
+/// A program that is slow enough is under way whenever the rules change.
+#[test]
+fn new_rules_wait_for_the_packet_that_is_on_its_way() {
+    require_root!();
+    require_tool!("ip", "python3", "clang");
+    let folder = tempfile::tempdir().unwrap();
+    let object = compile(folder.path(), "slow", SLOW);
+    for mode in HOOKS {
+        let net = Namespace::with_veth("rules_wait");
+        let mut tap = attach(
+            &net,
+            &TapOptions {
+                mode,
+                ..options("rx0")
+            },
+        );
+        classify(&mut tap, by(&object));
+        let sent: Vec<_> = (0..2000_u32)
+            .map(|n| frame(n.to_le_bytes()[0], 60))
+            .collect();
+        let lanes = |tap: &mut Tap| tap.counts().lanes;
+        let changed = AtomicBool::new(false);
+        let from: Vec<_> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !changed.load(Relaxed) {
+                    net.inject("tx0", &sent);
+                }
+                net.inject("tx0", &sent);
+            });
+            while lanes(&mut tap).iter().map(|lane| lane.seen).sum::<u64>() < 20 {
+                std::thread::yield_now();
+            }
+            classify(&mut tap, vec![Rule::everything(2)]);
+            let from = lanes(&mut tap).iter().map(|lane| lane.captured).collect();
+            changed.store(true, Relaxed);
+            from
+        });
+        let (captured, _) = finish(tap);
+        for (lane, from) in (0..).zip(from) {
+            let of_lane = captured.iter().filter(|packet| packet.lane == lane);
+            let after = of_lane.skip(usize::try_from(from).unwrap());
+            let old = after.filter(|packet| packet.slot.mask != 2).count();
+            assert_eq!(
+                old, 0,
+                "{mode:?}: packets of the old rules after the change"
+            );
         }
     }
 }
