@@ -1,138 +1,108 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two questions over netlink: what XDP the driver can do, and what the NIC lost.
+//! Netlink requests: the socket, a driver's XDP features, and losses of a NIC.
 #![forbid(unsafe_code)]
 
+mod generic;
+
 use std::io;
-use std::os::fd::OwnedFd;
 
-use rustix::net::netlink;
-use rustix::net::{
-    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+use netlink_packet_core::{
+    NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NetlinkSerializable,
 };
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    stats::{StatsAttribute, StatsFilterMask, StatsMessage},
+};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// The family of links and routes is number 0, which needs no name.
-const ROUTE: Option<Protocol> = None;
-const REQUEST: u16 = 1;
-const MESSAGE_ERROR: u16 = 2;
-const HEADER: usize = 16;
+use crate::interface::InterfaceCounters;
+pub use generic::{XdpFeatures, xdp_features};
 
-/// What the driver says about XDP (kernel 6.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct XdpFeatures {
-    act: u64,
-    metadata: u64,
+/// Opens a socket that speaks with the kernel's part for the current network namespace.
+pub(crate) fn open(protocol: isize) -> io::Result<Socket> {
+    let mut socket = Socket::new(protocol)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    Ok(socket)
 }
 
-impl XdpFeatures {
-    /// XDP in the driver.
-    pub fn native(self) -> bool {
-        self.act & 1 != 0
-    }
-
-    /// It sends packets that XDP redirects to it.
-    pub fn takes_redirected(self) -> bool {
-        self.act & 4 != 0
-    }
-
-    /// Also those that lie in several buffers.
-    pub fn takes_redirected_pieces(self) -> bool {
-        self.act & 64 != 0
-    }
-
-    /// The driver tells a program which VLAN tag it stripped.
-    pub fn tells_vlan(self) -> bool {
-        self.metadata & 4 != 0
-    }
-}
-
-fn open(family: Option<Protocol>) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
-    Ok(socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        flags,
-        family,
-    )?)
-}
-
-/// Sends one request; gives the answer without its netlink header.
-fn ask(socket: &OwnedFd, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
-    let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
-    let mut message = Vec::with_capacity(HEADER + body.len());
-    message.extend(length.to_ne_bytes());
-    message.extend(kind.to_ne_bytes());
-    message.extend(REQUEST.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-    send(socket, &message, SendFlags::empty())?;
-    let mut answer = vec![0; 16 << 10];
-    let (received, _) = recv(socket, answer.as_mut_slice(), RecvFlags::empty())?;
-    answer.truncate(received);
-    let cut = || io::Error::from(io::ErrorKind::UnexpectedEof);
-    let kind = u16_at(&answer, 4).ok_or_else(cut)?;
-    if kind == MESSAGE_ERROR {
-        let code = u32_at(&answer, HEADER).map_or(0, u32::cast_signed);
-        return Err(io::Error::from_raw_os_error(-code));
-    }
-    answer.get(HEADER..).map(<[u8]>::to_vec).ok_or_else(cut)
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-/// The value of the first attribute of this kind.
-fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+/// Sends one request and passes the messages of its answer to `take` until that finds a value.
+///
+/// `None` means that the answer, or the acknowledgement, came to its end without a value.
+pub(crate) fn request<M, V>(
+    socket: &Socket,
+    message: M,
+    flags: u16,
+    mut take: impl FnMut(M) -> Option<V>,
+) -> io::Result<Option<V>>
+where
+    M: NetlinkSerializable + NetlinkDeserializable,
+{
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | flags;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
     loop {
-        let length = usize::from(u16_at(attributes, 0)?);
-        let kind = u16_at(attributes, 2)? & 0x3fff;
-        let value = attributes.get(4..length)?;
-        if kind == wanted {
-            return Some(value);
+        for answer in parse(&receive(socket)?) {
+            match answer? {
+                NetlinkPayload::InnerMessage(message) => match take(message) {
+                    None => {}
+                    found => return Ok(found),
+                },
+                NetlinkPayload::Done(_) => return Ok(None),
+                NetlinkPayload::Error(error) => match error.code {
+                    None => return Ok(None),
+                    Some(_) => return Err(error.to_io()),
+                },
+                NetlinkPayload::Overrun(_) => return Err(io::Error::other("netlink overrun")),
+                _ => {}
+            }
         }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+/// Receives the next datagram that the kernel sent.
+pub(crate) fn receive(socket: &Socket) -> io::Result<Vec<u8>> {
+    loop {
+        match socket.recv_from_full() {
+            Ok((datagram, sender)) if sender.port_number() == 0 => return Ok(datagram),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
-/// What the driver says about XDP; `None` if the kernel does not know (before 6.3).
-pub fn xdp_features(interface: u32) -> Option<XdpFeatures> {
-    const FAMILY_CONTROL: u16 = 16;
-    let socket = open(Some(netlink::GENERIC)).ok()?;
-    // CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME; the answer has CTRL_ATTR_FAMILY_ID.
-    let question = [vec![3, 1, 0, 0], attribute(2, b"netdev\0")].concat();
-    let answer = ask(&socket, FAMILY_CONTROL, &question).ok()?;
-    let family = u16_at(find(answer.get(4..)?, 1)?, 0)?;
-    // NETDEV_CMD_DEV_GET, NETDEV_A_DEV_IFINDEX.
-    let question = [vec![1, 1, 0, 0], attribute(1, &interface.to_ne_bytes())].concat();
-    let answer = ask(&socket, family, &question).ok()?;
-    let attributes = answer.get(4..)?;
-    let number = |kind| find(attributes, kind).and_then(|value| u64_at(value, 0));
-    Some(XdpFeatures {
-        act: number(3)?,
-        metadata: number(5).unwrap_or(0),
+/// The messages of one datagram.
+pub(crate) fn parse<M: NetlinkDeserializable>(
+    datagram: &[u8],
+) -> impl Iterator<Item = io::Result<NetlinkPayload<M>>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let parsed = NetlinkMessage::<M>::deserialize(rest);
+        let (length, payload) = match parsed {
+            Ok(message) => (message.header.length, Ok(message.payload)),
+            Err(error) => (0, Err(io::Error::other(format!("netlink: {error}")))),
+        };
+        // Messages are aligned to 4 bytes; a length of 0 would never end.
+        rest = match (length as usize).next_multiple_of(4) {
+            0 => &[],
+            step => rest.get(step..).unwrap_or(&[]),
+        };
+        Some(payload)
     })
 }
 
-/// Asks what the NIC lost, in the network namespace where it was made, whatever thread asks.
+/// Reads the losses of a NIC, in the network namespace where it was made, from any thread.
 #[derive(Debug)]
 pub struct Losses {
-    socket: OwnedFd,
+    socket: Socket,
     interface: u32,
 }
 
@@ -143,57 +113,35 @@ impl Losses {
     ///
     /// No descriptor is free.
     pub fn of(interface: u32) -> io::Result<Self> {
-        Ok(Losses {
-            socket: open(ROUTE)?,
-            interface,
-        })
+        let socket = open(NETLINK_ROUTE)?;
+        Ok(Losses { socket, interface })
     }
 
-    /// Packets that the NIC lost since it came up, as
-    /// [`InterfaceCounters::lost_by_nic`](crate::interface::InterfaceCounters::lost_by_nic) understands it.
+    /// Packets that the NIC lost since it came up; see [`InterfaceCounters::lost_by_nic`].
     pub fn now(&self) -> Option<u64> {
-        const FIFO: usize = 14;
-        const MISSED: usize = 15;
-        let [fifo, missed] = self.counters([FIFO, MISSED])?;
-        Some(missed.max(fifo))
+        Some(self.counters()?.lost_by_nic())
     }
 
     /// Packets that were to be sent and were dropped.
     pub fn not_sent(&self) -> Option<u64> {
-        const TX_DROPPED: usize = 7;
-        self.counters([TX_DROPPED]).map(|[dropped]| dropped)
+        Some(self.counters()?.tx_dropped)
     }
 
-    /// Counters by their place in `struct rtnl_link_stats64`.
-    fn counters<const N: usize>(&self, places: [usize; N]) -> Option<[u64; N]> {
-        const GET_STATS: u16 = 94;
-        // struct if_stats_msg: family, padding, ifindex, filter IFLA_STATS_LINK_64.
-        let body = [[0; 4], self.interface.to_ne_bytes(), 1_u32.to_ne_bytes()].concat();
-        let answer = ask(&self.socket, GET_STATS, &body).ok()?;
-        let stats = find(answer.get(12..)?, 1)?;
-        let mut found = [0; N];
-        for (value, place) in found.iter_mut().zip(places) {
-            *value = u64_at(stats, place * 8)?;
-        }
-        Some(found)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_attribute_is_found_behind_an_unaligned_one() {
-        let bytes = [attribute(1, b"abcde"), attribute(7, &9_u64.to_ne_bytes())].concat();
-        assert_eq!(find(&bytes, 7).and_then(|value| u64_at(value, 0)), Some(9));
-        assert_eq!(find(&bytes, 8), None);
-    }
-
-    #[test]
-    fn a_cut_or_endless_attribute_ends_the_search() {
-        assert_eq!(find(&[0, 0, 1, 0], 1), None);
-        assert_eq!(find(&[200, 0, 1, 0, 1], 1), None);
-        assert_eq!(find(&[], 1), None);
+    fn counters(&self) -> Option<InterfaceCounters> {
+        let mut message = StatsMessage::default();
+        message.header.ifindex = self.interface;
+        message.header.filter_mask = StatsFilterMask::Link64;
+        let message = RouteNetlinkMessage::GetStats(message);
+        let link_stats = |attribute| match attribute {
+            StatsAttribute::Link64(stats) => Some(InterfaceCounters::from(stats)),
+            _ => None,
+        };
+        let counters = request(&self.socket, message, 0, |answer| match answer {
+            RouteNetlinkMessage::NewStats(answer) => {
+                answer.attributes.into_iter().find_map(link_stats)
+            }
+            _ => None,
+        });
+        counters.ok()?
     }
 }

@@ -25,11 +25,11 @@ pub fn add_veth(one: &str, other: &str) -> Result<(), InterfaceError> {
         )))),
     ]));
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
-    netlink::order(RouteNetlinkMessage::NewLink(message), flags)
+    netlink::command(RouteNetlinkMessage::NewLink(message), flags)
         .map_err(InterfaceError::kernel("adding a pair of veth interfaces"))?;
     // Not before: the kernel sets no veth up that has no peer yet.
     let up = end(other, LinkFlags::Up);
-    netlink::order(RouteNetlinkMessage::SetLink(up), NLM_F_ACK)
+    netlink::command(RouteNetlinkMessage::SetLink(up), NLM_F_ACK)
         .map_err(InterfaceError::kernel("setting a veth interface up"))
 }
 

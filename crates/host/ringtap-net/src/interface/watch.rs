@@ -15,17 +15,16 @@ use std::{
     time::Duration,
 };
 
+use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::{
-    AddressFamily,
+    AddressFamily, RouteNetlinkMessage,
     link::{LinkFlags, LinkMessage},
 };
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    Interface, InterfaceError,
-    netlink::{self, Answer},
-};
+use super::{Interface, InterfaceError, netlink};
+use crate::netlink::{open, parse, receive};
 
 /// `RTNLGRP_LINK`.
 const GROUP_LINK: u32 = 1;
@@ -83,7 +82,7 @@ impl Watch {
     ///
     /// - [`InterfaceError::Kernel`]: no netlink socket can be had.
     pub fn new(interface: &Interface) -> Result<Self, InterfaceError> {
-        let socket = open().map_err(InterfaceError::kernel(ACTION))?;
+        let socket = link_changes().map_err(InterfaceError::kernel(ACTION))?;
         let told = match interface.is_up {
             true => Change::Up,
             false => Change::Down,
@@ -110,11 +109,9 @@ impl Watch {
             if let Some(change) = self.pending.pop_front() {
                 return Ok(Some(change));
             }
-            match self.socket.recv_from_full() {
-                Ok((datagram, sender)) if sender.port_number() == 0 => self.read(&datagram),
-                Ok(_) => {}
+            match receive(&self.socket) {
+                Ok(datagram) => self.read(&datagram),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
                     self.ask_for_the_state()?;
                 }
@@ -141,11 +138,19 @@ impl Watch {
     }
 
     fn read(&mut self, datagram: &[u8]) {
-        for answer in netlink::parse(datagram) {
-            match answer {
-                Ok(Answer::Link(link)) if self.is_it(&link) => self.tell(state_of(&link)),
-                Ok(Answer::LinkGone(link)) if self.is_it(&link) => self.tell(Change::Removed),
-                // Other links; and attributes newer than the parser concern nobody here.
+        // Messages with attributes that are newer than the parser do not matter here.
+        for message in parse(datagram).map_while(Result::ok) {
+            match message {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))
+                    if self.is_it(&link) =>
+                {
+                    self.tell(state_of(&link));
+                }
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
+                    if self.is_it(&link) =>
+                {
+                    self.tell(Change::Removed);
+                }
                 _ => {}
             }
         }
@@ -185,9 +190,9 @@ fn state_of(link: &LinkMessage) -> Change {
     }
 }
 
-fn open() -> io::Result<Socket> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
+/// A socket that receives a message for each change of a link.
+fn link_changes() -> io::Result<Socket> {
+    let socket = open(NETLINK_ROUTE)?;
     socket.add_membership(GROUP_LINK)?;
     socket.set_non_blocking(true)?;
     Ok(socket)
