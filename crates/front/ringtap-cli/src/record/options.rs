@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file options of the command line, as users of tcpdump and dumpcap know them.
+//! The file options of the command line, named as in tcpdump and dumpcap.
 #![forbid(unsafe_code)]
 
-use std::str::FromStr;
-
 use clap::Args;
+use ringtap_device::{Size, SizeError};
 
-/// Where packets go, and when a new file begins.
+/// The files to write, and when a new one begins.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Files")]
 pub(crate) struct FileOptions {
@@ -30,37 +29,18 @@ pub(crate) struct FileOptions {
     pub(crate) file_count: Option<u32>,
 }
 
-/// Smaller files are a mistake in the unit.
+/// Smaller sizes are refused: the user probably forgot the unit.
 const SMALLEST_FILE: u64 = 10_000;
 
-const UNITS: [(&str, u64); 10] = [
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("kB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("B", 1),
-    ("", 1),
-];
-
 fn file_size(given: &str) -> Result<u64, String> {
-    let digits = given
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(given.len());
-    let (number, unit) = given.split_at(digits);
-    let factor = UNITS
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
-    let size = factor.and_then(|(_, factor)| u64::from_str(number).ok()?.checked_mul(*factor));
-    match size {
-        None => Err("use bytes with a unit, e.g. 500kB, 100MB or 1GiB".to_owned()),
-        Some(size) if size < SMALLEST_FILE => Err(format!(
-            "{size} bytes are too few for a file (at least 10kB): {number}MB?"
+    let Size(size) = given
+        .parse()
+        .map_err(|error: SizeError| error.to_string())?;
+    match size < SMALLEST_FILE {
+        true => Err(format!(
+            "{size} bytes are too few for a file (at least 10kB): {size}MB?"
         )),
-        Some(size) => Ok(size),
+        false => Ok(size),
     }
 }
 
