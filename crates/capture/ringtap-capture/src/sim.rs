@@ -21,10 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
@@ -248,13 +249,6 @@ fn allocate(file: &OwnedFd, bytes: u64) -> Result<(), SimError> {
 
 fn system(what: &'static str) -> impl Fn(std::io::Error) -> SimError {
     move |source| SimError::System { what, source }
-}
-
-fn now_ns() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {

@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, atomic::AtomicBool};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
+use ringtap_ipc::time::now_ns;
 use ringtap_packet::Plan;
 
 use super::{
@@ -212,9 +212,4 @@ impl Output {
 /// None if nothing was refused, or without an error.
 fn errno(totals: Totals) -> Option<Errno> {
     (totals.refusal > 0).then(|| Errno::from_raw_os_error(totals.refusal))
-}
-
-fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -18,6 +18,7 @@ use rustix::{
     thread::{CpuSet, Pid, sched_setaffinity, set_current_timer_slack},
 };
 
+use ringtap_ipc::time::nanoseconds;
 use ringtap_packet::Plan;
 
 use super::{
@@ -45,9 +46,7 @@ pub(super) struct Limits {
 
 impl Limits {
     fn duration_ns(&self) -> u64 {
-        self.duration.map_or(u64::MAX, |one| {
-            u64::try_from(one.as_nanos()).unwrap_or(u64::MAX)
-        })
+        self.duration.map_or(u64::MAX, nanoseconds)
     }
 }
 

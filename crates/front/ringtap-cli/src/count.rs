@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap count`: rates while packets come, the counters at the end.
+//! `ringtap count`: rates while packets arrive, the counters at the end.
 #![forbid(unsafe_code)]
 
 mod consumer;
@@ -22,11 +22,10 @@ use latency::Latency;
 use stamps::Stamps;
 use work::{Work, WorkKind};
 
-/// The filter that `--work bpf:X` runs when none is given: it takes few packets, after several
-/// comparisons.
+/// Default filter of `--work bpf:X`: several comparisons, few matches.
 const WORK_FILTER: &str = "net 131.225.2 and udp";
 
-/// Counts packets: a line a second, then the counters of where every packet went.
+/// Counts packets: rates every second, then counters that account for every packet.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CountArgs {
@@ -41,8 +40,8 @@ pub(crate) struct CountArgs {
     #[arg(long, value_name = "WORK")]
     work: Option<WorkKind>,
 
-    /// Tell how long packets took from capture to here: median, 99th percentile, longest. With
-    /// `--stamps` also from sending to here, which needs sender and reader on one machine.
+    /// Measure the time from capture to this reader: median, 99th percentile, maximum. With
+    /// `--stamps` also the time from sending, if sender and reader run on the same machine.
     #[arg(long)]
     latency: bool,
 
@@ -94,7 +93,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The work, with the user's filter or one of its own.
+/// The work, with the user's filter or the default one.
 fn make_work(kind: WorkKind, args: &CountArgs, session: &Session) -> Result<Work> {
     let expression = args.input.filter_text();
     let expression = if expression.is_empty() {

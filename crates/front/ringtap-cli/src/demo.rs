@@ -2,8 +2,8 @@
 //! `ringtap demo`: a sender, a hub and four readers in a private network, for some seconds.
 //!
 //! Invariants
-//! - The process enters the private network before it starts a thread; so nothing of the machine
-//!   is touched, and nothing is left when the process ends, however it ends.
+//! - The process enters the private network before it starts a thread. So it changes nothing on the
+//!   machine, and nothing is left when it ends, even after a kill.
 #![forbid(unsafe_code)]
 
 mod board;
@@ -38,19 +38,19 @@ use board::{Board, Table};
 use places::Places;
 use readers::Outcome;
 
-/// Packets enter here.
+/// The interface that packets are sent on.
 const TX: &str = "tx0";
-/// They come out and are captured here.
+/// The interface that packets are captured on.
 const RX: &str = "rx0";
 const FLOWS: u32 = 16;
 const RATE_BPS: u64 = 1_000_000_000;
-/// One flow of the sixteen: a file with all would have 150 MB a second.
+/// One flow of sixteen: a file with all of them would grow by 150 MB a second.
 const FILTER: &str = "udp src port 10007";
 /// Half of the flows, for the group of two.
 const HALF: &str = "udp src portrange 10000-10007";
-/// How often the end of the run and notes are looked for.
+/// Longest time between checks for the end of the run and for notes.
 const TICK: Duration = Duration::from_millis(50);
-/// After this time everything that was sent has arrived.
+/// Time in which the last sent packets arrive.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Shows a hub in a private network: a sender, one capture, a reader that counts, one that
@@ -115,8 +115,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     })
 }
 
-/// A hub with a group that gets everything, one that gets a flow, and one whose two members
-/// share half of the flows; and a reader's subscription for each of them.
+/// Starts a hub with three groups (all packets; one flow; half of the flows for two members) and
+/// subscribes the four readers.
 fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
         Ok(Group {
@@ -148,14 +148,14 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
     Ok((hub, receivers))
 }
 
-/// What the sender and the kernel say was sent.
+/// The sender's and the kernel's counters of sent packets.
 struct Sent {
     counters: ringtap_send::SendCounters,
     tx_packets: u64,
     tx_dropped: u64,
 }
 
-/// Sends to the end, with a line of the table each second.
+/// Sends until the end and prints a line of the table every second.
 fn send(
     options: SenderOptions,
     mut table: Table<'_>,
@@ -185,10 +185,10 @@ fn send(
     })
 }
 
-/// The tap that takes all packets, with the rights for it; else the packet source.
+/// Opens the tap if the process has the rights, else the packet source.
 fn open_source(standing: Standing) -> Result<Box<dyn Source>> {
     if standing == Standing::AsBefore {
-        // The host stack has no use for these packets, and would be slower than the capture.
+        // Exclusive: the host stack does not need these packets and is slower than the capture.
         match ringtap_capture::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {
             Ok(source) => return Ok(source),
             Err(reason) => print::note(format_args!(
@@ -212,7 +212,7 @@ fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptio
     let mut options = SenderOptions::new(TX, load);
     options.duration = Some(Duration::from_secs(seconds));
     options.cpu = cpu;
-    // A veth takes live frames only where an XDP program awaits them at its other end.
+    // A veth accepts XDP frames only if its other end runs an XDP program.
     if device.starts_with("packet:") {
         options.method = Method::Packet;
     }

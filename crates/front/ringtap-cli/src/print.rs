@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lines for people and programs, where the reader may have left.
+//! Output lines; the program that reads them may have closed the pipe.
 //!
 //! Invariants
-//! - Nothing here panics: a pipe that is closed, or a full disk, is an error or is passed over.
-//! - What is printed has left the process when the call returns.
+//! - Nothing here panics: a closed pipe or a full disk is an error, or is ignored.
+//! - Text has left the process when the call returns: nothing is buffered.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
@@ -15,10 +15,10 @@ use anyhow::{Error, Result};
 ///
 /// # Errors
 ///
-/// It could not be written: nobody reads any more, or there is no room.
+/// The pipe is closed, or the disk is full.
 pub(crate) fn line(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
-    // One call: a line is whole, or not there.
+    // One call, so that a line appears wholly or not at all.
     let written = out.write_all(format!("{text}\n").as_bytes());
     written.and_then(|()| out.flush()).map_err(|error| {
         let what = match error.kind() {
@@ -29,21 +29,21 @@ pub(crate) fn line(text: impl Display) -> Result<()> {
     })
 }
 
-/// Prints a line on standard error; without a reader there, or room, it is lost.
+/// Prints a line on standard error, and ignores a failure to do so.
 ///
-/// A capture does not end because nobody listens to what it has to say.
+/// A capture does not end because its messages cannot be printed.
 pub(crate) fn note(text: impl Display) {
     let _lost = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// Prints what a part has to say to the user, each on a line of standard error.
+/// Prints each note on its own line of standard error.
 pub(crate) fn notes(notes: impl IntoIterator<Item = impl Display>) {
     for one in notes {
         note(format_args!("ringtap: {one}"));
     }
 }
 
-/// Writes over the last line of standard error, which is a terminal.
+/// Overwrites the last line of standard error, which has to be a terminal.
 pub(crate) fn over(text: impl Display) {
     let _lost = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());
 }

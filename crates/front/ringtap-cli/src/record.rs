@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recording: packets into pcapng files, one or a rotating series of them.
+//! Writes packets into one pcapng file, or into a rotating series of them.
 //!
-//! [`Writer`] is all that a verb needs: `packet` for each packet, `tick` now and then, `rotate`
-//! when either asks for it, `finish` at the end.
+//! A verb uses a [`Writer`]: `packet` for each packet, `tick` at an even pace, `rotate` when either
+//! returns [`Next::Rotate`], `finish` at the end.
 //!
 //! Invariants
-//! - A file that was closed is valid, also when the disk was full: it ends after a whole block.
-//! - A process that is killed leaves files that are whole up to a cut last block; at most the
-//!   buffer (256 KiB, or what came since the last tick that flushed) is missing.
+//! - A closed file is valid and ends after a whole block, even if the disk was full.
+//! - After a kill, a file is valid up to a cut last block. At most the buffer is missing: 256 KiB,
+//!   or the packets since the last tick that flushed.
 #![forbid(unsafe_code)]
 
 mod blocks;

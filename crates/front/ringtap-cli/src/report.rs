@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ledgers for people and, one object a line, for programs.
+//! Counters as text and as JSON, one object per line.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Result;
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 use serde::Serialize;
 
-/// One counters as JSON; the names are promised in `docs/internals/promises.md`.
+/// Counters as JSON; the names are promised in `docs/internals/promises.md`.
 #[derive(Serialize)]
 struct Line<'a> {
     time_ns: u64,
@@ -32,14 +33,6 @@ struct DroppedFields {
     kernel: u64,
     pool_full: u64,
     overrun: u64,
-}
-
-/// Nanoseconds since 1970.
-pub(crate) fn now_ns() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Counters as one line of JSON.
@@ -70,7 +63,7 @@ pub(crate) fn json(
     Ok(serde_json::to_string(&line)?)
 }
 
-/// A number with its thousands apart.
+/// A number with a comma between thousands.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -83,7 +76,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// What changed in one interval, on one line.
+/// The changes in one interval, on one line.
 pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -> String {
     let seconds = interval.as_secs_f64();
     let packets = now.delivered.saturating_sub(before.delivered);
@@ -110,7 +103,7 @@ pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -
     line
 }
 
-/// The whole counters, a line an entry.
+/// All counters, one per line.
 pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> String {
     let dropped = counters.dropped;
     let filtered = match title.starts_with("hub:") {
@@ -154,7 +147,7 @@ pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> 
     text
 }
 
-/// A rate with the unit that suits it.
+/// A rate in bits per second, with a prefix that fits.
 pub(crate) fn bits_per_second(rate: f64) -> String {
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
     match units.iter().find(|(unit, _)| rate >= *unit) {
@@ -163,7 +156,7 @@ pub(crate) fn bits_per_second(rate: f64) -> String {
     }
 }
 
-/// Exact up to 2^53, which no counter of a session reaches.
+/// A number for rates and shares; exact up to 2^53, which no counter of a session reaches.
 #[expect(
     clippy::cast_precision_loss,
     reason = "rates for people need no 16th digit"

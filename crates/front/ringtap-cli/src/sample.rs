@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes a small capture to try the other verbs on: a dozen flows, the same bytes every time.
+//! Writes a small capture to try other verbs with: a dozen flows, always the same bytes.
 #![forbid(unsafe_code)]
 
 mod flows;
@@ -18,7 +18,7 @@ use crate::record::{FileOptions, Interface, Next, Origin, Packet, Statistics, Wr
 /// 2026-01-01 00:00:00 UTC.
 const START_NS: u64 = 1_767_225_600_000_000_000;
 
-/// Where the sample goes.
+/// Options of the verb.
 #[derive(Args)]
 pub(crate) struct Options {
     /// File to write; "-" is standard output.
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     file: String,
 }
 
-/// Writes the sample and says where it is.
+/// Writes the sample and prints its path.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let frames = flows::all().context("the sample's packets cannot be built")?;
     if let Some(folder) = Path::new(&options.file).parent() {

@@ -10,5 +10,6 @@ pub mod peer;
 pub mod protocol;
 pub mod socket;
 pub mod subscription;
+pub mod time;
 pub mod verdict;
 pub mod waiter;

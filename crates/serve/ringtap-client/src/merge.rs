@@ -5,8 +5,9 @@
 //! A packet is held back for that, at most for the window; what comes later than that comes out
 //! of order, and is counted.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Reader, RecvError};
 
@@ -102,17 +103,6 @@ impl Merge {
             self.last_ns = self.last_ns.max(time);
         }
     }
-}
-
-fn now_ns() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    nanoseconds(since)
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::{Event, readable_among};
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
@@ -20,7 +21,7 @@ use crate::group::{Congestion, Group};
 use crate::hub::Order;
 use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
-use crate::subscribers::{Subscribers, Whom, now_ns};
+use crate::subscribers::{Subscribers, Whom};
 
 /// How often is looked who lost packets, so that the time of a loss is known.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);

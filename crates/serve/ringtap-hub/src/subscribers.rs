@@ -10,7 +10,7 @@ mod waking;
 pub(crate) use waking::Whom;
 
 use std::collections::BTreeMap;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
@@ -93,12 +93,4 @@ impl Subscribers {
             }
         }
     }
-}
-
-/// Nanoseconds since 1970.
-pub(crate) fn now_ns() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

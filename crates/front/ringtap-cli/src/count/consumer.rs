@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `count` does with packets.
+//! Counts packets and does the work per packet.
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
 use ringtap_client::{Batch, Tally};
+use ringtap_ipc::time::now_ns;
 use ringtap_packet::stamp;
 use ringtap_pool::reader::Packet;
 
@@ -11,16 +12,15 @@ use super::latency::Latency;
 use super::stamps::Stamps;
 use super::work::Work;
 use crate::reading::Reading;
-use crate::report::now_ns;
 use crate::session::{Consumer, Flow};
 
-/// Counts, and does the work that was asked for.
+/// Counts packets and does the extra work on each.
 pub(super) struct Counter<'a> {
     pub(super) reading: Reading<'a>,
     pub(super) extras: Extras,
 }
 
-/// What can be done to each packet besides counting it.
+/// Extra work on each packet.
 pub(super) struct Extras {
     pub(super) work: Option<Work>,
     pub(super) latency: Option<Latency>,
@@ -35,7 +35,7 @@ impl Extras {
 
     #[inline]
     fn packet(&mut self, packet: Packet<'_>) {
-        // Before anything else: what is done with a packet is no part of its way here.
+        // Before the work, which is not part of the latency.
         let now_ns = match self.latency {
             Some(_) => now_ns(),
             None => 0,
@@ -68,7 +68,7 @@ impl Extras {
 }
 
 impl Counter<'_> {
-    /// Prints the final counters and what else was asked for.
+    /// Prints the final counters and the results of the extra work.
     pub(super) fn finish(self, more: Option<String>) -> Result<()> {
         let mut lines = self.extras.summary();
         lines.extend(more);

@@ -4,22 +4,22 @@
 
 use hdrhistogram::Histogram;
 
-/// Longest time told apart: a minute.
+/// Longer times count as this one: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Times until a packet was read here.
+/// Distribution of the times until packets were read.
 pub(super) struct Latency {
     since: &'static str,
     times_ns: Histogram<u64>,
 }
 
 impl Latency {
-    /// From the packet's time stamp.
+    /// Measures from the packet's time stamp.
     pub(super) fn since_capture() -> anyhow::Result<Self> {
         Latency::since("latency_ns")
     }
 
-    /// From the time that the sender wrote into the packet, by a clock that is the reader's too.
+    /// Measures from the time that the sender wrote into the packet; both must use the same clock.
     pub(super) fn since_sending() -> anyhow::Result<Self> {
         Latency::since("since_sent_ns")
     }
@@ -29,7 +29,7 @@ impl Latency {
         Ok(Latency { since, times_ns })
     }
 
-    /// Notes a packet that was captured or sent at `time_ns` and is read at `now_ns`.
+    /// Records a packet that was captured or sent at `time_ns` and is read at `now_ns`.
     pub(super) fn packet(&mut self, time_ns: u64, now_ns: u64) {
         self.times_ns
             .saturating_record(now_ns.saturating_sub(time_ns));

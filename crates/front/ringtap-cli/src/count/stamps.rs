@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the numbers in stamped packets prove: order and loss.
+//! Loss and order of packets with sequence numbers.
 #![forbid(unsafe_code)]
 
 use crate::report::grouped;
 
-/// What the numbers in stamped packets prove.
+/// Loss and order so far.
 #[derive(Default, Debug, PartialEq, Eq)]
 pub(super) struct Stamps {
     stamped: u64,
@@ -15,7 +15,7 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    /// Notes the number of a stamped packet.
+    /// Records the number of a stamped packet.
     pub(super) fn sequence(&mut self, sequence: u64) {
         self.stamped += 1;
         if self.expected.is_none() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Load per packet: compress it, run a filter over it again and again, or only read its headers.
+//! Load per packet: compresses it, runs a filter several times, or reads its headers.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use flate2::{Compress, Compression, FlushCompress};
 use ringtap_filter::text::Filter;
 
-/// What `--work` asks for.
+/// The kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkKind {
     /// Compress every packet at this level.
@@ -37,17 +37,17 @@ impl FromStr for WorkKind {
     }
 }
 
-/// Work to be done on each packet, and what it made.
+/// The work on each packet, with its result so far.
 pub(crate) enum Work {
-    /// A compressor, its output place, bytes that came out.
+    /// A compressor, its output buffer, bytes of output.
     Zlib(Box<Compress>, Vec<u8>, u64),
-    /// A filter, how often, how many runs took the packet.
+    /// A filter, runs per packet, runs that matched.
     Bpf(Filter, u32, u64),
     /// The sum over all headers.
     Headers(u64),
 }
 
-/// Sum over the type, the IPv4 addresses and the ports of a packet; 0 for a shorter one.
+/// Sum of the type, the IPv4 addresses and the ports of a packet; 0 if it is shorter.
 #[inline]
 fn headers(data: &[u8]) -> u64 {
     let Some(head) = data.first_chunk::<38>() else {
@@ -66,7 +66,7 @@ fn headers(data: &[u8]) -> u64 {
 }
 
 impl Work {
-    /// Work of this kind; `filter` makes the one that is run again and again.
+    /// Work of this kind; calls `filter` only if the work needs a filter.
     pub(crate) fn new(
         kind: WorkKind,
         filter: impl FnOnce() -> anyhow::Result<Filter>,
@@ -81,7 +81,7 @@ impl Work {
         })
     }
 
-    /// Does the work on one packet, of which this was captured.
+    /// Does the work on the captured part of one packet.
     #[inline]
     pub(crate) fn packet(&mut self, data: &[u8], wire_bytes: u32) {
         match self {
@@ -103,7 +103,7 @@ impl Work {
         }
     }
 
-    /// What came of it, in words.
+    /// The result in words.
     pub(crate) fn summary(&self) -> String {
         match self {
             Work::Zlib(_, _, bytes) => format!("zlib made {bytes} bytes"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the readers have done so far, and the table that shows it, a line a second.
+//! The readers' progress, and the live table that shows it, one line per second.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::print::line as say;
 use crate::report::{as_f64, grouped, rounded};
 use crate::session::{Consumer, Flow};
 
-/// From one line to the next.
+/// Time between two lines.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Packets that each reader took so far; only for the eye.
+/// Packets that each reader took so far, for the table only.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     pub(super) counted: AtomicU64,
     pub(super) recorded: AtomicU64,
-    /// By both members of the group together.
+    /// By the members of the group.
     pub(super) shared: [AtomicU64; 2],
 }
 
-/// A reader that can say how far it is.
+/// A reader that reports its progress.
 pub(super) trait Progress: Consumer {
     /// Packets that passed its filter so far.
     fn packets(&self) -> u64;
 }
 
-/// A reader that writes its progress on the board after each batch.
+/// A reader that updates the board after each batch.
 pub(super) struct Watched<'a, C> {
     pub(super) consumer: C,
     pub(super) place: &'a AtomicU64,
@@ -89,7 +89,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Prints what was done since the last line.
+    /// Prints the progress since the last line.
     pub(super) fn line(&mut self, sender: SendCounters) -> Result<()> {
         let now = Instant::now();
         let figures = [
@@ -116,7 +116,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Prints what is left, unless that is less than half a line.
+    /// Prints a last line, unless the previous one is less than half an interval old.
     pub(super) fn last_line(&mut self, sender: SendCounters) -> Result<()> {
         match self.last.0.elapsed() < INTERVAL / 2 {
             true => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the demo's threads run and where its file goes.
+//! The CPUs of the demo's threads, and the path of its file.
 #![forbid(unsafe_code)]
 
 use std::fs::OpenOptions;
@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 const FILE: &str = "ringtap-demo.pcapng";
 
-/// A CPU for each; none where there is only one.
+/// A CPU for each thread; none if the machine has only one.
 pub(super) struct Places {
     /// The sender and, in its softirq, the capture.
     pub(super) sender: Option<usize>,
@@ -20,7 +20,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Out of the CPUs that this process may use.
+    /// Chooses among the CPUs that this process may use.
     pub(super) fn choose() -> Result<Self> {
         let set = sched_getaffinity(None).context("cannot ask for the CPUs in use")?;
         let cpus: Vec<_> = (0..CpuSet::MAX_CPU)
@@ -43,7 +43,7 @@ impl Places {
     }
 }
 
-/// The file that was asked for; else one in the first folder of two that can be written.
+/// The path that the user gave, else the first writable default.
 pub(super) fn file(wanted: Option<&str>) -> Result<String> {
     let name = match wanted {
         Some(name) => name.to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The readers of the one capture, each on a thread of its own.
+//! The demo's readers, each on a thread of its own.
 #![forbid(unsafe_code)]
 
 use std::thread::{Scope, ScopedJoinHandle};
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ringtap_client::{Batch, Receiver, Tally};
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
@@ -17,13 +18,12 @@ use crate::affinity;
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
 use crate::record::{self, FileOptions, Origin, Recorder, Writer, Written};
-use crate::report::now_ns;
 use crate::session::{self, Consumer, Flow};
 
-/// How often the recorder looks whether something is due.
+/// Longest time between two ticks of the recorder.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Counts everything.
+/// Counts all packets of its subscription.
 struct Counter<'a>(Reading<'a>);
 
 impl Consumer for Counter<'_> {
@@ -59,17 +59,17 @@ pub(super) struct Readers<'a> {
     members: [Watched<'a, Counter<'a>>; 2],
 }
 
-/// What a reader's thread gives back: the reader, and how its reading ended.
+/// A reader's thread; it returns the reader and the outcome of reading.
 type Done<'scope, R> = ScopedJoinHandle<'scope, (R, Result<()>)>;
 
-/// All readers at work.
+/// All readers while they run.
 pub(super) struct Running<'scope, 'a> {
     counter: Done<'scope, Counter<'a>>,
     recorder: Done<'scope, Recorder<'a>>,
     members: [Done<'scope, Counter<'a>>; 2],
 }
 
-/// What came of it.
+/// The results of all readers.
 pub(super) struct Outcome {
     pub(super) counted: Counters,
     pub(super) recorded: Counters,
@@ -77,7 +77,7 @@ pub(super) struct Outcome {
     pub(super) file: Written,
 }
 
-/// Makes the readers and the file.
+/// Creates the readers and the file.
 pub(super) fn prepare<'a>(
     args: &'a ReadingArgs,
     facts: &Facts,
@@ -162,7 +162,7 @@ impl Running<'_, '_> {
         members || self.counter.is_finished() || self.recorder.is_finished()
     }
 
-    /// Waits for all, prints their counters, closes the file.
+    /// Waits for all readers, prints their counters, closes the file.
     pub(super) fn join(self) -> Result<Outcome> {
         let counted = counters(self.counter, "The reader that counts")?;
         let gone = |_panic| anyhow!("the thread of the reader that records is gone");
@@ -195,7 +195,7 @@ fn counters(done: Done<'_, Counter<'_>>, title: &str) -> Result<Counters> {
 }
 
 impl Outcome {
-    /// Whether all counters balance, and there is something in them and in the file.
+    /// Whether all counters add up, no reader is without packets, and the file has all of its own.
     pub(super) fn is_good(&self) -> bool {
         let [one, other] = &self.members;
         let counters = [&self.counted, &self.recorded, one, other];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the demo says before and after.
+//! The demo's text before and after the run.
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
@@ -10,7 +10,7 @@ use super::{FILTER, FLOWS, HALF, RX, Sent, TX};
 use crate::print::line as say;
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
-/// Says what is about to happen.
+/// Prints the set-up.
 pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) -> Result<()> {
     let namespace = match standing {
         Standing::AsBefore => "a network namespace",
@@ -34,7 +34,7 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
     ))
 }
 
-/// Compares what was sent with what was captured, and says where to go on.
+/// Prints the comparison of sent and captured packets, and next steps.
 pub(super) fn end(outcome: &Outcome, sent: &Sent, standing: Standing) -> Result<()> {
     let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
     let (rate_pps, rate_bps) = match seconds > 0.0 {
@@ -68,7 +68,7 @@ pub(super) fn end(outcome: &Outcome, sent: &Sent, standing: Standing) -> Result<
     say("NOT as it should be: see the counters above.")
 }
 
-/// The kernel's count of what left against the capture's count of what came.
+/// Compares the kernel's counter of sent packets with the capture's counter of offered ones.
 fn comparison(sent: &Sent, offered: u64) -> String {
     let (tx_packets, dropped) = (sent.tx_packets, sent.tx_dropped);
     let counts = format!(

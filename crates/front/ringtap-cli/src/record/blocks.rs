@@ -17,21 +17,21 @@ const PACKET: u32 = 6;
 
 /// Bytes of a packet block around its data, without padding and options.
 const PACKET_FRAME: usize = 32;
-/// What `libpcap` and Wireshark take for the largest packet; the rest is cut off.
+/// Largest packet that libpcap and Wireshark accept; longer ones are cut.
 const LARGEST_PACKET: usize = 256 * 1024;
 /// An option's length has 16 bits.
 const LARGEST_OPTION: usize = 65_532;
 
-/// What a file says about the interface that its packets come from.
+/// The interface of the packets, as the file describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
     /// The device, e.g. `eth0`.
     pub(crate) name: String,
     /// The capture filter in pcap-filter syntax, if there is one.
     pub(crate) filter: Option<String>,
-    /// What packets begin with.
+    /// The link type of the packets.
     pub(crate) link_type: LinkType,
-    /// Bytes kept of each packet; 0: no limit.
+    /// Longest captured part of a packet in bytes; 0: no limit.
     pub(crate) snap_length: u32,
 }
 
@@ -44,24 +44,24 @@ pub(crate) struct Packet<'a> {
     pub(crate) wire_length: u32,
     /// The captured bytes.
     pub(crate) data: &'a [u8],
-    /// Which way it went.
+    /// The direction of the packet.
     pub(crate) direction: Direction,
-    /// Packets known to be lost right before this one.
+    /// Packets that were lost directly before this one.
     pub(crate) dropped_before: u64,
 }
 
-/// The account that closes each file.
+/// The counters at the end of each file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Statistics {
-    /// When the capture began, in nanoseconds since 1970.
+    /// Start of the capture, in nanoseconds since 1970.
     pub(crate) start_ns: u64,
-    /// When the counters was read, in nanoseconds since 1970.
+    /// Time of the counters, in nanoseconds since 1970.
     pub(crate) time_ns: u64,
-    /// Everything since the start of the capture.
+    /// The counters since the start of the capture.
     pub(crate) counters: Counters,
 }
 
-/// Who wrote the file, and where.
+/// The machine and the program that wrote the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The processor.
@@ -72,7 +72,7 @@ pub(crate) struct Origin {
     pub(crate) application: String,
 }
 
-/// Opens a section.
+/// Appends the section header.
 pub(super) fn section(into: &mut Vec<u8>, origin: &Origin) {
     block(into, SECTION_HEADER, |b| {
         put(b, 0x1a2b_3c4d);
@@ -89,7 +89,7 @@ pub(super) fn section(into: &mut Vec<u8>, origin: &Origin) {
     });
 }
 
-/// Describes the section's next interface.
+/// Appends the description of the section's next interface.
 pub(super) fn interface(into: &mut Vec<u8>, interface: &Interface, os: Option<&str>) {
     block(into, INTERFACE, |b| {
         put(b, u32::from(interface.link_type.0));
@@ -107,13 +107,13 @@ pub(super) fn interface(into: &mut Vec<u8>, interface: &Interface, os: Option<&s
     });
 }
 
-/// Bytes that the block of a packet with this much data can take.
+/// Largest size of the block for a packet with this much data, in bytes.
 pub(super) fn packet_room(data: usize) -> usize {
     // Padding, flags, drop count, end of options.
     PACKET_FRAME + data.min(LARGEST_PACKET) + 3 + 8 + 12 + 4
 }
 
-/// A packet of interface 0.
+/// Appends a packet of interface 0.
 #[inline]
 pub(super) fn packet(into: &mut Vec<u8>, packet: &Packet<'_>) {
     let data = &packet.data[..packet.data.len().min(LARGEST_PACKET)];
@@ -158,7 +158,7 @@ fn option_bytes(flags: u32, dropped: u64) -> usize {
     }
 }
 
-/// Closes a file with what was counted on interface 0.
+/// Appends the statistics of interface 0, which end a file.
 pub(super) fn statistics(into: &mut Vec<u8>, statistics: &Statistics) {
     let counters = &statistics.counters;
     let dropped = &counters.dropped;
@@ -186,7 +186,7 @@ pub(super) fn statistics(into: &mut Vec<u8>, statistics: &Statistics) {
     });
 }
 
-/// The whole counters as text, in the words of the JSON output.
+/// All counters as text, with the names of the JSON output.
 fn counters_text(counters: &Counters) -> String {
     let dropped = &counters.dropped;
     format!(
@@ -204,18 +204,18 @@ fn counters_text(counters: &Counters) -> String {
     )
 }
 
-/// The front part of a buffer that consists of whole blocks.
+/// The whole blocks at the start of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Whole {
-    /// Its length.
+    /// Their length in bytes.
     pub(super) end: usize,
-    /// The packets in it.
+    /// Their packets.
     pub(super) packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire of these packets.
     pub(super) wire_bytes: u64,
 }
 
-/// The longest front part of `bytes`, at most `limit` long; `bytes` starts with a block.
+/// The whole blocks in the first `limit` bytes; `bytes` starts with a block.
 pub(super) fn whole_blocks(bytes: &[u8], limit: usize) -> Whole {
     let mut whole = Whole::default();
     let word = |at: usize| {
@@ -274,7 +274,7 @@ fn end_of_options(into: &mut Vec<u8>) {
     put(into, 0);
 }
 
-/// A length that is known to be far below 4 GiB.
+/// A length in 32 bits; all lengths here are far below 4 GiB.
 #[inline]
 fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why recording ended.
+//! Errors of recording.
 #![forbid(unsafe_code)]
 
 use std::io;
 
-/// Why packets can no longer be recorded; what was written before stays valid.
+/// Reason why packets cannot be recorded; what was written before stays valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum WriteError {
@@ -19,7 +19,7 @@ pub(crate) enum WriteError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A file cannot be made.
+    /// A file cannot be created.
     #[error("{file}: cannot be created: {cause}")]
     Create {
         /// The file.
@@ -27,7 +27,7 @@ pub(crate) enum WriteError {
         /// What the system said.
         cause: io::Error,
     },
-    /// Not even the head of the file could be written.
+    /// The head of the file could not be written.
     #[error("{file}: nothing could be written: {cause}")]
     Begin {
         /// The file, now empty.
@@ -50,7 +50,7 @@ pub(crate) enum WriteError {
         /// What the system said.
         cause: io::Error,
     },
-    /// Writing failed, and the end could not be made clean.
+    /// Writing failed, and the file could not be cut to whole packets.
     #[error(
         "{file}: writing failed after {size_bytes} bytes: {cause}; \
          after its {packets} whole packets the file ends inside a block"
@@ -65,7 +65,7 @@ pub(crate) enum WriteError {
         /// What the system said.
         cause: io::Error,
     },
-    /// Whoever read our standard output has left.
+    /// The program that read standard output has closed it.
     #[error("{file}: the reading end is closed; {packets} packets were written before")]
     Closed {
         /// The pipe.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a file says about the machine and the program that wrote it.
+//! The machine and the program, as a file describes them.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -19,7 +19,7 @@ impl Origin {
     }
 }
 
-/// The processor's name; arm64 gives none.
+/// The processor's name; the kernel has none for arm64.
 fn processor(cpuinfo: &str) -> Option<String> {
     let line = cpuinfo
         .lines()

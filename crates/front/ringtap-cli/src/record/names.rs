@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The names of a rotating series of files, and which of them has to go; no I/O.
+//! Names for a rotating series of files, and the choice of files to delete; no I/O.
 //!
 //! Invariants
 //! - Two files in a row never have the same name.
@@ -12,13 +12,13 @@ use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
 
 use super::error::WriteError;
 
-/// Makes the name of each next file.
+/// Names the files of a series.
 pub(super) struct Names {
     pattern: String,
     kind: Kind,
     zone: TimeZone,
     number: u32,
-    /// The last name that the time gave, and how often in a row.
+    /// The last name made from a time, and how often it came in a row.
     stamped: (String, u32),
 }
 
@@ -82,7 +82,7 @@ impl Names {
     }
 }
 
-/// `dir/name.pcapng` into `dir/name` and `.pcapng`.
+/// Splits `dir/name.pcapng` into `dir/name` and `.pcapng`.
 fn split_extension(path: &str) -> (&str, &str) {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     match path[name..].rfind('.') {
@@ -98,7 +98,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Files that must go before `next` is made, so that at most `count` exist.
+    /// Files to delete before `next` is created, so that at most `count` exist.
     pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
         // A name that comes again replaces its file.
         self.kept.retain(|kept| kept != next);

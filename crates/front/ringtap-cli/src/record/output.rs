@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One file being written: a buffer of whole blocks, and what to do when the disk is full.
+//! One open file with its buffer of whole blocks; handles full disks.
 //!
 //! Invariants
-//! - The buffer starts and ends at a block's border, so the file does whenever it is flushed.
-//! - After an error the file ends at a block's border, if it is a file at all, and is left alone.
+//! - The buffer starts and ends between blocks; so does the file after each flush.
+//! - After an error, a regular file is cut back to whole blocks, and nothing more is written.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -16,15 +16,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{blocks, error::WriteError};
 
-/// Stays in the second-level cache; larger and smaller buffers were slower.
+/// Fits into the second-level cache; larger and smaller buffers were slower.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// What bytes go to.
+/// The destination of the bytes.
 pub(super) trait Medium: Write + Send {
     /// Shortens the file to `size_bytes`.
     fn cut(&mut self, size_bytes: u64) -> io::Result<()>;
 
-    /// Whether somebody reads it, or may some day.
+    /// Whether a program reads the bytes, or may read them later.
     fn is_read(&self) -> bool {
         true
     }
@@ -39,7 +39,7 @@ impl Medium for File {
     }
 }
 
-/// Standard output: what is written cannot be taken back.
+/// Standard output: written bytes cannot be taken back.
 struct Pipe(File);
 
 impl Write for Pipe {
@@ -118,7 +118,7 @@ impl Output {
         }
     }
 
-    /// Whether what is written will be read, as far as that can be known.
+    /// Whether a program reads the bytes, as far as the system knows.
     pub(super) fn require_a_reader(&self) -> Result<(), WriteError> {
         match self.medium.is_read() {
             true => Ok(()),
@@ -152,7 +152,7 @@ impl Output {
         Ok(&mut self.buffer)
     }
 
-    /// Writes what is in the buffer.
+    /// Writes the buffer.
     pub(super) fn flush(&mut self) -> Result<(), WriteError> {
         if self.failed {
             return Err(self.fail(0, io::Error::other("an earlier write failed")));
@@ -170,12 +170,12 @@ impl Output {
         Ok(())
     }
 
-    /// Packets in the file, and their bytes on the wire; what is in the buffer does not count.
+    /// Packets in the file, without the buffer, and their bytes on the wire.
     pub(super) fn in_file(&self) -> (u64, u64) {
         (self.packets, self.wire_bytes)
     }
 
-    /// Counts what is in the file after `done` bytes of the buffer were written, and empties it.
+    /// Counts the packets of the first `done` bytes of the buffer as written, and empties it.
     fn settle(&mut self, done: usize) -> usize {
         let whole = blocks::whole_blocks(&self.buffer, done);
         self.size_bytes += widen(whole.end);
@@ -185,7 +185,7 @@ impl Output {
         whole.end
     }
 
-    /// Makes the end clean after `done` bytes of the buffer were written; the rest is lost.
+    /// Cuts the file to whole blocks after `done` bytes of the buffer were written; the rest is lost.
     #[cold]
     fn fail(&mut self, done: usize, cause: io::Error) -> WriteError {
         let end = self.settle(done);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `record` does with packets: into the file, with what was lost before each.
+//! Writes each packet to the file, with the number of packets lost before it.
 //!
 //! Invariants
 //! - A packet counts as delivered only once the writer took it; if the write buffer is lost, what
@@ -9,6 +9,7 @@
 use anyhow::Result;
 use ringtap_client::{Batch, Tally};
 use ringtap_file::Direction;
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::format::flag;
 use ringtap_pool::reader::Packet as PoolPacket;
@@ -17,15 +18,15 @@ use super::error::WriteError;
 use super::{Next, Packet, Statistics, Writer, Written};
 use crate::print;
 use crate::reading::Reading;
-use crate::report::{self, grouped, now_ns};
+use crate::report::{self, grouped};
 use crate::session::{Consumer, Flow};
 
-/// Records what one reader gets.
+/// Records the packets of one reader.
 pub(crate) struct Recorder<'a> {
     reading: Reading<'a>,
     writer: Writer,
     start_ns: u64,
-    /// Whether a line on the terminal follows what is written.
+    /// Whether a line on the terminal shows the progress.
     progress: bool,
 }
 
@@ -48,7 +49,7 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     ///
-    /// What ended the recording, after the counters was printed.
+    /// The reason why recording ended, after it printed the counters.
     pub(crate) fn finish(mut self, received: Result<()>) -> Result<(Counters, Written)> {
         if self.progress {
             print::over("");
@@ -80,7 +81,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The final counters after the files were closed by an error, which says what they hold.
+    /// The final counters after an error closed the files.
     fn finish_short(&mut self) -> Result<(Counters, Written)> {
         let lost = self.reading.keep_only(self.writer.in_files());
         let told = match lost {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is written against our reader, against other tools, and on disks that fail.
+//! Written files read back, by our reader and by other tools; full disks.
 
 mod failing;
 mod series;

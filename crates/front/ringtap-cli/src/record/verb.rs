@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap_filter::LinkType;
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Facts;
 
 use super::recorder::Recorder;
@@ -19,7 +20,6 @@ use crate::input::InputArgs;
 use crate::interrupt;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs, Sink};
-use crate::report::now_ns;
 use crate::session;
 
 /// Records packets into pcapng files, with the counters in each of them.
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to write over the file that is being read.
+/// Refuses to overwrite the input file.
 fn require_another(read: &str, written: &str) -> Result<()> {
     let known = |file: &str| fs::metadata(file).ok().map(|it| (it.dev(), it.ino()));
     let same = known(read).is_some() && known(read) == known(written);
@@ -96,7 +96,7 @@ fn require_another(read: &str, written: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the files say about the device.
+/// The device, as the files describe it.
 pub(crate) fn interface(facts: &Facts, filter: &str) -> Interface {
     let name = facts.interface.as_ref().unwrap_or(&facts.device);
     Interface {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes packets to a file, or to one file of a series after the other.
+//! Writes packets to one file, or to the files of a series.
 //!
 //! Invariants
 //! - Every file begins with a section and the interface, and ends with statistics.
@@ -18,10 +18,10 @@ use super::{
     output::Output,
 };
 
-/// How long a packet may stay in the buffer of a file while little comes in.
+/// Longest time that a packet stays in the buffer while few packets arrive.
 const FLUSH_NS: u64 = 1_000_000_000;
 
-/// What the writer wants next.
+/// The call that the writer expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a file that is full has to be rotated"]
 pub(crate) enum Next {
@@ -31,10 +31,10 @@ pub(crate) enum Next {
     Rotate,
 }
 
-/// What was written, over all files.
+/// Totals of all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Files begun.
+    /// Files created.
     pub(crate) files: u64,
     /// The name of the last one.
     pub(crate) file: String,
@@ -61,12 +61,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Makes the first file, which says that it is from `origin`; `now_ns` is the time of day, for its name and its age.
+    /// Creates the first file, with `origin` in its head; its name and age start at `now_ns`.
     ///
     /// # Errors
     ///
     /// - [`WriteError::Options`]: a series on standard output, or -W without -C and -G.
-    /// - [`WriteError::Pattern`]: a name with `%` that makes no sense.
+    /// - [`WriteError::Pattern`]: `strftime` does not understand the name.
     /// - [`WriteError::Create`], [`WriteError::Write`]: no such folder, no right, no space.
     pub(crate) fn create(
         options: &FileOptions,
@@ -104,11 +104,11 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Looks whether somebody still reads, where packets go into a pipe.
+    /// Checks whether a program still reads the pipe, if packets go into one.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Closed`]: nobody does, so that the next packet could not be written.
+    /// [`WriteError::Closed`]: the reading end is closed.
     pub(crate) fn require_a_reader(&self) -> Result<(), WriteError> {
         self.output.require_a_reader()
     }
@@ -117,7 +117,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`WriteError::Write`] and its kin: the file is cut back to whole packets and closed to
+    /// [`WriteError::Write`] and similar: the file is cut back to whole packets and accepts no
     /// more; packets that were still buffered are lost.
     #[inline]
     pub(crate) fn packet(&mut self, packet: &Packet<'_>) -> Result<Next, WriteError> {
@@ -130,7 +130,7 @@ impl Writer {
         }
     }
 
-    /// To be called often, also when nothing comes in: lets few packets not wait for many.
+    /// Flushes packets that have waited long; to be called often, also while no packets arrive.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Writer {
         self.begin(now_ns)
     }
 
-    /// Closes the last file with `statistics`; gives what was written.
+    /// Closes the last file with `statistics`; returns the totals.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl Writer {
         Ok(self.written())
     }
 
-    /// What was written so far; bytes and packets may still be in the buffer.
+    /// The totals so far, with the buffer.
     pub(crate) fn written(&self) -> Written {
         Written {
             size_bytes: self.written.size_bytes + self.output.size_bytes(),
@@ -189,7 +189,7 @@ impl Writer {
         }
     }
 
-    /// Packets that really are in files, and their bytes on the wire.
+    /// Packets in files, without the buffer, and their bytes on the wire.
     pub(crate) fn in_files(&self) -> (u64, u64) {
         let (packets, wire_bytes) = self.output.in_file();
         (self.closed.0 + packets, self.closed.1 + wire_bytes)
@@ -214,7 +214,7 @@ impl Writer {
     }
 }
 
-/// Opens the next file, after deleting those that leave the ring for it.
+/// Deletes files that leave the ring, then opens the next one.
 fn next_output(
     options: &FileOptions,
     names: &mut Names,

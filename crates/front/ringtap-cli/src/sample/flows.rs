@@ -100,7 +100,7 @@ impl Sample {
         Ok(())
     }
 
-    /// A connection: handshake, request, `segments` of an answer, end.
+    /// A TCP connection: handshake, request, `segments` of the answer, close.
     fn web(&mut self, at_us: u64, path: Path<'_>, ports: (u16, u16), segments: u32) -> Result<()> {
         const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
         const SEGMENT: usize = 1_400;
@@ -155,7 +155,7 @@ impl Sample {
         Ok(())
     }
 
-    /// Small packets at an even pace in one direction, as in a call.
+    /// Small packets at an even pace in one direction, as in a telephone call.
     fn voice(&mut self, at_us: u64, path: Path<'_>, packets: u16) -> Result<()> {
         for number in 0..packets {
             let mut message = vec![0x80, 0];

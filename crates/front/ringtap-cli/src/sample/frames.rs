@@ -14,7 +14,7 @@ use ringtap_packet::{End, MacAddress, ip_frame};
 
 /// A frame of the sample.
 pub(super) struct Frame {
-    /// Microseconds after the first.
+    /// Time after the first frame, in microseconds.
     pub(super) after_us: u64,
     pub(super) direction: Direction,
     pub(super) bytes: Vec<u8>,
@@ -43,13 +43,13 @@ pub(super) enum Version {
     V6,
 }
 
-/// The way from one host to another.
+/// A path between two hosts.
 #[derive(Clone, Copy)]
 pub(super) struct Path<'a> {
     pub(super) from: Host,
     pub(super) to: Host,
     pub(super) version: Version,
-    /// VLAN numbers, the outer one first; at most two.
+    /// VLAN identifiers, the outer one first; at most two.
     pub(super) vlans: &'a [u16],
 }
 
@@ -115,7 +115,7 @@ impl Path<'_> {
         let mut bytes = Vec::new();
         let frame = PacketBuilder::ethernet2(self.from.mac, link).arp(arp);
         frame.write(&mut bytes)?;
-        // The shortest frame that Ethernet carries, without its checksum.
+        // Ethernet's minimum frame size, without the checksum.
         bytes.resize(60, 0);
         Ok(bytes)
     }

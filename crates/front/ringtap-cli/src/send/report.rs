@@ -4,10 +4,11 @@
 
 use std::io::{self, Write as _};
 
+use ringtap_ipc::time::now_ns;
 use ringtap_send::{SendCounters, Way};
 use serde::Serialize;
 
-use crate::report::{as_f64, bits_per_second, grouped, now_ns, rounded};
+use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
 /// Prints what changes.
 pub(super) struct Report {

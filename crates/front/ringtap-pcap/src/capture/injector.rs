@@ -15,8 +15,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringtap_ipc::time::now_ns;
 use ringtap_net::sending;
 use rustix::net::SendFlags;
 
@@ -116,11 +116,6 @@ fn prefix(packet: &[u8]) -> [u8; PREFIX_BYTES] {
     let length = packet.len().min(PREFIX_BYTES);
     prefix[..length].copy_from_slice(&packet[..length]);
     prefix
-}
-
-fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
 /// The system's text for an error, without its number, as libpcap prints it.

@@ -9,11 +9,12 @@ use ringtap_ipc::protocol::{
     CongestionStatus, GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot,
     SourceSnapshot, SourceState, SourceStatus,
 };
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::classify::Place;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::source::{Counts, LaneCounts};
 
-use super::{SourceReader, Subscriber, now_ns};
+use super::{SourceReader, Subscriber};
 use crate::capture::{Capture, Stage};
 use crate::engine::Engine;
 use crate::group::{Group, division_word, policy_word};

@@ -11,11 +11,12 @@ use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{Endpoint, Subscription, Wanted};
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::classify::Place;
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::ReaderOptions;
 
-use super::{SourceReader, Subscriber, now_ns};
+use super::{SourceReader, Subscriber};
 use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
