@@ -145,3 +145,38 @@ impl Losses {
         counters.ok()?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counters_of_the_loopback_interface_can_be_read_again_and_again() {
+        const LOOPBACK: u32 = 1;
+        let losses = Losses::of(LOOPBACK).unwrap();
+        for _ in 0..3 {
+            assert!(losses.now().is_some() && losses.not_sent().is_some());
+        }
+        assert_eq!(Losses::of(u32::MAX).unwrap().now(), None);
+    }
+
+    #[test]
+    fn the_kernel_knows_the_xdp_features_of_the_loopback_interface_from_6_3_on() {
+        let release = rustix::system::uname();
+        let release = release.release().to_str().unwrap();
+        let mut numbers = release
+            .split('.')
+            .map_while(|part| part.parse::<u32>().ok());
+        let version = (numbers.next().unwrap(), numbers.next().unwrap());
+        assert_eq!(xdp_features(1).is_some(), version >= (6, 3), "{release}");
+        assert_eq!(xdp_features(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_dump_lists_all_links_and_a_watch_of_one_starts_without_a_change() {
+        let all = crate::interface::Interface::list().unwrap();
+        let loopback = all.iter().find(|one| one.index == 1).unwrap();
+        let mut watch = crate::interface::Watch::new(loopback).unwrap();
+        assert_eq!(watch.take().unwrap(), None);
+    }
+}
