@@ -10,6 +10,7 @@
 use ringtap_pool::format::{
     CHUNK_HEADER_SIZE, Geometry, GeometryError, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE, SLOT_SIZE,
 };
+use ringtap_pool::number::{to_u32, to_u64};
 
 use ringtap_device::{ChunkOptions, Options};
 
@@ -68,7 +69,7 @@ impl PoolAsked {
     /// What a device's options ask for.
     #[must_use]
     pub fn of(options: &Options) -> Self {
-        let narrow = |size: ringtap_device::Size| u32::try_from(size.0).unwrap_or(u32::MAX);
+        let narrow = |size: ringtap_device::Size| to_u32(size.0);
         PoolAsked {
             bytes: options.pool.map(|size| size.0),
             chunk_bytes: options.chunk.map(narrow),
@@ -92,9 +93,7 @@ impl PoolAsked {
             (Some(chunks), None) => chunks.saturating_mul(lanes),
             (None, bytes) => {
                 let chunks = bytes.unwrap_or(usual.0) / u64::from(chunk_bytes);
-                u32::try_from(chunks)
-                    .unwrap_or(u32::MAX)
-                    .max(lanes.saturating_mul(2))
+                to_u32(chunks).max(lanes.saturating_mul(2))
             }
         };
         let chunks = chunks.saturating_add(1);
@@ -105,11 +104,9 @@ impl PoolAsked {
     }
 
     fn chunk_bytes(&self, packet_bytes: u32, usual: u32) -> Result<u32, ShapeError> {
-        let one =
-            u64::try_from(SLOT_SIZE).unwrap_or(0) + u64::from(packet_bytes).next_multiple_of(8);
-        let need = |packets: u32| {
-            u64::try_from(CHUNK_HEADER_SIZE).unwrap_or(0) + u64::from(packets).saturating_mul(one)
-        };
+        let one = to_u64(SLOT_SIZE) + u64::from(packet_bytes).next_multiple_of(8);
+        let need =
+            |packets: u32| to_u64(CHUNK_HEADER_SIZE) + u64::from(packets).saturating_mul(one);
         let packets = self.chunks.packets.unwrap_or(1);
         let need_bytes = need(packets);
         let most = self.chunk_bytes.unwrap_or(MAX_CHUNK_SIZE);

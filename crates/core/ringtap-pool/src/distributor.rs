@@ -26,6 +26,7 @@ use crate::control::{self, Control, ControlError, Progress};
 use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId, ReaderId, widen};
 use crate::memory::Region;
+use crate::number::to_u32;
 use crate::queue::{Consumer, PeerCorrupt, Producer};
 use crate::reader::Reader;
 use crate::sync::Ordering::*;
@@ -213,7 +214,7 @@ impl Distributor {
         for lane in 0..self.lanes.len() {
             self.deliver_open_chunk(lane, index, starts);
         }
-        Ok(ReaderId(u32::try_from(index).unwrap_or(u32::MAX)))
+        Ok(ReaderId(to_u32(index)))
     }
 
     /// Changes how many chunks of each lane a reader may hold.
@@ -381,7 +382,7 @@ impl Distributor {
 
     /// A writer opened a chunk: the one before is sealed, the new one goes to the readers.
     fn opened(&mut self, lane: usize, entry: u64) -> Result<(), DistributeError> {
-        let id = ChunkId(u32::try_from(entry).unwrap_or(u32::MAX));
+        let id = ChunkId(to_u32(entry));
         if !self.geometry().holds(id) || !self.chunks.take(id, lane) {
             let lane = LaneId::at(lane);
             return Err(DistributeError::BadChunk { lane, chunk: id });

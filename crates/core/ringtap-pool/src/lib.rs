@@ -13,6 +13,7 @@ pub mod counters;
 pub mod format;
 pub mod ids;
 pub mod memory;
+pub mod number;
 #[cfg(not(loom))]
 pub mod offload;
 pub mod publish;

@@ -13,6 +13,7 @@ use std::ops::Range;
 use crate::format::{self, CHUNK_HEADER_SIZE, Geometry, HeaderError, SLOT_SIZE, Slot};
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::memory::{Piece, Region};
+use crate::number::{to_u32, to_u64, to_usize};
 use crate::publish::{self, State};
 use crate::sync::Ordering::*;
 
@@ -68,7 +69,7 @@ impl Pool {
     pub fn open(region: Region) -> Result<Self, PoolError> {
         let need = format::REGION_HEADER_SIZE;
         let Some(piece) = region.piece(0, need) else {
-            let need_bytes = u64::try_from(need).unwrap_or(u64::MAX);
+            let need_bytes = to_u64(need);
             return Err(PoolError::TooSmall {
                 have_bytes: region.bytes(),
                 need_bytes,
@@ -83,7 +84,7 @@ impl Pool {
 
     /// A pool on the heap of this process, for sources in user space and for tests.
     pub fn on_heap(geometry: Geometry) -> Self {
-        let bytes = usize::try_from(geometry.region_bytes()).unwrap_or(usize::MAX);
+        let bytes = to_usize(geometry.region_bytes());
         let pool = Pool {
             region: Region::on_heap(bytes),
             geometry,
@@ -139,7 +140,7 @@ impl<'a> Chunk<'a> {
     pub fn state(self) -> State {
         let mut state = publish::observe(self.0.word32(format::chunk::STATE));
         let most = (self.0.bytes() - CHUNK_HEADER_SIZE) / SLOT_SIZE;
-        state.published = state.published.min(u32::try_from(most).unwrap_or(u32::MAX));
+        state.published = state.published.min(to_u32(most));
         state
     }
 

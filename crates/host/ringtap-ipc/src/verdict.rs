@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::queue::{Consumer, Parts, PeerCorrupt, Producer, PushError};
 use ringtap_pool::wake::{Signal as _, WakeFlag};
 
@@ -71,7 +72,7 @@ impl Judgement {
     fn from_entry(entry: u64) -> Self {
         let lane = entry >> LANE_SHIFT & LANE_MASK;
         Judgement {
-            lane: LaneId(u32::try_from(lane).unwrap_or(u32::MAX)),
+            lane: LaneId(to_u32(lane)),
             sequence: entry & SEQUENCE_MASK,
             verdict: match entry & DROP {
                 0 => Verdict::Pass,

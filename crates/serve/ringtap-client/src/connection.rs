@@ -22,6 +22,7 @@ use ringtap_ipc::protocol::{
 use ringtap_ipc::socket::{MOST_BYTES, Socket};
 use ringtap_ipc::subscription::{Endpoint, Subscription, Wanted, Watermark};
 use ringtap_ipc::verdict::Verdicts;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::view::{Pool, PoolError};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -326,7 +327,7 @@ impl Control for Connection {
 }
 
 fn milliseconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+    to_u32(duration.as_millis())
 }
 
 /// Maps what the hub sent.

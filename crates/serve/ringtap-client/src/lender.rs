@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use ringtap_filter::Program;
 use ringtap_ipc::subscription::Wanted;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::wake::FIRST_SLEEP;
 
 use crate::descriptor::{Descriptor, Look};
@@ -295,5 +296,5 @@ fn source_of(lanes_until: &[u32], lane: u32) -> u32 {
         return 0;
     }
     let before = lanes_until.iter().take_while(|until| lane >= **until);
-    u32::try_from(before.count()).unwrap_or(0)
+    to_u32(before.count())
 }

@@ -12,6 +12,7 @@ use crate::judge::{Batch, Judged};
 use crate::tally::Tally;
 use ringtap_filter::Program;
 use ringtap_pool::ids::LaneId;
+use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::reader::RecvError;
 
 use crate::lender::Lent;
@@ -94,7 +95,7 @@ impl Pending {
                 sequence: packet.sequence,
                 lost_before: std::mem::take(&mut lost_before),
                 data: packet.data.as_ptr(),
-                captured_bytes: u32::try_from(packet.data.len()).unwrap_or(u32::MAX),
+                captured_bytes: to_u32(packet.data.len()),
                 wire_bytes: slot.wire_length,
                 lane: self.lane.0,
                 hash: slot.hash,
@@ -159,7 +160,7 @@ impl Pending {
         let mut kept = self.at;
         for index in self.at..self.packets.len() {
             let mut packet = self.packets[index];
-            let bytes = usize::try_from(packet.captured_bytes).unwrap_or(0);
+            let bytes = to_usize(packet.captured_bytes);
             // SAFETY: the address and length of a payload that `load` was lent; by its rule the
             // receiver was not asked for more since, so the lease lasts and nobody writes there.
             let data = unsafe { std::slice::from_raw_parts(packet.data, bytes) };

@@ -10,6 +10,7 @@
 use ringtap_ipc::protocol::{LaneSnapshot, Snapshot};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
+use ringtap_pool::number::to_u64;
 
 use crate::judge::Batch;
 
@@ -108,7 +109,7 @@ impl Tally {
             lane.position = gap.first_sequence.saturating_add(gap.sequences);
         }
         if batch.is_for_others {
-            let packets = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            let packets = to_u64(batch.len());
             let lane = self.at(batch.lane());
             lane.filtered = lane.filtered.saturating_add(packets);
             lane.position = batch.inner.first_sequence().saturating_add(packets);

@@ -16,6 +16,7 @@ use std::time::Duration;
 use ringtap_filter::Program;
 use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
 use ringtap_pool::distributor::Buddies;
+use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::offload::buckets::{Buckets, Due, Members};
 
 use crate::group::{Division, Group};
@@ -126,9 +127,7 @@ impl Membership {
             Some(buddy) if subscriptions.group.division == Division::Lanes => buddy.bit,
             _ => free,
         };
-        if subscriptions.members.len()
-            >= usize::try_from(subscriptions.group.most_members).unwrap_or(usize::MAX)
-        {
+        if subscriptions.members.len() >= to_usize(subscriptions.group.most_members) {
             return Err(Full::Members(subscriptions.group.most_members));
         }
         if bit.is_none() && subscriptions.group.balance != Balance::Everyone {
@@ -208,7 +207,7 @@ impl Membership {
             let owners = subscriptions.buckets.owners().iter();
             owners.filter(|owner| **owner == Some(subscription)).count()
         });
-        u32::try_from(own).unwrap_or(u32::MAX)
+        to_u32(own)
     }
 
     /// Whether a busy member of some group may give flows away.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
+use ringtap_pool::number::to_u32;
 
 use crate::shape::PoolAsked;
 use ringtap_device::{ChunkOptions, DeviceSpec, Direction};
@@ -80,9 +81,7 @@ impl PacketOptions {
             });
         }
         let asked = &device.options;
-        let chunk = asked
-            .chunk
-            .map(|size| u32::try_from(size.0).unwrap_or(u32::MAX));
+        let chunk = asked.chunk.map(|size| to_u32(size.0));
         Ok(Self {
             direction: asked.direction.unwrap_or(Direction::InOut),
             promiscuous: asked.promiscuous.unwrap_or(true),
@@ -185,7 +184,7 @@ fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, PacketErr
     let pool = options.pool_bytes.unwrap_or(POOL_BYTES);
     let chunks = pool / u64::from(chunk.max(1));
     // One more for the header; a lane needs two at least.
-    let chunks = u32::try_from(chunks).unwrap_or(u32::MAX).max(2);
+    let chunks = to_u32(chunks).max(2);
     let snap_length = options.snap_length.unwrap_or(u32::MAX);
     let geometry = Geometry::contiguous(chunk, chunks.saturating_add(1), 1, snap_length)?;
     Ok(Geometry {

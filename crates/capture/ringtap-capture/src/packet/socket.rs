@@ -9,6 +9,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
+use ringtap_pool::number::to_u16;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use ringtap_filter::Instruction;
@@ -52,7 +53,7 @@ impl PacketSocket {
     /// Replaces the socket's filter, in one step.
     pub(super) fn attach(&self, program: &[Instruction]) -> Result<(), PacketError> {
         let program = libc::sock_fprog {
-            len: u16::try_from(program.len()).unwrap_or(u16::MAX),
+            len: to_u16(program.len()),
             // The kernel only reads; `Instruction` is laid out as `sock_filter`.
             filter: program.as_ptr().cast_mut().cast(),
         };

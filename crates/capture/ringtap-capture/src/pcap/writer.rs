@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ringtap_filter::classifier::Verdict;
 use ringtap_pool::format::flag;
+use ringtap_pool::number::to_u16;
 use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 
 use super::PcapError;
@@ -173,7 +174,7 @@ fn meta(packet: &RawPacket<'_>, wanted: Verdict) -> PacketMeta {
         time_ns: packet.time_ns,
         wire_length: packet.wire_length,
         flags: if is_out { flag::OUT } else { 0 },
-        queue: u16::try_from(packet.interface).unwrap_or(u16::MAX),
+        queue: to_u16(packet.interface),
         mask: wanted.mask,
         hash: wanted.hash,
     }

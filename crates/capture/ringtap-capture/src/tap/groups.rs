@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ringtap_pool::classify::{BUCKETS, Balance, Headers, MAX_RULES, Rule};
 use ringtap_pool::memory::Words;
+use ringtap_pool::number::to_u32;
 
 /// Sets in the map: `RT_GROUP_SETS`.
 pub(super) const SETS: usize = 4;
@@ -35,7 +36,7 @@ pub(super) const SECOND_HALF: u32 = 0x80;
 
 /// Where the number of rules begins: `RT_COUNT_SHIFT`.
 pub(super) fn count_bits(rules: usize) -> u32 {
-    u32::try_from(rules).unwrap_or(0) << 8
+    to_u32(rules) << 8
 }
 
 /// Which sets are in force.

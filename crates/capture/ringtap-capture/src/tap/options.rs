@@ -5,6 +5,7 @@
 use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode};
 use ringtap_net::interface::Interface;
 use ringtap_net::kernel::{self, Feature};
+use ringtap_pool::number::to_u32;
 
 use super::{TapError, forward::Forward};
 
@@ -118,7 +119,7 @@ impl TapOptions {
         }
         if let Some(size) = asked.chunk {
             // No chunk is that large: it is refused with the others that are too large.
-            options.chunk_size = u32::try_from(size.0).unwrap_or(u32::MAX);
+            options.chunk_size = to_u32(size.0);
         }
         options.chunks = asked.chunks;
         Ok(options)

@@ -8,6 +8,7 @@
 
 use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE};
 use ringtap_pool::ids::ChunkId;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::source;
 
 use super::forward::Checksums;
@@ -57,7 +58,7 @@ impl Plan {
         let chunks = exact.unwrap_or(fitting);
         let mut geometry = Geometry {
             chunk_size: chunk,
-            chunk_count: u32::try_from(chunks).unwrap_or(u32::MAX),
+            chunk_count: to_u32(chunks),
             lane_count: lanes,
             snap_length: options.snap_length,
             segment_size: segment,
@@ -85,7 +86,7 @@ impl Plan {
 
     pub(super) fn segments(&self) -> u32 {
         let chunks = self.geometry.segment_size / u64::from(self.geometry.chunk_size);
-        u32::try_from(u64::from(self.geometry.chunk_count).div_ceil(chunks)).unwrap_or(u32::MAX)
+        to_u32(u64::from(self.geometry.chunk_count).div_ceil(chunks))
     }
 
     /// Entries of a map with one ring a lane.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_pool::format::flag;
 use ringtap_pool::ids::ChunkId;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 
 use super::book::{Book, Settled};
@@ -164,7 +165,7 @@ impl Notes {
         let kept = self.parts.writer.captured_length(length);
         // SAFETY: as in `bytes`, which would borrow the judge, too.
         let data = unsafe { self.parts.writer.cell(place.chunk, place.at, kept) }?;
-        let wire = u32::try_from(length).unwrap_or(u32::MAX);
+        let wire = to_u32(length);
         let verdict = self.parts.judge.judge(data, wire)?;
         Some(self.meta(stamp, length, (verdict.mask, verdict.hash)))
     }
@@ -175,7 +176,7 @@ impl Notes {
         self.last_time_ns = self.last_time_ns.max(time_ns);
         PacketMeta {
             time_ns: self.last_time_ns,
-            wire_length: u32::try_from(length).unwrap_or(u32::MAX),
+            wire_length: to_u32(length),
             flags: match stamp.tag {
                 None => 0,
                 Some(_) => flag::VLAN_RESTORED,
@@ -199,7 +200,7 @@ impl Notes {
     /// Copies a packet into the pool, if anybody wants it.
     pub(super) fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
         let kept = self.parts.writer.captured_length(bytes.len());
-        let wire = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let wire = to_u32(bytes.len());
         if let Some(verdict) = self.parts.judge.judge(&bytes[..kept], wire) {
             let meta = self.meta(stamp, bytes.len(), (verdict.mask, verdict.hash));
             self.stage_copy(&meta, bytes);
@@ -227,7 +228,7 @@ impl Notes {
 
     /// A packet that lies outside the pool: somebody loses it, if anybody wants it.
     pub(super) fn miss(&mut self, bytes: &[u8]) {
-        let wire = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let wire = to_u32(bytes.len());
         if self.parts.judge.judge(bytes, wire).is_some() {
             self.lose();
         }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
+use ringtap_pool::number::{to_u16, to_u32};
 use ringtap_pool::writer::{Cell, CellLayout};
 
 use super::XdpError;
@@ -76,9 +77,7 @@ impl XdpOptions {
             promiscuous: asked.promiscuous.unwrap_or(usual.promiscuous),
             snap_length: asked.snap_length.unwrap_or(usual.snap_length),
             pool_bytes: asked.pool.map_or(usual.pool_bytes, |size| size.0),
-            chunk_size: asked
-                .chunk
-                .map_or(0, |size| u32::try_from(size.0).unwrap_or(u32::MAX)),
+            chunk_size: asked.chunk.map_or(0, |size| to_u32(size.0)),
             ..usual
         }
     }
@@ -86,7 +85,7 @@ impl XdpOptions {
     /// The queues of `interface` that are asked for, in order.
     pub(super) fn chosen(&self, interface: &Interface) -> Result<Vec<u16>, XdpError> {
         let count = interface.rx_queue_count;
-        let there = u16::try_from(count).unwrap_or(u16::MAX).min(QUEUES);
+        let there = to_u16(count).min(QUEUES);
         let no_queue = |queue| XdpError::NoQueue {
             interface: interface.name.clone(),
             queue,
@@ -142,12 +141,7 @@ impl Plan {
         let staggered = layout(Cell::staggered(cell))?;
         let each = options.pool_bytes / u64::from(chunk) / u64::from(lanes.max(1));
         let chunks = u64::from(lanes) * each.max(2) + 1;
-        let geometry = Geometry::contiguous(
-            chunk,
-            u32::try_from(chunks).unwrap_or(u32::MAX),
-            lanes,
-            options.snap_length,
-        );
+        let geometry = Geometry::contiguous(chunk, to_u32(chunks), lanes, options.snap_length);
         let mut geometry = geometry.map_err(|reason| XdpError::Sizes {
             interface: interface.name.clone(),
             reason,

@@ -16,6 +16,7 @@ use std::sync::atomic::{
 
 use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_pool::memory::Words;
+use ringtap_pool::number::to_usize;
 use rustix::net::xdp::{
     XSK_UNALIGNED_BUF_ADDR_MASK, XSK_UNALIGNED_BUF_OFFSET_SHIFT, XdpDescOptions, XdpRingFlags,
     XdpRingOffset,
@@ -76,7 +77,7 @@ impl Shared {
     fn place(&self, index: u32, words: usize) -> usize {
         let place = index & (self.size - 1);
         // A ring has at most 2^31 entries.
-        usize::try_from(place).unwrap_or(0) * words
+        to_usize(place) * words
     }
 }
 

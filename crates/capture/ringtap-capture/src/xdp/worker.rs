@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringtap_pool::number::to_usize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::cells::Place;
@@ -146,7 +147,7 @@ impl Worker {
             return notes.lose();
         };
         let is_last = notes.parts.cells.came_back(place.chunk);
-        self.take_cell(place, usize::try_from(piece.length).unwrap_or(0));
+        self.take_cell(place, to_usize(piece.length));
         if is_last {
             self.parts.notes.parts.cells.let_go(place.chunk);
         }
@@ -182,7 +183,7 @@ impl Worker {
             if index == first {
                 stamp = notes.stamp(place);
             }
-            let length = usize::try_from(piece.length).unwrap_or(0);
+            let length = to_usize(piece.length);
             gathered.extend_from_slice(notes.bytes(place, length).unwrap_or_default());
         }
         if let Some(tag) = stamp.and_then(|stamp| stamp.tag)

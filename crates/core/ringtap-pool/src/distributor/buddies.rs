@@ -15,6 +15,7 @@ use super::chunks::Missed;
 use super::entry::Policy;
 use crate::classify::BUCKETS;
 use crate::ids::{ChunkId, ReaderId};
+use crate::number::to_u64;
 use crate::offload::Load;
 use crate::view::Pool;
 
@@ -250,7 +251,7 @@ impl Distributor {
             }
         }
         let broken = broken.iter().filter(|is_broken| **is_broken).count();
-        self.groups.0[at].counts.disordered_packets += u64::try_from(broken).unwrap_or(0);
+        self.groups.0[at].counts.disordered_packets += to_u64(broken);
     }
 
     /// Chunks of the same lane that came before this one and that buddies of a reader hold.

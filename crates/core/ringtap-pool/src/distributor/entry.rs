@@ -8,6 +8,7 @@ use super::buddies::Buddies;
 use super::following::Following;
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
+use crate::number::to_u32;
 use crate::queue::{Consumer, Producer};
 use crate::reader::{Delivery, MOST_LOST};
 use crate::sync::Ordering::Relaxed;
@@ -283,7 +284,7 @@ impl Entry {
             return None;
         }
         match self.returns.pop() {
-            Ok(entry) => entry.map(|entry| ChunkId(u32::try_from(entry).unwrap_or(u32::MAX))),
+            Ok(entry) => entry.map(|entry| ChunkId(to_u32(entry))),
             Err(_) => {
                 self.corrupt = true;
                 None

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use super::Distributor;
 use super::entry::Entry;
 use crate::ids::{ChunkId, LaneId, ReaderId};
+use crate::number::to_u64;
 
 /// Where a reader is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +144,7 @@ impl Distributor {
     /// was captured by now.
     pub fn follow(&mut self, id: ReaderId, leader: ReaderId) {
         let fills = (0..self.lanes.len()).filter(|lane| self.fills_for(id.index(), *lane));
-        let unordered = u64::try_from(fills.count()).unwrap_or(0);
+        let unordered = to_u64(fills.count());
         if self.progress(leader).is_none() {
             return self.let_go(id, HeldBack::Anywhere);
         }

@@ -8,6 +8,7 @@ use super::Distributor;
 use super::chunks::{Missed, Why};
 use super::entry::{self, Entry, Missing, Policy, Terms};
 use crate::ids::ChunkId;
+use crate::number::to_u32;
 
 impl Distributor {
     /// Chunks that one reader may hold, going by what is free.
@@ -25,7 +26,7 @@ impl Distributor {
             .flatten()
             .filter(|entry| entry.buddies.is_none());
         let readers = alone.count() + self.groups.count();
-        u32::try_from(readers).unwrap_or(u32::MAX)
+        to_u32(readers)
     }
 
     /// Fewest chunks of a lane with which slow ones of these readers together cannot starve a
@@ -64,7 +65,7 @@ impl Distributor {
             return;
         };
         let from = starts[lane].saturating_sub(chunk.first_sequence());
-        let from = u32::try_from(from).unwrap_or(u32::MAX);
+        let from = to_u32(from);
         if self.is_with_buddy(id, reader) {
             self.chunks.miss(id, Missed::elsewhere(reader, from));
         } else {

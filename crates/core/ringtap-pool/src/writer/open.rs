@@ -10,6 +10,7 @@ use super::PacketMeta;
 use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot, flag};
 use crate::ids::{LaneId, widen};
 use crate::memory::{AHEAD, LINE, Piece};
+use crate::number::{to_u16, to_u32};
 use crate::publish;
 use crate::sync::{AtomicU32, Ordering::*};
 
@@ -110,7 +111,7 @@ impl Open {
     pub(super) fn staged(&self) -> u32 {
         let slots = (self.next_slot - CHUNK_HEADER_SIZE) / SLOT_SIZE;
         // A chunk has at most 2^19 bytes.
-        u32::try_from(slots).unwrap_or(0)
+        to_u32(slots)
     }
 
     /// Whether a packet of `length` bytes finds a place.
@@ -181,9 +182,9 @@ fn slot(meta: &PacketMeta, payload: usize, length: usize) -> Slot {
         hash: meta.hash.unwrap_or(0),
         wire_length: meta.wire_length,
         // A chunk has at most 2^19 bytes.
-        captured_length: u32::try_from(length).unwrap_or(0),
+        captured_length: to_u32(length),
         flags: meta.flags | if meta.hash.is_some() { flag::HASHED } else { 0 },
-        payload: u16::try_from(payload / 8).unwrap_or(0),
+        payload: to_u16(payload / 8),
         queue: meta.queue,
     }
 }

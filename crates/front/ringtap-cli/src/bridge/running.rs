@@ -20,6 +20,7 @@ use ringtap_ipc::socket::Listener;
 use ringtap_ipc::verdict::Bench;
 use ringtap_net::interface::Interface;
 use ringtap_pool::counters::Counters;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::source::Source;
 
 use super::ethernet;
@@ -219,9 +220,7 @@ struct FilterJudge(Passing);
 
 impl Judge for FilterJudge {
     fn judge(&mut self, _side: usize, frame: &[u8]) -> Verdict {
-        let takes = |filter: &Program| {
-            filter.matches(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
-        };
+        let takes = |filter: &Program| filter.matches(frame, to_u32(frame.len()));
         let passes = match &self.0 {
             Passing::All => true,
             Passing::Matching(filter) => takes(filter),

@@ -9,6 +9,7 @@
 use ringtap_file::Direction;
 use ringtap_filter::LinkType;
 use ringtap_pool::counters::Counters;
+use ringtap_pool::number::{to_u16, to_u32, to_usize};
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -223,7 +224,7 @@ pub(super) fn whole_blocks(bytes: &[u8], limit: usize) -> Whole {
         Some(u32::from_le_bytes(four))
     };
     while let (Some(kind), Some(length)) = (word(whole.end), word(whole.end + 4)) {
-        let next = whole.end + usize::try_from(length).unwrap_or(usize::MAX);
+        let next = whole.end + to_usize(length);
         if next > limit || next > bytes.len() {
             break;
         }
@@ -262,7 +263,7 @@ fn split(into: &mut Vec<u8>, time_ns: u64) {
 #[inline]
 fn option(into: &mut Vec<u8>, code: u16, value: &[u8]) {
     let value = &value[..value.len().min(LARGEST_OPTION)];
-    let size = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    let size = to_u16(value.len());
     into.extend_from_slice(&code.to_le_bytes());
     into.extend_from_slice(&size.to_le_bytes());
     into.extend_from_slice(value);
@@ -277,5 +278,5 @@ fn end_of_options(into: &mut Vec<u8>) {
 /// A length in 32 bits; all lengths here are far below 4 GiB.
 #[inline]
 fn length(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    to_u32(bytes)
 }

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
+use ringtap_pool::number::to_usize;
 
 use super::error::WriteError;
 
@@ -102,7 +103,7 @@ impl Ring {
     pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
         // A name that comes again replaces its file.
         self.kept.retain(|kept| kept != next);
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let count = to_usize(count);
         let surplus = (self.kept.len() + 1).saturating_sub(count);
         let gone = self.kept.drain(..surplus).collect();
         self.kept.push_back(next.to_owned());

@@ -12,6 +12,7 @@ use std::{
     os::fd::AsFd,
 };
 
+use ringtap_pool::number::to_u64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{blocks, error::WriteError};
@@ -224,5 +225,5 @@ impl Drop for Output {
 }
 
 pub(super) fn widen(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
+    to_u64(count)
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use ringtap_pool::classify::Place;
+use ringtap_pool::number::to_u64;
 use ringtap_pool::source::Facts;
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,6 @@ pub struct WantedFacts {
 impl From<&Endpoint> for EndpointFacts {
     fn from(endpoint: &Endpoint) -> Self {
         let facts = &endpoint.facts;
-        let bytes = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         EndpointFacts {
             device: facts.device.clone(),
             interface: facts.interface.clone(),
@@ -63,7 +63,7 @@ impl From<&Endpoint> for EndpointFacts {
             notes: facts.notes.clone(),
             policy: endpoint.policy.into(),
             pool_bytes: endpoint.pool.geometry().region_bytes(),
-            control_bytes: bytes(endpoint.control.bytes()),
+            control_bytes: to_u64(endpoint.control.bytes()),
             wakes: endpoint.wake.is_some(),
             wanted: (&endpoint.wanted).into(),
         }

@@ -10,6 +10,7 @@ use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::source;
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::LaneWriter;
@@ -79,13 +80,13 @@ pub(super) fn make(
 }
 
 fn ends_of(geometry: &Geometry) -> usize {
-    usize::try_from(geometry.lane_count).unwrap_or(0)
+    to_usize(geometry.lane_count)
 }
 
 /// A pool with as many lanes and chunks as large as the source's.
 fn sizes(inner: &Geometry, pool_bytes: u64) -> io::Result<Geometry> {
     let chunks = pool_bytes / u64::from(inner.chunk_size);
-    let chunks = u32::try_from(chunks).unwrap_or(u32::MAX);
+    let chunks = to_u32(chunks);
     let least = inner.lane_count.saturating_mul(4).saturating_add(1);
     Geometry::contiguous(
         inner.chunk_size,

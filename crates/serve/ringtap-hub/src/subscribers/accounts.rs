@@ -12,6 +12,7 @@ use ringtap_ipc::protocol::{
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::classify::Place;
 use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::number::to_u32;
 use ringtap_pool::source::{Counts, LaneCounts};
 
 use super::{SourceReader, Subscriber};
@@ -111,7 +112,7 @@ impl Engine {
             balance: division_word(group),
             delivery: group.delivery.word().to_owned(),
             filter: group.filter_text.clone(),
-            members: u32::try_from(members).unwrap_or(u32::MAX),
+            members: to_u32(members),
             most_members: group.most_members,
             policy: policy_word(group.policy),
             offload_percent: group.offload_percent,

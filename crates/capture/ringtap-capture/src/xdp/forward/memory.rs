@@ -16,6 +16,7 @@ use ringtap_ipc::memfd::SealedPool;
 use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
 use ringtap_pool::ids::{ChunkId, LaneId};
 use ringtap_pool::memory::Region;
+use ringtap_pool::number::{to_u32, to_u64};
 use ringtap_pool::source;
 use ringtap_pool::writer::{Cell, CellLayout};
 
@@ -68,7 +69,7 @@ impl MirrorPlan {
         let layout = layout(chunk).ok_or(GeometryError::ChunkSize(chunk))?;
         let least = u64::from(CELLS_A_LANE.div_ceil(layout.count));
         let count = u64::from(lanes) * chunks(chunk).max(least) + 1;
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let count = to_u32(count);
         // A frame that is copied has to fit beside the slots.
         let most = match needs_several {
             true => layout.first.saturating_sub(64 + 32),
@@ -137,7 +138,7 @@ impl Umem {
         let first = chunks.last().copied().unwrap_or(ChunkId(0));
         let size = u64::from(geometry.chunk_size);
         let begin = base + u64::from(first.0) * size;
-        let bytes = size * u64::try_from(chunks.len()).unwrap_or(0);
+        let bytes = size * to_u64(chunks.len());
         self.lanes.push(begin..begin + bytes);
         Share {
             base,
@@ -161,7 +162,7 @@ impl Umem {
     /// The addresses of a port's own cells.
     pub(super) fn of_port(&self, port: usize) -> impl Iterator<Item = u64> + use<> {
         let (size, count) = (u64::from(self.cell_size), u64::from(CELLS));
-        let first = self.own + u64::try_from(port).unwrap_or(0) * count * size;
+        let first = self.own + to_u64(port) * count * size;
         (0..count).map(move |cell| first + cell * size)
     }
 

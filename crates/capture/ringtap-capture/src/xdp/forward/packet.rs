@@ -7,6 +7,8 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use ringtap_pool::number::{to_u32, to_usize};
+
 use super::Verdict;
 use super::checksum::completion;
 use super::memory::Home;
@@ -40,7 +42,7 @@ impl Worker {
                 is_whole = !piece.goes_on;
             }
             if !is_whole {
-                taken -= u32::try_from(pieces.len()).unwrap_or(0);
+                taken -= to_u32(pieces.len());
                 break;
             }
             self.decide(at, &mut pieces);
@@ -102,7 +104,7 @@ impl Worker {
         notes.account(stamp);
         match (lies_in_pool, pieces) {
             (true, [piece]) => {
-                let length = usize::try_from(piece.length).unwrap_or(0);
+                let length = to_usize(piece.length);
                 match notes.parts.cells.locate(piece.address) {
                     Some(place) => notes.note(place, length, stamp),
                     None => notes.lose(),

@@ -9,6 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ringtap_pool::number::{to_u32, to_usize};
+
 use super::memory::{CELLS, LEAST};
 use super::waiting::Waiting;
 use crate::xdp::notes::Notes;
@@ -58,11 +60,11 @@ impl Port {
             least = LEAST;
         }
         let wanted = least.saturating_sub(held).min(self.fill.room());
-        let count = self.idle.len().min(usize::try_from(wanted).unwrap_or(0));
+        let count = self.idle.len().min(to_usize(wanted));
         if count > 0 {
             // Those that came back last are in the caches.
             self.fill.push(self.idle.drain(self.idle.len() - count..));
-            self.filled += u32::try_from(count).unwrap_or(0);
+            self.filled += to_u32(count);
         }
         if self.fill.needs_wakeup() {
             self.socket.kick();

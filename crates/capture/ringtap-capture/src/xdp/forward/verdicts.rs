@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::verdict::Verdict;
+use ringtap_pool::number::to_usize;
 
 use super::judging::Judging;
 use super::memory::CELLS;
@@ -41,7 +42,7 @@ impl Worker {
         let next = port.notes.as_ref().map_or(0, |notes| notes.next_sequence());
         let sequence = noted.unwrap_or(next);
         port.waiting.push(pieces, sequence, fate, self.now);
-        let most = usize::try_from(MOST_WAITING).unwrap_or(usize::MAX);
+        let most = to_usize(MOST_WAITING);
         while self.ports[at].waiting.cells() > most {
             self.ports[at].waiting.give_up_first(unjudged);
             self.release(at);

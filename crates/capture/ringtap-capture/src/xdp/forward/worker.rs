@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use ringtap_pool::number::{to_u32, to_u64};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Judge;
@@ -56,7 +57,7 @@ impl Worker {
         self.drain();
         let stuck = |side: usize| -> u64 {
             let ports = self.ports.iter().filter(|port| port.side == side);
-            let waiting = ports.map(|port| u64::try_from(port.ends.len()).unwrap_or(0));
+            let waiting = ports.map(|port| to_u64(port.ends.len()));
             waiting.sum()
         };
         for side in [0, 1] {
@@ -180,7 +181,7 @@ impl Worker {
 
     pub(super) fn push(&mut self, at: usize, pieces: &[Piece]) {
         let out = self.ports[at].way_out;
-        let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        let count = to_u32(pieces.len());
         if self.ports[out].transmit.room() < count {
             self.way(at).full.fetch_add(1, Release);
             return self.drop_cells(pieces);

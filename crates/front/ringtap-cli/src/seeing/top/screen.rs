@@ -10,6 +10,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 use ringtap_ipc::protocol::HubStatus;
+use ringtap_pool::number::to_u16;
 
 use super::readers::Order;
 use super::table::{Mood, Palette};
@@ -68,7 +69,7 @@ impl Screen {
         let [top, middle, bottom] = Layout::vertical([line, rest, line]).areas(frame.area());
         let lines = self.lines(now, usize::from(middle.width));
         let hidden = lines.len().saturating_sub(usize::from(middle.height));
-        let most = u16::try_from(hidden).unwrap_or(u16::MAX);
+        let most = to_u16(hidden);
         self.view.scroll = self.view.scroll.min(most);
         frame.render_widget(Paragraph::new(self.title(now)), top);
         frame.render_widget(Paragraph::new(self.keys(most)), bottom);
