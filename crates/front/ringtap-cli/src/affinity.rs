@@ -2,19 +2,18 @@
 //! Which CPU runs what: `--cpu reader=1,capture=0,irq=0`, or `--cpu auto`.
 #![forbid(unsafe_code)]
 
-mod keeper;
+mod state;
 
 use std::fs;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use keeper::Keeper;
-pub(crate) use keeper::put_back;
 use ringtap_net::interrupts::{self, Interrupts, Wish};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::print;
+use state::StateFile;
 
 /// Which CPUs there are.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -82,7 +81,10 @@ impl Placement {
     /// With `auto`, reader and capture side on another CPU than the one that receives, near it.
     ///
     /// What the user placed stays there.
+    ///
+    /// Every capture begins here, so what a killed one left changed is restored here.
     pub(crate) fn resolve(self, interface: Option<&str>) -> Result<Self> {
+        state::restore();
         if !self.is_automatic {
             return Ok(self);
         }
@@ -134,11 +136,11 @@ impl Placement {
         }
         for interface in interfaces {
             let mut moved = steered.moved();
-            let keeper = match &mut moved.keeper {
-                Some(keeper) => keeper,
-                None => moved.keeper.insert(Keeper::start()?),
+            let state = match &mut moved.state {
+                Some(state) => state,
+                None => moved.state.insert(StateFile::create()?),
             };
-            let guard = Interrupts::steer(interface, self.interface, &mut |was| keeper.keep(was))?;
+            let guard = Interrupts::steer(interface, self.interface, &mut |was| state.keep(was))?;
             print::notes(&guard.notes);
             moved.guards.push(guard);
         }
@@ -146,11 +148,11 @@ impl Placement {
     }
 }
 
-/// Interrupts that were moved, and who moves them back should this process be killed.
+/// Interrupts that were moved, and the file that remembers where they were.
 #[derive(Default)]
 struct Moved {
     guards: Vec<Interrupts>,
-    keeper: Option<Keeper>,
+    state: Option<StateFile>,
 }
 
 /// Interrupts that were moved; they go back when this is undone.
@@ -180,8 +182,8 @@ impl Steered {
     pub(crate) fn undo(&self) {
         let mut moved = self.moved();
         moved.guards.clear();
-        if let Some(keeper) = moved.keeper.take() {
-            keeper.dismiss();
+        if let Some(state) = moved.state.take() {
+            state.remove();
         }
     }
 }

@@ -65,9 +65,6 @@ enum Verb {
     /// Open a device for a program that reads through libringtap-pcap.
     #[command(hide = true)]
     Lend(lend::LendArgs),
-    /// Put an interface's settings back should the process that changed them be killed.
-    #[command(hide = true)]
-    PutBack,
     /// Simulate a NIC, the capture and its readers in virtual time.
     Sim(sim::SimArgs),
     /// Write a small capture to try the other verbs on.
@@ -90,7 +87,6 @@ fn main() -> ExitCode {
         Verb::Why(args) => seeing::why::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Lend(args) => lend::run(&args),
-        Verb::PutBack => affinity::put_back(),
         Verb::Sim(args) => sim::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };

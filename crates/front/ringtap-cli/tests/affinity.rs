@@ -76,7 +76,7 @@ fn it_goes_back_when_the_reader_has_enough() {
 }
 
 #[test]
-fn it_goes_back_when_the_program_is_killed() {
+fn the_next_start_restores_what_a_killed_program_changed() {
     require_root!();
     require_tool!("ip", "ethtool");
     let net = Namespace::with_veth("napi-killed");
@@ -88,8 +88,20 @@ fn it_goes_back_when_the_program_is_killed() {
         running(&count);
         assert_eq!(threaded(&net), "1");
         count.signal(signal);
-        count.wait_for_stderr("killed: /sys/class/net/rx0/threaded is 0 again", LIMIT);
         let _killed = count.wait(LIMIT);
+        assert_eq!(threaded(&net), "1", "nobody was there to restore it");
+        let elsewhere = Namespace::with_veth("napi-elsewhere");
+        let args = ["count", "-q", "-i", "rx0", "--duration", "0.1"];
+        let other = elsewhere.run(BINARY, &args);
+        assert!(!other.stderr.contains("restored"), "{}", other.stderr);
+        assert_eq!(
+            threaded(&net),
+            "1",
+            "another network's interface of this name"
+        );
+        let next = net.run(BINARY, &args);
+        let says = "/sys/class/net/rx0/threaded: restored to 0";
+        assert!(next.stderr.contains(says), "{}", next.stderr);
         assert_eq!(threaded(&net), "0", "as it was");
         assert!(!net.has_xdp("rx0"));
     }
