@@ -2,10 +2,10 @@
 //! The `sim` source: a simulated NIC with a line rate, receive queues and their rings.
 //!
 //! Invariants
-//! - Everything behind a receive ring is the real thing: the pool, its writer and its distributor
-//!   do not know that the packets are made up.
-//! - A link with a rate waits for nobody: what finds its ring full is lost and counted. One without
-//!   (`sim:max`), and one in virtual time, waits for its readers and loses nothing.
+//! - Everything behind a receive ring is the code of live capture: pool, writer and distributor do
+//!   not know that the packets are simulated.
+//! - A link with a rate does not wait: a packet that finds its ring full is lost and counted. A link
+//!   without one (`sim:max`), and a link in virtual time, waits for its readers and loses nothing.
 
 mod frames;
 mod lane;
@@ -18,87 +18,76 @@ mod worker;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use ringtap_device::{Clock, Rate};
+use ringtap_filter::LinkType;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
+use ringtap_pool::source::{self, Counts, Facts, Pause, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
-use ringtap_pool::writer::LaneCounters;
 
-use crate::classify::{Judge, Rulebook};
 use crate::shape::Shape;
 use frames::Frames;
-use lane::{Lane, Progress};
-use ringtap_device::Clock;
-use ringtap_device::Rate;
-use ringtap_filter::LinkType;
-use spread::{Cursor, Spread};
-use wire::Wire;
-use worker::{Start, Worker};
+use lane::{QueueState, SimQueue};
+use spread::Spread;
+use wire::WireTimes;
+use worker::{LinkStart, SimWorker};
 
 pub use crate::shape::{PoolAsked, ShapeError};
-pub use options::{Load, MOST_QUEUES, RING, SimError, SimOptions};
+pub use options::{LinkTraffic, MOST_QUEUES, RING, SimError, SimOptions};
 pub use wire::PS_PER_SECOND;
 
 /// Bytes of the pool and of a chunk, unless the user says otherwise.
 const USUAL: (u64, u32) = (64 << 20, 64 << 10);
 
-/// A simulated link with the queues that it ends in.
+/// A simulated link and the queues that it ends in.
 #[derive(Debug)]
-struct Link {
-    wire: Wire,
-    spread: Arc<Spread>,
+struct SimLink {
+    wire: WireTimes,
+    spread: Spread,
     frames: Frames,
+    /// Packets that the link brings; `u64::MAX` if it has no end.
     packets: u64,
-    /// Packets that wait in a queue's ring and before it.
-    ring: u64,
+    /// Packets that the ring of each queue holds.
+    ring: u32,
     times: Times,
 }
 
-/// What packets wait for, and which times they bear.
+/// Whether the link waits for room in its rings, and the time stamps of its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
-    /// They come by the clock.
+    /// Packets arrive by the clock.
     Clock,
-    /// They wait, and bear the time at which they are taken.
+    /// The link waits; packets bear the time at which they are captured.
     Waiting,
-    /// They wait, and bear the time at which they would come.
+    /// The link waits; packets bear the time at which they would arrive.
     Virtual,
 }
 
-impl Link {
+impl SimLink {
     fn new(options: &SimOptions) -> Result<Self, SimError> {
         options.check()?;
-        let frames = match &options.load {
-            Load::Made(traffic) => Frames::made(traffic)?,
-            Load::Given(frames) => Frames::given(frames),
+        let frames = Frames::new(&options.traffic)?;
+        let given = match &options.traffic {
+            LinkTraffic::Given(frames) if frames.is_empty() => return Err(SimError::NoFrames),
+            LinkTraffic::Given(frames) => frames.len() as u64,
+            LinkTraffic::Generated(_) => u64::MAX,
         };
-        if frames.lengths().is_empty() {
-            return Err(SimError::NoFrames);
-        }
-        let given = match &options.load {
-            Load::Given(frames) => u64::try_from(frames.len()).ok(),
-            Load::Made(_) => None,
-        };
-        Ok(Link {
-            wire: Wire::new(options.rate, frames.lengths()),
-            spread: Arc::new(Spread::new(
-                options.queues,
-                options.flows(),
-                options.skew.as_ref(),
-            )),
-            packets: options.burst.or(given).unwrap_or(u64::MAX),
+        Ok(SimLink {
+            wire: WireTimes::new(options.rate, frames.lengths()),
+            spread: Spread::new(options.queues, options.flows(), options.skew.as_ref()),
+            packets: options.burst.unwrap_or(given),
             frames,
-            ring: u64::from(options.ring) + u64::from(options.fifo),
+            ring: options.ring,
             times: match (options.clock, options.rate) {
                 (Clock::Virtual, _) => Times::Virtual,
                 (Clock::Real, Rate::Max) => Times::Waiting,
@@ -107,40 +96,29 @@ impl Link {
         })
     }
 
-    /// Packets of a queue that will come in all.
+    /// Number of packets of a queue from beginning to end.
     fn packets_of(&self, queue: u32) -> u64 {
         self.spread.count(queue, self.packets)
     }
 
-    /// Packets of a queue that have come by `now_ps`.
+    /// Number of packets of a queue that have arrived by `now_ps`.
     fn due_of(&self, queue: u32, now_ps: u64) -> u64 {
         let due = self.wire.due(now_ps).min(self.packets);
         self.spread.count(queue, due)
     }
 
-    /// When a queue's packet of this number in it comes, in picoseconds.
-    fn time_of(&self, queue: u32, place: u64) -> u64 {
-        let mut cursor = Cursor::new(Arc::clone(&self.spread), queue);
-        cursor.seek(place);
-        self.wire.time_ps(cursor.get().number)
+    /// Arrival time of packet `n` of a queue, in picoseconds.
+    fn time_of(&self, queue: u32, n: u64) -> u64 {
+        self.wire.time_ps(self.spread.packet(queue, n).number)
     }
 
-    /// The pool for it.
+    /// The shape of the link's pool.
     fn shape(&self, options: &SimOptions) -> Result<Shape, SimError> {
         let longest = self.frames.lengths().iter().max().copied().unwrap_or(0);
         let longest = u32::try_from(longest).unwrap_or(u32::MAX);
-        let kept = options
-            .snap_length
-            .map_or(longest, |snap| snap.min(longest));
+        let kept = options.snap_length.unwrap_or(u32::MAX).min(longest);
         Ok(options.pool.shape(options.queues, kept.max(1), USUAL)?)
     }
-}
-
-/// What other threads know of a queue's.
-struct Queue {
-    progress: Arc<Progress>,
-    lane: Arc<LaneCounters>,
-    rulebook: Arc<Rulebook>,
 }
 
 /// A simulated NIC as a source.
@@ -150,11 +128,11 @@ pub struct SimSource {
     pool_file: Arc<OwnedFd>,
     lanes: Vec<LaneEnds>,
     event: Event,
-    queues: Vec<Queue>,
+    queues: Vec<Arc<QueueState>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    ended: Receiver<()>,
-    running: usize,
+    /// Disconnected when the last thread has ended.
+    running: Receiver<()>,
 }
 
 impl SimSource {
@@ -164,29 +142,15 @@ impl SimSource {
     ///
     /// Every [`SimError`] but those of runs in virtual time.
     pub fn open(options: &SimOptions) -> Result<Self, SimError> {
-        let link = Arc::new(Link::new(options)?);
+        let link = Arc::new(SimLink::new(options)?);
         let shape = link.shape(options)?;
         let event = Event::new().map_err(system("cannot make an event"))?;
         let pool = SealedPool::create(shape.geometry).map_err(system("cannot make the pool"))?;
-        let stop = Arc::new(AtomicBool::new(false));
         if link.times == Times::Clock {
             allocate(&pool.file, shape.geometry.region_bytes())?;
         }
         let start = Arc::new(OnceLock::new());
-        let mut made = Vec::new();
-        for queue in 0..options.queues {
-            let signal: Arc<dyn Signal> = Arc::new(event.clone());
-            let (lane, ends, queue_) = lane(&link, queue, &pool.writable, shape, signal);
-            let worker = Worker {
-                link: Arc::clone(&link),
-                queue,
-                lane,
-                stop: Arc::clone(&stop),
-                start: Arc::clone(&start),
-            };
-            made.push((worker, ends, queue_));
-        }
-        let (tell, ended) = mpsc::channel();
+        let (alive, running) = mpsc::channel();
         let mut source = SimSource {
             facts: facts(options, link.times, shape.geometry.snap_length),
             pool: pool.readable,
@@ -194,21 +158,25 @@ impl SimSource {
             lanes: Vec::new(),
             event: event.clone(),
             queues: Vec::new(),
-            stop,
+            stop: Arc::default(),
             threads: Vec::new(),
-            ended,
-            running: 0,
+            running,
         };
-        for (worker, ends, queue) in made {
+        for number in 0..options.queues {
+            let signal = Arc::new(event.clone());
+            let (queue, ends) = queue(&link, number, &pool.writable, shape, signal);
             source.lanes.push(ends);
-            source.queues.push(queue);
-            source
-                .threads
-                .push(run(worker, tell.clone(), event.clone())?);
-            source.running += 1;
+            source.queues.push(queue.state());
+            let worker = SimWorker {
+                queue,
+                stop: Arc::clone(&source.stop),
+                start: Arc::clone(&start),
+            };
+            let thread = run(worker, alive.clone(), event.clone())?;
+            source.threads.push(thread);
         }
         let at = Instant::now();
-        let _first = start.set(Start {
+        let _first = start.set(LinkStart {
             at,
             at_ns: now_ns(),
         });
@@ -216,32 +184,24 @@ impl SimSource {
     }
 }
 
-/// A queue's lane, the distributor's ends of it, and what others may know of it.
-fn lane(
-    link: &Arc<Link>,
-    queue: u32,
+/// A queue and the distributor's ends of its lane.
+fn queue(
+    link: &Arc<SimLink>,
+    number: u32,
     writable: &Pool,
     shape: Shape,
     signal: Arc<dyn Signal>,
-) -> (Lane, LaneEnds, Queue) {
-    let ids = source::share(writable.geometry(), LaneId(queue));
+) -> (SimQueue, LaneEnds) {
+    let ids = source::share(writable.geometry(), LaneId(number));
     // SAFETY: `writable` is mapped writable, and `share` gives each lane chunks of its own.
-    let (mut writer, ends) = unsafe { source::lane(writable, LaneId(queue), ids, signal) };
+    let (mut writer, ends) = unsafe { source::lane(writable, LaneId(number), ids, signal) };
     if let Some(packets) = shape.packets {
         writer.limit_packets(packets);
     }
-    let rulebook = Arc::new(Rulebook::default());
-    let judge = Judge::new(Arc::clone(&rulebook));
-    let lane = Lane::new(Arc::clone(link), queue, writer, judge);
-    let queue = Queue {
-        progress: lane.progress(),
-        lane: lane.counters(),
-        rulebook,
-    };
-    (lane, ends, queue)
+    (SimQueue::new(Arc::clone(link), number, writer), ends)
 }
 
-/// Has the kernel find the pool's memory now, not while packets come.
+/// Makes the kernel allocate the pool's memory now instead of during capture.
 fn allocate(file: &OwnedFd, bytes: u64) -> Result<(), SimError> {
     let done = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes);
     done.map_err(|error| system("cannot allocate the pool")(error.into()))
@@ -266,18 +226,14 @@ fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {
     }
 }
 
-fn run(
-    mut worker: Worker,
-    tell: mpsc::Sender<()>,
-    event: Event,
-) -> Result<JoinHandle<()>, SimError> {
+fn run(mut worker: SimWorker, alive: Sender<()>, event: Event) -> Result<JoinHandle<()>, SimError> {
     let thread = std::thread::Builder::new()
-        .name(format!("sim-{}", worker.queue))
+        .name(format!("sim-{}", worker.queue.number))
         .spawn(move || {
             worker.work();
-            // Seals what is open before the end is told.
+            // Seals the open chunk before the end becomes visible.
             drop(worker);
-            let _gone = tell.send(());
+            drop(alive);
             event.signal();
         });
     thread.map_err(system("cannot start a thread"))
@@ -301,21 +257,12 @@ impl Source for SimSource {
     }
 
     fn counts(&mut self) -> Counts {
-        let mut counts = Counts::default();
-        for queue in &self.queues {
-            let unwanted = || queue.rulebook.unwanted();
-            let moment = queue.progress.moment(&queue.lane, unwanted);
-            counts.nic += moment.nic;
-            counts.lanes.push(LaneCounts {
-                seen: moment.seen,
-                captured: moment.captured,
-                bytes: moment.bytes,
-                unwanted: moment.unwanted,
-                pool_full: moment.pool_full,
-                kernel: 0,
-            });
+        let nic = self.queues.iter().map(|queue| queue.nic.load(Relaxed));
+        Counts {
+            nic: nic.sum(),
+            lanes: self.queues.iter().map(|queue| queue.counts()).collect(),
+            ..Counts::default()
         }
-        counts
     }
 
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
@@ -332,22 +279,14 @@ impl Source for SimSource {
             return;
         }
         if let Some(queue) = self.queues.get(lane.index()) {
-            let paused = &queue.progress.is_paused;
-            paused.store(pause == Pause::Paused, Relaxed);
+            queue.is_paused.store(pause == Pause::Paused, Relaxed);
         }
     }
 
     fn status(&mut self) -> Status {
-        loop {
-            match self.ended.try_recv() {
-                Ok(()) => self.running = self.running.saturating_sub(1),
-                Err(TryRecvError::Disconnected) => self.running = 0,
-                Err(TryRecvError::Empty) if self.running > 0 => return Status::Running,
-                Err(TryRecvError::Empty) => return Status::Ended,
-            }
-            if self.running == 0 {
-                return Status::Ended;
-            }
+        match self.running.try_recv() {
+            Err(TryRecvError::Disconnected) => Status::Ended,
+            Ok(()) | Err(TryRecvError::Empty) => Status::Running,
         }
     }
 

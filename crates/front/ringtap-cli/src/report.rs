@@ -19,6 +19,13 @@ struct Line<'a> {
     /// `null`: all lanes together.
     lane: Option<u32>,
     reader: &'a str,
+    #[serde(flatten)]
+    counters: CounterFields,
+}
+
+/// The counters of a reader as JSON.
+#[derive(Serialize)]
+pub(crate) struct CounterFields {
     offered: u64,
     delivered: u64,
     filtered: u64,
@@ -35,6 +42,25 @@ struct DroppedFields {
     overrun: u64,
 }
 
+impl From<&Counters> for CounterFields {
+    fn from(counters: &Counters) -> Self {
+        let dropped = counters.dropped;
+        CounterFields {
+            offered: counters.offered,
+            delivered: counters.delivered,
+            filtered: counters.filtered,
+            bytes: counters.bytes,
+            dropped: DroppedFields {
+                nic: dropped.nic,
+                kernel: dropped.kernel,
+                pool_full: dropped.pool_full,
+                overrun: dropped.overrun,
+            },
+            balanced: counters.balance().holds(),
+        }
+    }
+}
+
 /// Counters as one line of JSON.
 pub(crate) fn json(
     device: &str,
@@ -42,23 +68,12 @@ pub(crate) fn json(
     lane: Option<LaneId>,
     counters: &Counters,
 ) -> Result<String> {
-    let dropped = counters.dropped;
     let line = Line {
         time_ns: now_ns(),
         device,
         lane: lane.map(|lane| lane.0),
         reader,
-        offered: counters.offered,
-        delivered: counters.delivered,
-        filtered: counters.filtered,
-        bytes: counters.bytes,
-        dropped: DroppedFields {
-            nic: dropped.nic,
-            kernel: dropped.kernel,
-            pool_full: dropped.pool_full,
-            overrun: dropped.overrun,
-        },
-        balanced: counters.balance().holds(),
+        counters: CounterFields::from(counters),
     };
     Ok(serde_json::to_string(&line)?)
 }

@@ -34,12 +34,8 @@ pub struct SimAsked {
     pub skew: Option<Skew>,
     /// Packets that a receive queue's ring holds.
     pub ring: Option<u32>,
-    /// Packets that the NIC itself holds beyond that, for each queue.
-    pub fifo: Option<u32>,
     /// Which clock.
     pub clock: Option<Clock>,
-    /// Whether packets bear the numbers that `ringtap send --stamp` writes.
-    pub stamp: bool,
 }
 
 /// Whose time passes.
@@ -128,7 +124,7 @@ macro_rules! number {
     };
 }
 
-pub(super) static KEYS: [Key; 11] = [
+pub(super) static KEYS: [Key; 9] = [
     number!("chunks", "CHUNKS", SHAPED, chunks.per_lane),
     number!("packets", "PACKETS", SHAPED, chunks.packets),
     Key {
@@ -159,7 +155,6 @@ pub(super) static KEYS: [Key; 11] = [
         get: |options| options.sim.skew.as_ref().map(Skew::to_string),
     },
     number!("ring", "PACKETS", SIM, sim.ring),
-    number!("fifo", "PACKETS", SIM, sim.fifo),
     Key {
         name: "clock",
         flag: "--clock",
@@ -167,17 +162,6 @@ pub(super) static KEYS: [Key; 11] = [
         kinds: SIM,
         set: |options, text| choose(&mut options.sim.clock, &CLOCKS, text),
         get: |options| named(options.sim.clock, &CLOCKS),
-    },
-    Key {
-        name: "stamp",
-        flag: "--stamp",
-        value: "",
-        kinds: SIM,
-        set: |options, _| {
-            options.sim.stamp = true;
-            Ok(())
-        },
-        get: |options| options.sim.stamp.then(String::new),
     },
 ];
 

@@ -283,12 +283,12 @@ fn any_sim() -> impl Strategy<Value = (ChunkOptions, SimAsked)> {
     let clock = prop_oneof![Just(Clock::Real), Just(Clock::Virtual)];
     (
         (some(), some(), some(), some(), some()),
-        (some(), prop::option::of(1_u64..=u64::MAX), any::<bool>()),
+        prop::option::of(1_u64..=u64::MAX),
         prop::option::of(sizes),
         prop::option::of(skew),
         prop::option::of(clock),
     )
-        .prop_map(|(a, b, sizes, skew, clock)| {
+        .prop_map(|(a, burst, sizes, skew, clock)| {
             let chunks = ChunkOptions {
                 per_lane: a.0,
                 packets: a.1,
@@ -300,9 +300,7 @@ fn any_sim() -> impl Strategy<Value = (ChunkOptions, SimAsked)> {
                 flows: a.2,
                 queues: a.3,
                 ring: a.4,
-                fifo: b.0,
-                burst: b.1,
-                stamp: b.2,
+                burst,
             };
             (chunks, asked)
         })

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receive ring of a simulated queue: packets wait in it; what comes when it is full is lost.
+//! Receive ring of a simulated queue: packets wait in it; those that arrive when it is full are lost.
 //!
 //! Invariants
-//! - Packets leave in the order in which they came; the newest are lost, never those that wait.
+//! - Packets leave in the order in which they arrived; the newest are lost, never those that wait.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -10,24 +10,24 @@ use std::ops::Range;
 
 /// Packets of one queue, by their numbers in it.
 #[derive(Clone, Debug)]
-pub(super) struct Ring {
+pub(super) struct ReceiveRing {
     waiting: VecDeque<Range<u64>>,
     held: u64,
     capacity: u64,
     arrived: u64,
 }
 
-impl Ring {
-    pub(super) fn new(capacity: u64) -> Self {
-        Ring {
+impl ReceiveRing {
+    pub(super) fn new(capacity: u32) -> Self {
+        ReceiveRing {
             waiting: VecDeque::new(),
             held: 0,
-            capacity,
+            capacity: capacity.into(),
             arrived: 0,
         }
     }
 
-    /// All packets below `until` have arrived; tells how many found no place.
+    /// Lets all packets below `until` arrive; returns the number that found no place.
     pub(super) fn arrive(&mut self, until: u64) -> u64 {
         let new = until.saturating_sub(self.arrived);
         let fit = new.min(self.room());
@@ -43,12 +43,12 @@ impl Ring {
         new - fit
     }
 
-    /// Packets that would find a place.
+    /// Free places.
     pub(super) fn room(&self) -> u64 {
         self.capacity - self.held
     }
 
-    /// Packets that have arrived, lost ones too.
+    /// Packets that have arrived, including lost ones.
     pub(super) fn arrived(&self) -> u64 {
         self.arrived
     }
@@ -58,12 +58,12 @@ impl Ring {
         self.held
     }
 
-    /// The packets that have waited longest, and follow each other.
+    /// The longest waiting packets, as far as their numbers follow each other.
     pub(super) fn first(&self) -> Option<Range<u64>> {
         self.waiting.front().cloned()
     }
 
-    /// Takes so many of them out.
+    /// Removes that many of the packets that `first` returns.
     pub(super) fn pop(&mut self, packets: u64) {
         let Some(front) = self.waiting.front_mut() else {
             return;
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_newest_are_lost_and_order_is_kept() {
-        let mut ring = Ring::new(4);
+        let mut ring = ReceiveRing::new(4);
         assert_eq!(ring.arrive(3), 0);
         assert_eq!(ring.arrive(6), 2);
         ring.pop(1);

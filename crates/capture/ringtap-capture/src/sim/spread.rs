@@ -1,137 +1,173 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which queue and which flow each packet of a simulated link belongs to.
+//! Queue and flow of each packet of a simulated link.
 //!
-//! Packets are dealt out in a row that repeats, each class of flows as evenly in it as its weight
-//! allows. A flow belongs to one queue, as with receive-side scaling: flow `f` to queue `f` modulo
-//! the number of queues.
+//! Packets follow a row of queues that repeats; each class of flows has as many places in it as
+//! its weight, as evenly as possible. Flow `f` belongs to queue `f` modulo the number of queues,
+//! as with receive-side scaling. The flows of a class take turns.
 //!
 //! Invariants
-//! - Where packet `n` goes depends on `n` alone: queues can be simulated apart from each other.
+//! - Queue and flow of packet `n` depend on `n` alone: each queue can be simulated by itself.
 #![forbid(unsafe_code)]
-
-use std::sync::Arc;
 
 use ringtap_device::Skew;
 
-/// Flows that share a weight and a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Class {
+/// Flows that share a weight and a queue: `first`, `first + step`, and so on.
+#[derive(Clone, Copy, Debug)]
+struct FlowClass {
     queue: u32,
-    first_flow: u32,
+    first: u32,
     step: u32,
     flows: u32,
     weight: u32,
 }
 
-/// A queue's packet in the row.
+/// A place of one queue in the row.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    /// In the row.
+struct RowPlace {
+    /// Position in the row.
     at: u64,
-    number: usize,
-    class: Class,
+    class: FlowClass,
+    /// Places of the same class before this one.
+    before: u32,
 }
 
-/// How packets are dealt out.
+/// Distribution of packets over queues and flows.
 #[derive(Debug)]
 pub(super) struct Spread {
-    classes: Vec<Class>,
     /// Packets in the row.
     row: u64,
-    /// Per queue.
-    places: Vec<Vec<Place>>,
+    queues: Vec<Vec<RowPlace>>,
 }
 
-/// A packet of a queue.
+/// Number on the link and flow of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dealt {
-    /// Its number on the link.
+pub(super) struct LinkPacket {
     pub(super) number: u64,
     pub(super) flow: u32,
 }
 
 impl Spread {
-    /// Deals packets of so many flows to so many queues; there are at least as many flows, and
-    /// one more if there is an elephant.
+    /// Spreads packets of `flows` flows over `queues` queues.
+    ///
+    /// There are at least as many flows as queues, and one more if the skew has an elephant.
     pub(super) fn new(queues: u32, flows: u32, skew: Option<&Skew>) -> Self {
         let classes = classes(queues, flows, skew);
+        let mut places = vec![Vec::new(); queues as usize];
+        let mut seen = vec![0; classes.len()];
         let row = row(&classes);
-        let mut places = vec![Vec::new(); index(queues)];
-        for (at, class) in (0..).zip(&row) {
-            let queue = index(classes[*class].queue);
-            places[queue].push(Place {
-                at,
-                number: *class,
-                class: classes[*class],
-            });
+        for (at, number) in (0..).zip(&row) {
+            let (class, before) = (classes[*number], seen[*number]);
+            seen[*number] += 1;
+            places[class.queue as usize].push(RowPlace { at, class, before });
         }
         Spread {
-            classes,
-            row: u64::try_from(row.len()).unwrap_or(u64::MAX),
-            places,
+            row: row.len() as u64,
+            queues: places,
         }
     }
 
-    /// How many of the first `packets` of the link are a queue's.
+    /// Number of packets of `queue` among the first `packets` of the link.
     pub(super) fn count(&self, queue: u32, packets: u64) -> u64 {
-        let places = &self.places[index(queue)];
-        let whole = (packets / self.row).saturating_mul(wide(places.len()));
+        let places = &self.queues[queue as usize];
         let rest = packets % self.row;
-        whole.saturating_add(wide(places.partition_point(|place| place.at < rest)))
+        let begun = places.partition_point(|place| place.at < rest) as u64;
+        let whole = (packets / self.row).saturating_mul(places.len() as u64);
+        whole.saturating_add(begun)
+    }
+
+    /// Packet `n` of `queue`, which gets packets.
+    pub(super) fn packet(&self, queue: u32, n: u64) -> LinkPacket {
+        let places = &self.queues[queue as usize];
+        let round = n / places.len() as u64;
+        let place = &places[usize::try_from(n % places.len() as u64).unwrap_or(0)];
+        let FlowClass {
+            first,
+            step,
+            flows,
+            weight,
+            ..
+        } = place.class;
+        let turns = round * u64::from(weight) + u64::from(place.before);
+        let turn = u32::try_from(turns % u64::from(flows)).unwrap_or(0);
+        LinkPacket {
+            number: round * self.row + place.at,
+            flow: first + step * turn,
+        }
+    }
+
+    /// The packets of `queue` from packet `n` on, if its flows simply take turns: faster than
+    /// `packet`.
+    pub(super) fn turns(&self, queue: u32, n: u64) -> Option<FlowTurns> {
+        match self.queues[queue as usize][..] {
+            [place] => Some(FlowTurns {
+                next: self.packet(queue, n),
+                row: self.row,
+                end: place.class.first + place.class.step * place.class.flows,
+                class: place.class,
+            }),
+            _ => None,
+        }
     }
 }
 
-fn classes(queues: u32, flows: u32, skew: Option<&Skew>) -> Vec<Class> {
-    let elephant = match skew {
-        Some(Skew::Elephant(percent)) => *percent,
-        _ => 0,
-    };
+/// The packets of a queue whose flows take turns, one in each round of the row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlowTurns {
+    next: LinkPacket,
+    row: u64,
+    class: FlowClass,
+    /// The number after those of the flows.
+    end: u32,
+}
+
+impl Iterator for FlowTurns {
+    type Item = LinkPacket;
+
+    #[inline]
+    fn next(&mut self) -> Option<LinkPacket> {
+        let packet = self.next;
+        self.next.number += self.row;
+        self.next.flow += self.class.step;
+        if self.next.flow == self.end {
+            self.next.flow = self.class.first;
+        }
+        Some(packet)
+    }
+}
+
+/// Every queue has one class; queue 0 has a second one if there is an elephant, with one flow.
+fn classes(queues: u32, flows: u32, skew: Option<&Skew>) -> Vec<FlowClass> {
     let mut classes = Vec::new();
-    if elephant > 0 {
-        classes.push(Class {
+    let mut first_of_queue_0 = 0;
+    if let Some(Skew::Elephant(percent)) = skew {
+        first_of_queue_0 = queues;
+        classes.push(FlowClass {
             queue: 0,
-            first_flow: 0,
+            first: 0,
             step: 1,
             flows: 1,
-            weight: elephant * queues,
+            weight: percent * queues,
         });
     }
     for queue in 0..queues {
-        let first_flow = match (queue, elephant) {
-            (0, 1..) => queues,
-            _ => queue,
-        };
-        let weight = match skew {
-            None => 1,
-            Some(Skew::Elephant(percent)) => 100 - percent,
-            Some(Skew::Weights(weights)) => weights.get(index(queue)).copied().unwrap_or(0),
-        };
-        let flows = flows.saturating_sub(first_flow).div_ceil(queues);
-        if weight > 0 && flows > 0 {
-            classes.push(Class {
-                queue,
-                first_flow,
-                step: queues,
-                flows,
-                weight,
-            });
-        }
-    }
-    let divisor = classes
-        .iter()
-        .fold(0, |all, class| divisor(all, class.weight));
-    for class in &mut classes {
-        class.weight /= divisor.max(1);
+        let first = if queue == 0 { first_of_queue_0 } else { queue };
+        classes.push(FlowClass {
+            queue,
+            first,
+            step: queues,
+            flows: flows.saturating_sub(first).div_ceil(queues),
+            weight: match skew {
+                None => 1,
+                Some(Skew::Elephant(percent)) => 100 - percent,
+                Some(Skew::Weights(weights)) => weights[queue as usize],
+            },
+        });
     }
     classes
 }
 
-fn divisor(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { divisor(b, a % b) }
-}
-
-/// The classes in the order in which their packets come: each as evenly as its weight allows.
-fn row(classes: &[Class]) -> Vec<usize> {
+/// The class of each place in the row: every class as evenly as its weight allows.
+fn row(classes: &[FlowClass]) -> Vec<usize> {
     let total: i64 = classes.iter().map(|class| i64::from(class.weight)).sum();
     let mut due = vec![0_i64; classes.len()];
     let mut row = Vec::new();
@@ -149,181 +185,40 @@ fn row(classes: &[Class]) -> Vec<usize> {
     row
 }
 
-/// A walk over the packets of one queue.
-#[derive(Clone, Debug)]
-pub(super) struct Cursor {
-    spread: Arc<Spread>,
-    queue: usize,
-    /// Packets of the link before this round of the row.
-    round: u64,
-    at: usize,
-    /// Whose flow's turn it is, per class.
-    turns: Vec<u32>,
-    /// Number of the packet in its queue.
-    place: u64,
-}
-
-impl Cursor {
-    pub(super) fn new(spread: Arc<Spread>, queue: u32) -> Self {
-        let turns = vec![0; spread.classes.len()];
-        Cursor {
-            spread,
-            queue: index(queue),
-            round: 0,
-            at: 0,
-            turns,
-            place: 0,
-        }
-    }
-
-    /// Moves to packet `place` of the queue.
-    #[inline]
-    pub(super) fn seek(&mut self, place: u64) {
-        if place != self.place {
-            self.jump(place);
-        }
-    }
-
-    #[cold]
-    fn jump(&mut self, place: u64) {
-        let Spread {
-            classes,
-            row,
-            places,
-        } = &*self.spread;
-        let places = &places[self.queue];
-        let rounds = place / wide(places.len());
-        self.at = usize::try_from(place % wide(places.len())).unwrap_or(0);
-        self.round = rounds * row;
-        self.place = place;
-        for (class, turn) in self.turns.iter_mut().enumerate() {
-            let here = places.iter().filter(|place| place.number == class);
-            let before = here.clone().filter(|other| other.at < places[self.at].at);
-            let passed = rounds * wide(here.clone().count()) + wide(before.count());
-            let flows = u64::from(classes[class].flows);
-            *turn = u32::try_from(passed % flows).unwrap_or(0);
-        }
-    }
-
-    /// The packet at this place, if the queue gets any.
-    #[inline]
-    pub(super) fn get(&self) -> Dealt {
-        let place = &self.spread.places[self.queue][self.at];
-        Dealt {
-            number: self.round + place.at,
-            flow: place.class.first_flow + place.class.step * self.turns[place.number],
-        }
-    }
-
-    /// Moves to the next packet.
-    #[inline]
-    pub(super) fn advance(&mut self) {
-        let places = &self.spread.places[self.queue];
-        let place = &places[self.at];
-        let turn = &mut self.turns[place.number];
-        *turn += 1;
-        if *turn == place.class.flows {
-            *turn = 0;
-        }
-        self.place += 1;
-        self.at += 1;
-        if self.at == places.len() {
-            self.at = 0;
-            self.round += self.spread.row;
-        }
-    }
-}
-
-/// The packets of a queue that has one place in the row: their flows take turns, and that is all.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Steady {
-    next: Dealt,
-    row: u64,
-    class: Class,
-    turn: u32,
-}
-
-impl Cursor {
-    /// The packets from here on, if they are as simple as that.
-    pub(super) fn steady(&self) -> Option<Steady> {
-        match &self.spread.places[self.queue][..] {
-            [place] => Some(Steady {
-                next: self.get(),
-                row: self.spread.row,
-                class: place.class,
-                turn: self.turns[place.number],
-            }),
-            _ => None,
-        }
-    }
-
-    /// Moves on by so many packets.
-    pub(super) fn skip(&mut self, packets: u64) {
-        self.seek(self.place + packets);
-    }
-}
-
-impl Steady {
-    /// The next packet.
-    #[inline(always)]
-    pub(super) fn take(&mut self) -> Dealt {
-        let dealt = self.next;
-        self.next.number += self.row;
-        self.next.flow += self.class.step;
-        self.turn += 1;
-        if self.turn == self.class.flows {
-            self.turn = 0;
-            self.next.flow = self.class.first_flow;
-        }
-        dealt
-    }
-}
-
-fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-fn wide(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The packets of all queues, in the order of the link.
-    fn dealt(spread: Spread, queues: u32, packets: u64) -> Vec<(u32, Dealt)> {
-        let spread = Arc::new(spread);
+    /// All packets of the link in order, each with its queue.
+    fn packets(spread: &Spread, queues: u32, packets: u64) -> Vec<(u32, LinkPacket)> {
         let mut all = Vec::new();
         for queue in 0..queues {
-            let mut cursor = Cursor::new(Arc::clone(&spread), queue);
-            for place in 0..spread.count(queue, packets) {
-                let mut other = Cursor::new(Arc::clone(&spread), queue);
-                other.seek(place);
-                assert_eq!(other.get(), cursor.get(), "a jump is as many steps");
-                let steady = other.steady().map(|mut steady| steady.take());
-                assert!(steady.is_none_or(|dealt| dealt == cursor.get()));
-                all.push((queue, cursor.get()));
-                cursor.advance();
+            for n in 0..spread.count(queue, packets) {
+                let packet = spread.packet(queue, n);
+                if let Some(mut turns) = spread.turns(queue, n) {
+                    assert_eq!(turns.next(), Some(packet));
+                    assert_eq!(turns.next(), Some(spread.packet(queue, n + 1)));
+                }
+                all.push((queue, packet));
             }
         }
-        all.sort_by_key(|(_, dealt)| dealt.number);
-        let numbers: Vec<_> = all.iter().map(|(_, dealt)| dealt.number).collect();
+        all.sort_by_key(|(_, packet)| packet.number);
+        let numbers: Vec<_> = all.iter().map(|(_, packet)| packet.number).collect();
         assert!(numbers.iter().copied().eq(0..packets), "each packet once");
         all
     }
 
-    fn share(all: &[(u32, Dealt)], of: impl Fn(&(u32, Dealt)) -> bool) -> usize {
+    fn share(all: &[(u32, LinkPacket)], of: impl Fn(&(u32, LinkPacket)) -> bool) -> usize {
         all.iter().filter(|one| of(one)).count()
     }
 
     #[test]
     fn weights_are_kept_to_the_packet() {
         let skew = Skew::Weights(vec![70, 10, 10, 10]);
-        let all = dealt(Spread::new(4, 8, Some(&skew)), 4, 1000);
+        let all = packets(&Spread::new(4, 8, Some(&skew)), 4, 1000);
         assert_eq!(share(&all, |(queue, _)| *queue == 0), 700);
         assert_eq!(share(&all, |(queue, _)| *queue == 3), 100);
-        assert!(all.iter().all(|(queue, dealt)| dealt.flow % 4 == *queue));
+        assert!(all.iter().all(|(queue, packet)| packet.flow % 4 == *queue));
         let hot = all
             .windows(4)
             .all(|four| four.iter().any(|(queue, _)| *queue == 0));
@@ -332,14 +227,24 @@ mod tests {
 
     #[test]
     fn an_elephant_is_one_flow_and_the_rest_is_even() {
-        let all = dealt(Spread::new(4, 13, Some(&Skew::Elephant(60))), 4, 4000);
-        assert_eq!(share(&all, |(_, dealt)| dealt.flow == 0), 2400);
+        let all = packets(&Spread::new(4, 13, Some(&Skew::Elephant(60))), 4, 4000);
+        assert_eq!(share(&all, |(_, packet)| packet.flow == 0), 2400);
         for queue in 1..4 {
             assert_eq!(share(&all, |(other, _)| *other == queue), 400);
         }
         for flow in 1..13 {
-            assert!(share(&all, |(_, dealt)| dealt.flow == flow) > 100);
+            assert!(share(&all, |(_, packet)| packet.flow == flow) > 100);
         }
+    }
+
+    #[test]
+    fn flows_of_even_queues_take_turns() {
+        let spread = Spread::new(3, 10, None);
+        let all = packets(&spread, 3, 300);
+        let flows = |queue| all.iter().filter(move |(of, _)| *of == queue);
+        let flows = flows(0).map(|(_, packet)| packet.flow);
+        assert!(flows.eq((0..100).map(|n| n % 4 * 3)));
+        assert!(spread.turns(0, 0).is_some(), "the fast way gives the same");
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Harness for Simulated {
             PoolSize::Tiny => (Some(2), RING),
         };
         let options = SimOptions {
-            load: Load::Given(frames.to_vec()),
+            traffic: LinkTraffic::Given(frames.to_vec()),
             clock: self.clock,
             ring,
             pool: PoolAsked {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread of one simulated queue: lets packets arrive by a clock, and captures them.
+//! Thread of one simulated queue: lets packets arrive by a clock, and captures them.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,39 +7,43 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lane::{Lane, Step};
-use super::{Link, Times};
+use super::Times;
+use super::lane::{CaptureStep, SimQueue};
 
 /// Packets that become visible at a time.
 const BATCH: u64 = 64;
-/// The same where packets wait for us, and nobody asks how long they took.
+/// The same where the link waits, and latency does not matter.
 const LARGE_BATCH: u64 = 1024;
-/// How long the thread sleeps when it may, as a NIC holds its interrupts back.
+/// How long the thread sleeps when it may, as a NIC delays its interrupts.
 const NAP: Duration = Duration::from_micros(50);
-/// The longest sleep before the stop flag is looked at again.
+/// The longest sleep before the thread checks its stop flag again.
 const LONG_NAP: Duration = Duration::from_millis(20);
 /// Naps in which a ring must not fill by half.
 const NAPS: u32 = 8;
 
-/// One queue at work.
-pub(super) struct Worker {
-    pub(super) link: Arc<Link>,
-    pub(super) queue: u32,
-    pub(super) lane: Lane,
+/// One queue and its thread's share of the source.
+pub(super) struct SimWorker {
+    pub(super) queue: SimQueue,
     pub(super) stop: Arc<AtomicBool>,
-    /// When the first packet of the link arrives: once all queues are ready.
-    pub(super) start: Arc<OnceLock<Start>>,
+    /// Arrival of the link's first packet; set once all threads run.
+    pub(super) start: Arc<OnceLock<LinkStart>>,
 }
 
-/// When the first packet arrives, by two clocks.
+/// Arrival of the link's first packet, by two clocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(super) struct LinkStart {
     pub(super) at: Instant,
     pub(super) at_ns: u64,
 }
 
-impl Worker {
-    /// Works until all packets have come and are captured, or it is stopped.
+impl LinkStart {
+    fn elapsed_ps(&self) -> u64 {
+        u64::try_from(self.at.elapsed().as_nanos() * 1000).unwrap_or(u64::MAX)
+    }
+}
+
+impl SimWorker {
+    /// Works until all packets have arrived and are captured, or until stopped.
     pub(super) fn work(&mut self) {
         let start = loop {
             match self.start.get() {
@@ -48,51 +52,47 @@ impl Worker {
                 None => thread::yield_now(),
             }
         };
-        let last = self.link.packets_of(self.queue);
+        let link = Arc::clone(&self.queue.link);
+        let last = link.packets_of(self.queue.number);
         while !self.stop.load(Relaxed) {
-            match self.link.times {
+            let wire = &link.wire;
+            let queue = &mut self.queue;
+            let step = match link.times {
                 Times::Clock => {
-                    let now_ps = ps(start.at.elapsed());
-                    self.lane.arrive(self.link.due_of(self.queue, now_ps));
+                    queue.arrive(link.due_of(queue.number, start.elapsed_ps()));
+                    queue.capture(BATCH, |n| start.at_ns + wire.time_ps(n) / 1000)
                 }
-                Times::Waiting | Times::Virtual => self.lane.fill(last),
-            }
-            match self.capture(start) {
-                Step::Took(_) => {}
-                Step::PoolFull => self.wait_for_room(),
-                Step::Nothing if self.lane.arrived() == last => return,
-                Step::Nothing => self.wait_for_packets(start),
-            }
-        }
-    }
-
-    fn capture(&mut self, start: Start) -> Step {
-        let link = Arc::clone(&self.link);
-        match link.times {
-            Times::Clock => self
-                .lane
-                .capture(BATCH, |n| start.at_ns + link.wire.time_ps(n) / 1000),
-            Times::Virtual => self
-                .lane
-                .capture(LARGE_BATCH, |n| link.wire.time_ps(n) / 1000),
-            Times::Waiting => {
-                let now_ns = start.at_ns + ps(start.at.elapsed()) / 1000;
-                self.lane.capture(LARGE_BATCH, |_| now_ns)
+                Times::Virtual => {
+                    queue.fill(last);
+                    queue.capture(LARGE_BATCH, |n| wire.time_ps(n) / 1000)
+                }
+                Times::Waiting => {
+                    queue.fill(last);
+                    let now_ns = start.at_ns + start.elapsed_ps() / 1000;
+                    queue.capture(LARGE_BATCH, |_| now_ns)
+                }
+            };
+            match step {
+                CaptureStep::Captured => {}
+                CaptureStep::PoolFull => self.wait_for_room(),
+                CaptureStep::RingEmpty if self.queue.ring.arrived() == last => return,
+                CaptureStep::RingEmpty => self.wait_for_packets(start),
             }
         }
     }
 
     fn wait_for_room(&self) {
-        match self.link.times {
-            // What arrives meanwhile must be counted when it does.
+        match self.queue.link.times {
+            // A packet that arrives meanwhile is lost now, not later.
             Times::Clock if !self.may_nap() => thread::yield_now(),
             _ => thread::sleep(NAP),
         }
     }
 
-    fn wait_for_packets(&self, start: Start) {
-        let next = self.link.time_of(self.queue, self.lane.arrived());
-        let left = Duration::from_nanos(next.saturating_sub(ps(start.at.elapsed())) / 1000);
+    fn wait_for_packets(&self, start: LinkStart) {
+        let queue = &self.queue;
+        let next_ps = queue.link.time_of(queue.number, queue.ring.arrived());
+        let left = Duration::from_nanos(next_ps.saturating_sub(start.elapsed_ps()) / 1000);
         if left > NAP * 4 {
             thread::sleep((left - NAP).min(LONG_NAP));
         } else if self.may_nap() {
@@ -104,11 +104,8 @@ impl Worker {
 
     /// Whether the ring is large enough for the link's rate to sleep now and then.
     fn may_nap(&self) -> bool {
-        let half_ps = self.link.wire.time_ps(self.link.ring / 2);
+        let link = &self.queue.link;
+        let half_ps = link.wire.time_ps(u64::from(link.ring) / 2);
         Duration::from_nanos(half_ps / 1000) > NAP * NAPS
     }
-}
-
-fn ps(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos() * 1000).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A group that divides flows between its readers, in virtual time: the rules that the queues
-//! judge by, and flows on their way from busy readers to idle ones.
+//! A group that divides flows between its readers, in virtual time.
+//!
+//! It gives the queues the rules that assign packets to readers, and moves buckets of flows from
+//! busy readers to idle ones.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,29 +14,30 @@ use ringtap_pool::ids::ReaderId;
 use ringtap_pool::offload::Load;
 use ringtap_pool::offload::buckets::{Buckets, Due, Members};
 
-use super::Queue;
+use super::VirtualQueue;
 use crate::sim::SimError;
 
-/// How often the hub looks at moves that are under way, at least, in picoseconds.
+/// The longest time between two turns of the hub while buckets move, in picoseconds.
 pub(super) const LOOK_PS: u64 = 5_000_000_000;
 
-/// The group's buckets, and who reads them.
-pub(super) struct Flows {
+/// The group's buckets and their owners.
+pub(super) struct FlowGroup {
     readers: Vec<ReaderId>,
     buckets: Buckets<ReaderId>,
     offload_percent: Option<u8>,
-    /// How often a new owner did not wait for the former one.
+    /// Number of moves in which a new owner did not wait for the former one.
     pub(super) unordered_moves: u64,
 }
 
-/// The bit that stands for a reader in the masks of packets.
-pub(super) fn mask(at: u32) -> u64 {
-    1_u64.checked_shl(at).unwrap_or(0)
+/// The bit of a reader in the masks of packets.
+pub(super) fn mask(reader: u32) -> u64 {
+    1_u64.checked_shl(reader).unwrap_or(0)
 }
 
-struct Known<'a>(&'a Distributor);
+/// The distributor's knowledge of the group's members.
+struct DistributorView<'a>(&'a Distributor);
 
-impl Members<ReaderId> for Known<'_> {
+impl Members<ReaderId> for DistributorView<'_> {
     fn load(&self, member: ReaderId) -> Load {
         self.0.load(member)
     }
@@ -52,41 +55,41 @@ impl Members<ReaderId> for Known<'_> {
     }
 }
 
-impl Flows {
-    /// Divides flows between these readers, and tells the queues.
+impl FlowGroup {
+    /// Divides flows between these readers, and gives the queues the rules for it.
     pub(super) fn new(
         readers: Vec<ReaderId>,
         offload_percent: Option<u8>,
-        queues: &[Queue],
+        queues: &[VirtualQueue],
     ) -> Result<Self, SimError> {
         let mut buckets = Buckets::default();
         buckets.share_out(&readers);
-        let flows = Flows {
+        let flows = FlowGroup {
             readers,
             buckets,
             offload_percent,
             unordered_moves: 0,
         };
-        flows.tell(queues)?;
+        flows.classify(queues)?;
         Ok(flows)
     }
 
-    /// Buckets that changed hands.
+    /// Number of buckets that changed owners.
     pub(super) fn moved_buckets(&self) -> u64 {
         self.buckets.moved()
     }
 
-    /// Whether flows are on their way.
-    pub(super) fn are_moving(&self) -> bool {
+    /// Whether buckets are being moved.
+    pub(super) fn is_moving(&self) -> bool {
         self.buckets.is_moving()
     }
 
-    /// Does what is due for flows to move; tells whether anything was.
-    pub(super) fn carry_on(
+    /// Does all steps of moves that are due; returns whether there were any.
+    pub(super) fn advance(
         &mut self,
         now_ps: u64,
         distributor: &mut Distributor,
-        queues: &[Queue],
+        queues: &[VirtualQueue],
     ) -> Result<bool, SimError> {
         let Some(threshold) = self.offload_percent else {
             return Ok(false);
@@ -94,15 +97,14 @@ impl Flows {
         let now = Duration::from_nanos(now_ps / 1000);
         let mut any = false;
         loop {
-            let known = Known(distributor);
-            let due = self.buckets.due(&self.readers, threshold, now, &known);
-            match due {
+            let members = DistributorView(distributor);
+            match self.buckets.due(&self.readers, threshold, now, &members) {
                 None => return Ok(any),
                 Some(Due::HoldBack(to)) => distributor.hold_back(to),
                 Some(Due::LetGo(to, held)) => distributor.let_go(to, held),
                 Some(Due::Over(to)) => self.unordered_moves += distributor.take_unordered(to),
                 Some(Due::Change { from, to }) => {
-                    self.tell(queues)?;
+                    self.classify(queues)?;
                     distributor.follow(to, from);
                 }
             }
@@ -110,18 +112,18 @@ impl Flows {
         }
     }
 
-    /// Puts the rules in force that say who has which bucket.
-    fn tell(&self, queues: &[Queue]) -> Result<(), SimError> {
+    /// Gives the queues the rule that assigns each bucket to its owner.
+    fn classify(&self, queues: &[VirtualQueue]) -> Result<(), SimError> {
         let owner = |owner: &Option<ReaderId>| {
             let mut readers = (0..).zip(&self.readers);
             let found = readers.find(|(_, reader)| Some(**reader) == *owner);
-            found.map_or(0, |(at, _)| mask(at))
+            found.map_or(0, |(number, _)| mask(number))
         };
         let rules = Rules(vec![Rule {
             balance: Balance::Flow(Headers::Outer),
             members: Arc::new(self.buckets.owners().each_ref().map(owner)),
             ..Rule::everything(0)
         }]);
-        queues.iter().try_for_each(|queue| queue.judge_by(&rules))
+        queues.iter().try_for_each(|queue| queue.classify(&rules))
     }
 }

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run in virtual time came to.
+//! Result of a run in virtual time.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::distributor::BuddyCounts;
-use ringtap_pool::ids::{LaneId, ReaderId};
 
-use super::reader::Note;
+use super::reader::PacketRecord;
 
-/// What became of a queue's packets.
+/// Counters of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneOutcome {
-    /// The lane.
-    pub lane: LaneId,
     /// Packets that the link brought.
     pub arrived: u64,
     /// Packets in the pool.
@@ -27,11 +24,9 @@ pub struct LaneOutcome {
     pub most_chunks: u32,
 }
 
-/// What a reader got.
+/// Counters of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderOutcome {
-    /// The reader.
-    pub reader: ReaderId,
     /// Packets that it read.
     pub delivered: u64,
     /// Their bytes on the wire.
@@ -40,36 +35,31 @@ pub struct ReaderOutcome {
     pub overrun: u64,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Per lane.
+pub struct SimOutcome {
+    /// By lane.
     pub lanes: Vec<LaneOutcome>,
-    /// Per reader.
+    /// By reader.
     pub readers: Vec<ReaderOutcome>,
-    /// What the group of readers did.
+    /// Chunks that the readers took from each other.
     pub buddies: BuddyCounts,
-    /// Packets that were done with before an earlier one of the same flow: to the packet, where
-    /// [`BuddyCounts`] goes by chunks.
+    /// Packets that a reader finished before an earlier one of the same flow was finished; exact
+    /// to the packet, while [`BuddyCounts`] goes by chunks.
     pub disordered_packets: u64,
     /// Buckets of flows that busy readers gave away.
     pub moved_buckets: u64,
-    /// How often their new owner did not wait for the former one, a lane each.
+    /// Number of lanes and moves in which the new owner did not wait for the former one.
     pub unordered_moves: u64,
-    /// When the last reader was done, in picoseconds after the first packet.
-    pub end_ps: u64,
     /// Chunks of each lane.
     pub chunks: u32,
-    /// Bytes of a chunk.
-    pub chunk_bytes: u32,
 }
 
-impl Outcome {
-    /// Where every packet went, over all lanes and readers.
+impl SimOutcome {
+    /// The counters of all lanes and readers.
     pub fn counters(&self) -> Counters {
-        let lanes = self.lanes.iter();
         let mut counters = Counters::default();
-        for lane in lanes {
+        for lane in &self.lanes {
             counters += Counters {
                 offered: lane.arrived,
                 filtered: lane.unwanted,
@@ -89,29 +79,25 @@ impl Outcome {
         counters
     }
 
-    /// Share of the packets that were lost.
+    /// Share of the packets that were lost; exact up to 2^53 packets.
     pub fn loss(&self) -> f64 {
         let counters = self.counters();
-        if counters.offered == 0 {
-            return 0.0;
-        }
-        // Exact up to 2^53 packets.
-        counters.dropped.total() as f64 / counters.offered as f64
+        counters.dropped.total() as f64 / counters.offered.max(1) as f64
     }
 }
 
-/// Packets that were done with before an earlier one of their flow was.
-pub(super) fn disorder(notes: impl Iterator<Item = Vec<Note>>) -> u64 {
-    let mut notes: Vec<_> = notes.flatten().collect();
-    notes.sort_unstable();
-    let (mut broken, mut flow, mut latest_ps) = (0, None, 0);
-    for note in notes {
-        if flow != Some((note.lane, note.flow)) {
-            flow = Some((note.lane, note.flow));
-            latest_ps = 0;
-        }
-        broken += u64::from(note.done_ps < latest_ps);
-        latest_ps = latest_ps.max(note.done_ps);
-    }
-    broken
+/// Number of packets that were finished before an earlier one of their flow.
+pub(super) fn disorder(records: impl Iterator<Item = Vec<PacketRecord>>) -> u64 {
+    let mut records: Vec<_> = records.flatten().collect();
+    records.sort_unstable();
+    let flows = records.chunk_by(|a, b| (a.lane, a.flow) == (b.lane, b.flow));
+    let disordered = flows.map(|flow| {
+        let mut latest_ps = 0;
+        let late = flow.iter().filter(|record| {
+            latest_ps = latest_ps.max(record.done_ps);
+            record.done_ps < latest_ps
+        });
+        late.count() as u64
+    });
+    disordered.sum()
 }

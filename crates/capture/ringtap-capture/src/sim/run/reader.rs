@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader in virtual time: how long each packet keeps it busy.
+//! A reader in virtual time: each packet keeps it busy for a while.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::distributor::Distributor;
@@ -9,9 +9,9 @@ use ringtap_pool::reader::{Next, Reader, Sleeper};
 use super::ReaderOutcome;
 use crate::sim::SimError;
 
-/// When a packet was done with.
+/// The time at which a packet was finished; ordered by flow, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Note {
+pub(super) struct PacketRecord {
     pub(super) lane: u32,
     pub(super) flow: u32,
     pub(super) sequence: u64,
@@ -19,31 +19,30 @@ pub(super) struct Note {
 }
 
 /// A reader and its clock.
-pub(super) struct Member {
+pub(super) struct VirtualReader {
     pub(super) id: ReaderId,
     reader: Reader,
     sleeper: Sleeper,
-    /// Of packets that are its own.
+    /// Mask of its own packets.
     mask: u64,
     service_ps: u64,
-    done_ps: Option<u64>,
+    /// Time at which it has finished the packets that it took.
+    pub(super) done_ps: Option<u64>,
     delivered: u64,
     bytes: u64,
-    /// What gaps told of: losses, and packets of the lanes that were left out.
-    lost: u64,
-    /// When each packet was done with, if somebody wants to know.
-    notes: Option<Vec<Note>>,
+    /// Absent where no packet can be out of order.
+    records: Option<Vec<PacketRecord>>,
 }
 
-impl Member {
+impl VirtualReader {
     pub(super) fn new(
         id: ReaderId,
         reader: Reader,
         mask: u64,
         service_ps: u64,
-        keeps_order: bool,
+        records: bool,
     ) -> Self {
-        Member {
+        VirtualReader {
             id,
             sleeper: reader.sleeper(),
             reader,
@@ -52,17 +51,11 @@ impl Member {
             done_ps: None,
             delivered: 0,
             bytes: 0,
-            lost: 0,
-            notes: keeps_order.then(Vec::new),
+            records: records.then(Vec::new),
         }
     }
 
-    /// When it is done with what it took.
-    pub(super) fn done_ps(&self) -> Option<u64> {
-        self.done_ps
-    }
-
-    /// It was woken, unless it is at work.
+    /// Wakes the reader, unless it is busy.
     pub(super) fn wake(&mut self, now_ps: u64) -> Result<(), SimError> {
         if self.done_ps.is_some() {
             return Ok(());
@@ -71,7 +64,7 @@ impl Member {
         self.read(now_ps)
     }
 
-    /// Gives back what it is done with, and takes what there is, or sleeps.
+    /// Returns what is finished and takes the next packets; sleeps if there are none.
     pub(super) fn read(&mut self, now_ps: u64) -> Result<(), SimError> {
         self.done_ps = None;
         let mut is_armed = false;
@@ -90,7 +83,6 @@ impl Member {
                 self.sleeper.disarm();
                 is_armed = false;
             }
-            self.lost += batch.gap().map_or(0, |gap| gap.packets);
             let lane = batch.lane().0;
             let mut done_ps = now_ps;
             for packet in batch.packets() {
@@ -101,8 +93,8 @@ impl Member {
                 done_ps += self.service_ps;
                 self.delivered += 1;
                 self.bytes += u64::from(packet.slot().wire_length);
-                if let Some(notes) = &mut self.notes {
-                    notes.push(Note {
+                if let Some(records) = &mut self.records {
+                    records.push(PacketRecord {
                         lane,
                         flow: packet.slot().hash().unwrap_or(0),
                         sequence: packet.sequence,
@@ -117,15 +109,14 @@ impl Member {
         }
     }
 
-    pub(super) fn take_notes(&mut self) -> Vec<Note> {
-        self.notes.take().unwrap_or_default()
+    pub(super) fn take_records(&mut self) -> Vec<PacketRecord> {
+        self.records.take().unwrap_or_default()
     }
 
     pub(super) fn outcome(&self, distributor: &Distributor) -> ReaderOutcome {
         let lanes = (0..distributor.geometry().lane_count).map(LaneId);
         let missed = lanes.map(|lane| distributor.missed(self.id, lane).packets);
         ReaderOutcome {
-            reader: self.id,
             delivered: self.delivered,
             bytes: self.bytes,
             overrun: missed.sum(),

@@ -2,10 +2,9 @@
 //! Runs in virtual time against arithmetic that knows nothing of pools.
 
 use super::*;
-use crate::sim::{PS_PER_SECOND, PoolAsked, RING};
+use crate::sim::{LinkTraffic, PS_PER_SECOND, PoolAsked, RING};
 use proptest::prelude::*;
-use ringtap_device::Rate;
-use ringtap_device::{ChunkOptions, Skew};
+use ringtap_device::{ChunkOptions, Rate, Skew};
 use ringtap_packet::{Sizes, Traffic};
 
 /// One queue at 10 Gbit/s, 64-byte packets, a reader of 38,844 packets a second.
@@ -18,7 +17,6 @@ fn wirecap(chunks: u32, packets: u32, burst: u64) -> Experiment {
         },
         capture_ps: 0,
         service_ps: PS_PER_SECOND / 38_844,
-        readers: 1,
         affinity: Affinity::Chunk,
         offload_percent: None,
     }
@@ -34,7 +32,7 @@ fn pool(chunks: u32, packets: u32) -> PoolAsked {
     }
 }
 
-fn run(experiment: &Experiment) -> Outcome {
+fn run(experiment: &Experiment) -> SimOutcome {
     let outcome = experiment.run().unwrap();
     let balance = outcome.counters().balance();
     assert!(balance.holds(), "{balance}: {outcome:?}");
@@ -141,7 +139,7 @@ fn skewed(offload_percent: Option<u8>) -> Experiment {
         nic: SimOptions {
             queues: 4,
             skew: Some(Skew::Weights(vec![7, 1, 1, 1])),
-            load: crate::sim::Load::Made(Traffic {
+            traffic: LinkTraffic::Generated(Traffic {
                 flows: 64,
                 ..Traffic::default()
             }),
@@ -151,7 +149,6 @@ fn skewed(offload_percent: Option<u8>) -> Experiment {
         },
         capture_ps: 0,
         service_ps,
-        readers: 4,
         affinity: Affinity::Chunk,
         offload_percent,
     }
@@ -187,7 +184,7 @@ fn by_flow(offload_percent: Option<u8>, skew: Skew) -> Experiment {
     let mut experiment = skewed(offload_percent);
     experiment.affinity = Affinity::Flow;
     experiment.nic.skew = Some(skew);
-    experiment.nic.load = crate::sim::Load::Made(Traffic {
+    experiment.nic.traffic = LinkTraffic::Generated(Traffic {
         flows: 400,
         ..Traffic::default()
     });
@@ -224,11 +221,11 @@ fn what_cannot_be_run_is_refused() {
         ..wirecap(10, 10, 10)
     };
     assert!(matches!(endless.run(), Err(SimError::Endless)));
-    let readers = Experiment {
-        readers: 3,
-        ..skewed(None)
+    let timeless = Experiment {
+        nic: SimOptions::new(Rate::Max),
+        ..wirecap(10, 10, 10)
     };
-    assert!(matches!(readers.run(), Err(SimError::Readers { .. })));
+    assert!(matches!(timeless.run(), Err(SimError::VirtualMax)));
 }
 
 proptest! {
@@ -250,14 +247,13 @@ proptest! {
             nic: SimOptions {
                 queues,
                 ring,
-                load: crate::sim::Load::Made(traffic),
+                traffic: LinkTraffic::Generated(traffic),
                 burst: Some(5000),
                 pool: pool(chunks, packets),
                 ..SimOptions::new(Rate::BitsPerSecond(10_000_000_000))
             },
             capture_ps: times.0,
             service_ps: times.1,
-            readers: queues,
             affinity: Affinity::Chunk,
             offload_percent,
         };
@@ -282,13 +278,12 @@ proptest! {
         experiment.nic = SimOptions {
             queues,
             skew,
-            load: crate::sim::Load::Made(Traffic { flows: flows * queues, ..Traffic::default() }),
+            traffic: LinkTraffic::Generated(Traffic { flows: flows * queues, ..Traffic::default() }),
             burst: Some(40_000),
             pool: pool(chunks, packets),
             ..SimOptions::new(Rate::PacketsPerSecond(190_000))
         };
-        experiment.readers = queues;
-        experiment.service_ps = PS_PER_SECOND / service_pps;
+            experiment.service_ps = PS_PER_SECOND / service_pps;
         let outcome = experiment.run().unwrap();
         prop_assert!(outcome.counters().balance().holds(), "{:?}", outcome);
         let given_up = outcome.unordered_moves > 0;
