@@ -35,13 +35,12 @@ use ringtap_pool::view::Pool;
 
 pub use error::TapError;
 pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
-use home::Home;
-use hook::Fitted;
+use hook::Links;
 use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 use ringtap_net::netlink::Losses;
-use rules::InForce;
 pub use rules::RulesError;
+use rules::TapRules;
 use words::LaneWords;
 
 pub use ringtap_device::{Direction, Mode};
@@ -49,11 +48,11 @@ use ringtap_net::interface::{Interface, Promiscuous, Watch};
 
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
 pub struct Tap {
-    links: Vec<Fitted>,
-    home: Home,
-    rules: InForce,
-    /// Where packets go, and the link of the program that helps.
-    forward: Option<(Forward, Option<OwnedFd>)>,
+    links: Links,
+    /// Until somebody takes it to a thread of its own.
+    rules: Option<TapRules>,
+    /// The link of the program that helps to forward.
+    forward_link: Option<OwnedFd>,
     watched: Watched,
     facts: Facts,
     pool: Pool,

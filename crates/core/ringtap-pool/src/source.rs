@@ -116,7 +116,7 @@ pub trait Source: Send {
     /// All counters now. `seen` may be one ahead of the rest while a packet is being captured.
     fn counts(&mut self) -> Counts;
 
-    /// Judges packets by these rules from now on; tells for each where its filter runs.
+    /// Classifies packets by these rules from now on; returns for each rule where its filter runs.
     ///
     /// A source that cannot classify leaves every bit set, and every filter to the readers; it
     /// refuses to divide packets between them.
@@ -130,6 +130,12 @@ pub trait Source: Send {
         }
         let why = "this source does not classify".to_owned();
         Ok(vec![Place::Reader(why); rules.0.len()])
+    }
+
+    /// The part of the source that puts rules in force, if that takes long (a tap loads programs):
+    /// the caller runs it on a thread of its own, and does not call [`Source::classify`] any more.
+    fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
+        None
     }
 
     /// Whether it was given no rules yet and every packet has every bit, so that rules which give
@@ -164,6 +170,16 @@ pub trait Source: Send {
     /// Stops capturing and detaches; when it returns nothing is written any more, and counters
     /// are final.
     fn stop(&mut self);
+}
+
+/// Puts a source's rules in force while another thread drives the source.
+pub trait RuleLoader: Send {
+    /// Does what [`Source::classify`] does; it may take seconds.
+    ///
+    /// # Errors
+    ///
+    /// The rules before are still in force then.
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError>;
 }
 
 /// Both ends of a lane of a source in user space.

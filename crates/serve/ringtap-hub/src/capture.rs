@@ -5,6 +5,7 @@
 //! - A source that was stopped is drained before its readers are told the end.
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
 use crate::group::Congestion;
+use crate::hub::AttachError;
+use crate::loader::{LoaderThread, Outcome};
 
 /// How often counters are read again to find a moment between two packets.
 const STEADY_TRIES: usize = 16;
@@ -51,6 +54,13 @@ pub(crate) struct Capture {
     pub(crate) congestion: Option<Congestion>,
     /// It was said that its lanes have few chunks for so many readers.
     is_scarce: bool,
+    /// Puts rules in force, if that takes long.
+    loader: Option<LoaderThread>,
+    /// It has no rules yet, and every packet has every bit.
+    gives_everything: bool,
+    /// What became of the rules that were handed over last, and how many they are.
+    outcome: Option<Outcome>,
+    rule_count: usize,
 }
 
 /// The beginning of a subscription: the account is counted from here.
@@ -67,12 +77,15 @@ impl Capture {
         mut source: Box<dyn Source>,
         congestion: Option<Congestion>,
         signal: Arc<dyn Signal>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let pool = source.pool();
+        let gives_everything = source.gives_everything();
+        let loader = source.take_rule_loader();
+        let loader = loader.map(|loader| LoaderThread::start(loader, Arc::clone(&signal)));
         let lanes = source.take_lanes();
         let readers_wake = source.readers_wake_fd();
         let readers_wake = readers_wake.and_then(|fd| fd.try_clone_to_owned().ok());
-        Capture {
+        Ok(Capture {
             facts: source.facts().clone(),
             paused: vec![false; lanes.len()],
             distributor: Distributor::new(pool.clone(), lanes, signal),
@@ -83,7 +96,11 @@ impl Capture {
             failure: None,
             congestion,
             is_scarce: false,
-        }
+            loader: loader.transpose()?,
+            gives_everything,
+            outcome: None,
+            rule_count: 0,
+        })
     }
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneId> + use<> {
@@ -99,23 +116,47 @@ impl Capture {
         (self.stage == Stage::Running).then(|| self.source.wake_fd())
     }
 
-    /// Judges packets by these rules from now on.
+    /// Begins to put these rules in force; then [`Capture::has_outcome`] is called until it has.
     ///
     /// A source that gives everything anyway is left alone while nobody wants less: a tap has
-    /// programs to load, and a pool may fill meanwhile.
-    pub(crate) fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+    /// programs to load.
+    pub(crate) fn load(&mut self, rules: &Rules) {
         let Rules(each) = rules;
         let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
-        if wants_all && self.source.gives_everything() {
-            return Ok(vec![Place::Source; each.len()]);
+        self.rule_count = each.len();
+        if wants_all && self.gives_everything {
+            self.outcome = Some(Ok(vec![Place::Source; each.len()]));
+            return;
         }
-        match self.source.classify(rules) {
+        self.gives_everything = false;
+        match &self.loader {
+            Some(loader) => loader.load(rules),
+            None => self.outcome = Some(self.source.classify(rules)),
+        }
+    }
+
+    /// Whether the rules are in force or refused.
+    pub(crate) fn has_outcome(&mut self) -> bool {
+        if self.outcome.is_none() {
+            self.outcome = self.loader.as_ref().and_then(LoaderThread::outcome);
+        }
+        self.outcome.is_some()
+    }
+
+    /// Where each rule's filter runs, or why the rules are refused.
+    pub(crate) fn outcome(&mut self) -> Result<Vec<Place>, AttachError> {
+        let refused = |error: SourceError| AttachError::Source {
+            device: self.facts.device.clone(),
+            reason: error.to_string(),
+        };
+        match self.outcome.take() {
+            Some(Ok(places)) => Ok(places),
+            Some(Err(error)) if self.stage == Stage::Running => Err(refused(error)),
             // Nothing more comes from it: the others go on.
-            Err(_) if self.stage != Stage::Running => {
+            _ => {
                 let why = "the source has ended".to_owned();
-                Ok(vec![Place::Reader(why); each.len()])
+                Ok(vec![Place::Reader(why); self.rule_count])
             }
-            judged => judged,
         }
     }
 

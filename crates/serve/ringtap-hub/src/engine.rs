@@ -2,10 +2,11 @@
 //! The hub's thread: steps every distributor when something happened, sleeps in between.
 //!
 //! Invariants
-//! - It owns the sources and the distributors; everybody else only sends it orders.
+//! - It owns the sources and the distributors; other threads only send it commands.
 //! - It touches chunks, never packets.
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -18,10 +19,10 @@ use ringtap_pool::wake::Signal;
 
 use crate::capture::{Capture, Stage};
 use crate::group::{Congestion, Group};
-use crate::hub::Order;
+use crate::hub::Command;
 use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
-use crate::subscribers::{Subscribers, Whom};
+use crate::subscribers::{Changes, Subscribers, Whom};
 
 /// How often is looked who lost packets, so that the time of a loss is known.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
@@ -34,10 +35,11 @@ pub(crate) struct Engine {
     pub(crate) captures: Vec<Capture>,
     pub(crate) membership: Membership,
     pub(crate) subscribers: Subscribers,
+    pub(crate) changes: Changes,
     pub(crate) event: Event,
     pub(crate) started_ns: u64,
-    inbox: Receiver<Order>,
-    /// Who wants to know when nothing is left to be done.
+    inbox: Receiver<Command>,
+    /// Told when every source has ended and no reader is left.
     over: Option<Sender<()>>,
     looked_for_losses: Instant,
     /// Times of moves are counted from here.
@@ -55,17 +57,21 @@ impl Engine {
         sources: Vec<Box<dyn Source>>,
         groups: Vec<Group>,
         congestion: Option<Congestion>,
-        inbox: Receiver<Order>,
+        inbox: Receiver<Command>,
         event: Event,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let capture = |source| {
             let signal: Arc<dyn Signal> = Arc::new(event.clone());
             Capture::new(source, congestion, signal)
         };
-        Engine {
-            captures: sources.into_iter().map(capture).collect(),
+        Ok(Engine {
+            captures: sources
+                .into_iter()
+                .map(capture)
+                .collect::<io::Result<_>>()?,
             membership: Membership::new(groups),
             subscribers: Subscribers::default(),
+            changes: Changes::default(),
             event,
             started_ns: now_ns(),
             inbox,
@@ -76,12 +82,13 @@ impl Engine {
             slept: Duration::MAX,
             fast: false,
             look_again: None,
-        }
+        })
     }
 
-    /// Runs until it is told to quit.
+    /// Runs until the command to quit.
     pub(crate) fn run(mut self) {
-        while self.obey() {
+        while self.handle_commands() {
+            self.update_rules();
             let moved = self.step();
             self.tell_if_over();
             if moved {
@@ -123,6 +130,7 @@ impl Engine {
         let ended = |capture: &Capture| capture.stage == Stage::Ended;
         if self.over.is_none()
             || !self.subscribers.taken.is_empty()
+            || !self.changes.is_empty()
             || !self.captures.iter().all(ended)
         {
             return;
@@ -142,42 +150,33 @@ impl Engine {
             .wake(whom, &mut self.captures, Instant::now());
     }
 
-    /// Does what was ordered; `false` once it shall quit.
-    fn obey(&mut self) -> bool {
+    /// Handles the commands that came; `false` after the one to quit.
+    fn handle_commands(&mut self) -> bool {
         loop {
             match self.inbox.try_recv() {
-                Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return false,
-                Ok(order) => self.carry_out(order),
+                Ok(Command::Quit) | Err(TryRecvError::Disconnected) => return false,
+                Ok(command) => self.handle(command),
                 Err(TryRecvError::Empty) => return true,
             }
         }
     }
 
-    fn carry_out(&mut self, order: Order) {
-        // Whoever asked may be gone: then nobody needs the answer.
-        match order {
-            Order::Attach(ask, reply) => {
-                let answer = self.attach(&ask);
-                let id = answer.as_ref().ok().map(|taken| taken.id);
-                if let (Err(_), Some(id)) = (reply.send(answer), id) {
-                    self.leave(id);
-                }
+    fn handle(&mut self, command: Command) {
+        // An answer that nobody waits for any more is dropped.
+        match command {
+            Command::Change(change) => self.changes.push(change),
+            Command::Credit(subscriber, chunks, responder) => {
+                responder.send(self.set_credit(subscriber, chunks));
             }
-            Order::Filter(subscriber, filter, reply) => {
-                let _gone = reply.send(self.set_filter(subscriber, filter));
+            Command::Leave(subscriber) => self.leave(subscriber),
+            Command::Snapshot(subscriber, responder) => {
+                responder.send(self.snapshot(subscriber));
             }
-            Order::Credit(subscriber, chunks, reply) => {
-                let _gone = reply.send(self.set_credit(subscriber, chunks));
+            Command::Status(responder) => {
+                responder.send(self.status());
             }
-            Order::Leave(subscriber) => self.leave(subscriber),
-            Order::Snapshot(subscriber, reply) => {
-                let _gone = reply.send(self.snapshot(subscriber));
-            }
-            Order::Status(reply) => {
-                let _gone = reply.send(self.status());
-            }
-            Order::WhenOver(over) => self.over = Some(over),
-            Order::Stop | Order::Quit => {
+            Command::WhenOver(over) => self.over = Some(over),
+            Command::Stop | Command::Quit => {
                 for capture in &mut self.captures {
                     capture.stop();
                 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handle of a hub: what its owner and its server ask of the hub's thread.
+//! A hub's handle: sends commands of its owner and its server to the hub's thread.
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use ringtap_filter::Program;
@@ -20,6 +20,8 @@ use ringtap_pool::wake::Signal;
 use crate::engine::Engine;
 use crate::group::{Congestion, Group};
 pub use crate::membership::SubscriptionId;
+use crate::responder::Responder;
+use crate::subscribers::Change;
 
 /// A running hub; it ends when this is dropped.
 pub struct Hub {
@@ -27,25 +29,20 @@ pub struct Hub {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What may be asked of a hub, from any thread.
+/// Sends commands to a hub, from any thread.
 #[derive(Clone)]
 pub struct Handle {
-    orders: Sender<Order>,
+    commands: Sender<Command>,
     event: Event,
 }
 
-/// What the hub's thread is asked to do.
-pub(crate) enum Order {
-    Attach(Box<Ask>, Sender<Result<Taken, AttachError>>),
-    Filter(
-        SubscriptionId,
-        Program,
-        Sender<Result<Vec<Wanted>, AttachError>>,
-    ),
-    Credit(SubscriptionId, u32, Sender<Result<(), AttachError>>),
+/// A command to the hub's thread.
+pub(crate) enum Command {
+    Change(Change),
+    Credit(SubscriptionId, u32, Responder<Result<(), AttachError>>),
     Leave(SubscriptionId),
-    Snapshot(SubscriptionId, Sender<Option<Snapshot>>),
-    Status(Sender<HubStatus>),
+    Snapshot(SubscriptionId, Responder<Option<Snapshot>>),
+    Status(Responder<HubStatus>),
     WhenOver(Sender<()>),
     Stop,
     Quit,
@@ -206,14 +203,14 @@ impl Hub {
     ) -> Result<(Self, Vec<Result<Taken, AttachError>>), HubError> {
         check_names(&groups)?;
         let event = Event::new()?;
-        let (orders, inbox) = mpsc::channel();
-        let mut engine = Engine::new(sources, groups, congestion, inbox, event.clone());
-        let taken = asks.into_iter().map(|ask| engine.attach(&ask)).collect();
+        let (commands, inbox) = mpsc::channel();
+        let mut engine = Engine::new(sources, groups, congestion, inbox, event.clone())?;
+        let taken = engine.attach_at_start(asks);
         let thread = std::thread::Builder::new()
             .name("hub".into())
             .spawn(move || engine.run())?;
         let hub = Hub {
-            handle: Handle { orders, event },
+            handle: Handle { commands, event },
             thread: Some(thread),
         };
         Ok((hub, taken))
@@ -237,16 +234,28 @@ fn check_names(groups: &[Group]) -> Result<(), HubError> {
 }
 
 impl Handle {
-    /// Takes a subscription.
+    /// Attaches a reader to a group; waits until its rules are in force at every source.
     ///
     /// # Errors
     ///
     /// Every [`AttachError`].
     pub fn attach(&self, ask: Ask) -> Result<Taken, AttachError> {
-        self.ask(|reply| Order::Attach(Box::new(ask), reply))?
+        self.ask(|responder| Command::Change(Change::Attach(Box::new(ask), responder)))?
     }
 
-    /// Changes a subscription's own filter; tells where it runs and from which packets on.
+    /// The same without waiting: `event` is signalled when the answer is there, or never will be.
+    pub(crate) fn begin_to_attach(
+        &self,
+        ask: Ask,
+        event: Event,
+    ) -> Receiver<Result<Taken, AttachError>> {
+        let (responder, answer) = Responder::with_event(event);
+        self.send(Command::Change(Change::Attach(Box::new(ask), responder)));
+        answer
+    }
+
+    /// Changes a subscription's own filter; returns where it runs and from which packets on. Waits
+    /// until the rules are in force at every source.
     ///
     /// # Errors
     ///
@@ -256,7 +265,20 @@ impl Handle {
         subscription: SubscriptionId,
         filter: Program,
     ) -> Result<Vec<Wanted>, AttachError> {
-        self.ask(|reply| Order::Filter(subscription, filter, reply))?
+        self.ask(|responder| Command::Change(Change::Filter(subscription, filter, responder)))?
+    }
+
+    /// The same without waiting, as for [`Handle::begin_to_attach`].
+    pub(crate) fn begin_to_filter(
+        &self,
+        subscription: SubscriptionId,
+        filter: Program,
+        event: Event,
+    ) -> Receiver<Result<Vec<Wanted>, AttachError>> {
+        let (responder, answer) = Responder::with_event(event);
+        let change = Change::Filter(subscription, filter, responder);
+        self.send(Command::Change(change));
+        answer
     }
 
     /// Changes how many chunks of a lane a subscription may hold.
@@ -265,51 +287,51 @@ impl Handle {
     ///
     /// [`AttachError::TooMuch`], [`AttachError::NotSubscribed`].
     pub fn set_credit(&self, subscription: SubscriptionId, chunks: u32) -> Result<(), AttachError> {
-        self.ask(|reply| Order::Credit(subscription, chunks, reply))?
+        self.ask(|responder| Command::Credit(subscription, chunks, responder))?
     }
 
     /// Gives a subscription back, and all that it holds.
     pub fn leave(&self, subscription: SubscriptionId) {
-        self.order(Order::Leave(subscription));
+        self.send(Command::Leave(subscription));
     }
 
     /// A subscription's account now; final once the source has ended. `None` if there is no such subscription.
     pub fn snapshot(&self, subscription: SubscriptionId) -> Option<Snapshot> {
-        self.ask(|reply| Order::Snapshot(subscription, reply))
+        self.ask(|responder| Command::Snapshot(subscription, responder))
             .ok()?
     }
 
     /// Everybody's counters; `None` if the hub has ended.
     pub fn status(&self) -> Option<HubStatus> {
-        self.ask(Order::Status).ok()
+        self.ask(Command::Status).ok()
     }
 
     /// Tells `over` once every source has ended and no reader is left.
     pub fn when_over(&self, over: Sender<()>) {
-        self.order(Order::WhenOver(over));
+        self.send(Command::WhenOver(over));
     }
 
     /// Stops all sources; readers then find the rest and the end.
     pub fn stop(&self) {
-        self.order(Order::Stop);
+        self.send(Command::Stop);
     }
 
-    fn order(&self, order: Order) {
-        // A hub that is gone takes no orders; whoever waits for an answer sees that.
-        let _gone = self.orders.send(order);
+    fn send(&self, command: Command) {
+        // A hub that is gone handles no command: its responder is dropped, which ends the wait.
+        let _gone = self.commands.send(command);
         self.event.signal();
     }
 
-    fn ask<T>(&self, order: impl FnOnce(Sender<T>) -> Order) -> Result<T, AttachError> {
-        let (reply, answer) = mpsc::channel();
-        self.order(order(reply));
+    fn ask<T>(&self, command: impl FnOnce(Responder<T>) -> Command) -> Result<T, AttachError> {
+        let (responder, answer) = Responder::new();
+        self.send(command(responder));
         answer.recv().map_err(|_| AttachError::Ending)
     }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        self.handle.order(Order::Quit);
+        self.handle.send(Command::Quit);
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
         }

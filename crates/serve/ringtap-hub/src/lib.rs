@@ -9,9 +9,11 @@ mod capture;
 mod engine;
 pub mod group;
 mod hub;
+mod loader;
 mod membership;
 mod phase;
 mod relay;
+mod responder;
 pub mod server;
 mod subscribers;
 

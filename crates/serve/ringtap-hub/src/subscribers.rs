@@ -4,9 +4,11 @@
 
 mod accounts;
 mod attach;
+mod changes;
 mod moving;
 mod waking;
 
+pub(crate) use changes::{Change, Changes};
 pub(crate) use waking::Whom;
 
 use std::collections::BTreeMap;

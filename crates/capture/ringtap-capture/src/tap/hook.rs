@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::libbpf_sys::{
     self, BPF_F_BEFORE, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP, XDP_FLAGS_DRV_MODE,
@@ -47,6 +48,21 @@ pub(super) struct Fitted {
     pub(super) link: OwnedFd,
     /// The copy of the program that is attached.
     pub(super) attached: OwnedFd,
+}
+
+/// The hooks of a tap in use; none once it is stopped.
+#[derive(Clone)]
+pub(super) struct Links(Arc<Mutex<Vec<Fitted>>>);
+
+impl Links {
+    pub(super) fn new(links: Vec<Fitted>) -> Self {
+        Links(Arc::new(Mutex::new(links)))
+    }
+
+    /// Keeps the links as they are while the guard lives.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Fitted>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where arriving packets are captured.

@@ -49,7 +49,7 @@ pub(super) struct Loaded {
     pub(super) pool: Arc<Mapping>,
     pub(super) lanes: Arc<Mapping>,
     pub(super) control: Arc<Mapping>,
-    control_words: Words<ControlWords>,
+    pub(super) control_words: Words<ControlWords>,
     pub(super) wakeups: OwnedFd,
     /// The same without the right to take signals out.
     pub(super) readers_wakeups: Option<OwnedFd>,
@@ -147,15 +147,6 @@ impl Loaded {
         }
     }
 
-    /// Tells the programs which sets of groups are in force.
-    pub(super) fn set_groups(&self, sets: u32) {
-        for words in self.control_words.iter() {
-            // The groups that were written before are seen by whoever sees this: the program's
-            // loads of them need what it reads here.
-            words.group_sets.store(sets, Release);
-        }
-    }
-
     /// Tells the programs whether this lane captures.
     pub(super) fn set_paused(&self, lane: usize, paused: bool) {
         if let Some(words) = self.control_words.get(lane) {
@@ -192,6 +183,15 @@ impl Loaded {
         let mut builder = RingBufferBuilder::new();
         builder.add(&map, |_| 0).map_err(io::Error::other)?;
         builder.build().map_err(io::Error::other)
+    }
+}
+
+/// Tells the programs which sets of groups are in force.
+pub(super) fn set_groups(controls: &Words<ControlWords>, sets: u32) {
+    for words in controls.iter() {
+        // The groups that were written before are visible to the program that reads this: its
+        // loads of them depend on the value.
+        words.group_sets.store(sets, Release);
     }
 }
 

@@ -89,6 +89,14 @@ impl Shape {
         }
     }
 
+    /// That of a filter which runs at the hook of this program.
+    pub(super) fn alone(program: Program) -> Self {
+        match program.is_xdp() {
+            true => Shape::xdp("rt_filter", None),
+            false => Shape::tc("rt_filter", BPF_TCX_INGRESS),
+        }
+    }
+
     /// That of one of the tap's programs.
     pub(super) fn of(program: Program, interface: u32) -> Self {
         let name = program.name();
@@ -101,8 +109,15 @@ impl Shape {
     }
 }
 
+/// A program that the kernel loaded.
+pub(crate) struct LoadedProgram {
+    pub(crate) program: OwnedFd,
+    /// Instructions that the verifier followed, over all paths.
+    pub(crate) verifier_steps: u32,
+}
+
 /// Loads `insns` as a program of this shape.
-pub(crate) fn load(shape: &Shape, insns: &[Insn]) -> Result<OwnedFd, Refusal> {
+pub(crate) fn load(shape: &Shape, insns: &[Insn]) -> Result<LoadedProgram, Refusal> {
     let plain = |error: io::Error| Refusal {
         error,
         log: String::new(),
@@ -133,13 +148,24 @@ pub(crate) fn load(shape: &Shape, insns: &[Insn]) -> Result<OwnedFd, Refusal> {
             &raw mut options,
         )
     };
+    let log = log.split(|byte| *byte == 0).next().unwrap_or_default();
+    let log = String::from_utf8_lossy(log).into_owned();
     if fd < 0 {
-        let words = log.split(|byte| *byte == 0).next().unwrap_or_default();
-        return Err(Refusal {
-            error: io::Error::from_raw_os_error(-fd),
-            log: String::from_utf8_lossy(words).into_owned(),
-        });
+        let error = io::Error::from_raw_os_error(-fd);
+        return Err(Refusal { error, log });
     }
-    // SAFETY: just made, and nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(LoadedProgram {
+        // SAFETY: just made, and nobody else owns it.
+        program: unsafe { OwnedFd::from_raw_fd(fd) },
+        verifier_steps: verifier_steps(&log),
+    })
+}
+
+/// The number in "processed 123 insns"; 0 if the log has none.
+fn verifier_steps(log: &str) -> u32 {
+    let mut counts = log.lines().filter_map(|line| {
+        let count = line.strip_prefix("processed ")?.split(' ').next()?;
+        count.parse().ok()
+    });
+    counts.next_back().unwrap_or(0)
 }

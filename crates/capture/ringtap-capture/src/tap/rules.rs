@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules in the kernel: from rules to programs, and how new programs take the place of old ones.
+//! Rules in the kernel: builds and loads programs from rules, and replaces those attached.
 //!
 //! Invariants
-//! - Each packet is judged by one program and one set of groups.
+//! - One program and one set of groups classify each packet.
 //! - Rules that cannot be put in force change nothing: the new programs are loaded before the
 //!   first is attached, and those attached are taken back if one cannot be.
 //! - When new rules are in force, no run of an old program is under way.
@@ -15,39 +15,40 @@ mod user;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, MutexGuard};
 
 use ringtap_filter::Program as Filter;
+use ringtap_net::interface::Interface;
 use ringtap_pool::classify::{Balance, MAX_RULES, Place, Rule, Rules};
 use ringtap_pool::memory::Words;
+use ringtap_pool::source::{RuleLoader, SourceError};
 
-use super::Tap;
+use super::forward::Forward;
 use super::groups::{self, Selection};
-use super::hook::{self, Program};
-use super::object::Loaded;
+use super::home::Home;
+use super::hook::{self, Fitted, Links, Program};
+use super::object::{self, Loaded};
 use super::source::wait_for_running_programs;
 use super::splice::Code;
+use super::words::{ControlWords, LaneWords};
 pub use error::RulesError;
-use fit::{Fit, Parts, Unfit, fit};
+use fit::{Fit, Parts, Tried, Unfit, fit};
 use user::{MOST_PROGRAMS, UserProgram};
 
-/// The rules that packets are judged by.
+/// The rules that classify packets now.
 #[derive(Default)]
-pub(super) struct InForce {
+struct InForce {
     selection: Selection,
     /// What programs are made of; nothing before the first rules.
     programs: Option<Vec<(Arc<[u64]>, Balance)>>,
     places: Vec<Place>,
+    /// The filters that run in the kernel.
+    in_source: Vec<Filter>,
     users: Vec<UserProgram>,
 }
 
 impl InForce {
-    /// Whether there are any yet.
-    pub(super) fn exist(&self) -> bool {
-        self.programs.is_some()
-    }
-
     /// Whether these rules need no other programs than those in force.
     fn has_programs_for(&self, rules: &[Rule]) -> bool {
         let alike = |(rule, (filter, balance)): (&Rule, &(Arc<[u64]>, Balance))| {
@@ -59,104 +60,162 @@ impl InForce {
     }
 }
 
-impl Tap {
+/// Puts rules in force at a tap's hooks; it works on a thread of its own.
+pub(super) struct TapRules {
+    interface: String,
+    index: u32,
+    home: Home,
+    /// The programs for the hooks in use, as they were loaded.
+    originals: Vec<(Program, Code)>,
+    links: Links,
+    lanes: Words<LaneWords>,
+    groups: Words<AtomicU64>,
+    controls: Words<ControlWords>,
+    forward: Option<Forward>,
+    in_force: InForce,
+    tried: Tried,
+}
+
+impl TapRules {
+    /// The rules of a tap whose programs were just attached: none yet.
+    pub(super) fn new(
+        interface: &Interface,
+        loaded: &Loaded,
+        links: &Links,
+        lanes: &Words<LaneWords>,
+        forward: Option<Forward>,
+    ) -> io::Result<Self> {
+        let hooks: Vec<_> = links.lock().iter().map(|fitted| fitted.program).collect();
+        Ok(TapRules {
+            interface: interface.name.clone(),
+            index: interface.index,
+            home: Home::here()?,
+            originals: originals(loaded, &hooks)?,
+            links: links.clone(),
+            lanes: lanes.clone(),
+            groups: loaded.groups.clone(),
+            controls: loaded.control_words.clone(),
+            forward,
+            in_force: InForce::default(),
+            tried: Tried::default(),
+        })
+    }
+
+    /// Whether any rules were put in force yet.
+    pub(super) fn exist(&self) -> bool {
+        self.in_force.programs.is_some()
+    }
+
     /// Puts rules in force.
     pub(super) fn put_in_force(&mut self, rules: &Rules) -> Result<Vec<Place>, RulesError> {
         let Rules(rules) = rules;
-        let interface = || self.watched.interface.name.clone();
-        if self.links.is_empty() {
-            return Err(RulesError::Stopped {
-                interface: interface(),
-            });
-        }
+        drop(self.links_in_use()?);
         if rules.len() > MAX_RULES {
             return Err(RulesError::TooMany {
-                interface: interface(),
+                interface: self.interface.clone(),
                 count: rules.len(),
             });
         }
-        if self.rules.has_programs_for(rules) {
-            self.change_members(rules);
+        if self.in_force.has_programs_for(rules) {
+            self.change_members(rules)?;
         } else {
             self.change_programs(rules)?;
         }
-        Ok(self.rules.places.clone())
+        Ok(self.in_force.places.clone())
     }
 
-    fn change_members(&mut self, rules: &[Rule]) {
-        let next = self.rules.selection.for_same_programs();
-        write_groups(&self.loaded.groups, next, rules);
-        self.loaded.set_groups(next.set_bits());
+    /// The links, which stay as they are while the guard lives; none are left of a stopped tap.
+    fn links_in_use(&self) -> Result<MutexGuard<'_, Vec<Fitted>>, RulesError> {
+        let links = self.links.lock();
+        match links.is_empty() {
+            false => Ok(links),
+            true => Err(RulesError::Stopped {
+                interface: self.interface.clone(),
+            }),
+        }
+    }
+
+    fn change_members(&mut self, rules: &[Rule]) -> Result<(), RulesError> {
+        let next = self.in_force.selection.for_same_programs();
+        let links = self.links_in_use()?;
+        write_groups(&self.groups, next, rules);
+        object::set_groups(&self.controls, next.set_bits());
         wait_for_running_programs(&self.lanes);
-        self.rules.selection = next;
+        drop(links);
+        self.in_force.selection = next;
+        Ok(())
     }
 
     fn change_programs(&mut self, rules: &[Rule]) -> Result<(), RulesError> {
-        let interface = &self.watched.interface;
-        let next = self.rules.selection.for_next_programs();
-        let filters = filters(rules, &interface.name)?;
-        let hooks: Vec<_> = self.links.iter().map(|fitted| fitted.program).collect();
-        let originals =
-            originals(&self.loaded, &hooks).map_err(|error| load_error(&interface.name, error))?;
-        let fresh = fresh_users(rules, &self.rules.users, &hooks)?;
+        let next = self.in_force.selection.for_next_programs();
+        let filters = filters(rules, &self.interface)?;
+        let hooks: Vec<_> = self.originals.iter().map(|(program, _)| *program).collect();
+        let fresh = fresh_users(rules, &self.in_force.users, &hooks)?;
         let users: Vec<_> = paths(rules)
             .filter_map(|path| {
-                let all = fresh.iter().chain(&self.rules.users);
+                let all = fresh.iter().chain(&self.in_force.users);
                 all.clone().find(|user| user.path == *path)
             })
             .collect();
         let ways = rules.iter().map(|rule| groups::way(&rule.balance));
         let parts = Parts {
-            originals: &originals,
+            originals: &self.originals,
             home: &self.home,
-            interface: interface.index,
+            interface: self.index,
             number: ways.fold(next.half_bit(), |all, way| all | way)
                 | groups::count_bits(rules.len()),
             filters: &filters,
             users: &users,
-            forward: self.forward.as_ref().map(|(forward, _)| forward),
+            forward: self.forward.as_ref(),
         };
+        let fitted = fit(&parts, &self.in_force.in_source, &mut self.tried);
         let Fit { programs, places } =
-            fit(&parts).map_err(|unfit| unfit_error(&interface.name, &users, unfit))?;
-        write_groups(&self.loaded.groups, next, rules);
-        self.loaded.set_groups(next.set_bits());
-        self.replace_programs(programs)?;
-        self.rules = InForce {
+            fitted.map_err(|unfit| unfit_error(&self.interface, &users, unfit))?;
+        let mut links = self.links_in_use()?;
+        write_groups(&self.groups, next, rules);
+        object::set_groups(&self.controls, next.set_bits());
+        let replaced = replace_programs(&mut links, programs);
+        wait_for_running_programs(&self.lanes);
+        drop(links);
+        replaced.map_err(|reason| RulesError::Replace {
+            interface: self.interface.clone(),
+            reason,
+        })?;
+        let in_source = filters.into_iter().zip(&places);
+        let in_source = in_source.filter(|(_, place)| **place == Place::Source);
+        self.in_force = InForce {
             selection: next,
             programs: Some(rules.iter().map(made_of).collect()),
+            in_source: in_source.map(|(filter, _)| filter).collect(),
             places,
-            users: keep(fresh, std::mem::take(&mut self.rules.users), rules),
+            users: keep(fresh, std::mem::take(&mut self.in_force.users), rules),
         };
         Ok(())
     }
+}
 
-    /// Puts new programs in the place of those attached: all of them, or none.
-    fn replace_programs(&mut self, programs: Vec<OwnedFd>) -> Result<(), RulesError> {
-        let mut replaced = Ok(());
-        let mut done = 0;
-        for (fitted, program) in self.links.iter().zip(&programs) {
-            replaced = hook::replace(fitted.link.as_fd(), program.as_fd());
-            if replaced.is_err() {
-                break;
-            }
-            done += 1;
-        }
-        if replaced.is_err() {
-            for fitted in &self.links[..done] {
-                // It was attached there a moment ago; if it cannot be now, the interface is gone.
-                let _gone = hook::replace(fitted.link.as_fd(), fitted.attached.as_fd());
-            }
-        }
-        wait_for_running_programs(&self.lanes);
-        replaced.map_err(|error| RulesError::Replace {
-            interface: self.watched.interface.name.clone(),
-            reason: error,
-        })?;
-        for (fitted, program) in self.links.iter_mut().zip(programs) {
-            fitted.attached = program;
-        }
-        Ok(())
+impl RuleLoader for TapRules {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        Ok(self.put_in_force(rules)?)
     }
+}
+
+/// Puts new programs in the place of those attached: all of them, or none.
+fn replace_programs(links: &mut [Fitted], programs: Vec<OwnedFd>) -> io::Result<()> {
+    for (at, program) in programs.iter().enumerate() {
+        let Err(error) = hook::replace(links[at].link.as_fd(), program.as_fd()) else {
+            continue;
+        };
+        for fitted in &links[..at] {
+            // It was attached there a moment ago; if it cannot be now, the interface is gone.
+            let _gone = hook::replace(fitted.link.as_fd(), fitted.attached.as_fd());
+        }
+        return Err(error);
+    }
+    for (fitted, program) in links.iter_mut().zip(programs) {
+        fitted.attached = program;
+    }
+    Ok(())
 }
 
 fn made_of(rule: &Rule) -> (Arc<[u64]>, Balance) {

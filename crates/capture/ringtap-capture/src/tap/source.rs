@@ -14,7 +14,9 @@ use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
 use ringtap_pool::queue::{Consumer, Parts, Producer};
-use ringtap_pool::source::{Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
+use ringtap_pool::source::{
+    Counts, Facts, LaneCounts, Pause, RuleLoader, Source, SourceError, Status,
+};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
 use rustix::event::epoll;
@@ -22,11 +24,11 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::attach::{Attached, attach, plan};
 use super::forward::{Forward, Forwarded};
-use super::home::Home;
+use super::hook::Links;
 use super::mapping::Mapping;
 use super::object::Loaded;
 use super::plan::Plan;
-use super::rules::InForce;
+use super::rules::TapRules;
 use super::words::{ControlWords, LaneWords};
 use super::{Tap, TapError, TapOptions, Watched, clock, hook};
 use ringtap_net::interface::{Interface, Promiscuous, Watch};
@@ -110,8 +112,12 @@ impl Tap {
                 epoll::EventFlags::IN,
             )?;
         }
+        let links = Links::new(links);
+        let rules = TapRules::new(&watched.interface, &loaded, &links, &lanes, forward)?;
         Ok(Tap {
             links,
+            rules: Some(rules),
+            forward_link,
             facts,
             pool: Pool::new(loaded.pool.region(), plan.geometry).map_err(io::Error::other)?,
             ends: ends?,
@@ -119,9 +125,6 @@ impl Tap {
             signals: loaded.signals()?,
             events,
             ended: None,
-            home: Home::here()?,
-            rules: InForce::default(),
-            forward: forward.map(|forward| (forward, forward_link)),
             watched,
             clock_set: Instant::now(),
             loaded,
@@ -197,11 +200,17 @@ impl Source for Tap {
     }
 
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        Ok(self.put_in_force(rules)?)
+        let own = self.rules.as_mut();
+        own.ok_or("another thread puts this tap's rules in force")?
+            .classify(rules)
+    }
+
+    fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
+        Some(Box::new(self.rules.take()?))
     }
 
     fn gives_everything(&self) -> bool {
-        !self.rules.exist()
+        self.rules.as_ref().is_some_and(|rules| !rules.exist())
     }
 
     fn pause(&mut self, lane: LaneId, pause: Pause) {
@@ -236,11 +245,11 @@ impl Source for Tap {
     }
 
     fn stop(&mut self) {
-        for fitted in self.links.drain(..) {
+        for fitted in self.links.lock().drain(..) {
             hook::detach(fitted.link);
         }
         // After the program that leaves packets to it.
-        if let Some(link) = self.forward.as_mut().and_then(|(_, link)| link.take()) {
+        if let Some(link) = self.forward_link.take() {
             wait_for_running_programs(&self.lanes);
             hook::detach(link);
         }

@@ -224,6 +224,7 @@ impl Front {
         let loaded = self.home.run(|| reload::load(&shape, &insns));
         loaded
             .map_err(|error| text(&error))?
+            .map(|loaded| loaded.program)
             .map_err(|refusal| refusal.reason())
     }
 

@@ -4,16 +4,18 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use ringtap_filter::Program;
+use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
     self, Attach, EndpointFacts, MOST_INSTRUCTIONS, Refusal, Reply, Request, WantedFacts, decode,
     encode,
 };
 use ringtap_ipc::socket::Socket;
-use ringtap_ipc::subscription::Watermark;
+use ringtap_ipc::subscription::{Wanted, Watermark};
 use ringtap_ipc::verdict::{Bench, BenchError, Sitting};
 
 use crate::access::Access;
@@ -48,6 +50,24 @@ pub(super) struct ClientConnection {
     judges: bool,
     /// Where the judge of a bridge sits.
     bench: Option<Arc<Bench>>,
+    /// The request that the hub answers later; no other is read meanwhile.
+    waiting: Option<Waiting>,
+}
+
+/// A request that changes the rules of the sources, which can take long.
+struct Waiting {
+    /// Signalled when the answer is there.
+    event: Event,
+    answer: Later,
+    /// The reader's own filter leaves packets out.
+    filters: bool,
+}
+
+enum Later {
+    /// To `attach`; the group of a subscription that reads in place.
+    Attached(Receiver<Result<Taken, AttachError>>, Option<String>),
+    /// To `filter`.
+    Filtered(Receiver<Result<Vec<Wanted>, AttachError>>),
 }
 
 /// An answer with the descriptors that go with it.
@@ -91,6 +111,7 @@ impl ClientConnection {
             bench,
             filters: false,
             judges: false,
+            waiting: None,
         }
     }
 
@@ -98,8 +119,15 @@ impl ClientConnection {
         self.peer.uid
     }
 
-    /// Takes one message and answers it.
+    /// Takes one message and answers it, or sends the answer to the one before.
     pub(super) fn serve(&mut self, hub: &Handle, access: &[Access], buffer: &mut [u8]) -> Stay {
+        if let Some(waiting) = self.waiting.take() {
+            let answer = self.finish(&waiting);
+            if answer.is_none() {
+                self.waiting = Some(waiting);
+            }
+            return self.reply(answer, Stay::Here);
+        }
         let message = match self.socket.receive(buffer) {
             Ok(([], _)) => return Stay::Leave,
             // Descriptors that a reader sends along are closed unseen.
@@ -112,7 +140,18 @@ impl ClientConnection {
         };
         let (answer, stay) = match message {
             Ok(request) => (self.answer(request, hub, access), Stay::Here),
-            Err(error) => (refused(Refusal::BadRequest, error.to_string()), Stay::Leave),
+            Err(error) => (
+                Some(refused(Refusal::BadRequest, error.to_string())),
+                Stay::Leave,
+            ),
+        };
+        self.reply(answer, stay)
+    }
+
+    /// Sends the answer, if there is one already.
+    fn reply(&self, answer: Option<Answer>, stay: Stay) -> Stay {
+        let Some(answer) = answer else {
+            return stay;
         };
         match self.send(&answer) {
             Ok(()) => stay,
@@ -140,14 +179,15 @@ impl ClientConnection {
         self.socket.send(&encode(&answer.reply), &fds)
     }
 
-    fn answer(&mut self, request: Request, hub: &Handle, access: &[Access]) -> Answer {
+    /// The answer to a request; `None` if it comes later.
+    fn answer(&mut self, request: Request, hub: &Handle, access: &[Access]) -> Option<Answer> {
         if self.name.is_none() && !matches!(request, Request::Hello { .. }) {
-            return refused(Refusal::BadRequest, "say hello first");
+            return Some(refused(Refusal::BadRequest, "say hello first"));
         }
-        match request {
+        let now = match request {
             Request::Hello { protocol, name, .. } => self.hello(protocol, &name),
-            Request::Attach(attach) => self.attach(attach, hub),
-            Request::Filter { program } => self.filter(&program, hub),
+            Request::Attach(attach) => return self.attach(attach, hub).err(),
+            Request::Filter { program } => return self.filter(&program, hub).err(),
             Request::Credit { chunks } => match self.subscription {
                 None => not_subscribed(),
                 Some(subscription) => done(hub.set_credit(subscription, chunks)),
@@ -169,7 +209,8 @@ impl ClientConnection {
                 }
             },
             Request::Status => self.status(hub, access),
-        }
+        };
+        Some(now)
     }
 
     fn hello(&mut self, version: u32, name: &str) -> Answer {
@@ -190,16 +231,18 @@ impl ClientConnection {
         .into()
     }
 
-    fn attach(&mut self, attach: Attach, hub: &Handle) -> Answer {
+    /// Begins to attach.
+    ///
+    /// # Errors
+    ///
+    /// The answer, where it is known at once.
+    fn attach(&mut self, attach: Attach, hub: &Handle) -> Result<(), Answer> {
         if self.subscription.is_some() {
             let message = "this connection has a subscription already: one group a connection";
-            return refused(Refusal::TooMuch, message);
+            return Err(refused(Refusal::TooMuch, message));
         }
         let group = (!attach.private).then(|| attach.group.clone());
-        let filter = match program(&attach.filter) {
-            Ok(filter) => filter,
-            Err(message) => return refused(Refusal::BadFilter, message),
-        };
+        let filter = program(&attach.filter).map_err(|error| refused(Refusal::BadFilter, error))?;
         let filters = !filter.takes_everything();
         let ask = Ask {
             name: self.name.clone().unwrap_or_default(),
@@ -211,32 +254,51 @@ impl ClientConnection {
             from_the_first: false,
             group: attach.group,
         };
-        let taken = match hub.attach(ask) {
-            Ok(taken) => taken,
-            Err(error) => return refusal(&error),
+        let event = new_event()?;
+        let answer = hub.begin_to_attach(ask, event.clone());
+        self.waiting = Some(Waiting {
+            event,
+            answer: Later::Attached(answer, group),
+            filters,
+        });
+        Ok(())
+    }
+
+    /// The answer to the request that waited; `None` if it still does.
+    fn finish(&mut self, waiting: &Waiting) -> Option<Answer> {
+        let answer = match &waiting.answer {
+            Later::Attached(answer, group) => {
+                answered(answer)?.and_then(|taken| self.attached(taken, group.clone()))
+            }
+            Later::Filtered(answer) => answered(answer)?.map(|wanted| {
+                let wanted = wanted.iter().map(WantedFacts::from).collect();
+                Reply::Filtered { wanted }.into()
+            }),
         };
+        if answer.is_ok() {
+            self.filters = waiting.filters;
+        }
+        Some(answer.unwrap_or_else(|error| error))
+    }
+
+    fn attached(&mut self, taken: Taken, group: Option<String>) -> Result<Answer, Answer> {
         if taken.files.iter().any(|files| files.pool.is_none()) {
-            hub.leave(taken.id);
+            self.hub.leave(taken.id);
             let message = "a source of this hub cannot be read from another process";
-            return refused(Refusal::Failed, message);
+            return Err(refused(Refusal::Failed, message));
         }
         self.subscription = Some(taken.id);
         self.group = group;
-        self.filters = filters;
+        let endpoints = taken.subscription.endpoints.iter();
         let reply = Reply::Attached {
             reader: taken.id.0,
-            endpoints: taken
-                .subscription
-                .endpoints
-                .iter()
-                .map(EndpointFacts::from)
-                .collect(),
+            endpoints: endpoints.map(EndpointFacts::from).collect(),
         };
-        Answer {
+        Ok(Answer {
             reply,
             taken: Some(taken),
             sitting: None,
-        }
+        })
     }
 
     /// Makes this reader the judge of the bridge whose hub this is.
@@ -269,28 +331,26 @@ impl ClientConnection {
         }
     }
 
-    fn filter(&mut self, entries: &[u64], hub: &Handle) -> Answer {
-        let Some(subscription) = self.subscription else {
-            return not_subscribed();
-        };
-        let filter = match program(entries) {
-            Ok(filter) => filter,
-            Err(message) => return refused(Refusal::BadFilter, message),
-        };
+    /// Begins to change the filter.
+    ///
+    /// # Errors
+    ///
+    /// The answer, where it is known at once.
+    fn filter(&mut self, entries: &[u64], hub: &Handle) -> Result<(), Answer> {
+        let subscription = self.subscription.ok_or_else(not_subscribed)?;
+        let filter = program(entries).map_err(|error| refused(Refusal::BadFilter, error))?;
         let filters = !filter.takes_everything();
         if self.judges && filters {
-            return refused(Refusal::BadRequest, NO_FILTER);
+            return Err(refused(Refusal::BadRequest, NO_FILTER));
         }
-        match hub.set_filter(subscription, filter) {
-            Ok(wanted) => {
-                self.filters = filters;
-                Reply::Filtered {
-                    wanted: wanted.iter().map(WantedFacts::from).collect(),
-                }
-                .into()
-            }
-            Err(error) => refusal(&error),
-        }
+        let event = new_event()?;
+        let answer = hub.begin_to_filter(subscription, filter, event.clone());
+        self.waiting = Some(Waiting {
+            event,
+            answer: Later::Filtered(answer),
+            filters,
+        });
+        Ok(())
     }
 
     fn status(&self, hub: &Handle, access: &[Access]) -> Answer {
@@ -309,7 +369,10 @@ impl ClientConnection {
 
 impl AsFd for ClientConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match &self.waiting {
+            Some(waiting) => waiting.event.as_fd(),
+            None => self.socket.as_fd(),
+        }
     }
 }
 
@@ -334,6 +397,20 @@ fn program(entries: &[u64]) -> Result<Program, String> {
         ));
     }
     Program::from_entries(entries).map_err(|error| error.to_string())
+}
+
+fn new_event() -> Result<Event, Answer> {
+    Event::new().map_err(|error| refusal(&error.into()))
+}
+
+/// The hub's answer; `None` if it is not there yet.
+fn answered<T>(answer: &Receiver<Result<T, AttachError>>) -> Option<Result<T, Answer>> {
+    let answer = match answer.try_recv() {
+        Ok(answer) => answer,
+        Err(TryRecvError::Empty) => return None,
+        Err(TryRecvError::Disconnected) => Err(AttachError::Ending),
+    };
+    Some(answer.map_err(|error| refusal(&error)))
 }
 
 fn refusal(error: &AttachError) -> Answer {

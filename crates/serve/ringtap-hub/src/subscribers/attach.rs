@@ -32,17 +32,13 @@ struct Made {
 }
 
 impl Engine {
-    /// Subscribes a reader to a group, if its user may.
-    pub(crate) fn attach(&mut self, ask: &Ask) -> Result<Taken, AttachError> {
+    /// Makes a reader a member of a group, if its user may.
+    pub(super) fn join(&mut self, ask: &Ask) -> Result<(SubscriptionId, Group), AttachError> {
         let group = self.permitted(ask)?;
         let id = self.subscribers.next_id();
         let joined = self.membership.join(&group.name, id, ask.filter.clone());
         joined.map_err(|full| refusal(full, &group))?;
-        let taken = self.take(id, ask, &group);
-        if taken.is_err() {
-            self.leave(id);
-        }
-        taken
+        Ok((id, group))
     }
 
     fn permitted(&self, ask: &Ask) -> Result<Group, AttachError> {
@@ -76,12 +72,15 @@ impl Engine {
         Ok(group.clone())
     }
 
-    fn take(&mut self, id: SubscriptionId, ask: &Ask, group: &Group) -> Result<Taken, AttachError> {
-        let places = self.classify()?;
-        let share = self
-            .membership
-            .share(id)
-            .ok_or(AttachError::NotSubscribed)?;
+    /// Gives a new member its endpoints; its rules are in force.
+    pub(super) fn take(
+        &mut self,
+        id: SubscriptionId,
+        ask: &Ask,
+        group: &Group,
+        share: &Share,
+        places: &[Vec<Place>],
+    ) -> Result<Taken, AttachError> {
         let private = ask.private || group.delivery == Delivery::Private;
         let (doorbell, readers_doorbell) = Event::pair()?;
         let options = ReaderOptions {
@@ -90,7 +89,7 @@ impl Engine {
             mask: share.mask,
             buddies: self.membership.buddies(&group.name),
         };
-        let made = self.take_everywhere(&options, &share, &places, ask)?;
+        let made = self.take_everywhere(&options, share, places, ask)?;
         self.captures.iter_mut().for_each(Capture::mind_scarcity);
         let place = made
             .first()
@@ -237,22 +236,6 @@ impl Engine {
         })
     }
 
-    /// Gives every source the rules that follow from who sits where.
-    pub(super) fn classify(&mut self) -> Result<Vec<Vec<Place>>, AttachError> {
-        let rules = self.membership.rules();
-        let mut places = Vec::new();
-        for capture in &mut self.captures {
-            let refused =
-                |error: ringtap_pool::source::SourceError, device: &str| AttachError::Source {
-                    device: device.to_owned(),
-                    reason: error.to_string(),
-                };
-            let of_one = capture.classify(&rules);
-            places.push(of_one.map_err(|error| refused(error, &capture.facts.device))?);
-        }
-        Ok(places)
-    }
-
     fn give_back<'a>(&mut self, source_readers: impl IntoIterator<Item = &'a SourceReader>) {
         for source_reader in source_readers {
             let capture = &mut self.captures[source_reader.capture];
@@ -276,38 +259,29 @@ impl Engine {
                 "left"
             );
         }
-        if let Err(error) = self.classify() {
-            tracing::error!("the rules without a reader that left: {error}");
-        }
+        self.changes.outdate();
     }
 
-    /// Changes a subscriber's own filter.
-    pub(crate) fn set_filter(
+    /// Changes a member's own filter; returns the one before.
+    pub(super) fn replace_filter(
         &mut self,
         id: SubscriptionId,
         filter: Program,
-    ) -> Result<Vec<Wanted>, AttachError> {
-        let subscriber = self
-            .subscribers
-            .taken
-            .get(&id)
-            .ok_or(AttachError::NotSubscribed)?;
-        let group = self.membership.group(&subscriber.group).cloned();
+    ) -> Result<Program, AttachError> {
+        let subscriber = self.subscribers.taken.get(&id);
+        let group = subscriber.and_then(|one| self.membership.group(&one.group).cloned());
         let group = group.ok_or(AttachError::NotSubscribed)?;
         let before = self.membership.set_filter(id, filter);
-        let before = before.map_err(|full| refusal(full, &group))?;
-        let places = match self.classify() {
-            Ok(places) => places,
-            Err(error) => {
-                let _restored = self.membership.set_filter(id, before);
-                let _restored = self.classify();
-                return Err(error);
-            }
-        };
-        let share = self
-            .membership
-            .share(id)
-            .ok_or(AttachError::NotSubscribed)?;
+        before.map_err(|full| refusal(full, &group))
+    }
+
+    /// Which packets are a subscriber's once the rules with its new filter are in force.
+    pub(super) fn filtered(
+        &mut self,
+        id: SubscriptionId,
+        share: &Share,
+        places: &[Vec<Place>],
+    ) -> Vec<Wanted> {
         let source_readers = self.subscribers.source_readers(id).iter();
         let wanted: Vec<_> = source_readers
             .map(|source_reader| {
@@ -315,7 +289,7 @@ impl Engine {
                 let lanes = self.captures[at].counts().lanes;
                 Wanted {
                     mask: share.mask,
-                    place: place(&share, &places[at]),
+                    place: place(share, &places[at]),
                     filter: share.filter.to_entries().into(),
                     from: lanes.iter().map(|lane| lane.captured).collect(),
                 }
@@ -327,11 +301,11 @@ impl Engine {
                 .map_or(Place::Source, |wanted| wanted.place.clone());
             if let Some(relay) = &subscriber.relay {
                 relay.set_wanted(wanted.clone());
-                // What the relay hands on is judged already.
-                return Ok(wanted.iter().map(relay::judged).collect());
+                // What the relay hands on is classified already.
+                return wanted.iter().map(relay::judged).collect();
             }
         }
-        Ok(wanted)
+        wanted
     }
 
     /// Changes how many chunks of a lane a subscriber may hold.

@@ -9,7 +9,7 @@ use ringtap_pool::distributor::HeldBack;
 use ringtap_pool::offload::Load;
 use ringtap_pool::offload::buckets::{Due, Members};
 
-use super::{SourceReader, Subscribers};
+use super::{Change, SourceReader, Subscribers};
 use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::membership::SubscriptionId;
@@ -61,7 +61,8 @@ impl Members<SubscriptionId> for Known<'_> {
 impl Engine {
     /// Lets busy members of groups give flows to idle ones.
     pub(crate) fn offload_flows(&mut self, now: Duration) {
-        loop {
+        // What is due next depends on the rules in force.
+        while !self.changes.has_handoff() {
             let known = Known {
                 subscribers: &self.subscribers,
                 captures: &self.captures,
@@ -81,7 +82,7 @@ impl Engine {
             Due::HoldBack(to) => self.at_each(to, |capture, reader| {
                 capture.distributor.hold_back(reader);
             }),
-            Due::Change { from, to } => self.change_hands(from, to),
+            Due::Change { from, to } => self.changes.push(Change::Handoff { from, to }),
             Due::LetGo(to, held) => self.at_each(to, |capture, reader| {
                 capture.distributor.let_go(reader, held);
             }),
@@ -98,15 +99,15 @@ impl Engine {
         self.membership.moved(subscriber, unordered);
     }
 
-    fn change_hands(&mut self, from: SubscriptionId, to: SubscriptionId) {
-        // As long as they are refused, flows stay with whom the sources know as their owners.
-        if let Err(error) = self.classify() {
-            tracing::error!("the rules by which flows move: {error}");
-            self.at_each(to, |capture, reader| {
-                capture.distributor.let_go(reader, HeldBack::Anywhere);
-            });
-            return;
-        }
+    /// A handoff that a source refused: flows stay with the owners that the sources know.
+    pub(super) fn end_handoff(&mut self, to: SubscriptionId) {
+        self.at_each(to, |capture, reader| {
+            capture.distributor.let_go(reader, HeldBack::Anywhere);
+        });
+    }
+
+    /// The rules with the new owner are in force: it waits for the former one.
+    pub(super) fn change_hands(&mut self, from: SubscriptionId, to: SubscriptionId) {
         for source_reader in self.subscribers.source_readers(to) {
             let distributor = &mut self.captures[source_reader.capture].distributor;
             let mut leaders = self.subscribers.source_readers(from).iter();

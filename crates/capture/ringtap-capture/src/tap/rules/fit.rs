@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of the tap's programs with rules in them, and which filters the verifier refuses.
+//! Loads copies of the tap's programs with rules in them, and finds the filters that do not fit.
 //!
 //! Invariants
 //! - A filter that is left out takes everything in the kernel, and its place says why.
-//! - A filter is left out when it cannot be translated, when the verifier refuses it beside those
-//!   that were taken before, or when finding that out takes too long.
+//! - A new filter is left out when it cannot be translated, when the verifier needs more than its
+//!   budget for the filter alone, or when it refuses the filter beside those in the kernel.
+//! - A filter that was left out is not tried again. A filter in the kernel stays there.
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::{self, Hook, TranslateError};
@@ -27,9 +28,13 @@ pub(crate) const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
 pub(crate) const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
 const MARK_PROGRAMS: u64 = 0x5254_5f50_524f_4753;
 
-/// How long it may take to find out which filters do not fit: packets are judged by the rules
-/// before meanwhile.
-const MOST_SEARCH: Duration = Duration::from_secs(5);
+/// Instructions that the verifier may follow for one filter: a tenth of what it allows a program.
+const MOST_STEPS: u32 = 100_000;
+/// Filters that are remembered; beyond this number all are forgotten.
+const MOST_TRIED: usize = 256;
+/// Calls the function behind it with three numbers that the verifier does not know, from offset 16
+/// of the context, and exits with its result.
+const CALLER: [Insn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085, 0x95];
 
 /// What rules become in the kernel.
 pub(super) struct Fit {
@@ -50,13 +55,17 @@ pub(crate) enum Unfit {
     Home(io::Error),
     #[error("{}", .0.reason())]
     Refused(Refusal),
+    #[error(
+        "the verifier follows {steps} instructions for it, and {MOST_STEPS} are allowed a filter"
+    )]
+    TooHard { steps: u32 },
 }
 
 impl Unfit {
     /// Whether another program might do; else something is in short supply.
     pub(super) fn is_of_the_program(&self) -> bool {
         match self {
-            Unfit::Splice(_) | Unfit::Translate(_) => true,
+            Unfit::Splice(_) | Unfit::Translate(_) | Unfit::TooHard { .. } => true,
             Unfit::Home(_) => false,
             Unfit::Refused(refusal) => refusal.is_of_the_program(),
         }
@@ -119,92 +128,117 @@ impl Parts<'_> {
             let shape = Shape::of(*program, self.interface);
             let load = || reload::load(&shape, &insns);
             let loaded = self.home.run(load).map_err(Unfit::Home)?;
-            loaded.map_err(Unfit::Refused)
+            Ok(loaded.map_err(Unfit::Refused)?.program)
         };
         self.originals.iter().map(load).collect()
     }
 
-    /// Where each filter runs, as far as that can be told without the kernel.
-    fn places(&self) -> Vec<Place> {
-        let place = |filter: &Filter| match translate(std::slice::from_ref(filter), Program::Rx) {
-            Ok(_) => Place::Source,
-            Err(error) => Place::Reader(error.to_string()),
-        };
-        self.filters.iter().map(place).collect()
-    }
-}
-
-/// Loads programs with as many of the filters as the verifier takes.
-pub(super) fn fit(parts: &Parts<'_>) -> Result<Fit, Unfit> {
-    let places = parts.places();
-    let wanted: Vec<_> = places.iter().map(|place| *place == Place::Source).collect();
-    match parts.load(&wanted) {
-        Ok(programs) => return Ok(Fit { programs, places }),
-        Err(unfit) if !unfit.is_of_the_program() => return Err(unfit),
-        Err(_) => {}
-    }
-    let none = vec![false; wanted.len()];
-    let mut search = Search {
-        parts,
-        programs: parts.load(&none)?,
-        taken: none,
-        places,
-        start: Instant::now(),
-    };
-    // The smallest first: as many as possible fit, and what takes long comes last.
-    let mut order: Vec<_> = (0..wanted.len()).collect();
-    order.sort_by_key(|rule| parts.filters[*rule].instructions().len());
-    search.add(&order)?;
-    Ok(Fit {
-        programs: search.programs,
-        places: search.places,
-    })
-}
-
-struct Search<'a> {
-    parts: &'a Parts<'a>,
-    /// With the filters taken so far.
-    programs: Vec<OwnedFd>,
-    taken: Vec<bool>,
-    places: Vec<Place>,
-    start: Instant,
-}
-
-impl Search<'_> {
-    /// Takes as many of these rules' filters as possible, halving them where not all fit.
-    fn add(&mut self, rules: &[usize]) -> Result<(), Unfit> {
-        let mut more = self.taken.clone();
-        for rule in rules {
-            more[*rule] = self.places[*rule] == Place::Source;
-        }
-        if more == self.taken {
-            return Ok(());
-        }
-        let unfit = match self.parts.load(&more) {
-            Ok(programs) => {
-                self.programs = programs;
-                self.taken = more;
-                return Ok(());
+    /// Verifies one filter alone, within its budget, for each kind of hook.
+    fn check_alone(&self, filter: &Filter) -> Result<(), Unfit> {
+        for xdp in [true, false] {
+            let mut programs = self.originals.iter().map(|(program, _)| *program);
+            let Some(program) = programs.find(|program| program.is_xdp() == xdp) else {
+                continue;
+            };
+            let mut insns = CALLER.to_vec();
+            insns.extend(translate(std::slice::from_ref(filter), program)?);
+            let loaded = reload::load(&Shape::alone(program), &insns).map_err(Unfit::Refused)?;
+            let steps = loaded.verifier_steps;
+            if steps > MOST_STEPS {
+                return Err(Unfit::TooHard { steps });
             }
-            Err(unfit) if unfit.is_of_the_program() => unfit,
-            Err(unfit) => return Err(unfit),
-        };
-        if rules.len() == 1 || self.start.elapsed() > MOST_SEARCH {
-            self.leave_out(rules, &unfit);
-            return Ok(());
         }
-        let (first, second) = rules.split_at(rules.len() / 2);
-        self.add(first)?;
-        self.add(second)
+        Ok(())
+    }
+}
+
+/// Filters that were tried at this source; each is tried alone once.
+#[derive(Default)]
+pub(super) struct Tried(HashMap<Filter, Place>);
+
+impl Tried {
+    /// Makes room for so many filters; forgets all where there is none.
+    fn reserve(&mut self, filters: usize) {
+        if self.0.len() + filters > MOST_TRIED {
+            self.0.clear();
+        }
     }
 
-    fn leave_out(&mut self, rules: &[usize], unfit: &Unfit) {
+    fn insert(&mut self, filter: &Filter, place: Place) {
+        self.0.insert(filter.clone(), place);
+    }
+
+    fn refuse(&mut self, filter: &Filter, unfit: &Unfit) {
         let reason = format!("it does not fit into the tap's program: {unfit}");
-        for rule in rules {
-            let place = &mut self.places[*rule];
-            if *place == Place::Source {
-                *place = Place::Reader(reason.clone());
+        self.insert(filter, Place::Reader(reason));
+    }
+
+    fn place(&self, filter: &Filter) -> Option<&Place> {
+        self.0.get(filter)
+    }
+}
+
+/// Loads programs with the filters that run in the kernel now, and those new ones that fit.
+///
+/// # Errors
+///
+/// The programs cannot be loaded even without the new filters, or something is in short supply.
+pub(super) fn fit(
+    parts: &Parts<'_>,
+    in_source: &[Filter],
+    tried: &mut Tried,
+) -> Result<Fit, Unfit> {
+    let is_known = |filter: &Filter| filter.takes_everything() || in_source.contains(filter);
+    tried.reserve(parts.filters.len());
+    let mut fresh: Vec<&Filter> = Vec::new();
+    for filter in parts.filters {
+        if is_known(filter) {
+            continue;
+        }
+        if tried.place(filter).is_none() {
+            match parts.check_alone(filter) {
+                Ok(()) => tried.insert(filter, Place::Source),
+                Err(unfit) if unfit.is_of_the_program() => tried.refuse(filter, &unfit),
+                Err(unfit) => return Err(unfit),
             }
         }
+        if tried.place(filter) == Some(&Place::Source) && !fresh.contains(&filter) {
+            fresh.push(filter);
+        }
     }
+    let taken = |more: &[&Filter]| -> Vec<bool> {
+        let taken = |filter| is_known(filter) || more.contains(&filter);
+        parts.filters.iter().map(taken).collect()
+    };
+    // The smallest first: as many as possible fit.
+    fresh.sort_by_key(|filter| filter.instructions().len());
+    let programs = match parts.load(&taken(&fresh)) {
+        Err(mut reason) if reason.is_of_the_program() && !fresh.is_empty() => {
+            let mut programs = parts.load(&taken(&[]))?;
+            let (mut fit, mut too_many) = (0, fresh.len());
+            while too_many - fit > 1 {
+                let middle = fit.midpoint(too_many);
+                match parts.load(&taken(&fresh[..middle])) {
+                    Ok(loaded) => (programs, fit) = (loaded, middle),
+                    Err(unfit) if unfit.is_of_the_program() => {
+                        (reason, too_many) = (unfit, middle);
+                    }
+                    Err(unfit) => return Err(unfit),
+                }
+            }
+            for filter in &fresh[fit..] {
+                tried.refuse(filter, &reason);
+            }
+            programs
+        }
+        loaded => loaded?,
+    };
+    let place = |filter| match is_known(filter) {
+        true => Place::Source,
+        false => tried.place(filter).cloned().unwrap_or(Place::Source),
+    };
+    Ok(Fit {
+        programs,
+        places: parts.filters.iter().map(place).collect(),
+    })
 }

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rules are put in force while the hub serves: nobody waits for another reader's filter.
+
+mod gated;
+
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gated::{Gate, gated};
+use ringtap_hub::access::Access;
+use ringtap_hub::server::Server;
+use ringtap_hub::{Ask, Group, Handle, Hub, Taken};
+use ringtap_ipc::event::sleep_until_readable;
+use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, decode};
+use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_pool::reader::{Next, Reader};
+use ringtap_testkit::LIMIT;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+const HELLO: &str = r#"{"ask":"hello","protocol":1,"name":"test"}"#;
+const ATTACH: &str = r#"{"ask":"attach","group":"all"}"#;
+/// Takes nothing: `ret 0`.
+const ATTACH_WITH_FILTER: &str = r#"{"ask":"attach","group":"all","filter":[6]}"#;
+const CREDIT: &str = r#"{"ask":"credit","chunks":2}"#;
+const STATUS: &str = r#"{"ask":"status"}"#;
+
+/// A hub on a gated source, with a server.
+struct Setup {
+    gate: Gate,
+    socket: tempfile::TempDir,
+    _server: Server,
+    hub: Hub,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let (source, gate) = gated();
+        let groups = vec![Group::new("all")];
+        let started = Hub::start(vec![Box::new(source)], groups, None, Vec::new());
+        let (hub, _) = started.expect("a hub starts");
+        let socket = tempfile::tempdir().expect("a folder");
+        let listener = Listener::bind(&socket.path().join("hub.sock")).expect("a socket");
+        let server = Server::open(listener, &hub, vec![Access::default()]);
+        Setup {
+            gate,
+            socket,
+            _server: server.expect("a thread"),
+            hub,
+        }
+    }
+
+    fn connect(&self) -> Connection {
+        let connection = Connection::new(&self.socket.path().join("hub.sock"));
+        assert!(matches!(connection.ask(HELLO), Reply::Hello { .. }));
+        connection
+    }
+
+    fn handle(&self) -> &Handle {
+        self.hub.handle()
+    }
+
+    /// The number of rules of the next set that is being loaded.
+    fn rules_of_next_set(&self) -> usize {
+        let begun = self.gate.begun.recv_timeout(LIMIT);
+        begun.expect("rules are being loaded").0.len()
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        // The hub waits for its threads; what they still load is refused.
+        for _ in 0..100 {
+            let _gone = self.gate.outcome.send(Err("the test is over".to_owned()));
+        }
+    }
+}
+
+struct Connection(Socket);
+
+impl Connection {
+    fn new(path: &Path) -> Self {
+        let socket = Socket::connect(path).expect("the hub listens");
+        set_socket_timeout(&socket, Timeout::Recv, Some(LIMIT)).expect("a socket");
+        Connection(socket)
+    }
+
+    fn send(&self, message: &str) {
+        self.0
+            .send(message.as_bytes(), &[])
+            .expect("the hub listens");
+    }
+
+    fn answer(&self) -> Reply {
+        let mut buffer = vec![0; MOST_BYTES];
+        let (bytes, _) = self.0.receive(&mut buffer).expect("the hub answers");
+        decode(bytes).expect("an answer of the protocol")
+    }
+
+    fn ask(&self, message: &str) -> Reply {
+        self.send(message);
+        self.answer()
+    }
+
+    fn has_answer(&self) -> bool {
+        sleep_until_readable(&[self.0.as_fd()], Some(Duration::ZERO)).expect("a socket")
+    }
+
+    fn status(&self) -> Box<HubStatus> {
+        match self.ask(STATUS) {
+            Reply::Status(status) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Reads until this many packets came.
+fn read(reader: &mut Reader, packets: usize) {
+    let until = Instant::now() + LIMIT;
+    let mut read = 0;
+    while read < packets {
+        match reader.next().expect("the pool is well") {
+            Next::Batch(batch) => read += batch.len(),
+            Next::Empty => assert!(Instant::now() < until, "{read} of {packets} packets"),
+            Next::Ended => panic!("the source ended"),
+        }
+    }
+    assert_eq!(read, packets);
+}
+
+fn reader_of(taken: &mut Taken) -> Reader {
+    let endpoint = taken.subscription.endpoints.remove(0);
+    let hub = Arc::new(taken.subscription.doorbell.clone());
+    Reader::open(endpoint.pool, &endpoint.control, endpoint.policy, hub).expect("its memory")
+}
+
+#[test]
+fn readers_are_served_while_rules_for_another_are_loaded() {
+    let setup = Setup::new();
+    setup.gate.open(2);
+    let ask = Ask::new("all", "first");
+    let mut taken = setup.handle().attach(ask).expect("a subscription");
+    let mut reader = reader_of(&mut taken);
+    let other = setup.connect();
+    assert!(matches!(other.ask(ATTACH), Reply::Attached { .. }));
+    assert_eq!(
+        [setup.rules_of_next_set(), setup.rules_of_next_set()],
+        [1, 1]
+    );
+
+    let late = setup.connect();
+    late.send(ATTACH_WITH_FILTER);
+    assert_eq!(setup.rules_of_next_set(), 2);
+    for round in 1..=10 {
+        setup.gate.write(20);
+        read(&mut reader, 20);
+        assert_eq!(other.ask(CREDIT), Reply::Done);
+        let status = other.status();
+        assert_eq!(status.sources[0].lanes[0].captured, 20 * round);
+        assert_eq!(status.readers.len(), 2);
+        setup.handle().set_credit(taken.id, 3).expect("it may");
+    }
+    assert!(!late.has_answer(), "its rules are not yet in force");
+    setup.gate.open(1);
+    assert!(matches!(late.answer(), Reply::Attached { .. }));
+    assert_eq!(other.status().readers.len(), 3);
+    setup.gate.write(1);
+    read(&mut reader, 1);
+}
+
+#[test]
+fn changes_that_come_while_rules_are_loaded_are_loaded_together() {
+    let setup = Setup::new();
+    let readers: Vec<_> = (0..4).map(|_| setup.connect()).collect();
+    let other = setup.connect();
+    readers[0].send(ATTACH_WITH_FILTER);
+    assert_eq!(setup.rules_of_next_set(), 1);
+    for reader in &readers[1..] {
+        reader.send(ATTACH_WITH_FILTER);
+    }
+    // The server answers in the order of the connections, and the hub in that of commands.
+    assert!(other.status().readers.is_empty());
+    setup.gate.open(2);
+    for reader in &readers {
+        assert!(matches!(reader.answer(), Reply::Attached { .. }));
+    }
+    assert_eq!(setup.rules_of_next_set(), 4);
+    assert!(setup.gate.begun.try_recv().is_err(), "two sets were enough");
+}
+
+#[test]
+fn a_refusal_is_for_the_reader_whose_change_is_refused() {
+    let setup = Setup::new();
+    let readers: Vec<_> = (0..4).map(|_| setup.connect()).collect();
+    let other = setup.connect();
+    readers[0].send(ATTACH);
+    assert_eq!(setup.rules_of_next_set(), 1);
+    readers[1].send(ATTACH);
+    readers[2].send(ATTACH_WITH_FILTER);
+    readers[3].send(ATTACH);
+    assert!(other.status().readers.is_empty());
+    setup.gate.open(1);
+    // A set with the filter has two rules.
+    let gate = &setup.gate;
+    std::thread::scope(|scope| {
+        let answers = scope.spawn(|| readers.iter().map(Connection::answer).collect::<Vec<_>>());
+        while !answers.is_finished() {
+            let Ok(rules) = gate.begun.recv_timeout(Duration::from_millis(20)) else {
+                continue;
+            };
+            let outcome = match rules.0.len() {
+                1 => Ok(()),
+                _ => Err("no such filter".to_owned()),
+            };
+            gate.outcome.send(outcome).expect("the source is there");
+        }
+        let answers = answers.join().expect("answers");
+        let is_attached = |at: usize| matches!(answers[at], Reply::Attached { .. });
+        assert!(
+            is_attached(0) && is_attached(1) && is_attached(3),
+            "{answers:?}"
+        );
+        let Reply::Refused { code, message } = &answers[2] else {
+            panic!("{answers:?}")
+        };
+        assert_eq!(
+            (*code, &**message),
+            (Refusal::Failed, "gated: no such filter")
+        );
+    });
+    assert_eq!(other.status().groups[0].members, 3);
+}
