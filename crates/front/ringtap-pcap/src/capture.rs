@@ -9,7 +9,7 @@ mod reader;
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use parking_lot::ReentrantMutex;
@@ -22,6 +22,7 @@ use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};
 use crate::error::LibpcapError;
 use crate::handle::{PcapHandle, PcapSettings};
 use crate::helper;
+use crate::lock;
 use injector::Injector;
 use reader::{NewFilter, PacketReader};
 
@@ -184,11 +185,8 @@ impl PcapCapture {
     fn adopt_filter(&self, reader: &mut PacketReader) -> Result<(), LibpcapError> {
         // Pairs with the store in `set_filter`.
         self.has_new_filter.swap(false, Acquire);
-        let mut new = self
-            .new_filter
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        new.take().map_or(Ok(()), |new| Ok(reader.adopt(new)?))
+        let new = lock(&self.new_filter).take();
+        new.map_or(Ok(()), |new| Ok(reader.adopt(new)?))
     }
 
     fn wait_limits(&self, until: ReadUntil, reader: &PacketReader) -> WaitLimits {
@@ -262,10 +260,7 @@ impl PcapCapture {
             wanted,
             cut,
         };
-        *self
-            .new_filter
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Some(new);
+        *lock(&self.new_filter) = Some(new);
         self.has_new_filter.store(true, Release);
         Ok(0)
     }

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::*};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ringtap_client::Stop;
@@ -14,6 +14,7 @@ use crate::abi::{MOST_SNAP_BYTES, PRECISION_NANO, TSTAMP_HOST};
 use crate::capture::PcapCapture;
 use crate::error::LibpcapError;
 use crate::handles::HandleToken;
+use crate::lock;
 use crate::text::ErrorText;
 
 /// libpcap's texts, which programs may look for.
@@ -101,7 +102,7 @@ impl PcapHandle {
     }
 
     pub(crate) fn settings(&self) -> MutexGuard<'_, PcapSettings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.settings)
     }
 
     /// Changes a setting; an error once the handle is activated.

@@ -14,13 +14,14 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use ringtap_client::Stop;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::abi::Pcap;
 use crate::handle::PcapHandle;
+use crate::lock;
 
 const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
 /// Closed handles whose tokens are not reused yet.
@@ -64,7 +65,7 @@ impl HandleToken {
     }
 
     fn open(&self) -> MutexGuard<'_, Option<Arc<PcapHandle>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// Opens what ends a wait.
@@ -121,7 +122,7 @@ impl HandleToken {
 
     /// Lets a later handle use the token: nobody uses the last one any more.
     pub(crate) fn retire(&'static self) {
-        let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closed = lock(&CLOSED);
         closed.push_back(self);
     }
 }
@@ -163,7 +164,7 @@ pub(crate) fn owner(p: *mut Pcap) -> HandleOwner {
 
 /// Makes a handle for a device.
 pub(crate) fn add(source: Option<String>) -> *mut Pcap {
-    let mut closed = CLOSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut closed = lock(&CLOSED);
     let oldest = match closed.len() > REMEMBERED {
         true => closed.pop_front(),
         false => None,

@@ -26,3 +26,10 @@ mod messages;
 mod real;
 mod route;
 mod text;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex, also after a panic while it was locked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -9,8 +9,9 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
+use crate::lock;
 use crate::real::is_set;
 
 /// Prints a message, unless it was printed before.
@@ -19,7 +20,7 @@ pub(crate) fn once(text: &str) {
     if is_quiet() {
         return;
     }
-    let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut printed = lock(&PRINTED);
     if printed.insert(text.to_owned()) {
         // Fails when standard error is closed.
         let _unread = writeln!(std::io::stderr(), "ringtap: {text}");

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::guarded;
 use crate::abi::{DEVICE_CONNECTION_NOT_APPLICABLE, DEVICE_RUNNING, DEVICE_UP, ERROR, PcapDevice};
+use crate::lock;
 use crate::real;
 use crate::route::{self, Route};
 use crate::text;
@@ -15,7 +16,7 @@ use crate::text;
 /// Addresses of the devices in lists that this library allocated.
 fn own_devices() -> MutexGuard<'static, BTreeSet<usize>> {
     static OWN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&OWN)
 }
 
 #[unsafe(no_mangle)]

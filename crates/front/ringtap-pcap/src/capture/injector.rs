@@ -13,12 +13,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use ringtap_ipc::time::now_ns;
 use ringtap_net::sending;
 use rustix::net::SendFlags;
+
+use crate::lock;
 
 /// Packets that are remembered; the oldest is forgotten for one more.
 const MOST: usize = 8192;
@@ -61,7 +63,7 @@ impl Injector {
     pub(super) fn send(&self, packet: &[u8]) -> Result<usize, String> {
         let socket = self.socket.as_ref().map_err(String::clone)?;
         // Locked while the packet is sent: a reader that captures it meanwhile waits for its note.
-        let mut all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.sent);
         self.has_sent.store(true, Relaxed);
         let from_ns = now_ns();
         let sent = rustix::net::send(socket, packet, SendFlags::empty())
@@ -87,7 +89,7 @@ impl Injector {
     }
 
     fn take(&self, time_ns: u64, size: u32, captured: &[u8]) -> bool {
-        let mut all = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.sent);
         let captured = &captured[..captured.len().min(PREFIX_BYTES)];
         let is_it = |sent: &SentPacket| {
             let times = sent.from_ns.saturating_sub(SLACK_NS)..=sent.until_ns + SLACK_NS;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any sequence of calls, on handles of every kind and age: each returns, and nothing breaks.
+//! Any sequence of calls on open, closed and failed handles: each call returns.
 //!
-//! A hub within this process gives packets of a simulated NIC, so that some handles capture. What a
-//! program must never do (a pointer that leads nowhere, a handle of libpcap's after its close) is
-//! left out: libpcap may do with it what it likes.
+//! A hub in this process delivers packets of a simulated NIC, so some handles capture. Calls whose
+//! result libpcap does not define (invalid pointers, closed handles of libpcap's) are left out.
 
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
@@ -33,15 +32,15 @@ pub(crate) static READ: AtomicU64 = AtomicU64::new(0);
 const PLACES: usize = 4;
 
 /// A hub that outlives all runs.
-struct House {
+struct HubFixture {
     _hub: Hub,
     _server: Server,
     socket: PathBuf,
 }
 
-fn house() -> &'static House {
-    static HOUSE: OnceLock<House> = OnceLock::new();
-    HOUSE.get_or_init(|| {
+fn hub_fixture() -> &'static HubFixture {
+    static FIXTURE: OnceLock<HubFixture> = OnceLock::new();
+    FIXTURE.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder").keep();
         let socket = folder.join("hub.sock");
         let device: DeviceSpec = "sim:20kpps?pool=4MiB".parse().expect("a device");
@@ -52,7 +51,7 @@ fn house() -> &'static House {
         let started = Hub::start(vec![Box::new(source)], vec![group], None, Vec::new());
         let (hub, _) = started.expect("a hub");
         let listener = Listener::bind(&socket).expect("a socket");
-        House {
+        HubFixture {
             _server: Server::open(listener, &hub, access).expect("a server"),
             _hub: hub,
             socket,
@@ -60,11 +59,11 @@ fn house() -> &'static House {
     })
 }
 
-/// A handle, and whether it may be used after its close.
+/// A handle that the script uses.
 #[derive(Clone, Copy)]
 struct Place {
     handle: *mut Pcap,
-    /// One of the real library's: gone is gone.
+    /// A handle of the real library, not to be used after its close.
     real: bool,
 }
 
@@ -88,10 +87,10 @@ unsafe extern "C" fn touch(user: *mut u8, header: *const PacketHeader, data: *co
     }
 }
 
-/// Makes the calls that these bytes choose; how many there were.
+/// Makes the calls that these bytes choose; returns their number.
 pub(crate) fn run(input: &[u8]) -> usize {
     let mut script = Script::new(input);
-    let hub = format!("hub:all?socket={}", house().socket.display());
+    let hub = format!("hub:all?socket={}", hub_fixture().socket.display());
     let mut places = [Place {
         handle: ptr::null_mut(),
         real: false,
@@ -123,7 +122,7 @@ unsafe fn open(script: &mut Script<'_>, place: &mut Place, hub: &str) {
         "",
     ];
     let name = script.one_of(&devices);
-    // What is no interface and no name of Ringtap's is the real library's from the beginning.
+    // These names are neither interfaces nor Ringtap's: the real library opens them.
     let real = matches!(name, "nosuch0" | "");
     let device = CString::new(name).expect("a name");
     if !place.real || !place.handle.is_null() {
@@ -164,7 +163,7 @@ unsafe fn call(script: &mut Script<'_>, place: &mut Place, hub: &str) {
     let user = (&raw mut sum).cast::<u8>();
     let number = any_int(script);
     let choice = script.byte() % 40;
-    // NULL is one of ours: it is refused. The real library's own calls are not under test.
+    // This library refuses NULL. Calls about the real library's handles are not under test.
     if place.real && !matches!(choice, 0 | 1 | 20 | 21 | 24) {
         return;
     }
@@ -198,7 +197,7 @@ unsafe fn call(script: &mut Script<'_>, place: &mut Place, hub: &str) {
             }
             15 => drop(ready(p) && pcap_dispatch(p, number, Some(touch), user) > 0),
             16 => {
-                // It may wait for ever, as it should, unless it is told not to.
+                // Without a break it may wait for ever.
                 pcap_breakloop(p);
                 pcap_loop(p, number, Some(touch), user);
             }
@@ -285,7 +284,7 @@ unsafe fn call(script: &mut Script<'_>, place: &mut Place, hub: &str) {
     }
 }
 
-/// Whether a read of this handle ends: what has no time-out is made not to wait.
+/// Makes reads of this handle not wait; whether that worked.
 unsafe fn ready(p: *mut Pcap) -> bool {
     let mut errbuf: [c_char; ERRBUF_SIZE] = [1; ERRBUF_SIZE];
     // SAFETY: a handle of ours or NULL, and a buffer.

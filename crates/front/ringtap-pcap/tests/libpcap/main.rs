@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library as programs find it: what it exports, and what real programs read through it.
+//! The built library: its symbols, and C programs and packaged programs that read through it.
 
 mod misuse;
 mod own;

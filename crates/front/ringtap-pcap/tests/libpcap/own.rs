@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the manual says and libpcap on Linux does not do, and which way a plain interface is read.
+//! Behaviour that differs from libpcap on Linux, and the way that is chosen for an interface.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -55,7 +55,7 @@ fn time_stamps_of_an_adapter_are_refused_with_a_warning() {
     let _built = fs::remove_file(built);
 }
 
-/// Everything that the tests of plain interfaces need.
+/// Fixture for tests of an interface without a prefix.
 struct Plain {
     net: Namespace,
     folder: tempfile::TempDir,
@@ -81,7 +81,7 @@ impl Plain {
         self.folder.path().join("hub.sock")
     }
 
-    /// Reads `rx0`, and is sent what it waits for.
+    /// Runs a program that reads `rx0`, and sends the frames that it waits for.
     fn read(&self, mut command: Command, case: &str) -> Finished {
         command.args(["rx0", case]);
         command.env("RINGTAP_SOCKET", self.socket());
@@ -107,7 +107,7 @@ impl Plain {
         command
     }
 
-    /// The lines of standard error that are ours, after both readings gave the same.
+    /// Ringtap's lines on standard error; both readings must give the same packets.
     fn told(&self, words: &[&str], case: &str) -> Vec<String> {
         let end = self.read(self.exec(words), case).success();
         let read: Vec<_> = end.stdout.lines().filter(|l| l.contains("182")).collect();
@@ -147,7 +147,7 @@ fn a_plain_interface_is_a_hubs_or_captured_or_libpcaps_and_that_is_said_once() {
     assert_eq!(hubs, ["ringtap: rx0 is read through hub:all"]);
     let theirs = plain.told(&[], "protocol");
     assert!(theirs[0].contains("is read through libpcap"), "{theirs:?}");
-    // Nothing is chosen where the user chose, and nothing is said where nothing is to be said.
+    // No message if the user chose the way, or asked for none.
     for words in [
         &["--via", "hub:all"][..],
         &["--via", "packet"],
@@ -174,7 +174,7 @@ fn a_hub_that_lets_the_user_in_serves_it_and_one_that_does_not_is_told_of() {
     let Some(plain) = Plain::new("pcap_nobody") else {
         return;
     };
-    // Where everybody may look, unlike this folder perhaps.
+    // Every user can read this folder.
     let own = plain.folder.path().join("ringtap");
     fs::create_dir_all(own.join("bin")).expect("a folder");
     fs::create_dir_all(own.join("lib/ringtap")).expect("a folder");
@@ -209,7 +209,7 @@ fn a_hub_that_lets_the_user_in_serves_it_and_one_that_does_not_is_told_of() {
             assert_eq!(read, 2, "{told}");
             assert_eq!(end.stderr, "ringtap: rx0 is read through hub:all\n");
         } else {
-            // Without rights neither a capture of its own nor libpcap can do it.
+            // Without rights neither a capture process nor libpcap can open it.
             assert!(told.contains("rx0: not through the hub: "), "{told}");
             assert!(told.contains("rx0 is read through libpcap: "), "{told}");
             assert!(told.contains("activate -8 "), "{told}");
@@ -306,7 +306,7 @@ fn a_variable_leaves_out_the_descriptor_and_nothing_is_said_to_other_programs() 
     let found = run(&plain.net, program, "packet:rx0", "no_descriptor");
     assert_eq!(found, ["selectable fd -1", "loop 0", "end"]);
     let _built = fs::remove_file(built);
-    // As Wireshark does: standard error is a file of the program's that starts another one.
+    // The shell gives the program another standard error, as Wireshark does.
     let mut command = plain.net.command(ringtap(plain.prefix));
     command.args([
         "exec",

@@ -14,7 +14,7 @@ use crate::support::{
 
 pub(crate) const SENT: u16 = 300;
 
-/// A folder that programs which give up root may write to.
+/// A folder that programs can write to after they dropped root.
 pub(crate) fn open_folder() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().expect("a folder");
@@ -36,16 +36,16 @@ pub(crate) fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Waits until a program that prints when it begins and when it ends may be sent packets.
+/// Waits until a program has printed `word` and captures.
 pub(crate) fn begun(net: &Namespace, program: Running, word: &str) -> Running {
     program.wait_for_stderr(word, LIMIT);
     watched(net);
     program
 }
 
-/// Waits until somebody captures `rx0`: Ringtap, or a packet socket whose filter is in force.
+/// Waits until Ringtap, or a packet socket with its filter, captures `rx0`.
 pub(crate) fn watched(net: &Namespace) {
-    // libpcap lets nothing pass while it changes a filter.
+    // libpcap blocks all packets while it changes a filter.
     const NOTHING: &str = "bpf filter (1):  0x06 0 0 0,";
     let sockets = || net.run("ss", &["-0", "-b", "-n"]).success().stdout;
     let is_watched = |told: &str| told.contains("bpf filter (") && !told.contains(NOTHING);
@@ -54,7 +54,7 @@ pub(crate) fn watched(net: &Namespace) {
         assert!(begun.elapsed() < LIMIT, "nobody captures: {}", sockets());
         pause(50);
     }
-    // Filters of Ringtap's readers have no sign outside, and are set within a moment.
+    // Nothing outside shows when a filter of Ringtap's reader is in force; it takes milliseconds.
     pause(700);
 }
 
@@ -66,7 +66,7 @@ fn tcpdump_gives_up_root_sets_its_filter_and_rotates_files() {
     let net = Namespace::with_veth("pcap_rotate");
     let folder = open_folder();
     let pattern = folder.path().join("%s.pcap");
-    // No -Z: a tcpdump that is started by root becomes another user before it sets its filter.
+    // Without -Z tcpdump drops root before it sets its filter.
     let words = [
         "tcpdump",
         "-ni",
@@ -108,7 +108,7 @@ fn tcpdump_gives_up_root_sets_its_filter_and_rotates_files() {
     assert_same(&found, &wanted, &told);
 }
 
-/// What each program prints of the same frames over libpcap, and over Ringtap.
+/// Compares the output of each program over libpcap and over Ringtap.
 #[test]
 fn what_is_printed_is_what_libpcap_gives() {
     require_root!();
@@ -124,7 +124,7 @@ fn what_is_printed_is_what_libpcap_gives() {
         (grep, "filter:"),
     ] {
         let words: Vec<_> = words.split_whitespace().collect();
-        // Of its own: what captured for the one before may end a moment later.
+        // A new namespace: the capture for the program before may end later.
         let net = Namespace::with_veth("pcap_printed");
         let mut real = net.command(words[0]);
         real.args(&words[1..]);
@@ -193,7 +193,7 @@ fn dumpcap_records_and_lists_the_hubs_groups() {
             assert!(shown.contains(device), "{shown}");
         }
     }
-    // By its own name, and because the hub captures the interface.
+    // By the group's name, and by the interface that the hub captures.
     for device in ["hub:rec", "rx0"] {
         let file = folder.path().join(format!("{device}.pcap"));
         let words = [
@@ -309,11 +309,11 @@ fn softflowd_exports_flows_to_nfcapd() {
         }
     };
     until("the collector listens", &|| sockets().contains(":9995"));
-    // Where the daemon locks itself in; its service makes it at boot, which containers have not.
+    // The daemon's chroot; in containers no service makes it at boot.
     fs::create_dir_all("/run/softflowd/chroot").expect("root may make it");
     let control = folder.path().join("control");
     let pid = folder.path().join("pid");
-    // It goes into the background after it opened the device.
+    // The daemon forks after it opened the device.
     let words = [
         "softflowd",
         "-i",
@@ -337,7 +337,7 @@ fn softflowd_exports_flows_to_nfcapd() {
         command.args(["-c", text(&control), what]);
         Running::start(command).wait(LIMIT).stdout
     };
-    // It answers when it has the time, and reads when it has packets.
+    // It may answer late.
     let answered_by = Instant::now() + LIMIT;
     loop {
         let told = ask("statistics");
@@ -350,7 +350,7 @@ fn softflowd_exports_flows_to_nfcapd() {
     let number = fs::read_to_string(&pid).expect("its process");
     let running = Path::new("/proc").join(number.trim()).join("exe");
     let _ended = ask("shutdown");
-    // Also where nobody waits for what has ended.
+    // A zombie counts as ended.
     until("it ends", &|| fs::read_link(&running).is_err());
     // The collector's queue is the first number of its line.
     let is_empty = |line: &str| line.split_whitespace().nth(1) == Some("0");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same C program over libpcap and over Ringtap prints the same.
+//! A C program prints the same over libpcap and over Ringtap.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,10 @@ use ringtap_testkit::{Namespace, Running, require_root};
 
 use crate::support::{LIMIT, Tags, crate_folder, exec, frames, prefix};
 
-/// What the programs know to be sent.
+/// Frames that the programs expect.
 const SENT: u16 = 200;
 
-/// Builds one of the C programs, all warnings being errors.
+/// Builds one of the C programs; warnings are errors.
 pub(crate) fn build(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -53,7 +53,7 @@ pub(crate) fn build(name: &str) -> PathBuf {
     program
 }
 
-/// Runs a case and sends what it waits for; the lines that are to be compared.
+/// Runs a case and sends its frames; gives the lines to compare.
 pub(crate) fn run(net: &Namespace, mut command: Command, device: &str, case: &str) -> Vec<String> {
     command.args([device, case]);
     command.env("RINGTAP_QUIET", "1");
@@ -95,7 +95,7 @@ fn same(program: &str, case: &str, devices: &[&str]) {
     let _built = std::fs::remove_file(&built);
 }
 
-/// A test for each case.
+/// Defines a test for each case.
 macro_rules! the_same {
     ($($name:ident: $program:literal, $case:literal, $devices:expr;)*) => {$(
         #[test]
@@ -109,7 +109,7 @@ const EACH: [&str; 3] = ["tap:rx0", "packet:rx0", "xdp:rx0"];
 const BOTH: [&str; 2] = ["tap:rx0", "packet:rx0"];
 const TAP: [&str; 1] = ["tap:rx0"];
 const PLAIN: [&str; 2] = ["tap:rx0", "rx0"];
-/// So small that it cannot hold all that is sent.
+/// Pools too small for all frames.
 const SMALL: [&str; 3] = [
     "tap:rx0?pool=256KiB&chunk=16KiB",
     "packet:rx0?pool=256KiB&chunk=16KiB",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the library and the program are, programs run with them, and capture files compared.
+//! Paths of the library and the program, commands that use them, and comparison of capture files.
 
 use std::env;
 use std::fs;
@@ -37,7 +37,7 @@ pub(crate) fn real() -> PathBuf {
     path.expect("libpcap is installed").into()
 }
 
-/// A folder as `make install` makes it: the program, and the library under libpcap's names.
+/// A folder with the layout of `make install`: the program, and the library under libpcap's names.
 pub(crate) fn prefix() -> Option<&'static Path> {
     static PREFIX: OnceLock<Option<PathBuf>> = OnceLock::new();
     let prefix = PREFIX.get_or_init(|| {
@@ -48,7 +48,7 @@ pub(crate) fn prefix() -> Option<&'static Path> {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
         let _old = fs::remove_dir_all(&prefix);
         fs::create_dir_all(prefix.join("bin")).expect("a folder");
-        // Not a link to it: it looks for the library beside itself.
+        // No symbolic link: the program looks for the library next to itself.
         fs::hard_link(program, prefix.join("bin/ringtap")).expect("a file");
         let script = crate_folder().join("../../../scripts/library");
         let mut names = Command::new(script);
@@ -90,7 +90,7 @@ pub(crate) fn hub(net: &Namespace, prefix: &Path, socket: &Path, words: &[&str])
     hub
 }
 
-/// A packet as a capture file has it, without its time.
+/// A packet of a capture file, without its time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Record {
     pub(crate) wire_bytes: u32,
@@ -131,7 +131,7 @@ fn record(bytes: &[u8]) -> Option<(Record, &[u8])> {
     Some((record, &bytes[end..]))
 }
 
-/// How many whole packets are in a file that is still written.
+/// Number of complete packets in a file that is still being written.
 pub(crate) fn whole_records(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap_or_default();
     let mut rest = bytes.get(24..).unwrap_or_default();
@@ -143,7 +143,7 @@ pub(crate) fn whole_records(path: &Path) -> usize {
     count
 }
 
-/// Fails with the first difference.
+/// Panics at the first difference.
 pub(crate) fn assert_same(found: &[Record], expected: &[Record], about: &str) {
     let both = found.iter().zip(expected).enumerate();
     for (number, (one, other)) in both {

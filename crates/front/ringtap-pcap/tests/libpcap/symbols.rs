@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the library exports is what libpcap exports, its structures lie as libpcap's do, the
-//! documentation names every function, and by either of libpcap's names it takes its place.
+//! The library has libpcap's symbols and structure layouts, the documentation names every function,
+//! and the library works under either of libpcap's names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -198,7 +198,7 @@ void *pcap_open_live(void) { return 0; }
 void *pcap_next(void) { return 0; }\n";
     fs::write(&stub, nothing).expect("a file");
     for name in ["libpcap.so.1", "libpcap.so.0.8"] {
-        // As a distribution that calls it so would link it.
+        // As a distribution with this name of libpcap links it.
         let stand_in = folder.path().join(name);
         let made = Command::new("cc")
             .args([
@@ -227,13 +227,13 @@ void *pcap_next(void) { return 0; }\n";
         for part in ["1.10", "through Ringtap", &packet] {
             assert!(told.contains(part), "{name}: {told}");
         }
-        // It closed nothing: its capture ends by itself.
+        // The program did not close the handle: the capture ends by itself.
         let end = Instant::now() + LIMIT;
         while net.has_xdp("rx0") && Instant::now() < end {
             pause(20);
         }
     }
-    // The same for a program of the system; the capture's process finds libpcap by itself.
+    // The same for a program of the system. The capture process finds the real libpcap.
     let file = folder.path().join("dump.pcap");
     let mut command = net.command("tcpdump");
     command.args(["-Z", "root", "-Uni", "tap:rx0", "-w", text(&file)]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A real tcpdump, packet for packet: the same program over libpcap and over Ringtap.
+//! tcpdump writes the same packets over libpcap and over Ringtap.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::support::{
     LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, whole_records,
 };
 
-/// The words of a tcpdump that writes a file, packet by packet, and stays who it is.
+/// Command line of a tcpdump that flushes every packet to a file and keeps its user.
 fn words<'a>(device: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec!["tcpdump", "-Z", "root", "-U", "-ni", device, "-w", file];
     words.extend(more);
@@ -28,11 +28,11 @@ fn start(net: &Namespace, command: Command) -> Running {
     dump
 }
 
-/// Waits until a file has so many packets and no more come, then stops who writes it.
+/// Waits until a file has `count` packets and no more come, then stops the program.
 fn stop(dump: Running, file: &Path, least: usize) -> (Vec<Record>, String) {
     let (mut before, mut quiet) = (0, 0);
     let begun = Instant::now();
-    // A buffer of libpcap's is given out after a second at the latest.
+    // libpcap delivers a buffer after one second at the latest.
     while begun.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(250));
         let now = whole_records(file);
@@ -76,7 +76,7 @@ fn the_same_as_libpcap(name: &str, device: &str, filters: &[&[&str]]) {
         let tags = if minds { Tags::None } else { Tags::Some };
         let sent = frames(300, tags);
         net.inject("tx0", &sent);
-        // Which of them these are is the comparison's, not this count's.
+        // Another check compares the packets themselves.
         let judge = Filter::compile(expression(filter), LinkType::ETHERNET, 65_535);
         let judge = judge.expect("a filter");
         let length = |frame: &[u8]| u32::try_from(frame.len()).expect("a frame");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that watch or ask by calls that others do not use say the same over libpcap and over
-//! Ringtap: `poll` and odd batches (p0f), a loop that a signal ends (tcpflow), bytes that are
-//! changed in place (arpwatch, nmap), packets that are sent and answered (arp-scan, nmap).
+//! Programs with unusual calls print the same over libpcap and over Ringtap: `poll` and odd batches
+//! (p0f), a loop that a signal ends (tcpflow), packets that the program changes (arpwatch, nmap),
+//! packets that it sends (arp-scan, nmap).
 //!
-//! Whether a program watches already is found by sending it something until it tells of that.
+//! The tests send probe packets until the program reports them; then it is ready.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::programs::{open_folder, pause, text};
 use crate::support::{LIMIT, exec, prefix};
 
 const CONNECTIONS: u8 = 8;
-/// Who asks before it counts.
+/// Number of the host in probe packets.
 const PROBE: u8 = 99;
 
 /// What a program found so far, by its name: a file, a host, a line.
@@ -40,7 +40,7 @@ fn frame(from: End, to: End, kind: [u8; 2], rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A TCP packet; sums are zero, as of packets that their sender's NIC completes.
+/// A TCP packet with checksums of zero, as with checksum offload.
 fn tcp(from: End, to: End, flags: u8, numbers: [u32; 2], data: &[u8]) -> Vec<u8> {
     const SYN: u8 = 2;
     let options: &[u8] = match flags & SYN != 0 {
@@ -75,7 +75,7 @@ fn tcp(from: End, to: End, flags: u8, numbers: [u32; 2], data: &[u8]) -> Vec<u8>
     frame(from, to, [8, 0], &ip)
 }
 
-/// A question and its answer over HTTP, from the first packet to the last.
+/// All packets of a connection with one HTTP request and its response.
 fn connection(host: u8) -> Vec<Vec<u8>> {
     let (client, server) = (
         End {
@@ -115,7 +115,7 @@ fn connection(host: u8) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Somebody at 10.0.3.HOST asks who 10.0.3.1 is.
+/// An ARP request from 10.0.3.HOST for 10.0.3.1.
 fn arp(host: u8) -> Vec<u8> {
     let (from, to) = (
         End {
@@ -136,20 +136,20 @@ fn arp(host: u8) -> Vec<u8> {
     frame
 }
 
-/// How one program is watched.
+/// One program and its packets.
 struct Watcher<'a> {
     name: &'a str,
-    /// Its words, for a folder of its own.
+    /// Its command line, given a folder for its files.
     words: &'a dyn Fn(&Path) -> Vec<String>,
     probe: Vec<Vec<u8>>,
     sent: Vec<Vec<u8>>,
-    /// What it found: from its folder and what it says.
+    /// Reads its findings from its folder and its output.
     findings: &'a dyn Fn(&Path, &Running) -> Findings,
-    /// What has this in its name came of the probe.
+    /// Findings with this text in their names come from probe packets.
     of_probe: &'a str,
 }
 
-/// Runs the program over both at once on the same packets.
+/// Runs the program over both libraries at once, on the same packets.
 fn finds_the_same(watcher: &Watcher<'_>) {
     let Some(prefix) = prefix() else { return };
     let net = Namespace::with_veth(&format!("pcap_{}", watcher.name));
@@ -222,7 +222,7 @@ fn p0f_which_polls_knows_the_same_systems() {
     require_tool!("p0f");
     let findings = |own: &Path, _: &Running| {
         let log = fs::read_to_string(own.join("log")).unwrap_or_default();
-        // A line is written in parts.
+        // The program writes a line in parts.
         let whole = log
             .lines()
             .filter(|line| line.contains("|raw_") || line.contains("|lang="));
@@ -324,7 +324,7 @@ fn neighbours(name: &str) -> (Namespace, Namespace) {
     (near, far)
 }
 
-/// The lines that do not change from one time to the next, over libpcap and over Ringtap.
+/// The lines that are the same in each run, over libpcap and over Ringtap.
 fn lines_of_both(
     near: &Namespace,
     words: &[&str],
@@ -362,7 +362,7 @@ fn nmap_finds_the_same_ports_and_mends_what_it_was_sent() {
     require_tool!("nmap");
     let (near, far) = neighbours("pcap_nmap");
     let _open = far.enter(|| TcpListener::bind("10.9.0.2:22").expect("nobody has it"));
-    // Each answer counts, in both scans.
+    // Both scans need every answer.
     let set = far.run("sysctl", &["-qw", "net.ipv4.icmp_ratelimit=0"]);
     assert!(set.status.success(), "{}", set.stderr);
     let words = [
@@ -376,7 +376,7 @@ fn nmap_finds_the_same_ports_and_mends_what_it_was_sent() {
         "22,23",
         "10.9.0.2",
     ];
-    // The distance is told by an answer over ICMP, into which nmap writes.
+    // nmap writes into the ICMP answer that shows the distance.
     let keep = |line: &str| {
         ["22/tcp", "23/tcp", "MAC ", "Network "]
             .iter()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Filters that change while packets keep coming, programs that write into packets, and where packets
- * lie. The test sends 200 frames when "# ready" was printed. */
+/* Filters that change under traffic, programs that write into packets, and addresses of packets.
+ * The test sends 200 frames when "# ready" was printed. */
 #include "common.h"
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
@@ -12,7 +12,7 @@
 
 static volatile int stop_sending;
 
-/* UDP from the other end of the cable to ports 1 to 5, until that is enough. */
+/* Sends UDP packets from tx0 to ports 1 to 5 until it is stopped. */
 static void *keep_sending(void *unused) {
     struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_ifindex = (int)if_nametoindex("tx0")};
     int fd = socket(AF_PACKET, SOCK_RAW, 0);
@@ -30,7 +30,7 @@ static void *keep_sending(void *unused) {
     return unused;
 }
 
-/* Whatever was on its way: what is read after a filter was set passes it. */
+/* Packets read after a filter was set pass it, also those that were on their way. */
 static void filter_under_traffic(void) {
     pcap_t *p = open_with(65535, 100, 1);
     pthread_t sender;
@@ -64,7 +64,7 @@ static void overwrite(const struct pcap_pkthdr *h, const u_char *bytes) {
         writable[at] ^= (u_char)(0x55 + at);
 }
 
-/* Finds what was sent, changes it, and finds it changed. */
+/* Reads a packet, changes it, and reads the changed bytes. */
 static void look_and_change(u_char *user, const struct pcap_pkthdr *h, const u_char *bytes) {
     struct seen *seen = (struct seen *)user;
     look(seen, h, bytes);
@@ -93,7 +93,7 @@ static void written(void) {
     pcap_close(p);
 }
 
-/* What one handle's program writes no other handle sees, before or after. */
+/* No handle sees what a program writes into another handle's packets. */
 static void written_beside(void) {
     pcap_t *one = open_with(65535, 100, 1), *other = open_with(65535, 100, 1);
     ready();
@@ -108,7 +108,7 @@ static void written_beside(void) {
     pcap_close(other);
 }
 
-/* Whether these bytes lie in memory that is shared with others, and that this process cannot write. */
+/* Whether these bytes are in shared memory that this process cannot write. */
 static int is_in_the_pool(const u_char *bytes) {
     FILE *maps = fopen("/proc/self/maps", "r");
     char line[512];

@@ -38,7 +38,7 @@ __attribute__((unused)) static void ready(void) {
     fflush(stdout);
 }
 
-/* The test sends its frames once more. */
+/* Makes the test send its frames once more. */
 __attribute__((unused)) static void again(void) {
     printf("# again\n");
     fflush(stdout);
@@ -58,7 +58,7 @@ __attribute__((unused)) static pcap_t *open_with(int snap, int timeout_ms, int i
     pcap_set_promisc(p, 1);
     pcap_set_timeout(p, timeout_ms);
     pcap_set_immediate_mode(p, immediate);
-    /* libpcap's buffer has room for that many packets of the longest kind. */
+    /* libpcap's buffer holds that many packets of the largest size. */
     pcap_set_buffer_size(p, 64 << 20);
     int status = pcap_activate(p);
     if (status < 0)
@@ -75,9 +75,9 @@ __attribute__((unused)) static void filter(pcap_t *p, const char *text) {
     pcap_freecode(&program);
 }
 
-/* Longer than anything here takes on a machine that does other things as well. */
+/* Longer than anything here takes on a busy machine. */
 #define LONG_MS 50000
-/* Between two looks at what has come. */
+/* A short sleep between two checks. */
 #define NAP_MS 20
 
 __attribute__((unused)) static void nap(void) {
@@ -105,7 +105,7 @@ __attribute__((unused)) static void break_in(long ms) {
     setitimer(ITIMER_REAL, &soon, NULL);
 }
 
-/* What is known of the packets so far: their number, and their bytes and lengths in order. */
+/* Packets so far: their number, and a checksum over bytes and lengths in order. */
 struct seen {
     pcap_t *p;
     long packets;
@@ -134,7 +134,7 @@ __attribute__((unused)) static void summary(const char *what, const struct seen 
     fflush(stdout);
 }
 
-/* The same whatever the order: packets that leave and packets that arrive have none. */
+/* A checksum that does not depend on the order of packets. */
 __attribute__((unused)) static void mix(struct seen *seen, const struct pcap_pkthdr *h,
                                         const u_char *bytes) {
     struct seen one = {NULL, 0, 0, 0};
@@ -143,7 +143,7 @@ __attribute__((unused)) static void mix(struct seen *seen, const struct pcap_pkt
     seen->sum += one.sum;
 }
 
-/* Reads what was sent, one by one; gives up after long. */
+/* Reads packets one by one; gives up after a limit. */
 __attribute__((unused)) static void take(pcap_t *p, struct seen *seen, long packets) {
     struct pcap_pkthdr *header;
     const u_char *bytes;
@@ -159,7 +159,7 @@ __attribute__((unused)) static void take(pcap_t *p, struct seen *seen, long pack
     }
 }
 
-/* The interface in a device's name: what is between ':' and '?'. */
+/* The interface in a device's name: between ':' and '?'. */
 __attribute__((unused)) static const char *interface(void) {
     static char name[64];
     const char *begin = strchr(device, ':') != NULL ? strchr(device, ':') + 1 : device;
@@ -167,7 +167,7 @@ __attribute__((unused)) static const char *interface(void) {
     return name;
 }
 
-/* A number that the kernel tells of an interface. */
+/* A number that the kernel reports of an interface. */
 __attribute__((unused)) static long told_of(const char *name, const char *what) {
     char path[128];
     snprintf(path, sizeof(path), "/sys/class/net/%s/%s", name, what);

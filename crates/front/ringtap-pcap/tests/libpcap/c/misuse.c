@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What no program should do, over Ringtap only: libpcap crashes at some of it. */
+/* Misuse, over Ringtap only: libpcap crashes at some of it. */
 #include "common.h"
 #include <limits.h>
 #include <setjmp.h>
@@ -81,7 +81,7 @@ static void jump_out(u_char *user, const struct pcap_pkthdr *h, const u_char *by
 
 static volatile int is_in_loop;
 
-/* Waits until the process's first thread sleeps in what it began. */
+/* Waits until the process's first thread sleeps in its loop. */
 static void wait_for_the_first(void) {
     char path[64], state = 'R';
     snprintf(path, sizeof(path), "/proc/self/task/%d/stat", getpid());

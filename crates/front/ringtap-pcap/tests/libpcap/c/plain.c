@@ -8,7 +8,7 @@ static void read_twice(int protocol) {
     for (int time = 0; time < 2; time++) {
         pcap_t *p = pcap_create(device, errbuf);
         pcap_set_timeout(p, 50);
-        /* libpcap's buffer has room for all that comes, if it is for packets of this length. */
+        /* With this snap length libpcap's buffer holds all packets. */
         pcap_set_snaplen(p, 2000);
         pcap_setnonblock(p, 1, errbuf);
         pcap_set_immediate_mode(p, 1);

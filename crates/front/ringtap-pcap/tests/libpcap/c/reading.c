@@ -28,7 +28,7 @@ static void snap(void) {
     pcap_close(p);
 }
 
-/* No more than asked for at a time, all of them in the end. */
+/* Each call gives at most the number asked for; all calls together give all packets. */
 static void dispatch(void) {
     pcap_t *p = open_with(65535, 100, 1);
     ready();
@@ -48,7 +48,7 @@ static void dispatch(void) {
     pcap_close(p);
 }
 
-/* A loop that is broken in its callback goes on where it was. */
+/* A loop broken in its callback continues with the next packet. */
 static void loop(void) {
     pcap_t *p = open_with(65535, 100, 1);
     ready();
@@ -63,7 +63,7 @@ static void loop(void) {
     struct pcap_pkthdr *header;
     const u_char *bytes;
     say("next_ex broken", pcap_next_ex(p, &header, &bytes));
-    /* libpcap loses a packet with each read of one packet that is broken. */
+    /* libpcap loses a packet with each broken read of one packet. */
     say("the rest", pcap_loop(p, SENT - 50 - 2, each, (u_char *)&seen));
     pcap_close(p);
 }
@@ -99,7 +99,7 @@ static void break_by_thread(void) {
     pcap_close(to_break);
 }
 
-/* With a time-out a read ends some time after the last packet; the packets are all there. */
+/* With a time-out no packet is lost. */
 static void timeout(void) {
     pcap_t *p = open_with(65535, 150, 0);
     ready();
@@ -111,7 +111,7 @@ static void timeout(void) {
     pcap_close(p);
 }
 
-/* What waits: one of select, poll and epoll, without blocking. */
+/* Waits with select, poll or epoll. */
 static int wait_for(int fd, int how, int epoll) {
     if (how == 0) {
         fd_set set;
@@ -139,7 +139,7 @@ static void descriptor(void) {
     ready();
     struct seen seen = {p, 0, 0, 0};
     for (int how = 0; how < 3; how++) {
-        /* Not a multiple of what comes at once: some are left over. */
+        /* Not a divisor of a batch: some packets are left over. */
         long until = how == 2 ? SENT : 61 * (how + 1);
         long begun = milliseconds();
         while (seen.packets < until && milliseconds() - begun < LONG_MS) {
@@ -164,7 +164,7 @@ static void filter_before(void) {
     pcap_close(p);
 }
 
-/* The test sends twice: what is read after setfilter returned passes it. */
+/* The test sends twice: packets read after setfilter returned pass the filter. */
 static void filter_during(void) {
     pcap_t *p = open_with(65535, 100, 1);
     filter(p, "udp dst port 1001");
@@ -270,7 +270,7 @@ static void stats(void) {
     pcap_close(p);
 }
 
-/* Two handles see the same, each in its own time. */
+/* Two handles see the same packets. */
 static void two_handles(void) {
     pcap_t *one = open_with(65535, 100, 1), *other = open_with(65535, 100, 1);
     filter(other, "udp dst port 1002");

@@ -9,7 +9,7 @@
 
 #define SENT 200
 
-/* A packet socket at an interface: somebody who has nothing to do with libpcap. */
+/* A packet socket at an interface, without libpcap. */
 static int socket_at(const char *name, int protocol) {
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(protocol));
     struct sockaddr_ll at = {.sll_family = AF_PACKET,
@@ -24,7 +24,7 @@ static int socket_at(const char *name, int protocol) {
     return fd;
 }
 
-/* What arrives there in this time, in whatever order, up to so many. */
+/* Packets that arrive there in this time, in any order, up to a number. */
 static void arrives_within(int fd, const char *what, long packets, long ms) {
     struct seen seen = {NULL, 0, 0, 0};
     u_char bytes[2048];
@@ -46,7 +46,7 @@ static void arrives(int fd, const char *what, long packets) {
     arrives_within(fd, what, packets, LONG_MS);
 }
 
-/* A frame of this length that no other sends. */
+/* A frame of a length that nothing else sends. */
 static const u_char *frame(u_char mark, int number, int length) {
     static u_char bytes[2048];
     memset(bytes, mark, sizeof(bytes));
@@ -83,7 +83,7 @@ static void inject(void) {
     pcap_close(p);
 }
 
-/* Reads until so many came and then for some time longer: what is too much shows. */
+/* Reads a number of packets, and then for some time longer, to find additional ones. */
 static void all(pcap_t *p, const char *what, long packets) {
     struct pcap_pkthdr *header;
     const u_char *bytes;
@@ -119,7 +119,7 @@ static void from_all_sides(pcap_t *p) {
         usleep(5000);
 }
 
-/* A handle does not see what it sent itself, but all that others sent. */
+/* A handle does not see its own packets, but all packets of others. */
 static void own(void) {
     pcap_t *p = open_with(65535, 20, 1);
     say("nonblock", pcap_setnonblock(p, 1, errbuf));
@@ -137,7 +137,7 @@ static void own(void) {
     pcap_close(p);
 }
 
-/* Neither does it where packets are cut to less than what is remembered of them. */
+/* The same if the snap length is less than the remembered prefix. */
 static void own_cut(void) {
     pcap_t *p = open_with(20, 20, 1);
     say("nonblock", pcap_setnonblock(p, 1, errbuf));
@@ -148,7 +148,7 @@ static void own_cut(void) {
     pcap_close(p);
 }
 
-/* Another handle sees it. */
+/* Another handle sees the packets. */
 static void others(void) {
     pcap_t *p = open_with(65535, 20, 1), *reader = open_with(65535, 20, 1);
     say("nonblock", pcap_setnonblock(reader, 1, errbuf));
@@ -169,7 +169,7 @@ static void echo_one(u_char *user, const struct pcap_pkthdr *h, const u_char *by
         fail("pcap_inject", pcap_geterr(seen->p));
 }
 
-/* A program that sends back all that it sees does so once. */
+/* A program that echoes every packet echoes each once. */
 static void echo(void) {
     pcap_t *p = open_with(65535, 20, 1);
     int other = socket_at("tx0", 0x0003);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What is told and refused before a handle is activated, and after. */
+/* Results of calls before a handle is activated, and after. */
 #include "common.h"
 
 static void before(void) {
@@ -32,7 +32,7 @@ static void before(void) {
     told(p, "setfilter", pcap_setfilter(p, &nothing));
     told(p, "setdirection", pcap_setdirection(p, PCAP_D_IN));
     told(p, "inject", pcap_inject(p, "x", 1));
-    /* libpcap says here that it sent it. */
+    /* libpcap reports success here. */
     printf("# sendpacket %d\n", pcap_sendpacket(p, (const u_char *)"x", 1));
     told(p, "compile", pcap_compile(p, &nothing, "udp", 1, 0));
     say("dump_open", pcap_dump_open(p, "/dev/null") != NULL);
@@ -119,7 +119,7 @@ static void refused(void) {
     printf("# %s\n", errbuf);
 }
 
-/* Things that have nothing to do with a device. */
+/* Calls without a device. */
 static void offline(void) {
     pcap_t *p = pcap_open_dead(DLT_EN10MB, 65535);
     struct bpf_program program;
@@ -155,7 +155,7 @@ static void offline(void) {
     say("mask", mask);
 }
 
-/* Whether the interface takes packets for other addresses, once that is settled. */
+/* Whether the interface is promiscuous, once that no longer changes. */
 static long promiscuous(long wanted) {
     long on = -1;
     for (long begun = milliseconds(); milliseconds() - begun < LONG_MS && on != wanted; nap())
@@ -196,7 +196,7 @@ static void tstamp_types(void) {
     pcap_close(p);
 }
 
-/* What works, but not as it was asked for. */
+/* Calls that succeed with a warning. */
 static void warnings(void) {
     pcap_t *p = pcap_create("any", errbuf);
     pcap_set_promisc(p, 1);
@@ -211,7 +211,7 @@ static void warnings(void) {
     pcap_close(p);
 }
 
-/* An adapter's time stamps, asked for in vain: with RINGTAP_VIA only, libpcap knows it earlier. */
+/* Adapter time stamps on a device of Ringtap's; libpcap refuses them earlier. */
 static void adapter(void) {
     pcap_t *p = pcap_create(device, errbuf);
     say("set_tstamp_type", pcap_set_tstamp_type(p, PCAP_TSTAMP_ADAPTER));

@@ -66,7 +66,7 @@ static void nonblock(void) {
     pcap_close(p);
 }
 
-/* What pcap_next_ex points to stays until the next read, whatever comes meanwhile. */
+/* A packet of pcap_next_ex stays unchanged until the next read while more packets arrive. */
 static void pointer(void) {
     pcap_t *p = open_with(65535, 50, 1);
     ready();
@@ -91,7 +91,7 @@ static void pointer(void) {
     pcap_close(p);
 }
 
-/* Whatever is lost: what was read and what was dropped is what was received. */
+/* Packets read and packets dropped add up to packets received. */
 static void dropped(void) {
     pcap_t *p = pcap_create(device, errbuf);
     pcap_set_snaplen(p, 1600);
