@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters that always balance.
 //!
-//! `offered = delivered + filtered + dropped.nic + dropped.kernel + dropped.pool_full +
-//! dropped.overrun`, per source and lane, and again per reader.
+//! `offered = delivered + filtered + other_members + dropped.{nic, kernel, pool_full, overrun,
+//! not_written, no_verdict}`, per source and lane, and again per reader.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -19,18 +19,30 @@ pub struct Dropped {
     pub pool_full: u64,
     /// Captured, but this reader was past its credit.
     pub overrun: u64,
+    /// Read, but the recorder's disk or pipe failed.
+    pub not_written: u64,
+    /// Held by a bridge, but the inline reader did not answer in time.
+    pub no_verdict: u64,
 }
 
 impl Dropped {
-    /// All of them.
+    /// The sum of all reasons.
     pub fn total(&self) -> u64 {
-        [self.kernel, self.pool_full, self.overrun]
+        let Dropped {
+            nic,
+            kernel,
+            pool_full,
+            overrun,
+            not_written,
+            no_verdict,
+        } = *self;
+        [kernel, pool_full, overrun, not_written, no_verdict]
             .into_iter()
-            .fold(self.nic, u64::saturating_add)
+            .fold(nic, u64::saturating_add)
     }
 }
 
-/// One account: of a source's lane, or of a reader.
+/// Counters of a source's lane, or of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that were there to be captured, by counters that do not depend on the reader.
@@ -39,6 +51,8 @@ pub struct Counters {
     pub delivered: u64,
     /// Packets handed to the reader that do not pass its filter.
     pub filtered: u64,
+    /// Packets that went to other members of the reader's balanced group.
+    pub other_members: u64,
     /// Bytes on the wire of the delivered packets.
     pub bytes: u64,
     /// Packets lost, by reason.
@@ -59,7 +73,7 @@ impl Counters {
     pub fn balance(&self) -> Balance {
         Balance {
             offered: self.offered,
-            accounted: [self.filtered, self.dropped.total()]
+            accounted: [self.filtered, self.other_members, self.dropped.total()]
                 .into_iter()
                 .fold(self.delivered, u64::saturating_add),
         }
@@ -98,6 +112,8 @@ impl AddAssign for Dropped {
         self.kernel = self.kernel.saturating_add(other.kernel);
         self.pool_full = self.pool_full.saturating_add(other.pool_full);
         self.overrun = self.overrun.saturating_add(other.overrun);
+        self.not_written = self.not_written.saturating_add(other.not_written);
+        self.no_verdict = self.no_verdict.saturating_add(other.no_verdict);
     }
 }
 
@@ -106,6 +122,7 @@ impl AddAssign for Counters {
         self.offered = self.offered.saturating_add(other.offered);
         self.delivered = self.delivered.saturating_add(other.delivered);
         self.filtered = self.filtered.saturating_add(other.filtered);
+        self.other_members = self.other_members.saturating_add(other.other_members);
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.dropped += other.dropped;
     }
@@ -117,15 +134,18 @@ mod tests {
 
     fn even() -> Counters {
         Counters {
-            offered: 15,
+            offered: 22,
             delivered: 5,
             filtered: 4,
+            other_members: 2,
             bytes: 320,
             dropped: Dropped {
                 nic: 3,
                 kernel: 1,
                 pool_full: 2,
                 overrun: 0,
+                not_written: 1,
+                no_verdict: 4,
             },
         }
     }

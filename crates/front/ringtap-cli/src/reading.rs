@@ -236,7 +236,7 @@ impl<'a> Reading<'a> {
         Ok(self.total(counts(&*self.control)?.as_ref()))
     }
 
-    /// Counts all but so many of the delivered packets as this reader's loss; gives how many.
+    /// Counts all but so many of the delivered packets as not written; returns how many those are.
     ///
     /// For what took packets and lost them afterwards. Ledgers of single lanes do not know of it.
     pub(crate) fn keep_only(&mut self, (packets, wire_bytes): (u64, u64)) -> u64 {
@@ -249,7 +249,7 @@ impl<'a> Reading<'a> {
         let mut counters = counters_of(&self.tally, counts);
         counters.delivered -= self.lost.0;
         counters.bytes -= self.lost.1;
-        counters.dropped.overrun += self.lost.0;
+        counters.dropped.not_written += self.lost.0;
         counters
     }
 

@@ -14,6 +14,7 @@ use serde::Serialize;
 /// Counters as JSON; the names are promised in `docs/internals/promises.md`.
 #[derive(Serialize)]
 struct Line<'a> {
+    r#type: &'static str,
     time_ns: u64,
     device: &'a str,
     /// `null`: all lanes together.
@@ -29,6 +30,7 @@ pub(crate) struct CounterFields {
     offered: u64,
     delivered: u64,
     filtered: u64,
+    other_members: u64,
     bytes: u64,
     dropped: DroppedFields,
     balanced: bool,
@@ -40,6 +42,8 @@ struct DroppedFields {
     kernel: u64,
     pool_full: u64,
     overrun: u64,
+    not_written: u64,
+    no_verdict: u64,
 }
 
 impl From<&Counters> for CounterFields {
@@ -49,12 +53,15 @@ impl From<&Counters> for CounterFields {
             offered: counters.offered,
             delivered: counters.delivered,
             filtered: counters.filtered,
+            other_members: counters.other_members,
             bytes: counters.bytes,
             dropped: DroppedFields {
                 nic: dropped.nic,
                 kernel: dropped.kernel,
                 pool_full: dropped.pool_full,
                 overrun: dropped.overrun,
+                not_written: dropped.not_written,
+                no_verdict: dropped.no_verdict,
             },
             balanced: counters.balance().holds(),
         }
@@ -69,6 +76,7 @@ pub(crate) fn json(
     counters: &Counters,
 ) -> Result<String> {
     let line = Line {
+        r#type: "counters",
         time_ns: now_ns(),
         device,
         lane: lane.map(|lane| lane.0),
@@ -146,8 +154,27 @@ pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> 
             "this reader was too slow",
         ),
     ];
+    // What most captures cannot lose is left out where nothing was.
+    let rare = [
+        (
+            "other_members",
+            counters.other_members,
+            "went to other members of the group",
+        ),
+        (
+            "dropped.not_written",
+            dropped.not_written,
+            "read, but not written to the file",
+        ),
+        (
+            "dropped.no_verdict",
+            dropped.no_verdict,
+            "the inline reader did not answer",
+        ),
+    ];
+    let rare = rare.into_iter().filter(|(_, number, _)| *number > 0);
     let mut text = format!("{title}\n");
-    for (name, number, note) in rows {
+    for (name, number, note) in rows.into_iter().chain(rare) {
         let note = if number == 0 && name != "offered" {
             ""
         } else {
@@ -157,7 +184,7 @@ pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> 
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    let equation = "offered = delivered + filtered + dropped.*";
+    let equation = "offered = delivered + filtered + other_members + dropped.*";
     let _infallible = write!(text, "  {}  ({equation})", counters.balance());
     text
 }
@@ -209,6 +236,7 @@ mod tests {
             kernel: 2,
             pool_full: 3,
             overrun: 4,
+            ..Dropped::default()
         };
         let counters = Counters {
             offered: 30,
@@ -216,13 +244,14 @@ mod tests {
             filtered: 5,
             bytes: 960,
             dropped,
+            ..Counters::default()
         };
         let text = json("tap:eth0", "count", None, &counters).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut names: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
         names.sort();
-        let promised =
-            "balanced bytes delivered device dropped filtered lane offered reader time_ns";
+        let promised = "balanced bytes delivered device dropped filtered lane offered other_members reader \
+             time_ns type";
         assert_eq!(names.join(" "), promised);
         assert_eq!(value["balanced"], true);
         assert_eq!(value["dropped"]["overrun"], 4);

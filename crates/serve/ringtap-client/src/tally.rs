@@ -59,7 +59,9 @@ impl LaneTally {
                 kernel: counts.kernel,
                 pool_full: counts.pool_full,
                 overrun: self.missed,
+                ..Dropped::default()
             },
+            ..Counters::default()
         };
         let position = self.position.max(counts.start);
         // What was left out after the last packet, of which no gap could tell.
@@ -162,6 +164,7 @@ impl Tally {
                     overrun: lane.missed,
                     ..Dropped::default()
                 },
+                ..Counters::default()
             };
         }
         total

@@ -109,6 +109,7 @@ fn settle(
             kernel: lost_by_xdp + lost_by_stack + left_by_stack,
             ..Dropped::default()
         },
+        ..Counters::default()
     }
 }
 

@@ -231,9 +231,10 @@ impl UserBridge {
             dropped: Dropped {
                 nic,
                 kernel: full + lost + not_sent,
-                overrun: unjudged,
+                no_verdict: unjudged,
                 ..Dropped::default()
             },
+            ..Counters::default()
         }
     }
 

@@ -87,7 +87,7 @@ impl<'a> Recorder<'a> {
         let told = match lost {
             0 => Vec::new(),
             _ => vec![format!(
-                "{} packets were lost in the write buffer: counted as dropped.overrun",
+                "{} packets were lost in the write buffer: counted as dropped.not_written",
                 grouped(lost)
             )],
         };

@@ -94,7 +94,9 @@ fn statistics() -> Statistics {
                 kernel: 2,
                 pool_full: 4,
                 overrun: 8,
+                ..Dropped::default()
             },
+            ..Counters::default()
         },
     }
 }

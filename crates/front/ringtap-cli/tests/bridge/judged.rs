@@ -25,7 +25,7 @@ fn balanced(counters: &[Value; 2]) {
 /// Ends a bridge; it dropped packets for want of a verdict, or none, and accounts for all.
 fn ends_having_dropped(bridge: Running, wanted: bool, case: &str) {
     let both = counters(bridge);
-    let dropped = both.iter().map(|counters| lost(counters, "overrun"));
+    let dropped = both.iter().map(|counters| lost(counters, "no_verdict"));
     assert_eq!(dropped.sum::<u64>() > 0, wanted, "{case}: {both:?}");
     balanced(&both);
 }

@@ -256,7 +256,7 @@ impl Account {
     }
 
     pub(crate) fn lost(&self) -> u64 {
-        ["nic", "kernel", "pool_full", "overrun"]
+        ["nic", "kernel", "pool_full", "overrun", "not_written"]
             .iter()
             .map(|reason| self.number(&format!("dropped.{reason}")))
             .sum()
