@@ -3,16 +3,13 @@
 
 use std::{fmt, str::FromStr};
 
-/// A number of bytes. `k`, `K` and `KiB` are 1024, `kB` is 1000, and so on.
+/// A number of bytes. `k`, `K` and `KiB` are 1024, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
 /// A text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{given}\" is not a size: use bytes, or a unit as in 512KiB, 64MiB or 1GiB (powers of 1024) \
-     or 100MB (powers of 1000)"
-)]
+#[error("\"{given}\" is not a size: use bytes, or units of 1024 such as 512KiB, 64MiB or 1GiB")]
 pub struct SizeError {
     given: String,
 }
@@ -30,32 +27,45 @@ const DECIMAL: [(&str, u64); 4] = [
     ("kB", 1_000),
 ];
 
-/// The factor of a unit, in upper or lower case; a letter alone is the binary unit.
-fn factor(unit: &str) -> Option<u64> {
-    let is_it = |name: &str| name.eq_ignore_ascii_case(unit);
-    let is_letter = |name: &str| name.get(..1).is_some_and(is_it);
-    let binary = BINARY
-        .iter()
-        .find(|(name, _)| is_it(name) || is_letter(name));
-    let decimal = DECIMAL.iter().find(|(name, _)| is_it(name));
-    match unit {
-        "" | "B" => Some(1),
-        _ => binary.or(decimal).map(|(_, factor)| *factor),
+impl Size {
+    /// Parses a size whose unit may also be a power of 1000, in upper or lower case: `100MB`.
+    #[must_use]
+    pub fn with_any_unit(given: &str) -> Option<Self> {
+        let mut units = BINARY.iter().chain(&DECIMAL);
+        scaled(given, |unit| match unit.trim() {
+            "" | "B" | "b" => Some(1),
+            unit => {
+                let found = units.find(|(name, _)| name.eq_ignore_ascii_case(unit));
+                found.map(|(_, factor)| *factor)
+            }
+        })
     }
 }
 
 impl FromStr for Size {
     type Err = SizeError;
 
+    /// Takes units of 1024 only: `MB` means 1024 to some and 1000 to others.
     fn from_str(given: &str) -> Result<Self, SizeError> {
-        let digits = given.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = given.split_at(digits);
-        let factor = factor(unit.trim());
-        let bytes = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
-        bytes.map(Self).ok_or_else(|| SizeError {
+        let factor = |unit: &str| match unit {
+            "" | "B" => Some(1),
+            "k" => Some(1 << 10),
+            _ => BINARY.iter().find_map(|(name, factor)| {
+                (*name == unit || name.get(..1) == Some(unit)).then_some(*factor)
+            }),
+        };
+        scaled(given, factor).ok_or_else(|| SizeError {
             given: given.to_owned(),
         })
     }
+}
+
+/// The number at the start of a text times the factor of the unit after it.
+fn scaled(given: &str, factor: impl FnOnce(&str) -> Option<u64>) -> Option<Size> {
+    let digits = given.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = given.split_at(digits);
+    let bytes = number.parse::<u64>().ok()?.checked_mul(factor(unit)?);
+    bytes.map(Size)
 }
 
 impl fmt::Display for Size {

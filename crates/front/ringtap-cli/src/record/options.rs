@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Args;
-use ringtap_device::{Size, SizeError};
+use ringtap_device::Size;
 
 /// The files to write, and when a new one begins.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,9 +33,8 @@ pub(crate) struct FileOptions {
 const SMALLEST_FILE: u64 = 10_000;
 
 fn file_size(given: &str) -> Result<u64, String> {
-    let Size(size) = given
-        .parse()
-        .map_err(|error: SizeError| error.to_string())?;
+    let size = Size::with_any_unit(given).map(|size| size.0);
+    let size = size.ok_or("use bytes with a unit, e.g. 500kB, 100MB or 1GiB")?;
     match size < SMALLEST_FILE {
         true => Err(format!(
             "{size} bytes are too few for a file (at least 10kB): {size}MB?"
