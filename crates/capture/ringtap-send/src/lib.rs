@@ -2,7 +2,9 @@
 //! The sender: made packets or those of a file, out of one interface, at a rate, all counted.
 //!
 //! ```no_run
-//! use ringtap_send::{Load, Rate, Sender, SenderOptions, Traffic};
+//! use ringtap_device::Rate;
+//! use ringtap_packet::Traffic;
+//! use ringtap_send::{Load, Sender, SenderOptions};
 //!
 //! # fn main() -> Result<(), ringtap_send::SendError> {
 //! let load = Load::Made { traffic: Traffic::default(), rate: Rate::PacketsPerSecond(100_000) };

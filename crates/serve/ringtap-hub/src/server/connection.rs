@@ -73,7 +73,7 @@ enum Later {
 /// An answer with the descriptors that go with it.
 struct Answer {
     reply: Reply,
-    taken: Option<Taken>,
+    taken: Option<Box<Taken>>,
     sitting: Option<Sitting>,
 }
 
@@ -296,7 +296,7 @@ impl ClientConnection {
         };
         Ok(Answer {
             reply,
-            taken: Some(taken),
+            taken: Some(Box::new(taken)),
             sitting: None,
         })
     }
