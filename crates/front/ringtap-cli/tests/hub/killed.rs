@@ -23,7 +23,12 @@ fn a_hundred_killed_readers_cost_the_others_nothing() {
     let device = "tap:rx0?exclusive&direction=in&pool=256MiB";
     let bench = Bench::with("hub-kill", device, &["-g", "all"]);
     // What the hub makes for its first reader and keeps is no leak: a reader comes and leaves.
-    let _first = Account::of(bench.count("all", &[]));
+    let first = bench.count("all", &[]);
+    let sent = bench.send(10_000, 100);
+    bench.wait_until("the first reader reads", |status| {
+        status.readers.iter().all(|reader| reader.delivered == sent)
+    });
+    let _first = Account::of(first);
     bench.wait_until("the first reader left", |status| status.readers.is_empty());
     let without_readers = bench.belongings();
     let readers: Vec<_> = (0..3).map(|_| bench.count("all", &["--stamps"])).collect();
