@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import arena
+import sandbox
 import capture
 import contenders
 import filters
 import forward
 import hub
 import pacing
-import page
+import report
 import placement
 import pool
 import programs as libpcap_programs
@@ -35,7 +35,7 @@ import record
 import result
 import simulated
 import tables
-from able import unable
+from preflight import unable
 from options import parse_arguments, settings
 from run import Run
 
@@ -101,8 +101,8 @@ def programs(target: Path) -> contenders.Programs:
         floor=release / "examples" / "xdp_floor",
         pool_bench=release / "examples" / "pool_bench",
         sim_bench=release / "examples" / "sim_bench",
-        pcap_latency=arena.SCRATCH / "pcap_latency",
-        packet_reader=arena.SCRATCH / "packet_reader",
+        pcap_latency=sandbox.SCRATCH / "pcap_latency",
+        packet_reader=sandbox.SCRATCH / "packet_reader",
         library=release / "libringtap_pcap.so",
     )
 
@@ -120,14 +120,14 @@ def compile_readers(run: Run) -> None:
 
 
 def measure(run: Run, command: str, folder: Path) -> int:
-    """The whole run, inside the arena; gives the exit status."""
+    """The whole run, inside the sandbox; gives the exit status."""
     scenarios = chosen(run.settings.only)
     minutes = math.ceil(sum(one.seconds(run) for one in scenarios) / 60)
     run.say(
         f"bench: {', '.join(one.name for one in scenarios)}: about {minutes} min, Ctrl-C ends it"
         f" and leaves nothing; first waits up to {result.PATIENCE_SECONDS} s for idle cores"
     )
-    arena.make_veth()
+    sandbox.make_veth()
     compile_readers(run)
     for one in run.absent():
         run.say(f"bench: {one} is not installed: its rows will say so")
@@ -149,7 +149,7 @@ def show_in_readme(stored: Path) -> int:
     hub_alone = stored.parent / "hub" / stored.name
     paths = [path for path in (stored, hub_alone) if path.exists()] or [stored]
     try:
-        page.refresh(ROOT / "README.md", [json.loads(path.read_text()) for path in paths])
+        report.refresh(ROOT / "README.md", [json.loads(path.read_text()) for path in paths])
     except (OSError, ValueError) as error:
         return refuse(f"README.md stays as it is: {error}")
     print(f"bench: README.md shows {' and '.join(map(str, paths))}")
@@ -175,7 +175,7 @@ def main(words: list[str]) -> int:
         return refuse(why)
     folder = asked.out or (RESULTS if run.settings.is_full() else target / "bench")
     command = shlex.join(["lab/bench.py", *words])
-    return arena.run_inside(lambda: measure(run, command, folder.resolve()))
+    return sandbox.run_inside(lambda: measure(run, command, folder.resolve()))
 
 
 if __name__ == "__main__":

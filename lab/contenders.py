@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Who is compared, as data: how each is started, seen to be ready, and read at its end.
+"""The compared programs as data: how each starts, when it is ready, how its result is read.
 
 Another program or another way to start one is another entry here.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import arena
+import sandbox
 import parse
 
 #: Kernel side of the sender and of the capture on one core, readers on the other.
@@ -35,7 +35,7 @@ class Contender:
     ready: str | None = None
     #: It has read all once it did nothing for so long: longer than its block time-out.
     quiet_seconds: float = 0.3
-    #: Path of the file that it writes, below the arena's scratch folder.
+    #: Path of the file that it writes, below the sandbox's scratch folder.
     writes: str | None = None
     stdin_ends_it: bool = False
     #: It asks for packets all the time, also when there are none.
@@ -164,7 +164,7 @@ class Programs:
         return command.format(
             ringtap=self.ringtap, floor=self.floor, pcap_latency=self.pcap_latency,
             packet_reader=self.packet_reader, crowd_ring_mib=CROWD_RING_MIB,
-            dev=arena.CAPTURED, sender=arena.SENDER, scratch=arena.SCRATCH,
+            dev=sandbox.CAPTURED, sender=sandbox.SENDER, scratch=sandbox.SCRATCH,
             reader_cpu=READER_CPU, sender_cpu=SENDER_CPU,
             ring_mib=RING_MIB, ring_kib=RING_MIB * 1024, **more,
         )  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Many readers of the same packets, each a process of its own: who they are, and one measurement.
+"""Many readers of the same packets, each a process of its own: definition and one measurement.
 
 Invariants
 - Offered is what the device took, by the sender's counter in the kernel; no reader has a say.
@@ -13,7 +13,7 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-import arena
+import sandbox
 import parse
 from contenders import CROWD_RING_MIB, LOW_RATE, RING_MIB, TASKSET, TCPDUMP, Contender, Programs
 from figures import rate_mpps
@@ -124,10 +124,10 @@ def measure(run: Run, crowd: Crowd, wanted: list[Wanted], traffic: Traffic) -> d
     """One measurement as a row of figures."""
     with ExitStack() as stack:
         tools = subscription(stack, run.programs, crowd, wanted)
-        received = arena.counter("rx_packets")
+        received = sandbox.counter("rx_packets")
         sent = send(run.programs, traffic)
         wait_all_idle(readers_of(tools, crowd), crowd.reader.quiet_seconds)
-        received = arena.counter("rx_packets") - received
+        received = sandbox.counter("rx_packets") - received
         texts = leave(tools, crowd)
     problems = faults(crowd, wanted, texts, sent.packets, received)
     problems += [f"left behind: {one}" for one in leftovers()]
@@ -158,15 +158,15 @@ def faults(
         found.append(f"the device received {received} packets, {sent} were sent")
     for number, (text, one) in enumerate(zip(texts, wanted), 1):
         report = crowd.reader.parse(text)
-        who = f"reader {number} of {len(wanted)}: "
+        reader = f"reader {number} of {len(wanted)}: "
         if report.offered is not None and report.offered != sent:
-            found.append(f"{who}it says that it was offered {report.offered} packets, not {sent}")
+            found.append(f"{reader}it says that it was offered {report.offered} packets, not {sent}")
         if not one.matches:
             # What it lost of packets that nobody judged for it is only known to be at most so much.
             report = replace(report, lost=0)
         share = _share(one, sent, report.delivered + report.lost)
         own = contradictions(replace(report, offered=None), share, share)
-        found += [who + fault for fault in own]
+        found += [reader + fault for fault in own]
         if crowd.sums:
             sums.setdefault(report.delivered, set()).add(header_sum(text))
     for delivered, different in sums.items():

@@ -2,7 +2,7 @@
 """Scenario `forward`: 64-byte packets from one veth pair to another, by the kernel's bridge and ours.
 
 The sender sends into the first pair; what comes out of the second is counted and dropped by XDP,
-which says what was forwarded, whoever did it.
+which counts what any program forwarded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import arena
+import sandbox
 import contenders
 import figures
 import parse
@@ -82,7 +82,7 @@ def _second_pair() -> Iterator[None]:
 def _kernel_bridge() -> Iterator[None]:
     _do("ip link add rtbr type bridge mcast_snooping 0")
     try:
-        for end in (arena.CAPTURED, BRIDGED):
+        for end in (sandbox.CAPTURED, BRIDGED):
             _do(f"ip link set {end} master rtbr")
         _do("ip link set rtbr up")
         yield
@@ -118,13 +118,13 @@ def run(run: Run) -> dict:
 
 
 def _measure(run: Run, way: Way) -> dict:
-    floor = run.programs.fill(contenders.FLOOR.command).replace(arena.CAPTURED, COUNTED)
+    floor = run.programs.fill(contenders.FLOOR.command).replace(sandbox.CAPTURED, COUNTED)
     with Tool(floor, stdin_ends_it=True) as counter:
         counter.wait_ready(contenders.FLOOR.ready, "nothing")
         if way.arguments is None:
             with _kernel_bridge():
                 return _traffic(run, counter, None)
-        command = f"{{ringtap}} bridge {arena.CAPTURED} {BRIDGED} --json --quiet {way.arguments}"
+        command = f"{{ringtap}} bridge {sandbox.CAPTURED} {BRIDGED} --json --quiet {way.arguments}"
         with Tool(run.programs.fill(command)) as bridge:
             bridge.wait_ready(READY, "nothing")
             if way.judge is None:
@@ -157,7 +157,7 @@ def _traffic(run: Run, counter: Tool, end: Callable[[], str] | None) -> dict:
 
 def _contradictions(text: str, offered: int, forwarded: int) -> list[str]:
     """What our counters and the counter behind the bridge do not agree on."""
-    way = f'"{arena.CAPTURED}>{BRIDGED}"'
+    way = f'"{sandbox.CAPTURED}>{BRIDGED}"'
     lines = [line for line in text.splitlines() if way in line]
     if not lines:
         return ["it printed no counters"]

@@ -21,12 +21,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import arena
+import sandbox
 import contenders
 import crowd
 import parse
 import tables
-from able import unable
+from preflight import unable
 from figures import rate_mpps
 from tool import Tool, ToolError, leftovers, wait_all_idle
 from trial import SENDER_GRACE_SECONDS
@@ -58,8 +58,8 @@ def kill_one(programs: contenders.Programs) -> None:
 
 
 def measure(programs: contenders.Programs, kills: int) -> int:
-    """The whole run, inside the arena; gives the exit status."""
-    arena.make_veth()
+    """The whole run, inside the sandbox; gives the exit status."""
+    sandbox.make_veth()
     hub_command = programs.fill(crowd.HUB_COMMAND.replace("{ring_mib}", str(POOL_MIB)))
     print(f"kills: {kills} readers are killed at full rate beside {OTHERS} others; {hub_command}",
           flush=True)  # fmt: skip
@@ -136,7 +136,7 @@ def main(words: list[str]) -> int:
         return 2
     programs = contenders.Programs.only(ringtap)
     try:
-        return arena.run_inside(lambda: measure(programs, asked.kills))
+        return sandbox.run_inside(lambda: measure(programs, asked.kills))
     except (ToolError, parse.ReportError, OSError) as error:
         print(f"kills: {error}", file=sys.stderr)
         return 1

@@ -3,7 +3,7 @@
 
 Invariants
 - A report that cannot be read is an error, never a zero.
-- `lost` is the tool's own claim; whoever measures compares it with what was offered.
+- `lost` is the tool's own claim; the caller compares it with what was offered.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Report:
     balanced: bool | None = None
 
 
-def _numbers(pattern: str, text: str, who: str) -> tuple[int, ...]:
+def _numbers(pattern: str, text: str, tool: str) -> tuple[int, ...]:
     found = re.findall(pattern, text, re.MULTILINE)
     if not found:
-        raise ReportError(f"{who}: no final report in its output: {text.strip()[-300:]!r}")
+        raise ReportError(f"{tool}: no final report in its output: {text.strip()[-300:]!r}")
     last = found[-1]
     return tuple(int(one) for one in ([last] if isinstance(last, str) else last))
 
 
-def last_json(text: str, key: str, who: str) -> dict:
+def last_json(text: str, key: str, tool: str) -> dict:
     """The last line that is a JSON object with this key."""
     for line in reversed(text.splitlines()):
         if line.lstrip().startswith("{"):
@@ -47,7 +47,7 @@ def last_json(text: str, key: str, who: str) -> dict:
                 continue
             if key in found:
                 return found
-    raise ReportError(f"{who}: no JSON line with {key!r} in its output: {text.strip()[-300:]!r}")
+    raise ReportError(f"{tool}: no JSON line with {key!r} in its output: {text.strip()[-300:]!r}")
 
 
 def tcpdump(text: str) -> Report:

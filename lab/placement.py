@@ -7,7 +7,7 @@ It takes part of that core, which no real NIC would: with A:A the reader gets wh
 
 from __future__ import annotations
 
-import arena
+import sandbox
 import contenders
 import figures
 import parse
@@ -65,11 +65,11 @@ def _measure(run: Run, name: str, rate: str) -> dict:
     command = run.programs.fill(COMMAND + CPUS[name])
     with Tool(command) as tool:
         tool.wait_ready(None, "xdp")
-        received, ran = arena.counter("rx_packets"), tool.cpu_ns()
+        received, ran = sandbox.counter("rx_packets"), tool.cpu_ns()
         sent = send(run.programs, Traffic(SIZE, rate, run.settings.seconds))
         tool.wait_idle(QUIET_SECONDS)
         ran = tool.cpu_ns() - ran
-        received = arena.counter("rx_packets") - received
+        received = sandbox.counter("rx_packets") - received
         text = tool.end()
     report = parse.ringtap(text)
     problems = [] if report.balanced else ["its counters does not balance"]

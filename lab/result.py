@@ -10,7 +10,7 @@ from pathlib import Path
 import contenders
 import goals
 import machine
-import page
+import report
 from run import Run
 
 #: Changes when a name in the JSON changes its meaning.
@@ -79,8 +79,8 @@ def _capture_rows(result: dict) -> list[dict]:
 
 
 def write(result: dict, folder: Path) -> list[Path]:
-    """Writes the JSON and the Markdown, owned by whoever called sudo; gives their paths."""
-    texts = {"latest.json": json.dumps(result, indent=1) + "\n", "latest.md": page.markdown(result)}
+    """Writes the JSON and the Markdown, owned by the user that called sudo; returns their paths."""
+    texts = {"latest.json": json.dumps(result, indent=1) + "\n", "latest.md": report.markdown(result)}
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, text in texts.items():

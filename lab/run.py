@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import arena
+import sandbox
 import contenders
 from contenders import Contender, Programs
 from options import Settings
@@ -77,4 +77,4 @@ class Run:
     def clean(self, contender: Contender) -> None:
         """Removes what a failed measurement left in the scratch folder."""
         if contender.writes:
-            (arena.SCRATCH / contender.writes).unlink(missing_ok=True)
+            (sandbox.SCRATCH / contender.writes).unlink(missing_ok=True)

@@ -19,11 +19,11 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import arena
+import sandbox
 import contenders
 import parse
 import tables
-from able import unable
+from preflight import unable
 from figures import loss_percent, rate_mpps
 from tool import Tool, ToolError, leftovers
 from trial import SENDER_GRACE_SECONDS, contradictions
@@ -117,7 +117,7 @@ def run(programs: contenders.Programs, seconds: float) -> Outcome:
     memory, step = Memory(), min(5.0, seconds / 20)
     with Tool(programs.fill(READER.command)) as reader:
         reader.wait_ready(READER.ready, READER.attached)
-        received = arena.counter("rx_packets")
+        received = sandbox.counter("rx_packets")
         sender = subprocess.Popen(
             shlex.split(send), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -135,7 +135,7 @@ def run(programs: contenders.Programs, seconds: float) -> Outcome:
         if sender.returncode != 0:
             raise ToolError(f"{send}: exit code {sender.returncode}: {errors.strip()[-600:]}")
         reader.wait_idle(READER.quiet_seconds)
-        received = arena.counter("rx_packets") - received
+        received = sandbox.counter("rx_packets") - received
         text = reader.end()
     sent, elapsed_ns = parse.sender(said)
     return Outcome(
@@ -153,8 +153,8 @@ def show(outcome: Outcome) -> int:
 
 
 def measure(programs: contenders.Programs, seconds: float) -> int:
-    """The whole run, inside the arena; gives the exit status."""
-    arena.make_veth()
+    """The whole run, inside the sandbox; gives the exit status."""
+    sandbox.make_veth()
     print(f"soak: {FRAME_BYTES}-byte packets at full rate for {seconds:g} s; reader:"
           f" {programs.fill(READER.command)}", flush=True)  # fmt: skip
     try:
@@ -182,7 +182,7 @@ def main(words: list[str]) -> int:
     if why := unable("lab/soak.py", "soak", [ringtap]):
         return refuse(why)
     programs = contenders.Programs.only(ringtap)
-    return arena.run_inside(lambda: measure(programs, asked.seconds))
+    return sandbox.run_inside(lambda: measure(programs, asked.seconds))
 
 
 if __name__ == "__main__":

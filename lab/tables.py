@@ -102,7 +102,7 @@ def pool(found: dict) -> str:
 
 
 def forward(found: dict) -> str:
-    """Who forwarded how much."""
+    """Packets that each program forwarded."""
     rows = [
         [
             f"{name} ({entry['note']})",
@@ -120,7 +120,7 @@ def simulated(found: dict) -> str:
     rows = [[name, figure(entry["summary"].get("mpps"), 0)] for name, entry in found.items()]
     return table(["pool (packets, chunks)", "Mpps"], rows)
 def placement(found: dict) -> str:
-    """Who read how well on which core, and which one to choose."""
+    """Reading speed per choice of cores."""
     rows = []
     for rate, entry in found.items():
         for name, way in entry["ways"].items():

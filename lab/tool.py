@@ -18,7 +18,7 @@ import subprocess
 import time
 from pathlib import Path
 
-import arena
+import sandbox
 
 READY_SECONDS = 15.0
 END_SECONDS = 30.0
@@ -42,7 +42,7 @@ class Tool:
         self._stdin_ends_it = stdin_ends_it
         self._asked = False
         number = next(_numbers)
-        self._files = [arena.SCRATCH / f"tool{number}.{kind}" for kind in ("out", "err")]
+        self._files = [sandbox.SCRATCH / f"tool{number}.{kind}" for kind in ("out", "err")]
 
     def __enter__(self) -> Tool:
         out, err = (path.open("wb") for path in self._files)
@@ -169,7 +169,7 @@ def wait_all_idle(tools: list[Tool], quiet_seconds: float) -> None:
             )
 
 
-def xdp_attached(device: str = arena.CAPTURED) -> bool:
+def xdp_attached(device: str = sandbox.CAPTURED) -> bool:
     """Whether an XDP program is on the device."""
     command = ["ip", "-j", "link", "show", device]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -177,7 +177,7 @@ def xdp_attached(device: str = arena.CAPTURED) -> bool:
 
 
 def leftovers() -> list[str]:
-    """What a program left behind in the arena, in words."""
+    """What a program left behind in the sandbox, in words."""
     found = []
     if xdp_attached():
         found.append("an XDP program on the device")
@@ -185,7 +185,7 @@ def leftovers() -> list[str]:
     if sockets:
         found.append(f"{len(sockets)} packet sockets")
     filters = subprocess.run(
-        ["tc", "qdisc", "show", "dev", arena.CAPTURED], capture_output=True, text=True, check=False
+        ["tc", "qdisc", "show", "dev", sandbox.CAPTURED], capture_output=True, text=True, check=False
     ).stdout
     if "clsact" in filters:
         found.append("a clsact qdisc")

@@ -14,7 +14,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-import arena
+import sandbox
 import parse
 from contenders import READER_CPU, SEND, Contender, Programs
 from figures import loss_percent, rate_mpps
@@ -77,7 +77,7 @@ def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
     command = programs.fill(contender.command)
     with Tool(command, contender.stdin_ends_it) as tool:
         tool.wait_ready(contender.ready, contender.attached)
-        received, (busy, stolen) = arena.counter("rx_packets"), busy_ticks(READER_CPU)
+        received, (busy, stolen) = sandbox.counter("rx_packets"), busy_ticks(READER_CPU)
         ran = tool.cpu_ticks()
         sent = send(programs, traffic)
         busy_after, stolen_after = busy_ticks(READER_CPU)
@@ -86,7 +86,7 @@ def measure(programs: Programs, contender: Contender, traffic: Traffic) -> dict:
             time.sleep(contender.quiet_seconds)
         else:
             tool.wait_idle(contender.quiet_seconds)
-        received = arena.counter("rx_packets") - received
+        received = sandbox.counter("rx_packets") - received
         text = tool.end()
     report = contender.parse(text)
     file_bytes = _file_bytes(contender)
@@ -131,7 +131,7 @@ def _file_bytes(contender: Contender) -> int | None:
     """Size of the file that it wrote, which is then removed."""
     if contender.writes is None:
         return None
-    path = arena.SCRATCH / contender.writes
+    path = sandbox.SCRATCH / contender.writes
     size = path.stat().st_size
     path.unlink()
     return size

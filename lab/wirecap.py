@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import engines
-import wirecap_page
+import wirecap_report
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Picoseconds between 64-byte packets at 10 Gbit/s.
@@ -237,10 +237,10 @@ def main() -> int:
     except (Failed, OSError, subprocess.TimeoutExpired) as error:
         print(f"figures: {error}", file=sys.stderr)
         return 1
-    text = wirecap_page.tables(found)
+    text = wirecap_report.tables(found)
     print(text)
     if arguments.page:
-        wirecap_page.replace(arguments.page, text)
+        wirecap_report.replace(arguments.page, text)
     if arguments.plots and not plotted(found, arguments.plots):
         return 1
     wrong = claims(found)

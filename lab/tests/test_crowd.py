@@ -7,7 +7,7 @@ import crowd
 import filters
 import goals
 import hub
-import page
+import report
 import readers
 import tables
 from contenders import FLOOR
@@ -146,14 +146,14 @@ class Tables(unittest.TestCase):
                        ("tcpdump", "dumpcap", "netsniff-ng"), "1"),
                    "machine": {"cpu": "A CPU", "cores": 2, "virtual": True, "kernel": "6.18",
                                "system": "a system"}}  # fmt: skip
-        text = page.readme_part([result])
+        text = report.readme_part([result])
         self.assertIn("8 readers", text)
         self.assertIn("hub: 64 filters", text)
         self.assertNotIn("not measured", text)
 
     def test_every_section_of_the_page_can_be_made(self):
         result = stored()
-        for key, _, render in page.SECTIONS:
+        for key, _, render in report.SECTIONS:
             if key in result:
                 self.assertTrue(render(result[key]).startswith("|"), key)
 

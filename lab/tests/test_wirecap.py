@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import wirecap
-import wirecap_page
+import wirecap_report
 
 
 def found(large: float = 0.0, advanced: float = 0.0, longest: int = 26_624,
@@ -49,11 +49,11 @@ class Claims(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_only_nothing_is_written_as_nothing(self):
-        self.assertEqual(wirecap_page.percent(0), "0")
-        self.assertEqual(wirecap_page.percent(1e-9), "0.00 %")
+        self.assertEqual(wirecap_report.percent(0), "0")
+        self.assertEqual(wirecap_report.percent(1e-9), "0.00 %")
 
     def test_tables_have_a_cell_for_each_column(self):
-        lines = wirecap_page.tables(found()).splitlines()
+        lines = wirecap_report.tables(found()).splitlines()
         blocks = "\n".join(lines).split("\n\n")
         for block in blocks:
             cells = {line.count("|") for line in block.splitlines() if line.startswith("|")}
@@ -62,16 +62,16 @@ class Page(unittest.TestCase):
     def test_tables_replace_those_between_the_marks(self):
         with tempfile.TemporaryDirectory() as folder:
             page = Path(folder) / "page.md"
-            page.write_text(f"a\n{wirecap_page.BEGIN}\nold\n{wirecap_page.END}\nz\n")
+            page.write_text(f"a\n{wirecap_report.BEGIN}\nold\n{wirecap_report.END}\nz\n")
             for text in ("new", "newer"):
-                wirecap_page.replace(page, text)
+                wirecap_report.replace(page, text)
                 self.assertIn(text, page.read_text())
             self.assertNotIn("old", page.read_text())
             self.assertTrue(page.read_text().startswith("a\n"))
             self.assertTrue(page.read_text().endswith("\nz\n"))
             page.write_text("nothing")
             with self.assertRaises(ValueError):
-                wirecap_page.replace(page, "new")
+                wirecap_report.replace(page, "new")
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ sequence, which no buffer holds. Every contender has {ring_mib} MiB for packets 
 - **offered**: what the veth took, by the sender's counter in the kernel; the captured device's
   counter must agree.
 - **delivered**: what the contender itself reports at its end, after it was left to read all that
-  waited. Packets that waited when the sender stopped count as delivered, which flatters whoever
-  reads slower than it captures.
+  waited. Packets that waited when the sender stopped count as delivered, which flatters a
+  program that reads slower than it captures.
 - **ns above the floor**: 1/delivered rate - 1/rate of XDP_DROP in the same round.
 - **many readers**: all share core {reader_cpu}, and so does the hub. Each touches the headers of
   every packet; readers of the same packets must have the same sum over them. A rate is lossless
@@ -109,7 +109,7 @@ def _entries(found: dict) -> list[tuple[str, dict]]:
 
 
 def readme_part(results: list[dict]) -> str:
-    """What stands between the markers of the README: each result with the goals that it judged."""
+    """What stands between the markers of the README: each result with the goals that it evaluated."""
     parts = []
     for result in results:
         if "capture" in result:
@@ -117,8 +117,8 @@ def readme_part(results: list[dict]) -> str:
         if "readers" in result:
             parts += ["64-byte packets, readers as separate processes:\n",
                       tables.crowds(result["readers"])]  # fmt: skip
-        judged = [one for one in result["goals"] if one["verdict"] != "not measured"]
-        parts += [machine_line(result), "", tables.goals(judged)]
+        evaluated = [one for one in result["goals"] if one["verdict"] != "not measured"]
+        parts += [machine_line(result), "", tables.goals(evaluated)]
         parts += [f"> **Note**: {note}\n" for note in result["notes"]]
     return "\n".join(parts)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The private place where everything is measured: own network, mounts and processes.
+"""The sandbox of a measurement: its own network, mounts and processes.
 
 Invariants
 - Nothing outlives the run: the namespaces have no names, so the kernel removes them, with every
@@ -30,13 +30,13 @@ SCRATCH = Path("/dev/shm")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class ArenaError(Exception):
-    """The private place could not be made."""
+class SandboxError(Exception):
+    """The sandbox could not be made."""
 
 
 def _check(result: int, what: str) -> None:
     if result != 0:
-        raise ArenaError(f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise SandboxError(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
@@ -64,7 +64,7 @@ def run_inside(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("\nbench: interrupted; nothing was written", file=sys.stderr)
         status = 130
-    except ArenaError as error:
+    except SandboxError as error:
         print(f"bench: {error}", file=sys.stderr)
     except Exception:
         # What follows ends this process without another word.
@@ -121,7 +121,7 @@ def make_veth() -> None:
     for command in commands:
         done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise ArenaError(f"{command}: {done.stderr.strip()}")
+            raise SandboxError(f"{command}: {done.stderr.strip()}")
 
 
 def counter(name: str, device: str = CAPTURED) -> int:

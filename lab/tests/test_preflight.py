@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from able import unable
+from preflight import unable
 
 HERE = Path(__file__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import figures
 import goals
-import page
+import report
 import result
 import tables
 from contenders import DUMPCAP_FILE, FLOOR, RECORD, TAP_EXCLUSIVE, TCPDUMP
@@ -111,7 +111,7 @@ class Goals(unittest.TestCase):
 
 class Page(unittest.TestCase):
     def test_the_page_says_machine_method_and_commands(self):
-        text = page.markdown(stored())
+        text = report.markdown(stored())
         for words in ("A CPU, 2 cores (virtual)", "## Method", "send it", "run tap exclusive",
                       "None: every measurement's accounts agree"):  # fmt: skip
             self.assertIn(words, text)
@@ -120,26 +120,26 @@ class Page(unittest.TestCase):
         found = stored()
         found["quiet"] = {"busy_share": 0.5, "load_average": 3.0}
         found["notes"] = result.notes(found, full=True)
-        text = page.markdown(found)
+        text = report.markdown(found)
         self.assertLess(text.index("other programs kept 50% of the cores busy"),
                         text.index("## Goals"))  # fmt: skip
 
     def test_refreshing_the_readme_changes_only_what_is_between_the_markers(self):
         with tempfile.TemporaryDirectory() as folder:
             readme = Path(folder) / "README.md"
-            readme.write_text(f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n")
-            page.refresh(readme, [stored()])
+            readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+            report.refresh(readme, [stored()])
             once = readme.read_text()
-            page.refresh(readme, [stored()])
+            report.refresh(readme, [stored()])
             self.assertEqual(readme.read_text(), once)
-        self.assertTrue(once.startswith(f"before\n{page.BEGIN}\n|"))
-        self.assertTrue(once.endswith(f"{page.END}\nafter\n"))
+        self.assertTrue(once.startswith(f"before\n{report.BEGIN}\n|"))
+        self.assertTrue(once.endswith(f"{report.END}\nafter\n"))
         self.assertNotIn("old", once)
 
     def test_a_readme_without_its_markers_is_left_alone(self):
         with tempfile.TemporaryDirectory() as folder:
             readme = Path(folder) / "README.md"
-            for text in ("nothing", page.END + page.BEGIN, page.BEGIN * 2 + page.END):
+            for text in ("nothing", report.END + report.BEGIN, report.BEGIN * 2 + report.END):
                 readme.write_text(text)
-                self.assertRaises(ValueError, page.refresh, readme, [stored()])
+                self.assertRaises(ValueError, report.refresh, readme, [stored()])
                 self.assertEqual(readme.read_text(), text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Whether this machine can run the lab at all."""
+"""Preflight check: what this machine lacks to run the lab."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def unable(script: str, target: str, programs: list[Path]) -> str | None:
-    """Why `script` cannot run, in words for its user; None if it can. `make TARGET` builds."""
+    """Returns why `script` cannot run, or None if it can. `make TARGET` builds what is missing."""
     if os.geteuid() != 0:
         return f"needs root, for network namespaces and XDP: sudo python3 {script}"
     if (os.cpu_count() or 1) < 2:
