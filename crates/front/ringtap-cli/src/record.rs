@@ -10,7 +10,6 @@
 //!   or the packets since the last tick that flushed.
 #![forbid(unsafe_code)]
 
-mod blocks;
 mod error;
 mod machine;
 mod names;
@@ -23,8 +22,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use blocks::{Interface, Origin, Packet, Statistics};
+pub(crate) use machine::origin;
 pub(crate) use options::FileOptions;
-pub(crate) use recorder::Recorder;
+pub(crate) use recorder::{Recorder, statistics};
 pub(crate) use verb::{RecordArgs, interface, run};
 pub(crate) use writer::{Next, Writer, Written};

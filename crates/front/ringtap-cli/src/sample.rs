@@ -9,11 +9,13 @@ use std::{fs, path::Path, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use ringtap_file::Interface;
+use ringtap_file::write::{FilePacket, Origin};
 use ringtap_filter::LinkType;
 use ringtap_pool::counters::Counters;
 
 use crate::print;
-use crate::record::{FileOptions, Interface, Next, Origin, Packet, Statistics, Writer};
+use crate::record::{self, FileOptions, Next, Writer};
 
 /// 2026-01-01 00:00:00 UTC.
 const START_NS: u64 = 1_767_225_600_000_000_000;
@@ -43,32 +45,27 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         application: "ringtap sample".to_owned(),
     };
     let interface = Interface {
-        name: "sample0".to_owned(),
-        filter: None,
-        link_type: LinkType::ETHERNET,
-        snap_length: 262_144,
+        name: Some("sample0".to_owned()),
+        ..Interface::new(0, LinkType::ETHERNET, 262_144)
     };
     let mut writer = Writer::create(&files, origin, interface, START_NS)?;
-    let mut statistics = Statistics {
-        start_ns: START_NS,
-        time_ns: START_NS,
-        counters: Counters::default(),
-    };
+    let (mut time_ns, mut counters) = (START_NS, Counters::default());
     for frame in &frames {
-        statistics.time_ns = START_NS + frame.after_us * 1_000;
+        time_ns = START_NS + frame.after_us * 1_000;
         let wire_length = u32::try_from(frame.bytes.len())?;
-        let next = writer.packet(&Packet {
-            time_ns: statistics.time_ns,
+        let next = writer.packet(&FilePacket {
+            time_ns,
             wire_length,
             data: &frame.bytes,
             direction: frame.direction,
             dropped_before: 0,
         })?;
         debug_assert_eq!(next, Next::Continue, "a single file is never full");
-        statistics.counters.offered += 1;
-        statistics.counters.delivered += 1;
-        statistics.counters.bytes += u64::from(wire_length);
+        counters.offered += 1;
+        counters.delivered += 1;
+        counters.bytes += u64::from(wire_length);
     }
+    let statistics = record::statistics(START_NS, time_ns, &counters);
     let written = writer.finish(&statistics)?;
     print::note(format_args!(
         "{}: {} packets, {} bytes",

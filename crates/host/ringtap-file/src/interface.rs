@@ -76,7 +76,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    pub(super) fn new(section: u32, link_type: LinkType, snap_length: u32) -> Self {
+    /// An interface without name, filter and statistics, with times in microseconds.
+    pub fn new(section: u32, link_type: LinkType, snap_length: u32) -> Self {
         Self {
             section,
             link_type,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capture files: reading pcap and pcapng, at top speed or paced.
+//! Capture files: reading pcap and pcapng at full speed or paced, and writing pcapng.
 //!
-//! [`Reader`] yields packets that borrow from its buffer; [`Pace`] holds each one back until
-//! it is due. Writing lives in the `ringtap` crate, with the recorder that needs it.
+//! [`Reader`] yields packets that borrow from its buffer. [`Pace`] delays each packet until it is
+//! due. [`write`] appends pcapng blocks to a buffer.
 
 mod bytes;
 mod damage;
@@ -14,6 +14,7 @@ mod pcap;
 mod pcapng;
 mod reader;
 mod window;
+pub mod write;
 
 pub use bytes::ByteOrder;
 pub use damage::{Damage, ReadError};

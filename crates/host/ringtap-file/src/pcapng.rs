@@ -21,12 +21,12 @@ use super::{
 };
 
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const BYTE_ORDER_MARK: u32 = 0x1a2b_3c4d;
-const INTERFACE: u32 = 1;
+pub(super) const BYTE_ORDER_MARK: u32 = 0x1a2b_3c4d;
+pub(super) const INTERFACE: u32 = 1;
 const OLD_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const STATISTICS: u32 = 5;
-const PACKET: u32 = 6;
+pub(super) const STATISTICS: u32 = 5;
+pub(super) const PACKET: u32 = 6;
 
 /// Type and length before the body.
 const HEAD: usize = 8;

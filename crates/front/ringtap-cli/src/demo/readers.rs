@@ -17,7 +17,7 @@ use super::places::Places;
 use crate::affinity;
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
-use crate::record::{self, FileOptions, Origin, Recorder, Writer, Written};
+use crate::record::{self, FileOptions, Recorder, Writer, Written};
 use crate::session::{self, Consumer, Flow};
 
 /// Longest time between two ticks of the recorder.
@@ -95,7 +95,7 @@ pub(super) fn prepare<'a>(
     let start_ns = now_ns();
     let writer = Writer::create(
         &options,
-        Origin::here(),
+        record::origin(),
         record::interface(facts, FILTER),
         start_ns,
     )?;

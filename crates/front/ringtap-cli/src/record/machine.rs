@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine and the program, as a file describes them.
+//! Reads the machine's description for a file's header.
 #![forbid(unsafe_code)]
 
 use std::fs;
 
-use super::blocks::Origin;
+use ringtap_file::write::Origin;
 
-impl Origin {
-    /// This program on this machine, as far as /proc tells.
-    pub(crate) fn here() -> Self {
-        Self {
-            hardware: processor(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
-            os: fs::read_to_string("/proc/sys/kernel/osrelease")
-                .ok()
-                .map(|release| format!("Linux {}", release.trim())),
-            application: format!("ringtap {}", env!("CARGO_PKG_VERSION")),
-        }
+/// This program and this machine, from /proc.
+pub(crate) fn origin() -> Origin {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    Origin {
+        hardware: processor(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+        os: release.map(|release| format!("Linux {}", release.trim())),
+        application: format!("ringtap {}", env!("CARGO_PKG_VERSION")),
     }
 }
 

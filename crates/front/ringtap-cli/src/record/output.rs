@@ -15,7 +15,9 @@ use std::{
 use ringtap_pool::number::to_u64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{blocks, error::WriteError};
+use ringtap_file::write::whole_blocks;
+
+use super::error::WriteError;
 
 /// Fits into the second-level cache; larger and smaller buffers were slower.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
@@ -178,7 +180,7 @@ impl Output {
 
     /// Counts the packets of the first `done` bytes of the buffer as written, and empties it.
     fn settle(&mut self, done: usize) -> usize {
-        let whole = blocks::whole_blocks(&self.buffer, done);
+        let whole = whole_blocks(&self.buffer, done);
         self.size_bytes += widen(whole.end);
         self.packets += whole.packets;
         self.wire_bytes += whole.wire_bytes;

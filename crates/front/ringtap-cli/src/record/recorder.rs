@@ -8,14 +8,15 @@
 
 use anyhow::Result;
 use ringtap_client::{Batch, Tally};
-use ringtap_file::Direction;
+use ringtap_file::write::FilePacket;
+use ringtap_file::{Direction, Statistics};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::format::flag;
 use ringtap_pool::reader::Packet as PoolPacket;
 
 use super::error::WriteError;
-use super::{Next, Packet, Statistics, Writer, Written};
+use super::{Next, Writer, Written};
 use crate::print;
 use crate::reading::Reading;
 use crate::report::{self, grouped};
@@ -54,7 +55,7 @@ impl<'a> Recorder<'a> {
         if self.progress {
             print::over("");
         }
-        let statistics = statistics(self.start_ns, self.reading.counters()?);
+        let statistics = statistics(self.start_ns, now_ns(), &self.reading.counters()?);
         let (received, closed) = match received {
             // The file's own: it has been closed.
             Err(error) if error.is::<WriteError>() => (Ok(()), Err(error)),
@@ -119,7 +120,8 @@ impl Consumer for Recorder<'_> {
                 counters.delivered += 1;
                 counters.offered += 1;
                 counters.bytes += u64::from(packet.wire_length);
-                writer.rotate(&statistics(*start_ns, counters), now_ns())?;
+                let now_ns = now_ns();
+                writer.rotate(&statistics(*start_ns, now_ns, &counters), now_ns)?;
             }
             Ok(())
         })
@@ -131,7 +133,7 @@ impl Consumer for Recorder<'_> {
 
     fn idle(&mut self) -> Result<()> {
         if self.writer.tick(now_ns())? == Next::Rotate {
-            let statistics = statistics(self.start_ns, self.reading.counters()?);
+            let statistics = statistics(self.start_ns, now_ns(), &self.reading.counters()?);
             self.writer.rotate(&statistics, now_ns())?;
         }
         Ok(())
@@ -148,9 +150,9 @@ impl Consumer for Recorder<'_> {
     }
 }
 
-fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
+fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> FilePacket<'a> {
     let out = packet.slot().flags & flag::OUT != 0;
-    Packet {
+    FilePacket {
         time_ns: packet.slot().time_ns,
         wire_length: packet.slot().wire_length,
         data: packet.data,
@@ -163,11 +165,38 @@ fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> Packet<'a> {
     }
 }
 
-fn statistics(start_ns: u64, counters: Counters) -> Statistics {
+/// The counters since the start of the capture, as a file's statistics.
+pub(crate) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> Statistics {
+    let dropped = &counters.dropped;
+    // Losses after the NIC: other tools call all of them the operating system's.
+    let after_nic = dropped.total() - dropped.nic;
+    let comment = format!(
+        "counters: offered={} delivered={} filtered={} other_members={} bytes={} dropped.nic={} \
+         dropped.kernel={} dropped.pool_full={} dropped.overrun={} dropped.not_written={} \
+         dropped.no_verdict={}; {}",
+        counters.offered,
+        counters.delivered,
+        counters.filtered,
+        counters.other_members,
+        counters.bytes,
+        dropped.nic,
+        dropped.kernel,
+        dropped.pool_full,
+        dropped.overrun,
+        dropped.not_written,
+        dropped.no_verdict,
+        counters.balance(),
+    );
     Statistics {
-        start_ns,
-        time_ns: now_ns(),
-        counters,
+        time_ns,
+        start_ns: Some(start_ns),
+        end_ns: Some(time_ns),
+        received: Some(counters.offered),
+        dropped: Some(dropped.nic),
+        filter_accepted: Some(counters.delivered + after_nic),
+        os_dropped: Some(after_nic),
+        delivered: Some(counters.delivered),
+        comment: Some(comment),
     }
 }
 

@@ -5,12 +5,13 @@ mod failing;
 mod series;
 mod tools;
 
-use ringtap_file::{Direction, Reader, Resolution};
+use ringtap_file::write::FilePacket;
+use ringtap_file::{Direction, Interface, Reader, Resolution, Statistics};
 use ringtap_filter::LinkType;
 use ringtap_pool::counters::{Counters, Dropped};
 use tempfile::TempDir;
 
-use super::{FileOptions, Interface, Next, Origin, Packet, Statistics, Writer};
+use super::{FileOptions, Next, Writer, origin};
 
 const START_NS: u64 = 1_767_225_600_123_456_789;
 
@@ -25,8 +26,8 @@ struct Kept {
 }
 
 impl Kept {
-    fn packet(&self) -> Packet<'_> {
-        Packet {
+    fn packet(&self) -> FilePacket<'_> {
+        FilePacket {
             time_ns: self.time_ns,
             wire_length: self.wire_length,
             data: &self.data,
@@ -73,32 +74,28 @@ fn read(path: &str) -> Vec<Kept> {
 
 fn interface() -> Interface {
     Interface {
-        name: "eth0".to_owned(),
+        name: Some("eth0".to_owned()),
         filter: Some("tcp port 80".to_owned()),
-        link_type: LinkType::ETHERNET,
-        snap_length: 2_000,
+        ..Interface::new(0, LinkType::ETHERNET, 2_000)
     }
 }
 
 fn statistics() -> Statistics {
-    Statistics {
-        start_ns: START_NS,
-        time_ns: START_NS + 5_000_000_000,
-        counters: Counters {
-            offered: 115,
-            delivered: 80,
-            filtered: 20,
-            bytes: 4_000,
-            dropped: Dropped {
-                nic: 1,
-                kernel: 2,
-                pool_full: 4,
-                overrun: 8,
-                ..Dropped::default()
-            },
-            ..Counters::default()
+    let counters = Counters {
+        offered: 115,
+        delivered: 80,
+        filtered: 20,
+        bytes: 4_000,
+        dropped: Dropped {
+            nic: 1,
+            kernel: 2,
+            pool_full: 4,
+            overrun: 8,
+            ..Dropped::default()
         },
-    }
+        ..Counters::default()
+    };
+    super::statistics(START_NS, START_NS + 5_000_000_000, &counters)
 }
 
 fn file(folder: &TempDir, name: &str) -> FileOptions {
@@ -111,7 +108,7 @@ fn file(folder: &TempDir, name: &str) -> FileOptions {
 /// Writes one file and gives its path.
 fn write(folder: &TempDir, name: &str, packets: &[Kept]) -> String {
     let options = file(folder, name);
-    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
     for packet in packets {
         assert_eq!(writer.packet(&packet.packet()).unwrap(), Next::Continue);
     }
@@ -156,7 +153,9 @@ fn interface_and_counters_are_read_back() {
     assert_eq!(counted.delivered, Some(80));
     let comment = counted.comment.unwrap();
     assert!(
-        comment.contains("dropped.overrun=8; balanced: 115 offered"),
+        comment.contains(
+            "dropped.overrun=8 dropped.not_written=0 dropped.no_verdict=0; balanced: 115 offered"
+        ),
         "{comment}"
     );
 }
@@ -181,7 +180,7 @@ fn a_text_longer_than_an_option_keeps_the_file_valid() {
     let options = file(&folder, "a.pcapng");
     let mut long = interface();
     long.filter = Some("or ".repeat(50_000));
-    let mut writer = Writer::create(&options, Origin::here(), long, START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), long, START_NS).unwrap();
     writer.finish(&statistics()).unwrap();
     assert!(read(&options.file).is_empty());
 }

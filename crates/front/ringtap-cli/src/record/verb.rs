@@ -9,12 +9,13 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use ringtap_file::Interface;
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Facts;
 
 use super::recorder::Recorder;
-use super::{FileOptions, Interface, Origin, Writer};
+use super::{FileOptions, Writer, origin};
 use crate::affinity::{self, Steered};
 use crate::input::InputArgs;
 use crate::interrupt;
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let mut receiver = args.reading.arrange(receiver);
     let start_ns = now_ns();
     let interface = interface(session.facts(), &args.input.filter_text());
-    let writer = Writer::create(&args.files, Origin::here(), interface, start_ns)?;
+    let writer = Writer::create(&args.files, origin(), interface, start_ns)?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     interrupt::stop_on_time_or_signal(session.control(), args.reading.duration, &steered)?;
@@ -100,9 +101,8 @@ fn require_another(read: &str, written: &str) -> Result<()> {
 pub(crate) fn interface(facts: &Facts, filter: &str) -> Interface {
     let name = facts.interface.as_ref().unwrap_or(&facts.device);
     Interface {
-        name: name.clone(),
+        name: Some(name.clone()),
         filter: Some(filter.to_owned()).filter(|filter| !filter.is_empty()),
-        link_type: LinkType(facts.link_type),
-        snap_length: facts.snap_length,
+        ..Interface::new(0, LinkType(facts.link_type), facts.snap_length)
     }
 }

@@ -9,9 +9,10 @@
 use std::{fs, io};
 
 use jiff::tz::TimeZone;
+use ringtap_file::write::{self, FilePacket, Origin};
+use ringtap_file::{Interface, Statistics};
 
 use super::{
-    blocks::{self, Interface, Origin, Packet, Statistics},
     error::WriteError,
     names::{Names, Ring},
     options::FileOptions,
@@ -120,9 +121,9 @@ impl Writer {
     /// [`WriteError::Write`] and similar: the file is cut back to whole packets and accepts no
     /// more; packets that were still buffered are lost.
     #[inline]
-    pub(crate) fn packet(&mut self, packet: &Packet<'_>) -> Result<Next, WriteError> {
-        let buffer = self.output.buffer(blocks::packet_room(packet.data.len()))?;
-        blocks::packet(buffer, packet);
+    pub(crate) fn packet(&mut self, packet: &FilePacket<'_>) -> Result<Next, WriteError> {
+        let buffer = self.output.buffer(write::packet_room(packet.data.len()))?;
+        write::packet(buffer, packet);
         self.written.packets += 1;
         match self.options.file_size {
             Some(limit) if self.output.size_bytes() >= limit => Ok(Next::Rotate),
@@ -201,15 +202,15 @@ impl Writer {
         self.written.files += 1;
         self.written.file = self.output.name().to_owned();
         let buffer = self.output.buffer(0)?;
-        blocks::section(buffer, &self.origin);
-        blocks::interface(buffer, &self.interface, self.origin.os.as_deref());
+        write::section(buffer, &self.origin);
+        write::interface(buffer, &self.interface, self.origin.os.as_deref());
         // At once, so that whoever follows the file or the pipe has its head.
         self.output.flush()
     }
 
     fn end(&mut self, statistics: &Statistics) -> Result<(), WriteError> {
         let buffer = self.output.buffer(1024)?;
-        blocks::statistics(buffer, statistics);
+        write::statistics(buffer, statistics);
         self.output.flush()
     }
 }

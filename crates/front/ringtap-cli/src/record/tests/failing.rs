@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use ringtap_file::{ReadError, Reader};
+use ringtap_file::{ReadError, Reader, write};
 use ringtap_testkit::{Running, require_root};
 use tempfile::TempDir;
 
 use super::super::{
-    FileOptions, Origin, Writer, blocks,
+    FileOptions, Writer,
     error::WriteError,
+    origin,
     output::{Medium, Output},
 };
 use super::{Kept, START_NS, interface, packets, read};
@@ -74,10 +75,10 @@ impl Medium for Disk {
 fn fill(disk: &Disk, packets: &[Kept]) -> Result<(), WriteError> {
     let mut output = Output::new("disk", Box::new(disk.clone()));
     let buffer = output.buffer(0)?;
-    blocks::section(buffer, &Origin::here());
-    blocks::interface(buffer, &interface(), None);
+    write::section(buffer, &origin());
+    write::interface(buffer, &interface(), None);
     for (number, packet) in packets.iter().enumerate() {
-        blocks::packet(output.buffer(2_000)?, &packet.packet());
+        write::packet(output.buffer(2_000)?, &packet.packet());
         if number % 5 == 4 {
             output.flush()?;
         }
@@ -131,15 +132,15 @@ fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
 fn nothing_is_written_after_a_failure() {
     let disk = Disk::new(500, 500);
     let mut output = Output::new("disk", Box::new(disk.clone()));
-    blocks::section(output.buffer(0).unwrap(), &Origin::here());
-    blocks::interface(output.buffer(0).unwrap(), &interface(), None);
+    write::section(output.buffer(0).unwrap(), &origin());
+    write::interface(output.buffer(0).unwrap(), &interface(), None);
     output.flush().unwrap();
     for packet in packets(50, 60) {
-        blocks::packet(output.buffer(2_000).unwrap(), &packet.packet());
+        write::packet(output.buffer(2_000).unwrap(), &packet.packet());
     }
     assert!(output.flush().is_err());
     let size = disk.bytes.lock().unwrap().len();
-    blocks::packet(output.buffer(2_000).unwrap(), &packets(1, 60)[0].packet());
+    write::packet(output.buffer(2_000).unwrap(), &packets(1, 60)[0].packet());
     assert!(output.flush().is_err(), "the loss is told again");
     drop(output);
     assert_eq!(disk.bytes.lock().unwrap().len(), size);
@@ -154,7 +155,7 @@ fn record_for_ever(folder: &str, packets: &[Kept]) -> WriteError {
         file: format!("{folder}/full.pcapng"),
         ..FileOptions::default()
     };
-    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
     loop {
         for packet in packets {
             if let Err(error) = writer.packet(&packet.packet()) {

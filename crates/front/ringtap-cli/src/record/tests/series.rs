@@ -6,7 +6,7 @@ use std::fs;
 use ringtap_file::Reader;
 use tempfile::TempDir;
 
-use super::super::{FileOptions, Next, Origin, Writer, error::WriteError};
+use super::super::{FileOptions, Next, Writer, error::WriteError, origin};
 use super::{Kept, START_NS, file, interface, packets, read, statistics};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -14,7 +14,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Records as a verb would; a packet is a second after the one before.
 fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
     let mut now_ns = START_NS;
-    let mut writer = Writer::create(options, Origin::here(), interface(), now_ns)?;
+    let mut writer = Writer::create(options, origin(), interface(), now_ns)?;
     for packet in packets {
         let full = writer.packet(&packet.packet())?;
         now_ns += SECOND_NS;
@@ -97,7 +97,7 @@ fn a_file_of_the_ring_that_somebody_deleted_is_no_error() {
         file_count: Some(1),
         ..file(&folder, "t.pcapng")
     };
-    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
     for name in files(&folder) {
         fs::remove_file(name).unwrap();
     }
@@ -129,7 +129,7 @@ fn few_packets_reach_the_file_with_a_tick() {
     let folder = TempDir::new().unwrap();
     let options = file(&folder, "t.pcapng");
     let sent = packets(3, 60);
-    let mut writer = Writer::create(&options, Origin::here(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
     assert!(
         read(&options.file).is_empty(),
         "the head is there from the start"
