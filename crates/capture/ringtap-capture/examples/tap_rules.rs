@@ -14,9 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
-use ringtap_filter::LinkType;
-use ringtap_filter::text::Filter;
-use ringtap_pool::classify::{Place, Rule, Rules};
+use ringtap_filter::{LinkType, Place, Rule, Rules, text::Filter};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::{Next, Reader};
 use ringtap_pool::source::{LaneCounts, Source, SourceError};
@@ -86,7 +84,7 @@ fn rule(filter: &str, number: u32) -> Result<Rule, SourceError> {
     let filter = Filter::compile(filter, LinkType(1), 65_535)?;
     let member = 1_u64.checked_shl(number).ok_or("at most 64 filters")?;
     Ok(Rule {
-        filter: filter.program().to_entries().into(),
+        filter: filter.program().clone(),
         ..Rule::everything(member)
     })
 }

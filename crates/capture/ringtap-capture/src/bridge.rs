@@ -14,7 +14,7 @@ mod account;
 mod error;
 mod redirected;
 
-use ringtap_pool::classify::Rules;
+use ringtap_filter::Rules;
 use ringtap_pool::source::Source;
 
 pub use account::{Account, Moment};

@@ -22,54 +22,19 @@ use std::{
 };
 
 use ringtap_filter::{
-    Program, ProgramError,
-    classifier::{self, Classifier, TooManyRules, Turns, Verdict},
-    hash,
+    LinkType, Place, Rules,
+    classifier::{Classifier, ClassifierError, Turns, Verdict},
 };
-use ringtap_pool::{
-    classify::{Balance, Headers, Place, Rule, Rules},
-    source::SourceError,
-};
+use ringtap_pool::source::SourceError;
 
-use ringtap_filter::LinkType;
-
-/// Why rules cannot be used; those before are still in force.
+/// Why a source in user space refuses rules; the rules before stay in force.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClassifyError {
-    /// Too many at once.
-    #[error(transparent)]
-    TooMany(#[from] TooManyRules),
-    /// A filter that was not checked.
-    #[error("the filter of rule {rule} cannot run: {error}")]
-    Program {
-        /// Which rule, from 0.
-        rule: usize,
-        /// What is wrong with it.
-        error: ProgramError,
-    },
-    /// A user's program, which runs in the kernel only.
-    #[error(
-        "{device} captures in user space, where {program} cannot run: use a tap: device, \
-         or balance by flow, address, vlan or round-robin"
-    )]
-    NeedsEbpf {
-        /// The device.
-        device: String,
-        /// The program's file.
-        program: String,
-    },
-    /// Packets in which no addresses can be found.
-    #[error(
-        "{device} has packets of link type \"{link_type}\", in which no addresses are known: \
-         balance round-robin, or not at all"
-    )]
-    NoAddresses {
-        /// The device.
-        device: String,
-        /// Its link type.
-        link_type: LinkType,
-    },
+#[error("{device}: {reason}")]
+pub struct ClassifyError {
+    /// The device.
+    pub device: String,
+    /// What cannot be done.
+    pub reason: ClassifierError,
 }
 
 /// How often `set` looks whether a batch has ended.
@@ -113,7 +78,10 @@ impl Rulebook {
         device: &str,
         link_type: LinkType,
     ) -> Result<Vec<Place>, SourceError> {
-        let classifier = classifier(rules, device, link_type)?;
+        let classifier = Classifier::new(rules, link_type).map_err(|reason| ClassifyError {
+            device: device.to_owned(),
+            reason,
+        })?;
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(classifier));
         // With the order in `Judge::begin`: a batch either sees this edition, or is seen here.
         self.edition.fetch_add(1, SeqCst);
@@ -174,7 +142,7 @@ impl Judge {
                 hash: None,
             });
         };
-        let verdict = rules.judge(data, wire_length, &mut self.turns);
+        let verdict = rules.classify(data, wire_length, &mut self.turns);
         if verdict.mask == 0 {
             self.unwanted += 1;
             return None;
@@ -201,74 +169,6 @@ impl Judge {
 impl Drop for Judge {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-fn classifier(
-    rules: &Rules,
-    device: &str,
-    link_type: LinkType,
-) -> Result<Classifier, ClassifyError> {
-    let link = link(link_type);
-    let numbered = rules.0.iter().enumerate();
-    let rules = numbered
-        .map(|(number, rule)| {
-            let balance = balance(rule, device)?;
-            if link.is_none() && needs_addresses(balance) {
-                let device = device.to_owned();
-                return Err(ClassifyError::NoAddresses { device, link_type });
-            }
-            let filter = Program::from_entries(&rule.filter);
-            Ok(classifier::Rule {
-                filter: filter.map_err(|error| ClassifyError::Program {
-                    rule: number,
-                    error,
-                })?,
-                balance,
-                members: Arc::clone(&rule.members),
-            })
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(Classifier::new(rules, link.unwrap_or_default())?)
-}
-
-fn balance(rule: &Rule, device: &str) -> Result<classifier::Balance, ClassifyError> {
-    Ok(match &rule.balance {
-        Balance::Everyone => classifier::Balance::Everyone,
-        Balance::Flow(which) => classifier::Balance::Flow(headers(*which)),
-        Balance::Address(which) => classifier::Balance::Address(headers(*which)),
-        Balance::Vlan => classifier::Balance::Vlan,
-        Balance::RoundRobin => classifier::Balance::RoundRobin,
-        Balance::Program(file) => {
-            return Err(ClassifyError::NeedsEbpf {
-                device: device.to_owned(),
-                program: file.display().to_string(),
-            });
-        }
-    })
-}
-
-fn headers(which: Headers) -> hash::Headers {
-    match which {
-        Headers::Outer => hash::Headers::Outer,
-        Headers::Inner => hash::Headers::Inner,
-    }
-}
-
-fn needs_addresses(balance: classifier::Balance) -> bool {
-    use classifier::Balance::{Address, Flow, Vlan};
-    matches!(balance, Flow(_) | Address(_) | Vlan)
-}
-
-/// What packets of a link type begin with, if addresses can be found there.
-fn link(link_type: LinkType) -> Option<hash::Link> {
-    /// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
-    const ONE_VERSION: [u16; 2] = [228, 229];
-    match link_type {
-        LinkType::ETHERNET => Some(hash::Link::Ethernet),
-        LinkType::RAW_IP => Some(hash::Link::Ip),
-        LinkType(number) if ONE_VERSION.contains(&number) => Some(hash::Link::Ip),
-        _ => None,
     }
 }
 

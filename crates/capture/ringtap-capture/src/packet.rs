@@ -24,7 +24,6 @@ use std::{
 };
 
 use ringtap_pool::{
-    classify::{Place, Rules},
     distributor::{LaneEnds, Policy},
     ids::LaneId,
     source::{self, Counts, Facts, LaneCounts, Source, SourceError, Status},
@@ -34,7 +33,7 @@ use ringtap_pool::{
 use ringtap_ipc::{event::Event, memfd::SealedPool};
 
 use crate::classify::{Judge, Rulebook};
-use ringtap_filter::LinkType;
+use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_net::interface::{Interface, InterfaceCounters, Promiscuous};
 
 pub use error::PacketError;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread::JoinHandle;
 
-use ringtap_pool::classify::{Place, Rules};
+use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
 use ringtap_pool::ids::LaneId;
@@ -28,7 +28,6 @@ use crate::shape::{PoolAsked, ShapeError};
 use ringtap_device::DeviceSpec;
 use ringtap_device::Speed;
 use ringtap_file::{Pace, ReadError, Reader};
-use ringtap_filter::LinkType;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
 use writer::{FileWriter, Progress};

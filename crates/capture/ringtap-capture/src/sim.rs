@@ -24,11 +24,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ringtap_device::{Clock, Rate};
-use ringtap_filter::LinkType;
+use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{self, Counts, Facts, Pause, Source, SourceError, Status};

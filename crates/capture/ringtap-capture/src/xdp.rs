@@ -31,9 +31,8 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use ringtap_filter::Program as Filter;
+use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_ipc::event::Event;
-use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
@@ -48,7 +47,6 @@ use front::Front;
 use lanes::Made;
 pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
 use ring::RingWatch;
-use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous, Watch};
 use ringtap_net::netlink::Losses;
 use words::state;
@@ -198,14 +196,10 @@ impl Source for XdpSource {
         for lane in &self.lanes {
             places = lane.rulebook.set(rules, &self.facts.device, link_type)?;
         }
-        let filters = rules
-            .0
-            .iter()
-            .map(|rule| Filter::from_entries(&rule.filter));
-        let filters: Result<Vec<_>, _> = filters.collect();
+        let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
         // What the kernel lets through, the threads judge: a filter that it cannot have costs
         // time, not packets.
-        let _slower = self.front.filter(&filters?);
+        let _slower = self.front.filter(&filters);
         let_pass(self.lanes.iter().map(|lane| &lane.ring));
         Ok(places)
     }

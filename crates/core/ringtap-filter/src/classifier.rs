@@ -1,64 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who wants a packet, decided in user space, for sources that have no eBPF.
+//! Classification of packets by rules in user space, for sources without eBPF.
 //!
 //! Invariants
-//! - A packet's mask is that of `bpf/tap.bpf.c` for the same rules, round-robin aside.
-//! - A hash is computed once for a packet, and only if somebody wants the packet.
+//! - A packet's mask is the one that `bpf/tap.bpf.c` computes for the same rules, round-robin
+//!   aside.
+//! - Each hash of a packet is computed at most once, and only for a packet that a rule selects.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use crate::Program;
-use crate::hash::{self, Headers, Link};
+use crate::hash::{self, Link};
+use crate::{Balance, Headers, LinkType, MAX_RULES, Rule, Rules};
 
-/// Most rules of one classifier: a round-robin turn each.
-pub const MAX_RULES: usize = 64;
-/// Shares into which a rule's packets are divided.
-pub const BUCKETS: usize = 256;
-
-/// How a rule's packets are divided between its members.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Balance {
-    /// Not at all: bucket 0 has every packet.
-    #[default]
-    Everyone,
-    /// By [`hash::flow`].
-    Flow(Headers),
-    /// By [`hash::addresses`].
-    Address(Headers),
-    /// By [`hash::vlan`].
-    Vlan,
-    /// One bucket after the other.
-    RoundRobin,
+/// Why user space cannot classify by these rules.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClassifierError {
+    /// Too many rules.
+    #[error("{count} rules, and a source takes at most {MAX_RULES}")]
+    TooMany {
+        /// Number of rules.
+        count: usize,
+    },
+    /// A user's eBPF program, which runs in the kernel only.
+    #[error(
+        "{} runs in the kernel only, and this source captures in user space: use a tap: device, \
+         or balance by flow, address, vlan or round-robin",
+        .object.display()
+    )]
+    NeedsEbpf {
+        /// The object file of the program.
+        object: PathBuf,
+    },
+    /// A link type whose packets have no known addresses.
+    #[error(
+        "packets of link type \"{link_type}\" have no known addresses: balance round-robin, or \
+         not at all"
+    )]
+    NoAddresses {
+        /// The link type of the source.
+        link_type: LinkType,
+    },
 }
 
-/// Which packets some members want, and who gets which.
-#[derive(Debug, Clone)]
-pub struct Rule {
-    /// Takes the packets.
-    pub filter: Program,
-    /// Picks a packet's bucket: the lower eight bits of what it counts or computes.
-    pub balance: Balance,
-    /// The members that get the packets of each bucket, a bit each.
-    pub members: Arc<[u64; BUCKETS]>,
-}
-
-/// More rules than a classifier has turns for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{count} rules: a source takes at most {MAX_RULES}")]
-pub struct TooManyRules {
-    /// How many were given.
-    pub count: usize,
-}
-
-/// Rules that judge packets.
+/// Classifies packets by rules.
 #[derive(Debug, Clone)]
 pub struct Classifier {
     rules: Vec<Rule>,
     link: Link,
-    tells_hash: bool,
+    /// A rule balances by the flow hash over the outer headers, which slots then carry.
+    has_flow_hash: bool,
 }
 
-/// Whose turn it is, for each round-robin rule. Kept by whoever captures, one a lane.
+/// The next bucket of each round-robin rule; each lane has its own.
 #[derive(Debug, Clone)]
 pub struct Turns([u8; MAX_RULES]);
 
@@ -68,16 +61,16 @@ impl Default for Turns {
     }
 }
 
-/// What a classifier says of a packet.
+/// The result of classification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// The members that get it, a bit each; none if nobody wants it.
+    /// The bits of the members that get the packet; 0 if no rule selects it.
     pub mask: u64,
-    /// The flow hash over the outer headers, if any rule balances by it.
+    /// The flow hash over the outer headers, if a rule balances by it.
     pub hash: Option<u32>,
 }
 
-/// One packet, and the hashes of it that were computed.
+/// One packet with the hashes that are computed so far.
 struct Hashes<'a> {
     data: &'a [u8],
     link: Link,
@@ -86,35 +79,50 @@ struct Hashes<'a> {
 }
 
 impl Classifier {
-    /// Rules for packets that begin with `link`.
+    /// A classifier for packets of this link type.
     ///
     /// # Errors
     ///
-    /// More than [`MAX_RULES`] rules.
-    pub fn new(rules: Vec<Rule>, link: Link) -> Result<Self, TooManyRules> {
+    /// Every [`ClassifierError`].
+    pub fn new(rules: &Rules, link_type: LinkType) -> Result<Self, ClassifierError> {
+        let Rules(rules) = rules;
         let count = rules.len();
         if count > MAX_RULES {
-            return Err(TooManyRules { count });
+            return Err(ClassifierError::TooMany { count });
+        }
+        let link = Link::of(link_type);
+        for rule in rules {
+            match &rule.balance {
+                Balance::Everyone | Balance::RoundRobin => {}
+                Balance::Program(object) => {
+                    let object = object.clone();
+                    return Err(ClassifierError::NeedsEbpf { object });
+                }
+                Balance::Flow(_) | Balance::Address(_) | Balance::Vlan if link.is_none() => {
+                    return Err(ClassifierError::NoAddresses { link_type });
+                }
+                Balance::Flow(_) | Balance::Address(_) | Balance::Vlan => {}
+            }
         }
         let by_flow = Balance::Flow(Headers::Outer);
         Ok(Self {
-            tells_hash: rules.iter().any(|rule| rule.balance == by_flow),
-            rules,
-            link,
+            has_flow_hash: rules.iter().any(|rule| rule.balance == by_flow),
+            rules: rules.clone(),
+            link: link.unwrap_or_default(),
         })
     }
 
-    /// Who wants a packet of which `data` is captured and that was `wire_length` bytes long.
+    /// Classifies a packet of which `data` is captured and that was `wire_length` bytes long.
     #[must_use]
-    pub fn judge(&self, data: &[u8], wire_length: u32, turns: &mut Turns) -> Verdict {
+    pub fn classify(&self, data: &[u8], wire_length: u32, turns: &mut Turns) -> Verdict {
         let mut hashes = Hashes::new(data, self.link);
         let mut mask = 0;
         for (rule, turn) in self.rules.iter().zip(&mut turns.0) {
             if rule.filter.matches(data, wire_length) {
-                mask |= rule.members[hashes.bucket(rule.balance, turn)];
+                mask |= rule.members[hashes.bucket(&rule.balance, turn)];
             }
         }
-        let hash = (mask != 0 && self.tells_hash).then(|| hashes.flow(Headers::Outer));
+        let hash = (mask != 0 && self.has_flow_hash).then(|| hashes.flow(Headers::Outer));
         Verdict { mask, hash }
     }
 }
@@ -134,13 +142,12 @@ impl<'a> Hashes<'a> {
         *self.flow[index(headers)].get_or_insert_with(|| hash::flow_of(data, link, headers))
     }
 
-    fn bucket(&mut self, balance: Balance, turn: &mut u8) -> usize {
+    fn bucket(&mut self, balance: &Balance, turn: &mut u8) -> usize {
         let (data, link) = (self.data, self.link);
-        let number = match balance {
-            Balance::Everyone => 0,
-            Balance::Flow(headers) => {
-                *self.flow[index(headers)].get_or_insert_with(|| hash::flow_of(data, link, headers))
-            }
+        let number = match *balance {
+            // `Classifier::new` refuses programs.
+            Balance::Everyone | Balance::Program(_) => 0,
+            Balance::Flow(headers) => self.flow(headers),
             Balance::Address(headers) => *self.addresses[index(headers)]
                 .get_or_insert_with(|| hash::addresses_of(data, link, headers)),
             Balance::Vlan if link == Link::Ethernet => hash::vlan(data),
@@ -164,7 +171,10 @@ fn index(headers: Headers) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::Program;
 
     fn rule(balance: Balance, members: impl Fn(usize) -> u64) -> Rule {
         Rule {
@@ -175,7 +185,7 @@ mod tests {
     }
 
     fn classifier(rules: Vec<Rule>) -> Classifier {
-        Classifier::new(rules, Link::Ethernet).unwrap()
+        Classifier::new(&Rules(rules), LinkType::ETHERNET).unwrap()
     }
 
     /// An Ethernet packet of UDP over IPv4 between two hosts, there or back.
@@ -191,7 +201,7 @@ mod tests {
 
     #[test]
     fn nobody_wants_a_packet_without_rules() {
-        let verdict = classifier(vec![]).judge(&packet(true), 42, &mut Turns::default());
+        let verdict = classifier(vec![]).classify(&packet(true), 42, &mut Turns::default());
         assert_eq!(verdict, Verdict::default());
     }
 
@@ -204,7 +214,7 @@ mod tests {
             never,
             rule(Balance::Vlan, |_| 2),
         ];
-        let verdict = classifier(rules).judge(&packet(true), 42, &mut Turns::default());
+        let verdict = classifier(rules).classify(&packet(true), 42, &mut Turns::default());
         assert_eq!((verdict.mask, verdict.hash), (3, None));
     }
 
@@ -214,8 +224,8 @@ mod tests {
             1 << (bucket % 64)
         })]);
         let mut turns = Turns::default();
-        let there = by_flow.judge(&packet(true), 42, &mut turns);
-        assert_eq!(there, by_flow.judge(&packet(false), 42, &mut turns));
+        let there = by_flow.classify(&packet(true), 42, &mut turns);
+        assert_eq!(there, by_flow.classify(&packet(false), 42, &mut turns));
         let hash = hash::flow(&packet(true), Headers::Outer);
         assert_eq!(there.hash, Some(hash));
         assert_eq!(there.mask, 1 << (hash % 64));
@@ -231,7 +241,7 @@ mod tests {
         ];
         let (taking_turns, mut turns) = (classifier(rules), Turns::default());
         for number in 0..600 {
-            let mask = taking_turns.judge(&packet(true), 42, &mut turns).mask;
+            let mask = taking_turns.classify(&packet(true), 42, &mut turns).mask;
             assert_eq!(mask, 1 + number % 2);
         }
     }
@@ -239,7 +249,32 @@ mod tests {
     #[test]
     fn more_rules_than_turns_are_refused() {
         let rules = vec![rule(Balance::Everyone, |_| 1); MAX_RULES + 1];
-        let error = Classifier::new(rules, Link::Ethernet).unwrap_err();
-        assert_eq!(error.count, MAX_RULES + 1);
+        let error = Classifier::new(&Rules(rules), LinkType::ETHERNET).unwrap_err();
+        assert_eq!(
+            error,
+            ClassifierError::TooMany {
+                count: MAX_RULES + 1
+            }
+        );
+    }
+
+    #[test]
+    fn user_programs_are_refused_in_user_space() {
+        let rules = Rules(vec![rule(Balance::Program("steer.o".into()), |_| 1)]);
+        let error = Classifier::new(&rules, LinkType::ETHERNET).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("steer.o runs in the kernel only")
+        );
+    }
+
+    #[test]
+    fn links_without_known_addresses_balance_round_robin_only() {
+        let new =
+            |balance| Classifier::new(&Rules(vec![rule(balance, |_| 1)]), LinkType::LINUX_SLL);
+        let error = new(Balance::Flow(Headers::Outer)).unwrap_err();
+        assert!(error.to_string().contains("Linux cooked v1"), "{error}");
+        assert!(new(Balance::RoundRobin).is_ok());
     }
 }

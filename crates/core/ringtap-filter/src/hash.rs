@@ -68,17 +68,8 @@ mod headers;
 #[cfg(test)]
 mod tests;
 
+use crate::{Headers, LinkType};
 use headers::{Ip, Packet};
-
-/// Which headers of a tunnelled packet are looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Headers {
-    /// Those of the tunnel.
-    #[default]
-    Outer,
-    /// Those inside VXLAN, GRE and GTP-U.
-    Inner,
-}
 
 /// What a packet begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +79,21 @@ pub enum Link {
     Ethernet,
     /// An IP header.
     Ip,
+}
+
+impl Link {
+    /// The first header of packets of a link type; `None` if no addresses are known there.
+    #[must_use]
+    pub fn of(link_type: LinkType) -> Option<Self> {
+        /// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
+        const ONE_VERSION: [u16; 2] = [228, 229];
+        match link_type {
+            LinkType::ETHERNET => Some(Link::Ethernet),
+            LinkType::RAW_IP => Some(Link::Ip),
+            LinkType(number) if ONE_VERSION.contains(&number) => Some(Link::Ip),
+            _ => None,
+        }
+    }
 }
 
 /// The hash over addresses, ports and protocol of an Ethernet packet of which `data` was captured.

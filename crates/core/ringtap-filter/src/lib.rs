@@ -11,8 +11,10 @@ pub mod ebpf;
 pub mod hash;
 mod link_type;
 pub mod program;
+mod rules;
 #[cfg(feature = "libpcap")]
 pub mod text;
 
 pub use link_type::LinkType;
 pub use program::{Instruction, Program, ProgramError};
+pub use rules::{BUCKETS, Balance, Headers, MAX_RULES, Place, Rule, Rules};

@@ -61,7 +61,7 @@ pub struct Counters {
 
 /// What checking counters found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Balance {
+pub struct CounterBalance {
     /// Packets offered.
     pub offered: u64,
     /// Packets delivered, filtered or dropped.
@@ -70,8 +70,8 @@ pub struct Balance {
 
 impl Counters {
     /// Both sides of the equation.
-    pub fn balance(&self) -> Balance {
-        Balance {
+    pub fn balance(&self) -> CounterBalance {
+        CounterBalance {
             offered: self.offered,
             accounted: [self.filtered, self.other_members, self.dropped.total()]
                 .into_iter()
@@ -80,16 +80,16 @@ impl Counters {
     }
 }
 
-impl Balance {
+impl CounterBalance {
     /// Whether both sides are equal.
     pub fn holds(&self) -> bool {
         self.offered == self.accounted
     }
 }
 
-impl fmt::Display for Balance {
+impl fmt::Display for CounterBalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Balance { offered, accounted } = self;
+        let CounterBalance { offered, accounted } = self;
         if self.holds() {
             return write!(f, "balanced: {offered} offered, {accounted} accounted for");
         }

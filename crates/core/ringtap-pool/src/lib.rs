@@ -7,8 +7,6 @@
 //!
 //! Under `--cfg loom` only what loom can model is compiled: queues, publishing and wake-ups.
 
-#[cfg(not(loom))]
-pub mod classify;
 pub mod counters;
 pub mod format;
 pub mod ids;

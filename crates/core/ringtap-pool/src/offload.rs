@@ -9,7 +9,7 @@
 
 pub mod buckets;
 
-use crate::classify::BUCKETS;
+use ringtap_filter::BUCKETS;
 
 /// What moves in one step of what a busy member carries: so little that the next look at the
 /// loads can tell what it did.

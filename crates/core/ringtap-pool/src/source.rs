@@ -5,7 +5,8 @@ use std::error::Error;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::classify::{Balance, Place, Rules};
+use ringtap_filter::{Balance, Place, Rules};
+
 use crate::distributor::{LaneEnds, Policy};
 use crate::format::Geometry;
 use crate::free::FreeChunks;

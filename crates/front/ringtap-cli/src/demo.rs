@@ -20,11 +20,11 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_client::Receiver;
 use ringtap_device::Rate;
+use ringtap_filter::{Balance, Headers};
 use ringtap_hub::{Ask, Group, Handle, Hub};
 use ringtap_net::interface::{Interface, add_veth};
 use ringtap_net::private::{self, Standing};
 use ringtap_packet::Traffic;
-use ringtap_pool::classify::{Balance, Headers};
 use ringtap_pool::source::Source;
 use ringtap_send::{Load, Method, Sender, SenderOptions};
 

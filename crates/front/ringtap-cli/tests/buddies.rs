@@ -9,12 +9,11 @@ use std::time::Duration;
 use ringtap_capture::sim::{SimOptions, SimSource};
 use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
 use ringtap_device::DeviceSpec;
-use ringtap_filter::Program;
+use ringtap_filter::{Balance, Headers, Program};
 use ringtap_hub::group::Division;
 use ringtap_hub::{Ask, Group, Handle, Hub, SubscriptionId};
 use ringtap_ipc::protocol::{GroupStatus, Snapshot};
 use ringtap_ipc::subscription::Wanted;
-use ringtap_pool::classify::{Balance, Headers};
 use ringtap_pool::counters::Counters;
 
 const READERS: usize = 4;

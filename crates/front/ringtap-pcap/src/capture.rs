@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::ReentrantMutex;
 use ringtap_client::{Attachment, Connection, Control as _, Found, Patience};
-use ringtap_filter::LinkType;
-use ringtap_filter::{Instruction, Program};
+use ringtap_filter::{Instruction, LinkType, Program};
 use ringtap_ipc::protocol::{MOST_INSTRUCTIONS, SourceSnapshot};
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};
@@ -176,17 +175,18 @@ impl PcapCapture {
         reader: &mut PacketReader,
     ) -> Result<Option<(*mut PacketHeader, *const u8)>, LibpcapError> {
         if self.has_new_filter.load(Relaxed) {
-            self.adopt_filter(reader)?;
+            self.adopt_filter(reader);
         }
         Ok(reader.next(self.direction.load(Relaxed), &self.injector))
     }
 
     #[cold]
-    fn adopt_filter(&self, reader: &mut PacketReader) -> Result<(), LibpcapError> {
+    fn adopt_filter(&self, reader: &mut PacketReader) {
         // Pairs with the store in `set_filter`.
         self.has_new_filter.swap(false, Acquire);
-        let new = lock(&self.new_filter).take();
-        new.map_or(Ok(()), |new| Ok(reader.adopt(new)?))
+        if let Some(new) = lock(&self.new_filter).take() {
+            reader.adopt(new);
+        }
     }
 
     fn wait_limits(&self, until: ReadUntil, reader: &PacketReader) -> WaitLimits {

@@ -10,11 +10,13 @@
 mod facts;
 mod snapshot;
 mod status;
+pub(crate) mod wire;
 
 use ringtap_pool::distributor::Policy;
 use serde::{Deserialize, Serialize};
 
-pub use facts::{EndpointFacts, WantedFacts};
+use crate::subscription::Wanted;
+pub use facts::EndpointFacts;
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
     CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
@@ -109,7 +111,7 @@ pub enum Reply {
     /// To `filter`: where it runs now, and from which packets on, for each endpoint.
     Filtered {
         /// In the order of the endpoints.
-        wanted: Vec<WantedFacts>,
+        wanted: Vec<Wanted>,
     },
     /// To `judge`. Beside it come two descriptors: the memory for verdicts, and a doorbell.
     Judging,

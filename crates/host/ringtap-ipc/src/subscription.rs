@@ -6,13 +6,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_pool::classify::Place;
+use ringtap_filter::{Place, Program};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::memory::Region;
 use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
+use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
+use crate::protocol::wire;
 
 /// A reader's place at one source.
 #[derive(Clone)]
@@ -31,18 +33,20 @@ pub struct Endpoint {
     pub wanted: Wanted,
 }
 
-/// How a reader tells its packets from those of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a reader recognizes its packets in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Bits of a slot's mask of which one is set in its packets.
+    /// Bits of a slot's mask; the reader's packets have at least one of them.
     pub mask: u64,
-    /// Where its filter runs.
+    /// Where the filter runs.
+    #[serde(rename = "not_in_source", default, with = "wire::place")]
     pub place: Place,
-    /// Its filter together with its group's, as entries of classic BPF: for packets that the
-    /// source did not judge.
-    pub filter: Arc<[u64]>,
-    /// Per lane, the sequence from which on the source judged packets by this filter; those
-    /// before are to be matched by the reader.
+    /// The reader's filter and its group's filter as one: for packets that the source did not
+    /// classify by them.
+    #[serde(with = "wire::filter")]
+    pub filter: Program,
+    /// Per lane, the first sequence that the source classified by this filter; the reader runs
+    /// the filter on the packets before it.
     pub from: Vec<u64>,
 }
 

@@ -305,7 +305,7 @@ impl Control for Connection {
             program: filter.to_entries(),
         };
         match self.ask(&request)?.0 {
-            Reply::Filtered { wanted } => Ok(wanted.into_iter().map(Wanted::from).collect()),
+            Reply::Filtered { wanted } => Ok(wanted),
             _ => Err(ControlError::Gone("it set no filter".into())),
         }
     }
@@ -378,6 +378,6 @@ fn endpoint(
         control: control.region(),
         wake: None,
         policy: facts.policy.into(),
-        wanted: facts.wanted.clone().into(),
+        wanted: facts.wanted.clone(),
     })
 }

@@ -2,13 +2,10 @@
 //! Which packets of a pool are a reader's own.
 #![forbid(unsafe_code)]
 
-use ringtap_filter::Program;
+use ringtap_filter::{Place, Program};
 use ringtap_ipc::subscription::Wanted;
-use ringtap_pool::classify::Place;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Gap, Packet, RecvError};
-
-use crate::receiver::ReceiveError;
 
 /// How one endpoint's packets are told from those of others.
 pub(crate) struct Judge {
@@ -48,15 +45,14 @@ pub struct Packets<'a> {
 }
 
 impl Judge {
-    pub(crate) fn new(wanted: &Wanted) -> Result<Self, ReceiveError> {
-        let filter = Program::from_entries(&wanted.filter);
-        let filter = filter.map_err(|error| ReceiveError::Filter(error.to_string()))?;
-        Ok(Judge {
+    pub(crate) fn new(wanted: &Wanted) -> Self {
+        let filter = Some(&wanted.filter).filter(|filter| !filter.takes_everything());
+        Judge {
             mask: wanted.mask,
             always: wanted.place != Place::Source,
-            filter: Some(filter).filter(|filter| !filter.takes_everything()),
+            filter: filter.cloned(),
             from: wanted.from.clone(),
-        })
+        }
     }
 
     /// A batch whose packets are judged.

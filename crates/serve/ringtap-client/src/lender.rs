@@ -271,14 +271,9 @@ impl Lender {
     }
 
     /// The same, when the hub was asked already and answered this.
-    ///
-    /// # Errors
-    ///
-    /// [`ReceiveError::Filter`].
-    pub fn adopt(&mut self, filter: &Program, wanted: &[Wanted]) -> Result<(), ReceiveError> {
-        self.receiver.adopt(wanted)?;
+    pub fn adopt(&mut self, filter: &Program, wanted: &[Wanted]) {
+        self.receiver.adopt(wanted);
         self.pending.filter(filter);
-        Ok(())
     }
 }
 

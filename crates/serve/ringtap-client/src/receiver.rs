@@ -41,9 +41,6 @@ pub enum ReceiveError {
     /// The hub died or was stopped.
     #[error("the hub left: start it again, then this reader")]
     HubLeft,
-    /// The hub told of a filter that is none.
-    #[error("the hub is corrupt: {0}")]
-    Filter(String),
     /// The system refused to wait.
     #[error("cannot wait for packets: {0}")]
     System(#[from] io::Error),
@@ -99,7 +96,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`ReceiveError::Region`], [`ReceiveError::Filter`]: the hub is of another mind.
+    /// [`ReceiveError::Region`]: a control region holds what cannot be.
     pub fn new(
         subscription: Subscription,
         control: Arc<dyn Control>,
@@ -120,7 +117,7 @@ impl Receiver {
             let lanes = endpoint.pool.geometry().lane_count;
             endpoints.push(OpenEndpoint {
                 reader: Reader::open(endpoint.pool, &endpoint.control, endpoint.policy, hub)?,
-                judge: Judge::new(&endpoint.wanted)?,
+                judge: Judge::new(&endpoint.wanted),
                 facts: endpoint.facts,
                 lanes_before,
                 ended: false,
@@ -193,20 +190,15 @@ impl Receiver {
     /// Every [`ControlError`]; the filter before is still in force then.
     pub fn set_filter(&mut self, filter: &Program) -> Result<(), ReceiveError> {
         let wanted = self.control.set_filter(filter)?;
-        self.adopt(&wanted)
+        self.adopt(&wanted);
+        Ok(())
     }
 
-    /// Judges packets as the hub said when somebody else set the filter by [`Control`].
-    ///
-    /// # Errors
-    ///
-    /// [`ReceiveError::Filter`].
-    pub fn adopt(&mut self, wanted: &[Wanted]) -> Result<(), ReceiveError> {
-        let judges: Vec<_> = wanted.iter().map(Judge::new).collect::<Result<_, _>>()?;
-        for (endpoint, judge) in self.endpoints.iter_mut().zip(judges) {
-            endpoint.judge = judge;
+    /// Follows the hub's answer after another owner of the [`Control`] changed the filter.
+    pub fn adopt(&mut self, wanted: &[Wanted]) {
+        for (endpoint, wanted) in self.endpoints.iter_mut().zip(wanted) {
+            endpoint.judge = Judge::new(wanted);
         }
-        Ok(())
     }
 
     /// What [`Receiver::next`] would take, if that can be told with one look at what is being

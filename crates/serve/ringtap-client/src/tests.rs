@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use ringtap_filter::{Place, Program};
 use ringtap_ipc::subscription::Wanted;
-use ringtap_pool::classify::Place;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
@@ -37,10 +37,9 @@ fn a_batch_for_others_stays_one_when_the_chunk_gets_a_packet_for_us() {
     let judge = Judge::new(&Wanted {
         mask: 1,
         place: Place::Source,
-        filter: Vec::new().into(),
+        filter: Program::everything(),
         from: vec![0],
-    })
-    .unwrap();
+    });
     writer.write(&meta(2), [&[0; 60]]).unwrap();
     distributor.step().unwrap();
     let reader::Next::Batch(inner) = reader.next().unwrap() else {

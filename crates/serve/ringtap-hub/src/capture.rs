@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ringtap_pool::classify::{Place, Rule, Rules};
+use ringtap_filter::{Place, Rule, Rules};
 use ringtap_pool::distributor::{AddReaderError, Distributor, Policy, ReaderOptions, Returns};
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;

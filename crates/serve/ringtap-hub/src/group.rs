@@ -2,8 +2,7 @@
 //! What a group is: who may be in it, what it takes, how it divides that, how it is served.
 #![forbid(unsafe_code)]
 
-use ringtap_filter::Program;
-use ringtap_pool::classify::{Balance, Headers};
+use ringtap_filter::{Balance, Headers, Program};
 use ringtap_pool::distributor::Policy;
 
 use crate::access::Access;

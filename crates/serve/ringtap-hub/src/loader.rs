@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
-use ringtap_pool::classify::{Place, Rules};
+use ringtap_filter::{Place, Rules};
 use ringtap_pool::source::{RuleLoader, SourceError};
 use ringtap_pool::wake::Signal;
 

@@ -13,8 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_filter::Program;
-use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
+use ringtap_filter::{BUCKETS, Balance, Place, Program, Rule, Rules};
 use ringtap_pool::distributor::Buddies;
 use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::offload::buckets::{Buckets, Due, Members};
@@ -306,7 +305,7 @@ impl Membership {
             [(group, member)] => {
                 let both = group.filter.and(&member.own);
                 let rule = Rule {
-                    filter: both.as_ref().map(entries).unwrap_or_default(),
+                    filter: both.unwrap_or_else(Program::everything),
                     ..everything
                 };
                 each(rule, &[member.subscription]);
@@ -333,7 +332,7 @@ impl GroupMembers {
         let members: Vec<_> = self.members.iter().filter(|m| m.bit.is_some()).collect();
         let subscriptions =
             |of: &[&Member]| -> Vec<SubscriptionId> { of.iter().map(|m| m.subscription).collect() };
-        let group = entries(&self.group.filter);
+        let group = self.group.filter.clone();
         if self.group.balance != Balance::Everyone {
             if !members.is_empty() {
                 let balance = self.group.balance.clone();
@@ -362,7 +361,7 @@ impl GroupMembers {
         for member in own {
             let both = self.group.filter.and(&member.own);
             let rule = Rule {
-                filter: both.as_ref().map(entries).unwrap_or_default(),
+                filter: both.unwrap_or_else(Program::everything),
                 ..Rule::everything(member.mask())
             };
             each(rule, &[member.subscription]);
@@ -396,10 +395,6 @@ impl GroupMembers {
         let members = self.ids();
         self.buckets.share_out(&members);
     }
-}
-
-fn entries(program: &Program) -> Arc<[u64]> {
-    program.to_entries().into()
 }
 
 /// Where a subscription's filter runs, by what a source said of its rules.

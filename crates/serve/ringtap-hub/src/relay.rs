@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use ringtap_filter::Place;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
-use ringtap_pool::classify::Place;
 use ringtap_pool::wake::Signal;
 
 use crate::group::Group;
@@ -105,7 +105,7 @@ pub(crate) fn judged(wanted: &Wanted) -> Wanted {
     Wanted {
         mask: u64::MAX,
         place: Place::Source,
-        filter: Arc::clone(&wanted.filter),
+        filter: wanted.filter.clone(),
         from: vec![0; wanted.from.len()],
     }
 }

@@ -14,10 +14,10 @@ pub(crate) use waking::Whom;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use ringtap_filter::Place;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::Watermark;
-use ringtap_pool::classify::Place;
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::source::Counts;
 

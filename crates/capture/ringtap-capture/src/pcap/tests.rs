@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringtap_pool::classify::Rule;
+use ringtap_filter::{Rule, text::Filter};
 use ringtap_pool::conformance::{self, Harness, PoolSize};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::reader::{Next, Packet};
@@ -13,7 +13,6 @@ use ringtap_pool::wake::NoSignal;
 use tempfile::TempDir;
 
 use super::*;
-use ringtap_filter::text::Filter;
 
 /// A pcap file with nanosecond times, made by hand.
 fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -212,7 +211,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
     }
     let odd = Filter::compile("len = 61", LinkType::ETHERNET, 65535).unwrap();
     let mut rule = Rule::everything(2);
-    rule.filter = odd.program().to_entries().into();
+    rule.filter = odd.program().clone();
     source.classify(&Rules(vec![rule])).unwrap();
     to.write_all(&all[first.len()..]).unwrap();
     drop(to);

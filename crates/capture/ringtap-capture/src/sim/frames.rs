@@ -2,7 +2,7 @@
 //! Bytes of simulated packets: built beforehand where they are few, else one by one.
 #![forbid(unsafe_code)]
 
-use ringtap_filter::hash;
+use ringtap_filter::{Headers, hash};
 use ringtap_packet::{MacAddress, Plan, TrafficError};
 
 use super::options::LinkTraffic;
@@ -34,7 +34,7 @@ pub(super) struct SimFrame {
 
 impl SimFrame {
     fn new(bytes: Vec<u8>) -> Self {
-        let hash = hash::flow(&bytes, hash::Headers::Outer);
+        let hash = hash::flow(&bytes, Headers::Outer);
         SimFrame { bytes, hash }
     }
 

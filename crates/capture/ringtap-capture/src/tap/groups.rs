@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ringtap_pool::classify::{BUCKETS, Balance, Headers, MAX_RULES, Rule};
+use ringtap_filter::{BUCKETS, Balance, Headers, MAX_RULES, Rule};
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
 

@@ -15,12 +15,11 @@ mod user;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, MutexGuard};
 
-use ringtap_filter::Program as Filter;
+use ringtap_filter::{Balance, MAX_RULES, Place, Program as Filter, Rule, Rules};
 use ringtap_net::interface::Interface;
-use ringtap_pool::classify::{Balance, MAX_RULES, Place, Rule, Rules};
 use ringtap_pool::memory::Words;
 use ringtap_pool::source::{RuleLoader, SourceError};
 
@@ -41,7 +40,7 @@ use user::{MOST_PROGRAMS, UserProgram};
 struct InForce {
     selection: Selection,
     /// What programs are made of; nothing before the first rules.
-    programs: Option<Vec<(Arc<[u64]>, Balance)>>,
+    programs: Option<Vec<(Filter, Balance)>>,
     places: Vec<Place>,
     /// The filters that run in the kernel.
     in_source: Vec<Filter>,
@@ -51,7 +50,7 @@ struct InForce {
 impl InForce {
     /// Whether these rules need no other programs than those in force.
     fn has_programs_for(&self, rules: &[Rule]) -> bool {
-        let alike = |(rule, (filter, balance)): (&Rule, &(Arc<[u64]>, Balance))| {
+        let alike = |(rule, (filter, balance)): (&Rule, &(Filter, Balance))| {
             rule.filter == *filter && rule.balance == *balance
         };
         self.programs.as_ref().is_some_and(|programs| {
@@ -148,7 +147,7 @@ impl TapRules {
 
     fn change_programs(&mut self, rules: &[Rule]) -> Result<(), RulesError> {
         let next = self.in_force.selection.for_next_programs();
-        let filters = filters(rules, &self.interface)?;
+        let filters: Vec<_> = rules.iter().map(|rule| rule.filter.clone()).collect();
         let hooks: Vec<_> = self.originals.iter().map(|(program, _)| *program).collect();
         let fresh = fresh_users(rules, &self.in_force.users, &hooks)?;
         let users: Vec<_> = paths(rules)
@@ -181,11 +180,13 @@ impl TapRules {
             interface: self.interface.clone(),
             reason,
         })?;
+        let balances = rules.iter().map(|rule| rule.balance.clone());
+        let programs = Some(filters.iter().cloned().zip(balances).collect());
         let in_source = filters.into_iter().zip(&places);
         let in_source = in_source.filter(|(_, place)| **place == Place::Source);
         self.in_force = InForce {
             selection: next,
-            programs: Some(rules.iter().map(made_of).collect()),
+            programs,
             in_source: in_source.map(|(filter, _)| filter).collect(),
             places,
             users: keep(fresh, std::mem::take(&mut self.in_force.users), rules),
@@ -216,21 +217,6 @@ fn replace_programs(links: &mut [Fitted], programs: Vec<OwnedFd>) -> io::Result<
         fitted.attached = program;
     }
     Ok(())
-}
-
-fn made_of(rule: &Rule) -> (Arc<[u64]>, Balance) {
-    (Arc::clone(&rule.filter), rule.balance.clone())
-}
-
-fn filters(rules: &[Rule], interface: &str) -> Result<Vec<Filter>, RulesError> {
-    let filter = |(number, rule): (usize, &Rule)| {
-        Filter::from_entries(&rule.filter).map_err(|error| RulesError::Filter {
-            interface: interface.to_owned(),
-            rule: number,
-            reason: error.to_string(),
-        })
-    };
-    rules.iter().enumerate().map(filter).collect()
 }
 
 /// The tap's programs for these hooks, as they were loaded.

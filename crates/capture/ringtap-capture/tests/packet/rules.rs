@@ -7,13 +7,8 @@ use std::{
     time::Duration,
 };
 
-use ringtap_filter::hash;
-use ringtap_filter::{LinkType, text::Filter};
-use ringtap_pool::{
-    classify::{Balance, Headers, Place, Rule, Rules},
-    format::flag,
-    source::Source,
-};
+use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, hash, text::Filter};
+use ringtap_pool::{format::flag, source::Source};
 use ringtap_testkit::{Namespace, require_root};
 
 use crate::{capture::Capture, frame, options};
@@ -23,7 +18,7 @@ fn rule(expression: &str, balance: Balance, members: u64) -> Rule {
     let compiled = Filter::compile(expression, LinkType::ETHERNET, 65535);
     let filter = compiled.expect("a filter");
     Rule {
-        filter: filter.program().to_entries().into(),
+        filter: filter.program().clone(),
         balance,
         ..Rule::everything(members)
     }
@@ -53,10 +48,7 @@ fn rules_see_packets_with_their_tags_and_the_rest_is_counted() {
     let masks: Vec<_> = packets.iter().map(|one| one.slot.mask).collect();
     assert_eq!(masks, [1, 3, 2]);
     assert_eq!(counts.lanes[0].unwanted, 2);
-    assert_eq!(
-        packets[0].slot.hash,
-        hash::flow(&sent[1], hash::Headers::Outer)
-    );
+    assert_eq!(packets[0].slot.hash, hash::flow(&sent[1], Headers::Outer));
     let hashed: Vec<_> = packets.iter().map(|one| one.has(flag::HASHED)).collect();
     assert_eq!(hashed, [true; 3]);
 }

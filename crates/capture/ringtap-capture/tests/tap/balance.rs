@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use ringtap_capture::tap::{Direction, Mode, TapOptions};
-use ringtap_filter::hash;
-use ringtap_pool::classify::{BUCKETS, Balance, Headers, Rule};
+use ringtap_filter::{BUCKETS, Balance, Headers, Rule, hash};
 use ringtap_pool::format::flag;
 use ringtap_testkit::{Namespace, require_root, require_tool};
 
@@ -43,7 +42,7 @@ fn all_keys() -> Vec<Rule> {
 /// Compares what the program found with the rules of `ringtap_filter::hash`.
 fn assert_same(packet: &Captured, context: &str) {
     let data = &packet.data;
-    let (inner, outer) = (hash::Headers::Inner, hash::Headers::Outer);
+    let (inner, outer) = (Headers::Inner, Headers::Outer);
     let expected = [
         hash::flow(data, outer),
         hash::flow(data, inner),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
 use ringtap_device::Rate;
+use ringtap_filter::{Balance, Headers, Rule};
 use ringtap_packet::{Traffic, stamp};
-use ringtap_pool::classify::{Balance, Headers, Rule};
 use ringtap_pool::source::Source;
 use ringtap_send::{Load, Method, Sender, SenderOptions};
 use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere};

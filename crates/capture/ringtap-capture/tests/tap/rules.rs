@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rules in the kernel: filters, members, balances, and changing them.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use ringtap_capture::tap::{Direction, Mode, Taking, Tap, TapOptions};
-use ringtap_filter::LinkType;
-use ringtap_filter::text::Filter;
-use ringtap_pool::classify::{Place, Rule, Rules};
+use ringtap_filter::{Balance, LinkType, Place, Program, Rule, Rules, text::Filter};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{LaneCounts, Pause, Source};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
@@ -19,15 +16,15 @@ use crate::support::{Tagging, attach, finish, frame, options, own};
 pub(crate) const HOOKS: [Mode; 3] = [Mode::Native, Mode::Generic, Mode::Tc];
 
 /// A filter in pcap-filter syntax, as rules have it.
-pub(crate) fn entries(expression: &str) -> Arc<[u64]> {
+pub(crate) fn program(expression: &str) -> Program {
     let filter = Filter::compile(expression, LinkType(1), 65_535).unwrap();
-    filter.program().to_entries().into()
+    filter.program().clone()
 }
 
 /// A rule that gives what passes the filter to these members.
 pub(crate) fn rule(expression: &str, members: u64) -> Rule {
     Rule {
-        filter: entries(expression),
+        filter: program(expression),
         ..Rule::everything(members)
     }
 }
@@ -356,10 +353,10 @@ fn wrong_rules_leave_those_before_in_force() {
     let text = refused(vec![Rule::everything(1); 65]);
     assert!(text.contains("65 rules"), "{text}");
     let text = refused(vec![Rule {
-        filter: [u64::MAX].into(),
+        balance: Balance::Program("/no/such/file".into()),
         ..Rule::everything(1)
     }]);
-    assert!(text.contains("filter of rule 0"), "{text}");
+    assert!(text.contains("/no/such/file"), "{text}");
     net.inject("tx0", &[frame(1, 60)]);
     let (captured, _) = finish(tap);
     assert_eq!(captured[0].slot.mask, 4);
@@ -370,12 +367,13 @@ fn large(number: u64) -> Rule {
     let (load_x, load, equal, take, pass) = (0xb1, 0x40, 0x15 | 1 << 24, 0x06 | 1 << 32, 0x06);
     let test = |n: u64| [load | (n % 16) << 32, equal | (n * 64 + number) << 32, take];
     let tests = (0..150).flat_map(test);
+    let entries: Vec<_> = [load_x | 14 << 32]
+        .into_iter()
+        .chain(tests)
+        .chain([pass])
+        .collect();
     Rule {
-        filter: [load_x | 14 << 32]
-            .into_iter()
-            .chain(tests)
-            .chain([pass])
-            .collect(),
+        filter: Program::from_entries(&entries).unwrap(),
         ..Rule::everything(1 << number)
     }
 }

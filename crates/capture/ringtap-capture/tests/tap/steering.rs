@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
-use ringtap_pool::classify::{BUCKETS, Balance, Place, Rule, Rules};
+use ringtap_filter::{BUCKETS, Balance, Place, Rule, Rules};
 use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool};
 

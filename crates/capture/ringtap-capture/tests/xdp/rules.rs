@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
-use ringtap_filter::LinkType;
-use ringtap_filter::text::Filter;
-use ringtap_pool::classify::{Balance, Rule, Rules};
+use ringtap_filter::{Balance, LinkType, Rule, Rules, text::Filter};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
@@ -19,7 +17,7 @@ use crate::support::{Captured, finish, frame, open, options, own};
 fn rule(filter: &str, bit: u32) -> Rule {
     let filter = Filter::compile(filter, LinkType::ETHERNET, 262_144).unwrap();
     Rule {
-        filter: Arc::from(filter.program().to_entries()),
+        filter: filter.program().clone(),
         balance: Balance::Everyone,
         members: Arc::new([1_u64 << bit; 256]),
     }

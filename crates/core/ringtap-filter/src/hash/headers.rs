@@ -5,7 +5,8 @@
 //! - Nothing outside the captured bytes is read, whatever lengths the packet tells.
 //! - Every walk is bounded: two tags, four extension headers, one tunnel.
 
-use super::{Headers, Link};
+use super::Link;
+use crate::Headers;
 
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const IPV4: u16 = 0x0800;

@@ -13,11 +13,11 @@
 use super::Distributor;
 use super::chunks::Missed;
 use super::entry::Policy;
-use crate::classify::BUCKETS;
 use crate::ids::{ChunkId, ReaderId};
 use crate::number::to_u64;
 use crate::offload::Load;
 use crate::view::Pool;
+use ringtap_filter::BUCKETS;
 
 /// Most buddy groups of one distributor.
 const MOST_GROUPS: usize = 64;

@@ -14,8 +14,8 @@
 use std::time::Duration;
 
 use super::{Load, moves};
-use crate::classify::BUCKETS;
 use crate::distributor::HeldBack;
+use ringtap_filter::BUCKETS;
 
 /// How often busy members may give buckets away: the last move must show its effect.
 pub const LOOK: Duration = Duration::from_millis(50);

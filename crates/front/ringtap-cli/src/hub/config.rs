@@ -235,8 +235,8 @@ impl Text<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ringtap_filter::{Balance, Headers};
     use ringtap_hub::Delivery;
-    use ringtap_pool::classify::{Balance, Headers};
     use ringtap_pool::distributor::Policy;
 
     use super::*;

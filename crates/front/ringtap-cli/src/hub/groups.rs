@@ -5,10 +5,10 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
+use ringtap_filter::{Balance, Headers};
 use ringtap_hub::access::Access;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
 use ringtap_hub::{Congestion, Delivery, Group};
-use ringtap_pool::classify::{Balance, Headers};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 

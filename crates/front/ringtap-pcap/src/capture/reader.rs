@@ -130,10 +130,9 @@ impl PacketReader {
     }
 
     /// Puts a new filter in force for all packets that were not delivered yet.
-    pub(super) fn adopt(&mut self, new: NewFilter) -> Result<(), ReceiveError> {
-        self.lender.adopt(&new.filter, &new.wanted)?;
+    pub(super) fn adopt(&mut self, new: NewFilter) {
+        self.lender.adopt(&new.filter, &new.wanted);
         self.cut = new.cut;
-        Ok(())
     }
 
     /// The descriptor that becomes readable when there may be packets.

@@ -2,7 +2,6 @@
 //! A reader's place at a source, as it is told in a message.
 #![forbid(unsafe_code)]
 
-use ringtap_pool::classify::Place;
 use ringtap_pool::number::to_u64;
 use ringtap_pool::source::Facts;
 use serde::{Deserialize, Serialize};
@@ -35,20 +34,7 @@ pub struct EndpointFacts {
     #[serde(default)]
     pub wakes: bool,
     /// Which packets are the reader's.
-    pub wanted: WantedFacts,
-}
-
-/// Which packets of a source are a reader's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WantedFacts {
-    /// See [`Wanted::mask`].
-    pub mask: u64,
-    /// Why the reader must run its filter itself; absent if the source does.
-    pub not_in_source: Option<String>,
-    /// See [`Wanted::filter`].
-    pub filter: Vec<u64>,
-    /// See [`Wanted::from`].
-    pub from: Vec<u64>,
+    pub wanted: Wanted,
 }
 
 impl From<&Endpoint> for EndpointFacts {
@@ -65,7 +51,7 @@ impl From<&Endpoint> for EndpointFacts {
             pool_bytes: endpoint.pool.geometry().region_bytes(),
             control_bytes: to_u64(endpoint.control.bytes()),
             wakes: endpoint.wake.is_some(),
-            wanted: (&endpoint.wanted).into(),
+            wanted: endpoint.wanted.clone(),
         }
     }
 }
@@ -80,31 +66,6 @@ impl From<&EndpointFacts> for Facts {
             policy: facts.policy.into(),
             notes: facts.notes.clone(),
             offered_from: facts.offered_from.clone(),
-        }
-    }
-}
-
-impl From<&Wanted> for WantedFacts {
-    fn from(wanted: &Wanted) -> Self {
-        WantedFacts {
-            mask: wanted.mask,
-            not_in_source: match &wanted.place {
-                Place::Source => None,
-                Place::Reader(why) => Some(why.clone()),
-            },
-            filter: wanted.filter.to_vec(),
-            from: wanted.from.clone(),
-        }
-    }
-}
-
-impl From<WantedFacts> for Wanted {
-    fn from(facts: WantedFacts) -> Self {
-        Wanted {
-            mask: facts.mask,
-            place: facts.not_in_source.map_or(Place::Source, Place::Reader),
-            filter: facts.filter.into(),
-            from: facts.from,
         }
     }
 }

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Next, Receiver, Tally, Wish};
-use ringtap_filter::Program;
+use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{
-    EndpointFacts, LaneSnapshot, PolicyName, Reply, Snapshot, SourceSnapshot, WantedFacts, encode,
+    EndpointFacts, LaneSnapshot, PolicyName, Reply, Snapshot, SourceSnapshot, encode,
 };
 use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_ipc::subscription::Wanted;
 use ringtap_testkit::{LIMIT, Script};
 
 use crate::lent::Lent;
@@ -58,10 +59,6 @@ fn strangers() -> Vec<OwnedFd> {
 fn endpoint(script: &mut Script<'_>, lent: &Lent) -> EndpointFacts {
     let bytes =
         |region: &ringtap_pool::memory::Region| u64::try_from(region.bytes()).expect("it fits");
-    let filter = match script.byte() % 4 {
-        0..=2 => Vec::new(),
-        _ => (0..script.byte() % 5).map(|_| script.word()).collect(),
-    };
     EndpointFacts {
         device: "lie".into(),
         interface: None,
@@ -77,13 +74,27 @@ fn endpoint(script: &mut Script<'_>, lent: &Lent) -> EndpointFacts {
         pool_bytes: number(script, bytes(&lent.pool)),
         control_bytes: number(script, bytes(&lent.control)),
         wakes: script.byte() % 8 == 7,
-        wanted: WantedFacts {
+        wanted: Wanted {
             mask: u64::MAX,
-            not_in_source: None,
-            filter,
+            place: Place::Source,
+            filter: Program::everything(),
             from: vec![number(script, 0); usize::from(script.byte() % 4)],
         },
     }
+}
+
+/// A message in which the filters may be no programs.
+fn with_filter(reply: &Reply, script: &mut Script<'_>) -> Vec<u8> {
+    let message = encode(reply);
+    if script.byte() % 4 < 3 {
+        return message;
+    }
+    let entries: Vec<_> = (0..script.byte() % 5)
+        .map(|_| script.word().to_string())
+        .collect();
+    let filter = format!("\"filter\":[{}]", entries.join(","));
+    let text = String::from_utf8(message).expect("JSON is text");
+    text.replace("\"filter\":[]", &filter).into_bytes()
 }
 
 fn snapshot(script: &mut Script<'_>) -> Snapshot {
@@ -146,12 +157,12 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
         reader: 1,
         endpoints,
     };
-    let _gone = socket.send(&encode(&attached), &fds);
+    let _gone = socket.send(&with_filter(&attached, script), &fds);
     let wanted = endpoint(script, lent).wanted;
     let filtered = Reply::Filtered {
         wanted: vec![wanted],
     };
-    let _gone = socket.send(&encode(&filtered), &[]);
+    let _gone = socket.send(&with_filter(&filtered, script), &[]);
     let _gone = socket.send(&encode(&Reply::Statistics(snapshot(script))), &[]);
     let _gone = socket.send(script.rest(), &[]);
     listen_to_the_end(&socket);

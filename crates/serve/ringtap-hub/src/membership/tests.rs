@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bits, buckets and rules.
 
-use ringtap_filter::Instruction;
-use ringtap_pool::classify::Headers;
+use ringtap_filter::{Headers, Instruction};
 
 use super::*;
 
@@ -57,7 +56,7 @@ fn readers_without_a_filter_share_one_rule() {
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 2);
     assert_eq!(rules[0].members[0], 0b101);
-    assert!(rules[0].filter.is_empty());
+    assert!(rules[0].filter.takes_everything());
     assert_eq!(rules[1].members[0], 0b010);
     let share = membership.share(SubscriptionId(2)).unwrap();
     assert_eq!((share.mask, share.rule), (0b010, Ok(1)));
@@ -132,12 +131,15 @@ fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
     }
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 64);
-    assert!(rules.iter().all(|rule| !rule.filter.is_empty()));
+    assert!(rules.iter().all(|rule| !rule.filter.takes_everything()));
     membership
         .join("all", SubscriptionId(64), longer_than(64))
         .unwrap();
     let rules = membership.rules().0;
-    assert!(rules[63].filter.is_empty(), "two share the last bit");
+    assert!(
+        rules[63].filter.takes_everything(),
+        "two share the last bit"
+    );
 }
 
 #[test]
@@ -155,5 +157,5 @@ fn a_members_own_filter_in_a_balanced_group_is_its_own_affair() {
         membership.share(SubscriptionId(1)).unwrap().rule,
         Err(NOT_IN_SOURCE)
     );
-    assert!(membership.rules().0[0].filter.is_empty());
+    assert!(membership.rules().0[0].filter.takes_everything());
 }

@@ -7,11 +7,10 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ringtap_filter::Program;
+use ringtap_filter::Place;
 use ringtap_ipc::event::{Event, Heard};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_ipc::waiter::{Beside, Waiter};
-use ringtap_pool::classify::Place;
 use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Batch, Next, Packet, Reader};
@@ -27,7 +26,6 @@ use crate::group::Group;
 struct Pipe {
     reader: Reader,
     wanted: Wanted,
-    filter: Program,
     /// Whether a packet waits for a place in the private pool.
     waits: bool,
     private: Private,
@@ -69,7 +67,6 @@ impl Worker {
             };
             pipes.push(Pipe {
                 reader: source,
-                filter: Program::from_entries(&endpoint.wanted.filter).map_err(io::Error::other)?,
                 wanted: endpoint.wanted,
                 waits: endpoint.policy == Policy::Block,
                 private,
@@ -140,11 +137,7 @@ impl Worker {
 
     fn take_filters(&mut self, wanted: Vec<Wanted>) {
         for (pipe, wanted) in self.pipes.iter_mut().zip(wanted) {
-            // Checked when the reader sent it.
-            if let Ok(filter) = Program::from_entries(&wanted.filter) {
-                pipe.filter = filter;
-                pipe.wanted = wanted;
-            }
+            pipe.wanted = wanted;
         }
     }
 
@@ -218,7 +211,6 @@ impl Pipe {
         }
         let judge = Judge {
             wanted: &self.wanted,
-            filter: &self.filter,
             from: self.wanted.from.get(lane.index()).copied().unwrap_or(0),
         };
         copy(
@@ -234,7 +226,6 @@ impl Pipe {
 
 struct Judge<'a> {
     wanted: &'a Wanted,
-    filter: &'a Program,
     from: u64,
 }
 
@@ -244,7 +235,11 @@ impl Judge<'_> {
             return false;
         }
         let judged = self.wanted.place == Place::Source && packet.sequence >= self.from;
-        judged || self.filter.matches(packet.data, packet.slot().wire_length)
+        judged
+            || self
+                .wanted
+                .filter
+                .matches(packet.data, packet.slot().wire_length)
     }
 }
 

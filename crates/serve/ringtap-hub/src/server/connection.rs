@@ -11,8 +11,7 @@ use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
-    self, Attach, EndpointFacts, MOST_INSTRUCTIONS, Refusal, Reply, Request, WantedFacts, decode,
-    encode,
+    self, Attach, EndpointFacts, MOST_INSTRUCTIONS, Refusal, Reply, Request, decode, encode,
 };
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::{Wanted, Watermark};
@@ -270,10 +269,9 @@ impl ClientConnection {
             Later::Attached(answer, group) => {
                 answered(answer)?.and_then(|taken| self.attached(taken, group.clone()))
             }
-            Later::Filtered(answer) => answered(answer)?.map(|wanted| {
-                let wanted = wanted.iter().map(WantedFacts::from).collect();
-                Reply::Filtered { wanted }.into()
-            }),
+            Later::Filtered(answer) => {
+                answered(answer)?.map(|wanted| Reply::Filtered { wanted }.into())
+            }
         };
         if answer.is_ok() {
             self.filters = waiting.filters;

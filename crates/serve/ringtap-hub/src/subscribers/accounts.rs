@@ -4,13 +4,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use ringtap_filter::Place;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{
     CongestionStatus, GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot,
     SourceSnapshot, SourceState, SourceStatus,
 };
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::classify::Place;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::to_u32;
 use ringtap_pool::source::{Counts, LaneCounts};

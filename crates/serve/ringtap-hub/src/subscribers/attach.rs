@@ -6,13 +6,12 @@
 //! - A subscription begins with the first packet that the new rules classified.
 #![forbid(unsafe_code)]
 
-use ringtap_filter::Program;
+use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{Endpoint, Subscription, Wanted};
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::classify::Place;
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::ReaderOptions;
 
@@ -214,7 +213,7 @@ impl Engine {
             wanted: Wanted {
                 mask: share.mask,
                 place,
-                filter: share.filter.to_entries().into(),
+                filter: share.filter.clone(),
                 from,
             },
         };
@@ -290,7 +289,7 @@ impl Engine {
                 Wanted {
                     mask: share.mask,
                     place: place(share, &places[at]),
-                    filter: share.filter.to_entries().into(),
+                    filter: share.filter.clone(),
                     from: lanes.iter().map(|lane| lane.captured).collect(),
                 }
             })

@@ -15,10 +15,9 @@
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 
-use ringtap_filter::Program;
+use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::subscription::Wanted;
-use ringtap_pool::classify::Place;
 
 use crate::capture::Capture;
 use crate::engine::Engine;

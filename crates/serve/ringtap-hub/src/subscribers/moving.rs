@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ringtap_pool::classify::BUCKETS;
+use ringtap_filter::BUCKETS;
 use ringtap_pool::distributor::HeldBack;
 use ringtap_pool::offload::Load;
 use ringtap_pool::offload::buckets::{Due, Members};

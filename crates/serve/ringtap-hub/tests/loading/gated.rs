@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 
+use ringtap_filter::{Place, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
-use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_pool::classify::{BUCKETS, Balance, Headers, Rule, Rules};
+use ringtap_filter::{BUCKETS, Balance, Headers, Rule, Rules};
 use ringtap_pool::distributor::Distributor;
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::offload::Load;

@@ -4,8 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ringtap_filter::LinkType;
-use ringtap_pool::classify::Rules;
+use ringtap_filter::{LinkType, Rules};
 
 use super::LaneOutcome;
 use crate::sim::SimError;

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use ringtap_pool::classify::MAX_RULES;
+use ringtap_filter::MAX_RULES;
 
 use super::user::MOST_PROGRAMS;
 
@@ -32,16 +32,6 @@ pub enum RulesError {
         interface: String,
         /// How many were given.
         count: usize,
-    },
-    /// A rule's filter is no classic BPF program.
-    #[error("{interface}: the filter of rule {rule} is no valid program: {reason}")]
-    Filter {
-        /// The interface.
-        interface: String,
-        /// Which rule, from 0.
-        rule: usize,
-        /// What is wrong with it.
-        reason: String,
     },
     /// More different users' programs than one tap calls.
     #[error(

@@ -12,9 +12,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::{self, Hook, TranslateError};
-use ringtap_pool::classify::Place;
+use ringtap_filter::{Place, Program as Filter};
 
 use super::user::UserProgram;
 use crate::tap::forward::Forward;

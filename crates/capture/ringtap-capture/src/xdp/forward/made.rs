@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use ringtap_filter::{LinkType, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
-use ringtap_pool::classify::Rules;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{self, SourceError};
 use ringtap_pool::wake::Signal;
@@ -27,7 +27,6 @@ use crate::xdp::book::Book;
 use crate::xdp::cells::Cells;
 use crate::xdp::notes::{self, Notes};
 use crate::xdp::socket::{BothWays, XskSocket};
-use ringtap_filter::LinkType;
 use ringtap_net::netlink::Losses;
 
 /// What a bridge consists of besides its sides and its thread.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_ipc::event::Event;
-use ringtap_pool::classify::{Place, Rules};
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::source::{Counts, Facts, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
@@ -23,7 +23,6 @@ use crate::classify::Rulebook;
 use crate::xdp::book::Book;
 use crate::xdp::let_pass;
 use crate::xdp::ring::RingWatch;
-use ringtap_filter::LinkType;
 use ringtap_net::netlink::Losses;
 
 const NAP: Duration = Duration::from_millis(1);
