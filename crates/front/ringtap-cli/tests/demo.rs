@@ -6,13 +6,11 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::Command,
-    thread,
-    time::{Duration, Instant},
 };
 
 use ringtap_testkit::{
-    Finished, LIMIT, NOBODY, PublicProgram, Running, orphans, require_root, require_tool,
-    say_skipped, tool_exists,
+    EbpfObject, Finished, LIMIT, NOBODY, PublicProgram, Running, ebpf_objects_of, require_root,
+    require_tool, say_skipped, tool_exists, wait_until_gone,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -50,40 +48,36 @@ fn network_namespace(process: u32) -> PathBuf {
     fs::read_link(format!("/proc/{process}/ns/net")).expect("the process runs")
 }
 
-/// What keeps a network namespace alive: processes inside, descriptors, mounts.
-fn holders(namespace: &Path) -> Vec<String> {
+/// Processes outside of `process`, and mounts, that keep its network namespace alive.
+fn other_holders(process: u32, namespace: &Path) -> Vec<String> {
     let name = namespace.to_str().expect("the kernel writes ASCII");
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
     let mounts = mounts.lines().filter(|line| line.contains(name));
     let mut found: Vec<_> = mounts.map(str::to_owned).collect();
-    for process in fs::read_dir("/proc").expect("it can be listed").flatten() {
-        let of = |folder: &str| {
-            fs::read_dir(process.path().join(folder))
-                .into_iter()
-                .flatten()
-        };
-        let links = of("ns").chain(of("fd")).flatten().map(|entry| entry.path());
-        let inside = links.filter(|link| fs::read_link(link).is_ok_and(|to| to == namespace));
+    let own = Path::new("/proc").join(process.to_string());
+    let all = fs::read_dir("/proc").expect("it can be listed").flatten();
+    for other in all.map(|entry| entry.path()).filter(|path| *path != own) {
+        let links_in = |folder: &str| fs::read_dir(other.join(folder)).into_iter().flatten();
+        let links = links_in("ns").chain(links_in("fd")).flatten();
+        let inside = links
+            .map(|entry| entry.path())
+            .filter(|link| fs::read_link(link).is_ok_and(|to| to == namespace));
         found.extend(inside.map(|link| link.display().to_string()));
     }
     found
 }
 
-/// Neither an eBPF program or map of the demo outlives it nor its network; the kernel may take a
-/// moment for that.
-fn assert_nothing_left(namespace: Option<&Path>) {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let mut left = orphans();
-        left.extend(namespace.map(holders).unwrap_or_default());
-        // Of tests and benchmarks that run beside this one; the demo has no such program.
-        left.retain(|object| !object.contains("rt_drop"));
-        if left.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < deadline, "left behind: {left:#?}");
-        thread::sleep(Duration::from_millis(100));
-    }
+/// Starts the demo and waits for its first second; lists its eBPF objects.
+fn first_second(command: Command) -> (Running, Vec<EbpfObject>) {
+    let running = Running::start(command);
+    running.wait_for_stdout("\n       1 ", LIMIT);
+    // The demo must not end while its objects are listed.
+    running.signal(Signal::STOP);
+    let objects = ebpf_objects_of(running.pid());
+    running.signal(Signal::CONT);
+    let has_tap = objects.iter().any(|object| object.starts_with("prog "));
+    assert!(has_tap, "the demo runs eBPF programs: {objects:?}");
+    (running, objects)
 }
 
 /// The number that follows each `label`.
@@ -105,27 +99,26 @@ fn packets_in(file: &Path) -> u64 {
 }
 
 #[test]
-fn with_root_both_readers_balance_and_nothing_is_left() {
+fn with_root_the_counters_of_all_readers_balance() {
     require_root!();
-    require_tool!("bpftool");
     let folder = TempDir::new().expect("a folder can be made");
     let command = demo(folder.path(), &["--seconds", "2"]);
     let end = Running::start(command).wait(LIMIT);
     assert_complete(&end, &folder.path().join("ringtap-demo.pcapng"));
     assert!(end.stdout.contains("tap:rx0"), "{}", end.stdout);
-    assert_nothing_left(None);
 }
 
 #[test]
-fn an_interrupt_ends_it_with_complete_counters() {
+fn an_interrupt_ends_it_with_complete_counters_and_nothing_is_left() {
     require_root!();
+    require_tool!("bpftool");
     let folder = TempDir::new().expect("a folder can be made");
     let file = folder.path().join("mine.pcapng");
     let args = ["--seconds", "15", "--write", "mine.pcapng"];
-    let running = Running::start(demo(folder.path(), &args));
-    running.wait_for_stdout("\n       1 ", LIMIT);
+    let (running, objects) = first_second(demo(folder.path(), &args));
     running.interrupt();
     assert_complete(&running.wait(LIMIT), &file);
+    wait_until_gone(&objects);
 }
 
 #[test]
@@ -134,14 +127,15 @@ fn nothing_is_left_when_it_is_killed() {
     require_tool!("bpftool");
     let folder = TempDir::new().expect("a folder can be made");
     let args = ["--seconds", "15"];
-    let running = Running::start(demo(folder.path(), &args));
-    running.wait_for_stdout("\n       1 ", LIMIT);
+    let (running, objects) = first_second(demo(folder.path(), &args));
     let namespace = network_namespace(running.pid());
     assert_ne!(namespace, network_namespace(std::process::id()));
-    assert!(!holders(&namespace).is_empty(), "the demo runs in it");
+    // The number of a namespace may be that of another one as soon as it is gone.
+    let others = other_holders(running.pid(), &namespace);
+    assert!(others.is_empty(), "these keep the namespace: {others:?}");
     running.signal(Signal::KILL);
     assert!(!running.wait(LIMIT).status.success());
-    assert_nothing_left(Some(&namespace));
+    wait_until_gone(&objects);
 }
 
 /// Whether this system gives an unprivileged process a network of its own.

@@ -38,7 +38,9 @@ mod wire;
 /// Only who fails waits so long.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-pub use leftovers::{assert_no_orphans, orphans, stale_namespaces};
+pub use leftovers::{
+    EbpfObject, assert_no_orphans, ebpf_objects_of, stale_namespaces, wait_until_gone,
+};
 pub use namespace::Namespace;
 pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};
 pub use public::{NOBODY, PublicProgram};

@@ -11,7 +11,7 @@ use ringtap_filter::text::Filter;
 use ringtap_packet::stamp;
 use ringtap_testkit::require_root;
 
-use crate::support::{Account, Bench, LIMIT, missing_stamps};
+use crate::support::{Account, Bench, LARGE_POOL, LIMIT, missing_stamps};
 
 const CHANGES: u16 = 60;
 const MOMENT: Duration = Duration::from_millis(30);
@@ -51,7 +51,7 @@ fn ports(receiver: &mut Receiver, packets: u64) -> HashMap<u16, u64> {
 #[test]
 fn a_filter_that_changes_under_traffic_holds_from_the_next_packet_on() {
     require_root!();
-    let bench = Bench::new("hub-change", &["all"]);
+    let bench = Bench::with("hub-change", LARGE_POOL, &["-g", "all"]);
     let steady = bench.count("all", &["--stamps"]);
     let mut changing = bench.receiver("all");
     let sending = bench.start_sending(100_000, 500_000);

@@ -18,8 +18,11 @@ fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
         let of_group = status.readers.iter().filter(|reader| reader.group == "ids");
         of_group.map(|reader| reader.delivered).collect::<Vec<_>>()
     };
-    let all = bench.wait_until("each packet was taken", |status| {
-        delivered(status).iter().sum::<u64>() >= first
+    let all = bench.wait_until("members and recorder took each packet", |status| {
+        let mut readers = status.readers.iter();
+        let recorder = readers.find(|reader| reader.group == "rec");
+        let recorded = recorder.is_some_and(|recorder| recorder.delivered >= first);
+        recorded && delivered(status).iter().sum::<u64>() >= first
     });
     let shares = delivered(&all);
     assert!(

@@ -12,7 +12,7 @@ use ringtap_ipc::socket::{MOST_BYTES, Socket};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
-use crate::support::{Account, Bench, LIMIT, missing_stamps};
+use crate::support::{Account, Bench, LARGE_POOL, LIMIT, missing_stamps};
 
 /// Longer by hand: `RINGTAP_HOSTILE_SECONDS=300 cargo test -p ringtap-cli --test hub hostile`.
 fn duration() -> Duration {
@@ -86,7 +86,8 @@ fn lent(bench: &Bench, group: &str) -> Lent {
 #[test]
 fn a_liar_hurts_only_itself() {
     require_root!();
-    let bench = Bench::new("hub-liar", &["all", "own:private", "ids:4:flow"]);
+    let groups = ["-g", "all", "-g", "own:private", "-g", "ids:4:flow"];
+    let bench = Bench::with("hub-liar", LARGE_POOL, &groups);
     let honest = [
         bench.count("all", &["--stamps"]),
         bench.count("own", &["--stamps"]),

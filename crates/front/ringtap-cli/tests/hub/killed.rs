@@ -7,7 +7,7 @@ use ringtap_ipc::protocol::HubStatus;
 use ringtap_testkit::{Running, require_root};
 use rustix::process::Signal;
 
-use crate::support::{Account, BINARY, Bench, LIMIT, missing_stamps};
+use crate::support::{Account, BINARY, Bench, LARGE_POOL, LIMIT, missing_stamps};
 
 const KILLS: u32 = 100;
 /// Less than four chunks hold, and how often they are sent.
@@ -19,9 +19,7 @@ const PACKETS: u64 = 1_000_000;
 #[test]
 fn a_hundred_killed_readers_cost_the_others_nothing() {
     require_root!();
-    // A lane of it holds all that is sent: a machine that is busy elsewhere loses nothing either.
-    let device = "tap:rx0?exclusive&direction=in&pool=256MiB";
-    let bench = Bench::with("hub-kill", device, &["-g", "all"]);
+    let bench = Bench::with("hub-kill", LARGE_POOL, &["-g", "all"]);
     // What the hub makes for its first reader and keeps is no leak: a reader comes and leaves.
     let first = bench.count("all", &[]);
     let sent = bench.send(10_000, 100);
@@ -87,11 +85,7 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
     let text = "[[group]]\nname = \"small\"\ncredit = 4\n[[group]]\nname = \"all\"\n";
     std::fs::write(file.path(), text).expect("it can be written");
     let config = file.path().display().to_string();
-    let bench = Bench::with(
-        "hub-stop",
-        "tap:rx0?exclusive&direction=in",
-        &["-c", &config],
-    );
+    let bench = Bench::with("hub-stop", LARGE_POOL, &["-c", &config]);
     let others = [
         bench.count("all", &["--stamps"]),
         bench.count("all", &["--stamps"]),

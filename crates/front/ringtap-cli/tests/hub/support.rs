@@ -12,6 +12,9 @@ pub(crate) use ringtap_testkit::LIMIT;
 use ringtap_testkit::{Finished, Namespace, Running};
 use tempfile::TempDir;
 
+/// A tap whose lanes hold all packets of a test, so that a busy machine costs no reader a packet.
+pub(crate) const LARGE_POOL: &str = "tap:rx0?exclusive&direction=in&pool=256MiB";
+
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 
 /// A running hub.

@@ -244,8 +244,10 @@ fn a_killed_sender_leaves_nothing_behind() {
     let sender = start(&net, "--json --rate 10000 --method live");
     sender.wait_for_stdout("\"final\":false", LIMIT);
     assert!(!net.has_xdp("tx0"), "nothing is attached to the interface");
+    let objects = ringtap_testkit::ebpf_objects_of(sender.pid());
+    assert!(!objects.is_empty(), "it sends by eBPF programs");
     sender.signal(Signal::KILL);
     let end = sender.wait(LIMIT);
     assert!(!end.status.success());
-    ringtap_testkit::assert_no_orphans();
+    ringtap_testkit::wait_until_gone(&objects);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts and rates: what the sender says of itself, compared with the kernel's counters.
 
+use std::time::Instant;
+
 use ringtap_testkit::{LIMIT, require_root, require_tool};
 use serde_json::Value;
 
@@ -47,14 +49,18 @@ fn rates_are_kept_within_one_percent() {
         ("--rate 100Mbps --imix", 100e6 * 12.0 / (4486.0 * 8.0)),
     ] {
         // A busy machine may not let the sender run for a while; a wrong pace is never right.
-        let mut tries = Vec::new();
-        let kept = (0..6).any(|_| {
+        let deadline = Instant::now() + LIMIT;
+        loop {
             let figures = figures(&net, &format!("{args} --duration 1"));
             let got_pps = figures["rate_pps"].as_f64().expect("a rate");
-            tries.push(got_pps);
-            (got_pps / rate_pps - 1.0).abs() <= 0.01
-        });
-        assert!(kept, "{args}: wanted {rate_pps}, got {tries:?}");
+            if (got_pps / rate_pps - 1.0).abs() <= 0.01 {
+                break;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{args}: {rate_pps}, not {got_pps}"
+            );
+        }
     }
 }
 
@@ -81,7 +87,7 @@ fn a_line_a_second_then_the_final_figures() {
     require_root!();
     require_tool!("ethtool");
     let net = network("send_lines");
-    let end = start(&net, "--json --rate 1000 --duration 2.5")
+    let end = start(&net, "--json --rate 1000 -c 3500")
         .wait(LIMIT)
         .success();
     let lines: Vec<Value> = end
@@ -89,8 +95,8 @@ fn a_line_a_second_then_the_final_figures() {
         .lines()
         .map(|line| serde_json::from_str(line).expect("one object a line"))
         .collect();
-    // A line that a busy machine delays for a second is left out.
-    assert!((2..=3).contains(&lines.len()), "{}", end.stdout);
+    // A busy machine delays lines, and leaves out those that it delays for a second.
+    assert!(lines.len() >= 2, "{}", end.stdout);
     let (last, before) = lines.split_last().expect("lines");
     assert_eq!(last["final"], true);
     assert!(before.iter().all(|line| line["final"] == false));
@@ -99,8 +105,8 @@ fn a_line_a_second_then_the_final_figures() {
     }
     assert!(lines.is_sorted_by_key(|line| number(line, "sent")));
     assert!(lines.is_sorted_by_key(|line| number(line, "elapsed_ns")));
-    assert_eq!(number(last, "sent"), 2500, "{}", end.stdout);
-    assert_eq!(number(last, "bytes"), 2500 * 60);
+    assert_eq!(number(last, "sent"), 3500, "{}", end.stdout);
+    assert_eq!(number(last, "bytes"), 3500 * 60);
 }
 
 #[test]
