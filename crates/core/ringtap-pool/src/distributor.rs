@@ -96,6 +96,8 @@ pub enum AddReaderError {
 struct Lane {
     ends: LaneEnds,
     open: Option<ChunkId>,
+    /// Readers that miss the open chunk.
+    missed: Vec<Missed>,
     /// Sequence of the first packet after the last sealed chunk.
     sealed_to: u64,
     in_use: u32,
@@ -132,10 +134,11 @@ pub struct Distributor {
 impl Distributor {
     /// A distributor of these lanes; `signal` ends its driver's sleep.
     pub fn new(pool: Pool, lanes: Vec<LaneEnds>, signal: Arc<dyn Signal>) -> Self {
-        let chunks = Chunks::new(pool.geometry().chunk_count);
+        let chunks = Chunks::new(pool.geometry().chunk_count, lanes.len());
         let lane = |ends| Lane {
             ends,
             open: None,
+            missed: Vec::new(),
             sealed_to: 0,
             in_use: 0,
         };
@@ -207,7 +210,6 @@ impl Distributor {
             self.readers.push(None);
         }
         self.readers[index] = Some(Entry::new(options, &shares, control));
-        self.chunks.forget_missed(index);
         if let Some(buddies) = options.buddies {
             self.groups.join(buddies, index);
         }
@@ -249,11 +251,7 @@ impl Distributor {
 
     /// The oldest chunk of a lane that a reader holds.
     pub fn oldest_held(&self, id: ReaderId, lane: LaneId) -> Option<ChunkId> {
-        let held = self.chunks.leased_to(id.index(), lane.index());
-        held.min_by_key(|chunk| {
-            let chunk = self.pool.chunk(*chunk);
-            chunk.map_or(u64::MAX, |chunk| chunk.first_sequence())
-        })
+        self.chunks.leased_to(id.index(), lane.index()).next()
     }
 
     /// Takes a reader out, and back everything that it holds.
@@ -268,6 +266,9 @@ impl Distributor {
         }
         self.groups.leave(id.index());
         self.release_followers_of(id.index());
+        for lane in &mut self.lanes {
+            lane.missed.retain(|missed| missed.reader != id.index());
+        }
         for chunk in self.chunks.end_leases_of(id.index()) {
             self.recycle_if_done(chunk);
         }
@@ -392,11 +393,12 @@ impl Distributor {
         }
         self.lanes[lane].in_use += 1;
         let chosen = self.choose_buddies(lane, id);
+        let room = self.room(lane);
         for reader in 0..self.readers.len() {
             if self.is_elsewhere(reader, &chosen) {
-                self.chunks.miss(id, Missed::elsewhere(reader, 0));
+                self.lanes[lane].missed.push(Missed::elsewhere(reader, 0));
             } else {
-                self.lend(lane, reader, id, 0);
+                self.lend(lane, reader, id, 0, room);
             }
         }
         Ok(())
@@ -431,7 +433,8 @@ impl Distributor {
             entry.lanes[lane].seal(end);
         }
         self.settle_offloaded(id, published);
-        for Missed { reader, from, why } in self.chunks.seal(id) {
+        self.chunks.seal(id);
+        for Missed { reader, from, why } in std::mem::take(&mut self.lanes[lane].missed) {
             let missing = self.missing(id, reader, from..published, why);
             if let Some(entry) = self.readers[reader].as_mut() {
                 entry.miss(lane, missing);

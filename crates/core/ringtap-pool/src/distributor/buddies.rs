@@ -200,10 +200,10 @@ impl Distributor {
     }
 
     fn adopt(&mut self, lane: usize, id: ChunkId, heir: usize) {
-        let missed = self.chunks.take_missed(id);
+        let missed = std::mem::take(&mut self.lanes[lane].missed);
         let (own, others): (Vec<_>, Vec<_>) =
             missed.into_iter().partition(|missed| missed.reader == heir);
-        others.into_iter().for_each(|one| self.chunks.miss(id, one));
+        self.lanes[lane].missed = others;
         let now = self
             .pool
             .chunk(id)
@@ -215,7 +215,7 @@ impl Distributor {
                 entry.miss(lane, missing);
             }
         }
-        self.lend(lane, heir, id, now);
+        self.lend(lane, heir, id, now, self.room(lane));
     }
 
     /// An offloaded chunk is sealed, and its packets are known.
@@ -265,8 +265,11 @@ impl Distributor {
         let mine = place(id);
         let members = self.groups.0[group].members.iter();
         let others = members.filter(|member| **member != reader);
-        let held = others.flat_map(|member| self.chunks.leased_to(*member, lane));
-        held.filter(|held| place(*held) < mine).collect()
+        let earlier = others.flat_map(|member| {
+            let held = self.chunks.leased_to(*member, lane);
+            held.take_while(|held| place(*held) < mine)
+        });
+        earlier.collect()
     }
 }
 
@@ -289,10 +292,10 @@ impl Distributor {
             return;
         };
         for lane in 0..self.lanes.len() {
-            let held = self.chunks.leased_to(id.index(), lane);
-            let chunks = held.filter_map(|id| self.pool.chunk(id));
-            let newest = chunks.max_by_key(|chunk| chunk.chunk_sequence());
-            let Some(chunk) = newest else { continue };
+            let newest = self.chunks.leased_to(id.index(), lane).next_back();
+            let Some(chunk) = newest.and_then(|id| self.pool.chunk(id)) else {
+                continue;
+            };
             for slot in 0..chunk.state().published {
                 if let Some(bucket) = chunk.bucket(slot, entry.mask) {
                     weights[bucket] += 1;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the distributor knows of each chunk: its lane, who leases it, who misses it.
+//! What the distributor knows of each chunk: its lane, and the readers that lease it.
 #![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
 
 use super::MAX_READERS;
 use crate::ids::{ChunkId, widen};
@@ -66,54 +68,88 @@ struct Record {
     in_use: bool,
     sealed: bool,
     lane: usize,
+    /// How often the chunk was opened: tells a lease from one of an earlier use.
+    opening: u32,
     leases: Leases,
-    missed: Vec<Missed>,
     /// Buddy groups in which another than the lane's owner got it, a bit each.
     offloaded: u64,
     /// Flows in it, in order, once somebody asked.
     flows: Option<Box<[u32]>>,
 }
 
-/// One record a chunk.
-pub(super) struct Chunks(Vec<Record>);
+/// A lease as a reader's list has it; the list keeps it until it is looked at after its end.
+#[derive(Clone, Copy)]
+struct Listed {
+    id: ChunkId,
+    opening: u32,
+}
+
+/// Leases of one reader on one lane, oldest first; those that ended may still be listed.
+#[derive(Default)]
+struct List {
+    leases: VecDeque<Listed>,
+    held: usize,
+}
+
+/// What the distributor knows of each chunk, and the chunks that each reader holds.
+///
+/// Invariants
+/// - A reader's list of a lane has every chunk that the reader holds of it once, in the order in
+///   which the chunks were opened.
+/// - A list is at most a constant longer than twice the chunks that are held, so that each step
+///   takes a constant time on average.
+pub(super) struct Chunks {
+    records: Vec<Record>,
+    /// One list a lane, for each reader.
+    lists: Vec<Vec<List>>,
+    lanes: usize,
+}
+
+/// Ended leases that a list may have before they are removed.
+const MOST_ENDED: usize = 16;
 
 impl Chunks {
-    pub(super) fn new(count: u32) -> Self {
-        Chunks(vec![Record::default(); widen(count)])
+    pub(super) fn new(count: u32, lanes: usize) -> Self {
+        Chunks {
+            records: vec![Record::default(); widen(count)],
+            lists: Vec::new(),
+            lanes,
+        }
     }
 
     /// Marks a chunk as opened by a lane; `false` if it was in use.
     pub(super) fn take(&mut self, id: ChunkId, lane: usize) -> bool {
-        let record = &mut self.0[id.index()];
+        let record = &mut self.records[id.index()];
         if record.in_use {
             return false;
         }
         record.in_use = true;
         record.sealed = false;
         record.lane = lane;
+        record.opening = record.opening.wrapping_add(1);
         record.offloaded = 0;
         record.flows = None;
         true
     }
 
     pub(super) fn lane(&self, id: ChunkId) -> usize {
-        self.0[id.index()].lane
+        self.records[id.index()].lane
     }
 
     /// Notes, or asks, in which buddy groups another than the owner got it.
     pub(super) fn offloaded(&mut self, id: ChunkId) -> &mut u64 {
-        &mut self.0[id.index()].offloaded
+        &mut self.records[id.index()].offloaded
     }
 
     /// Whether a reader leases a chunk.
     pub(super) fn is_leased_to(&self, id: ChunkId, reader: usize) -> bool {
-        let record = self.0.get(id.index());
+        let record = self.records.get(id.index());
         record.is_some_and(|record| record.leases.has(reader))
     }
 
     /// The flows of a chunk that is sealed, in order; `find` lists them.
     pub(super) fn flows(&mut self, id: ChunkId, find: impl FnOnce() -> Vec<u32>) -> &[u32] {
-        let record = &mut self.0[id.index()];
+        let record = &mut self.records[id.index()];
         record.flows.get_or_insert_with(|| {
             let mut flows = find();
             flows.sort_unstable();
@@ -122,70 +158,140 @@ impl Chunks {
         })
     }
 
+    /// Leases the newest chunk of a lane to a reader.
     pub(super) fn lease(&mut self, id: ChunkId, reader: usize) {
-        self.0[id.index()].leases.add(reader);
+        let record = &mut self.records[id.index()];
+        record.leases.add(reader);
+        let (lane, opening) = (record.lane, record.opening);
+        while self.lists.len() <= reader {
+            let lists = (0..self.lanes).map(|_| List::default());
+            self.lists.push(lists.collect());
+        }
+        let list = &mut self.lists[reader][lane];
+        list.leases.push_back(Listed { id, opening });
+        list.held += 1;
     }
 
     /// Ends a lease; `false` if there was none.
     pub(super) fn end_lease(&mut self, id: ChunkId, reader: usize) -> bool {
-        let Some(record) = self.0.get_mut(id.index()) else {
+        let Some(record) = self.records.get_mut(id.index()) else {
             return false;
         };
-        record.leases.end(reader)
+        if !record.leases.end(reader) {
+            return false;
+        }
+        let lane = record.lane;
+        let List { leases, held } = &mut self.lists[reader][lane];
+        *held -= 1;
+        let records = &self.records;
+        let lasts = |lease: &Listed| is_held(records, lease, reader);
+        while leases.front().is_some_and(|lease| !lasts(lease)) {
+            leases.pop_front();
+        }
+        if leases.len() > 2 * *held + MOST_ENDED {
+            leases.retain(lasts);
+        }
+        true
     }
 
-    /// Ends all leases of a reader and tells of which chunks; what it missed is forgotten.
+    /// Ends all leases of a reader; gives their chunks.
     pub(super) fn end_leases_of(&mut self, reader: usize) -> Vec<ChunkId> {
-        self.forget_missed(reader);
-        let mut ended = Vec::new();
-        for (id, record) in (0..).zip(&mut self.0) {
-            if record.leases.end(reader) {
-                ended.push(ChunkId(id));
-            }
+        let ended: Vec<_> = (0..self.lanes)
+            .flat_map(|lane| self.leased_to(reader, lane))
+            .collect();
+        for id in &ended {
+            self.end_lease(*id, reader);
         }
         ended
     }
 
-    /// Chunks of a lane that a reader holds.
+    /// Chunks of a lane that a reader holds, oldest first.
     pub(super) fn leased_to(
         &self,
         reader: usize,
         lane: usize,
-    ) -> impl Iterator<Item = ChunkId> + '_ {
-        let held = move |record: &Record| record.lane == lane && record.leases.has(reader);
-        let records = (0..).zip(&self.0);
-        records
-            .filter(move |(_, record)| held(record))
-            .map(|(id, _)| ChunkId(id))
+    ) -> impl DoubleEndedIterator<Item = ChunkId> + '_ {
+        let lists = self.lists.get(reader).and_then(|lists| lists.get(lane));
+        let listed = lists.into_iter().flat_map(|list| &list.leases);
+        let held = listed.filter(move |lease| is_held(&self.records, lease, reader));
+        held.map(|lease| lease.id)
     }
 
-    pub(super) fn forget_missed(&mut self, reader: usize) {
-        for record in &mut self.0 {
-            record.missed.retain(|missed| missed.reader != reader);
-        }
-    }
-
-    pub(super) fn miss(&mut self, id: ChunkId, missed: Missed) {
-        self.0[id.index()].missed.push(missed);
-    }
-
-    pub(super) fn take_missed(&mut self, id: ChunkId) -> Vec<Missed> {
-        std::mem::take(&mut self.0[id.index()].missed)
-    }
-
-    /// Marks a chunk as sealed and tells who misses it.
-    pub(super) fn seal(&mut self, id: ChunkId) -> Vec<Missed> {
-        self.0[id.index()].sealed = true;
-        self.take_missed(id)
+    /// Marks a chunk as sealed.
+    pub(super) fn seal(&mut self, id: ChunkId) {
+        self.records[id.index()].sealed = true;
     }
 
     /// Frees a chunk that is sealed and that nobody leases; tells whether it did.
     pub(super) fn free_if_done(&mut self, id: ChunkId) -> bool {
-        let record = &mut self.0[id.index()];
+        let record = &mut self.records[id.index()];
         let done = record.in_use && record.sealed && record.leases.is_empty();
         if done {
             record.in_use = false;
         }
         done
+    }
+}
+
+/// Whether a listed lease has not ended.
+fn is_held(records: &[Record], lease: &Listed, reader: usize) -> bool {
+    let record = &records[lease.id.index()];
+    record.opening == lease.opening && record.leases.has(reader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(chunks: &Chunks, reader: usize, lane: usize) -> Vec<u32> {
+        chunks.leased_to(reader, lane).map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn chunks_that_are_held_are_listed_by_lane_in_the_order_of_their_opening() {
+        let mut chunks = Chunks::new(9, 2);
+        for (id, lane) in [(5, 0), (2, 1), (7, 0), (3, 0)] {
+            assert!(chunks.take(ChunkId(id), lane));
+            chunks.lease(ChunkId(id), 1);
+        }
+        assert_eq!(held(&chunks, 1, 0), [5, 7, 3]);
+        assert_eq!(
+            (held(&chunks, 1, 1), held(&chunks, 0, 0)),
+            (vec![2], vec![])
+        );
+        assert!(chunks.end_lease(ChunkId(7), 1) && !chunks.end_lease(ChunkId(7), 1));
+        assert_eq!(held(&chunks, 1, 0), [5, 3]);
+        assert_eq!(chunks.end_leases_of(1), [5, 3, 2].map(ChunkId));
+        assert_eq!(held(&chunks, 1, 0), []);
+    }
+
+    #[test]
+    fn a_chunk_that_is_leased_again_is_listed_once_and_last() {
+        let mut chunks = Chunks::new(9, 1);
+        for id in [1, 2, 3] {
+            assert!(chunks.take(ChunkId(id), 0));
+            chunks.lease(ChunkId(id), 0);
+        }
+        assert!(chunks.end_lease(ChunkId(2), 0));
+        chunks.seal(ChunkId(2));
+        assert!(chunks.free_if_done(ChunkId(2)) && chunks.take(ChunkId(2), 0));
+        chunks.lease(ChunkId(2), 0);
+        assert_eq!(held(&chunks, 0, 0), [1, 3, 2]);
+    }
+
+    #[test]
+    fn a_list_stays_short_while_one_chunk_is_held_for_long() {
+        let mut chunks = Chunks::new(4, 1);
+        assert!(chunks.take(ChunkId(1), 0));
+        chunks.lease(ChunkId(1), 0);
+        for _ in 0..1000 {
+            assert!(chunks.take(ChunkId(2), 0));
+            chunks.lease(ChunkId(2), 0);
+            assert!(chunks.end_lease(ChunkId(2), 0));
+            chunks.seal(ChunkId(2));
+            assert!(chunks.free_if_done(ChunkId(2)));
+        }
+        assert_eq!(held(&chunks, 0, 0), [1]);
+        assert!(chunks.lists[0][0].leases.len() <= 2 + MOST_ENDED);
     }
 }

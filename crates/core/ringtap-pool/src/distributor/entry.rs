@@ -272,9 +272,9 @@ impl Entry {
 
     /// Whether there is more for it than it says it took, when the lanes' next packets have
     /// these sequences; the end counts once.
-    pub(super) fn has_news(&mut self, now: impl Iterator<Item = u64>) -> bool {
-        let ends = self.lanes.iter().zip(now);
-        let ends = ends.fold(0, |sum: u64, (lane, now)| sum.wrapping_add(lane.ends(now)));
+    pub(super) fn has_news(&mut self, positions: &[u64]) -> bool {
+        let ends = self.lanes.iter().zip(positions);
+        let ends = ends.fold(0, |sum: u64, (lane, now)| sum.wrapping_add(lane.ends(*now)));
         ends != self.control.reader().read_to.load(Relaxed) || std::mem::take(&mut self.untold_end)
     }
 

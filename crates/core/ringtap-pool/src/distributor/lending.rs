@@ -67,9 +67,10 @@ impl Distributor {
         let from = starts[lane].saturating_sub(chunk.first_sequence());
         let from = to_u32(from);
         if self.is_with_buddy(id, reader) {
-            self.chunks.miss(id, Missed::elsewhere(reader, from));
+            let missed = Missed::elsewhere(reader, from);
+            self.lanes[lane].missed.push(missed);
         } else {
-            self.lend(lane, reader, id, from);
+            self.lend(lane, reader, id, from, self.room(lane));
         }
     }
 
@@ -83,9 +84,16 @@ impl Distributor {
         !self.readers.iter().flatten().any(waits) && self.buddies_may_take(lane)
     }
 
-    /// Lends a chunk to a reader, or notes that the reader misses it from there on.
-    pub(super) fn lend(&mut self, lane: usize, reader: usize, chunk: ChunkId, from: u32) {
-        let room = self.room(lane);
+    /// Lends the open chunk of a lane to a reader, or notes that the reader misses it from there
+    /// on; `room` is what [`Distributor::room`] gives for the lane.
+    pub(super) fn lend(
+        &mut self,
+        lane: usize,
+        reader: usize,
+        chunk: ChunkId,
+        from: u32,
+        room: u32,
+    ) {
         let begins = self.pool.chunk(chunk).map(|view| view.first_sequence());
         let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
             return;
@@ -98,7 +106,8 @@ impl Distributor {
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             self.chunks.lease(chunk, reader);
         } else {
-            self.chunks.miss(chunk, Missed::past_credit(reader, from));
+            let missed = Missed::past_credit(reader, from);
+            self.lanes[lane].missed.push(missed);
         }
     }
 
@@ -108,9 +117,9 @@ impl Distributor {
             return;
         };
         let room = self.room(lane);
-        for missed in self.chunks.take_missed(id) {
+        for missed in std::mem::take(&mut self.lanes[lane].missed) {
             if missed.why == Why::Elsewhere {
-                self.chunks.miss(id, missed);
+                self.lanes[lane].missed.push(missed);
                 continue;
             }
             let Missed { reader, from, why } = missed;
@@ -124,14 +133,14 @@ impl Distributor {
                 !matches!(entry.policy, Policy::Sample { .. }) && entry.has_credit(lane, room)
             });
             if !may {
-                self.chunks.miss(id, missed);
+                self.lanes[lane].missed.push(missed);
                 continue;
             }
             let missing = self.missing(id, reader, from..now, why);
             if let Some(entry) = self.readers[reader].as_mut() {
                 entry.miss(lane, missing);
             }
-            self.lend(lane, reader, id, now);
+            self.lend(lane, reader, id, now, room);
         }
     }
 }

@@ -59,7 +59,7 @@ impl Distributor {
         }
     }
 
-    /// Calls `wake` for each reader that said it sleeps and has not taken all there is for it;
+    /// Calls `wake`, in ascending order, for each reader that said it sleeps and has not taken all there is for it;
     /// it is then taken to be awake.
     ///
     /// A reader that took everything before it fell asleep, or was woken by its source and is
@@ -67,13 +67,15 @@ impl Distributor {
     pub fn wake_sleepers(&mut self, mut wake: impl FnMut(ReaderId)) {
         // Pairs with the fence in `WakeFlag::raise`, after which a reader looks once more.
         fence(SeqCst);
-        let (lanes, pool) = (&self.lanes, &self.pool);
-        for (index, entry) in (0..).zip(&mut self.readers) {
-            let Some(entry) = entry.as_mut().filter(|entry| entry.is_asleep()) else {
-                continue;
-            };
-            let now = lanes.iter().map(|lane| lane.now(pool));
-            if entry.has_news(now) && entry.control.reader().asleep.take() {
+        let asleep = |entry: &&mut Option<Entry>| entry.as_ref().is_some_and(Entry::is_asleep);
+        // Each lane is looked at once, however many readers sleep, and not at all if none does.
+        let mut positions: Option<Vec<u64>> = None;
+        for (index, entry) in (0..).zip(&mut self.readers).filter(|(_, one)| asleep(one)) {
+            let (lanes, pool) = (&self.lanes, &self.pool);
+            let positions =
+                positions.get_or_insert_with(|| lanes.iter().map(|lane| lane.now(pool)).collect());
+            let Some(entry) = entry else { continue };
+            if entry.has_news(positions) && entry.control.reader().asleep.take() {
                 self.woke = true;
                 wake(ReaderId(index));
             }

@@ -10,7 +10,7 @@ use ringtap_pool::wake::Signal;
 
 use ringtap_ipc::event::Heard;
 
-use super::{Subscriber, Subscribers};
+use super::{SourceReader, Subscriber, Subscribers};
 use crate::capture::Capture;
 
 /// How often a reader is looked at that waits for more packets, at most.
@@ -50,18 +50,22 @@ impl Subscribers {
             if whom == Whom::Deaf && capture.readers_wake.is_some() {
                 continue;
             }
-            let taken = &self.taken;
-            capture.distributor.wake_sleepers(|reader| {
-                let at_it = |subscriber: &&Subscriber| {
-                    let mut source_readers = subscriber.source_readers.iter();
-                    source_readers.any(|source_reader| {
-                        source_reader.capture == at && source_reader.reader == reader
-                    })
+            // In ascending order; one pass over the subscribers then finds all of them.
+            let mut woken = Vec::new();
+            capture
+                .distributor
+                .wake_sleepers(|reader| woken.push(reader));
+            if woken.is_empty() {
+                continue;
+            }
+            for subscriber in self.taken.values() {
+                let is_woken = |one: &SourceReader| {
+                    one.capture == at && woken.binary_search(&one.reader).is_ok()
                 };
-                if let Some(subscriber) = taken.values().find(at_it) {
+                if subscriber.source_readers.iter().any(is_woken) {
                     subscriber.doorbell.signal();
                 }
-            });
+            }
         }
         look_again
     }
@@ -121,7 +125,7 @@ impl Subscriber {
 }
 
 /// Packets that wait for this reader at a source, by what it says it took.
-fn waiting(source_reader: &super::SourceReader, captures: &[Capture]) -> u64 {
+fn waiting(source_reader: &SourceReader, captures: &[Capture]) -> u64 {
     let capture = &captures[source_reader.capture];
     let Some(progress) = capture.distributor.progress(source_reader.reader) else {
         return 0;
