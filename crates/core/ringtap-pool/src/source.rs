@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ringtap_filter::{Balance, Place, Rules};
+use serde::{Deserialize, Serialize};
 
 use crate::distributor::{LaneEnds, Policy};
 use crate::format::Geometry;
@@ -20,7 +21,7 @@ use crate::writer::{LaneWriter, LaneWriterParts};
 pub type SourceError = Box<dyn Error + Send + Sync>;
 
 /// What a source is, for people and for file headers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The device as the user would write it: `tap:eth0`, `pcap:FILE`.
     pub device: String,
@@ -29,6 +30,7 @@ pub struct Facts {
     /// The link type (`LINKTYPE_*`, 1 for Ethernet).
     pub link_type: u16,
     /// Most bytes captured of a packet.
+    #[serde(rename = "snap_length_bytes")]
     pub snap_length: u32,
     /// What happens to a reader that is past its credit.
     pub policy: Policy,

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringtap_client::{Found, Verdict, Wish};
+use ringtap_client::{Found, SubscriptionRequest, Verdict, Watermark};
 
 use crate::error::CallError;
 use crate::handles;
@@ -98,9 +98,9 @@ pub unsafe extern "C" fn ringtap_open(
         // SAFETY: NULL or a structure of the size it tells, by the header's word.
         let options = unsafe { read_options(options) }?;
         // SAFETY: the texts in it are NULL or texts, by the header's word.
-        let (wish, filter) = unsafe { wish(group, options.as_ref()) }?;
+        let (request, filter) = unsafe { request(group, options.as_ref()) }?;
         let path = socket.map(|path| PathBuf::from(OsStr::from_bytes(path)));
-        let session = Session::open(path, wish, filter)?;
+        let session = Session::open(path, request, filter)?;
         let open = handles::add(session)?;
         // SAFETY: as above.
         unsafe { handle.write(open) };
@@ -111,14 +111,13 @@ pub unsafe extern "C" fn ringtap_open(
 /// # Safety
 ///
 /// Texts in `options` are NULL or texts that outlive `'a`.
-unsafe fn wish<'a>(group: &str, options: Option<&Options>) -> Result<(Wish, &'a str), CallError> {
-    let mut wish = Wish {
-        group: group.to_owned(),
-        name: program_name(),
-        ..Wish::default()
-    };
+unsafe fn request<'a>(
+    group: &str,
+    options: Option<&Options>,
+) -> Result<(SubscriptionRequest, &'a str), CallError> {
+    let mut request = SubscriptionRequest::new(group, program_name());
     let Some(options) = options else {
-        return Ok((wish, ""));
+        return Ok((request, ""));
     };
     if options.flags & !OPEN_PRIVATE != 0 {
         return Err(CallError::Value {
@@ -129,16 +128,16 @@ unsafe fn wish<'a>(group: &str, options: Option<&Options>) -> Result<(Wish, &'a 
     }
     // SAFETY: the caller's word.
     if let Some(name) = unsafe { text(options.name, "name") }? {
-        wish.name = name.to_owned();
+        request.name = name.to_owned();
     }
     // SAFETY: the caller's word.
     let filter = unsafe { text(options.filter, "filter") }?.unwrap_or("");
     let given = |value: u32| Some(value).filter(|value| *value != 0);
-    wish.credit_chunks = given(options.credit_chunks);
-    wish.watermark_packets = given(options.watermark_packets);
-    wish.time_limit = given(options.time_limit_ms).map(|ms| Duration::from_millis(ms.into()));
-    wish.private = options.flags & OPEN_PRIVATE != 0;
-    Ok((wish, filter))
+    let time_limit = given(options.time_limit_ms).map(|ms| Duration::from_millis(ms.into()));
+    request.credit_chunks = given(options.credit_chunks);
+    request.watermark = Watermark::or_default(given(options.watermark_packets), time_limit);
+    request.private = options.flags & OPEN_PRIVATE != 0;
+    Ok((request, filter))
 }
 
 fn program_name() -> String {

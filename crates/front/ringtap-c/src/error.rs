@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 use std::io;
 
-use ringtap_client::{ConnectError, ControlError, ReceiveError, VerdictError};
+use ringtap_client::{AttachedError, ConnectError, ControlError, ReceiveError, VerdictError};
 use ringtap_filter::text::FilterError;
 
 use crate::types;
@@ -81,7 +81,9 @@ impl CallError {
 fn of_connect(error: &ConnectError) -> c_int {
     match error {
         ConnectError::NoHub { .. } => types::ERROR_NO_HUB,
-        ConnectError::System { .. } | ConnectError::Mapping(_) => types::ERROR_SYSTEM,
+        ConnectError::System { .. }
+        | ConnectError::Memory(_)
+        | ConnectError::Attached(AttachedError::Mapping(_)) => types::ERROR_SYSTEM,
         ConnectError::Control(error) => of_control(error),
         _ => types::ERROR_CORRUPT,
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{
-    Connection, Found, Judgement, Lender, Patience, Receiver, Verdict, Verdicts, Wish,
+    Connection, Found, Judgement, Lender, Patience, Receiver, SubscriptionRequest, Verdict,
+    Verdicts,
 };
 use ringtap_filter::LinkType;
 use ringtap_filter::Program;
@@ -47,26 +48,25 @@ impl Session {
     /// Takes a subscription; `filter` is compiled for what the hub's sources really give.
     pub(crate) fn open(
         socket: Option<PathBuf>,
-        mut wish: Wish,
+        mut request: SubscriptionRequest,
         filter: &str,
     ) -> Result<Self, CallError> {
         let path = socket.unwrap_or_else(ringtap_client::default_socket);
-        wish.filter = Some(compile(filter, ETHERNET)?);
-        let mut session = Session::attach(&path, &wish)?;
+        request.filter = compile(filter, ETHERNET)?;
+        let mut session = Session::attach(&path, &request)?;
         // Only now it is known what the sources are; nothing was given out yet.
         let given = session.link_type();
         if !filter.trim().is_empty() && given? != ETHERNET {
-            wish.filter = Some(compile(filter, session.link_type()?)?);
+            request.filter = compile(filter, session.link_type()?)?;
             drop(session);
-            session = Session::attach(&path, &wish)?;
+            session = Session::attach(&path, &request)?;
         }
         Ok(session)
     }
 
-    fn attach(path: &std::path::Path, wish: &Wish) -> Result<Self, CallError> {
-        let attachment = Connection::attach(path, wish)?;
-        let connection = Arc::clone(&attachment.control);
-        let receiver = Receiver::new(attachment.subscription, attachment.control)?;
+    fn attach(path: &std::path::Path, request: &SubscriptionRequest) -> Result<Self, CallError> {
+        let (subscription, connection) = Connection::attach(path, request)?;
+        let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
         let sources = receiver.sources().map(|(facts, lanes)| SourceText {
             device: c_text(&facts.device),
             offered_from: c_text(&facts.offered_from),

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ringtap_client::Receiver;
+use ringtap_client::{Receiver, SubscriptionRequest};
 use ringtap_device::Rate;
 use ringtap_filter::{Balance, Headers};
-use ringtap_hub::{Ask, Group, Handle, Hub};
+use ringtap_hub::{Group, Handle, Hub};
 use ringtap_net::interface::{Interface, add_veth};
 use ringtap_net::private::{self, Standing};
 use ringtap_packet::Traffic;
@@ -137,13 +137,13 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
         ("half", "1"),
         ("half", "2"),
     ];
-    let asks = subscriptions
-        .map(|(group, name)| Ask::new(group, name))
+    let requests = subscriptions
+        .map(|(group, name)| SubscriptionRequest::new(group, name))
         .to_vec();
-    let (hub, taken) = Hub::start(vec![source], groups, None, asks)?;
-    let receivers = taken
+    let (hub, subscriptions) = Hub::start(vec![source], groups, None, requests)?;
+    let receivers = subscriptions
         .into_iter()
-        .map(|taken| session::subscribe(hub.handle(), taken?));
+        .map(|subscription| session::subscribe(hub.handle(), subscription?));
     let receivers = receivers.collect::<Result<_>>()?;
     Ok((hub, receivers))
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
 use ringtap_filter::LinkType;
 
-use ringtap_client::{Receiver, Wish, default_socket};
+use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket};
 use ringtap_filter::text::Filter;
 use ringtap_pool::source::Facts;
 
@@ -119,21 +119,17 @@ impl InputArgs {
     /// A subscription in a group of a hub that runs already. Its sources are taken to be Ethernet, as
     /// the filter has to be compiled before the hub can be asked.
     fn at_hub(&self, device: &DeviceSpec, name: &str) -> Result<(Session, Receiver)> {
-        let socket = device.options.socket.clone();
+        let options = &device.options;
         let filter = compile(&self.filter_text(), &ethernet())?;
-        let wish = Wish {
-            group: device.name.clone(),
-            name: name.to_owned(),
-            filter: Some(filter.program().clone()),
-            private: device.options.private,
-            watermark_packets: device.options.watermark,
-            time_limit: device
-                .options
-                .limit_ms
-                .map(|ms| Duration::from_millis(ms.into())),
-            ..Wish::default()
+        let limit = options.limit_ms.map(|ms| Duration::from_millis(ms.into()));
+        let request = SubscriptionRequest {
+            filter: filter.program().clone(),
+            private: options.private,
+            watermark: Watermark::or_default(options.watermark, limit),
+            ..SubscriptionRequest::new(&device.name, name)
         };
-        Session::of_hub(&socket.map_or_else(default_socket, Into::into), &wish)
+        let socket = options.socket.clone();
+        Session::of_hub(&socket.map_or_else(default_socket, Into::into), &request)
     }
 
     /// The capture file that was named, if it is one.

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap_client::{
-    Batch, Connection, Control, Judgement, Receiver, Tally, Verdict, Verdicts, Wish, default_socket,
+    Batch, Connection, Control, Judgement, Receiver, SubscriptionRequest, Tally, Verdict, Verdicts,
+    default_socket,
 };
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::text::Filter;
@@ -77,17 +78,12 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
         .drop
         .as_ref()
         .map(|text| input::compile(text, &bridge::ethernet()));
-    let wish = Wish {
-        group: device.name.clone(),
-        name: "judge".to_owned(),
-        ..Wish::default()
-    };
+    let request = SubscriptionRequest::new(&device.name, "judge");
     let socket = device.options.socket.clone();
     let socket = socket.map_or_else(default_socket, Into::into);
-    let attachment = Connection::attach(&socket, &wish)?;
-    let connection = attachment.control;
+    let (subscription, connection) = Connection::attach(&socket, &request)?;
     let control: Arc<dyn Control> = connection.clone();
-    let mut receiver = Receiver::new(attachment.subscription, Arc::clone(&control))?;
+    let mut receiver = Receiver::new(subscription, Arc::clone(&control))?;
     let mut judge = Judge {
         tally: Tally::new(receiver.lanes()),
         filter: filter.transpose()?,

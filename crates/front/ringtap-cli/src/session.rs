@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use ringtap_client::{Batch, Connection, Control, ControlError, Next, Receiver, Tally, Wish};
+use ringtap_client::{Batch, Connection, Control, ControlError, Next, Receiver, Tally};
 use ringtap_filter::Program;
-use ringtap_hub::{Ask, Group, Handle, Hub, SubscriptionId, Taken};
+use ringtap_hub::{Group, Handle, Hub};
 use ringtap_ipc::protocol::Snapshot;
-use ringtap_ipc::subscription::Wanted;
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::source::{Facts, Source};
 
 use crate::print;
@@ -43,24 +43,27 @@ impl Session {
         name: &str,
         filter: Program,
     ) -> Result<(Self, Receiver)> {
-        let ask = Ask {
+        let request = SubscriptionRequest {
             filter,
             from_the_first: true,
-            ..Ask::new(ONLY_GROUP, name)
+            ..SubscriptionRequest::new(ONLY_GROUP, name)
         };
-        let (hub, mut taken) =
-            Hub::start(vec![source], vec![Group::new(ONLY_GROUP)], None, vec![ask])?;
-        let taken = taken.pop().context("the hub gave no subscription")??;
-        let receiver = subscribe(hub.handle(), taken)?;
+        let groups = vec![Group::new(ONLY_GROUP)];
+        let (hub, mut answers) = Hub::start(vec![source], groups, None, vec![request])?;
+        let subscription = answers.pop().context("the hub gave no subscription")??;
+        let receiver = subscribe(hub.handle(), subscription)?;
         Ok((Session::new(Some(hub), &receiver), receiver))
     }
 
     /// Takes a subscription at a hub that runs already.
-    pub(crate) fn of_hub(socket: &std::path::Path, wish: &Wish) -> Result<(Self, Receiver)> {
-        let attachment = Connection::attach(socket, wish)?;
-        let receiver = Receiver::new(attachment.subscription, attachment.control)?;
+    pub(crate) fn of_hub(
+        socket: &std::path::Path,
+        request: &SubscriptionRequest,
+    ) -> Result<(Self, Receiver)> {
+        let (subscription, connection) = Connection::attach(socket, request)?;
+        let receiver = Receiver::new(subscription, connection)?;
         let mut session = Session::new(None, &receiver);
-        session.facts.device = format!("hub:{}", wish.group);
+        session.facts.device = format!("hub:{}", request.group);
         Ok((session, receiver))
     }
 
@@ -98,12 +101,12 @@ impl Session {
 }
 
 /// The receiver at a subscription of a hub in this process.
-pub(crate) fn subscribe(hub: &Handle, taken: Taken) -> Result<Receiver> {
+pub(crate) fn subscribe(hub: &Handle, subscription: Subscription) -> Result<Receiver> {
     let control = Arc::new(LocalSubscription {
         hub: hub.clone(),
-        subscription: taken.id,
+        subscription: subscription.id,
     });
-    Ok(Receiver::new(taken.subscription, control)?)
+    Ok(Receiver::new(subscription, control)?)
 }
 
 /// What several sources are as one; a hub's reader mostly has one.

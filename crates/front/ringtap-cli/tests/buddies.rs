@@ -11,9 +11,9 @@ use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
 use ringtap_device::DeviceSpec;
 use ringtap_filter::{Balance, Headers, Program};
 use ringtap_hub::group::Division;
-use ringtap_hub::{Ask, Group, Handle, Hub, SubscriptionId};
+use ringtap_hub::{Group, Handle, Hub};
 use ringtap_ipc::protocol::{GroupStatus, Snapshot};
-use ringtap_ipc::subscription::Wanted;
+use ringtap_ipc::subscription::{SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::counters::Counters;
 
 const READERS: usize = 4;
@@ -89,12 +89,12 @@ fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus, 
     let device: DeviceSpec = device.parse().expect("a device");
     let options = SimOptions::from_device(&device).expect("a NIC");
     let source = SimSource::open(&options).expect("it can be simulated");
-    let ask = |name: usize| Ask {
+    let request = |name: usize| SubscriptionRequest {
         from_the_first: true,
-        ..Ask::new(group.name.clone(), name.to_string())
+        ..SubscriptionRequest::new(group.name.clone(), name.to_string())
     };
-    let asks = (0..READERS).map(ask).collect();
-    let (hub, taken) = Hub::start(vec![Box::new(source)], vec![group.clone()], None, asks)
+    let requests = (0..READERS).map(request).collect();
+    let (hub, taken) = Hub::start(vec![Box::new(source)], vec![group.clone()], None, requests)
         .expect("the hub starts");
     let status = hub.handle().status().expect("the hub answers");
     let lanes = status.sources[0].lanes.iter();
@@ -106,8 +106,7 @@ fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus, 
             hub: hub.handle().clone(),
             subscription: taken.id,
         };
-        let receiver =
-            Receiver::new(taken.subscription, Arc::new(subscription)).expect("a good subscription");
+        let receiver = Receiver::new(taken, Arc::new(subscription)).expect("a good subscription");
         let rest = if at == 0 { rest } else { Duration::ZERO };
         let clock = Arc::clone(&clock);
         thread::spawn(move || read(receiver, rest, &clock))

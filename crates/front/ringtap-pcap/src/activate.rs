@@ -8,9 +8,10 @@
 
 use std::ffi::c_int;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_client::{Connection, Wish, default_socket};
+use ringtap_client::{Connection, SubscriptionRequest, Watermark, default_socket};
 use ringtap_device::{DeviceSpec, Kind, Options, Size};
 
 use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
@@ -126,17 +127,15 @@ fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
 fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, LibpcapError> {
     let options = &device.options;
     let socket = options.socket.as_ref().map(PathBuf::from);
-    let wish = Wish {
-        group: device.name.clone(),
-        name: program_name(),
+    let time_limit = options.limit_ms.map(|ms| Duration::from_millis(ms.into()));
+    let request = SubscriptionRequest {
         private: options.private,
-        watermark_packets: options.watermark,
-        time_limit: options.limit_ms.map(|ms| Duration::from_millis(ms.into())),
-        ..Wish::default()
+        watermark: Watermark::or_default(options.watermark, time_limit),
+        ..SubscriptionRequest::new(&device.name, program_name())
     };
-    let attachment = Connection::attach(&socket.unwrap_or_else(default_socket), &wish)?;
+    let attached = Connection::attach(&socket.unwrap_or_else(default_socket), &request)?;
     let name = format!("hub:{}", device.name);
-    PcapCapture::new(name, attachment, settings, Duration::ZERO)
+    PcapCapture::new(name, attached, settings, Duration::ZERO)
 }
 
 /// Starts a process that captures for this handle.
@@ -145,13 +144,11 @@ fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCaptur
     let socket = helper::start(&name).map_err(|error| {
         LibpcapError::general(format!("{name}: the capture cannot be started: {error}"))
     })?;
-    let wish = Wish {
-        group: ONLY_GROUP.into(),
-        name: program_name(),
-        ..Wish::default()
-    };
-    let attachment = Connection::attach_over(socket, &wish)?;
-    PcapCapture::new(name, attachment, settings, CLOSE_TIMEOUT)
+    let request = SubscriptionRequest::new(ONLY_GROUP, program_name());
+    let connection = Connection::over(socket, &request.name)?;
+    let subscription = connection.subscribe(&request)?;
+    let attached = (subscription, Arc::new(connection));
+    PcapCapture::new(name, attached, settings, CLOSE_TIMEOUT)
 }
 
 /// The device with the handle's settings; options in the device's name come first.

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use parking_lot::ReentrantMutex;
-use ringtap_client::{Attachment, Connection, Control as _, Found, Patience};
+use ringtap_client::{Connection, Control as _, Found, Patience, Receiver};
 use ringtap_filter::{Instruction, LinkType, Program};
 use ringtap_ipc::protocol::{MOST_INSTRUCTIONS, SourceSnapshot};
+use ringtap_ipc::subscription::Subscription;
 
 use crate::abi::{DIRECTION_INOUT, ERROR_BREAK, PacketHeader, PcapStatistics};
 use crate::error::LibpcapError;
@@ -84,12 +85,12 @@ impl PcapCapture {
     /// A capture of the device `name` by a subscription at a hub.
     pub(crate) fn new(
         name: String,
-        attachment: Attachment,
+        (subscription, connection): (Subscription, Arc<Connection>),
         settings: &PcapSettings,
         close_timeout: Duration,
     ) -> Result<Self, LibpcapError> {
-        let connection = Arc::clone(&attachment.control);
-        let reader = PacketReader::new(attachment, settings)?;
+        let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
+        let reader = PacketReader::new(receiver, settings);
         let sources = reader.sources();
         let link_type = sources.first().map_or(1, |source| source.link_type);
         if sources.iter().any(|source| source.link_type != link_type) {

@@ -7,20 +7,21 @@
 //! - Parsing never panics, whatever comes, and never makes more than a bounded amount of memory.
 #![forbid(unsafe_code)]
 
-mod facts;
 mod snapshot;
 mod status;
+mod subscribed;
 pub(crate) mod wire;
 
-use ringtap_pool::distributor::Policy;
+use ringtap_filter::Program;
 use serde::{Deserialize, Serialize};
 
-use crate::subscription::Wanted;
-pub use facts::EndpointFacts;
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
     CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
+pub use subscribed::{Attached, AttachedEndpoint, AttachedError};
+
+use crate::subscription::{SubscriptionRequest, Wanted};
 
 /// The version of the protocol; both sides must speak the same.
 pub const VERSION: u32 = 1;
@@ -42,11 +43,12 @@ pub enum Request {
         name: String,
     },
     /// Takes a subscription in a group; once per connection.
-    Attach(Attach),
+    Attach(SubscriptionRequest),
     /// Changes the reader's own filter while packets come.
     Filter {
-        /// See [`Attach::filter`].
-        program: Vec<u64>,
+        /// See [`SubscriptionRequest::filter`].
+        #[serde(with = "wire::filter")]
+        program: Program,
     },
     /// Changes how many chunks of a lane the reader may hold.
     Credit {
@@ -63,29 +65,6 @@ pub enum Request {
     Status,
 }
 
-/// How a reader wants to be served.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attach {
-    /// The group.
-    pub group: String,
-    /// The reader's own filter: classic BPF, an instruction an entry as in `struct sock_filter`
-    /// (code, jt, jf, k from the lowest byte up); empty takes all that the group takes.
-    #[serde(default)]
-    pub filter: Vec<u64>,
-    /// Chunks of a lane that it may hold, at most; the group's own number if absent.
-    #[serde(default)]
-    pub credit: Option<u32>,
-    /// Packets that shall wait before it is woken; 1 if absent.
-    #[serde(default)]
-    pub watermark_packets: Option<u32>,
-    /// Milliseconds after which it is woken with fewer.
-    #[serde(default)]
-    pub time_limit_ms: Option<u32>,
-    /// Asks for a pool of its own even where the group shares.
-    #[serde(default)]
-    pub private: bool,
-}
-
 /// What the hub answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
@@ -100,14 +79,8 @@ pub enum Reply {
         /// The hub's own version.
         version: String,
     },
-    /// To `attach`. Beside it come descriptors: the doorbell, then a pool and a control region for each
-    /// endpoint, then a source's own signal for each endpoint that says so.
-    Attached {
-        /// The reader's number at this hub.
-        reader: u64,
-        /// Its place at each source.
-        endpoints: Vec<EndpointFacts>,
-    },
+    /// To `attach`; descriptors accompany it.
+    Attached(Attached),
     /// To `filter`: where it runs now, and from which packets on, for each endpoint.
     Filtered {
         /// In the order of the endpoints.
@@ -150,17 +123,6 @@ pub enum Refusal {
     Failed,
 }
 
-/// What a policy is called in messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "policy", rename_all = "snake_case")]
-#[expect(missing_docs, reason = "as in `ringtap_pool::distributor::Policy`")]
-pub enum PolicyName {
-    DropNewest,
-    Sample { one_in: u32 },
-    Cut { snap_bytes: u32 },
-    Block,
-}
-
 /// A message that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("not a message of this protocol: {0}")]
@@ -181,28 +143,6 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ParseError> 
     Ok(serde_json::from_slice(bytes)?)
 }
 
-impl From<Policy> for PolicyName {
-    fn from(policy: Policy) -> Self {
-        match policy {
-            Policy::DropNewest => PolicyName::DropNewest,
-            Policy::Sample { one_in } => PolicyName::Sample { one_in },
-            Policy::Cut { snap_bytes } => PolicyName::Cut { snap_bytes },
-            Policy::Block => PolicyName::Block,
-        }
-    }
-}
-
-impl From<PolicyName> for Policy {
-    fn from(name: PolicyName) -> Self {
-        match name {
-            PolicyName::DropNewest => Policy::DropNewest,
-            PolicyName::Sample { one_in } => Policy::Sample { one_in },
-            PolicyName::Cut { snap_bytes } => Policy::Cut { snap_bytes },
-            PolicyName::Block => Policy::Block,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,11 +157,22 @@ mod tests {
         let text = r#"{"ask":"hello","protocol":1,"features":[],"name":"count"}"#;
         assert_eq!(encode(&hello), text.as_bytes());
         let short = br#"{"ask":"attach","group":"ids","unknown":5}"#;
-        let expected = Attach {
-            group: "ids".into(),
-            ..Attach::default()
-        };
+        let expected = SubscriptionRequest::new("ids", "");
         assert_eq!(decode::<Request>(short).unwrap(), Request::Attach(expected));
+    }
+
+    #[test]
+    fn an_invalid_or_long_filter_is_refused_with_its_reason() {
+        let reason = |entries: &str| {
+            let text = format!(r#"{{"ask":"filter","program":[{entries}]}}"#);
+            decode::<Request>(text.as_bytes()).unwrap_err().to_string()
+        };
+        assert!(reason("18446744073709551615").contains("invalid filter: instruction 0"));
+        let most = ["6"; MOST_INSTRUCTIONS].join(",");
+        let longer = reason(&format!("{most},6"));
+        assert!(longer.contains("4097 instructions"), "{longer}");
+        let text = format!(r#"{{"ask":"filter","program":[{most}]}}"#);
+        assert!(decode::<Request>(text.as_bytes()).is_ok());
     }
 
     #[test]

@@ -8,22 +8,19 @@
 
 use std::error::Error;
 
-use ringtap_client::{Connection, Judgement, Next, Receiver, Verdict, Wish, default_socket};
+use ringtap_client::{
+    Connection, Judgement, Next, Receiver, SubscriptionRequest, Verdict, default_socket,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let (Some(group), Some(text)) = (args.next(), args.next()) else {
         return Err("want a group and the text that no packet may contain".into());
     };
-    let wish = Wish {
-        group,
-        name: "inline_ips".into(),
-        ..Wish::default()
-    };
     // A subscription as every reader has one: packets are read where they were received.
-    let attachment = Connection::attach(&default_socket(), &wish)?;
-    let connection = attachment.control;
-    let mut receiver = Receiver::new(attachment.subscription, connection.clone())?;
+    let request = SubscriptionRequest::new(group, "inline_ips");
+    let (subscription, connection) = Connection::attach(&default_socket(), &request)?;
+    let mut receiver = Receiver::new(subscription, connection.clone())?;
     // From here on packets wait for what we say.
     let mut verdicts = connection.judge()?;
     eprintln!("inline_ips: judging, nothing may contain {text:?}");

@@ -15,15 +15,12 @@ use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::{Event, has_left, sleep_until_readable};
-use ringtap_ipc::mapping::{Access, Mapping};
 use ringtap_ipc::protocol::{
-    Attach, EndpointFacts, HubStatus, Reply, Request, Snapshot, VERSION, decode, encode,
+    AttachedError, HubStatus, Reply, Request, Snapshot, VERSION, decode, encode,
 };
 use ringtap_ipc::socket::{MOST_BYTES, Socket};
-use ringtap_ipc::subscription::{Endpoint, Subscription, Wanted, Watermark};
+use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted};
 use ringtap_ipc::verdict::Verdicts;
-use ringtap_pool::number::to_u32;
-use ringtap_pool::view::{Pool, PoolError};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::control::{Control, ControlError};
@@ -69,47 +66,15 @@ pub enum ConnectError {
     /// The hub refused, or is gone.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// What the hub sent is no doorbell.
-    #[error("the hub's doorbell cannot be used: {0}")]
-    Descriptor(io::Error),
-    /// What the hub sent cannot be mapped.
+    /// The hub sent memory or descriptors that cannot be used.
+    #[error(transparent)]
+    Attached(#[from] AttachedError),
+    /// The hub's verdict channel cannot be mapped, or a socket cannot be duplicated.
     #[error("the hub's memory cannot be read: {0}")]
-    Mapping(io::Error),
-    /// What the hub sent is no pool.
-    #[error("the hub's memory cannot be read: {0}")]
-    Pool(#[from] PoolError),
+    Memory(io::Error),
     /// The hub's answer is not what the protocol says.
     #[error("the hub does not keep to the protocol: {0}")]
     Protocol(&'static str),
-}
-
-/// How a reader wants to be served.
-#[derive(Clone, Debug, Default)]
-pub struct Wish {
-    /// The group.
-    pub group: String,
-    /// What the reader calls itself.
-    pub name: String,
-    /// Its own filter; everything that the group takes if absent.
-    pub filter: Option<Program>,
-    /// Chunks of a lane that it may hold.
-    pub credit_chunks: Option<u32>,
-    /// Packets that shall wait before it is woken.
-    pub watermark_packets: Option<u32>,
-    /// When it is woken with fewer.
-    pub time_limit: Option<Duration>,
-    /// It wants a pool of its own.
-    pub private: bool,
-}
-
-/// A subscription at a hub in another process.
-pub struct Attachment {
-    /// For a [`Receiver`](crate::Receiver).
-    pub subscription: Subscription,
-    /// For the same.
-    pub control: Arc<Connection>,
-    /// The reader's number at the hub.
-    pub reader: u64,
 }
 
 /// A connection to a hub. It ends, and the subscription with it, when this is dropped.
@@ -145,15 +110,15 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Says hello over a connection that is there already, and subscribes.
+    /// Says hello over a connection that exists already.
     ///
     /// # Errors
     ///
-    /// Every [`ConnectError`] but [`ConnectError::NoHub`].
-    pub fn attach_over(socket: Socket, wish: &Wish) -> Result<Attachment, ConnectError> {
-        let connection = Connection::new(socket).map_err(ConnectError::Descriptor)?;
-        connection.hello(&wish.name)?;
-        connection.subscribe(wish)
+    /// [`ConnectError::Memory`], [`ConnectError::Control`].
+    pub fn over(socket: Socket, name: &str) -> Result<Self, ConnectError> {
+        let connection = Connection::new(socket).map_err(ConnectError::Memory)?;
+        connection.hello(name)?;
+        Ok(connection)
     }
 
     fn new(socket: Socket) -> io::Result<Self> {
@@ -183,43 +148,26 @@ impl Connection {
     /// # Errors
     ///
     /// Every [`ConnectError`].
-    pub fn attach(path: &Path, wish: &Wish) -> Result<Attachment, ConnectError> {
-        Connection::open(path, &wish.name)?.subscribe(wish)
+    pub fn attach(
+        path: &Path,
+        request: &SubscriptionRequest,
+    ) -> Result<(Subscription, Arc<Self>), ConnectError> {
+        let connection = Connection::open(path, &request.name)?;
+        Ok((connection.subscribe(request)?, Arc::new(connection)))
     }
 
-    /// Takes a subscription, if that was not done before.
+    /// Subscribes; a connection has one subscription at a time.
     ///
     /// # Errors
     ///
     /// Every [`ConnectError`].
-    pub fn subscribe(self, wish: &Wish) -> Result<Attachment, ConnectError> {
-        let attach = Attach {
-            group: wish.group.clone(),
-            filter: wish
-                .filter
-                .as_ref()
-                .map(Program::to_entries)
-                .unwrap_or_default(),
-            credit: wish.credit_chunks,
-            watermark_packets: wish.watermark_packets,
-            time_limit_ms: wish.time_limit.map(milliseconds),
-            private: wish.private,
-        };
-        let (reply, fds) = self.ask(&Request::Attach(attach))?;
-        let Reply::Attached { reader, endpoints } = reply else {
+    pub fn subscribe(&self, request: &SubscriptionRequest) -> Result<Subscription, ConnectError> {
+        let (Reply::Attached(attached), fds) = self.ask(&Request::Attach(request.clone()))? else {
             return Err(ConnectError::Protocol("it gave no subscription"));
         };
-        let subscription = subscription(
-            &endpoints,
-            fds,
-            Watermark::asked(wish.watermark_packets, wish.time_limit),
-        )?;
+        let subscription = attached.open(fds)?;
         *self.lock_own() = Some(subscription.doorbell.clone());
-        Ok(Attachment {
-            subscription,
-            control: Arc::new(self),
-            reader,
-        })
+        Ok(subscription)
     }
 
     /// Makes this reader the judge of the bridge: from now on packets wait for its verdicts.
@@ -233,7 +181,7 @@ impl Connection {
         };
         let [memory, doorbell] = <[OwnedFd; 2]>::try_from(fds)
             .map_err(|_| ConnectError::Protocol("it sent other descriptors"))?;
-        Verdicts::from_peer(memory, doorbell).map_err(ConnectError::Mapping)
+        Verdicts::from_peer(memory, doorbell).map_err(ConnectError::Memory)
     }
 
     /// Everybody's counters.
@@ -302,7 +250,7 @@ impl Control for Connection {
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
         let request = Request::Filter {
-            program: filter.to_entries(),
+            program: filter.clone(),
         };
         match self.ask(&request)?.0 {
             Reply::Filtered { wanted } => Ok(wanted),
@@ -324,60 +272,4 @@ impl Control for Connection {
     fn connection(&self) -> Option<BorrowedFd<'_>> {
         Some(self.watch.as_fd())
     }
-}
-
-fn milliseconds(duration: Duration) -> u32 {
-    to_u32(duration.as_millis())
-}
-
-/// Maps what the hub sent.
-fn subscription(
-    endpoints: &[EndpointFacts],
-    fds: Vec<OwnedFd>,
-    watermark: Watermark,
-) -> Result<Subscription, ConnectError> {
-    let mut fds = fds.into_iter();
-    let mut next = || {
-        let missing = ConnectError::Protocol("it sent too few descriptors");
-        fds.next().ok_or(missing)
-    };
-    let doorbell = Event::from_peer(next()?).map_err(ConnectError::Descriptor)?;
-    let subscriptions = endpoints
-        .iter()
-        .map(|facts| endpoint(facts, next()?, next()?));
-    let mut subscriptions: Vec<_> = subscriptions.collect::<Result<_, _>>()?;
-    for (subscription, _) in subscriptions
-        .iter_mut()
-        .zip(endpoints)
-        .filter(|(_, facts)| facts.wakes)
-    {
-        subscription.wake = Some(Arc::new(next()?));
-    }
-    Ok(Subscription {
-        endpoints: subscriptions,
-        doorbell,
-        watermark,
-    })
-}
-
-fn endpoint(
-    facts: &EndpointFacts,
-    pool: OwnedFd,
-    control: OwnedFd,
-) -> Result<Endpoint, ConnectError> {
-    let map = |file, bytes: u64, access| {
-        let bytes = usize::try_from(bytes).map_err(io::Error::other);
-        let mapping = bytes.and_then(|bytes| Mapping::of_peer(file, bytes, access));
-        mapping.map(Arc::new).map_err(ConnectError::Mapping)
-    };
-    let pool = map(pool, facts.pool_bytes, Access::Read)?;
-    let control = map(control, facts.control_bytes, Access::ReadWrite)?;
-    Ok(Endpoint {
-        facts: facts.into(),
-        pool: Pool::open(pool.region())?,
-        control: control.region(),
-        wake: None,
-        policy: facts.policy.into(),
-        wanted: facts.wanted.clone(),
-    })
 }

@@ -270,7 +270,7 @@ impl Lender {
         Ok(())
     }
 
-    /// The same, when the hub was asked already and answered this.
+    /// Takes over the hub's answer when another thread set this filter by [`Control`].
     pub fn adopt(&mut self, filter: &Program, wanted: &[Wanted]) {
         self.receiver.adopt(wanted);
         self.pending.filter(filter);

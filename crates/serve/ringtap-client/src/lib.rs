@@ -11,7 +11,7 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use ringtap_client::{Connection, Next, Receiver, Tally, Wish, default_socket};
+//! use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally, default_socket};
 //! use ringtap_filter::{Instruction, Program};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,14 +24,12 @@
 //!     jump_false,
 //!     k,
 //! });
-//! let wish = Wish {
-//!     group: "ids".into(),
-//!     name: "sorted".into(),
-//!     filter: Some(Program::new(&ip)?),
-//!     ..Wish::default()
+//! let request = SubscriptionRequest {
+//!     filter: Program::new(&ip)?,
+//!     ..SubscriptionRequest::new("ids", "sorted")
 //! };
-//! let attachment = Connection::attach(&default_socket(), &wish)?;
-//! let receiver = Receiver::new(attachment.subscription, attachment.control)?;
+//! let (subscription, connection) = Connection::attach(&default_socket(), &request)?;
+//! let receiver = Receiver::new(subscription, connection)?;
 //! let mut receiver = receiver.in_order(Duration::from_millis(20));
 //! let mut tally = Tally::new(receiver.lanes());
 //! loop {
@@ -74,11 +72,13 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use connection::{Attachment, ConnectError, Connection, Wish, default_socket};
+pub use connection::{ConnectError, Connection, default_socket};
 pub use control::{Control, ControlError};
 pub use judge::{Batch, Judged, Packets};
 pub use lender::{Found, Lender, Lent, Patience, Stop};
 pub use merge::Order;
 pub use receiver::{Next, ReceiveError, Receiver};
+pub use ringtap_ipc::protocol::AttachedError;
+pub use ringtap_ipc::subscription::{SubscriptionRequest, Watermark};
 pub use ringtap_ipc::verdict::{Judgement, Verdict, VerdictError, Verdicts};
 pub use tally::{LaneTally, Tally};

@@ -96,7 +96,7 @@ impl Receiver {
     ///
     /// # Errors
     ///
-    /// [`ReceiveError::Region`]: a control region holds what cannot be.
+    /// [`ReceiveError::Region`], [`ReceiveError::System`].
     pub fn new(
         subscription: Subscription,
         control: Arc<dyn Control>,
@@ -115,8 +115,9 @@ impl Receiver {
         for endpoint in subscription.endpoints {
             let hub: Arc<dyn Signal> = Arc::new(subscription.doorbell.clone());
             let lanes = endpoint.pool.geometry().lane_count;
+            let policy = endpoint.facts.policy;
             endpoints.push(OpenEndpoint {
-                reader: Reader::open(endpoint.pool, &endpoint.control, endpoint.policy, hub)?,
+                reader: Reader::open(endpoint.pool, &endpoint.control, policy, hub)?,
                 judge: Judge::new(&endpoint.wanted),
                 facts: endpoint.facts,
                 lanes_before,
@@ -194,7 +195,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Follows the hub's answer after another owner of the [`Control`] changed the filter.
+    /// Takes over the hub's answer when another thread set the filter by [`Control`].
     pub fn adopt(&mut self, wanted: &[Wanted]) {
         for (endpoint, wanted) in self.endpoints.iter_mut().zip(wanted) {
             endpoint.judge = Judge::new(wanted);

@@ -3,8 +3,6 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -12,14 +10,13 @@ use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Snapshot};
-use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::distributor::AddReaderError;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::engine::Engine;
 use crate::group::{Congestion, Group};
-pub use crate::membership::SubscriptionId;
 use crate::responder::Responder;
 use crate::subscribers::Change;
 
@@ -46,47 +43,6 @@ pub(crate) enum Command {
     WhenOver(Sender<()>),
     Stop,
     Quit,
-}
-
-/// A request for a subscription.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    /// The group.
-    pub group: String,
-    /// What the reader calls itself.
-    pub name: String,
-    /// Who it is.
-    pub peer: Peer,
-    /// Its own filter.
-    pub filter: Program,
-    /// Chunks of a lane that it may hold; the group's number if absent.
-    pub credit_chunks: Option<u32>,
-    /// When it wants to be woken.
-    pub watermark: Watermark,
-    /// It wants a pool of its own.
-    pub private: bool,
-    /// It wants what was captured since the source began; else from now on.
-    pub from_the_first: bool,
-}
-
-/// A subscription that was taken.
-pub struct Taken {
-    /// Its number.
-    pub id: SubscriptionId,
-    /// For a reader in this process.
-    pub subscription: Subscription,
-    /// For a reader in another one: pool and control region of each endpoint.
-    pub files: Vec<EndpointFiles>,
-}
-
-/// The descriptors of one endpoint.
-pub struct EndpointFiles {
-    /// The pool; absent if it cannot be mapped elsewhere.
-    pub pool: Option<OwnedFd>,
-    /// The control region.
-    pub control: OwnedFd,
-    /// Where the source itself wakes sleepers.
-    pub wake: Option<Arc<OwnedFd>>,
 }
 
 /// Why a hub cannot start.
@@ -172,40 +128,24 @@ impl AttachError {
     }
 }
 
-impl Ask {
-    /// A request of this process for everything that a group gives.
-    pub fn new(group: impl Into<String>, name: impl Into<String>) -> Self {
-        Ask {
-            group: group.into(),
-            name: name.into(),
-            peer: Peer::this_process(),
-            filter: Program::everything(),
-            credit_chunks: None,
-            watermark: Watermark::default(),
-            private: false,
-            from_the_first: false,
-        }
-    }
-}
-
 impl Hub {
-    /// Starts a hub on sources that capture already; these asks are served before any packet is
-    /// moved, so that they may be for what was captured from the first packet on.
+    /// Starts a hub on sources that capture already. It serves these requests before it moves any
+    /// packet, so that their readers may begin with the first captured packet.
     ///
     /// # Errors
     ///
-    /// Every [`HubError`], and the [`AttachError`]s of the asks.
+    /// Every [`HubError`]; an [`AttachError`] for each refused request.
     pub fn start(
         sources: Vec<Box<dyn Source>>,
         groups: Vec<Group>,
         congestion: Option<Congestion>,
-        asks: Vec<Ask>,
-    ) -> Result<(Self, Vec<Result<Taken, AttachError>>), HubError> {
+        requests: Vec<SubscriptionRequest>,
+    ) -> Result<(Self, Vec<Result<Subscription, AttachError>>), HubError> {
         check_names(&groups)?;
         let event = Event::new()?;
         let (commands, inbox) = mpsc::channel();
         let mut engine = Engine::new(sources, groups, congestion, inbox, event.clone())?;
-        let taken = engine.attach_at_start(asks);
+        let subscriptions = engine.attach_at_start(requests);
         let thread = std::thread::Builder::new()
             .name("hub".into())
             .spawn(move || engine.run())?;
@@ -213,7 +153,7 @@ impl Hub {
             handle: Handle { commands, event },
             thread: Some(thread),
         };
-        Ok((hub, taken))
+        Ok((hub, subscriptions))
     }
 
     /// What may be asked of it.
@@ -239,18 +179,25 @@ impl Handle {
     /// # Errors
     ///
     /// Every [`AttachError`].
-    pub fn attach(&self, ask: Ask) -> Result<Taken, AttachError> {
-        self.ask(|responder| Command::Change(Change::Attach(Box::new(ask), responder)))?
+    pub fn attach(&self, request: SubscriptionRequest) -> Result<Subscription, AttachError> {
+        self.ask(|responder| Command::Change(Change::attach(request, responder)))?
     }
 
-    /// The same without waiting: `event` is signalled when the answer is there, or never will be.
+    /// The same for a reader of another process, without waiting: `event` is signalled when the
+    /// answer is there, or never will be.
     pub(crate) fn begin_to_attach(
         &self,
-        ask: Ask,
+        request: SubscriptionRequest,
+        peer: Peer,
         event: Event,
-    ) -> Receiver<Result<Taken, AttachError>> {
+    ) -> Receiver<Result<Subscription, AttachError>> {
         let (responder, answer) = Responder::with_event(event);
-        self.send(Command::Change(Change::Attach(Box::new(ask), responder)));
+        let request = Box::new(request);
+        self.send(Command::Change(Change::Attach {
+            request,
+            peer,
+            responder,
+        }));
         answer
     }
 

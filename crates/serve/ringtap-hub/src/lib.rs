@@ -18,4 +18,4 @@ pub mod server;
 mod subscribers;
 
 pub use group::{Congestion, Delivery, Group};
-pub use hub::{Ask, AttachError, EndpointFiles, Handle, Hub, HubError, SubscriptionId, Taken};
+pub use hub::{AttachError, Handle, Hub, HubError};

@@ -14,15 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringtap_filter::{BUCKETS, Balance, Place, Program, Rule, Rules};
+use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::distributor::Buddies;
 use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::offload::buckets::{Buckets, Due, Members};
 
 use crate::group::{Division, Group};
-
-/// A reader's number, never given twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubscriptionId(pub u64);
 
 /// Bits that belong to one subscription each; the one after them is shared.
 const OWN_BITS: u32 = 63;

@@ -23,7 +23,6 @@ use ringtap_pool::wake::Signal;
 
 use crate::group::Group;
 use books::Books;
-pub(crate) use output::Output;
 use worker::Worker;
 
 /// What the relay's thread and the hub share.
@@ -49,8 +48,8 @@ impl Relay {
         inner: Subscription,
         doorbell: Event,
         group: &Group,
-    ) -> io::Result<(Self, Output)> {
-        let (worker, output, books) = Worker::new(inner, group)?;
+    ) -> io::Result<(Self, Subscription)> {
+        let (worker, private, books) = Worker::new(inner, group)?;
         let common = Arc::new(Common {
             books: Mutex::new(books),
             wanted: Mutex::default(),
@@ -65,7 +64,7 @@ impl Relay {
             doorbell,
             thread: Some(thread),
         };
-        Ok((relay, output))
+        Ok((relay, private))
     }
 
     /// Copies by these filters from now on.

@@ -17,12 +17,11 @@ use std::time::Instant;
 use ringtap_filter::Place;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::subscription::Watermark;
+use ringtap_ipc::subscription::{SubscriptionId, Watermark};
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::source::Counts;
 
 use crate::group::Delivery;
-use crate::membership::SubscriptionId;
 use crate::relay::Relay;
 
 /// A subscriber's place at one source.

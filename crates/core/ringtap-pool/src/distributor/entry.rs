@@ -4,6 +4,8 @@
 
 use std::ops::AddAssign;
 
+use serde::{Deserialize, Serialize};
+
 use super::buddies::Buddies;
 use super::following::Following;
 use crate::control::Control;
@@ -17,7 +19,8 @@ use crate::sync::Ordering::Relaxed;
 pub(super) const RESERVE: u32 = 64;
 
 /// What happens when a reader is past its credit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Policy {
     /// The reader loses the newest packets; nobody else notices.
     #[default]

@@ -4,10 +4,12 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_client::{Next, Tally, Wish};
+use ringtap_client::{Next, SubscriptionRequest, Tally, Watermark};
 use ringtap_testkit::{Running, require_root, require_tool};
 
-use crate::support::{Account, BINARY, Bench, LIMIT, drain, missing_stamps, read_all, sent, wish};
+use crate::support::{
+    Account, BINARY, Bench, LIMIT, drain, missing_stamps, read_all, request, sent,
+};
 
 #[test]
 fn shared_and_private_readers_get_the_same_packets() {
@@ -129,13 +131,13 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     require_root!();
     let bench = Bench::new("hub-mark", &["all"]);
     let limit = Duration::from_secs(1);
-    let attachment = bench.attach(&Wish {
-        watermark_packets: Some(1000),
-        time_limit: Some(limit),
-        ..wish("all")
+    let mut receiver = bench.attach(&SubscriptionRequest {
+        watermark: Watermark {
+            packets: 1000,
+            time_limit: limit,
+        },
+        ..request("all")
     });
-    let mut receiver = ringtap_client::Receiver::new(attachment.subscription, attachment.control)
-        .expect("the subscription is good");
     // Whatever the interface said when it came up.
     let mut tally = Tally::new(receiver.lanes());
     drain(&mut receiver, &mut tally);

@@ -114,13 +114,10 @@ fn sixty_four_readers_with_sixty_four_filters_each_get_their_own() {
             "udp src port {} or tcp port {reader}",
             10_000 + reader
         ));
-        let wish = ringtap_client::Wish {
-            filter: Some(filter),
-            ..crate::support::wish("all")
-        };
-        let attachment = bench.attach(&wish);
-        let receiver = Receiver::new(attachment.subscription, attachment.control);
-        readers.push(receiver.expect("the subscription is good"));
+        readers.push(bench.attach(&ringtap_client::SubscriptionRequest {
+            filter,
+            ..crate::support::request("all")
+        }));
     }
     let status = bench.status();
     let elsewhere = status

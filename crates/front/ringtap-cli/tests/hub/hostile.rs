@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::mapping::{Access, Mapping, fill};
-use ringtap_ipc::protocol::{Attach, EndpointFacts, Reply, Request, decode, encode};
+use ringtap_ipc::protocol::{Attached, AttachedEndpoint, Reply, Request, decode, encode};
 use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_ipc::subscription::SubscriptionRequest;
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
@@ -40,7 +41,7 @@ impl Random {
 /// What an attached reader is lent, raw.
 struct Lent {
     _socket: Socket,
-    facts: EndpointFacts,
+    facts: AttachedEndpoint,
     pool: OwnedFd,
     control: OwnedFd,
     doorbell: OwnedFd,
@@ -56,15 +57,12 @@ fn lent(bench: &Bench, group: &str) -> Lent {
         features: vec![],
         name: "liar".into(),
     };
-    let attach = Request::Attach(Attach {
-        group: group.into(),
-        ..Attach::default()
-    });
+    let attach = Request::Attach(SubscriptionRequest::new(group, ""));
     socket.send(&encode(&hello), &[]).expect("it listens");
     let _hello = socket.receive(&mut buffer).expect("it answers");
     socket.send(&encode(&attach), &[]).expect("it listens");
     let (bytes, fds) = socket.receive(&mut buffer).expect("it answers");
-    let Ok(Reply::Attached { mut endpoints, .. }) = decode(bytes) else {
+    let Ok(Reply::Attached(Attached { mut endpoints, .. })) = decode(bytes) else {
         panic!("no subscription: {}", String::from_utf8_lossy(bytes))
     };
     let mut fds = fds.into_iter();
@@ -137,7 +135,7 @@ fn lie_in_memory(lent: &Lent, random: &mut Random) {
 fn lie_on_the_socket(bench: &Bench, random: &mut Random) {
     let seeds: [&[u8]; 4] = [
         br#"{"ask":"hello","protocol":1,"name":"x"}"#,
-        br#"{"ask":"attach","group":"all","filter":[1,2,3],"credit":4294967295}"#,
+        br#"{"ask":"attach","group":"all","filter":[],"credit_chunks":4294967295}"#,
         br#"{"ask":"filter","program":[18446744073709551615]}"#,
         br#"{"ask":"statistics"}"#,
     ];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_client::{Attachment, Connection, Next, Receiver, Tally, Wish};
+use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally};
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_pool::counters::Counters;
 pub(crate) use ringtap_testkit::LIMIT;
@@ -121,14 +121,14 @@ impl Bench {
     }
 
     /// A subscription in this process.
-    pub(crate) fn attach(&self, wish: &Wish) -> Attachment {
-        Connection::attach(&self.socket, wish).expect("the hub gives a subscription")
+    pub(crate) fn attach(&self, request: &SubscriptionRequest) -> Receiver {
+        let attached = Connection::attach(&self.socket, request);
+        let (subscription, connection) = attached.expect("the hub gives a subscription");
+        Receiver::new(subscription, connection).expect("the subscription is good")
     }
 
     pub(crate) fn receiver(&self, group: &str) -> Receiver {
-        let attachment = self.attach(&wish(group));
-        Receiver::new(attachment.subscription, attachment.control)
-            .expect("the subscription is good")
+        self.attach(&request(group))
     }
 
     /// Ends the hub and checks its own account.
@@ -169,12 +169,8 @@ fn start(net: &Namespace, socket: &Path, device: &str, args: &[&str]) -> Running
     hub
 }
 
-pub(crate) fn wish(group: &str) -> Wish {
-    Wish {
-        group: group.to_owned(),
-        name: "test".to_owned(),
-        ..Wish::default()
-    }
+pub(crate) fn request(group: &str) -> SubscriptionRequest {
+    SubscriptionRequest::new(group, "test")
 }
 
 /// Reads until nothing came for a while.

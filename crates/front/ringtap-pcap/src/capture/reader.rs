@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use ringtap_client::{Attachment, Found, Lender, Patience, ReceiveError, Receiver, Stop};
+use ringtap_client::{Found, Lender, Patience, ReceiveError, Receiver, Stop};
 use ringtap_filter::Program;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::subscription::Wanted;
@@ -19,7 +19,6 @@ use ringtap_pool::source::Facts;
 
 use super::injector::Injector;
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
-use crate::error::LibpcapError;
 use crate::handle::PcapSettings;
 use crate::real::is_set;
 
@@ -45,16 +44,12 @@ pub(super) struct PacketReader {
 }
 
 impl PacketReader {
-    pub(super) fn new(
-        attachment: Attachment,
-        settings: &PcapSettings,
-    ) -> Result<Self, LibpcapError> {
+    pub(super) fn new(receiver: Receiver, settings: &PcapSettings) -> Self {
         let snap_bytes = settings.snap_length();
         let copy_bytes = usize::try_from(snap_bytes).unwrap_or(0);
         let in_place = is_set("RINGTAP_IN_PLACE");
-        let receiver = Receiver::new(attachment.subscription, attachment.control)?.by_time();
-        Ok(PacketReader {
-            lender: Lender::new(receiver),
+        PacketReader {
+            lender: Lender::new(receiver.by_time()),
             cut: None,
             snap_bytes,
             nanoseconds: settings.nanoseconds(),
@@ -64,7 +59,7 @@ impl PacketReader {
                 captured_bytes: 0,
                 wire_bytes: 0,
             }),
-        })
+        }
     }
 
     /// What the packets come from.

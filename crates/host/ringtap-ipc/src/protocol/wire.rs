@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wire forms of types that core crates define.
+//! Wire forms of types that are not this crate's.
 #![forbid(unsafe_code)]
 
 /// A filter as one number per instruction; no numbers stand for every packet.
@@ -23,7 +23,8 @@ pub(crate) mod filter {
                 entries.len()
             )));
         }
-        Program::from_entries(&entries).map_err(D::Error::custom)
+        let program = Program::from_entries(&entries);
+        program.map_err(|error| D::Error::custom(format!("invalid filter: {error}")))
     }
 }
 
@@ -43,5 +44,21 @@ pub(crate) mod place {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Place, D::Error> {
         let reason = Option::deserialize(from)?;
         Ok(reason.map_or(Place::Source, Place::Reader))
+    }
+}
+
+/// A duration in milliseconds, up to 49 days.
+pub(crate) mod milliseconds {
+    use std::time::Duration;
+
+    use ringtap_pool::number::to_u32;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to_u32(duration.as_millis()).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Duration, D::Error> {
+        Ok(Duration::from_millis(u32::deserialize(from)?.into()))
     }
 }

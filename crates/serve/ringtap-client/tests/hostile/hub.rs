@@ -6,14 +6,16 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringtap_client::{Connection, Next, Receiver, Tally, Wish};
+use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally, Watermark};
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{
-    EndpointFacts, LaneSnapshot, PolicyName, Reply, Snapshot, SourceSnapshot, encode,
+    Attached, AttachedEndpoint, LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode,
 };
 use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
-use ringtap_ipc::subscription::Wanted;
+use ringtap_ipc::subscription::{SubscriptionId, Wanted};
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::source::Facts;
 use ringtap_testkit::{LIMIT, Script};
 
 use crate::lent::Lent;
@@ -56,21 +58,21 @@ fn strangers() -> Vec<OwnedFd> {
     ]
 }
 
-fn endpoint(script: &mut Script<'_>, lent: &Lent) -> EndpointFacts {
+fn endpoint(script: &mut Script<'_>, lent: &Lent) -> AttachedEndpoint {
     let bytes =
         |region: &ringtap_pool::memory::Region| u64::try_from(region.bytes()).expect("it fits");
-    EndpointFacts {
-        device: "lie".into(),
-        interface: None,
-        link_type: 1,
-        snap_length_bytes: 2000,
-        offered_from: String::new(),
-        notes: Vec::new(),
-        policy: script.one_of(&[
-            PolicyName::DropNewest,
-            PolicyName::Cut { snap_bytes: 0 },
-            PolicyName::Sample { one_in: 0 },
-        ]),
+    AttachedEndpoint {
+        facts: Facts {
+            device: "lie".into(),
+            link_type: 1,
+            snap_length: 2000,
+            policy: script.one_of(&[
+                Policy::DropNewest,
+                Policy::Cut { snap_bytes: 0 },
+                Policy::Sample { one_in: 0 },
+            ]),
+            ..Facts::default()
+        },
         pool_bytes: number(script, bytes(&lent.pool)),
         control_bytes: number(script, bytes(&lent.control)),
         wakes: script.byte() % 8 == 7,
@@ -153,10 +155,11 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
     for _ in 0..script.byte() % 6 {
         lent.spoil(script);
     }
-    let attached = Reply::Attached {
-        reader: 1,
+    let attached = Reply::Attached(Attached {
+        reader: SubscriptionId(1),
+        watermark: Watermark::default(),
         endpoints,
-    };
+    });
     let _gone = socket.send(&with_filter(&attached, script), &fds);
     let wanted = endpoint(script, lent).wanted;
     let filtered = Reply::Filtered {
@@ -184,13 +187,9 @@ fn listen_to_the_end(socket: &Socket) {
 
 /// A reader of that hub: tells how many packets it got.
 fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
-    let wish = Wish {
-        group: "all".into(),
-        name: "reader".into(),
-        ..Wish::default()
-    };
-    let attachment = Connection::attach(path, &wish)?;
-    let mut receiver = Receiver::new(attachment.subscription, attachment.control)?;
+    let request = SubscriptionRequest::new("all", "reader");
+    let (subscription, connection) = Connection::attach(path, &request)?;
+    let mut receiver = Receiver::new(subscription, connection)?;
     let mut tally = Tally::new(receiver.lanes());
     receiver.announce_sleep();
     receiver.set_filter(&Program::everything())?;

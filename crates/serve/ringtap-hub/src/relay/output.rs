@@ -5,23 +5,15 @@ use std::io;
 use std::sync::Arc;
 
 use ringtap_ipc::memfd::{SealedPool, SharedMemory};
-use ringtap_ipc::subscription::{Endpoint, Subscription};
+use ringtap_ipc::subscription::{Endpoint, EndpointFiles};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::{to_u32, to_usize};
-use ringtap_pool::source;
+use ringtap_pool::source::{self, Facts};
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::LaneWriter;
-
-use crate::hub::EndpointFiles;
-
-/// The reader's side.
-pub(crate) struct Output {
-    pub(crate) subscription: Subscription,
-    pub(crate) files: Vec<EndpointFiles>,
-}
 
 /// The relay's side of one private pool.
 pub(super) struct Private {
@@ -31,10 +23,7 @@ pub(super) struct Private {
 }
 
 /// Makes the private pool for what comes from `endpoint`.
-pub(super) fn make(
-    endpoint: &Endpoint,
-    pool_bytes: u64,
-) -> io::Result<(Private, Endpoint, EndpointFiles)> {
+pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private, Endpoint)> {
     let pool = SealedPool::create(sizes(endpoint.pool.geometry(), pool_bytes)?)?;
     let geometry = *pool.readable.geometry();
     let (mut writers, mut ends) = (Vec::new(), Vec::new());
@@ -59,16 +48,17 @@ pub(super) fn make(
         .lend_to(&options, &memory.region, &starts)
         .map_err(io::Error::other)?;
     let outer = Endpoint {
-        facts: endpoint.facts.clone(),
+        facts: Facts {
+            policy: Policy::DropNewest,
+            ..endpoint.facts.clone()
+        },
+        wanted: super::judged(&endpoint.wanted),
+        files: Some(EndpointFiles {
+            pool: pool.file.try_clone()?,
+            control: memory.file,
+        }),
         pool: pool.readable,
         control: memory.region,
-        wake: None,
-        policy: Policy::DropNewest,
-        wanted: super::judged(&endpoint.wanted),
-    };
-    let files = EndpointFiles {
-        pool: Some(pool.file.try_clone()?),
-        control: memory.file,
         wake: None,
     };
     let private = Private {
@@ -76,7 +66,7 @@ pub(super) fn make(
         distributor,
         reader,
     };
-    Ok((private, outer, files))
+    Ok((private, outer))
 }
 
 fn ends_of(geometry: &Geometry) -> usize {

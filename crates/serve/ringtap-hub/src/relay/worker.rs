@@ -18,7 +18,7 @@ use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::PacketMeta;
 
 use super::books::{Books, EndpointBook, LaneBook};
-use super::output::{self, Output, Private};
+use super::output::{self, Private};
 use super::{Common, lock};
 use crate::group::Group;
 
@@ -44,18 +44,22 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(inner: Subscription, group: &Group) -> io::Result<(Self, Output, Books)> {
+    pub(super) fn new(
+        inner: Subscription,
+        group: &Group,
+    ) -> io::Result<(Self, Subscription, Books)> {
         let (reader, readers_doorbell) = Event::pair()?;
-        let (mut pipes, mut endpoints, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pipes, mut endpoints) = (Vec::new(), Vec::new());
         let wakes = inner
             .endpoints
             .iter()
             .filter_map(|endpoint| endpoint.wake.clone());
         let wakes = wakes.collect();
         for endpoint in inner.endpoints {
-            let (private, outer, of_it) = output::make(&endpoint, group.private_pool_bytes)?;
+            let (private, outer) = output::make(&endpoint, group.private_pool_bytes)?;
             let hub: Arc<dyn Signal> = Arc::new(inner.doorbell.clone());
-            let source = Reader::open(endpoint.pool, &endpoint.control, endpoint.policy, hub);
+            let policy = endpoint.facts.policy;
+            let source = Reader::open(endpoint.pool, &endpoint.control, policy, hub);
             let source = source.map_err(io::Error::other)?;
             let start = |position: &u64| LaneBook {
                 position: *position,
@@ -68,13 +72,12 @@ impl Worker {
             pipes.push(Pipe {
                 reader: source,
                 wanted: endpoint.wanted,
-                waits: endpoint.policy == Policy::Block,
+                waits: policy == Policy::Block,
                 private,
                 book,
                 ended: false,
             });
             endpoints.push(outer);
-            files.push(of_it);
         }
         let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
         let waiter = Waiter::new(sleepers, inner.doorbell, wakes)?;
@@ -87,18 +90,12 @@ impl Worker {
         };
         let books = worker.books();
         let subscription = Subscription {
+            id: inner.id,
             endpoints,
             doorbell: readers_doorbell,
             watermark: inner.watermark,
         };
-        Ok((
-            worker,
-            Output {
-                subscription,
-                files,
-            },
-            books,
-        ))
+        Ok((worker, subscription, books))
     }
 
     /// Copies until it is told to stop.

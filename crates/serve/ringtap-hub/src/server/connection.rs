@@ -5,20 +5,17 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Duration;
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{
-    self, Attach, EndpointFacts, MOST_INSTRUCTIONS, Refusal, Reply, Request, decode, encode,
-};
+use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
 use ringtap_ipc::socket::Socket;
-use ringtap_ipc::subscription::{Wanted, Watermark};
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::verdict::{Bench, BenchError, Sitting};
 
 use crate::access::Access;
-use crate::hub::{Ask, AttachError, Handle, SubscriptionId, Taken};
+use crate::hub::{AttachError, Handle};
 
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
@@ -64,38 +61,38 @@ struct Waiting {
 
 enum Later {
     /// To `attach`; the group of a subscription that reads in place.
-    Attached(Receiver<Result<Taken, AttachError>>, Option<String>),
+    Attached(Receiver<Result<Subscription, AttachError>>, Option<String>),
     /// To `filter`.
     Filtered(Receiver<Result<Vec<Wanted>, AttachError>>),
 }
 
 /// An answer with the descriptors that go with it.
-struct Answer {
-    reply: Reply,
-    taken: Option<Box<Taken>>,
-    sitting: Option<Sitting>,
+enum Answer {
+    Plain(Box<Reply>),
+    Attached(Box<Subscription>),
+    Judging(Sitting),
 }
 
 impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
-        Answer {
-            reply,
-            taken: None,
-            sitting: None,
-        }
+        Answer::Plain(Box::new(reply))
     }
 }
 
 fn refused(code: Refusal, message: impl Into<String>) -> Answer {
+    refused_reply(code, message).into()
+}
+
+fn refused_reply(code: Refusal, message: impl Into<String>) -> Reply {
     let message = message.into();
-    Reply::Refused { code, message }.into()
+    Reply::Refused { code, message }
 }
 
 /// Says why somebody cannot come in.
 pub(super) fn turn_away(socket: &Socket, message: &str) {
-    let answer = refused(Refusal::TooMuch, message);
+    let reply = refused_reply(Refusal::TooMuch, message);
     // Who does not listen finds the connection closed.
-    let _deaf = socket.send(&encode(&answer.reply), &[]);
+    let _deaf = socket.send(&encode(&reply), &[]);
 }
 
 impl ClientConnection {
@@ -125,7 +122,7 @@ impl ClientConnection {
             if answer.is_none() {
                 self.waiting = Some(waiting);
             }
-            return self.reply(answer, Stay::Here);
+            return self.reply(answer);
         }
         let message = match self.socket.receive(buffer) {
             Ok(([], _)) => return Stay::Leave,
@@ -137,23 +134,20 @@ impl ClientConnection {
                 return Stay::Leave;
             }
         };
-        let (answer, stay) = match message {
-            Ok(request) => (self.answer(request, hub, access), Stay::Here),
-            Err(error) => (
-                Some(refused(Refusal::BadRequest, error.to_string())),
-                Stay::Leave,
-            ),
+        let answer = match message {
+            Ok(request) => self.answer(request, hub, access),
+            Err(error) => Some(refused(Refusal::BadRequest, error.to_string())),
         };
-        self.reply(answer, stay)
+        self.reply(answer)
     }
 
     /// Sends the answer, if there is one already.
-    fn reply(&self, answer: Option<Answer>, stay: Stay) -> Stay {
+    fn reply(&self, answer: Option<Answer>) -> Stay {
         let Some(answer) = answer else {
-            return stay;
+            return Stay::Here;
         };
         match self.send(&answer) {
-            Ok(()) => stay,
+            Ok(()) => Stay::Here,
             Err(error) => {
                 tracing::warn!(pid = self.peer.pid, "a reader does not listen: {error}");
                 Stay::Leave
@@ -162,20 +156,19 @@ impl ClientConnection {
     }
 
     fn send(&self, answer: &Answer) -> std::io::Result<()> {
-        let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
-        if let Some(taken) = &answer.taken {
-            fds.push(taken.subscription.doorbell.as_fd());
-            for files in &taken.files {
-                fds.extend(files.pool.as_ref().map(AsFd::as_fd));
-                fds.push(files.control.as_fd());
+        match answer {
+            Answer::Plain(reply) => self.socket.send(&encode(reply), &[]),
+            Answer::Attached(subscription) => {
+                let Some((attached, fds)) = Attached::of(subscription) else {
+                    return Err(std::io::ErrorKind::Unsupported.into());
+                };
+                self.socket.send(&encode(&Reply::Attached(attached)), &fds)
             }
-            let wakes = taken.files.iter().filter_map(|files| files.wake.as_ref());
-            fds.extend(wakes.map(|wake| wake.as_fd()));
+            Answer::Judging(sitting) => {
+                let fds = [sitting.memory.as_fd(), sitting.doorbell.as_fd()];
+                self.socket.send(&encode(&Reply::Judging), &fds)
+            }
         }
-        if let Some(sitting) = &answer.sitting {
-            fds.extend([sitting.memory.as_fd(), sitting.doorbell.as_fd()]);
-        }
-        self.socket.send(&encode(&answer.reply), &fds)
     }
 
     /// The answer to a request; `None` if it comes later.
@@ -186,7 +179,7 @@ impl ClientConnection {
         let now = match request {
             Request::Hello { protocol, name, .. } => self.hello(protocol, &name),
             Request::Attach(attach) => return self.attach(attach, hub).err(),
-            Request::Filter { program } => return self.filter(&program, hub).err(),
+            Request::Filter { program } => return self.filter(program, hub).err(),
             Request::Credit { chunks } => match self.subscription {
                 None => not_subscribed(),
                 Some(subscription) => done(hub.set_credit(subscription, chunks)),
@@ -235,26 +228,19 @@ impl ClientConnection {
     /// # Errors
     ///
     /// The answer, where it is known at once.
-    fn attach(&mut self, attach: Attach, hub: &Handle) -> Result<(), Answer> {
+    fn attach(&mut self, request: SubscriptionRequest, hub: &Handle) -> Result<(), Answer> {
         if self.subscription.is_some() {
             let message = "this connection has a subscription already: one group a connection";
             return Err(refused(Refusal::TooMuch, message));
         }
-        let group = (!attach.private).then(|| attach.group.clone());
-        let filter = program(&attach.filter).map_err(|error| refused(Refusal::BadFilter, error))?;
-        let filters = !filter.takes_everything();
-        let ask = Ask {
+        let group = (!request.private).then(|| request.group.clone());
+        let filters = !request.filter.takes_everything();
+        let request = SubscriptionRequest {
             name: self.name.clone().unwrap_or_default(),
-            peer: self.peer.clone(),
-            filter,
-            credit_chunks: attach.credit,
-            watermark: watermark(&attach),
-            private: attach.private,
-            from_the_first: false,
-            group: attach.group,
+            ..request
         };
         let event = new_event()?;
-        let answer = hub.begin_to_attach(ask, event.clone());
+        let answer = hub.begin_to_attach(request, self.peer.clone(), event.clone());
         self.waiting = Some(Waiting {
             event,
             answer: Later::Attached(answer, group),
@@ -266,9 +252,8 @@ impl ClientConnection {
     /// The answer to the request that waited; `None` if it still does.
     fn finish(&mut self, waiting: &Waiting) -> Option<Answer> {
         let answer = match &waiting.answer {
-            Later::Attached(answer, group) => {
-                answered(answer)?.and_then(|taken| self.attached(taken, group.clone()))
-            }
+            Later::Attached(answer, group) => answered(answer)?
+                .and_then(|subscription| self.attached(subscription, group.clone())),
             Later::Filtered(answer) => {
                 answered(answer)?.map(|wanted| Reply::Filtered { wanted }.into())
             }
@@ -279,24 +264,19 @@ impl ClientConnection {
         Some(answer.unwrap_or_else(|error| error))
     }
 
-    fn attached(&mut self, taken: Taken, group: Option<String>) -> Result<Answer, Answer> {
-        if taken.files.iter().any(|files| files.pool.is_none()) {
-            self.hub.leave(taken.id);
+    fn attached(
+        &mut self,
+        subscription: Subscription,
+        group: Option<String>,
+    ) -> Result<Answer, Answer> {
+        if Attached::of(&subscription).is_none() {
+            self.hub.leave(subscription.id);
             let message = "a source of this hub cannot be read from another process";
             return Err(refused(Refusal::Failed, message));
         }
-        self.subscription = Some(taken.id);
+        self.subscription = Some(subscription.id);
         self.group = group;
-        let endpoints = taken.subscription.endpoints.iter();
-        let reply = Reply::Attached {
-            reader: taken.id.0,
-            endpoints: endpoints.map(EndpointFacts::from).collect(),
-        };
-        Ok(Answer {
-            reply,
-            taken: Some(Box::new(taken)),
-            sitting: None,
-        })
+        Ok(Answer::Attached(Box::new(subscription)))
     }
 
     /// Makes this reader the judge of the bridge whose hub this is.
@@ -315,11 +295,7 @@ impl ClientConnection {
         match bench.sit(group) {
             Ok(sitting) => {
                 self.judges = true;
-                Answer {
-                    reply: Reply::Judging,
-                    taken: None,
-                    sitting: Some(sitting),
-                }
+                Answer::Judging(sitting)
             }
             Err(error @ BenchError::Taken) => refused(Refusal::TooMuch, error.to_string()),
             Err(error @ BenchError::Group { .. }) => {
@@ -334,9 +310,8 @@ impl ClientConnection {
     /// # Errors
     ///
     /// The answer, where it is known at once.
-    fn filter(&mut self, entries: &[u64], hub: &Handle) -> Result<(), Answer> {
+    fn filter(&mut self, filter: Program, hub: &Handle) -> Result<(), Answer> {
         let subscription = self.subscription.ok_or_else(not_subscribed)?;
-        let filter = program(entries).map_err(|error| refused(Refusal::BadFilter, error))?;
         let filters = !filter.takes_everything();
         if self.judges && filters {
             return Err(refused(Refusal::BadRequest, NO_FILTER));
@@ -380,21 +355,6 @@ impl Drop for ClientConnection {
             self.hub.leave(subscription);
         }
     }
-}
-
-fn watermark(attach: &Attach) -> Watermark {
-    let limit = attach.time_limit_ms.map(u64::from);
-    Watermark::asked(attach.watermark_packets, limit.map(Duration::from_millis))
-}
-
-fn program(entries: &[u64]) -> Result<Program, String> {
-    if entries.len() > MOST_INSTRUCTIONS {
-        return Err(format!(
-            "a filter of {} instructions: {MOST_INSTRUCTIONS} is the most",
-            entries.len()
-        ));
-    }
-    Program::from_entries(entries).map_err(|error| error.to_string())
 }
 
 fn new_event() -> Result<Event, Answer> {

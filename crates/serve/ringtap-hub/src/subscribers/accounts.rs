@@ -10,6 +10,7 @@ use ringtap_ipc::protocol::{
     CongestionStatus, GroupStatus, HubStatus, LaneSnapshot, LaneStatus, ReaderStatus, Snapshot,
     SourceSnapshot, SourceState, SourceStatus,
 };
+use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::number::to_u32;
@@ -19,7 +20,6 @@ use super::{SourceReader, Subscriber};
 use crate::capture::{Capture, Stage};
 use crate::engine::Engine;
 use crate::group::{Group, division_word, policy_word};
-use crate::membership::SubscriptionId;
 
 impl Engine {
     /// A subscriber's account, counted from its beginning.

@@ -10,60 +10,62 @@ use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::subscription::{Endpoint, Subscription, Wanted};
+use ringtap_ipc::subscription::{
+    Endpoint, EndpointFiles, Subscription, SubscriptionId, SubscriptionRequest, Wanted,
+};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::control::control_bytes;
-use ringtap_pool::distributor::ReaderOptions;
+use ringtap_pool::distributor::{Policy, ReaderOptions};
+use ringtap_pool::source::Facts;
 
 use super::{SourceReader, Subscriber};
 use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
-use crate::hub::{Ask, AttachError, EndpointFiles, Taken};
-use crate::membership::{Full, Share, SubscriptionId, place};
+use crate::hub::AttachError;
+use crate::membership::{Full, Share, place};
 use crate::relay::{self, Relay};
-
-/// What is made at one source.
-struct Made {
-    source_reader: SourceReader,
-    endpoint: Endpoint,
-    files: EndpointFiles,
-}
 
 impl Engine {
     /// Makes a reader a member of a group, if its user may.
-    pub(super) fn join(&mut self, ask: &Ask) -> Result<(SubscriptionId, Group), AttachError> {
-        let group = self.permitted(ask)?;
+    pub(super) fn join(
+        &mut self,
+        request: &SubscriptionRequest,
+        peer: &Peer,
+    ) -> Result<(SubscriptionId, Group), AttachError> {
+        let group = self.permitted(request, peer)?;
         let id = self.subscribers.next_id();
-        let joined = self.membership.join(&group.name, id, ask.filter.clone());
+        let filter = request.filter.clone();
+        let joined = self.membership.join(&group.name, id, filter);
         joined.map_err(|full| refusal(full, &group))?;
         Ok((id, group))
     }
 
-    fn permitted(&self, ask: &Ask) -> Result<Group, AttachError> {
-        let Some(group) = self.membership.group(&ask.group) else {
+    fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<Group, AttachError> {
+        let Some(group) = self.membership.group(&request.group) else {
             let names: Vec<_> = self
                 .membership
                 .groups()
                 .map(|(g, _)| g.name.clone())
                 .collect();
             return Err(AttachError::NoGroup {
-                group: ask.group.clone(),
+                group: request.group.clone(),
                 known: names.join(", "),
             });
         };
         let us = Peer::this_process();
-        if ask.peer != us && !group.access.allows(&ask.peer, us.uid) {
+        if *peer != us && !group.access.allows(peer, us.uid) {
             return Err(AttachError::NotAllowed {
                 group: group.name.clone(),
-                uid: ask.peer.uid,
+                uid: peer.uid,
             });
         }
         let allowed = group.most_watermark_packets;
-        if ask.watermark.packets > allowed {
-            return Err(too_much("watermark", group, ask.watermark.packets, allowed));
+        let packets = request.watermark.packets;
+        if packets > allowed {
+            return Err(too_much("watermark", group, packets, allowed));
         }
-        if let (Some(asked), Some(allowed)) = (ask.credit_chunks, group.credit_chunks)
+        if let (Some(asked), Some(allowed)) = (request.credit_chunks, group.credit_chunks)
             && asked > allowed
         {
             return Err(too_much("credit", group, asked, allowed));
@@ -75,86 +77,68 @@ impl Engine {
     pub(super) fn take(
         &mut self,
         id: SubscriptionId,
-        ask: &Ask,
+        request: &SubscriptionRequest,
+        peer: Peer,
         group: &Group,
         share: &Share,
         places: &[Vec<Place>],
-    ) -> Result<Taken, AttachError> {
-        let private = ask.private || group.delivery == Delivery::Private;
+    ) -> Result<Subscription, AttachError> {
         let (doorbell, readers_doorbell) = Event::pair()?;
         let options = ReaderOptions {
-            credit: ask.credit_chunks.or(group.credit_chunks),
+            credit: request.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
             mask: share.mask,
             buddies: self.membership.buddies(&group.name),
         };
-        let made = self.take_everywhere(&options, share, places, ask)?;
+        let (source_readers, endpoints) =
+            self.take_everywhere(&options, share, places, request.from_the_first)?;
         self.captures.iter_mut().for_each(Capture::mind_scarcity);
-        let place = made
-            .first()
-            .map_or(Place::Source, |made| made.endpoint.wanted.place.clone());
-        let (mut source_readers, mut endpoints, mut files) = (Vec::new(), Vec::new(), Vec::new());
-        for one in made {
-            source_readers.push(one.source_reader);
-            endpoints.push(one.endpoint);
-            files.push(one.files);
-        }
-        let mut reader = Subscription {
+        let mut subscription = Subscription {
+            id,
             endpoints,
             doorbell: readers_doorbell,
-            watermark: ask.watermark,
+            watermark: request.watermark,
         };
-        let mut relay = None;
-        if private {
-            match Relay::start(reader, doorbell.clone(), group) {
-                Ok((started, output)) => {
-                    relay = Some(started);
-                    let relay::Output {
-                        subscription,
-                        files: own,
-                    } = output;
-                    (reader, files) = (subscription, own);
-                }
-                Err(error) => {
-                    self.give_back(&source_readers);
-                    return Err(error.into());
-                }
-            }
-        }
-        let subscriber = Subscriber {
+        let first = subscription.endpoints.first();
+        let mut subscriber = Subscriber {
             group: group.name.clone(),
-            name: ask.name.clone(),
-            peer: ask.peer.clone(),
-            delivery: if private {
-                Delivery::Private
-            } else {
-                Delivery::Shared
-            },
-            place,
+            name: request.name.clone(),
+            peer,
+            delivery: group.delivery,
+            place: first.map_or(Place::Source, |first| first.wanted.place.clone()),
             credit_chunks: options.credit,
             attached_ns: now_ns(),
             source_readers,
             doorbell,
             is_silent: false,
-            relay,
-            watermark: ask.watermark,
+            relay: None,
+            watermark: request.watermark,
             waits_since: None,
             lost: 0,
             last_loss_ns: 0,
         };
-        self.subscribers.taken.insert(id, subscriber);
+        if request.private || group.delivery == Delivery::Private {
+            subscriber.delivery = Delivery::Private;
+            match Relay::start(subscription, subscriber.doorbell.clone(), group) {
+                Ok((relay, private)) => {
+                    subscriber.relay = Some(relay);
+                    subscription = private;
+                }
+                Err(error) => {
+                    self.give_back(&subscriber.source_readers);
+                    return Err(error.into());
+                }
+            }
+        }
         tracing::info!(
             subscriber = id.0,
-            group = group.name,
-            reader = ask.name,
-            pid = ask.peer.pid,
+            group = subscriber.group,
+            reader = subscriber.name,
+            pid = subscriber.peer.pid,
             "attached"
         );
-        Ok(Taken {
-            id,
-            subscription: reader,
-            files,
-        })
+        self.subscribers.taken.insert(id, subscriber);
+        Ok(subscription)
     }
 
     /// A place at every source, or at none.
@@ -163,27 +147,30 @@ impl Engine {
         options: &ReaderOptions,
         share: &Share,
         places: &[Vec<Place>],
-        ask: &Ask,
-    ) -> Result<Vec<Made>, AttachError> {
-        let mut made = Vec::new();
+        from_the_first: bool,
+    ) -> Result<(Vec<SourceReader>, Vec<Endpoint>), AttachError> {
+        let (mut source_readers, mut endpoints) = (Vec::new(), Vec::new());
         for (at, places) in places.iter().enumerate() {
             let options = ReaderOptions {
                 // What cannot drop packets waits for its readers.
                 policy: match self.captures[at].facts.policy {
-                    waits @ ringtap_pool::distributor::Policy::Block => waits,
+                    waits @ Policy::Block => waits,
                     _ => options.policy,
                 },
                 ..*options
             };
-            match self.take_at(at, &options, share, place(share, places), ask) {
-                Ok(one) => made.push(one),
+            match self.take_at(at, &options, share, place(share, places), from_the_first) {
+                Ok((source_reader, endpoint)) => {
+                    source_readers.push(source_reader);
+                    endpoints.push(endpoint);
+                }
                 Err(error) => {
-                    self.give_back(made.iter().map(|made| &made.source_reader));
+                    self.give_back(&source_readers);
                     return Err(error);
                 }
             }
         }
-        Ok(made)
+        Ok((source_readers, endpoints))
     }
 
     fn take_at(
@@ -192,35 +179,35 @@ impl Engine {
         options: &ReaderOptions,
         share: &Share,
         place: Place,
-        ask: &Ask,
-    ) -> Result<Made, AttachError> {
+        from_the_first: bool,
+    ) -> Result<(SourceReader, Endpoint), AttachError> {
         let capture = &mut self.captures[at];
         let memory = SharedMemory::create(control_bytes(capture.pool.geometry()))?;
-        // What was captured before the rules came has every bit, and is not judged yet.
-        let judged = capture.counts().lanes;
-        let (reader, beginning) =
-            capture.add_reader(options, &memory.region, ask.from_the_first)?;
-        let from = match ask.from_the_first {
-            true => judged.iter().map(|lane| lane.captured).collect(),
+        // What was captured before the rules came has every bit, and is not classified yet.
+        let classified = capture.counts().lanes;
+        let (reader, beginning) = capture.add_reader(options, &memory.region, from_the_first)?;
+        let from = match from_the_first {
+            true => classified.iter().map(|lane| lane.captured).collect(),
             false => beginning.starts.clone(),
         };
         let endpoint = Endpoint {
-            facts: capture.facts.clone(),
+            facts: Facts {
+                policy: options.policy,
+                ..capture.facts.clone()
+            },
             pool: capture.pool.clone(),
             control: memory.region,
             wake: capture.readers_wake.clone(),
-            policy: options.policy,
             wanted: Wanted {
                 mask: share.mask,
                 place,
                 filter: share.filter.clone(),
                 from,
             },
-        };
-        let files = EndpointFiles {
-            pool: capture.pool_file(),
-            control: memory.file,
-            wake: capture.readers_wake.clone(),
+            files: capture.pool_file().map(|pool| EndpointFiles {
+                pool,
+                control: memory.file,
+            }),
         };
         let source_reader = SourceReader {
             capture: at,
@@ -228,11 +215,7 @@ impl Engine {
             baseline: beginning.counts,
             starts: beginning.starts,
         };
-        Ok(Made {
-            source_reader,
-            endpoint,
-            files,
-        })
+        Ok((source_reader, endpoint))
     }
 
     fn give_back<'a>(&mut self, source_readers: impl IntoIterator<Item = &'a SourceReader>) {

@@ -17,19 +17,25 @@ use std::os::fd::AsFd as _;
 
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::sleep_until_readable;
-use ringtap_ipc::subscription::Wanted;
+use ringtap_ipc::peer::Peer;
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 
 use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::group::Group;
-use crate::hub::{Ask, AttachError, Taken};
-use crate::membership::{Share, SubscriptionId};
+use crate::hub::AttachError;
+use crate::membership::Share;
 use crate::responder::Responder;
 
 /// A change of the rules that waits for its turn.
 pub(crate) enum Change {
     /// A new subscription.
-    Attach(Box<Ask>, Responder<Result<Taken, AttachError>>),
+    Attach {
+        request: Box<SubscriptionRequest>,
+        /// The reader's process.
+        peer: Peer,
+        responder: Responder<Result<Subscription, AttachError>>,
+    },
     /// Another filter of a subscription.
     Filter(
         SubscriptionId,
@@ -43,14 +49,29 @@ pub(crate) enum Change {
     },
 }
 
+impl Change {
+    /// A new subscription of a reader in this process.
+    pub(crate) fn attach(
+        request: SubscriptionRequest,
+        responder: Responder<Result<Subscription, AttachError>>,
+    ) -> Self {
+        Change::Attach {
+            request: Box::new(request),
+            peer: Peer::this_process(),
+            responder,
+        }
+    }
+}
+
 /// A change in the set of rules that is being loaded.
 enum Applied {
     Attach {
         id: SubscriptionId,
-        ask: Box<Ask>,
+        request: Box<SubscriptionRequest>,
+        peer: Peer,
         group: Group,
         share: Option<Share>,
-        responder: Responder<Result<Taken, AttachError>>,
+        responder: Responder<Result<Subscription, AttachError>>,
     },
     Filter {
         id: SubscriptionId,
@@ -100,12 +121,15 @@ impl Changes {
 
 impl Engine {
     /// Attaches these readers before the hub's thread runs.
-    pub(crate) fn attach_at_start(&mut self, asks: Vec<Ask>) -> Vec<Result<Taken, AttachError>> {
-        let answers: Vec<_> = asks
+    pub(crate) fn attach_at_start(
+        &mut self,
+        requests: Vec<SubscriptionRequest>,
+    ) -> Vec<Result<Subscription, AttachError>> {
+        let answers: Vec<_> = requests
             .into_iter()
-            .map(|ask| {
+            .map(|request| {
                 let (responder, answer) = Responder::new();
-                self.changes.push(Change::Attach(Box::new(ask), responder));
+                self.changes.push(Change::attach(request, responder));
                 answer
             })
             .collect();
@@ -171,10 +195,15 @@ impl Engine {
     /// Makes a change part of the membership, unless the reader may not.
     fn apply(&mut self, change: Change) -> Option<Applied> {
         match change {
-            Change::Attach(ask, responder) => match self.join(&ask) {
+            Change::Attach {
+                request,
+                peer,
+                responder,
+            } => match self.join(&request, &peer) {
                 Ok((id, group)) => Some(Applied::Attach {
                     id,
-                    ask,
+                    request,
+                    peer,
                     group,
                     share: None,
                     responder,
@@ -218,16 +247,18 @@ impl Engine {
         match applied {
             Applied::Attach {
                 id,
-                ask,
+                request,
+                peer,
                 group,
                 share,
                 responder,
             } => {
                 let share = share.ok_or(AttachError::NotSubscribed);
-                let taken = share.and_then(|share| self.take(id, &ask, &group, &share, places));
-                let is_attached = taken.is_ok();
+                let subscription =
+                    share.and_then(|share| self.take(id, &request, peer, &group, &share, places));
+                let is_attached = subscription.is_ok();
                 // A reader that left meanwhile needs no subscription.
-                if !responder.send(taken) || !is_attached {
+                if !responder.send(subscription) || !is_attached {
                     self.leave(id);
                 }
             }
@@ -257,14 +288,22 @@ impl Engine {
         for one in applied.into_iter().rev() {
             let change = match one {
                 Applied::Attach {
-                    id, ask, responder, ..
+                    id,
+                    request,
+                    peer,
+                    responder,
+                    ..
                 } => {
                     self.membership.leave(id);
                     if let Some(error) = refusal.take() {
                         responder.send(Err(error));
                         return;
                     }
-                    Change::Attach(ask, responder)
+                    Change::Attach {
+                        request,
+                        peer,
+                        responder,
+                    }
                 }
                 Applied::Filter {
                     id,

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use ringtap_filter::BUCKETS;
+use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::distributor::HeldBack;
 use ringtap_pool::offload::Load;
 use ringtap_pool::offload::buckets::{Due, Members};
@@ -12,7 +13,6 @@ use ringtap_pool::offload::buckets::{Due, Members};
 use super::{Change, SourceReader, Subscribers};
 use crate::capture::Capture;
 use crate::engine::Engine;
-use crate::membership::SubscriptionId;
 
 /// What sources and their distributors know of subscribers.
 struct Known<'a> {

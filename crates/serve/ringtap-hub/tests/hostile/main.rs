@@ -15,9 +15,11 @@ use proptest::string::string_regex;
 fn near() -> impl Strategy<Value = String> {
     let ask = "(hello|attach|filter|credit|statistics|detach|status)";
     let numbers = "[0-9]{1,20}(,[0-9]{1,20}){0,3}";
-    let value = format!(r#"(-?[0-9]{{1,20}}|"[a-z]{{0,4}}"|\[({numbers})?\]|null|true|\{{\}})"#);
-    let keys = "(protocol|features|name|group|filter|program|credit|chunks\
-        |watermark_packets|time_limit_ms|private)";
+    let value = format!(
+        r#"(-?[0-9]{{1,20}}|"[a-z]{{0,4}}"|\[({numbers})?\]|null|true|\{{\}}|\{{"packets":[0-9]{{1,10}}\}})"#
+    );
+    let keys = "(protocol|features|name|group|filter|program|credit_chunks|chunks\
+        |watermark|private)";
     let pattern = format!(r#"\{{"ask":"{ask}"(,"{keys}":{value}){{0,4}}\}}"#);
     string_regex(&pattern).expect("a regular expression")
 }

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use gated::{Gate, gated};
 use ringtap_hub::access::Access;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Ask, Group, Handle, Hub, Taken};
+use ringtap_hub::{Group, Handle, Hub};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, decode};
 use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_ipc::subscription::{Subscription, SubscriptionRequest};
 use ringtap_pool::reader::{Next, Reader};
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -129,21 +130,22 @@ fn read(reader: &mut Reader, packets: usize) {
     assert_eq!(read, packets);
 }
 
-fn reader_of(taken: &mut Taken) -> Reader {
-    let endpoint = taken.subscription.endpoints.remove(0);
-    let hub = Arc::new(taken.subscription.doorbell.clone());
-    Reader::open(endpoint.pool, &endpoint.control, endpoint.policy, hub).expect("its memory")
+fn reader_of(subscription: &mut Subscription) -> Reader {
+    let endpoint = subscription.endpoints.remove(0);
+    let hub = Arc::new(subscription.doorbell.clone());
+    Reader::open(endpoint.pool, &endpoint.control, endpoint.facts.policy, hub).expect("its memory")
 }
 
 #[test]
 fn readers_are_served_while_rules_for_another_are_loaded() {
     let setup = Setup::new();
     setup.gate.open(2);
-    let ask = Ask::new("all", "first");
-    let mut taken = setup.handle().attach(ask).expect("a subscription");
-    let mut reader = reader_of(&mut taken);
+    let request = SubscriptionRequest::new("all", "first");
+    let attached = setup.handle().attach(request);
+    let mut subscription = attached.expect("a subscription");
+    let mut reader = reader_of(&mut subscription);
     let other = setup.connect();
-    assert!(matches!(other.ask(ATTACH), Reply::Attached { .. }));
+    assert!(matches!(other.ask(ATTACH), Reply::Attached(_)));
     assert_eq!(
         [setup.rules_of_next_set(), setup.rules_of_next_set()],
         [1, 1]
@@ -159,11 +161,14 @@ fn readers_are_served_while_rules_for_another_are_loaded() {
         let status = other.status();
         assert_eq!(status.sources[0].lanes[0].captured, 20 * round);
         assert_eq!(status.readers.len(), 2);
-        setup.handle().set_credit(taken.id, 3).expect("it may");
+        setup
+            .handle()
+            .set_credit(subscription.id, 3)
+            .expect("it may");
     }
     assert!(!late.has_answer(), "its rules are not yet in force");
     setup.gate.open(1);
-    assert!(matches!(late.answer(), Reply::Attached { .. }));
+    assert!(matches!(late.answer(), Reply::Attached(_)));
     assert_eq!(other.status().readers.len(), 3);
     setup.gate.write(1);
     read(&mut reader, 1);
@@ -183,7 +188,7 @@ fn changes_that_come_while_rules_are_loaded_are_loaded_together() {
     assert!(other.status().readers.is_empty());
     setup.gate.open(2);
     for reader in &readers {
-        assert!(matches!(reader.answer(), Reply::Attached { .. }));
+        assert!(matches!(reader.answer(), Reply::Attached(_)));
     }
     assert_eq!(setup.rules_of_next_set(), 4);
     assert!(setup.gate.begun.try_recv().is_err(), "two sets were enough");
@@ -216,7 +221,7 @@ fn a_refusal_is_for_the_reader_whose_change_is_refused() {
             gate.outcome.send(outcome).expect("the source is there");
         }
         let answers = answers.join().expect("answers");
-        let is_attached = |at: usize| matches!(answers[at], Reply::Attached { .. });
+        let is_attached = |at: usize| matches!(answers[at], Reply::Attached(_));
         assert!(
             is_attached(0) && is_attached(1) && is_attached(3),
             "{answers:?}"

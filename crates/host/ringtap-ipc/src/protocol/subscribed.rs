@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A subscription on its way to another process: the message `attached` and its descriptors.
+//!
+//! Invariants
+//! - The receiver checks every descriptor: a false hub can make it fail, not misbehave.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ringtap_pool::number::{to_u64, to_usize};
+use ringtap_pool::source::Facts;
+use ringtap_pool::view::{Pool, PoolError};
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+use crate::mapping::{Access, Mapping};
+use crate::subscription::{Endpoint, Subscription, SubscriptionId, Wanted, Watermark};
+
+/// The answer to `attach`, without its descriptors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    /// See [`Subscription::id`].
+    pub reader: SubscriptionId,
+    /// See [`Subscription::watermark`].
+    pub watermark: Watermark,
+    /// See [`Subscription::endpoints`].
+    pub endpoints: Vec<AttachedEndpoint>,
+}
+
+/// An [`Endpoint`] without its memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedEndpoint {
+    /// Description of the source, with the reader's policy.
+    #[serde(flatten)]
+    pub facts: Facts,
+    /// Bytes to map of the pool.
+    pub pool_bytes: u64,
+    /// Bytes to map of the control region.
+    pub control_bytes: u64,
+    /// A descriptor of the source's own signal accompanies the message.
+    #[serde(default)]
+    pub wakes: bool,
+    /// Which packets belong to the reader.
+    pub wanted: Wanted,
+}
+
+/// Why a message and its descriptors are no subscription.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachedError {
+    /// Too few descriptors.
+    #[error("the hub sent too few descriptors")]
+    Missing,
+    /// The first descriptor is no doorbell.
+    #[error("the hub's doorbell cannot be used: {0}")]
+    Doorbell(io::Error),
+    /// A descriptor cannot be mapped.
+    #[error("the hub's memory cannot be read: {0}")]
+    Mapping(io::Error),
+    /// A mapping is no pool.
+    #[error("the hub's memory cannot be read: {0}")]
+    Pool(#[from] PoolError),
+}
+
+impl Attached {
+    /// The message for a subscription and the descriptors that accompany it; `None` if another
+    /// process cannot map one of its pools.
+    pub fn of(subscription: &Subscription) -> Option<(Self, Vec<BorrowedFd<'_>>)> {
+        let mut fds = vec![subscription.doorbell.as_fd()];
+        let mut endpoints = Vec::new();
+        for endpoint in &subscription.endpoints {
+            let files = endpoint.files.as_ref()?;
+            fds.extend([files.pool.as_fd(), files.control.as_fd()]);
+            endpoints.push(AttachedEndpoint {
+                facts: endpoint.facts.clone(),
+                pool_bytes: endpoint.pool.geometry().region_bytes(),
+                control_bytes: to_u64(endpoint.control.bytes()),
+                wakes: endpoint.wake.is_some(),
+                wanted: endpoint.wanted.clone(),
+            });
+        }
+        let wakes = subscription
+            .endpoints
+            .iter()
+            .filter_map(|e| e.wake.as_ref());
+        fds.extend(wakes.map(|wake| wake.as_fd()));
+        let message = Attached {
+            reader: subscription.id,
+            watermark: subscription.watermark,
+            endpoints,
+        };
+        Some((message, fds))
+    }
+
+    /// Maps what the hub sent.
+    ///
+    /// # Errors
+    ///
+    /// Every [`AttachedError`].
+    pub fn open(self, fds: Vec<OwnedFd>) -> Result<Subscription, AttachedError> {
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(AttachedError::Missing);
+        let doorbell = Event::from_peer(next()?).map_err(AttachedError::Doorbell)?;
+        let mut endpoints = Vec::with_capacity(self.endpoints.len());
+        let mut wakes = Vec::with_capacity(self.endpoints.len());
+        for message in self.endpoints {
+            wakes.push(message.wakes);
+            endpoints.push(message.open(next()?, next()?)?);
+        }
+        for (endpoint, _) in endpoints.iter_mut().zip(wakes).filter(|(_, wakes)| *wakes) {
+            endpoint.wake = Some(Arc::new(next()?));
+        }
+        Ok(Subscription {
+            id: self.reader,
+            endpoints,
+            doorbell,
+            watermark: self.watermark,
+        })
+    }
+}
+
+impl AttachedEndpoint {
+    fn open(self, pool: OwnedFd, control: OwnedFd) -> Result<Endpoint, AttachedError> {
+        let map = |file, bytes: u64, access| {
+            let mapping = Mapping::of_peer(file, to_usize(bytes), access);
+            mapping.map(Arc::new).map_err(AttachedError::Mapping)
+        };
+        let pool = map(pool, self.pool_bytes, Access::Read)?;
+        let control = map(control, self.control_bytes, Access::ReadWrite)?;
+        Ok(Endpoint {
+            facts: self.facts,
+            pool: Pool::open(pool.region())?,
+            control: control.region(),
+            wake: None,
+            wanted: self.wanted,
+            files: None,
+        })
+    }
+}
