@@ -133,7 +133,7 @@ fn read(
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;
-        if let Next::Batch(batch) = reader.next()? {
+        if let Next::Batch(batch) = reader.try_next()? {
             let mut packets = batch.packets();
             if first.is_none()
                 && let Some(packet) = packets.next()

@@ -107,7 +107,7 @@ fn end_after(seconds: Option<f64>) -> Result<Arc<AtomicBool>, SourceError> {
 /// Counts what each rule wants of all there is.
 fn read(reader: &mut Reader, wanted: &mut [u64]) -> Result<bool, SourceError> {
     let mut any = false;
-    while let Next::Batch(batch) = reader.next()? {
+    while let Next::Batch(batch) = reader.try_next()? {
         any = true;
         for packet in batch.packets() {
             let mask = packet?.slot().mask;

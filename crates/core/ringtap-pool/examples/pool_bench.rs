@@ -230,7 +230,7 @@ fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(Found, u3
     let mut since_step = 0;
     while found.packets < PACKETS {
         let before = found.packets;
-        if let Next::Batch(batch) = reader.next()? {
+        if let Next::Batch(batch) = reader.try_next()? {
             for packet in batch.packets() {
                 found.add(&packet?);
             }

@@ -117,7 +117,10 @@ impl Found {
     fn read(&mut self, reader: &mut Reader) -> Progress {
         let mut progress = Progress::Nothing;
         loop {
-            let batch = match reader.next().expect("a source delivers readable chunks") {
+            let batch = match reader
+                .try_next()
+                .expect("a source delivers readable chunks")
+            {
                 Next::Batch(batch) => batch,
                 Next::Empty => return progress,
                 Next::Ended => return Progress::Ended,

@@ -2,15 +2,15 @@
 //! One consumer of a pool: takes chunks that the distributor delivers, reads packets in place.
 //!
 //! Invariants
-//! - Packets of a lane come in the order in which they were captured; what is missing between
-//!   two batches is told as a [`Gap`].
-//! - A chunk goes back when the reader moves past it, never while a batch of it is borrowed.
+//! - Packets of a lane come in the order of capture; a [`Gap`] reports packets that are missing
+//!   between two batches.
+//! - A chunk goes back when the reader has moved past it and no batch of it is left.
 
 mod batch;
 mod delivery;
-mod glance;
 mod lane;
-mod ordered;
+mod lease;
+mod peek;
 
 use std::sync::Arc;
 
@@ -18,102 +18,77 @@ use crate::control::{Control, ControlError, Progress};
 use crate::distributor::Policy;
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::memory::Region;
-use crate::queue::{Consumer, PeerCorrupt, Producer, PushError};
+use crate::queue::{Consumer, PeerCorrupt};
 use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Level, Signal};
 pub use batch::{Batch, Packet, Packets};
 pub(crate) use delivery::{Delivery, MOST_LOST};
 use lane::{Held, Lane};
-pub use ordered::Heads;
+use lease::{Lease, LeaseHome};
+pub use peek::Peek;
 
-/// What a reader does not get of a lane, just before a batch.
+/// Packets of a lane that a reader does not get, just before a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Sequence of the first packet that is left out.
+    /// Sequence of the first missing packet.
     pub first_sequence: u64,
-    /// How many packets of the lane are left out, wanted or not.
+    /// Number of missing packets, wanted or not.
     pub sequences: u64,
-    /// How many of them this reader wanted, and lost.
+    /// Number of missing packets that this reader wanted: its losses.
     pub packets: u64,
 }
 
-/// Why nothing can be received any more.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+/// Why a reader cannot receive any more.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
     /// The distributor's index is impossible.
     #[error("the capture side is corrupt: {0}")]
     PeerCorrupt(#[from] PeerCorrupt),
-    /// A delivered chunk lies outside the pool, or holds what cannot be.
+    /// A delivered chunk lies outside the pool, or has impossible content.
     #[error("the capture side is corrupt: it delivered {0}, which cannot be read")]
     BadChunk(ChunkId),
-    /// A loss was told of a lane that there is not.
-    #[error("the capture side is corrupt: it told of {0}, which does not exist")]
+    /// The distributor reported a loss for a lane that does not exist.
+    #[error("the capture side is corrupt: it reported a loss for {0}, which does not exist")]
     BadLane(LaneId),
 }
 
-/// What [`Reader::next`] found.
-pub enum Next<'a> {
+/// The result of [`Reader::try_next`].
+pub enum Next {
     /// Packets.
-    Batch(Batch<'a>),
-    /// Nothing now.
+    Batch(Batch),
+    /// No packet now.
     Empty,
-    /// Nothing, and nothing will come any more.
+    /// No packet now, and none will come.
     Ended,
 }
 
-/// What [`Reader::waits`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waits {
-    /// Packets that [`Reader::next`] will give.
-    Packets,
-    /// Nothing now.
-    Nothing,
-    /// Nothing, and nothing will come any more.
-    Ended,
-}
-
-/// Slots of one chunk that are to be read.
+/// Slots of one chunk that the next batch takes.
 #[derive(Clone, Copy)]
-struct Found {
+struct Range {
     chunk: ChunkId,
     from: u32,
     to: u32,
-    cut: bool,
-}
-
-impl Found {
-    #[inline]
-    fn of(held: Held, published: u32) -> Self {
-        Found {
-            chunk: held.chunk,
-            from: held.next,
-            to: published,
-            cut: held.cut,
-        }
-    }
 }
 
 /// One consumer of a pool.
 pub struct Reader {
-    pool: Pool,
+    home: Arc<LeaseHome>,
     deliveries: Consumer,
-    returns: Producer,
-    control: Control,
     lanes: Vec<Lane>,
     turn: usize,
-    /// Sum over the lanes of what is expected next.
+    /// Sum over the lanes of the sequence that each expects next.
     read_to: u64,
     /// Bytes of a packet that are left when the distributor says that it is cut.
     cut_bytes: u32,
-    distributor: Arc<dyn Signal>,
 }
 
 impl Reader {
-    /// The reader whose control region a distributor made.
+    /// Opens the control region that a distributor made for this reader.
     ///
-    /// `distributor` wakes its driver. `policy` is the one that the reader was added with.
+    /// `distributor` wakes the distributor's thread; the reader and its batches hold it until the
+    /// last of them is dropped. `policy` is the one that the reader was added with.
     ///
     /// # Errors
     ///
@@ -143,7 +118,6 @@ impl Reader {
         control.reader().read_to.store(read_to, Relaxed);
         Reader {
             deliveries: Consumer::new(control.deliveries.clone()),
-            returns: Producer::new(control.returns.clone()),
             lanes: starts.into_iter().map(Lane::new).collect(),
             read_to,
             turn: 0,
@@ -151,188 +125,170 @@ impl Reader {
                 Policy::Cut { snap_bytes } => snap_bytes,
                 _ => u32::MAX,
             },
-            pool,
-            control,
-            distributor,
+            home: Arc::new(LeaseHome::new(pool, control, distributor)),
         }
     }
 
     /// The pool that this reader reads.
     pub fn pool(&self) -> &Pool {
-        &self.pool
+        &self.home.pool
     }
 
-    /// Takes all packets that are published in one chunk, lanes by turns; never waits.
-    ///
-    /// What the last batch lent out goes back first.
+    /// Takes all published packets of one chunk, lanes in turn; never waits.
     ///
     /// # Errors
     ///
-    /// Every [`RecvError`]; the reader is of no use any more.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a lending iterator cannot be an Iterator"
-    )]
-    pub fn next(&mut self) -> Result<Next<'_>, RecvError> {
-        // Read before the queue: what was delivered before the end is found below.
-        let ended = self.control.hub().ended.load(Acquire) != 0;
-        self.accept()?;
+    /// Every [`RecvError`]; the reader cannot be used after it.
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Next, RecvError> {
+        let ended = self.accept()?;
         for _ in 0..self.lanes.len() {
             let lane = self.turn;
             self.turn += 1;
             if self.turn == self.lanes.len() {
                 self.turn = 0;
             }
-            if let Some(found) = self.find(lane)? {
-                return Ok(Next::Batch(self.batch(lane, found)));
+            if let Some(range) = self.find(lane)?
+                && let Some(batch) = self.batch(lane, range)?
+            {
+                return Ok(Next::Batch(batch));
             }
         }
         Ok(if ended { Next::Ended } else { Next::Empty })
     }
 
-    /// What this reader says before it sleeps and after.
+    /// The words by which this reader announces that it sleeps.
     pub fn sleeper(&self) -> Sleeper {
         Sleeper {
-            control: self.control.clone(),
-            distributor: Arc::clone(&self.distributor),
+            control: self.home.control.clone(),
+            distributor: Arc::clone(&self.home.distributor),
         }
     }
 
     /// Sequence of the first packet that the reader may get, per lane.
     pub fn starts(&self) -> Vec<u64> {
-        self.control.starts()
+        self.home.control.starts()
     }
 
-    /// Where the reader tells how far it came, for those who watch it.
+    /// Counters that the reader publishes for `status` and `top`.
     pub fn progress(&self) -> &Progress {
-        self.control.reader().progress()
+        self.home.control.reader().progress()
     }
 
-    /// Packets that wait here: published, delivered, and not yet read.
-    pub fn waiting(&self) -> u64 {
-        let held = self.lanes.iter().flat_map(Lane::held);
-        let waiting = |held: &Held| {
-            let published = self.pool.chunk(held.chunk)?.state().published;
-            Some(u64::from(published.saturating_sub(held.next)))
-        };
-        held.filter_map(waiting).sum()
-    }
-
-    /// Whether packets wait here, without taking them.
+    /// Number of packets that wait: published, delivered, and not yet taken.
     ///
     /// # Errors
     ///
-    /// As for [`Reader::next`].
-    pub fn waits(&mut self) -> Result<Waits, RecvError> {
-        let ended = self.control.hub().ended.load(Acquire) != 0;
+    /// As for [`Reader::try_next`].
+    pub fn waiting(&mut self) -> Result<u64, RecvError> {
         self.accept()?;
-        for lane in 0..self.lanes.len() {
-            if self.find(lane)?.is_some() {
-                return Ok(Waits::Packets);
-            }
-        }
-        Ok(if ended { Waits::Ended } else { Waits::Nothing })
+        let held = self.lanes.iter().flat_map(Lane::held);
+        let waiting = |held: &Held| {
+            let published = self.pool().chunk(held.chunk)?.state().published;
+            Some(u64::from(published.saturating_sub(held.next)))
+        };
+        Ok(held.filter_map(waiting).sum())
     }
 
-    /// Sorts new deliveries to their lanes.
-    fn accept(&mut self) -> Result<(), RecvError> {
+    /// Sorts new deliveries to their lanes; returns whether no more will come.
+    #[inline]
+    fn accept(&mut self) -> Result<bool, RecvError> {
+        // Read before the queue, so that every delivery before the end is found below.
+        let ended = self.home.control.hub().ended.load(Acquire) != 0;
         while let Some(entry) = self.deliveries.pop()? {
-            match Delivery::from_entry(entry) {
-                Delivery::Chunk { chunk, from, cut } => {
-                    let view = self.pool.chunk(chunk).ok_or(RecvError::BadChunk(chunk))?;
-                    let lane = self.lanes.get_mut(view.lane().index());
-                    let lane = lane.ok_or(RecvError::BadChunk(chunk))?;
-                    // No chunk is lent twice at a time: more than there are is a lie.
-                    if lane.len() >= widen(self.pool.geometry().chunk_count) {
-                        return Err(RecvError::BadChunk(chunk));
-                    }
-                    let next = from;
-                    lane.hold(Held { chunk, next, cut });
-                }
-                Delivery::Lost { lane, packets } => {
-                    let known = self.lanes.get_mut(lane.index());
-                    known.ok_or(RecvError::BadLane(lane))?.lose(packets);
-                }
+            self.accept_one(Delivery::from_entry(entry))?;
+        }
+        Ok(ended)
+    }
+
+    fn accept_one(&mut self, delivery: Delivery) -> Result<(), RecvError> {
+        match delivery {
+            Delivery::Chunk { chunk, from, cut } => {
+                let view = self.pool().chunk(chunk);
+                let lane = view.ok_or(RecvError::BadChunk(chunk))?.lane();
+                let most = widen(self.pool().geometry().chunk_count);
+                let lane = self.lanes.get_mut(lane.index());
+                // A lane with more chunks than the pool has was delivered some chunk twice.
+                let lane = lane.filter(|lane| lane.len() < most);
+                lane.ok_or(RecvError::BadChunk(chunk))?.hold(Held {
+                    lease: Lease::new(Arc::clone(&self.home), chunk),
+                    chunk,
+                    next: from,
+                    cut,
+                });
+            }
+            Delivery::Lost { lane, packets } => {
+                let known = self.lanes.get_mut(lane.index());
+                known.ok_or(RecvError::BadLane(lane))?.lose(packets);
             }
         }
         Ok(())
     }
 
-    /// Gives back what a lane has moved past, and finds the next slots to read.
-    fn find(&mut self, lane: usize) -> Result<Option<Found>, RecvError> {
-        while let Some(held) = self.lanes[lane].front {
-            let chunk = held.chunk;
-            let view = self.pool.chunk(chunk).ok_or(RecvError::BadChunk(chunk))?;
-            let state = view.state();
-            if held.next < state.published {
-                return Ok(Some(Found::of(held, state.published)));
+    /// Finds the next slots of a lane; moves past chunks that are read to their end.
+    #[inline]
+    fn find(&mut self, lane: usize) -> Result<Option<Range>, RecvError> {
+        while let Some(held) = &self.lanes[lane].front {
+            let (chunk, from) = (held.chunk, held.next);
+            let view = self.pool().chunk(chunk);
+            let state = view.ok_or(RecvError::BadChunk(chunk))?.state();
+            if from < state.published {
+                let to = state.published;
+                return Ok(Some(Range { chunk, from, to }));
             }
             if !state.sealed {
                 return Ok(None);
             }
             self.lanes[lane].pass();
-            self.give_back(chunk)?;
+            self.home.check()?;
         }
         Ok(None)
     }
 
-    fn give_back(&mut self, chunk: ChunkId) -> Result<(), RecvError> {
-        match self.returns.push(u64::from(chunk.0)) {
-            Ok(()) => {}
-            Err(PushError::PeerCorrupt(corrupt)) => return Err(corrupt.into()),
-            // There is room for every chunk that the distributor may lend.
-            Err(PushError::Full) => return Err(RecvError::BadChunk(chunk)),
-        }
-        if self.control.hub().wants_returns.take() {
-            self.distributor.signal();
-        }
-        Ok(())
-    }
-
-    /// Lends these slots out: the lane has moved past them.
+    /// Takes these slots, which [`Reader::find`] found at the lane's front.
     #[inline]
-    fn batch(&mut self, lane: usize, found: Found) -> Batch<'_> {
-        let chunk = self.pool.chunk(found.chunk);
-        let first_sequence = chunk
-            .map_or(0, |chunk| chunk.first_sequence())
-            .wrapping_add(u64::from(found.from));
+    fn batch(&mut self, lane: usize, range: Range) -> Result<Option<Batch>, RecvError> {
+        let id = range.chunk;
+        let chunk = self.home.pool.chunk(id).ok_or(RecvError::BadChunk(id))?;
+        let first_sequence = chunk.first_sequence().wrapping_add(u64::from(range.from));
         let lane_state = &mut self.lanes[lane];
-        if let Some(held) = &mut lane_state.front {
-            held.next = found.to;
-        }
+        let Some(held) = &mut lane_state.front else {
+            return Ok(None);
+        };
+        held.next = range.to;
+        let (lease, cut) = (Arc::clone(&held.lease), held.cut);
         let expected = lane_state.expected;
-        let count = found.to - found.from;
+        let count = range.to - range.from;
         lane_state.expected = first_sequence.wrapping_add(u64::from(count));
         let taken = lane_state.expected.wrapping_sub(expected);
         self.read_to = self.read_to.wrapping_add(taken);
-        let told = self.control.reader();
-        told.read_to.store(self.read_to, Relaxed);
-        // Who takes packets is awake: nobody need ring.
-        told.asleep.lower();
-        let packets = lane_state.loss_before(found.chunk);
+        let words = self.home.control.reader();
+        words.read_to.store(self.read_to, Relaxed);
+        // A reader that takes packets is awake and needs no signal.
+        words.asleep.lower();
+        let packets = lane_state.loss_before(id);
         let gap = (first_sequence > expected || packets > 0).then(|| Gap {
             first_sequence: expected,
             sequences: first_sequence.saturating_sub(expected),
             packets,
         });
-        Batch {
-            chunk,
-            id: found.chunk,
-            from: found.from,
-            to: found.to,
+        Ok(Some(Batch {
+            lease,
+            from: range.from,
+            to: range.to,
             lane: LaneId::at(lane),
             first_sequence,
             gap,
-            most_bytes: if found.cut {
+            most_bytes: if cut {
                 widen(self.cut_bytes)
             } else {
                 usize::MAX
             },
-        }
+        }))
     }
 }
 
-/// A reader's announcements that it sleeps; apart from it, so that a batch may be borrowed.
+/// Announces for a reader that it sleeps; usable while the reader itself is borrowed.
 #[derive(Clone)]
 pub struct Sleeper {
     control: Control,
@@ -340,7 +296,7 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// Says that the reader is about to sleep; then call [`Reader::next`] once more.
+    /// Announces that the reader is about to sleep; then call [`Reader::try_next`] once more.
     pub fn arm(&self) {
         let reader = self.control.reader();
         let sleeps = reader.sleeps.load(Relaxed); // ours: nobody else writes it
@@ -353,7 +309,7 @@ impl Sleeper {
         }
     }
 
-    /// Says that the reader is awake again.
+    /// Announces that the reader is awake again.
     pub fn disarm(&self) {
         self.control.reader().asleep.lower();
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ringtap_pool::distributor::{Distributor, MAX_READERS, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::reader::{Batch, Next, Reader};
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -49,8 +49,8 @@ struct Lane {
 struct Client {
     id: ReaderId,
     reader: Reader,
-    /// It glances before it looks.
-    glances: bool,
+    /// Batches that it keeps, and the number of each one's first packet.
+    kept: Vec<(Batch, usize)>,
     policy: Policy,
     place: Vec<Place>,
 }
@@ -184,7 +184,7 @@ impl World {
         self.clients.push(Client {
             id,
             reader,
-            glances: self.random.below(2) == 0,
+            kept: Vec::new(),
             policy,
             place,
         });
@@ -204,7 +204,13 @@ impl World {
             let client = self.random.index(self.clients.len());
             let batches = self.random.below(5);
             for _ in 0..batches {
-                self.clients[client].next(&self.lanes);
+                let random = &mut self.random;
+                let client = &mut self.clients[client];
+                client.next(&self.lanes);
+                if random.below(2) == 0 && !client.kept.is_empty() {
+                    let (batch, first) = client.kept.swap_remove(random.index(client.kept.len()));
+                    same(&batch, first, &self.lanes);
+                }
             }
         }
     }
@@ -220,6 +226,7 @@ impl World {
                 while client.next(&self.lanes) {
                     moved = true;
                 }
+                client.kept.clear();
             }
             if !moved && self.distributor.is_drained() {
                 break;
@@ -241,16 +248,25 @@ impl World {
     }
 }
 
+/// Compares a batch, whose first packet has this number, with the model.
+fn same(batch: &Batch, first: usize, lanes: &[Lane]) {
+    let lane = batch.lane().index();
+    for (number, packet) in (first..).zip(batch.packets().map(Result::unwrap)) {
+        assert_eq!(packet.sequence, u64::try_from(number).unwrap());
+        let length = lanes[lane].lengths[number];
+        assert_eq!(packet.slot().wire_length, u32::try_from(length).unwrap());
+        let kept = length.min(1500);
+        assert_eq!(packet.data.len(), kept, "cut at the snap length only");
+        assert!(packet.data.iter().all(|byte| *byte == fill(lane, number)));
+    }
+}
+
 impl Client {
-    /// Reads one batch, if there is one, and compares it with the model.
+    /// Takes one batch and keeps it, if there is one, and compares it with the model.
     fn next(&mut self, lanes: &[Lane]) -> bool {
-        let glances = self.glances;
-        let batch = match glances.then(|| self.reader.glance()).flatten() {
-            Some(batch) => batch,
-            None => match self.reader.next().unwrap() {
-                Next::Batch(batch) => batch,
-                Next::Empty | Next::Ended => return false,
-            },
+        let batch = match self.reader.try_next().unwrap() {
+            Next::Batch(batch) => batch,
+            Next::Empty | Next::Ended => return false,
         };
         let lane = batch.lane().index();
         let place = &mut self.place[lane];
@@ -261,19 +277,11 @@ impl Client {
             place.at += packets;
             place.missed += packets;
         }
-        for packet in batch.packets().map(Result::unwrap) {
-            assert_eq!(packet.sequence, u64::try_from(place.at).unwrap());
-            let length = lanes[lane].lengths[place.at];
-            assert_eq!(packet.slot().wire_length, u32::try_from(length).unwrap());
-            assert_eq!(
-                packet.data.len(),
-                length.min(1500),
-                "cut at the snap length only"
-            );
-            assert!(packet.data.iter().all(|byte| *byte == fill(lane, place.at)));
-            place.at += 1;
-            place.got += 1;
-        }
+        let first = place.at;
+        same(&batch, first, lanes);
+        place.at += batch.len();
+        place.got += batch.len();
+        self.kept.push((batch, first));
         true
     }
 

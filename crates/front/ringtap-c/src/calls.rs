@@ -15,14 +15,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringtap_client::{Found, SubscriptionRequest, Verdict, Watermark};
+use ringtap_client::{CursorPacket, Look, SubscriptionRequest, Verdict, Watermark};
 
 use crate::error::CallError;
 use crate::handles;
-use crate::session::{Session, patience};
-use crate::types::{
-    DROP, END, Handle, OK, OPEN_PRIVATE, Options, PASS, Packet, Source, Statistics,
-};
+use crate::session::{Session, deadline};
+use crate::types::{DROP, END, Handle, OK, OPEN_PRIVATE, Options, PASS, Source, Statistics};
 
 /// No structure of this library will ever be so large.
 const MOST_STRUCT_BYTES: usize = 4096;
@@ -148,18 +146,18 @@ fn program_name() -> String {
 /// What both ways to receive have in common; `give` writes the result.
 fn receive(
     handle: *mut Handle,
-    out: *mut *const Packet,
+    out: *mut *const CursorPacket,
     timeout_ms: c_int,
-    give: impl FnOnce(&mut Session) -> (*const Packet, usize),
+    give: impl FnOnce(&mut Session) -> (*const CursorPacket, usize),
 ) -> c_int {
     handles::with(handle, |session| {
         if out.is_null() {
             return Err(CallError::Null("packet"));
         }
-        let (packets, code) = match session.find(patience(timeout_ms)?)? {
-            Found::Nothing => (std::ptr::null(), 0),
-            Found::Ended => (std::ptr::null(), END),
-            Found::Packets => {
+        let (packets, code) = match session.look(deadline(timeout_ms)?)? {
+            Look::Empty => (std::ptr::null(), 0),
+            Look::Ended => (std::ptr::null(), END),
+            Look::Packets => {
                 let (packets, count) = give(session);
                 (packets, c_int::try_from(count).unwrap_or(c_int::MAX))
             }
@@ -173,11 +171,11 @@ fn receive(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_next(
     handle: *mut Handle,
-    packet: *mut *const Packet,
+    packet: *mut *const CursorPacket,
     timeout_ms: c_int,
 ) -> c_int {
     receive(handle, packet, timeout_ms, |session| {
-        let packet = session.one();
+        let packet = session.take_one();
         (packet.map_or(std::ptr::null(), std::ptr::from_ref), 1)
     })
 }
@@ -185,11 +183,11 @@ pub unsafe extern "C" fn ringtap_next(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_next_batch(
     handle: *mut Handle,
-    packets: *mut *const Packet,
+    packets: *mut *const CursorPacket,
     timeout_ms: c_int,
 ) -> c_int {
     receive(handle, packets, timeout_ms, |session| {
-        let packets = session.all();
+        let packets = session.take_all();
         (packets.as_ptr(), packets.len())
     })
 }

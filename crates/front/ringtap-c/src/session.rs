@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{
-    Connection, Found, Judgement, Lender, Patience, Receiver, SubscriptionRequest, Verdict,
-    Verdicts,
+    Connection, Cursor, CursorPacket, Deadline, Judgement, Look, Receiver, SubscriptionRequest,
+    Verdict, Verdicts,
 };
 use ringtap_filter::LinkType;
 use ringtap_filter::Program;
@@ -18,7 +18,6 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
-use crate::types::Packet;
 
 /// `LINKTYPE_ETHERNET`: what sources are taken to be until the hub says otherwise.
 const ETHERNET: LinkType = LinkType(1);
@@ -37,7 +36,7 @@ pub(crate) struct SourceText {
 
 /// A subscription at a hub.
 pub(crate) struct Session {
-    lender: Lender,
+    cursor: Cursor,
     connection: Arc<Connection>,
     sources: Vec<SourceText>,
     /// Where a judge's verdicts go.
@@ -77,7 +76,7 @@ impl Session {
         });
         Ok(Session {
             sources: sources.collect(),
-            lender: Lender::new(receiver),
+            cursor: Cursor::new(receiver),
             connection,
             verdicts: None,
         })
@@ -101,30 +100,30 @@ impl Session {
         }
     }
 
-    /// The next packet, once [`Session::find`] found some.
-    pub(crate) fn one(&mut self) -> Option<&Packet> {
-        self.lender.one()
+    /// Takes the next packet that [`Session::look`] found.
+    pub(crate) fn take_one(&mut self) -> Option<&CursorPacket> {
+        self.cursor.take_one()
     }
 
-    /// All packets that [`Session::find`] found.
-    pub(crate) fn all(&mut self) -> &[Packet] {
-        self.lender.all()
+    /// Takes all packets that [`Session::look`] found.
+    pub(crate) fn take_all(&mut self) -> &[CursorPacket] {
+        self.cursor.take_all()
     }
 
-    /// Looks for packets of ours; what was given out before goes back, and verdicts are sent.
-    pub(crate) fn find(&mut self, patience: Patience) -> Result<Found, CallError> {
+    /// Looks for packets; releases those that were taken before, and sends the verdicts.
+    pub(crate) fn look(&mut self, deadline: Deadline) -> Result<Look, CallError> {
         self.verdicts.iter().for_each(Verdicts::send);
-        Ok(self.lender.find(patience, None)?)
+        Ok(self.cursor.look(deadline, None)?)
     }
 
     /// What becomes readable when the reader has to be called.
     pub(crate) fn descriptor(&mut self) -> Result<c_int, CallError> {
-        Ok(self.lender.descriptor()?)
+        Ok(self.cursor.descriptor()?)
     }
 
     pub(crate) fn set_filter(&mut self, text: &str) -> Result<(), CallError> {
         let filter = compile(text, self.link_type()?)?;
-        Ok(self.lender.set_filter(&filter)?)
+        Ok(self.cursor.set_filter(&filter)?)
     }
 
     /// Becomes the judge of the bridge.
@@ -167,18 +166,18 @@ impl Session {
 
     /// The counters now, and whether it is final.
     pub(crate) fn counters(&self) -> Result<(Counters, bool), CallError> {
-        let snapshot = self.lender.receiver().snapshot()?;
+        let snapshot = self.cursor.receiver().snapshot()?;
         let ended = snapshot.sources.iter().all(|source| source.ended);
-        Ok((self.lender.tally().total(&snapshot), ended))
+        Ok((self.cursor.tally().total(&snapshot), ended))
     }
 }
 
-/// From milliseconds as C has them.
-pub(crate) fn patience(timeout_ms: c_int) -> Result<Patience, CallError> {
+/// The deadline of a call with this time-out; [`CallError::Value`] below -1.
+pub(crate) fn deadline(timeout_ms: c_int) -> Result<Deadline, CallError> {
     match u64::try_from(timeout_ms) {
-        Ok(0) => Ok(Patience::None),
-        Ok(ms) => Ok(Patience::Until(Instant::now() + Duration::from_millis(ms))),
-        Err(_) if timeout_ms == -1 => Ok(Patience::Endless),
+        Ok(0) => Ok(Deadline::Now),
+        Ok(ms) => Ok(Deadline::At(Instant::now() + Duration::from_millis(ms))),
+        Err(_) if timeout_ms == -1 => Ok(Deadline::Never),
         Err(_) => Err(CallError::Value {
             what: "timeout_ms",
             value: timeout_ms.into(),

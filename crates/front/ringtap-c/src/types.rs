@@ -8,7 +8,7 @@
 
 use std::ffi::{c_char, c_int};
 
-pub use ringtap_client::Lent as Packet;
+pub use ringtap_client::CursorPacket;
 
 pub const OK: c_int = 0;
 pub const END: c_int = -1;

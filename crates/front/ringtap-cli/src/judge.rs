@@ -126,7 +126,7 @@ impl Judge {
 }
 
 impl Consumer for Judge {
-    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+    fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         self.tally.begin(batch);
         let lane = batch.lane();
         for judged in batch.packets() {

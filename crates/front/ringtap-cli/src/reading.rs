@@ -191,7 +191,7 @@ impl<'a> Reading<'a> {
     #[inline]
     pub(crate) fn batch(
         &mut self,
-        batch: &Batch<'_>,
+        batch: &Batch,
         mut each: impl FnMut(Packet<'_>, &dyn Fn() -> Result<Counters>) -> Result<()>,
     ) -> Result<Flow> {
         let lane = batch.lane();

@@ -159,7 +159,7 @@ pub(crate) enum Flow {
 /// What a reader does with packets.
 pub(crate) trait Consumer {
     /// Takes a batch.
-    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow>;
+    fn batch(&mut self, batch: &Batch) -> Result<Flow>;
 
     /// What it counted so far.
     fn tally(&self) -> &Tally;
@@ -183,23 +183,20 @@ pub(crate) fn receive(
 ) -> Result<()> {
     let mut due = Instant::now() + interval;
     loop {
-        // The clock is not looked at between the end of a sleep and the packets.
-        let found = match receiver.glance() {
-            Some(batch) => Next::Batch(batch),
-            None => receiver.next()?,
+        let found = match receiver.try_next()? {
+            Next::Empty => {
+                consumer.idle()?;
+                receiver.next(Some(due.saturating_duration_since(Instant::now())))?
+            }
+            found => found,
         };
         match found {
             Next::Batch(batch) => {
                 let flow = consumer.batch(&batch)?;
-                receiver.tell(consumer.tally());
+                receiver.publish_progress(consumer.tally());
                 if flow == Flow::Stop {
                     return Ok(());
                 }
-            }
-            Next::Empty if Instant::now() < due => {
-                consumer.idle()?;
-                receiver.wait(Some(due))?;
-                continue;
             }
             Next::Empty => {}
             Next::Ended => return Ok(()),

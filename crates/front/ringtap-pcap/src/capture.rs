@@ -3,7 +3,7 @@
 #![deny(unsafe_code)]
 
 mod injector;
-#[expect(unsafe_code, reason = "packets that the client lends by address")]
+#[expect(unsafe_code, reason = "packets that the cursor gives by address")]
 mod reader;
 
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use parking_lot::ReentrantMutex;
-use ringtap_client::{Connection, Control as _, Found, Patience, Receiver};
+use ringtap_client::{Connection, Control as _, Deadline, Look, Receiver};
 use ringtap_filter::{Instruction, LinkType, Program};
 use ringtap_ipc::protocol::{MOST_INSTRUCTIONS, SourceSnapshot};
 use ringtap_ipc::subscription::Subscription;
@@ -157,15 +157,15 @@ impl PcapCapture {
                 return Ok(number(until, count));
             }
             let limits = *limits.get_or_insert_with(|| self.wait_limits(until, &reader));
-            let found = reader.wait(self.patience(until, limits), handle.stop());
+            let found = reader.look(self.deadline(until, limits), handle.stop());
             drop(reader);
             if handle.take_break() {
                 return Ok(ERROR_BREAK);
             }
             match found.map_err(|error| self.failed(error.into()))? {
-                Found::Ended => return self.end_of_packets(until),
-                Found::Nothing if self.is_over(until, limits) => return Ok(0),
-                Found::Nothing | Found::Packets => {}
+                Look::Ended => return self.end_of_packets(until),
+                Look::Empty if self.is_over(until, limits) => return Ok(0),
+                Look::Empty | Look::Packets => {}
             }
         }
     }
@@ -205,11 +205,11 @@ impl PcapCapture {
         limits.not_at_all || self.nonblock.load(Relaxed)
     }
 
-    fn patience(&self, until: ReadUntil, limits: WaitLimits) -> Patience {
+    fn deadline(&self, until: ReadUntil, limits: WaitLimits) -> Deadline {
         match (self.must_not_wait(limits), until) {
-            (true, ReadUntil::Batch) => Patience::None,
-            (true, ReadUntil::Enough) => Patience::Until(Instant::now() + REST),
-            (false, _) => limits.deadline.map_or(Patience::Endless, Patience::Until),
+            (true, ReadUntil::Batch) => Deadline::Now,
+            (true, ReadUntil::Enough) => Deadline::At(Instant::now() + REST),
+            (false, _) => limits.deadline.map_or(Deadline::Never, Deadline::At),
         }
     }
 

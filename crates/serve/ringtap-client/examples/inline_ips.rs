@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut verdicts = connection.judge()?;
     eprintln!("inline_ips: judging, nothing may contain {text:?}");
     loop {
-        let batch = match receiver.receive(None)? {
+        let batch = match receiver.next(None)? {
             Next::Batch(batch) => batch,
             Next::Empty => continue,
             Next::Ended => return Ok(()),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One descriptor for everything that a reader may have to be called for.
+//! One descriptor for the poll loop of a program that reads.
 //!
 //! Invariants
-//! - It is readable when packets come after the reader said that it sleeps, when the hub leaves,
-//!   and when the first short sleep is over, after which a reader has to look once more.
+//! - It is readable when packets come after the reader announced that it sleeps, when the hub
+//!   leaves, and when the alarm is due.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -22,15 +22,15 @@ pub(crate) struct Descriptor {
     timer: OwnedFd,
 }
 
-/// When the reader has to look again at the latest.
+/// When the descriptor becomes readable though no packets came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Alarm {
     /// At once.
     Now,
-    /// After so long.
+    /// After this time.
     After(Duration),
-    /// When it is woken.
-    WhenWoken,
+    /// Not at all.
+    Off,
 }
 
 impl Descriptor {
@@ -40,7 +40,7 @@ impl Descriptor {
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Answers that come over the connection are nobody's business here, its end is.
+        // Only the end of the connection matters here, not the answers that come over it.
         let watched = [
             (event, EventFlags::IN),
             (timer.as_fd(), EventFlags::IN),
@@ -56,14 +56,14 @@ impl Descriptor {
         self.all.as_raw_fd()
     }
 
-    /// Says when it shall become readable without being woken; forgets what was said before.
-    pub(crate) fn look(&self, when: Look) -> io::Result<()> {
-        // Zero would be never.
+    /// Sets the alarm, in place of the one before.
+    pub(crate) fn arm(&self, alarm: Alarm) -> io::Result<()> {
+        // Zero would disarm the timer.
         let least = Duration::from_nanos(1);
-        let after = match when {
-            Look::Now => least,
-            Look::After(time) => time.max(least),
-            Look::WhenWoken => Duration::ZERO,
+        let after = match alarm {
+            Alarm::Now => least,
+            Alarm::After(time) => time.max(least),
+            Alarm::Off => Duration::ZERO,
         };
         let time = Itimerspec {
             it_interval: Timespec::default(),

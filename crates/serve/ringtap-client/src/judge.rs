@@ -2,6 +2,8 @@
 //! Which packets of a pool are a reader's own.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::ids::LaneId;
@@ -16,14 +18,18 @@ pub(crate) struct Judge {
     from: Vec<u64>,
 }
 
-/// Packets of one lane that follow each other, lent out until the next call.
-pub struct Batch<'a> {
-    pub(crate) inner: reader::Batch<'a>,
-    pub(crate) judge: &'a Judge,
+/// Consecutive packets of one lane, in place.
+///
+/// A batch may be kept, sent to another thread, and outlive its receiver: the hub sees the reader
+/// leave when the last batch is dropped. Dropping a batch releases its packets, in any order. A
+/// reader that keeps more batches than its credit allows misses packets, which count as overrun.
+pub struct Batch {
+    pub(crate) inner: reader::Batch,
+    pub(crate) judge: Arc<Judge>,
     /// Lanes of the endpoints before this one.
     pub(crate) lanes_before: u32,
-    /// Every packet is another reader's, so that no slot need be looked at. Found once: the
-    /// chunk may get packets for this reader meanwhile, behind those of the batch.
+    /// All packets are for other readers, so that no slot need be read. Computed once: the chunk
+    /// may get packets for this reader meanwhile, behind those of the batch.
     pub(crate) is_for_others: bool,
 }
 
@@ -57,11 +63,11 @@ impl Judge {
 
     /// A batch whose packets are judged.
     #[inline]
-    pub(crate) fn judged<'a>(&'a self, inner: reader::Batch<'a>, lanes_before: u32) -> Batch<'a> {
+    pub(crate) fn judged(self: &Arc<Self>, inner: reader::Batch, lanes_before: u32) -> Batch {
         Batch {
             is_for_others: inner.wanted() & self.mask == 0,
             inner,
-            judge: self,
+            judge: Arc::clone(self),
             lanes_before,
         }
     }
@@ -89,37 +95,37 @@ impl Judge {
     }
 }
 
-impl<'a> Batch<'a> {
-    /// The lane, counted over all endpoints.
+impl Batch {
+    /// The lane, counted over all sources.
     pub fn lane(&self) -> LaneId {
         LaneId(self.lanes_before + self.inner.lane().0)
     }
 
-    /// What this reader lost just before this batch.
+    /// Packets that this reader does not get just before this batch.
     pub fn gap(&self) -> Option<Gap> {
         self.inner.gap()
     }
 
-    /// How many packets there are, those of others included.
+    /// Number of packets, including those for other readers.
     pub fn len(&self) -> usize {
         self.inner.len()
     }
 
-    /// Whether there is none; never.
+    /// Never true: without packets there is no batch.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
 
-    /// The packets in the order of capture, those of others included; none if all are those of
-    /// others, which [`Tally::begin`](crate::Tally::begin) counts.
-    pub fn packets(&self) -> Packets<'a> {
+    /// The packets in the order of capture, including those for other readers. None if all are for
+    /// other readers; [`Tally::begin`](crate::Tally::begin) counts these.
+    pub fn packets(&self) -> Packets<'_> {
         let lane = self.inner.lane().index();
         Packets {
             inner: match self.is_for_others {
                 true => self.inner.no_packets(),
                 false => self.inner.packets(),
             },
-            judge: self.judge,
+            judge: &self.judge,
             from: self.judge.judges_from(lane),
         }
     }

@@ -33,7 +33,7 @@
 //! let mut receiver = receiver.in_order(Duration::from_millis(20));
 //! let mut tally = Tally::new(receiver.lanes());
 //! loop {
-//!     let batch = match receiver.receive(Some(Duration::from_secs(1)))? {
+//!     let batch = match receiver.next(Some(Duration::from_secs(1)))? {
 //!         Next::Batch(batch) => batch,
 //!         Next::Empty => continue, // nobody sent anything for a second
 //!         Next::Ended => break,
@@ -57,14 +57,14 @@
 //! # }
 //! ```
 //!
-//! What a batch lends out lives until the receiver is asked again. A loop around `poll` of one's
-//! own uses a [`Lender`], which also counts, and whose descriptor says when to call it.
+//! A batch may be kept and dropped later. A program with a poll loop of its own uses a [`Cursor`],
+//! which reads packet by packet, counts them, and has a descriptor that says when to call it.
 
 mod connection;
 mod control;
+mod cursor;
 mod descriptor;
 mod judge;
-mod lender;
 mod merge;
 mod pending;
 mod receiver;
@@ -74,8 +74,8 @@ mod tests;
 
 pub use connection::{ConnectError, Connection, default_socket};
 pub use control::{Control, ControlError};
+pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
 pub use judge::{Batch, Judged, Packets};
-pub use lender::{Found, Lender, Lent, Patience, Stop};
 pub use merge::Order;
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use ringtap_ipc::protocol::AttachedError;

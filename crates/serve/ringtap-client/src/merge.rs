@@ -64,11 +64,11 @@ impl Merge {
         let (mut first, mut second): (Option<(u64, usize, LaneId)>, u64) = (None, u64::MAX);
         let (mut is_partial, mut ended) = (false, true);
         for (at, reader) in readers.enumerate() {
-            let heads = reader.heads()?;
-            is_partial |= heads.is_partial;
-            ended &= heads.ended;
-            second = second.min(heads.second_ns.unwrap_or(u64::MAX));
-            let Some((time, lane)) = heads.first else {
+            let peek = reader.peek()?;
+            is_partial |= peek.is_partial;
+            ended &= peek.ended;
+            second = second.min(peek.second_ns.unwrap_or(u64::MAX));
+            let Some((time, lane)) = peek.first else {
                 continue;
             };
             match first {

@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of one batch that were not yet given out, and the account of those that were.
+//! The packets of a cursor's batch that were not yet taken, and the count of those that were.
 //!
 //! Invariants
-//! - Each packet is counted once, in the order of its lane: as delivered when it is given out, as
-//!   filtered when a later one is, or when the batch is finished.
-//! - Bytes are looked at only while the receiver still lends out the batch: see [`Pending::load`].
+//! - Each packet is counted once, in the order of its lane: as delivered when it is taken, as
+//!   filtered when a later one is taken, or when the batch is finished.
+//! - The batch is kept until all its packets were taken and the caller came back.
 
 use std::ops::Range;
 
-use crate::judge::{Batch, Judged};
-use crate::tally::Tally;
 use ringtap_filter::Program;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::number::{to_u32, to_usize};
+use ringtap_pool::number::to_u32;
 use ringtap_pool::reader::RecvError;
 
-use crate::lender::Lent;
+use crate::cursor::CursorPacket;
+use crate::judge::{Batch, Judged};
+use crate::tally::Tally;
 
-/// Packets for which there is room beside the rest of a reader's state: mostly one page is touched
-/// then for both.
+/// Packets for which there is room beside the rest of a reader's state: mostly both lie in one
+/// memory page then.
 const FEW: usize = 8;
 
-/// What is left of a batch.
+/// The rest of a batch.
 pub(crate) struct Pending {
-    packets: Vec<Lent>,
-    /// The first of them that was not given out.
+    batch: Option<Batch>,
+    packets: Vec<CursorPacket>,
+    /// Index of the first packet that was not taken.
     at: usize,
     lane: LaneId,
     /// Sequences of the batch that were not yet counted.
     uncounted: Range<u64>,
-    /// Per lane, losses that belong before a packet which has not come yet.
+    /// Per lane, losses before a packet that has not come yet.
     lost: Vec<u64>,
-    /// One of them is not 0.
+    /// Some element of `lost` is not 0.
     has_lost: bool,
 }
 
-// SAFETY: the addresses in it lead into the pool, which is mapped for the whole process, and are
-// followed under the rule of `load` only, whichever thread that happens in.
+// SAFETY: the addresses in `packets` lead into the chunk of `batch`, which may change threads.
 unsafe impl Send for Pending {}
 
 impl Pending {
     pub(crate) fn new(lanes: u32) -> Self {
         Pending {
+            batch: None,
             packets: Vec::with_capacity(FEW),
             at: 0,
             lane: LaneId(0),
@@ -56,27 +57,27 @@ impl Pending {
         self.at == self.packets.len()
     }
 
-    /// Takes over the packets of a batch, in place of those before. The receiver must not be
-    /// asked for more, and must not be dropped, before this is finished or given up.
+    /// Takes over a batch in place of the one before.
     #[inline]
     pub(crate) fn load(
         &mut self,
-        batch: &Batch<'_>,
+        batch: Batch,
         source: u32,
         tally: &mut Tally,
     ) -> Result<(), RecvError> {
-        tally.begin(batch);
+        tally.begin(&batch);
         (self.lane, self.at) = (batch.lane(), 0);
         self.packets.clear();
-        let taken = self.take(batch, source);
-        if taken.is_err() {
+        let listed = self.list(&batch, source);
+        if listed.is_err() {
             self.packets.clear();
         }
-        taken
+        self.batch = Some(batch);
+        listed
     }
 
     #[inline]
-    fn take(&mut self, batch: &Batch<'_>, source: u32) -> Result<(), RecvError> {
+    fn list(&mut self, batch: &Batch, source: u32) -> Result<(), RecvError> {
         let mut lost_before = match batch.gap() {
             None if !self.has_lost => 0,
             gap => self.lost_before(gap.map_or(0, |gap| gap.packets)),
@@ -90,7 +91,7 @@ impl Pending {
                 continue;
             }
             let slot = packet.slot();
-            self.packets.push(Lent {
+            self.packets.push(CursorPacket {
                 time_ns: slot.time_ns,
                 sequence: packet.sequence,
                 lost_before: std::mem::take(&mut lost_before),
@@ -111,7 +112,7 @@ impl Pending {
         Ok(())
     }
 
-    /// What was lost before the next packet of the lane, with `more`.
+    /// Number of packets lost before the next packet of the lane, with `more`.
     #[cold]
     fn lost_before(&mut self, more: u64) -> u64 {
         let lost = std::mem::take(&mut self.lost[self.lane.index()]);
@@ -119,7 +120,7 @@ impl Pending {
         lost.saturating_add(more)
     }
 
-    /// What was lost before a packet of the lane that is still to come.
+    /// Notes packets lost before a packet of the lane that is still to come.
     #[cold]
     fn carry_lost(&mut self, packets: u64) {
         let lost = &mut self.lost[self.lane.index()];
@@ -127,17 +128,17 @@ impl Pending {
         self.has_lost |= packets > 0;
     }
 
-    /// Gives out the next packet.
+    /// Takes the next packet.
     #[inline]
-    pub(crate) fn one(&mut self, tally: &mut Tally) -> Option<&Lent> {
+    pub(crate) fn take_one(&mut self, tally: &mut Tally) -> Option<&CursorPacket> {
         let packet = self.packets.get(self.at)?;
         self.at += 1;
         count(packet, &mut self.uncounted, tally);
         Some(packet)
     }
 
-    /// Gives out all packets that are left.
-    pub(crate) fn all(&mut self, tally: &mut Tally) -> &[Lent] {
+    /// Takes all packets that are left.
+    pub(crate) fn take_all(&mut self, tally: &mut Tally) -> &[CursorPacket] {
         let rest = &self.packets[self.at..];
         self.at = self.packets.len();
         for packet in rest {
@@ -146,26 +147,28 @@ impl Pending {
         rest
     }
 
-    /// Counts what follows the last packet that was given out: the batch is done with.
+    /// Counts the packets behind the last one that was taken, and releases the batch.
     pub(crate) fn finish(&mut self, tally: &mut Tally) {
         let lane = tally.at(self.lane);
         for sequence in std::mem::take(&mut self.uncounted) {
             lane.filtered(sequence);
         }
+        self.packets.clear();
+        (self.batch, self.at) = (None, 0);
     }
 
-    /// Keeps of those not yet given out what passes this filter, too.
+    /// Drops the packets that were not yet taken and do not pass this filter.
     pub(crate) fn filter(&mut self, filter: &Program) {
-        let mut carried = 0_u64;
-        let mut kept = self.at;
+        let Some(batch) = &self.batch else { return };
+        let mut data = batch.packets().flatten().map(|judged| judged.packet);
+        let (mut carried, mut kept) = (0_u64, self.at);
         for index in self.at..self.packets.len() {
             let mut packet = self.packets[index];
-            let bytes = to_usize(packet.captured_bytes);
-            // SAFETY: the address and length of a payload that `load` was lent; by its rule the
-            // receiver was not asked for more since, so the lease lasts and nobody writes there.
-            let data = unsafe { std::slice::from_raw_parts(packet.data, bytes) };
             packet.lost_before = packet.lost_before.saturating_add(carried);
-            if filter.matches(data, packet.wire_bytes) {
+            let passes = data
+                .find(|one| one.sequence == packet.sequence)
+                .is_some_and(|one| filter.matches(one.data, packet.wire_bytes));
+            if passes {
                 carried = 0;
                 self.packets[kept] = packet;
                 kept += 1;
@@ -179,7 +182,7 @@ impl Pending {
 }
 
 #[inline]
-fn count(packet: &Lent, uncounted: &mut Range<u64>, tally: &mut Tally) {
+fn count(packet: &CursorPacket, uncounted: &mut Range<u64>, tally: &mut Tally) {
     let lane = tally.at(LaneId(packet.lane));
     for sequence in uncounted.start..packet.sequence {
         lane.filtered(sequence);

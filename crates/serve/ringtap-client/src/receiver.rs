@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receives packets from a subscription: at once, after a wait, or in a poll loop of the caller's.
+//! Receives packets from a subscription.
 //!
 //! Invariants
-//! - What a hub that died left in the pool is still received; then comes the error.
+//! - A reader receives all packets that a hub delivered before it died; then comes the error.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -13,12 +13,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
-use ringtap_ipc::event::has_left;
+use ringtap_ipc::event::{Event, has_left};
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::waiter::{Beside, Waited, Waiter};
 use ringtap_pool::control::ControlError as RegionError;
-use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
@@ -32,10 +31,10 @@ use crate::tally::Tally;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The pool holds what cannot be.
+    /// The pool's content is impossible.
     #[error(transparent)]
     Corrupt(#[from] RecvError),
-    /// The reader's control region holds what cannot be.
+    /// The reader's control region is not valid.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// The hub died or was stopped.
@@ -44,7 +43,7 @@ pub enum ReceiveError {
     /// The system refused to wait.
     #[error("cannot wait for packets: {0}")]
     System(#[from] io::Error),
-    /// The hub did not do what was asked.
+    /// The hub did not carry out a command.
     #[error(transparent)]
     Control(#[from] ControlError),
 }
@@ -52,47 +51,57 @@ pub enum ReceiveError {
 /// Shortest sleep while packets are gathered.
 const LEAST_NAP: Duration = Duration::from_micros(250);
 
-/// What [`Receiver::next`] found.
-pub enum Next<'a> {
+/// The result of [`Receiver::next`] and [`Receiver::try_next`].
+pub enum Next {
     /// Packets.
-    Batch(Batch<'a>),
-    /// Nothing now.
+    Batch(Batch),
+    /// No packet now.
     Empty,
-    /// Nothing, and nothing will come any more.
+    /// No packet now, and none will come.
     Ended,
 }
 
-/// Which endpoint's turn it is; in an ordered merge also which lane's, and up to which time.
-type Whose = (usize, Option<(LaneId, u64)>);
+/// The hub's doorbell. Readers and their batches hold it, and with it the subscription, so that
+/// the hub does not recycle chunks whose packets are still being read.
+struct HubSignal {
+    doorbell: Event,
+    _subscription: Arc<dyn Control>,
+}
+
+impl Signal for HubSignal {
+    fn signal(&self) {
+        self.doorbell.signal();
+    }
+}
 
 struct OpenEndpoint {
     facts: Facts,
     reader: Reader,
-    judge: Judge,
+    judge: Arc<Judge>,
     lanes_before: u32,
     ended: bool,
 }
 
-/// A reader at its subscription.
+/// A reader with its subscription.
 pub struct Receiver {
     endpoints: Vec<OpenEndpoint>,
     turn: usize,
     waiter: Waiter,
     control: Arc<dyn Control>,
     watermark: Watermark,
-    /// Since when packets wait, but not enough of them.
+    /// When the first of the waiting packets was seen, while they are too few.
     gathers_since: Option<Instant>,
-    /// They were enough, and are being taken.
+    /// Enough packets waited, and the reader takes them.
     flows: bool,
     merge: Option<Merge>,
-    /// One source, no watermark, and no order that is counted: a glance may find packets.
-    is_plain: bool,
-    /// How long an earlier packet may still come.
+    /// How long the earliest waiting packet is still held back for an earlier one.
     holds: Option<Duration>,
+    /// The hub was seen to be gone.
+    hub_left: bool,
 }
 
 impl Receiver {
-    /// Sits down.
+    /// Opens the pools and control regions of a subscription.
     ///
     /// # Errors
     ///
@@ -112,13 +121,17 @@ impl Receiver {
                 .collect(),
             _ => Vec::new(),
         };
+        let hub: Arc<dyn Signal> = Arc::new(HubSignal {
+            doorbell: subscription.doorbell.clone(),
+            _subscription: Arc::clone(&control),
+        });
         for endpoint in subscription.endpoints {
-            let hub: Arc<dyn Signal> = Arc::new(subscription.doorbell.clone());
+            let hub = Arc::clone(&hub);
             let lanes = endpoint.pool.geometry().lane_count;
             let policy = endpoint.facts.policy;
             endpoints.push(OpenEndpoint {
                 reader: Reader::open(endpoint.pool, &endpoint.control, policy, hub)?,
-                judge: Judge::new(&endpoint.wanted),
+                judge: Arc::new(Judge::new(&endpoint.wanted)),
                 facts: endpoint.facts,
                 lanes_before,
                 ended: false,
@@ -140,19 +153,19 @@ impl Receiver {
             gathers_since: None,
             flows: false,
             merge: None,
-            is_plain: endpoints.len() == 1 && subscription.watermark.packets <= 1,
             holds: None,
+            hub_left: false,
             endpoints,
             control,
         })
     }
 
-    /// What the sources are.
+    /// Facts about each source.
     pub fn facts(&self) -> impl Iterator<Item = &Facts> {
         self.endpoints.iter().map(|endpoint| &endpoint.facts)
     }
 
-    /// The same, each with its lanes, counted over all sources.
+    /// Facts about each source, and its lanes, counted over all sources.
     pub fn sources(&self) -> impl Iterator<Item = (&Facts, Range<u32>)> {
         self.endpoints.iter().map(|endpoint| {
             let lanes = endpoint.reader.pool().geometry().lane_count;
@@ -163,19 +176,19 @@ impl Receiver {
         })
     }
 
-    /// Lanes of all sources.
+    /// Number of lanes of all sources.
     pub fn lanes(&self) -> u32 {
         self.endpoints.last().map_or(0, |endpoint| {
             endpoint.lanes_before + endpoint.reader.pool().geometry().lane_count
         })
     }
 
-    /// What may be asked of the hub, from any thread.
+    /// The commands that a reader may send to the hub, from any thread.
     pub fn control(&self) -> &Arc<dyn Control> {
         &self.control
     }
 
-    /// The reader's account now, as the hub sees it.
+    /// The reader's counters now, as the hub sees them.
     ///
     /// # Errors
     ///
@@ -195,228 +208,51 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes over the hub's answer when another thread set the filter by [`Control`].
+    /// Applies the hub's answer to a filter that was set through [`Control`].
     pub fn adopt(&mut self, wanted: &[Wanted]) {
         for (endpoint, wanted) in self.endpoints.iter_mut().zip(wanted) {
-            endpoint.judge = Judge::new(wanted);
+            endpoint.judge = Arc::new(Judge::new(wanted));
         }
     }
 
-    /// What [`Receiver::next`] would take, if that can be told with one look at what is being
-    /// read: the short way to packets after a wait, while caches are cold. If not, ask that.
-    #[inline]
-    pub fn glance(&mut self) -> Option<Batch<'_>> {
-        let endpoint = self.endpoints.first_mut().filter(|_| self.is_plain)?;
-        let inner = endpoint.reader.glance()?;
-        self.waiter.found();
-        Some(endpoint.judge.judged(inner, endpoint.lanes_before))
-    }
-
-    /// Takes all packets that are published in one chunk, sources and lanes by turns; never
-    /// waits. What the last batch lent out goes back first. A reader with a watermark finds
-    /// nothing until so many packets wait, or the first has waited for its time limit.
+    /// Takes all published packets of one chunk, sources and lanes in turn; never waits. A reader
+    /// with a watermark finds none until as many packets wait, or until its time limit.
     ///
     /// # Errors
     ///
-    /// [`ReceiveError::Corrupt`].
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a lending iterator cannot be an Iterator"
-    )]
-    pub fn next(&mut self) -> Result<Next<'_>, ReceiveError> {
-        let found = match self.merge.is_some() {
-            true => self.in_turn()?,
-            false => self.by_turns()?,
-        };
-        let Some((at, lane)) = found else {
-            return Ok(if self.is_over() {
-                Next::Ended
-            } else {
-                Next::Empty
-            });
-        };
-        if self.still_gathers().is_some() {
+    /// [`ReceiveError::Corrupt`]; [`ReceiveError::HubLeft`] once no packets are left.
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Next, ReceiveError> {
+        if self.watermark.packets > 1 && self.still_gathers()?.is_some() {
             return Ok(Next::Empty);
         }
-        self.waiter.found();
-        let OpenEndpoint {
-            reader,
-            judge,
-            lanes_before,
-            ..
-        } = &mut self.endpoints[at];
-        let inner = match lane {
-            Some((lane, until_ns)) => reader.next_of(lane, until_ns)?,
-            None => match reader.next()? {
-                reader::Next::Batch(batch) => Some(batch),
-                reader::Next::Empty | reader::Next::Ended => None,
-            },
+        let batch = match self.merge.is_some() {
+            true => self.in_order_of_time()?,
+            false => self.in_turn()?,
         };
-        let Some(inner) = inner else {
-            return Ok(Next::Empty);
-        };
-        if let Some(merge) = &mut self.merge {
-            merge.gave(
-                inner
-                    .packets()
-                    .flatten()
-                    .map(|packet| packet.slot().time_ns),
-            );
-        }
-        Ok(Next::Batch(judge.judged(inner, *lanes_before)))
-    }
-
-    /// The next source by turns that has packets.
-    fn by_turns(&mut self) -> Result<Option<Whose>, ReceiveError> {
-        for _ in 0..self.endpoints.len() {
-            let at = self.turn;
-            self.turn = (self.turn + 1) % self.endpoints.len();
-            let endpoint = &mut self.endpoints[at];
-            if endpoint.ended {
-                continue;
+        match batch {
+            Some(batch) => {
+                self.waiter.found();
+                Ok(Next::Batch(batch))
             }
-            match endpoint.reader.waits()? {
-                reader::Waits::Packets => return Ok(Some((at, None))),
-                reader::Waits::Nothing => {}
-                reader::Waits::Ended => endpoint.ended = true,
-            }
-        }
-        Ok(None)
-    }
-
-    /// The source and lane with the earliest packet, and up to which time it is its turn.
-    fn in_turn(&mut self) -> Result<Option<Whose>, ReceiveError> {
-        let Some(merge) = &self.merge else {
-            return Ok(None);
-        };
-        let readers = self
-            .endpoints
-            .iter_mut()
-            .map(|endpoint| &mut endpoint.reader);
-        let turn = merge.turn(readers, self.control.is_leaving())?;
-        self.holds = None;
-        match turn {
-            Turn::Of(at, lane, until_ns) => return Ok(Some((at, Some((lane, until_ns))))),
-            Turn::Hold(left) => self.holds = Some(left),
-            Turn::Nothing => {}
-            Turn::Ended => self
-                .endpoints
-                .iter_mut()
-                .for_each(|endpoint| endpoint.ended = true),
-        }
-        Ok(None)
-    }
-
-    /// Gives packets of all lanes and sources in the order of their times from now on. A packet
-    /// waits at most for `window` for earlier ones of lanes on which nothing waits. While a hub
-    /// loads programs, because a reader comes or changes its filter, it hands out no chunks for
-    /// a tenth of a second or more: a smaller window lets some come out late then.
-    #[must_use]
-    pub fn in_order(self, window: Duration) -> Self {
-        Receiver {
-            merge: Some(Merge::new(window)),
-            is_plain: false,
-            ..self
+            None if self.is_over() => Ok(Next::Ended),
+            None if self.hub_left && self.holds.is_none() => Err(ReceiveError::HubLeft),
+            None => Ok(Next::Empty),
         }
     }
 
-    /// Gives what is at hand in the order of the packets' times from now on: nothing is held back
-    /// for that, and nothing counted.
-    #[must_use]
-    pub fn by_time(self) -> Self {
-        Receiver {
-            merge: Some(Merge::at_hand()),
-            ..self
-        }
-    }
-
-    /// How well the order was kept so far, if there is one.
-    pub fn order(&self) -> Option<Order> {
-        self.merge.as_ref()?.order
-    }
-
-    /// Lets a wait end also when this becomes readable, as long as it is open.
-    ///
-    /// # Errors
-    ///
-    /// [`ReceiveError::System`].
-    pub fn listen(&self, other: BorrowedFd<'_>) -> Result<(), ReceiveError> {
-        Ok(self.waiter.listen(Beside::Event(other))?)
-    }
-
-    /// Waits a little, at most until `deadline`; then look again.
-    ///
-    /// # Errors
-    ///
-    /// [`ReceiveError::HubLeft`], [`ReceiveError::System`].
-    #[inline]
-    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
-        if !self.is_plain || self.holds.is_some() {
-            let holds = self.holds.take();
-            if let Some(left) = holds.or_else(|| self.still_gathers()) {
-                return self.rest(left, deadline);
-            }
-        }
-        match self.waiter.wait(deadline)? {
-            Waited::Look => Ok(()),
-            Waited::HungUp => self.hung_up(),
-        }
-    }
-
-    /// Waits for packets that are to come with, or before, those that are there.
-    #[cold]
-    fn rest(&self, left: Duration, deadline: Option<Instant>) -> Result<(), ReceiveError> {
-        let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let nap = (left / 4).max(LEAST_NAP).min(left);
-        std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
-        self.require_hub()
-    }
-
-    /// What a hub that left had delivered is received first.
-    #[cold]
-    fn hung_up(&mut self) -> Result<(), ReceiveError> {
-        match self.has_packets()? {
-            true => Ok(()),
-            false => Err(ReceiveError::HubLeft),
-        }
-    }
-
-    /// How much longer packets are gathered, if some wait but not enough.
-    fn still_gathers(&mut self) -> Option<Duration> {
-        if self.watermark.packets <= 1 {
-            return None;
-        }
-        let waiting: u64 = self
-            .endpoints
-            .iter()
-            .map(|endpoint| endpoint.reader.waiting())
-            .sum();
-        if waiting == 0 {
-            (self.gathers_since, self.flows) = (None, false);
-            return None;
-        }
-        let since = *self.gathers_since.get_or_insert_with(Instant::now);
-        let left = self.watermark.time_limit.saturating_sub(since.elapsed());
-        let enough = waiting >= u64::from(self.watermark.packets) || left.is_zero();
-        // What was gathered is then taken to the last packet.
-        self.flows |= enough || self.is_over();
-        (!self.flows).then_some(left)
-    }
-
-    /// As [`Receiver::next`], but waits for packets, at most for `timeout`.
+    /// Takes all published packets of one chunk as [`Receiver::try_next`] does, but waits for
+    /// packets, at most for `timeout` if there is one.
     ///
     /// # Errors
     ///
     /// Every [`ReceiveError`].
-    pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Next<'_>, ReceiveError> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Next, ReceiveError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let ready = match self.merge.is_some() {
-                true => self.in_turn()?.is_some(),
-                false => self.has_packets()?,
-            };
-            if (ready && self.still_gathers().is_none()) || self.is_over() {
-                return self.next();
+            match self.try_next()? {
+                Next::Empty => {}
+                found => return Ok(found),
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(Next::Empty);
@@ -425,66 +261,170 @@ impl Receiver {
         }
     }
 
-    /// Whether packets can be taken now.
-    ///
-    /// # Errors
-    ///
-    /// [`ReceiveError::Corrupt`].
-    pub fn has_packets(&mut self) -> Result<bool, ReceiveError> {
-        for endpoint in self.endpoints.iter_mut().filter(|endpoint| !endpoint.ended) {
-            match endpoint.reader.waits()? {
-                reader::Waits::Packets => return Ok(true),
-                reader::Waits::Nothing => {}
-                reader::Waits::Ended => endpoint.ended = true,
+    #[inline]
+    fn in_turn(&mut self) -> Result<Option<Batch>, ReceiveError> {
+        for _ in 0..self.endpoints.len() {
+            let at = self.turn;
+            self.turn += 1;
+            if self.turn == self.endpoints.len() {
+                self.turn = 0;
+            }
+            let endpoint = &mut self.endpoints[at];
+            match endpoint.reader.try_next()? {
+                reader::Next::Batch(batch) => {
+                    return Ok(Some(endpoint.judge.judged(batch, endpoint.lanes_before)));
+                }
+                reader::Next::Empty => {}
+                reader::Next::Ended => endpoint.ended = true,
             }
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// Takes packets of the source and lane whose first packet is the earliest.
+    fn in_order_of_time(&mut self) -> Result<Option<Batch>, ReceiveError> {
+        let Some(merge) = &mut self.merge else {
+            return Ok(None);
+        };
+        let endpoints = self.endpoints.iter_mut();
+        let readers = endpoints.map(|endpoint| &mut endpoint.reader);
+        let waits_for_none = self.hub_left || self.control.is_leaving();
+        self.holds = None;
+        match merge.turn(readers, waits_for_none)? {
+            Turn::Of(at, lane, until_ns) => {
+                let endpoint = &mut self.endpoints[at];
+                let Some(batch) = endpoint.reader.try_next_of(lane, until_ns)? else {
+                    return Ok(None);
+                };
+                merge.gave(
+                    batch
+                        .packets()
+                        .flatten()
+                        .map(|packet| packet.slot().time_ns),
+                );
+                return Ok(Some(endpoint.judge.judged(batch, endpoint.lanes_before)));
+            }
+            Turn::Hold(left) => self.holds = Some(left),
+            Turn::Nothing => {}
+            Turn::Ended => self.endpoints.iter_mut().for_each(|one| one.ended = true),
+        }
+        Ok(None)
+    }
+
+    /// Gives packets of all lanes and sources in the order of their times from now on. A packet
+    /// waits at most for `window` for earlier ones of lanes on which no packet waits.
+    #[must_use]
+    pub fn in_order(self, window: Duration) -> Self {
+        Receiver {
+            merge: Some(Merge::new(window)),
+            ..self
+        }
+    }
+
+    /// Gives the packets at hand in the order of their times from now on: holds none back, and
+    /// does not count late ones.
+    #[must_use]
+    pub fn by_time(self) -> Self {
+        Receiver {
+            merge: Some(Merge::at_hand()),
+            ..self
+        }
+    }
+
+    /// How well the order of time was kept so far, if the reader asked for it.
+    pub fn order(&self) -> Option<Order> {
+        self.merge.as_ref()?.order
+    }
+
+    /// Lets a wait end also when this becomes readable, as long as it is open.
+    pub(crate) fn listen(&self, other: BorrowedFd<'_>) -> Result<(), ReceiveError> {
+        Ok(self.waiter.listen(Beside::Event(other))?)
+    }
+
+    /// Waits a little, at most until `deadline`; then look again.
+    #[inline]
+    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+        if self.merge.is_some() || self.watermark.packets > 1 {
+            let holds = self.holds.take();
+            if let Some(left) = holds.map_or_else(|| self.still_gathers(), |left| Ok(Some(left)))? {
+                self.rest(left, deadline);
+                return Ok(());
+            }
+        }
+        self.hub_left |= self.waiter.wait(deadline)? == Waited::HungUp;
+        Ok(())
+    }
+
+    /// Waits for packets that are to come with, or before, those that wait already.
+    #[cold]
+    fn rest(&mut self, left: Duration, deadline: Option<Instant>) {
+        let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let nap = (left / 4).max(LEAST_NAP).min(left);
+        std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
+        self.look_for_hub();
+    }
+
+    /// How much longer packets are gathered, if some wait but not enough.
+    fn still_gathers(&mut self) -> Result<Option<Duration>, ReceiveError> {
+        if self.watermark.packets <= 1 {
+            return Ok(None);
+        }
+        let mut waiting: u64 = 0;
+        for endpoint in &mut self.endpoints {
+            waiting = waiting.saturating_add(endpoint.reader.waiting()?);
+        }
+        if waiting == 0 {
+            (self.gathers_since, self.flows) = (None, false);
+            return Ok(None);
+        }
+        let since = *self.gathers_since.get_or_insert_with(Instant::now);
+        let left = self.watermark.time_limit.saturating_sub(since.elapsed());
+        let enough = waiting >= u64::from(self.watermark.packets) || left.is_zero();
+        // Packets that were gathered are then taken to the last one.
+        self.flows |= enough || self.hub_left || self.is_over();
+        Ok((!self.flows).then_some(left))
     }
 
     fn is_over(&self) -> bool {
         self.endpoints.iter().all(|endpoint| endpoint.ended) || self.control.is_leaving()
     }
 
-    /// For a poll loop of the caller's: says that the reader sleeps, so that its descriptor
-    /// ([`AsFd`]) becomes readable when packets come. Call [`Receiver::next`] until it is empty
-    /// after this, then poll; packets that were published in the very moment of falling asleep
-    /// may be told late, so poll for no longer than [`ringtap_pool::wake::FIRST_SLEEP`] the
-    /// first time.
-    pub fn announce_sleep(&mut self) {
+    /// Becomes readable when packets come after [`Receiver::announce_sleep`].
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiter.as_fd()
+    }
+
+    /// Announces that the reader sleeps, so that its descriptor becomes readable when packets
+    /// come. Call [`Receiver::try_next`] until it is empty after this, then poll. Packets
+    /// that are published at this very moment may be announced late, so poll for no longer than
+    /// [`ringtap_pool::wake::FIRST_SLEEP`] the first time.
+    pub(crate) fn announce_sleep(&mut self) {
         self.waiter.announce();
     }
 
-    /// For the same: when to look again at the latest though nobody wakes the reader, because
-    /// packets wait, but not enough of them, or not long enough.
-    pub fn look_again_in(&mut self) -> Option<Duration> {
-        self.holds.or_else(|| self.still_gathers())
-    }
-
-    /// Whether the hub is there.
-    ///
-    /// # Errors
-    ///
-    /// [`ReceiveError::HubLeft`].
-    pub fn require_hub(&self) -> Result<(), ReceiveError> {
-        match self.control.connection() {
-            Some(connection) if has_left(connection) => Err(ReceiveError::HubLeft),
-            _ => Ok(()),
+    /// When a poll loop has to look again at the latest, because packets wait that are too few or
+    /// too new.
+    pub(crate) fn look_again_in(&mut self) -> Result<Option<Duration>, ReceiveError> {
+        match self.holds {
+            Some(left) => Ok(Some(left)),
+            None => self.still_gathers(),
         }
     }
 
-    /// Tells those who watch the hub how far this reader came.
-    pub fn tell(&self, tally: &Tally) {
+    /// Looks whether the hub is gone; returns whether that is news.
+    pub(crate) fn look_for_hub(&mut self) -> bool {
+        let known = self.hub_left;
+        self.hub_left = known || self.control.connection().is_some_and(has_left);
+        self.hub_left != known
+    }
+
+    /// Publishes the reader's counters for `status` and `top`.
+    pub fn publish_progress(&self, tally: &Tally) {
         if let Some(endpoint) = self.endpoints.first() {
             let progress = endpoint.reader.progress();
             progress.delivered.store(tally.packets(), Relaxed);
             progress.filtered.store(tally.filtered(), Relaxed);
             progress.bytes.store(tally.bytes(), Relaxed);
         }
-    }
-}
-
-impl AsFd for Receiver {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waiter.as_fd()
     }
 }

@@ -94,14 +94,14 @@ impl Tally {
 
     /// Notes what the reader misses before a batch, and the whole batch if it is for others.
     #[inline]
-    pub fn begin(&mut self, batch: &Batch<'_>) {
+    pub fn begin(&mut self, batch: &Batch) {
         if batch.is_for_others || batch.gap().is_some() {
             self.begin_unusual(batch);
         }
     }
 
     #[cold]
-    fn begin_unusual(&mut self, batch: &Batch<'_>) {
+    fn begin_unusual(&mut self, batch: &Batch) {
         if let Some(gap) = batch.gap() {
             let lane = self.at(batch.lane());
             let others = gap.sequences.saturating_sub(gap.packets);

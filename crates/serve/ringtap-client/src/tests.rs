@@ -40,9 +40,10 @@ fn a_batch_for_others_stays_one_when_the_chunk_gets_a_packet_for_us() {
         filter: Program::everything(),
         from: vec![0],
     });
+    let judge = Arc::new(judge);
     writer.write(&meta(2), [&[0; 60]]).unwrap();
     distributor.step().unwrap();
-    let reader::Next::Batch(inner) = reader.next().unwrap() else {
+    let reader::Next::Batch(inner) = reader.try_next().unwrap() else {
         panic!("a packet was published");
     };
     let batch = judge.judged(inner, 0);

@@ -73,7 +73,7 @@ fn read_all(mut source: PcapSource) -> (u64, Option<String>) {
     loop {
         let status = source.status();
         let moved = distributor.step().unwrap();
-        while let Next::Batch(batch) = reader.next().unwrap() {
+        while let Next::Batch(batch) = reader.try_next().unwrap() {
             packets += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
         }
         match status {
@@ -82,7 +82,7 @@ fn read_all(mut source: PcapSource) -> (u64, Option<String>) {
             Status::Ended => return (packets, None),
             Status::Failed(error) => {
                 assert!(distributor.step().is_ok());
-                while let Next::Batch(batch) = reader.next().unwrap() {
+                while let Next::Batch(batch) = reader.try_next().unwrap() {
                     packets += u64::try_from(batch.len()).unwrap();
                 }
                 return (packets, Some(error.to_string()));
@@ -138,7 +138,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
         let mut read = 0;
         while read < 300 {
             distributor.step().unwrap();
-            while let Next::Batch(batch) = reader.next().unwrap() {
+            while let Next::Batch(batch) = reader.try_next().unwrap() {
                 let (from, count) = (batch.first_sequence(), u64::try_from(batch.len()).unwrap());
                 let in_one = from % u64::from(m) + count <= u64::from(m);
                 assert!(in_one, "{count} packets of a chunk from {from} on");

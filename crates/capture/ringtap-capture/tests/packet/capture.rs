@@ -69,7 +69,7 @@ impl Capture {
     /// Copies what has come; whether anything moved.
     fn read(&mut self) -> bool {
         let mut moved = self.distributor.step().expect("lanes are sound");
-        while let Next::Batch(batch) = self.reader.next().expect("chunks are readable") {
+        while let Next::Batch(batch) = self.reader.try_next().expect("chunks are readable") {
             moved = true;
             for packet in batch.packets() {
                 let packet = packet.expect("slots are readable");

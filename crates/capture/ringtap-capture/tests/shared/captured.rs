@@ -30,7 +30,7 @@ pub(crate) fn finish(mut source: impl Source) -> (Vec<Captured>, Counts) {
     loop {
         let moved = distributor.step().unwrap();
         let before = captured.len();
-        while let Next::Batch(batch) = reader.next().unwrap() {
+        while let Next::Batch(batch) = reader.try_next().unwrap() {
             for packet in batch.packets() {
                 let packet = packet.unwrap();
                 captured.push(Captured {

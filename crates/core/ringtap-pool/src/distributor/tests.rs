@@ -50,7 +50,7 @@ impl Bench {
 /// Reads all there is: packets, and packets missing in gaps.
 pub(super) fn drain(reader: &mut Reader) -> (u64, u64) {
     let (mut read, mut missing) = (0, 0);
-    while let Next::Batch(batch) = reader.next().unwrap() {
+    while let Next::Batch(batch) = reader.try_next().unwrap() {
         missing += batch.gap().map_or(0, |gap| gap.packets);
         read += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
     }
@@ -201,7 +201,7 @@ fn the_end_comes_after_the_last_packet() {
     bench.distributor.step().unwrap();
     bench.distributor.finish();
     assert_eq!(drain(&mut reader), (3, 0));
-    assert!(matches!(reader.next(), Ok(Next::Ended)));
+    assert!(matches!(reader.try_next(), Ok(Next::Ended)));
 }
 
 /// A lane whose packets belong to bits 1 and 2 by turns.
@@ -233,7 +233,7 @@ fn a_reader_is_charged_only_for_packets_that_it_wanted() {
     bench.distributor.step().unwrap();
     write_by_turns(&mut bench, 1);
     bench.distributor.step().unwrap();
-    let Next::Batch(batch) = reader.next().unwrap() else {
+    let Next::Batch(batch) = reader.try_next().unwrap() else {
         panic!("the open chunk was lent again")
     };
     let gap = batch.gap().unwrap();
@@ -355,7 +355,7 @@ fn a_strained_reader_gets_the_beginning_of_packets() {
     bench.write(4 * 12);
     bench.distributor.step().unwrap();
     let mut lengths = Vec::new();
-    while let Next::Batch(batch) = reader.next().unwrap() {
+    while let Next::Batch(batch) = reader.try_next().unwrap() {
         lengths.extend(batch.packets().map(|packet| packet.unwrap().data.len()));
     }
     assert_eq!(lengths, [[300; 24], [100; 24]].concat());

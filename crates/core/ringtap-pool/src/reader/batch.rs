@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that a reader reads in place, lent out until it moves on.
+//! Packets that a reader reads in place, under a lease that the batch owns.
 
+use std::sync::Arc;
+
+use super::lease::Lease;
 use super::{Gap, RecvError};
 use crate::format::Slot;
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::view::Chunk;
 
-/// How many packets ahead payloads are asked for.
+/// How many packets ahead payloads are prefetched.
 const AHEAD: u32 = 12;
 
-/// Packets of one lane that follow each other, lent out until the next call.
-pub struct Batch<'a> {
-    pub(super) chunk: Option<Chunk<'a>>,
-    pub(super) id: ChunkId,
+/// Consecutive packets of one lane.
+///
+/// A batch may be kept, sent to another thread, and outlive its reader; its packets stay as they
+/// are. Dropping it releases them. The chunk of a kept batch counts against the reader's credit.
+pub struct Batch {
+    pub(super) lease: Arc<Lease>,
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) lane: LaneId,
@@ -24,24 +29,24 @@ pub struct Batch<'a> {
 /// One packet in the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Its slot's words as they lie in the pool. (A slot with all its fields would be put together
-    /// in memory and be read in other pieces at once, for which the processor waits.)
+    /// Its slot's words as they lie in the pool. (Writing a decoded slot to memory and reading it
+    /// back in pieces of other sizes would stall the processor.)
     words: [u64; 4],
-    /// Its number in its lane, counted from 0 over all captured packets.
+    /// Number of the packet in its lane, counted from 0 over all captured packets.
     pub sequence: u64,
-    /// Its captured bytes.
+    /// Captured bytes.
     pub data: &'a [u8],
 }
 
 impl Packet<'_> {
-    /// What was written of it.
+    /// The packet's descriptor.
     #[inline(always)]
     pub fn slot(&self) -> Slot {
         Slot::from_words(self.words)
     }
 }
 
-impl<'a> Batch<'a> {
+impl Batch {
     /// The lane that captured these packets.
     pub fn lane(&self) -> LaneId {
         self.lane
@@ -52,17 +57,17 @@ impl<'a> Batch<'a> {
         self.first_sequence
     }
 
-    /// What this reader misses just before this batch.
+    /// Packets that this reader does not get just before this batch.
     pub fn gap(&self) -> Option<Gap> {
         self.gap
     }
 
-    /// How many packets there are; never none.
+    /// Number of packets, at least 1.
     pub fn len(&self) -> usize {
         widen(self.to - self.from)
     }
 
-    /// Whether there is no packet; never, see [`Next::Empty`](super::Next::Empty).
+    /// Never true: without packets there is no batch.
     pub fn is_empty(&self) -> bool {
         self.to == self.from
     }
@@ -70,25 +75,25 @@ impl<'a> Batch<'a> {
     /// Bits of all readers that want one of these packets, or one before them in their chunk.
     #[inline]
     pub fn wanted(&self) -> u64 {
-        self.chunk.map_or(0, Chunk::wanted)
+        self.lease.chunk().map_or(0, Chunk::wanted)
     }
 
     /// The packets, in the order of capture.
     ///
-    /// A slot that cannot be (its payload outside the chunk) ends the iteration with an error.
-    pub fn packets(&self) -> Packets<'a> {
+    /// An impossible slot (its payload outside the chunk) ends the iteration with an error.
+    pub fn packets(&self) -> Packets<'_> {
         self.packets_from(self.from)
     }
 
-    /// None of the packets, for who wants none.
-    pub fn no_packets(&self) -> Packets<'a> {
+    /// An iterator that is at its end.
+    pub fn no_packets(&self) -> Packets<'_> {
         self.packets_from(self.to)
     }
 
-    fn packets_from(&self, at: u32) -> Packets<'a> {
+    fn packets_from(&self, at: u32) -> Packets<'_> {
         Packets {
-            chunk: self.chunk,
-            id: self.id,
+            chunk: self.lease.chunk(),
+            id: self.lease.id(),
             at,
             to: self.to,
             sequence: self.first_sequence,
@@ -108,8 +113,8 @@ pub struct Packets<'a> {
 }
 
 impl<'a> Iterator for Packets<'a> {
-    /// The error is in a box: side by side with a packet's fields, its own would make the compiler
-    /// move these in odd pieces, for each of which the processor waits.
+    /// The error is boxed: its fields beside those of a packet would make the compiler move both
+    /// in pieces of other sizes, which stalls the processor.
     type Item = Result<Packet<'a>, Box<RecvError>>;
 
     #[inline(always)]
@@ -117,8 +122,8 @@ impl<'a> Iterator for Packets<'a> {
         if self.at >= self.to {
             return None;
         }
-        // SAFETY: `at` is below the count that `advance` observed; the lease is held until the
-        // reader is borrowed mutably again, which ends `'a`.
+        // SAFETY: `at` is below the count that `Reader::find` observed; the batch, borrowed for
+        // `'a`, holds the lease.
         let found = self
             .chunk
             .and_then(|chunk| unsafe { chunk.packet(self.at) });

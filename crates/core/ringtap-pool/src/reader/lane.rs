@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader knows of one lane: the chunks that it holds, and what it lost before them.
+//! One lane of a reader: the chunks that it holds, and the packets lost before each of them.
 //!
 //! Invariants
-//! - What is looked at after every sleep lies side by side with that of the other lanes: caches
-//!   are cold then, and what is seldom needed is kept away.
+//! - The fields that every wake-up reads lie side by side for all lanes, because caches are cold
+//!   then. The others lie elsewhere.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use super::lease::Lease;
 use crate::ids::ChunkId;
 
-/// A chunk that was delivered and did not go back.
-#[derive(Clone, Copy, Debug)]
+/// A chunk that the reader has not moved past.
 pub(super) struct Held {
+    pub(super) lease: Arc<Lease>,
+    /// The same as in the lease, which is seldom in the cache.
     pub(super) chunk: ChunkId,
+    /// First slot that no batch has taken.
     pub(super) next: u32,
+    /// Only the first bytes of each packet are for this reader.
     pub(super) cut: bool,
 }
 
@@ -22,9 +27,9 @@ pub(super) struct Held {
 pub(super) struct Lane {
     /// The chunk that is being read.
     pub(super) front: Option<Held>,
-    /// Some loss was told of that belongs before a chunk which is held.
+    /// `behind.lost` is not empty.
     has_lost: bool,
-    /// Sequence of the packet after the last one.
+    /// Sequence after that of the last packet taken.
     pub(super) expected: u64,
     behind: Box<Behind>,
 }
@@ -33,9 +38,9 @@ pub(super) struct Lane {
 struct Behind {
     /// Chunks after the front one.
     held: VecDeque<Held>,
-    /// Lost packets that were told of and belong before each held chunk, in order.
+    /// Packets lost before each of these held chunks, in order.
     lost: VecDeque<(ChunkId, u64)>,
-    /// Lost packets whose next chunk has not come yet.
+    /// Packets lost before a chunk that has not come yet.
     lost_since: u64,
 }
 
@@ -54,12 +59,12 @@ impl Lane {
         self.front.iter().chain(&self.behind.held)
     }
 
-    /// How many they are.
+    /// Number of held chunks.
     pub(super) fn len(&self) -> usize {
         self.behind.held.len() + usize::from(self.front.is_some())
     }
 
-    /// Takes a chunk that was delivered.
+    /// Adds a delivered chunk.
     pub(super) fn hold(&mut self, held: Held) {
         let lost = std::mem::take(&mut self.behind.lost_since);
         if lost > 0 {
@@ -78,8 +83,8 @@ impl Lane {
         *lost = lost.saturating_add(packets);
     }
 
-    /// Moves past the front chunk. A loss that was told of before it and that no batch told
-    /// belongs before the next one.
+    /// Moves past the front chunk. A loss before it that no batch reported moves to the next
+    /// chunk.
     pub(super) fn pass(&mut self) {
         let Some(passed) = self.front.take() else {
             return;
@@ -102,17 +107,17 @@ impl Lane {
         }
     }
 
-    /// Takes the loss that was told of before this chunk.
+    /// Takes the number of packets lost before this chunk.
     #[inline]
     pub(super) fn loss_before(&mut self, chunk: ChunkId) -> u64 {
         match self.has_lost {
-            true => self.told_loss_before(chunk),
+            true => self.noted_loss_before(chunk),
             false => 0,
         }
     }
 
     #[cold]
-    fn told_loss_before(&mut self, chunk: ChunkId) -> u64 {
+    fn noted_loss_before(&mut self, chunk: ChunkId) -> u64 {
         let lost = &mut self.behind.lost;
         let first = lost.front().copied();
         let Some((_, packets)) = first.filter(|(before, _)| *before == chunk) else {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The short way to packets beside the long one.
+//! Batches that are kept, released late and in any order.
 
 use std::sync::Arc;
 
 use super::*;
 use crate::distributor::{Distributor, ReaderOptions};
 use crate::format::Geometry;
-use crate::ids::LaneId;
-use crate::reader::Next;
+use crate::ids::{LaneId, ReaderId};
 use crate::source;
 use crate::view::Pool;
 use crate::wake::NoSignal;
@@ -16,11 +15,12 @@ use crate::writer::{LaneWriter, PacketMeta};
 struct Bench {
     writers: Vec<LaneWriter>,
     distributor: Distributor,
+    id: ReaderId,
     reader: Reader,
 }
 
 fn bench() -> Bench {
-    let geometry = Geometry::contiguous(4096, 9, 2, 1500).unwrap();
+    let geometry = Geometry::contiguous(4096, 24, 2, 1500).unwrap();
     let pool = Pool::on_heap(geometry);
     let lane = |lane| {
         let chunks = source::share(&geometry, lane);
@@ -29,62 +29,143 @@ fn bench() -> Bench {
     };
     let (writers, ends) = [LaneId(0), LaneId(1)].map(lane).into_iter().unzip();
     let mut distributor = Distributor::new(pool, ends, Arc::new(NoSignal));
-    let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    let (id, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     Bench {
         writers,
         distributor,
+        id,
         reader,
     }
 }
 
 impl Bench {
-    fn write(&mut self, lane: usize) {
-        let meta = PacketMeta::default();
-        self.writers[lane].write(&meta, [&[0; 1000]]).unwrap();
+    fn write(&mut self, lane: usize, count: u8) {
+        for fill in 0..count {
+            let bytes = [fill; 1000];
+            let meta = PacketMeta::default();
+            self.writers[lane].write(&meta, [&bytes]).unwrap();
+        }
+        self.distributor.step().unwrap();
     }
 
-    /// Lane, first sequence and number of the packets that a glance takes.
-    fn glance(&mut self) -> Option<(u32, u64, usize)> {
-        let batch = self.reader.glance()?;
-        Some((batch.lane().0, batch.first_sequence(), batch.len()))
-    }
-
-    fn next(&mut self) -> Option<(u32, u64, usize)> {
-        match self.reader.next().unwrap() {
-            Next::Batch(batch) => Some((batch.lane().0, batch.first_sequence(), batch.len())),
+    fn batch(&mut self) -> Option<Batch> {
+        match self.reader.try_next().unwrap() {
+            Next::Batch(batch) => Some(batch),
             Next::Empty | Next::Ended => None,
         }
     }
+
+    /// Chunks that the writers and the reader hold.
+    fn in_use(&mut self) -> u32 {
+        // Moves past chunks that are read to their end.
+        assert!(self.batch().is_none());
+        self.distributor.step().unwrap();
+        let lanes = [LaneId(0), LaneId(1)];
+        lanes
+            .map(|lane| self.distributor.chunks_in_use(lane))
+            .iter()
+            .sum()
+    }
+}
+
+fn place(batch: &Batch) -> (u32, u64, usize) {
+    (batch.lane().0, batch.first_sequence(), batch.len())
+}
+
+/// First bytes of all packets.
+fn fills(batch: &Batch) -> Vec<u8> {
+    batch
+        .packets()
+        .map(|packet| packet.unwrap().data[0])
+        .collect()
 }
 
 #[test]
-fn a_glance_takes_what_came_into_the_chunk_that_is_read() {
+fn lanes_take_turns() {
     let mut bench = bench();
-    bench.write(1);
-    bench.distributor.step().unwrap();
-    assert_eq!(bench.glance(), None, "what was delivered is sorted first");
-    assert_eq!(bench.next(), Some((1, 0, 1)));
-    assert_eq!(bench.glance(), None, "nothing came");
-    bench.write(1);
-    bench.write(1);
-    assert_eq!(bench.glance(), Some((1, 1, 2)));
-    assert_eq!((bench.glance(), bench.next()), (None, None));
+    for lane in [0, 1, 0] {
+        bench.write(lane, 1);
+    }
+    let batches = [(); 3].map(|()| bench.batch().as_ref().map(place));
+    assert_eq!(batches, [Some((0, 0, 2)), Some((1, 0, 1)), None]);
 }
 
 #[test]
-fn what_is_more_than_one_lanes_packets_is_left_to_next() {
+fn kept_batches_go_back_in_any_order_and_each_chunk_once() {
     let mut bench = bench();
-    [0, 1].into_iter().for_each(|lane| bench.write(lane));
-    bench.distributor.step().unwrap();
-    assert!(bench.next().is_some() && bench.next().is_some());
-    [0, 1].into_iter().for_each(|lane| bench.write(lane));
-    assert_eq!(bench.glance(), None, "whose turn it is, is not told here");
-    assert_eq!(bench.next(), Some((0, 1, 1)));
-    assert_eq!(bench.glance(), Some((1, 1, 1)));
-    // Two more fit into the chunk, which then has to go back.
-    (0..3).for_each(|_| bench.write(0));
-    assert_eq!(bench.glance(), Some((0, 2, 1)));
-    assert_eq!(bench.glance(), None, "a chunk was left behind");
-    bench.distributor.step().unwrap();
-    assert_eq!(bench.next(), Some((0, 3, 2)));
+    // Three packets of this size fill a chunk.
+    bench.write(0, 7);
+    let (first, second) = (bench.batch().unwrap(), bench.batch().unwrap());
+    assert_eq!((place(&first), place(&second)), ((0, 0, 3), (0, 3, 3)));
+    assert!(bench.batch().is_some(), "the open chunk");
+    assert_eq!(bench.in_use(), 3);
+    drop(second);
+    assert_eq!(bench.in_use(), 2);
+    assert_eq!(fills(&first), [0, 1, 2], "a kept batch stays readable");
+    drop(first);
+    assert_eq!(bench.in_use(), 1, "only the open chunk is left");
+    // A chunk that came back twice would be refused as not leased, or be filled twice.
+    for _ in 0..8 {
+        bench.write(0, 3);
+        let batches: Vec<_> = std::iter::from_fn(|| bench.batch()).collect();
+        assert_eq!(batches.iter().map(Batch::len).sum::<usize>(), 3);
+    }
+}
+
+#[test]
+fn batches_of_one_chunk_hold_it_together() {
+    let mut bench = bench();
+    bench.write(0, 1);
+    let first = bench.batch().unwrap();
+    bench.write(0, 3);
+    let rest = bench.batch().unwrap();
+    assert_eq!((place(&first), place(&rest)), ((0, 0, 1), (0, 1, 2)));
+    drop(bench.batch());
+    drop(first);
+    assert_eq!(bench.in_use(), 2);
+    drop(rest);
+    assert_eq!(bench.in_use(), 1);
+}
+
+#[test]
+fn a_batch_outlives_its_reader_and_may_change_threads() {
+    let mut bench = bench();
+    bench.write(1, 4);
+    let batch = bench.batch().unwrap();
+    let Bench {
+        mut distributor,
+        reader,
+        ..
+    } = bench;
+    drop(reader);
+    distributor.step().unwrap();
+    assert_eq!(distributor.chunks_in_use(LaneId(1)), 2);
+    let read = std::thread::spawn(move || fills(&batch)).join().unwrap();
+    assert_eq!(read, [0, 1, 2]);
+    distributor.step().unwrap();
+    assert_eq!(distributor.chunks_in_use(LaneId(1)), 1);
+}
+
+#[test]
+fn kept_batches_count_against_the_credit_and_lose_nothing_that_was_taken() {
+    let mut bench = bench();
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        bench.write(0, 3);
+        kept.extend(bench.batch());
+    }
+    let taken: usize = kept.iter().map(Batch::len).sum();
+    let missed = bench.distributor.missed(bench.id, LaneId(0)).packets;
+    assert!(
+        missed > 0,
+        "a reader that keeps all batches is past its credit"
+    );
+    kept.clear();
+    bench.write(0, 3);
+    let after: Vec<_> = std::iter::from_fn(|| bench.batch()).collect();
+    let gaps = after.iter().filter_map(Batch::gap).map(|gap| gap.packets);
+    let missed = bench.distributor.missed(bench.id, LaneId(0)).packets;
+    assert_eq!(gaps.sum::<u64>(), missed);
+    let taken = taken + after.iter().map(Batch::len).sum::<usize>();
+    assert_eq!(crate::number::to_u64(taken) + missed, 63);
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::mem::offset_of;
 use std::process::Command;
 
-use ringtap_c::types::{self, Options, Packet, Source, Statistics};
+use ringtap_c::types::{self, CursorPacket, Options, Source, Statistics};
 
 use crate::support::{build, installed, with_library};
 
@@ -51,7 +51,7 @@ fn structures() -> Vec<Fact> {
     facts!(
         all,
         "ringtap_packet",
-        Packet,
+        CursorPacket,
         time_ns,
         sequence,
         lost_before,

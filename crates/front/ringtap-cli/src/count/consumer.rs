@@ -78,7 +78,7 @@ impl Counter<'_> {
 }
 
 impl Consumer for Counter<'_> {
-    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+    fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         if self.extras.none() {
             return self.reading.batch(batch, |_, _| Ok(()));
         }

@@ -39,7 +39,7 @@ pub(super) struct Watched<'a, C> {
 }
 
 impl<C: Progress> Consumer for Watched<'_, C> {
-    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+    fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         let flow = self.consumer.batch(batch)?;
         self.place.store(self.consumer.packets(), Relaxed);
         Ok(flow)

@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(200);
 struct Counter<'a>(Reading<'a>);
 
 impl Consumer for Counter<'_> {
-    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+    fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         self.0.batch(batch, |_, _| Ok(()))
     }
 

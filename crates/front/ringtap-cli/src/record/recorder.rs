@@ -104,7 +104,7 @@ impl<'a> Recorder<'a> {
 }
 
 impl Consumer for Recorder<'_> {
-    fn batch(&mut self, batch: &Batch<'_>) -> Result<Flow> {
+    fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         let Recorder {
             reading,
             writer,

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringtap_client::{Next, SubscriptionRequest, Tally, Watermark};
+use ringtap_client::{Cursor, Deadline, Look, Next, SubscriptionRequest, Tally, Watermark};
 use ringtap_testkit::{Running, require_root, require_tool};
 
 use crate::support::{
@@ -145,13 +145,13 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     // So fast that they leave together, whatever else the machine does.
     let sending = bench.start_sending(1_000_000, 5);
     let mut together = loop {
-        if let Next::Batch(batch) = receiver.receive(Some(LIMIT)).expect("the hub is there") {
+        if let Next::Batch(batch) = receiver.next(Some(LIMIT)).expect("the hub is there") {
             break batch.len();
         }
     };
     assert!(begun.elapsed() >= limit, "five packets wait for the limit");
     // The sender may have used two CPUs, and so two lanes.
-    while let Next::Batch(batch) = receiver.next().expect("the hub is there") {
+    while let Next::Batch(batch) = receiver.try_next().expect("the hub is there") {
         together += batch.len();
     }
     assert!(together >= 5, "and come together: {together}");
@@ -164,30 +164,18 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
 fn a_reader_that_asks_without_waiting_is_not_held_up() {
     require_root!();
     let bench = Bench::new("hub-poll", &["all"]);
-    let mut receiver = bench.receiver("all");
-    assert!(matches!(
-        receiver.next().expect("the hub is there"),
-        Next::Empty
-    ));
-    let nothing = receiver
-        .receive(Some(Duration::ZERO))
-        .expect("the hub is there");
-    assert!(matches!(nothing, Next::Empty));
-    receiver.announce_sleep();
-    assert!(matches!(
-        receiver.next().expect("the hub is there"),
-        Next::Empty
-    ));
+    let mut cursor = Cursor::new(bench.receiver("all"));
+    let mut look = || cursor.look(Deadline::Now, None).expect("the hub is there");
+    assert_eq!([look(), look()], [Look::Empty; 2]);
+    cursor.descriptor().expect("a descriptor is free");
     bench.send(1_000, 1);
-    let readable = ringtap_ipc::event::sleep_until_readable(
-        &[std::os::fd::AsFd::as_fd(&receiver)],
-        Some(LIMIT),
-    );
-    assert!(readable.expect("it can be polled"));
-    assert!(matches!(
-        receiver.next().expect("the hub is there"),
-        Next::Batch(_)
-    ));
-    drop(receiver);
+    // It is readable at once, then for each announced sleep.
+    while cursor.look(Deadline::Now, None).expect("the hub is there") == Look::Empty {
+        let descriptor = cursor.watched().expect("it is in use");
+        let readable = ringtap_ipc::event::sleep_until_readable(&[descriptor], Some(LIMIT));
+        assert!(readable.expect("it can be polled"));
+    }
+    assert!(cursor.take_one().is_some());
+    drop(cursor);
     bench.finish();
 }

@@ -29,7 +29,7 @@ fn ports(receiver: &mut Receiver, packets: u64) -> HashMap<u16, u64> {
     while Instant::now() < moment || seen.values().sum::<u64>() < packets {
         assert!(Instant::now() < deadline, "{packets} packets: {seen:?}");
         let Next::Batch(batch) = receiver
-            .receive(Some(Duration::from_millis(5)))
+            .next(Some(Duration::from_millis(5)))
             .expect("a hub")
         else {
             continue;

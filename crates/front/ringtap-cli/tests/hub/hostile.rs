@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader that lies: in its own memory, on the socket, and with what it was lent.
+//! A reader that lies: in its own memory, on the socket, and in the files that it received.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,8 +38,8 @@ impl Random {
     }
 }
 
-/// What an attached reader is lent, raw.
-struct Lent {
+/// The descriptors that an attached reader received.
+struct EndpointFiles {
     _socket: Socket,
     facts: AttachedEndpoint,
     pool: OwnedFd,
@@ -49,7 +49,7 @@ struct Lent {
     signals: Option<OwnedFd>,
 }
 
-fn lent(bench: &Bench, group: &str) -> Lent {
+fn endpoint_files(bench: &Bench, group: &str) -> EndpointFiles {
     let socket = Socket::connect(&bench.socket).expect("it listens");
     let mut buffer = vec![0; MOST_BYTES];
     let hello = Request::Hello {
@@ -71,7 +71,7 @@ fn lent(bench: &Bench, group: &str) -> Lent {
     assert_eq!(endpoints[0].wakes, group != "own", "no signals of the tap");
     let signals = fds.next();
     assert_eq!(endpoints[0].wakes, signals.is_some());
-    Lent {
+    EndpointFiles {
         _socket: socket,
         facts: endpoints.remove(0),
         pool,
@@ -96,7 +96,7 @@ fn a_liar_hurts_only_itself() {
     let until = Instant::now() + duration();
     while Instant::now() < until {
         for group in ["all", "own", "ids"] {
-            lie_in_memory(&lent(&bench, group), &mut random);
+            lie_in_memory(&endpoint_files(&bench, group), &mut random);
         }
         lie_on_the_socket(&bench, &mut random);
     }
@@ -116,17 +116,17 @@ fn a_liar_hurts_only_itself() {
 }
 
 /// Random bytes wherever it may write, for a moment, with signals.
-fn lie_in_memory(lent: &Lent, random: &mut Random) {
-    let bytes = usize::try_from(lent.facts.control_bytes).expect("it fits");
+fn lie_in_memory(files: &EndpointFiles, random: &mut Random) {
+    let bytes = usize::try_from(files.facts.control_bytes).expect("it fits");
     for _ in 0..20 {
         let from = usize::try_from(random.next()).unwrap_or(0) % bytes;
         let lies = random.bytes(64);
-        fill(&lent.control, bytes, |memory| {
+        fill(&files.control, bytes, |memory| {
             let end = (from + lies.len()).min(bytes);
             memory[from..end].copy_from_slice(&lies[..end - from]);
         })
         .expect("its own memory is its own");
-        let _sent = rustix::io::write(&lent.doorbell, &random.bytes(100));
+        let _sent = rustix::io::write(&files.doorbell, &random.bytes(100));
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -160,9 +160,9 @@ fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
     let bench = Bench::new("hub-deaf", &["all", "own:private"]);
     let honest = [bench.count("all", &[]), bench.count("own", &[])];
     let (shut, loud, deaf) = (
-        lent(&bench, "all"),
-        lent(&bench, "own"),
-        lent(&bench, "own"),
+        endpoint_files(&bench, "all"),
+        endpoint_files(&bench, "own"),
+        endpoint_files(&bench, "own"),
     );
     for one in [&shut, &deaf] {
         rustix::net::shutdown(&one.doorbell, rustix::net::Shutdown::Both).expect("it is ours");
@@ -191,8 +191,8 @@ fn nobody_can_write_where_packets_lie() {
     require_root!();
     let bench = Bench::new("hub-write", &["all", "own:private"]);
     for group in ["all", "own"] {
-        let lent = lent(&bench, group);
-        let pool = &lent.pool;
+        let files = endpoint_files(&bench, group);
+        let pool = &files.pool;
         assert!(
             Mapping::new(pool, 4096, Access::Read).is_ok(),
             "{group}: it can be read"
@@ -220,14 +220,14 @@ fn nobody_can_write_where_packets_lie() {
             Ok(())
         });
         assert!(written.is_err(), "{group}: opened anew and mapped");
-        if let Some(signals) = &lent.signals {
+        if let Some(signals) = &files.signals {
             assert!(
                 Mapping::new(signals, 4096, Access::ReadWrite).is_err(),
                 "{group}: signals mapped"
             );
         }
         assert!(
-            ftruncate(&lent.control, 0).is_err(),
+            ftruncate(&files.control, 0).is_err(),
             "{group}: its control region is cut"
         );
     }
@@ -239,12 +239,12 @@ fn a_private_reader_never_sees_what_is_not_its_own() {
     require_root!();
     let bench = Bench::new("hub-own", &["own:private:udp src port 10003", "all"]);
     let keeps_all_wanted = bench.count("all", &[]);
-    let lent = lent(&bench, "own");
+    let files = endpoint_files(&bench, "own");
     bench.send(100_000, 160_000);
-    let bytes = usize::try_from(lent.facts.pool_bytes).expect("it fits");
+    let bytes = usize::try_from(files.facts.pool_bytes).expect("it fits");
     // Each packet's UDP ports lie next to each other; the sender has one destination port.
     let pairs = || {
-        let mapping = std::sync::Arc::new(Mapping::new(&lent.pool, bytes, Access::Read).unwrap());
+        let mapping = std::sync::Arc::new(Mapping::new(&files.pool, bytes, Access::Read).unwrap());
         let words = mapping.words::<AtomicU16>(0, bytes / 2).unwrap();
         let words: Vec<_> = words
             .iter()
@@ -275,7 +275,7 @@ fn a_private_reader_never_sees_what_is_not_its_own() {
     for other in (10_000..10_016).filter(|port| *port != 10_003) {
         assert_eq!(count(other), 0, "not a trace of port {other}");
     }
-    drop(lent);
+    drop(files);
     let _account = Account::of(keeps_all_wanted);
     bench.finish();
 }

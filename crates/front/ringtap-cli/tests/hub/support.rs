@@ -194,7 +194,7 @@ pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Counters {
 
 /// Reads until nothing came for so long.
 fn read(receiver: &mut Receiver, tally: &mut Tally, pause: Duration) {
-    while let Next::Batch(batch) = receiver.receive(Some(pause)).expect("the hub is there") {
+    while let Next::Batch(batch) = receiver.next(Some(pause)).expect("the hub is there") {
         tally.begin(&batch);
         for judged in batch.packets() {
             let judged = judged.expect("the pool is good");

@@ -89,7 +89,7 @@ fn frame((tunnel, way, flow): Label) -> Vec<u8> {
 /// The labels of what a member got.
 fn take(member: &mut Receiver, seen: &mut Vec<[u8; 3]>) {
     let short = Some(Duration::from_millis(1));
-    while let Next::Batch(batch) = member.receive(short).expect("the hub is there") {
+    while let Next::Batch(batch) = member.next(short).expect("the hub is there") {
         for judged in batch.packets() {
             let judged = judged.expect("the pool is good");
             if let Some(label) = judged.packet.data.last_chunk().filter(|_| judged.is_ours) {

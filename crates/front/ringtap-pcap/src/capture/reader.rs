@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use ringtap_client::{Found, Lender, Patience, ReceiveError, Receiver, Stop};
+use ringtap_client::{Cursor, Deadline, Look, ReceiveError, Receiver, Stop};
 use ringtap_filter::Program;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::subscription::Wanted;
@@ -33,7 +33,7 @@ pub(super) struct NewFilter {
 
 /// Reads the packets of one capture.
 pub(super) struct PacketReader {
-    lender: Lender,
+    cursor: Cursor,
     /// Returns how many bytes of a packet to keep; absent if the hub's filter is enough.
     cut: Option<Program>,
     snap_bytes: u32,
@@ -49,7 +49,7 @@ impl PacketReader {
         let copy_bytes = usize::try_from(snap_bytes).unwrap_or(0);
         let in_place = is_set("RINGTAP_IN_PLACE");
         PacketReader {
-            lender: Lender::new(receiver.by_time()),
+            cursor: Cursor::new(receiver.by_time()),
             cut: None,
             snap_bytes,
             nanoseconds: settings.nanoseconds(),
@@ -64,7 +64,7 @@ impl PacketReader {
 
     /// What the packets come from.
     pub(super) fn sources(&self) -> Vec<Facts> {
-        self.lender.receiver().facts().cloned().collect()
+        self.cursor.receiver().facts().cloned().collect()
     }
 
     /// The next packet at hand, and its header. Packets in another direction, and those that the
@@ -76,32 +76,32 @@ impl PacketReader {
         injector: &Injector,
     ) -> Option<(*mut PacketHeader, *const u8)> {
         loop {
-            let lent = *self.lender.one()?;
-            let bytes = usize::try_from(lent.captured_bytes).unwrap_or(0);
-            // SAFETY: the lender gave this address and length just now. The lease lasts until the
-            // lender is asked for more, which is after the last use of `data`; nobody writes there.
-            let data = unsafe { std::slice::from_raw_parts(lent.data, bytes) };
-            let out = lent.flags & u16::from(flag::OUT) != 0;
+            let packet = *self.cursor.take_one()?;
+            let bytes = usize::try_from(packet.captured_bytes).unwrap_or(0);
+            // SAFETY: the cursor just gave this address and length. It keeps the packet's batch
+            // until its next `look`, which is after the last use of `data`; nobody writes there.
+            let data = unsafe { std::slice::from_raw_parts(packet.data, bytes) };
+            let out = packet.flags & u16::from(flag::OUT) != 0;
             let elsewhere = match direction {
                 DIRECTION_IN => out,
                 DIRECTION_OUT => !out,
                 _ => false,
             };
-            if elsewhere || (out && injector.sent(lent.time_ns, lent.wire_bytes, data)) {
+            if elsewhere || (out && injector.sent(packet.time_ns, packet.wire_bytes, data)) {
                 continue;
             }
             let kept = match &self.cut {
-                Some(program) => program.run(data, lent.wire_bytes),
-                None => lent.captured_bytes,
+                Some(program) => program.run(data, packet.wire_bytes),
+                None => packet.captured_bytes,
             };
-            let captured_bytes = kept.min(lent.captured_bytes).min(self.snap_bytes);
-            if captured_bytes == 0 && lent.captured_bytes > 0 {
+            let captured_bytes = kept.min(packet.captured_bytes).min(self.snap_bytes);
+            if captured_bytes == 0 && packet.captured_bytes > 0 {
                 continue;
             }
             *self.header = PacketHeader {
-                time: time(lent.time_ns, self.nanoseconds),
+                time: time(packet.time_ns, self.nanoseconds),
                 captured_bytes,
-                wire_bytes: lent.wire_bytes,
+                wire_bytes: packet.wire_bytes,
             };
             let data = &data[..usize::try_from(captured_bytes).unwrap_or(0)];
             let delivered = match &mut self.copy {
@@ -115,36 +115,36 @@ impl PacketReader {
         }
     }
 
-    /// Waits for packets.
-    pub(super) fn wait(
+    /// Looks for packets.
+    pub(super) fn look(
         &mut self,
-        patience: Patience,
+        deadline: Deadline,
         stop: Option<Stop<'_>>,
-    ) -> Result<Found, ReceiveError> {
-        self.lender.find(patience, stop)
+    ) -> Result<Look, ReceiveError> {
+        self.cursor.look(deadline, stop)
     }
 
     /// Puts a new filter in force for all packets that were not delivered yet.
     pub(super) fn adopt(&mut self, new: NewFilter) {
-        self.lender.adopt(&new.filter, &new.wanted);
+        self.cursor.adopt(&new.filter, &new.wanted);
         self.cut = new.cut;
     }
 
     /// The descriptor that becomes readable when there may be packets.
     pub(super) fn descriptor(&mut self) -> Result<c_int, ReceiveError> {
-        self.lender.descriptor()
+        self.cursor.descriptor()
     }
 
     /// Whether the descriptor is in use, and readable.
     pub(super) fn is_readable(&self) -> bool {
-        let fd = self.lender.watched();
+        let fd = self.cursor.watched();
         let readable = fd.map(|fd| sleep_until_readable(&[fd], Some(Duration::ZERO)));
         matches!(readable, Some(Ok(true)))
     }
 
     /// Makes the descriptor readable, if it is in use.
     pub(super) fn make_readable(&mut self) -> Result<(), ReceiveError> {
-        self.lender.look_again_at_once()
+        self.cursor.make_readable()
     }
 }
 

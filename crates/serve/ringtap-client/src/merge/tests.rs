@@ -56,7 +56,7 @@ impl Bench {
         let turn =
             |reader: &mut Reader, merge: &Merge| merge.turn(std::iter::once(reader), is_leaving);
         while let Turn::Of(_, lane, until) = turn(&mut self.reader, merge).unwrap() {
-            let batch = self.reader.next_of(lane, until).unwrap().unwrap();
+            let batch = self.reader.try_next_of(lane, until).unwrap().unwrap();
             let times: Vec<_> = batch.packets().map(|p| p.unwrap().slot().time_ns).collect();
             merge.gave(times.iter().copied());
             taken.extend(times);

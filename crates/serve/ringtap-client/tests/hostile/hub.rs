@@ -18,7 +18,7 @@ use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 use ringtap_testkit::{LIMIT, Script};
 
-use crate::lent::Lent;
+use crate::regions::Regions;
 
 /// A number that is true, or one of those that break things.
 fn number(script: &mut Script<'_>, truth: u64) -> u64 {
@@ -58,7 +58,7 @@ fn strangers() -> Vec<OwnedFd> {
     ]
 }
 
-fn endpoint(script: &mut Script<'_>, lent: &Lent) -> AttachedEndpoint {
+fn endpoint(script: &mut Script<'_>, regions: &Regions) -> AttachedEndpoint {
     let bytes =
         |region: &ringtap_pool::memory::Region| u64::try_from(region.bytes()).expect("it fits");
     AttachedEndpoint {
@@ -73,8 +73,8 @@ fn endpoint(script: &mut Script<'_>, lent: &Lent) -> AttachedEndpoint {
             ]),
             ..Facts::default()
         },
-        pool_bytes: number(script, bytes(&lent.pool)),
-        control_bytes: number(script, bytes(&lent.control)),
+        pool_bytes: number(script, bytes(&regions.pool)),
+        control_bytes: number(script, bytes(&regions.control)),
         wakes: script.byte() % 8 == 7,
         wanted: Wanted {
             mask: u64::MAX,
@@ -122,7 +122,7 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
 }
 
 /// Serves one connection as the script says, then hangs up.
-fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
+fn serve(listener: &Listener, script: &mut Script<'_>, regions: &Regions) {
     let until = Instant::now() + LIMIT;
     let socket = loop {
         match listener.accept().expect("descriptors are left") {
@@ -138,22 +138,22 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
     };
     let _gone = socket.send(&encode(&hello), &[]);
     let endpoints = match script.byte() {
-        0..200 => vec![endpoint(script, lent)],
-        other => (0..other % 4).map(|_| endpoint(script, lent)).collect(),
+        0..200 => vec![endpoint(script, regions)],
+        other => (0..other % 4).map(|_| endpoint(script, regions)).collect(),
     };
     let (_near, doorbell) = Event::pair().expect("two descriptors");
     let others = strangers();
     let mut fds = vec![descriptor(script, doorbell.as_fd(), &others)];
     for _ in &endpoints {
-        fds.push(descriptor(script, lent.pool_file.as_fd(), &others));
-        fds.push(descriptor(script, lent.control_file.as_fd(), &others));
+        fds.push(descriptor(script, regions.pool_file.as_fd(), &others));
+        fds.push(descriptor(script, regions.control_file.as_fd(), &others));
     }
     fds.truncate(match script.byte() {
         0..200 => fds.len(),
         other => usize::from(other % 8),
     });
     for _ in 0..script.byte() % 6 {
-        lent.spoil(script);
+        regions.spoil(script);
     }
     let attached = Reply::Attached(Attached {
         reader: SubscriptionId(1),
@@ -161,7 +161,7 @@ fn serve(listener: &Listener, script: &mut Script<'_>, lent: &Lent) {
         endpoints,
     });
     let _gone = socket.send(&with_filter(&attached, script), &fds);
-    let wanted = endpoint(script, lent).wanted;
+    let wanted = endpoint(script, regions).wanted;
     let filtered = Reply::Filtered {
         wanted: vec![wanted],
     };
@@ -191,10 +191,9 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
     let (subscription, connection) = Connection::attach(path, &request)?;
     let mut receiver = Receiver::new(subscription, connection)?;
     let mut tally = Tally::new(receiver.lanes());
-    receiver.announce_sleep();
     receiver.set_filter(&Program::everything())?;
     for _ in 0..20 {
-        let Next::Batch(batch) = receiver.next()? else {
+        let Next::Batch(batch) = receiver.next(Some(Duration::ZERO))? else {
             break;
         };
         tally.begin(&batch);
@@ -208,7 +207,7 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
                 false => lane.filtered(packet.sequence),
             }
         }
-        receiver.tell(&tally);
+        receiver.publish_progress(&tally);
     }
     let _balance = tally.total(&receiver.snapshot()?).balance();
     let _noise = receiver.snapshot();
@@ -220,9 +219,9 @@ pub(crate) fn run(bytes: &[u8]) -> u64 {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hub.sock");
     let listener = Listener::bind(&path).expect("a socket");
-    let lent = Lent::new();
+    let regions = Regions::new();
     std::thread::scope(|scope| {
-        let served = scope.spawn(|| serve(&listener, &mut Script::new(bytes), &lent));
+        let served = scope.spawn(|| serve(&listener, &mut Script::new(bytes), &regions));
         let read = read(&path).unwrap_or(0);
         served.join().expect("the false hub ends");
         read

@@ -4,8 +4,8 @@
 //! `fuzz/` runs the same bodies with bytes that a fuzzer chooses.
 
 mod hub;
-mod lent;
 mod region;
+mod regions;
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -9,19 +9,19 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_testkit::Script;
 
-use crate::lent::Lent;
+use crate::regions::Regions;
 
 /// Takes what is there now; tells whether the reader is still of use.
 fn read(reader: &mut Reader, script: &mut Script<'_>) -> bool {
     match script.byte() % 4 {
-        0 => reader.waits().is_ok(),
-        1 => reader.heads().is_ok(),
+        0 => reader.waiting().is_ok(),
+        1 => reader.peek().is_ok(),
         2 => {
             reader.sleeper().arm();
             reader.sleeper().disarm();
             true
         }
-        _ => match reader.next() {
+        _ => match reader.try_next() {
             Ok(Next::Batch(batch)) => {
                 let sum = |data: &[u8]| data.iter().map(|byte| u64::from(*byte)).sum::<u64>();
                 let read: u64 = batch.packets().flatten().map(|one| sum(one.data)).sum();
@@ -37,20 +37,20 @@ fn read(reader: &mut Reader, script: &mut Script<'_>) -> bool {
 /// What follows from these bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let lent = Lent::new();
+    let regions = Regions::new();
     for _ in 0..script.byte() % 8 {
-        lent.spoil(&mut script);
+        regions.spoil(&mut script);
     }
-    let Ok(pool) = Pool::open(lent.pool.clone()) else {
+    let Ok(pool) = Pool::open(regions.pool.clone()) else {
         return;
     };
     let policy = Policy::Cut { snap_bytes: 60 };
-    let Ok(mut reader) = Reader::open(pool, &lent.control, policy, Arc::new(NoSignal)) else {
+    let Ok(mut reader) = Reader::open(pool, &regions.control, policy, Arc::new(NoSignal)) else {
         return;
     };
     while !script.is_empty() {
         if script.byte().is_multiple_of(2) {
-            lent.spoil(&mut script);
+            regions.spoil(&mut script);
         }
         if !read(&mut reader, &mut script) {
             return;

@@ -188,7 +188,7 @@ impl Worker {
 
 impl Pipe {
     fn step(&mut self, common: &Common) -> bool {
-        let batch = match self.reader.next() {
+        let batch = match self.reader.try_next() {
             Ok(Next::Batch(batch)) => batch,
             Ok(Next::Empty) => return false,
             Ok(Next::Ended) => return self.private.end(&mut self.ended, &mut self.book),
@@ -242,7 +242,7 @@ impl Judge<'_> {
 
 /// Copies a batch; with `waits` until there is a place for every packet, or the relay is stopped.
 fn copy(
-    batch: &Batch<'_>,
+    batch: &Batch,
     judge: &Judge<'_>,
     private: &mut Private,
     book: &mut LaneBook,

@@ -47,7 +47,7 @@ struct Honest {
 impl Honest {
     /// Reads all there is; every packet is the one that its number says.
     fn read(&mut self) {
-        while let Next::Batch(batch) = self.reader.next().expect("nobody lied to this one") {
+        while let Next::Batch(batch) = self.reader.try_next().expect("nobody lied to this one") {
             if let Some(gap) = batch.gap() {
                 assert_eq!(gap.first_sequence, self.next);
                 self.next += gap.sequences;

@@ -121,7 +121,7 @@ fn read(reader: &mut Reader, packets: usize) {
     let until = Instant::now() + LIMIT;
     let mut read = 0;
     while read < packets {
-        match reader.next().expect("the pool is well") {
+        match reader.try_next().expect("the pool is well") {
             Next::Batch(batch) => read += batch.len(),
             Next::Empty => assert!(Instant::now() < until, "{read} of {packets} packets"),
             Next::Ended => panic!("the source ended"),

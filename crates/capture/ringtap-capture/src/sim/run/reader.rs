@@ -69,7 +69,7 @@ impl VirtualReader {
         self.done_ps = None;
         let mut is_armed = false;
         loop {
-            let found = self.reader.next();
+            let found = self.reader.try_next();
             let batch = match found.map_err(|error| SimError::Run(error.to_string()))? {
                 Next::Batch(batch) => batch,
                 Next::Empty if !is_armed => {

@@ -70,11 +70,11 @@ fn it_goes_on_when_the_other_is_done_with_what_came_before_and_loses_nothing() {
     assert_eq!(drain(&mut idle), (7, 0), "the rest of what it had");
     // The fourth chunk is the last one that began before.
     for _ in 0..4 {
-        assert!(matches!(busy.next(), Ok(Next::Batch(_))));
+        assert!(matches!(busy.try_next(), Ok(Next::Batch(_))));
         bench.distributor.step().unwrap();
         assert_eq!(drain(&mut idle), (0, 0));
     }
-    assert!(matches!(busy.next(), Ok(Next::Batch(_))));
+    assert!(matches!(busy.try_next(), Ok(Next::Batch(_))));
     bench.distributor.step().unwrap();
     assert_eq!(drain(&mut idle), (50, 0));
     assert!(!bench.distributor.follows(id));

@@ -20,8 +20,8 @@ use ringtap_testkit::Script;
 const LANES: u32 = 2;
 const PACKETS: usize = 30;
 
-/// What a hub lends to a reader.
-pub(crate) struct Lent {
+/// The two regions of an endpoint.
+pub(crate) struct Regions {
     pub(crate) pool: Region,
     pub(crate) control: Region,
     pub(crate) pool_file: File,
@@ -34,7 +34,7 @@ fn memory(bytes: u64) -> (Region, File) {
     (memory.region, File::from(memory.file))
 }
 
-impl Lent {
+impl Regions {
     /// Thirty packets on each of two lanes, delivered to one reader.
     pub(crate) fn new() -> Self {
         let geometry = Geometry::contiguous(4096, 17, LANES, 2000).expect("it can be");
@@ -54,15 +54,15 @@ impl Lent {
         let bytes = u64::try_from(control_bytes(&geometry)).expect("it fits");
         let (control, control_file) = memory(bytes);
         let options = ReaderOptions::default();
-        let lent = distributor.lend_to(&options, &control, &[0, 0]);
-        lent.expect("there is a place");
+        let regions = distributor.lend_to(&options, &control, &[0, 0]);
+        regions.expect("there is a place");
         for writer in &mut writers {
             for _ in 0..PACKETS {
                 let _counted = writer.write(&PacketMeta::default(), [&[7; 200]]);
             }
         }
         let _moved = distributor.step().expect("nobody lied yet");
-        Lent {
+        Regions {
             pool: region,
             control,
             pool_file,

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first waiting packet of each lane, and batches of one lane: for readers that merge lanes
+//! by time.
+#![forbid(unsafe_code)]
+
+use super::{Batch, Range, Reader, RecvError};
+use crate::ids::{ChunkId, LaneId};
+
+/// The packets that wait on a reader's lanes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peek {
+    /// The earliest first packet of any lane: its time in nanoseconds since 1970, and the lane.
+    pub first: Option<(u64, LaneId)>,
+    /// Time of the earliest first packet of the other lanes.
+    pub second_ns: Option<u64>,
+    /// Some lane has no waiting packet: its next one may be earlier than all others.
+    pub is_partial: bool,
+    /// No packet waits, and none will come.
+    pub ended: bool,
+}
+
+impl Reader {
+    /// Looks at the first waiting packet of each lane without taking it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::try_next`].
+    pub fn peek(&mut self) -> Result<Peek, RecvError> {
+        let ended = self.accept()?;
+        let mut peek = Peek::default();
+        for lane in 0..self.lanes.len() {
+            let Some(Range { chunk, from, .. }) = self.find(lane)? else {
+                peek.is_partial |= !ended;
+                continue;
+            };
+            let time = self.time_ns(chunk, from)?;
+            let id = LaneId::at(lane);
+            match peek.first {
+                Some((first, _)) if time >= first => {
+                    peek.second_ns = Some(peek.second_ns.map_or(time, |second| second.min(time)));
+                }
+                before => {
+                    peek.second_ns = before.map(|(first, _)| first).or(peek.second_ns);
+                    peek.first = Some((time, id));
+                }
+            }
+        }
+        peek.ended = ended && peek.first.is_none();
+        Ok(peek)
+    }
+
+    /// Takes the waiting packets of one lane up to this time, at least one if any waits.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::try_next`].
+    pub fn try_next_of(&mut self, lane: LaneId, until_ns: u64) -> Result<Option<Batch>, RecvError> {
+        if lane.index() >= self.lanes.len() {
+            return Ok(None);
+        }
+        let Some(mut range) = self.find(lane.index())? else {
+            return Ok(None);
+        };
+        let mut to = range.from + 1;
+        while to < range.to && self.time_ns(range.chunk, to)? <= until_ns {
+            to += 1;
+        }
+        range.to = to;
+        self.batch(lane.index(), range)
+    }
+
+    fn time_ns(&self, id: ChunkId, index: u32) -> Result<u64, RecvError> {
+        let chunk = self.pool().chunk(id);
+        let time = chunk.and_then(|chunk| chunk.time_ns(index));
+        time.ok_or(RecvError::BadChunk(id))
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packet-by-packet reading for the C interfaces.
+//!
+//! Invariants
+//! - A packet stays readable until the caller looks for the next ones: the cursor keeps its batch.
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Acquire};
+use std::time::Instant;
+
+use ringtap_filter::Program;
+use ringtap_ipc::subscription::Wanted;
+use ringtap_pool::number::to_u32;
+use ringtap_pool::wake::FIRST_SLEEP;
+
+use crate::descriptor::{Alarm, Descriptor};
+use crate::pending::Pending;
+use crate::receiver::{Next, ReceiveError, Receiver};
+use crate::tally::Tally;
+
+/// After so many batches without a packet for this reader a call that must not wait returns.
+const MOST_BATCHES: u32 = 64;
+
+/// A packet in the form of the C interface; `ringtap.h` documents it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CursorPacket {
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Number of the packet in its lane.
+    pub sequence: u64,
+    /// Packets that this reader lost just before it, on its lane.
+    pub lost_before: u64,
+    /// The captured bytes, readable until the next call of [`Cursor::look`].
+    pub data: *const u8,
+    /// Number of captured bytes.
+    pub captured_bytes: u32,
+    /// Length on the wire.
+    pub wire_bytes: u32,
+    /// Lane, counted over all sources.
+    pub lane: u32,
+    /// Flow hash, if the flags say so.
+    pub hash: u32,
+    /// Number of the source.
+    pub source: u32,
+    /// Receive queue.
+    pub queue: u16,
+    /// Bits of [`ringtap_pool::format::flag`].
+    pub flags: u16,
+}
+
+/// How long a call may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// It must not wait.
+    Now,
+    /// Until this time.
+    At(Instant),
+    /// Until packets come.
+    Never,
+}
+
+impl Deadline {
+    #[inline]
+    fn time(self) -> Option<Instant> {
+        match self {
+            Deadline::At(time) => Some(time),
+            Deadline::Now | Deadline::Never => None,
+        }
+    }
+
+    fn is_over(self, batches: u32) -> bool {
+        match self {
+            Deadline::Now => batches >= MOST_BATCHES,
+            Deadline::At(time) => Instant::now() >= time,
+            Deadline::Never => false,
+        }
+    }
+}
+
+/// Ends a wait from another thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop<'a> {
+    /// True: the wait ends.
+    pub raised: &'a AtomicBool,
+    /// Becomes readable after `raised` was set, to end a sleep; the same one in every call.
+    pub fd: BorrowedFd<'a>,
+}
+
+/// The result of [`Cursor::look`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Packets wait in the cursor.
+    Packets,
+    /// No packet now.
+    Empty,
+    /// No packet now, and none will come.
+    Ended,
+}
+
+/// A receiver, the packets of its last batch, and the reader's counters.
+pub struct Cursor {
+    pending: Pending,
+    receiver: Receiver,
+    tally: Tally,
+    /// Per source, the first lane behind its lanes.
+    lanes_until: Vec<u32>,
+    descriptor: Option<Descriptor>,
+    /// Packets came since the last announcement that the reader sleeps.
+    fresh: bool,
+    /// The descriptor was made readable.
+    is_readable: bool,
+    /// The receiver listens to the caller's [`Stop`].
+    listens: bool,
+}
+
+impl Cursor {
+    /// A cursor over the packets of this receiver.
+    pub fn new(receiver: Receiver) -> Self {
+        Cursor {
+            pending: Pending::new(receiver.lanes()),
+            tally: Tally::new(receiver.lanes()),
+            lanes_until: receiver.sources().map(|(_, lanes)| lanes.end).collect(),
+            receiver,
+            descriptor: None,
+            fresh: true,
+            is_readable: false,
+            listens: false,
+        }
+    }
+
+    /// The receiver.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// The reader's counters so far.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Takes the next packet that [`Cursor::look`] found.
+    #[inline]
+    pub fn take_one(&mut self) -> Option<&CursorPacket> {
+        self.pending.take_one(&mut self.tally)
+    }
+
+    /// Takes all packets that [`Cursor::look`] found and that were not yet taken.
+    pub fn take_all(&mut self) -> &[CursorPacket] {
+        let packets = self.pending.take_all(&mut self.tally);
+        self.receiver.publish_progress(&self.tally);
+        packets
+    }
+
+    /// Looks for packets, unless some are not yet taken; releases the batch of those before.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ReceiveError`].
+    pub fn look(
+        &mut self,
+        deadline: Deadline,
+        stop: Option<Stop<'_>>,
+    ) -> Result<Look, ReceiveError> {
+        if !self.pending.is_empty() {
+            return Ok(Look::Packets);
+        }
+        self.pending.finish(&mut self.tally);
+        self.receiver.publish_progress(&self.tally);
+        if let Some(stop) = stop.filter(|_| !self.listens) {
+            self.receiver.listen(stop.fd)?;
+            self.listens = true;
+        }
+        let mut batches = 0;
+        let mut announced = false;
+        loop {
+            // Pairs with the store of the thread that then makes the descriptor readable.
+            if stop.is_some_and(|stop| stop.raised.load(Acquire)) {
+                return Ok(Look::Empty);
+            }
+            let batch = match self.receiver.try_next()? {
+                Next::Batch(batch) => batch,
+                Next::Ended => return Ok(Look::Ended),
+                Next::Empty if deadline.is_over(MOST_BATCHES) => {
+                    // What a hub delivered before it left is received first.
+                    if !self.receiver.look_for_hub() {
+                        if announced || !self.announce()? {
+                            return Ok(Look::Empty);
+                        }
+                        announced = true;
+                    }
+                    continue;
+                }
+                Next::Empty => {
+                    self.receiver.wait(deadline.time())?;
+                    continue;
+                }
+            };
+            let source = source_of(&self.lanes_until, batch.lane().0);
+            self.fresh = true;
+            self.pending.load(batch, source, &mut self.tally)?;
+            if !self.pending.is_empty() {
+                return Ok(Look::Packets);
+            }
+            self.pending.finish(&mut self.tally);
+            batches += 1;
+            if deadline.is_over(batches) {
+                self.make_readable()?;
+                return Ok(Look::Empty);
+            }
+        }
+    }
+
+    /// Announces that the reader sleeps, if its descriptor is in use; then look once more.
+    fn announce(&mut self) -> Result<bool, ReceiveError> {
+        let Some(descriptor) = &self.descriptor else {
+            return Ok(false);
+        };
+        self.receiver.announce_sleep();
+        let fresh = std::mem::replace(&mut self.fresh, false);
+        self.is_readable = false;
+        descriptor.arm(match self.receiver.look_again_in()? {
+            Some(left) => Alarm::After(left),
+            // Packets published at this very moment may be announced late.
+            None if fresh => Alarm::After(FIRST_SLEEP),
+            None => Alarm::Off,
+        })?;
+        Ok(true)
+    }
+
+    /// Makes the descriptor readable, if it is in use: the caller is to come back.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`].
+    pub fn make_readable(&mut self) -> Result<(), ReceiveError> {
+        if let Some(descriptor) = self.descriptor.as_ref().filter(|_| !self.is_readable) {
+            descriptor.arm(Alarm::Now)?;
+            self.is_readable = true;
+        }
+        Ok(())
+    }
+
+    /// The descriptor, if it is in use.
+    pub fn watched(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.descriptor.as_ref()?.as_fd())
+    }
+
+    /// The descriptor that becomes readable when the caller has to call [`Cursor::look`].
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`]: no descriptor is free.
+    pub fn descriptor(&mut self) -> Result<RawFd, ReceiveError> {
+        if let Some(descriptor) = &self.descriptor {
+            return Ok(descriptor.number());
+        }
+        let connection = self.receiver.control().connection();
+        let connection = connection.unwrap_or_else(|| self.receiver.as_fd());
+        let descriptor = Descriptor::new(self.receiver.as_fd(), connection)?;
+        // The reader has not announced a sleep yet.
+        descriptor.arm(Alarm::Now)?;
+        self.is_readable = true;
+        Ok(self.descriptor.insert(descriptor).number())
+    }
+
+    /// Changes the filter; packets that are taken from now on pass it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::Control`]; the filter before is still in force then.
+    pub fn set_filter(&mut self, filter: &Program) -> Result<(), ReceiveError> {
+        self.receiver.set_filter(filter)?;
+        self.pending.filter(filter);
+        Ok(())
+    }
+
+    /// Applies the hub's answer to a filter that was set through its control.
+    pub fn adopt(&mut self, filter: &Program, wanted: &[Wanted]) {
+        self.receiver.adopt(wanted);
+        self.pending.filter(filter);
+    }
+}
+
+#[inline]
+fn source_of(lanes_until: &[u32], lane: u32) -> u32 {
+    if lanes_until.len() <= 1 {
+        return 0;
+    }
+    let before = lanes_until.iter().take_while(|until| lane >= **until);
+    to_u32(before.count())
+}
