@@ -14,6 +14,7 @@ use ringtap_net::rights::Capability;
 use ringtap_packet::TrafficError;
 
 /// Why packets cannot be sent, or no longer.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -22,25 +23,16 @@ pub enum SendError {
     Interface(#[from] InterfaceError),
     /// The interface carries something else than Ethernet frames.
     #[error("{name} carries packets of link type {link_type}: only Ethernet can be sent")]
-    NotAnEthernetInterface {
-        /// Which interface.
-        name: String,
-        /// What its packets start with.
-        link_type: u16,
-    },
+    NotAnEthernetInterface { name: String, link_type: u16 },
     /// Frames do not fit the interface.
     #[error(
         "{size_bytes}-byte packets need an MTU of {needed_bytes} and {name} has {mtu_bytes}: \
          `ip link set {name} mtu {needed_bytes}`"
     )]
     Mtu {
-        /// Which interface.
         name: String,
-        /// Size of the largest packet, on the wire.
         size_bytes: u32,
-        /// MTU that it needs.
         needed_bytes: u32,
-        /// MTU that there is.
         mtu_bytes: u32,
     },
     /// Such packets cannot be made.
@@ -57,33 +49,20 @@ pub enum SendError {
     File(#[from] ReadError),
     /// The file holds something else than Ethernet frames.
     #[error("{file}: packets of link type {link_type} cannot be sent, only Ethernet (1)")]
-    NotEthernet {
-        /// Which file.
-        file: String,
-        /// What the packets start with.
-        link_type: u16,
-    },
+    NotEthernet { file: String, link_type: u16 },
     /// The file holds no packet.
     #[error("{file}: there is no packet in it to be sent")]
-    NoPackets {
-        /// Which file.
-        file: String,
-    },
+    NoPackets { file: String },
     /// What was read from a pipe is gone.
     #[error("standard input cannot be sent again and again: save it to a file for --loop")]
     LoopOfStream,
     /// The thread cannot run there.
     #[error("CPU {cpu} cannot be used: /sys/devices/system/cpu/online lists those that can")]
-    Cpu {
-        /// What was asked for.
-        cpu: usize,
-    },
+    Cpu { cpu: usize },
     /// The kernel refused something that should work.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was tried.
         action: &'static str,
-        /// The kernel's reason.
         source: io::Error,
     },
     /// The sending thread failed; a defect.
@@ -98,15 +77,13 @@ impl SendError {
 }
 
 /// Why live frames cannot be used here.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoLiveFrames {
     /// The process may not load such programs.
     #[error("live frames need {}: run with sudo, or give the program the capabilities", list(.missing))]
-    NoRights {
-        /// Capabilities that it lacks.
-        missing: Vec<Capability>,
-    },
+    NoRights { missing: Vec<Capability> },
     /// It may, but only inside a user namespace.
     #[error("live frames need eBPF programs, which no process inside a user namespace may load")]
     UserNamespace,
@@ -125,27 +102,20 @@ pub enum NoLiveFrames {
         }
     )]
     Device {
-        /// Which interface.
         name: String,
-        /// What the kernel said.
         errno: i32,
-        /// Whether it is one end of a veth pair.
         is_veth: bool,
     },
     /// Frames are longer than a page has room for.
     #[error("{frame_bytes}-byte frames are too long for live frames, which hold {most_bytes}")]
     TooLong {
-        /// How long they are, without the frame check sequence.
         frame_bytes: usize,
-        /// How long they may be.
         most_bytes: usize,
     },
     /// Anything else.
     #[error("live frames: {action}: {source}")]
     Kernel {
-        /// What was tried.
         action: &'static str,
-        /// The kernel's reason.
         source: io::Error,
     },
 }

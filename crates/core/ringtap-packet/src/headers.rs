@@ -13,15 +13,10 @@ use crate::{MacAddress, TrafficError};
 const TTL: u8 = 64;
 
 /// One end of a path.
-pub type End = (MacAddress, IpAddr);
+pub(crate) type End = (MacAddress, IpAddr);
 
 /// Starts a frame with Ethernet, up to two VLAN tags (the outer one first) and an IP header.
-///
-/// # Errors
-///
-/// - [`TrafficError::Vlan`], [`TrafficError::VlanCount`]: tags that do not exist.
-/// - [`TrafficError::Families`]: one address is IPv4, the other IPv6.
-pub fn ip_frame(
+pub(crate) fn ip_frame(
     from: End,
     to: End,
     vlans: &[u16],

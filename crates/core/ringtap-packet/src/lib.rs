@@ -13,5 +13,4 @@ mod traffic;
 
 pub use address::{MacAddress, MacAddressError};
 pub use frames::{Offsets, Plan, Shape};
-pub use headers::{End, ip_frame};
 pub use traffic::{FCS_BYTES, Sizes, Traffic, TrafficError, Transport, WIRE_OVERHEAD_BYTES};

@@ -92,6 +92,7 @@ impl Default for Traffic {
 }
 
 /// Packets that cannot be made.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrafficError {
@@ -101,45 +102,25 @@ pub enum TrafficError {
         if *.stamp { " and a stamp" } else { "" }
     )]
     TooSmall {
-        /// What was asked for.
         size_bytes: u32,
-        /// What would do.
         least_bytes: u32,
-        /// Whether a stamp is part of the trouble.
         stamp: bool,
     },
     /// IP cannot count so far.
     #[error("{size_bytes}-byte packets are too large: the most is {LARGEST_BYTES}")]
-    TooLarge {
-        /// What was asked for.
-        size_bytes: u32,
-    },
+    TooLarge { size_bytes: u32 },
     /// No flow, or too many.
     #[error("{flows} flows cannot be told apart: ask for 1 to {MOST_FLOWS}")]
-    Flows {
-        /// What was asked for.
-        flows: u32,
-    },
+    Flows { flows: u32 },
     /// No such VLAN.
     #[error("{id} is not a VLAN: identifiers go from 0 to 4094")]
-    Vlan {
-        /// What was asked for.
-        id: u16,
-    },
+    Vlan { id: u16 },
     /// More tags than are known.
     #[error("{count} VLAN tags are too many: at most two, the outer first")]
-    VlanCount {
-        /// What was asked for.
-        count: usize,
-    },
+    VlanCount { count: usize },
     /// IPv4 to IPv6, or the other way round.
     #[error("{from} cannot send to {to}: both addresses must be IPv4, or both IPv6")]
-    Families {
-        /// Source address.
-        from: IpAddr,
-        /// Destination address.
-        to: IpAddr,
-    },
+    Families { from: IpAddr, to: IpAddr },
 }
 
 impl Traffic {

@@ -6,9 +6,9 @@
 //!   machine, and nothing is left when it ends, even after a kill.
 #![forbid(unsafe_code)]
 
-mod board;
 mod places;
 mod readers;
+mod table;
 mod words;
 
 use std::process::ExitCode;
@@ -34,9 +34,9 @@ use crate::interrupt;
 use crate::print;
 use crate::reading::ReadingArgs;
 use crate::session;
-use board::{Board, Table};
 use places::Places;
 use readers::Outcome;
+use table::Table;
 
 /// The interface that packets are sent on.
 const TX: &str = "tx0";
@@ -82,18 +82,13 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     print::notes(&facts.notes);
     words::begin(standing, &facts.device, args.seconds, &file)?;
     let sender = sender_options(&facts.device, args.seconds, places.sender);
-    let (board, silent) = (Board::default(), ReadingArgs::silent());
-    let controls = receivers
-        .iter()
-        .map(|one| Arc::clone(one.control()))
-        .collect();
+    let silent = ReadingArgs::silent();
     let outcome_of = Arc::clone(receivers[0].control());
-    let readers = readers::prepare(&silent, &facts, &receivers, &board, &file)?;
     let (outcome, traffic) = thread::scope(|scope| {
         // However this ends, readers find the end of the capture, and the scope its own.
         let stop = StopAtEnd(hub.handle().clone());
-        let running = readers.start(scope, &mut receivers, &places)?;
-        let table = Table::begin(&board, controls);
+        let running = readers::start_all(scope, &silent, &facts, &mut receivers, (&places, &file))?;
+        let table = Table::begin(hub.handle());
         let traffic = table.and_then(|table| send(sender, table, || running.is_any_over()));
         thread::sleep(SETTLE);
         drop(stop);
@@ -164,14 +159,14 @@ fn send(
     let sender = Sender::start(options)?;
     let stopper = sender.stopper();
     interrupt::on_interrupt(move || stopper.stop())?;
-    let mut next = Instant::now() + board::INTERVAL;
+    let mut next = Instant::now() + table::INTERVAL;
     while !sender.wait(TICK.min(next.saturating_duration_since(Instant::now()))) {
         print::notes(sender.take_notes());
         if is_reader_over() {
             sender.stop();
         }
         if Instant::now() >= next {
-            next += board::INTERVAL;
+            next += table::INTERVAL;
             table.line(sender.counters())?;
         }
     }

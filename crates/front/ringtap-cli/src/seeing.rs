@@ -2,7 +2,7 @@
 //! The counters of a running hub: as JSON, on a screen, in sentences, for Prometheus.
 #![forbid(unsafe_code)]
 
-mod change;
+pub(crate) mod change;
 pub(crate) mod metrics;
 pub(crate) mod status;
 pub(crate) mod top;

@@ -120,55 +120,39 @@ pub struct DeviceSpec {
 }
 
 /// Why a text names no device, or a device cannot be had.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The text does not follow the syntax.
     #[error("{}", describe(.text, .message, .place))]
     Syntax {
-        /// What was to be parsed.
         text: String,
-        /// What is wrong, and what is expected.
         message: String,
-        /// Bytes of the text that are to blame; empty where something is missing.
         place: Range<usize>,
     },
     /// A flag and an option of the device say different things.
     #[error("{device} says {option}, but the flag says {flag}: give only one of them")]
     Conflict {
-        /// The device's text.
         device: String,
-        /// The option in the device's text.
         option: String,
-        /// The flag, as it would be written.
         flag: String,
     },
     /// A flag with a value that no option takes.
     #[error("{flag}: {message}")]
-    BadFlag {
-        /// The flag, as it would be written.
-        flag: String,
-        /// What is expected.
-        message: String,
-    },
+    BadFlag { flag: String, message: String },
     /// A flag that means nothing for this kind of source.
     #[error("{flag} means nothing to {device}: {kinds} only")]
     Pointless {
-        /// The device's text.
         device: String,
-        /// The flag, as it would be written.
         flag: String,
-        /// The kinds of source that know it.
         kinds: String,
     },
     /// A kind that this version does not have.
     #[error("{device}: the {kind} source is not in this version: use {instead}")]
     NotInThisVersion {
-        /// The device's text.
         device: String,
-        /// Its kind.
         kind: Kind,
-        /// What can be used instead.
         instead: String,
     },
 }

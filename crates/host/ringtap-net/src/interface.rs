@@ -109,45 +109,30 @@ impl InterfaceCounters {
 }
 
 /// Why an interface could not be asked, watched or changed.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterfaceError {
     /// There is none of this name.
     #[error("no interface \"{name}\" here{}", suggest(.near, .existing))]
     NotFound {
-        /// The name that was asked for.
         name: String,
-        /// Names that are spelled nearly so.
         near: Vec<String>,
-        /// Every name there is.
         existing: Vec<String>,
     },
     /// It went away.
     #[error("interface {name} (index {index}) was removed")]
-    Removed {
-        /// Its name when it was there.
-        name: String,
-        /// Its index.
-        index: u32,
-    },
+    Removed { name: String, index: u32 },
     /// It is set down, so no packet will come.
     #[error("interface {name} is down: set it up with `ip link set {name} up`")]
-    Down {
-        /// Its name.
-        name: String,
-    },
+    Down { name: String },
     /// The process may not do it.
     #[error("{action} needs CAP_NET_RAW: run with sudo, or give the program the capability")]
-    NoRights {
-        /// What was tried.
-        action: &'static str,
-    },
+    NoRights { action: &'static str },
     /// The kernel did not answer as expected.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was tried.
         action: &'static str,
-        /// The kernel's reason.
         source: io::Error,
     },
 }

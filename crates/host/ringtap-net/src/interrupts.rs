@@ -24,6 +24,7 @@ pub struct Wish {
 }
 
 /// Why it cannot be had.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterruptsError {
@@ -33,31 +34,22 @@ pub enum InterruptsError {
          program is attached or GRO is on; else leave out napi=threaded"
     )]
     NotThreaded {
-        /// The interface.
         interface: String,
-        /// What the kernel said.
         reason: io::Error,
     },
     /// An interrupt stays where it is.
     #[error("interrupt {irq} of {interface} cannot be moved to CPU {cpu} ({reason}): try another")]
     NotMoved {
-        /// The interface.
         interface: String,
-        /// Its interrupt.
         irq: u32,
-        /// Where it was to go.
         cpu: usize,
-        /// What the kernel said.
         reason: io::Error,
     },
     /// A NAPI thread stays where it is.
     #[error("the NAPI threads of {interface} cannot run on CPU {cpu}: {reason}")]
     NotPinned {
-        /// The interface.
         interface: String,
-        /// Where they were to run.
         cpu: usize,
-        /// What the kernel said.
         reason: io::Error,
     },
 }

@@ -29,31 +29,24 @@ pub enum Standing {
 }
 
 /// Why there is no private network.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrivateError {
     /// Too late: other threads would stay outside.
     #[error("a process with {threads} threads cannot enter a private network: enter before any")]
-    Threads {
-        /// How many there are.
-        threads: usize,
-    },
+    Threads { threads: usize },
     /// Only root may make a network namespace here.
     #[error(
         "without root this needs a user namespace, and this system refuses one ({cause}{}): run \
          it with sudo, in a container with --privileged",
         why_refused(.cause)
     )]
-    UserNamespace {
-        /// The kernel's reason.
-        cause: io::Error,
-    },
+    UserNamespace { cause: io::Error },
     /// The kernel did not do as expected.
     #[error("{action}: {cause}")]
     Kernel {
-        /// What was tried.
         action: &'static str,
-        /// The kernel's reason.
         cause: io::Error,
     },
 }

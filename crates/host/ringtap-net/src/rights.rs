@@ -102,15 +102,14 @@ pub struct Rights {
 }
 
 /// The rights that a source needs are not there.
+#[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RightsError {
     /// The process lacks capabilities.
     #[error("{}", advise(*.purpose, .missing))]
     Missing {
-        /// The source that was to start.
         purpose: Purpose,
-        /// What it lacks.
         missing: Vec<Capability>,
     },
     /// The process holds them, but only inside a user namespace, where BPF cannot be loaded.
@@ -118,10 +117,7 @@ pub enum RightsError {
         "the {purpose} source loads BPF programs, which no process inside a user namespace may do: \
          run outside of it (with sudo), or use packet:INTERFACE"
     )]
-    UserNamespace {
-        /// The source that was to start.
-        purpose: Purpose,
-    },
+    UserNamespace { purpose: Purpose },
 }
 
 impl Rights {

@@ -12,7 +12,6 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
 use super::FILTER;
-use super::board::{Board, Progress, Watched};
 use super::places::Places;
 use crate::affinity;
 use crate::print::line as say;
@@ -40,25 +39,6 @@ impl Consumer for Counter<'_> {
     }
 }
 
-impl Progress for Counter<'_> {
-    fn packets(&self) -> u64 {
-        self.0.packets()
-    }
-}
-
-impl Progress for Recorder<'_> {
-    fn packets(&self) -> u64 {
-        Recorder::packets(self)
-    }
-}
-
-/// All readers before they start.
-pub(super) struct Readers<'a> {
-    counter: Watched<'a, Counter<'a>>,
-    recorder: Watched<'a, Recorder<'a>>,
-    members: [Watched<'a, Counter<'a>>; 2],
-}
-
 /// A reader's thread; it returns the reader and the outcome of reading.
 type Done<'scope, R> = ScopedJoinHandle<'scope, (R, Result<()>)>;
 
@@ -77,14 +57,14 @@ pub(super) struct Outcome {
     pub(super) file: Written,
 }
 
-/// Creates the readers and the file.
-pub(super) fn prepare<'a>(
+/// Creates the file, and starts a thread for each reader.
+pub(super) fn start_all<'scope, 'a: 'scope>(
+    scope: &'scope Scope<'scope, '_>,
     args: &'a ReadingArgs,
     facts: &Facts,
-    receivers: &[Receiver],
-    board: &'a Board,
-    file: &str,
-) -> Result<Readers<'a>> {
+    receivers: &'scope mut [Receiver],
+    (places, file): (&Places, &str),
+) -> Result<Running<'scope, 'a>> {
     let [first, second, third, fourth] = receivers else {
         bail!("{} readers have a subscription, not four", receivers.len());
     };
@@ -93,65 +73,34 @@ pub(super) fn prepare<'a>(
         ..FileOptions::default()
     };
     let start_ns = now_ns();
-    let writer = Writer::create(
-        &options,
-        record::origin(),
-        record::interface(facts, FILTER),
-        start_ns,
-    )?;
+    let interface = record::interface(facts, FILTER);
+    let writer = Writer::create(&options, record::origin(), interface, start_ns)?;
     let recording = Reading::new(args, second, facts, "record");
-    let counter = |receiver, name, place| Watched {
-        consumer: Counter(Reading::new(args, receiver, facts, name)),
-        place,
+    let recorder = Recorder::new(recording, writer, start_ns, false);
+    let count = |receiver: &'scope mut Receiver, name, cpu| {
+        let counter = Counter(Reading::new(args, receiver, facts, name));
+        start(scope, counter, receiver, cpu)
     };
-    Ok(Readers {
-        counter: counter(first, "count", &board.counted),
-        recorder: Watched {
-            consumer: Recorder::new(recording, writer, start_ns, false),
-            place: &board.recorded,
-        },
+    Ok(Running {
+        counter: count(first, "count", places.counter),
+        recorder: start(scope, recorder, second, places.recorder),
         members: [
-            counter(third, "member 1", &board.shared[0]),
-            counter(fourth, "member 2", &board.shared[1]),
+            count(third, "member 1", places.counter),
+            count(fourth, "member 2", places.recorder),
         ],
     })
 }
 
-impl<'a> Readers<'a> {
-    /// Starts a thread for each.
-    pub(super) fn start<'scope>(
-        self,
-        scope: &'scope Scope<'scope, '_>,
-        receivers: &'scope mut [Receiver],
-        places: &Places,
-    ) -> Result<Running<'scope, 'a>>
-    where
-        'a: 'scope,
-    {
-        let [first, second, third, fourth] = receivers else {
-            bail!("{} readers have a subscription, not four", receivers.len());
-        };
-        let [one, other] = self.members;
-        Ok(Running {
-            counter: start(scope, self.counter, first, places.counter),
-            recorder: start(scope, self.recorder, second, places.recorder),
-            members: [
-                start(scope, one, third, places.counter),
-                start(scope, other, fourth, places.recorder),
-            ],
-        })
-    }
-}
-
-fn start<'scope, C: Progress + Send + 'scope>(
+fn start<'scope, C: Consumer + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
-    mut watched: Watched<'scope, C>,
+    mut consumer: C,
     receiver: &'scope mut Receiver,
     cpu: Option<usize>,
 ) -> Done<'scope, C> {
     scope.spawn(move || {
-        let read = affinity::pin(cpu).and_then(|()| session::receive(receiver, TICK, &mut watched));
-        (watched.consumer, read)
+        let read =
+            affinity::pin(cpu).and_then(|()| session::receive(receiver, TICK, &mut consumer));
+        (consumer, read)
     })
 }
 

@@ -13,41 +13,22 @@ pub(crate) enum WriteError {
     Options(&'static str),
     /// A name with `%` that `strftime` does not understand.
     #[error("{pattern}: not a file name with a time: {reason}; write %% for a single %")]
-    Pattern {
-        /// What the user gave.
-        pattern: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Pattern { pattern: String, reason: String },
     /// A file cannot be created.
     #[error("{file}: cannot be created: {cause}")]
-    Create {
-        /// The file.
-        file: String,
-        /// What the system said.
-        cause: io::Error,
-    },
+    Create { file: String, cause: io::Error },
     /// The head of the file could not be written.
     #[error("{file}: nothing could be written: {cause}")]
-    Begin {
-        /// The file, now empty.
-        file: String,
-        /// What the system said.
-        cause: io::Error,
-    },
+    Begin { file: String, cause: io::Error },
     /// Writing failed; the file was cut back to its last whole packet.
     #[error(
         "{file}: writing failed after {size_bytes} bytes: {cause}; \
          the file is valid and holds {packets} packets"
     )]
     Write {
-        /// The file.
         file: String,
-        /// Its size.
         size_bytes: u64,
-        /// The packets in it.
         packets: u64,
-        /// What the system said.
         cause: io::Error,
     },
     /// Writing failed, and the file could not be cut to whole packets.
@@ -56,29 +37,15 @@ pub(crate) enum WriteError {
          after its {packets} whole packets the file ends inside a block"
     )]
     Torn {
-        /// The file.
         file: String,
-        /// The bytes up to the last whole packet.
         size_bytes: u64,
-        /// The whole packets in it.
         packets: u64,
-        /// What the system said.
         cause: io::Error,
     },
     /// The program that read standard output has closed it.
     #[error("{file}: the reading end is closed; {packets} packets were written before")]
-    Closed {
-        /// The pipe.
-        file: String,
-        /// The packets written.
-        packets: u64,
-    },
+    Closed { file: String, packets: u64 },
     /// The oldest file of a ring cannot be deleted.
     #[error("{file}: the oldest file of the ring cannot be deleted: {cause}")]
-    Delete {
-        /// The file.
-        file: String,
-        /// What the system said.
-        cause: io::Error,
-    },
+    Delete { file: String, cause: io::Error },
 }

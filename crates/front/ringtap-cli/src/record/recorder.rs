@@ -41,11 +41,6 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Packets that passed the filter so far.
-    pub(crate) fn packets(&self) -> u64 {
-        self.reading.packets()
-    }
-
     /// Closes the last file with the final counters, and prints both.
     ///
     /// # Errors

@@ -16,10 +16,41 @@ use prometheus_client::registry::{Registry, Unit};
 use ringtap_ipc::protocol::{
     GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::report::as_f64;
 
 type Labels = Vec<(&'static str, String)>;
+
+/// The metrics that are a field of the status: part of the hub, type, field, name without unit,
+/// unit, description.
+const METRICS: &str = "\
+lane   counter seen               ringtap_seen                  packets Packets that reached a lane.
+lane   counter captured           ringtap_captured              packets Packets put into the pool.
+lane   counter bytes              ringtap_captured_wire         bytes   Bytes on the wire of captured packets.
+lane   counter unwanted           ringtap_unwanted              packets Packets that no reader wanted.
+lane   gauge   chunks             ringtap_chunks                -       Chunks of a lane.
+lane   gauge   chunks_in_use      ringtap_chunks_in_use         -       Chunks of a lane that are not free.
+lane   gauge   paused             ringtap_paused                -       Whether capture of a lane waits for readers.
+source gauge   balanced           ringtap_source_balanced       -       Whether seen = captured + unwanted + lost on every lane.
+source gauge   pool_bytes         ringtap_pool                  bytes   Memory of a source's pool.
+group  gauge   members            ringtap_group_members         -       Readers in a group.
+group  gauge   offload_percent    ringtap_group_offload_percent -       Chunks of a lane above which a member is helped.
+group  counter offloaded_chunks   ringtap_group_offloaded       chunks  Chunks delivered to another member than the lane's owner.
+group  counter offloaded_packets  ringtap_group_offloaded       packets Packets in these chunks.
+group  counter disordered_packets ringtap_group_disordered      packets Packets that may have been read before earlier packets of their flow.
+group  counter moved_buckets      ringtap_group_moved           buckets Buckets of flows that moved from a busy member to an idle one.
+group  counter unordered_moves    ringtap_group_unordered       moves   Moves whose new owner did not wait for the former one.
+reader counter delivered          ringtap_reader_delivered      packets Packets that a reader took.
+reader counter filtered           ringtap_reader_filtered       packets Packets that did not pass a reader's filter.
+reader counter bytes              ringtap_reader_delivered_wire bytes   Bytes on the wire of the packets that a reader took.
+reader counter helped_chunks      ringtap_reader_helped         chunks  Chunks that a reader took for other members.
+reader gauge   lag_chunks         ringtap_reader_lag_chunks     -       Chunks that a reader holds.
+reader gauge   credit_chunks      ringtap_reader_credit_chunks  -       Chunks of a lane that a reader may hold.
+reader gauge   buckets            ringtap_reader_buckets        -       Buckets of flows that a reader owns, of 256.
+reader gauge   corrupt            ringtap_reader_corrupt        -       Whether a reader broke the protocol and was cut off.";
+const NO_UNIT: &str = "-";
 
 /// All metrics of a hub at one moment.
 pub(super) fn exposition(status: &HubStatus) -> Result<String, fmt::Error> {
@@ -44,7 +75,7 @@ impl Collector for Snapshot {
         metrics.counters(
             "ringtap_departed_readers_lost",
             "packets",
-            "Packets that readers lost which are gone by now.",
+            "Packets lost by readers that have left.",
             [([("reason", "overrun")], hub.departed_overrun)],
         )
     }
@@ -139,32 +170,34 @@ impl Metrics<'_> {
         )?)
     }
 
+    /// Writes the metrics of [`METRICS`] that belong to this part of the hub.
+    fn table<T: Serialize>(&mut self, part: &str, of: &Labelled<'_, T>) -> fmt::Result {
+        let json = |part: &T| serde_json::to_value(part).unwrap_or_default();
+        let parts = of.0.iter().map(|(labels, part)| (labels, json(part)));
+        let parts: Vec<_> = parts.collect();
+        for line in METRICS.lines() {
+            let mut words = line.split_whitespace();
+            let columns = std::array::from_fn(|_| words.next().unwrap_or_default());
+            let [of_part, kind, field, name, unit] = columns;
+            if of_part != part {
+                continue;
+            }
+            let help = words.collect::<Vec<_>>().join(" ");
+            let samples = parts
+                .iter()
+                .filter_map(|(labels, part)| Some(((*labels).clone(), number(&part[field])?)));
+            match kind {
+                "counter" => self.counters(name, unit, &help, samples)?,
+                _ => self.gauges(name, unit, &help, samples)?,
+            }
+        }
+        Ok(())
+    }
+
     fn sources(&mut self, sources: &Labelled<'_, SourceStatus>) -> fmt::Result {
         let lanes = lanes(sources);
-        self.counters(
-            "ringtap_seen",
-            "packets",
-            "Packets that reached a lane.",
-            lanes.each(|lane| lane.seen),
-        )?;
-        self.counters(
-            "ringtap_captured",
-            "packets",
-            "Packets put into the pool.",
-            lanes.each(|lane| lane.captured),
-        )?;
-        self.counters(
-            "ringtap_captured_wire",
-            "bytes",
-            "Bytes on the wire of the packets put into the pool.",
-            lanes.each(|lane| lane.bytes),
-        )?;
-        self.counters(
-            "ringtap_unwanted",
-            "packets",
-            "Packets that no reader wanted.",
-            lanes.each(|lane| lane.unwanted),
-        )?;
+        self.table("lane", &lanes)?;
+        self.table("source", sources)?;
         let lost = lanes.with("reason", "pool_full", |lane| lane.pool_full);
         let lost = lost.chain(lanes.with("reason", "kernel", |lane| lane.kernel));
         let lost = lost.chain(sources.with("reason", "kernel", |source| source.kernel));
@@ -175,60 +208,26 @@ impl Metrics<'_> {
             lost.chain(sources.with("reason", "nic", |source| source.nic)),
         )?;
         self.gauges(
-            "ringtap_chunks",
-            None,
-            "Chunks of a lane.",
-            lanes.each(|lane| lane.chunks),
-        )?;
-        self.gauges(
-            "ringtap_chunks_in_use",
-            None,
-            "Chunks of a lane that are not free.",
-            lanes.each(|lane| lane.chunks_in_use),
-        )?;
-        self.gauges(
-            "ringtap_paused",
-            None,
-            "Whether capture of a lane waits for readers.",
-            lanes.each(|lane| u32::from(lane.paused)),
-        )?;
-        self.gauges(
             "ringtap_source_up",
-            None,
+            NO_UNIT,
             "Whether a source still captures.",
-            sources.each(|source| u32::from(source.state != SourceState::Ended)),
-        )?;
-        self.gauges(
-            "ringtap_source_balanced",
-            None,
-            "Whether seen = captured + unwanted + lost on every lane.",
-            sources.each(|source| u32::from(source.balanced)),
-        )?;
-        self.gauges(
-            "ringtap_pool",
-            Some(&Unit::Bytes),
-            "Memory of a source's pool.",
-            sources.each(|source| source.pool_bytes),
+            sources.each(|source| u64::from(source.state != SourceState::Ended)),
         )?;
         let low = sources.with("mark", "low", |source| Some(source.congestion?.low_percent));
         let high = sources.with("mark", "high", |source| {
             Some(source.congestion?.high_percent)
         });
+        let marks = low.chain(high);
         self.gauges(
             "ringtap_source_congestion_percent",
-            None,
+            NO_UNIT,
             "Free chunks of a lane below which capture pauses, and from which it goes on.",
-            present(low.chain(high)),
+            marks.filter_map(|(labels, value)| Some((labels, u64::from(value?)))),
         )
     }
 
     fn groups(&mut self, groups: &Labelled<'_, GroupStatus>) -> fmt::Result {
-        self.gauges(
-            "ringtap_group_members",
-            None,
-            "Readers in a group.",
-            groups.each(|group| group.members),
-        )?;
+        self.table("group", groups)?;
         let help = "What a group divides, how it delivers, what it does past a reader's credit.";
         let kind = MetricType::Info;
         let mut metric = self
@@ -242,63 +241,11 @@ impl Metrics<'_> {
             ];
             metric.encode_family(labels)?.encode_info(&info)?;
         }
-        self.gauges(
-            "ringtap_group_offload_percent",
-            None,
-            "Chunks of a lane above which a member is helped.",
-            present(groups.each(|group| group.offload_percent)),
-        )?;
-        self.counters(
-            "ringtap_group_offloaded",
-            "chunks",
-            "Chunks that went to another than their lane's owner.",
-            groups.each(|group| group.offloaded_chunks),
-        )?;
-        self.counters(
-            "ringtap_group_offloaded",
-            "packets",
-            "Packets in these.",
-            groups.each(|group| group.offloaded_packets),
-        )?;
-        self.counters(
-            "ringtap_group_disordered",
-            "packets",
-            "Packets that may have been read before earlier ones of their flow.",
-            groups.each(|group| group.disordered_packets),
-        )?;
-        self.counters(
-            "ringtap_group_moved",
-            "buckets",
-            "Buckets of flows that went from a busy member to an idle one.",
-            groups.each(|group| group.moved_buckets),
-        )?;
-        self.counters(
-            "ringtap_group_unordered",
-            "moves",
-            "Times that their new owner did not wait until the former one was done.",
-            groups.each(|group| group.unordered_moves),
-        )
+        Ok(())
     }
 
     fn readers(&mut self, readers: &Labelled<'_, ReaderStatus>) -> fmt::Result {
-        self.counters(
-            "ringtap_reader_delivered",
-            "packets",
-            "Packets that a reader took.",
-            readers.each(|reader| reader.delivered),
-        )?;
-        self.counters(
-            "ringtap_reader_filtered",
-            "packets",
-            "Packets that did not pass a reader's filter.",
-            readers.each(|reader| reader.filtered),
-        )?;
-        self.counters(
-            "ringtap_reader_delivered_wire",
-            "bytes",
-            "Bytes on the wire of the packets that a reader took.",
-            readers.each(|reader| reader.bytes),
-        )?;
+        self.table("reader", readers)?;
         self.counters(
             "ringtap_reader_lost",
             "packets",
@@ -306,38 +253,8 @@ impl Metrics<'_> {
             readers.with("reason", "overrun", |reader| reader.overrun),
         )?;
         self.gauges(
-            "ringtap_reader_lag_chunks",
-            None,
-            "Chunks that a reader holds.",
-            readers.each(|reader| reader.lag_chunks),
-        )?;
-        self.gauges(
-            "ringtap_reader_credit_chunks",
-            None,
-            "Chunks of a lane that a reader may hold.",
-            readers.each(|reader| reader.credit_chunks),
-        )?;
-        self.counters(
-            "ringtap_reader_helped",
-            "chunks",
-            "Chunks that a reader took instead of their lane's owner.",
-            readers.each(|reader| reader.helped_chunks),
-        )?;
-        self.gauges(
-            "ringtap_reader_buckets",
-            None,
-            "Buckets of flows that are a reader's own, of 256.",
-            readers.each(|reader| reader.buckets),
-        )?;
-        self.gauges(
-            "ringtap_reader_corrupt",
-            None,
-            "Whether a reader broke the rules and gets nothing any more.",
-            readers.each(|reader| u32::from(reader.corrupt)),
-        )?;
-        self.gauges(
             "ringtap_reader_lag",
-            Some(&Unit::Seconds),
+            "seconds",
             "Age of the oldest packet that a reader holds.",
             readers.each(|reader| as_f64(reader.lag_ms) / 1e3),
         )
@@ -350,9 +267,8 @@ impl Metrics<'_> {
         help: &str,
         samples: impl IntoIterator<Item = (impl EncodeLabelSet, u64)>,
     ) -> fmt::Result {
-        let unit = Unit::Other(unit.to_owned());
-        let kind = MetricType::Counter;
-        let mut metric = self.0.encode_descriptor(name, help, Some(&unit), kind)?;
+        let (unit, kind) = (unit_of(unit), MetricType::Counter);
+        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, value) in samples {
             ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
         }
@@ -362,12 +278,12 @@ impl Metrics<'_> {
     fn gauges<V: EncodeGaugeValue>(
         &mut self,
         name: &str,
-        unit: Option<&Unit>,
+        unit: &str,
         help: &str,
         samples: impl IntoIterator<Item = (Labels, V)>,
     ) -> fmt::Result {
-        let kind = MetricType::Gauge;
-        let mut metric = self.0.encode_descriptor(name, help, unit, kind)?;
+        let (unit, kind) = (unit_of(unit), MetricType::Gauge);
+        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, value) in samples {
             ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
         }
@@ -375,9 +291,34 @@ impl Metrics<'_> {
     }
 }
 
-/// The samples that have a value.
-fn present(
-    samples: impl Iterator<Item = (Labels, Option<u8>)>,
-) -> impl Iterator<Item = (Labels, u32)> {
-    samples.filter_map(|(labels, value)| Some((labels, u32::from(value?))))
+fn unit_of(unit: &str) -> Option<Unit> {
+    (unit != NO_UNIT).then(|| Unit::Other(unit.to_owned()))
+}
+
+/// A field of the status as a number; `None` where it is null.
+fn number(field: &Value) -> Option<u64> {
+    field.as_u64().or(field.as_bool().map(u64::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_of_the_table_has_its_field() {
+        let field = |part: &str, field: &str| {
+            let json = match part {
+                "lane" => serde_json::to_value(LaneStatus::default()),
+                "source" => serde_json::to_value(SourceStatus::default()),
+                "group" => serde_json::to_value(GroupStatus::default()),
+                _ => serde_json::to_value(ReaderStatus::default()),
+            };
+            json.unwrap().get(field).is_some()
+        };
+        for line in METRICS.lines() {
+            let words: Vec<_> = line.split_whitespace().collect();
+            assert!(field(words[0], words[2]), "{line}");
+            assert!(["counter", "gauge"].contains(&words[1]), "{line}");
+        }
+    }
 }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The demo's live table, one line per second.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ringtap_hub::Handle;
+use ringtap_ipc::protocol::HubStatus;
+use ringtap_send::SendCounters;
+
+use crate::print::line as say;
+use crate::report::{as_f64, grouped, rounded};
+use crate::seeing::change::total;
+
+/// Time between two lines.
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
+
+const COLUMNS: [(&str, usize); 6] = [
+    ("second", 8),
+    ("sent/s", 12),
+    ("counted/s", 12),
+    ("recorded/s", 12),
+    ("group of 2/s", 13),
+    ("lost", 8),
+];
+
+/// Prints the growth of the sender's and the hub's counters.
+pub(super) struct Table<'a> {
+    hub: &'a Handle,
+    begun: Instant,
+    last: (Instant, [u64; 5]),
+}
+
+impl<'a> Table<'a> {
+    /// Prints the head.
+    pub(super) fn begin(hub: &'a Handle) -> Result<Self> {
+        say("")?;
+        print(COLUMNS.map(|(head, _)| head.to_owned()))?;
+        let now = Instant::now();
+        Ok(Table {
+            hub,
+            begun: now,
+            last: (now, [0; 5]),
+        })
+    }
+
+    /// Prints the progress since the last line.
+    pub(super) fn line(&mut self, sender: SendCounters) -> Result<()> {
+        let now = Instant::now();
+        let status = self.hub.status().context("the hub ended")?;
+        let group = |name: &str| {
+            let readers = status.readers.iter().filter(|one| one.group == name);
+            readers.map(|one| one.delivered).sum::<u64>()
+        };
+        let figures = [
+            sender.sent,
+            group("all"),
+            group("flow"),
+            group("half"),
+            lost(&status),
+        ];
+        let (then, before) = self.last;
+        let seconds = (now - then).as_secs_f64();
+        let [sent, counted, recorded, shared, lost] =
+            std::array::from_fn(|at| figures[at].saturating_sub(before[at]));
+        let rate = |packets| grouped(rounded(as_f64(packets) / seconds));
+        print([
+            format!("{:.0}", (now - self.begun).as_secs_f64()),
+            rate(sent),
+            rate(counted),
+            rate(recorded),
+            rate(shared),
+            grouped(lost),
+        ])?;
+        self.last = (now, figures);
+        Ok(())
+    }
+
+    /// Prints a last line, unless the previous one is less than half an interval old.
+    pub(super) fn last_line(&mut self, sender: SendCounters) -> Result<()> {
+        match self.last.0.elapsed() < INTERVAL / 2 {
+            true => Ok(()),
+            false => self.line(sender),
+        }
+    }
+}
+
+fn print(cells: [String; 6]) -> Result<()> {
+    let cells = cells.iter().zip(COLUMNS);
+    let cells = cells.map(|(text, (_, width))| format!("{text:>width$}"));
+    say(cells.collect::<Vec<_>>().join(" "))
+}
+
+/// Packets lost so far, before the readers and by any of them.
+fn lost(status: &HubStatus) -> u64 {
+    let readers = status.readers.iter().map(|reader| reader.overrun);
+    let sources = status.sources.iter().map(|source| {
+        let lanes = total(source);
+        lanes.pool_full + lanes.kernel + source.nic + source.kernel
+    });
+    readers.chain(sources).sum()
+}
