@@ -49,7 +49,8 @@ pub(crate) fn run(args: &LendArgs) -> Result<ExitCode> {
         }
     };
     say_no_more()?;
-    serve_one(socket, &hub).context("the program cannot be served")?;
+    let peer = Peer::of(&socket)?;
+    serve_one(Box::new(socket), peer, &hub).context("the program cannot be served")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -145,7 +145,7 @@ fn by_process(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCaptur
         LibpcapError::general(format!("{name}: the capture cannot be started: {error}"))
     })?;
     let request = SubscriptionRequest::new(ONLY_GROUP, program_name());
-    let connection = Connection::over(socket, &request.name)?;
+    let connection = Connection::over(Box::new(socket), &request.name)?;
     let subscription = connection.subscribe(&request)?;
     let attached = (subscription, Arc::new(connection));
     PcapCapture::new(name, attached, settings, CLOSE_TIMEOUT)

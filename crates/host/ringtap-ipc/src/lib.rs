@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processes share: mappings, events, descriptors over sockets, the protocol of the hub.
+//! What processes share: mappings, transports, doorbells and the hub protocol.
 //!
-//! The hub, its readers and the sources all stand on this crate and not on each other.
+//! Hub, readers and sources use this crate, and not each other.
 
+pub mod doorbell;
 pub mod event;
 pub mod mapping;
 pub mod memfd;
@@ -11,5 +12,6 @@ pub mod protocol;
 pub mod socket;
 pub mod subscription;
 pub mod time;
+pub mod transport;
 pub mod verdict;
 pub mod waiter;

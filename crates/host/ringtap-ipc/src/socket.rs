@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hub's UNIX socket: one message a datagram, with descriptors beside it.
+//! Transport between processes of one host: a UNIX socket, one message a datagram.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -19,13 +19,10 @@ use rustix::net::{
 };
 
 use crate::event::sleep_until_readable;
+use crate::transport::{MOST_BYTES, MOST_FDS, Transport};
 
-/// Where hubs listen if nothing else is said; on a file system that is empty after a boot.
+/// Folder of the standard socket, on a file system that is empty after a boot.
 const STANDARD_FOLDER: &str = "/run/ringtap";
-/// Most bytes of one message: room for a filter of 4,096 instructions.
-pub const MOST_BYTES: usize = 128 * 1024;
-/// Most descriptors beside one message.
-pub const MOST_FDS: usize = 64;
 
 const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 
@@ -33,30 +30,30 @@ const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 #[derive(Debug)]
 pub struct Socket(OwnedFd);
 
-/// Where readers connect. The file goes away with it.
+/// A socket to which readers connect. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// Why there is no socket to listen on.
+/// Why a hub cannot listen on a socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Somebody listens there.
+    /// Another hub listens there.
     #[error("{path}: a hub is running there already: stop it, or choose another --socket")]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// Something else is there, which is left alone.
-    #[error("{path}: is there, and is no socket: choose another --socket")]
+    /// A file that is no socket is there.
+    #[error("{path}: is a file, not a socket: choose another --socket")]
     NotASocket {
-        /// What is there.
+        /// The file.
         path: PathBuf,
     },
-    /// There is no folder for the socket.
+    /// The socket's folder does not exist.
     #[error("{path}: there is no folder {folder}: make it, or choose another --socket")]
     NoFolder {
         /// The socket.
@@ -69,7 +66,7 @@ pub enum ListenError {
     System {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: io::Error,
     },
 }
@@ -86,7 +83,7 @@ impl Socket {
         Ok(Socket(socket))
     }
 
-    /// Two ends of a connection that nobody else knows of.
+    /// Both ends of a connection without a path.
     ///
     /// # Errors
     ///
@@ -97,11 +94,11 @@ impl Socket {
         Ok((Socket(one), Socket(other)))
     }
 
-    /// The end that this descriptor is.
+    /// The end of a connection that another process passed on.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if it is none.
+    /// [`io::ErrorKind::InvalidInput`] for any other descriptor.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let is_ours = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::SEQPACKET);
@@ -111,34 +108,25 @@ impl Socket {
         }
     }
 
-    /// Says that nothing more will be sent, whoever else holds a copy of this end.
-    pub fn finish(&self) {
-        // Who left already needs no end.
-        let _gone = shutdown(&self.0, Shutdown::Write);
-    }
-
-    /// Whether somebody answers. The socket of a hub that was killed may outlive it by the moment
-    /// that the kernel takes to clear up: connections to it hang up then.
+    /// Whether a hub answers. The socket of a killed hub may exist a moment longer than the hub:
+    /// its connections then hang up.
     fn is_alive(&self) -> bool {
-        let patience = Some(Duration::from_secs(2));
+        let timeout = Some(Duration::from_secs(2));
         if self.send(b"{}", &[]).is_err() {
             return false;
         }
-        match sleep_until_readable(&[self.as_fd()], patience) {
+        match sleep_until_readable(&[self.as_fd()], timeout) {
             Ok(true) => self
                 .receive(&mut [0; 4096])
                 .is_ok_and(|(bytes, _)| !bytes.is_empty()),
-            // Somebody is there and hangs.
+            // A hub is there and hangs.
             _ => true,
         }
     }
+}
 
-    /// Sends one message.
-    ///
-    /// # Errors
-    ///
-    /// The system's; [`io::ErrorKind::WouldBlock`] if the other side does not read.
-    pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+impl Transport for Socket {
+    fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         if message.len() > MOST_BYTES || fds.len() > MOST_FDS {
             return Err(Errno::MSGSIZE.into());
         }
@@ -152,12 +140,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes one message into `buffer` (of [`MOST_BYTES`]); no bytes when the other side left.
-    ///
-    /// # Errors
-    ///
-    /// The system's; [`io::ErrorKind::InvalidData`] for a message that is too long.
-    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Vec<OwnedFd>)> {
+    fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Vec<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
@@ -175,6 +158,19 @@ impl Socket {
         }
         Ok((&buffer[..received.bytes], fds))
     }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
+    fn hang_up(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+
+    fn finish(&self) {
+        // Fails only if the other end has left already.
+        let _gone = shutdown(&self.0, Shutdown::Write);
+    }
 }
 
 impl AsFd for Socket {
@@ -184,12 +180,12 @@ impl AsFd for Socket {
 }
 
 impl Listener {
-    /// Listens at `path`, where everybody may connect: who may attach is decided later.
+    /// Listens at `path`, where every user may connect; permission is checked per group.
     ///
     /// # Errors
     ///
-    /// Every [`ListenError`]. The socket that a hub left there when it was killed is replaced;
-    /// nothing else is. Of folders only `/run/ringtap` is made, which is gone after each boot.
+    /// Every [`ListenError`]. The socket of a killed hub is replaced, any other file is not. Only
+    /// the folder `/run/ringtap` is created.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
         let path = path.to_owned();
         let refused = |reason| ListenError::System {
@@ -233,7 +229,7 @@ impl Listener {
         })
     }
 
-    /// The next connection, which never blocks; `None` when nobody waits.
+    /// The next connection, whose calls never wait; `None` if there is none.
     ///
     /// # Errors
     ///
@@ -246,7 +242,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// The socket's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -269,7 +265,7 @@ fn make_standard_folder() -> io::Result<()> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // Fails only if the file is gone already.
         let _gone = fs::remove_file(&self.path);
     }
 }
@@ -338,7 +334,7 @@ mod tests {
     fn a_socket_that_a_dead_hub_left_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hub.sock");
-        // Whoever listened was killed: its destructor never ran.
+        // As after a kill: the destructor does not remove the file.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         assert!(Listener::bind(&path).is_ok());

@@ -15,7 +15,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
+use crate::doorbell::Doorbell;
 use crate::protocol::wire;
 
 /// Number of a subscription at its hub, never used twice.
@@ -101,7 +101,7 @@ pub struct Subscription {
     /// One for each source.
     pub endpoints: Vec<Endpoint>,
     /// Wakes the sleeping reader; the reader signals it to wake the hub.
-    pub doorbell: Event,
+    pub doorbell: Arc<dyn Doorbell>,
     /// When a sleeping reader is woken.
     pub watermark: Watermark,
 }

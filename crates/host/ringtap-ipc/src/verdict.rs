@@ -20,7 +20,8 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::queue::{Consumer, Parts, PeerCorrupt, Producer, PushError};
 use ringtap_pool::wake::{Signal as _, WakeFlag};
 
-use crate::event::{Event, Heard};
+use crate::doorbell::{Doorbell as _, SocketDoorbell};
+use crate::event::Event;
 use crate::mapping::{Access, Mapping};
 use crate::memfd::SharedMemory;
 
@@ -121,14 +122,14 @@ pub struct Sitting {
     /// The queue's memory.
     pub memory: OwnedFd,
     /// Signals the bridge.
-    pub doorbell: Event,
+    pub doorbell: SocketDoorbell,
 }
 
 /// The judge's end.
 pub struct Verdicts {
     queue: Producer,
     asleep: Words<WakeFlag>,
-    doorbell: Event,
+    doorbell: SocketDoorbell,
 }
 
 /// Why a verdict could not be given.
@@ -154,7 +155,7 @@ impl Verdicts {
         Ok(Verdicts {
             queue: Producer::new(parts),
             asleep,
-            doorbell: Event::from_peer(doorbell)?,
+            doorbell: SocketDoorbell::from_peer(doorbell)?,
         })
     }
 
@@ -183,7 +184,7 @@ impl Verdicts {
 pub struct Session {
     queue: Consumer,
     asleep: Words<WakeFlag>,
-    doorbell: Event,
+    doorbell: SocketDoorbell,
 }
 
 /// Why a judge's verdicts end.
@@ -219,16 +220,13 @@ impl Session {
     /// [`Gone::Left`].
     pub fn wake_up(&self) -> Result<(), Gone> {
         self.asleep[0].lower();
-        match self.doorbell.clear() {
-            Heard::Signals => Ok(()),
-            Heard::Gone => Err(Gone::Left),
-        }
+        self.doorbell.clear().map_err(|_| Gone::Left)
     }
 }
 
 impl AsFd for Session {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.doorbell.as_fd()
+        self.doorbell.fd()
     }
 }
 
@@ -299,7 +297,7 @@ impl Bench {
         }
         let memory = SharedMemory::create(BYTES)?;
         let (parts, asleep) = map(&memory.file)?;
-        let (ours, theirs) = Event::pair()?;
+        let (ours, theirs) = SocketDoorbell::pair()?;
         state.is_taken = true;
         state.arrived = Some(Session {
             queue: Consumer::new(parts),
@@ -353,7 +351,7 @@ mod tests {
         let sitting = bench.sit("ips").unwrap();
         assert!(matches!(bench.sit("ips"), Err(BenchError::Taken)));
         let mut session = bench.arrived().expect("it came");
-        let doorbell = sitting.doorbell.as_fd().try_clone_to_owned().unwrap();
+        let doorbell = sitting.doorbell.fd().try_clone_to_owned().unwrap();
         let mut verdicts = Verdicts::from_peer(sitting.memory, doorbell).unwrap();
         assert!(session.announce_sleep());
         verdicts.give(judgement(1, 7, Verdict::Drop)).unwrap();
@@ -373,7 +371,7 @@ mod tests {
         let sitting = bench.sit("ips").unwrap();
         let mut session = bench.arrived().unwrap();
         let file = sitting.memory.try_clone().unwrap();
-        let doorbell = sitting.doorbell.as_fd().try_clone_to_owned().unwrap();
+        let doorbell = sitting.doorbell.fd().try_clone_to_owned().unwrap();
         let mut verdicts = Verdicts::from_peer(sitting.memory, doorbell).unwrap();
         let one = judgement(0, 1, Verdict::Pass);
         for _ in 0..ENTRIES {

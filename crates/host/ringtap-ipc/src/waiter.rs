@@ -19,7 +19,7 @@ use ringtap_pool::wake::FIRST_SLEEP;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::event::Event;
+use crate::doorbell::Doorbell;
 
 /// Length of a nap: at a million packets a second about 250 packets come meanwhile.
 const NAP: Duration = Duration::from_micros(250);
@@ -70,7 +70,7 @@ pub enum Beside<'a> {
 /// A reader's way to wait.
 pub struct Waiter {
     sleepers: Vec<Sleeper>,
-    event: Event,
+    doorbell: Arc<dyn Doorbell>,
     /// All that ends a sleep.
     set: OwnedFd,
     /// Signals of sources, which others clear: only a new one ends a sleep.
@@ -92,16 +92,20 @@ impl Waiter {
     /// # Errors
     ///
     /// The system's, when no more descriptors are allowed.
-    pub fn new(sleepers: Vec<Sleeper>, event: Event, wakes: Vec<Arc<OwnedFd>>) -> io::Result<Self> {
+    pub fn new(
+        sleepers: Vec<Sleeper>,
+        doorbell: Arc<dyn Doorbell>,
+        wakes: Vec<Arc<OwnedFd>>,
+    ) -> io::Result<Self> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        add(&set, event.as_fd(), DOORBELL, epoll::EventFlags::IN)?;
+        add(&set, doorbell.fd(), DOORBELL, epoll::EventFlags::IN)?;
         for wake in &wakes {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             add(&set, wake.as_fd(), OTHER, flags)?;
         }
         Ok(Waiter {
             sleepers,
-            event,
+            doorbell,
             set,
             wakes,
             rang: true,
@@ -146,7 +150,7 @@ impl Waiter {
         }
         if std::mem::take(&mut self.rang) {
             // A hub that is gone is found by those who look at the connection.
-            let _gone = self.event.clear();
+            let _gone = self.doorbell.clear();
         }
         self.sleepers.iter().for_each(Sleeper::arm);
         self.phase = Phase::Armed;
@@ -276,27 +280,27 @@ fn add(set: &OwnedFd, fd: BorrowedFd<'_>, what: u64, flags: epoll::EventFlags) -
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use ringtap_pool::distributor::{Distributor, ReaderOptions};
     use ringtap_pool::format::Geometry;
     use ringtap_pool::view::Pool;
     use ringtap_pool::wake::{NoSignal, Signal};
 
     use super::*;
+    use crate::doorbell::SocketDoorbell;
 
     #[test]
     fn a_signal_for_nothing_does_not_keep_a_reader_awake() {
         let pool = Pool::on_heap(Geometry::contiguous(4096, 4, 1, 100).unwrap());
         let mut distributor = Distributor::new(pool, Vec::new(), Arc::new(NoSignal));
         let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-        let event = Event::new().unwrap();
-        let mut waiter = Waiter::new(vec![reader.sleeper()], event.clone(), Vec::new()).unwrap();
+        let (hub, doorbell) = SocketDoorbell::pair().unwrap();
+        let doorbell = Arc::new(doorbell);
+        let mut waiter = Waiter::new(vec![reader.sleeper()], doorbell, Vec::new()).unwrap();
         let until = Instant::now() + Duration::from_millis(200);
         let mut waits = 0;
         while Instant::now() < until {
             if waits == 2 {
-                event.signal();
+                hub.signal();
             }
             waiter.wait(Some(until)).unwrap();
             waits += 1;

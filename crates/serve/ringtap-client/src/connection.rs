@@ -7,26 +7,27 @@
 
 use std::env;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
-use ringtap_ipc::event::{Event, has_left, sleep_until_readable};
+use ringtap_ipc::doorbell::Doorbell;
+use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::protocol::{
     AttachedError, HubStatus, Reply, Request, Snapshot, VERSION, decode, encode,
 };
-use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted};
+use ringtap_ipc::transport::{MOST_BYTES, Transport};
 use ringtap_ipc::verdict::Verdicts;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::control::{Control, ControlError};
 
 /// How long a hub may take to answer: it may be loading a program for a new filter.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the hub of this machine listens: `$RINGTAP_SOCKET`, else `/run/ringtap/hub.sock`, or in
 /// the user's own runtime folder if that is not root's.
@@ -69,7 +70,7 @@ pub enum ConnectError {
     /// The hub sent memory or descriptors that cannot be used.
     #[error(transparent)]
     Attached(#[from] AttachedError),
-    /// The hub's verdict channel cannot be mapped, or a socket cannot be duplicated.
+    /// The hub's verdict channel cannot be mapped.
     #[error("the hub's memory cannot be read: {0}")]
     Memory(io::Error),
     /// The hub's answer is not what the protocol says.
@@ -79,12 +80,11 @@ pub enum ConnectError {
 
 /// A connection to a hub. It ends, and the subscription with it, when this is dropped.
 pub struct Connection {
-    /// One question and its answer at a time.
-    socket: Mutex<Socket>,
-    /// The same, to see whether the hub is there.
-    watch: OwnedFd,
+    transport: Box<dyn Transport>,
+    /// Held from a request to its answer.
+    request: Mutex<()>,
     /// Wakes this reader.
-    own: Mutex<Option<Event>>,
+    own: Mutex<Option<Arc<dyn Doorbell>>>,
     leaving: AtomicBool,
 }
 
@@ -105,30 +105,23 @@ impl Connection {
             },
         };
         let socket = Socket::connect(path).map_err(refused)?;
-        let connection = Connection::new(socket).map_err(refused)?;
-        connection.hello(name)?;
-        Ok(connection)
+        Ok(Connection::over(Box::new(socket), name)?)
     }
 
     /// Says hello over a connection that exists already.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Memory`], [`ConnectError::Control`].
-    pub fn over(socket: Socket, name: &str) -> Result<Self, ConnectError> {
-        let connection = Connection::new(socket).map_err(ConnectError::Memory)?;
-        connection.hello(name)?;
-        Ok(connection)
-    }
-
-    fn new(socket: Socket) -> io::Result<Self> {
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-        Ok(Connection {
-            watch: socket.as_fd().try_clone_to_owned()?,
-            socket: Mutex::new(socket),
+    /// [`ConnectError::Control`], [`ConnectError::Protocol`].
+    pub fn over(transport: Box<dyn Transport>, name: &str) -> Result<Self, ConnectError> {
+        let connection = Connection {
+            transport,
+            request: Mutex::new(()),
             own: Mutex::new(None),
             leaving: AtomicBool::new(false),
-        })
+        };
+        connection.hello(name)?;
+        Ok(connection)
     }
 
     fn hello(&self, name: &str) -> Result<(), ConnectError> {
@@ -196,17 +189,16 @@ impl Connection {
         }
     }
 
-    /// Leaves the hub, whoever else holds a copy of this connection, and waits a little until it
-    /// has hung up: a hub that was there for this reader only is gone then.
-    pub fn leave(&self, patience: Duration) {
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        socket.finish();
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline && !has_left(self.watch.as_fd()) {
-            let _late = sleep_until_readable(
-                &[self.watch.as_fd()],
-                Some(deadline.saturating_duration_since(Instant::now())),
-            );
+    /// Leaves the hub, also if another process has a copy of this connection, and waits at most
+    /// `timeout` until the hub hangs up: a hub for this reader only is gone then.
+    pub fn leave(&self, timeout: Duration) {
+        let _last = self.lock_request();
+        self.transport.finish();
+        let deadline = Instant::now() + timeout;
+        let has_left = || self.transport.hang_up().is_none_or(has_left);
+        while Instant::now() < deadline && !has_left() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let _late = sleep_until_readable(&[self.transport.fd()], Some(left));
         }
     }
 
@@ -221,10 +213,11 @@ impl Connection {
 
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
         let gone = |error: io::Error| ControlError::Gone(error.to_string());
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        socket.send(&encode(request), &[]).map_err(gone)?;
+        let _turn = self.lock_request();
+        self.transport.send(&encode(request), &[]).map_err(gone)?;
         let mut buffer = vec![0; MOST_BYTES];
-        let (bytes, fds) = socket.receive(&mut buffer).map_err(gone)?;
+        self.wait_for_answer().map_err(gone)?;
+        let (bytes, fds) = self.transport.receive(&mut buffer).map_err(gone)?;
         if bytes.is_empty() {
             return Err(ControlError::Gone("it closed the connection".into()));
         }
@@ -235,7 +228,25 @@ impl Connection {
         }
     }
 
-    fn lock_own(&self) -> std::sync::MutexGuard<'_, Option<Event>> {
+    fn wait_for_answer(&self) -> io::Result<()> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if sleep_until_readable(&[self.transport.fd()], Some(left))? {
+                return Ok(());
+            }
+            if left.is_zero() {
+                let text = "it did not answer for 20 seconds";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+        }
+    }
+
+    fn lock_request(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_own(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn Doorbell>>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -270,6 +281,6 @@ impl Control for Connection {
     }
 
     fn connection(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.watch.as_fd())
+        self.transport.hang_up()
     }
 }

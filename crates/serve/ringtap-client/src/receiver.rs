@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
-use ringtap_ipc::event::{Event, has_left};
+use ringtap_ipc::doorbell::Doorbell;
+use ringtap_ipc::event::has_left;
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::waiter::{Beside, Waited, Waiter};
@@ -64,7 +65,7 @@ pub enum Next {
 /// The hub's doorbell. Readers and their batches hold it, and with it the subscription, so that
 /// the hub does not recycle chunks whose packets are still being read.
 struct HubSignal {
-    doorbell: Event,
+    doorbell: Arc<dyn Doorbell>,
     _subscription: Arc<dyn Control>,
 }
 

@@ -249,8 +249,7 @@ impl Engine {
             std::thread::yield_now();
         }
         if ready[0] {
-            // It is ours, and not gone.
-            let _signals = self.event.clear();
+            self.event.clear();
         }
         self.subscribers.hear(ready[1..of_sources].iter().copied());
         if signalled {

@@ -16,10 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use ringtap_filter::Place;
-use ringtap_ipc::event::Event;
+use ringtap_ipc::doorbell::Doorbell;
 use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
-use ringtap_pool::wake::Signal;
 
 use crate::group::Group;
 use books::Books;
@@ -36,7 +35,7 @@ struct Common {
 /// A running relay; it ends when this is dropped.
 pub(crate) struct Relay {
     common: Arc<Common>,
-    doorbell: Event,
+    doorbell: Arc<dyn Doorbell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -46,7 +45,7 @@ impl Relay {
     /// `doorbell` is the hub's own of the inner subscription: it wakes the relay.
     pub(crate) fn start(
         inner: Subscription,
-        doorbell: Event,
+        doorbell: Arc<dyn Doorbell>,
         group: &Group,
     ) -> io::Result<(Self, Subscription)> {
         let (worker, private, books) = Worker::new(inner, group)?;

@@ -17,7 +17,8 @@ use std::thread::JoinHandle;
 
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::socket::{Listener, MOST_BYTES};
+use ringtap_ipc::socket::Listener;
+use ringtap_ipc::transport::MOST_BYTES;
 use ringtap_ipc::verdict::Bench;
 use ringtap_pool::wake::Signal;
 
@@ -165,7 +166,7 @@ impl Acceptor {
             }
             let (hub, bench) = (self.hub.clone(), self.bench.clone());
             self.connections
-                .push(ClientConnection::new(socket, peer, hub, bench));
+                .push(ClientConnection::new(Box::new(socket), peer, hub, bench));
         }
     }
 }

@@ -12,10 +12,11 @@ pub(crate) use changes::{Change, Changes};
 pub(crate) use waking::Whom;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ringtap_filter::Place;
-use ringtap_ipc::event::Event;
+use ringtap_ipc::doorbell::Doorbell;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{SubscriptionId, Watermark};
 use ringtap_pool::ids::ReaderId;
@@ -47,7 +48,7 @@ pub(crate) struct Subscriber {
     pub(crate) attached_ns: u64,
     pub(crate) source_readers: Vec<SourceReader>,
     /// Wakes the reader, and is rung by it.
-    pub(crate) doorbell: Event,
+    pub(crate) doorbell: Arc<dyn Doorbell>,
     /// The reader's doorbell is gone: nobody listens to it any more.
     pub(crate) is_silent: bool,
     pub(crate) relay: Option<Relay>,
@@ -83,7 +84,6 @@ impl Subscribers {
 
     /// Wakes everybody at a source.
     pub(crate) fn wake_all_of(&self, capture: usize) {
-        use ringtap_pool::wake::Signal;
         for subscriber in self.taken.values() {
             if subscriber
                 .source_readers

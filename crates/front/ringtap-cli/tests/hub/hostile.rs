@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::mapping::{Access, Mapping, fill};
 use ringtap_ipc::protocol::{Attached, AttachedEndpoint, Reply, Request, decode, encode};
-use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::SubscriptionRequest;
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use ringtap_client::{Connection, SubscriptionRequest, Watermark};
 use ringtap_ipc::protocol::{Refusal, Reply, Request, decode, encode};
-use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_ipc::socket::Socket;
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::{Finished, PublicProgram, Running, require_root};
 
 use crate::support::{Account, BINARY, Bench, LIMIT, request};

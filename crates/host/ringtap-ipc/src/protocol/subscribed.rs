@@ -14,7 +14,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::{Pool, PoolError};
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
+use crate::doorbell::SocketDoorbell;
 use crate::mapping::{Access, Mapping};
 use crate::subscription::{Endpoint, Subscription, SubscriptionId, Wanted, Watermark};
 
@@ -68,7 +68,7 @@ impl Attached {
     /// The message for a subscription and the descriptors that accompany it; `None` if another
     /// process cannot map one of its pools.
     pub fn of(subscription: &Subscription) -> Option<(Self, Vec<BorrowedFd<'_>>)> {
-        let mut fds = vec![subscription.doorbell.as_fd()];
+        let mut fds = vec![subscription.doorbell.fd()];
         let mut endpoints = Vec::new();
         for endpoint in &subscription.endpoints {
             let files = endpoint.files.as_ref()?;
@@ -102,7 +102,7 @@ impl Attached {
     pub fn open(self, fds: Vec<OwnedFd>) -> Result<Subscription, AttachedError> {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(AttachedError::Missing);
-        let doorbell = Event::from_peer(next()?).map_err(AttachedError::Doorbell)?;
+        let doorbell = SocketDoorbell::from_peer(next()?).map_err(AttachedError::Doorbell)?;
         let mut endpoints = Vec::with_capacity(self.endpoints.len());
         let mut wakes = Vec::with_capacity(self.endpoints.len());
         for message in self.endpoints {
@@ -115,7 +115,7 @@ impl Attached {
         Ok(Subscription {
             id: self.reader,
             endpoints,
-            doorbell,
+            doorbell: Arc::new(doorbell),
             watermark: self.watermark,
         })
     }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally, Watermark};
 use ringtap_filter::{Place, Program};
-use ringtap_ipc::event::Event;
+use ringtap_ipc::doorbell::{Doorbell as _, SocketDoorbell};
 use ringtap_ipc::protocol::{
     Attached, AttachedEndpoint, LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode,
 };
-use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{SubscriptionId, Wanted};
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 use ringtap_testkit::{LIMIT, Script};
@@ -141,9 +142,9 @@ fn serve(listener: &Listener, script: &mut Script<'_>, regions: &Regions) {
         0..200 => vec![endpoint(script, regions)],
         other => (0..other % 4).map(|_| endpoint(script, regions)).collect(),
     };
-    let (_near, doorbell) = Event::pair().expect("two descriptors");
+    let (_near, doorbell) = SocketDoorbell::pair().expect("two descriptors");
     let others = strangers();
-    let mut fds = vec![descriptor(script, doorbell.as_fd(), &others)];
+    let mut fds = vec![descriptor(script, doorbell.fd(), &others)];
     for _ in &endpoints {
         fds.push(descriptor(script, regions.pool_file.as_fd(), &others));
         fds.push(descriptor(script, regions.control_file.as_fd(), &others));

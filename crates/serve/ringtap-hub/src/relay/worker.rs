@@ -3,12 +3,11 @@
 #![forbid(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringtap_filter::Place;
-use ringtap_ipc::event::{Event, Heard};
+use ringtap_ipc::doorbell::{Doorbell, SocketDoorbell};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
@@ -38,7 +37,7 @@ pub(super) struct Worker {
     pipes: Vec<Pipe>,
     waiter: Waiter,
     /// Wakes the reader of the private pools, and is rung by it.
-    reader: Event,
+    reader: SocketDoorbell,
     /// The reader's doorbell is gone.
     is_silent: bool,
 }
@@ -48,7 +47,7 @@ impl Worker {
         inner: Subscription,
         group: &Group,
     ) -> io::Result<(Self, Subscription, Books)> {
-        let (reader, readers_doorbell) = Event::pair()?;
+        let (reader, readers_doorbell) = SocketDoorbell::pair()?;
         let (mut pipes, mut endpoints) = (Vec::new(), Vec::new());
         let wakes = inner
             .endpoints
@@ -57,7 +56,7 @@ impl Worker {
         let wakes = wakes.collect();
         for endpoint in inner.endpoints {
             let (private, outer) = output::make(&endpoint, group.private_pool_bytes)?;
-            let hub: Arc<dyn Signal> = Arc::new(inner.doorbell.clone());
+            let hub: Arc<dyn Signal> = inner.doorbell.clone();
             let policy = endpoint.facts.policy;
             let source = Reader::open(endpoint.pool, &endpoint.control, policy, hub);
             let source = source.map_err(io::Error::other)?;
@@ -81,7 +80,7 @@ impl Worker {
         }
         let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
         let waiter = Waiter::new(sleepers, inner.doorbell, wakes)?;
-        waiter.listen(Beside::Event(reader.as_fd()))?;
+        waiter.listen(Beside::Event(reader.fd()))?;
         let worker = Worker {
             waiter,
             reader,
@@ -92,7 +91,7 @@ impl Worker {
         let subscription = Subscription {
             id: inner.id,
             endpoints,
-            doorbell: readers_doorbell,
+            doorbell: Arc::new(readers_doorbell),
             watermark: inner.watermark,
         };
         Ok((worker, subscription, books))
@@ -124,9 +123,9 @@ impl Worker {
 
     /// Forgets what the reader's doorbell said; one that is gone is not listened to again.
     fn hear_reader(&mut self) {
-        if !self.is_silent && self.reader.clear() == Heard::Gone {
+        if !self.is_silent && self.reader.clear().is_err() {
             self.is_silent = true;
-            if let Err(error) = self.waiter.ignore(self.reader.as_fd()) {
+            if let Err(error) = self.waiter.ignore(self.reader.fd()) {
                 tracing::error!("a relay cannot ignore a reader that left: {error}");
             }
         }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use ringtap_filter::Program;
+use ringtap_ipc::doorbell::Doorbell as _;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
-use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
+use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{Bench, BenchError, Sitting};
 
 use crate::access::Access;
@@ -33,7 +34,7 @@ pub(super) enum Stay {
 
 /// A reader at the server.
 pub(super) struct ClientConnection {
-    socket: Socket,
+    transport: Box<dyn Transport>,
     peer: Peer,
     hub: Handle,
     /// What it calls itself; it said hello then.
@@ -89,16 +90,21 @@ fn refused_reply(code: Refusal, message: impl Into<String>) -> Reply {
 }
 
 /// Says why somebody cannot come in.
-pub(super) fn turn_away(socket: &Socket, message: &str) {
+pub(super) fn turn_away(transport: &dyn Transport, message: &str) {
     let reply = refused_reply(Refusal::TooMuch, message);
     // Who does not listen finds the connection closed.
-    let _deaf = socket.send(&encode(&reply), &[]);
+    let _deaf = transport.send(&encode(&reply), &[]);
 }
 
 impl ClientConnection {
-    pub(super) fn new(socket: Socket, peer: Peer, hub: Handle, bench: Option<Arc<Bench>>) -> Self {
+    pub(super) fn new(
+        transport: Box<dyn Transport>,
+        peer: Peer,
+        hub: Handle,
+        bench: Option<Arc<Bench>>,
+    ) -> Self {
         ClientConnection {
-            socket,
+            transport,
             peer,
             hub,
             name: None,
@@ -124,7 +130,7 @@ impl ClientConnection {
             }
             return self.reply(answer);
         }
-        let message = match self.socket.receive(buffer) {
+        let message = match self.transport.receive(buffer) {
             Ok(([], _)) => return Stay::Leave,
             // Descriptors that a reader sends along are closed unseen.
             Ok((bytes, _)) => decode(bytes),
@@ -157,16 +163,17 @@ impl ClientConnection {
 
     fn send(&self, answer: &Answer) -> std::io::Result<()> {
         match answer {
-            Answer::Plain(reply) => self.socket.send(&encode(reply), &[]),
+            Answer::Plain(reply) => self.transport.send(&encode(reply), &[]),
             Answer::Attached(subscription) => {
                 let Some((attached, fds)) = Attached::of(subscription) else {
                     return Err(std::io::ErrorKind::Unsupported.into());
                 };
-                self.socket.send(&encode(&Reply::Attached(attached)), &fds)
+                self.transport
+                    .send(&encode(&Reply::Attached(attached)), &fds)
             }
             Answer::Judging(sitting) => {
-                let fds = [sitting.memory.as_fd(), sitting.doorbell.as_fd()];
-                self.socket.send(&encode(&Reply::Judging), &fds)
+                let fds = [sitting.memory.as_fd(), sitting.doorbell.fd()];
+                self.transport.send(&encode(&Reply::Judging), &fds)
             }
         }
     }
@@ -344,7 +351,7 @@ impl AsFd for ClientConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.waiting {
             Some(waiting) => waiting.event.as_fd(),
-            None => self.socket.as_fd(),
+            None => self.transport.fd(),
         }
     }
 }

@@ -8,22 +8,21 @@ use std::time::Duration;
 
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::socket::{MOST_BYTES, Socket};
+use ringtap_ipc::transport::{MOST_BYTES, Transport};
 
 use super::connection::{self, ClientConnection, Stay};
 use crate::hub::Hub;
 
-/// How long who was refused may take to hear it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a refused reader may take to read the refusal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves the reader at the other end until it leaves, however it does.
+/// Serves the reader at the other end, which is `peer`, until it leaves.
 ///
 /// # Errors
 ///
-/// The system's: `socket` is no connection, or cannot be waited for.
-pub fn serve_one(socket: Socket, hub: &Hub) -> io::Result<()> {
-    let peer = Peer::of(&socket)?;
-    let mut connection = ClientConnection::new(socket, peer, hub.handle().clone(), None);
+/// The system's: `transport` cannot be waited for.
+pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Result<()> {
+    let mut connection = ClientConnection::new(transport, peer, hub.handle().clone(), None);
     let mut buffer = vec![0; MOST_BYTES];
     loop {
         let ready = sleep_until_readable(&[connection.as_fd()], None)?;
@@ -33,10 +32,10 @@ pub fn serve_one(socket: Socket, hub: &Hub) -> io::Result<()> {
     }
 }
 
-/// Tells the reader at the other end why it cannot be served, and waits until it heard it.
-pub fn refuse(socket: &Socket, message: &str) {
-    connection::turn_away(socket, message);
-    // Its first question comes in any case: closing before would lose the answer.
-    let _heard = sleep_until_readable(&[socket.as_fd()], Some(PATIENCE));
-    let _asked = socket.receive(&mut vec![0; MOST_BYTES]);
+/// Tells the reader at the other end why it cannot be served, and waits until it read that.
+pub fn refuse(transport: &dyn Transport, message: &str) {
+    connection::turn_away(transport, message);
+    // The reader sends its first request in any case: closing before would lose the refusal.
+    let _heard = sleep_until_readable(&[transport.fd()], Some(REFUSAL_TIMEOUT));
+    let _asked = transport.receive(&mut vec![0; MOST_BYTES]);
 }

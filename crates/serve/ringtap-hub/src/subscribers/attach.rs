@@ -6,8 +6,10 @@
 //! - A subscription begins with the first packet that the new rules classified.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use ringtap_filter::{Place, Program};
-use ringtap_ipc::event::Event;
+use ringtap_ipc::doorbell::{Doorbell, SocketDoorbell};
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{
@@ -83,7 +85,8 @@ impl Engine {
         share: &Share,
         places: &[Vec<Place>],
     ) -> Result<Subscription, AttachError> {
-        let (doorbell, readers_doorbell) = Event::pair()?;
+        let (doorbell, readers_doorbell) = SocketDoorbell::pair()?;
+        let doorbell: Arc<dyn Doorbell> = Arc::new(doorbell);
         let options = ReaderOptions {
             credit: request.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
@@ -96,7 +99,7 @@ impl Engine {
         let mut subscription = Subscription {
             id,
             endpoints,
-            doorbell: readers_doorbell,
+            doorbell: Arc::new(readers_doorbell),
             watermark: request.watermark,
         };
         let first = subscription.endpoints.first();

@@ -137,7 +137,7 @@ impl Engine {
         while !self.changes.is_empty() {
             // A sleep that fails ends at once, and the outcomes are looked at again.
             let _slept = sleep_until_readable(&[self.event.as_fd()], None);
-            let _signals = self.event.clear();
+            self.event.clear();
             self.update_rules();
         }
         let answers = answers.iter();

@@ -2,13 +2,9 @@
 //! Waking readers that sleep: at once, or when enough packets wait for them.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-
-use ringtap_pool::wake::Signal;
-
-use ringtap_ipc::event::Heard;
 
 use super::{SourceReader, Subscriber, Subscribers};
 use crate::capture::Capture;
@@ -78,7 +74,7 @@ impl Subscribers {
             .taken
             .values()
             .filter(|subscriber| !subscriber.is_silent);
-        heard.map(|subscriber| subscriber.doorbell.as_fd())
+        heard.map(|subscriber| subscriber.doorbell.fd())
     }
 
     /// Forgets what these readers' doorbells said; those that are gone are not listened to again.
@@ -88,7 +84,7 @@ impl Subscribers {
             .values_mut()
             .filter(|subscriber| !subscriber.is_silent);
         for (subscriber, _) in listened.zip(rang).filter(|(_, rang)| *rang) {
-            subscriber.is_silent = subscriber.doorbell.clear() == Heard::Gone;
+            subscriber.is_silent = subscriber.doorbell.clear().is_err();
         }
     }
 }

@@ -8,7 +8,8 @@ use ringtap_hub::access::Access;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub};
 use ringtap_ipc::protocol::{Reply, decode};
-use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_ipc::socket::{Listener, Socket};
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 

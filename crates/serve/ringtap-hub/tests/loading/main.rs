@@ -5,7 +5,6 @@ mod gated;
 
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gated::{Gate, gated};
@@ -14,8 +13,9 @@ use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Handle, Hub};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, decode};
-use ringtap_ipc::socket::{Listener, MOST_BYTES, Socket};
+use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest};
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_pool::reader::{Next, Reader};
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -132,7 +132,7 @@ fn read(reader: &mut Reader, packets: usize) {
 
 fn reader_of(subscription: &mut Subscription) -> Reader {
     let endpoint = subscription.endpoints.remove(0);
-    let hub = Arc::new(subscription.doorbell.clone());
+    let hub = subscription.doorbell.clone();
     Reader::open(endpoint.pool, &endpoint.control, endpoint.facts.policy, hub).expect("its memory")
 }
 
