@@ -105,7 +105,7 @@ impl Connection {
             },
         };
         let socket = Socket::connect(path).map_err(refused)?;
-        Ok(Connection::over(Box::new(socket), name)?)
+        Connection::over(Box::new(socket), name)
     }
 
     /// Says hello over a connection that exists already.
