@@ -6,10 +6,7 @@
 //! - A damaged file yields everything before the damage first.
 #![forbid(unsafe_code)]
 
-use std::{
-    num::NonZeroU64,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{num::NonZeroU64, sync::Arc};
 
 use ringtap_device::Rate;
 use ringtap_packet::WIRE_OVERHEAD_BYTES;
@@ -19,8 +16,9 @@ use super::{
     batch::Batch,
     error::SendError,
     live,
-    note::{Note, Notes},
+    note::Note,
     pace::{Pace, bit_due_ns},
+    shared::Shared,
 };
 use ringtap_device::Speed;
 use ringtap_file::{Reader, Schedule};
@@ -42,20 +40,18 @@ pub(super) struct Feed {
     cut_was_said: bool,
     ended: bool,
     failure: Option<SendError>,
-    notes: Notes,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
 }
 
 impl Feed {
-    /// Opens the file; `stop` also ends the waiting for a silent pipe.
+    /// Opens the file; the stop flag also ends the wait for a silent pipe.
     pub(super) fn open(
         path: &str,
         repeat: bool,
         timing: Timing,
-        notes: Notes,
-        stop: Arc<AtomicBool>,
+        shared: Arc<Shared>,
     ) -> Result<Self, SendError> {
-        let reader = Reader::open(path)?.stop_when(Arc::clone(&stop));
+        let reader = Reader::open(path)?.stop_when(Arc::clone(&shared.stop));
         if repeat && reader.is_stream() {
             return Err(SendError::LoopOfStream);
         }
@@ -70,8 +66,7 @@ impl Feed {
             cut_was_said: false,
             ended: false,
             failure: None,
-            notes,
-            stop,
+            shared,
         })
     }
 
@@ -134,7 +129,7 @@ impl Feed {
         if packet.data.len() < LEAST_BYTES {
             self.short += 1;
             if self.short == 1 {
-                self.notes.say(Note::TooShort {
+                self.shared.say(Note::TooShort {
                     number: self.number,
                     length_bytes: packet.data.len(),
                 });
@@ -144,7 +139,7 @@ impl Feed {
         if packet.data.len() < packet.wire_length as usize && !self.cut_was_said {
             self.cut_was_said = true;
             let number = self.number;
-            self.notes.say(Note::CutWhenRecorded { number });
+            self.shared.say(Note::CutWhenRecorded { number });
         }
         let due_ns = self.due.next_ns(packet.time_ns, packet.data.len() as u64);
         if due_ns <= now_ns {
@@ -157,7 +152,7 @@ impl Feed {
 
     /// Starts again, or ends.
     fn rewind(&mut self) -> Result<(), SendError> {
-        if self.number == 0 && !self.stop.load(std::sync::atomic::Ordering::Relaxed) {
+        if self.number == 0 && !self.shared.is_stopped() {
             let file = self.path.clone();
             return Err(SendError::NoPackets { file });
         }
@@ -165,7 +160,7 @@ impl Feed {
             self.ended = true;
             return Ok(());
         }
-        self.reader = Reader::open(&self.path)?.stop_when(Arc::clone(&self.stop));
+        self.reader = Reader::open(&self.path)?.stop_when(Arc::clone(&self.shared.stop));
         self.due.again();
         Ok(())
     }

@@ -31,11 +31,9 @@ mod output;
 mod pace;
 mod packet;
 mod shared;
-mod totals;
 mod worker;
 
 use std::{
-    num::NonZeroU64,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -45,16 +43,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clock::Clock;
-use feed::Feed;
-use note::Notes;
-use output::{Output, Wish};
-use pace::Pace;
 use ringtap_device::Rate;
 use ringtap_net::interface::Interface;
-use ringtap_packet::{FCS_BYTES, MacAddress, Plan, Sizes, Traffic, WIRE_OVERHEAD_BYTES};
+use ringtap_packet::{FCS_BYTES, Traffic, WIRE_OVERHEAD_BYTES};
 use shared::Shared;
-use worker::{Limits, Span, Worker};
+use worker::Worker;
 
 pub use error::{NoLiveFrames, SendError};
 pub use note::Note;
@@ -81,8 +74,8 @@ pub enum Load {
     },
 }
 
-/// How much longer than its duration a run may take to end by itself.
-const PATIENCE: Duration = Duration::from_nanos(2 * worker::GRACE_NS);
+/// Time after the duration of a run until [`Sender::wait`] stops it.
+const GRACE: Duration = Duration::from_nanos(2 * worker::GRACE_NS);
 
 /// How fast the packets of a file are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -96,21 +89,9 @@ pub enum Timing {
     },
 }
 
-/// Which way out to use.
+/// How packets leave the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// Live frames where they can be used, else AF_PACKET, with a [`Note`].
-    #[default]
-    Auto,
-    /// XDP live frames or an error.
-    Live,
-    /// AF_PACKET.
-    Packet,
-}
-
-/// The way that packets really go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
     /// XDP live frames.
     #[default]
     Live,
@@ -118,7 +99,7 @@ pub enum Way {
     Packet,
 }
 
-/// What a sender is to do.
+/// The settings of a sender.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SenderOptions {
@@ -132,8 +113,8 @@ pub struct SenderOptions {
     pub duration: Option<Duration>,
     /// CPU for the sending thread.
     pub cpu: Option<usize>,
-    /// Which way out to use.
-    pub method: Method,
+    /// How to send; `None`: live frames where they work, else AF_PACKET, with a [`Note`].
+    pub method: Option<Method>,
     /// Whether AF_PACKET goes through the queueing discipline.
     pub qdisc: Qdisc,
 }
@@ -148,31 +129,49 @@ impl SenderOptions {
             count: None,
             duration: None,
             cpu: None,
-            method: Method::default(),
+            method: None,
             qdisc: Qdisc::default(),
         }
     }
 }
 
-/// What became of the packets so far; all of one moment.
+/// Counters of a sender at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SendCounters {
     /// Packets that the device took.
     pub sent: u64,
-    /// Packets that it did not take.
+    /// Packets that the device did not take.
     pub refused: u64,
     /// Bytes of the packets sent, without frame check sequence.
     pub bytes: u64,
     /// Time since the first packet.
     pub elapsed_ns: u64,
-    /// How packets went out last.
-    pub way: Way,
-    /// Number of the error that the latest refusal came with; 0 if it came without.
+    /// The method of the latest packet.
+    pub method: Method,
+    /// Error number of the latest refusal; 0 if the device's queue was full.
     pub refusal_errno: i32,
 }
 
 impl SendCounters {
+    fn attempted(&self) -> u64 {
+        self.sent + self.refused
+    }
+
+    /// The sum with the counters of the packets after these.
+    fn and(self, later: Self) -> Self {
+        Self {
+            sent: self.sent + later.sent,
+            refused: self.refused + later.refused,
+            bytes: self.bytes + later.bytes,
+            refusal_errno: match later.refused {
+                0 => self.refusal_errno,
+                _ => later.refusal_errno,
+            },
+            ..later
+        }
+    }
+
     /// Bits that the packets sent take on the wire: with preamble, check sequence and gap.
     #[must_use]
     pub fn wire_bits(&self) -> u64 {
@@ -194,8 +193,6 @@ impl SendCounters {
 #[derive(Debug)]
 pub struct Sender {
     shared: Arc<Shared>,
-    stop: Arc<AtomicBool>,
-    notes: Notes,
     thread: Option<JoinHandle<Result<(), SendError>>>,
     deadline: Option<Instant>,
 }
@@ -220,69 +217,45 @@ impl Sender {
     ///
     /// - [`SendError::Interface`]: no such interface (with near names), or it is down.
     /// - [`SendError::Mtu`], [`SendError::Traffic`]: such packets cannot be sent.
-    /// - [`SendError::Live`]: only live frames were wanted and they cannot be used. That a device
-    ///   takes none shows with the first packet, so that [`finish`](Self::finish) may tell it.
+    /// - [`SendError::Live`]: the options ask for live frames, which cannot be used. Whether the
+    ///   device takes them shows with the first packet: then [`finish`](Self::finish) returns this.
     /// - [`SendError::NoRights`], [`SendError::Cpu`], [`SendError::File`].
     pub fn start(options: SenderOptions) -> Result<Self, SendError> {
         let interface = usable(&options)?;
-        let (shared, stop) = (Arc::<Shared>::default(), Arc::<AtomicBool>::default());
-        let notes = Notes::default();
-        let job = Job {
-            wish: Wish {
-                interface,
-                method: options.method,
-                qdisc: options.qdisc,
-                notes: notes.clone(),
-                stop: Arc::clone(&stop),
-            },
-            shared: Arc::clone(&shared),
-            limits: Limits {
-                count: options.count,
-                duration: options.duration,
-            },
-            load: options.load,
-        };
+        let deadline = options
+            .duration
+            .and_then(|one| Instant::now().checked_add(one + GRACE));
+        let shared = Arc::<Shared>::default();
         let (ready, is_ready) = mpsc::channel();
-        let at_end = AtEnd(Arc::clone(&shared));
+        let at_end = EndOnDrop(Arc::clone(&shared));
         let thread = thread::Builder::new().name("sender".into()).spawn(move || {
-            let prepared = worker::settle(options.cpu).and_then(|()| job.prepare());
-            let outcome = match prepared {
-                Ok(run) => {
-                    let _starter_is_gone = ready.send(Ok(()));
-                    run.go()
-                }
-                Err(error) => {
-                    let _starter_is_gone = ready.send(Err(error));
-                    Ok(())
-                }
+            let prepared = Worker::prepare(options, interface, Arc::clone(&at_end.0));
+            let (start, run) = match prepared {
+                Ok(run) => (Ok(()), Some(run)),
+                Err(error) => (Err(error), None),
             };
-            drop(at_end);
-            outcome
+            let _starter_is_gone = ready.send(start);
+            run.map_or(Ok(()), |(worker, packets)| worker.run(packets))
         });
         let thread = thread.map_err(SendError::kernel("starting the sending thread"))?;
         is_ready.recv().unwrap_or(Err(SendError::Lost))?;
-        let deadline = options
-            .duration
-            .and_then(|one| Instant::now().checked_add(one + PATIENCE));
         Ok(Self {
             shared,
-            stop,
-            notes,
             thread: Some(thread),
             deadline,
         })
     }
 
-    /// What became of the packets so far; final once [`wait`](Self::wait) tells so.
+    /// The counters so far; final once [`wait`](Self::wait) returns true.
     #[must_use]
     pub fn counters(&self) -> SendCounters {
         self.shared.counters()
     }
 
-    /// What the user should be told, each once.
+    /// The notes since the last call.
     #[must_use]
     pub fn take_notes(&self) -> Vec<Note> {
-        self.notes.take()
+        self.shared.take_notes()
     }
 
     /// Asks the sender to end; it does within some 20 ms.
@@ -290,15 +263,15 @@ impl Sender {
         self.stopper().stop();
     }
 
-    /// What stops this sender from another thread or a signal handler.
+    /// A handle that stops this sender from another thread or a signal handler.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.stop))
+        Stopper(Arc::clone(&self.shared.stop))
     }
 
-    /// Waits for the end of the run, at most `timeout`; tells whether it has come.
+    /// Waits for the end of the run, at most `timeout`; returns whether the run has ended.
     ///
-    /// Also ends a run whose duration is over while it waits for a silent pipe.
+    /// Stops a run that waits for a silent pipe when its duration is over.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
         let ended = self.shared.wait(timeout);
@@ -330,8 +303,8 @@ impl Drop for Sender {
     fn drop(&mut self) {
         self.stop();
         if let Some(thread) = self.thread.take() {
-            // What went wrong is only told by `finish`.
-            let _untold = thread.join();
+            // Only `finish` returns the error.
+            let _unused = thread.join();
         }
     }
 }
@@ -363,98 +336,11 @@ fn usable(options: &SenderOptions) -> Result<Interface, SendError> {
     Ok(interface)
 }
 
-/// Tells that the run is over, however its thread ends.
-struct AtEnd(Arc<Shared>);
+/// Marks the run as ended, however its thread ends.
+struct EndOnDrop(Arc<Shared>);
 
-impl Drop for AtEnd {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end();
-    }
-}
-
-/// A run that is not prepared yet.
-struct Job {
-    wish: Wish,
-    shared: Arc<Shared>,
-    limits: Limits,
-    load: Load,
-}
-
-/// A run that can begin.
-struct Run {
-    worker: Worker,
-    source: RunSource,
-}
-
-enum RunSource {
-    Made { plan: Box<Plan>, pace: Pace },
-    File { feed: Box<Feed>, is_recorded: bool },
-}
-
-impl Job {
-    /// Opens everything that the run needs.
-    fn prepare(self) -> Result<Run, SendError> {
-        let stop = Arc::clone(&self.wish.stop);
-        let notes = self.wish.notes.clone();
-        let (output, source) = match self.load {
-            Load::Made { traffic, rate } => {
-                let own_mac = self.wish.interface.mac.filter(|mac| *mac != [0; 6]);
-                let plan = Plan::new(&traffic, MacAddress(own_mac.unwrap_or([2, 0, 0, 0, 0, 1])))?;
-                say_if_raised(&traffic, &notes);
-                let (packets, bits): (NonZeroU64, NonZeroU64) = plan.cycle();
-                let pace = Pace::new(rate, packets, bits);
-                let output = Output::open(self.wish, Some(&plan))?;
-                let plan = Box::new(plan);
-                (output, RunSource::Made { plan, pace })
-            }
-            Load::File {
-                path,
-                repeat,
-                timing,
-            } => {
-                let feed = Feed::open(&path, repeat, timing, notes, Arc::clone(&stop))?;
-                let feed = Box::new(feed);
-                let is_recorded = matches!(timing, Timing::Recorded { .. });
-                let output = Output::open(self.wish, None)?;
-                (output, RunSource::File { feed, is_recorded })
-            }
-        };
-        let worker = Worker {
-            output,
-            shared: self.shared,
-            stop,
-            limits: self.limits,
-            clock: Clock::start(),
-            span: Span::default(),
-        };
-        Ok(Run { worker, source })
-    }
-}
-
-impl Run {
-    fn go(mut self) -> Result<(), SendError> {
-        self.worker.clock = Clock::start();
-        match self.source {
-            RunSource::Made { plan, pace } => {
-                let outcome = self.worker.run_made(&plan, pace);
-                self.worker.close(0);
-                outcome
-            }
-            RunSource::File {
-                mut feed,
-                is_recorded,
-            } => {
-                let outcome = self.worker.run_file(&mut feed, is_recorded);
-                self.worker.close(feed.short());
-                outcome
-            }
-        }
-    }
-}
-
-fn say_if_raised(traffic: &Traffic, notes: &Notes) {
-    let least_bytes = traffic.least_size_bytes();
-    if traffic.sizes == Sizes::Imix && least_bytes > 64 {
-        notes.say(Note::MixRaised { least_bytes });
     }
 }

@@ -9,10 +9,10 @@
 //! - `attempted = sent + refused` after each run.
 #![deny(unsafe_code)]
 
+#[expect(unsafe_code, reason = "a thread moves to another network namespace")]
+mod active;
 #[expect(unsafe_code, reason = "writes into a mapping that the kernel reads")]
 mod cells;
-#[expect(unsafe_code, reason = "a thread moves to another network namespace")]
-mod keeper;
 mod layout;
 mod object;
 
@@ -30,12 +30,12 @@ use rustix::time::{ClockId, clock_gettime};
 use ringtap_packet::Plan;
 
 use super::{
+    SendCounters,
     batch::Batch,
     error::{NoLiveFrames, SendError},
-    totals::Totals,
 };
+use active::ActiveProgram;
 use cells::Cells;
-use keeper::Keeper;
 use layout::{CELLS, Raw};
 use ringtap_net::kernel::{self, Feature};
 
@@ -58,7 +58,7 @@ pub(super) struct Live {
     page: Vec<u8>,
     cells: Option<Cells>,
     _tracepoints: Vec<Link>,
-    keeper: Option<Keeper>,
+    active: Option<ActiveProgram>,
 }
 
 impl Live {
@@ -101,20 +101,11 @@ impl Live {
             clock: object::map(&object, ".data.clock")
                 .map_err(object::refused("finding the clock"))?,
             _tracepoints: object::attach_tracepoints(&object)?,
-            keeper: Keeper::new(&object, program).ok(),
+            active: ActiveProgram::new(&object, program).ok(),
             object,
             page,
             cells: None,
         })
-    }
-
-    /// Sends the next `count` made packets, at least one.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel refuses the run itself; what a device refuses is only counted.
-    pub(super) fn make(&mut self, count: u32) -> Result<Totals, SendError> {
-        self.run(count)
     }
 
     /// Sends the packets of a batch, at most [`MOST_PACKETS`] and none above [`LONGEST_BYTES`].
@@ -122,18 +113,20 @@ impl Live {
     /// # Errors
     ///
     /// As [`Live::make`].
-    pub(super) fn send(&mut self, batch: &Batch) -> Result<Totals, SendError> {
+    pub(super) fn send(&mut self, batch: &Batch) -> Result<SendCounters, SendError> {
         self.page.resize(batch.longest(), 0);
         if let Some(cells) = &mut self.cells {
             batch.packets().for_each(|packet| cells.write(packet));
         }
         match u32::try_from(batch.len()) {
-            Ok(count) if count > 0 => self.run(count),
-            _ => self.totals(),
+            Ok(count) if count > 0 => self.send_next(count),
+            _ => self.raw().map(counters),
         }
     }
 
-    fn run(&mut self, count: u32) -> Result<Totals, SendError> {
+    /// Sends the next `count` packets, at least one. Refused packets are counted; an error means
+    /// that the kernel refused to run the program.
+    pub(super) fn send_next(&mut self, count: u32) -> Result<SendCounters, SendError> {
         self.set_clock()?;
         let mut raw = self.raw()?;
         let goal = raw.attempted + u64::from(count);
@@ -154,7 +147,7 @@ impl Live {
                 Ok(()) => return Err(stuck()),
             }
             if raw.attempted >= goal {
-                return Ok(totals(raw));
+                return Ok(counters(raw));
             }
         }
     }
@@ -176,12 +169,7 @@ impl Live {
 
     /// Whether runs start at once; otherwise the kernel makes each wait some 10 to 40 ms.
     pub(super) fn starts_at_once(&self) -> bool {
-        self.keeper.is_some()
-    }
-
-    /// What became of all packets so far.
-    pub(super) fn totals(&self) -> Result<Totals, SendError> {
-        self.raw().map(totals)
+        self.active.is_some()
     }
 
     fn raw(&self) -> Result<Raw, SendError> {
@@ -214,12 +202,13 @@ pub(super) fn too_long(frame_bytes: usize) -> NoLiveFrames {
     }
 }
 
-fn totals(raw: Raw) -> Totals {
-    Totals {
+fn counters(raw: Raw) -> SendCounters {
+    SendCounters {
         sent: raw.sent,
         refused: raw.attempted.saturating_sub(raw.sent),
         bytes: raw.sent_bytes,
-        refusal: i32::try_from(-raw.refusal).unwrap_or(0),
+        refusal_errno: i32::try_from(-raw.refusal).unwrap_or(0),
+        ..SendCounters::default()
     }
 }
 

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a user should know of a run that goes on: changes of the way out, odd packets.
+//! Notes for the user about a run: another method, unusual packets.
 #![forbid(unsafe_code)]
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::fmt;
 
 use super::error::NoLiveFrames;
 
-/// Something to be said aloud.
+/// A note about a run; its text is for the user.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Note {
-    /// Packets go out through AF_PACKET from here on, and why.
+    /// Packets leave through AF_PACKET from here on, for this reason.
     FellBack(NoLiveFrames),
     /// Without `CAP_SYS_ADMIN` the kernel makes every run of packets wait.
     InBursts,
@@ -22,12 +19,12 @@ pub enum Note {
         /// Their size, on the wire.
         least_bytes: u32,
     },
-    /// A packet of the file had been cut when it was recorded; it is sent as it is. Said once.
+    /// The first packet of the file that was cut when it was recorded; it is sent as it is.
     CutWhenRecorded {
         /// Its number in the file, from 1.
         number: u64,
     },
-    /// A packet of the file is no Ethernet frame; such ones count as refused. Said once.
+    /// The first packet of the file that is too short for an Ethernet header; counted as refused.
     TooShort {
         /// Its number in the file, from 1.
         number: u64,
@@ -61,20 +58,5 @@ impl fmt::Display for Note {
                  header: such packets are not sent, and counted as refused"
             ),
         }
-    }
-}
-
-/// Notes on their way from the sending thread.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Notes(Arc<Mutex<Vec<Note>>>);
-
-impl Notes {
-    pub(super) fn say(&self, note: Note) {
-        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.push(note);
-    }
-
-    pub(super) fn take(&self) -> Vec<Note> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

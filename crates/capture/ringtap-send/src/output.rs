@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The way out: live frames if they can be used, else AF_PACKET, which is said aloud.
+//! Sends by live frames if they work, else by AF_PACKET, with a note.
 //!
 //! Invariants
 //! - Packets leave in the order in which they are given, also across a change of the method.
-//! - Totals never go back; a packet that is tried a second way counts once.
+//! - Counters never decrease; a packet that is tried by both methods counts once.
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -14,13 +14,12 @@ use ringtap_ipc::time::now_ns;
 use ringtap_packet::Plan;
 
 use super::{
-    Method, Way,
+    Method, Note, SendCounters, SenderOptions,
     batch::Batch,
     error::{NoLiveFrames, SendError},
     live::{self, Live},
-    note::{Note, Notes},
     packet::{PacketSocket, Qdisc},
-    totals::Totals,
+    shared::Shared,
 };
 use ringtap_net::interface::Interface;
 
@@ -35,44 +34,38 @@ enum Backend {
 /// One interface and how packets reach it.
 pub(super) struct Output {
     backend: Backend,
-    /// By the methods used before this one.
-    before: Totals,
-    /// By this one.
-    now: Totals,
+    /// Counters of the method before this one.
+    before: SendCounters,
+    /// Counters of this method.
+    now: SendCounters,
     interface: Interface,
-    method: Method,
+    method: Option<Method>,
     qdisc: Qdisc,
-    notes: Notes,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     batch: Batch,
 }
 
-/// What an output is made from.
-pub(super) struct Wish {
-    pub(super) interface: Interface,
-    pub(super) method: Method,
-    pub(super) qdisc: Qdisc,
-    pub(super) notes: Notes,
-    pub(super) stop: Arc<AtomicBool>,
-}
-
 impl Output {
-    /// Opens a way for the packets of a plan, or of a file if there is none.
-    pub(super) fn open(wish: Wish, plan: Option<&Plan>) -> Result<Self, SendError> {
-        let ifindex = wish.interface.index;
+    /// Opens an output for the packets of a plan, or of a file if there is none.
+    pub(super) fn open(
+        options: &SenderOptions,
+        interface: Interface,
+        shared: Arc<Shared>,
+        plan: Option<&Plan>,
+    ) -> Result<Self, SendError> {
         let live = || match plan {
-            Some(plan) => Live::for_plan(ifindex, plan),
-            None => Live::for_file(ifindex),
+            Some(plan) => Live::for_plan(interface.index, plan),
+            None => Live::for_file(interface.index),
         };
-        let packet = || PacketSocket::open(ifindex, wish.qdisc).map(Backend::Packet);
-        let backend = match wish.method {
-            Method::Packet => packet()?,
-            Method::Live => Backend::Live(Box::new(live().map_err(SendError::Live)?)),
-            Method::Auto => match live() {
+        let packet = || PacketSocket::open(interface.index, options.qdisc).map(Backend::Packet);
+        let backend = match options.method {
+            Some(Method::Packet) => packet()?,
+            Some(Method::Live) => Backend::Live(Box::new(live().map_err(SendError::Live)?)),
+            None => match live() {
                 Ok(live) => Backend::Live(Box::new(live)),
                 Err(why) => {
                     let backend = packet()?;
-                    wish.notes.say(Note::FellBack(why));
+                    shared.say(Note::FellBack(why));
                     backend
                 }
             },
@@ -80,32 +73,30 @@ impl Output {
         if let Backend::Live(live) = &backend
             && !live.starts_at_once()
         {
-            wish.notes.say(Note::InBursts);
+            shared.say(Note::InBursts);
         }
         Ok(Self {
             backend,
-            before: Totals::default(),
-            now: Totals::default(),
-            interface: wish.interface,
-            method: wish.method,
-            qdisc: wish.qdisc,
-            notes: wish.notes,
-            stop: wish.stop,
+            before: SendCounters::default(),
+            now: SendCounters::default(),
+            interface,
+            method: options.method,
+            qdisc: options.qdisc,
+            shared,
             batch: Batch::default(),
         })
     }
 
-    /// How packets go out at present.
-    pub(super) fn way(&self) -> Way {
-        match self.backend {
-            Backend::Live(_) => Way::Live,
-            Backend::Packet(_) => Way::Packet,
+    /// Counters of all packets so far, without the time.
+    pub(super) fn counters(&self) -> SendCounters {
+        let method = match self.backend {
+            Backend::Live(_) => Method::Live,
+            Backend::Packet(_) => Method::Packet,
+        };
+        SendCounters {
+            method,
+            ..self.before.and(self.now)
         }
-    }
-
-    /// What became of all packets so far.
-    pub(super) fn totals(&self) -> Totals {
-        self.before + self.now
     }
 
     /// Makes and sends the next packets, from number `sequence` on, at most `count`.
@@ -118,7 +109,7 @@ impl Output {
             let unproven = self.now.attempted() == 0;
             let count = if unproven { 1 } else { count };
             let count = u32::try_from(count).unwrap_or(u32::MAX);
-            let done = live.make(count);
+            let done = live.send_next(count);
             if self.settle(done)? {
                 return Ok(());
             }
@@ -156,8 +147,8 @@ impl Output {
         self.copy(batch)
     }
 
-    /// Takes the totals of live frames; false when they must go the other way instead.
-    fn settle(&mut self, done: Result<Totals, SendError>) -> Result<bool, SendError> {
+    /// Takes the counters of live frames; false if AF_PACKET has to send the packets instead.
+    fn settle(&mut self, done: Result<SendCounters, SendError>) -> Result<bool, SendError> {
         let now = match done {
             Ok(now) => now,
             Err(SendError::Live(why)) => return self.fall_back(why).map(|()| false),
@@ -165,11 +156,11 @@ impl Output {
         };
         let never_took_one = now.sent == 0;
         let news = now.refused > self.now.refused;
-        if never_took_one && matches!(errno(now), Some(Errno::NXIO | Errno::OPNOTSUPP)) {
-            self.now = Totals::default();
+        if never_took_one && matches!(refusal(now), Some(Errno::NXIO | Errno::OPNOTSUPP)) {
+            self.now = SendCounters::default();
             let why = NoLiveFrames::Device {
                 name: self.interface.name.clone(),
-                errno: now.refusal,
+                errno: now.refusal_errno,
                 is_veth: self.interface.kind.as_deref() == Some("veth"),
             };
             return self.fall_back(why).map(|()| false);
@@ -181,15 +172,15 @@ impl Output {
         Ok(true)
     }
 
-    /// Goes on through AF_PACKET, unless only live frames will do.
+    /// Continues through AF_PACKET, unless the options ask for live frames.
     fn fall_back(&mut self, why: NoLiveFrames) -> Result<(), SendError> {
-        if self.method == Method::Live {
+        if self.method == Some(Method::Live) {
             return Err(SendError::Live(why));
         }
         let packet = PacketSocket::open(self.interface.index, self.qdisc)?;
-        self.before = self.before + std::mem::take(&mut self.now);
+        self.before = self.before.and(std::mem::take(&mut self.now));
         self.backend = Backend::Packet(packet);
-        self.notes.say(Note::FellBack(why));
+        self.shared.say(Note::FellBack(why));
         Ok(())
     }
 
@@ -197,8 +188,8 @@ impl Output {
         let Backend::Packet(packet) = &mut self.backend else {
             return Ok(());
         };
-        let done = packet.send(batch, &self.stop);
-        self.now = packet.totals();
+        let done = packet.send(batch, &self.shared.stop);
+        self.now = packet.counters();
         done.map_err(|errno| match self.interface.refresh() {
             Ok(interface) => match interface.require_up() {
                 Ok(()) => SendError::kernel("sending through AF_PACKET")(errno.into()),
@@ -209,7 +200,8 @@ impl Output {
     }
 }
 
-/// None if nothing was refused, or without an error.
-fn errno(totals: Totals) -> Option<Errno> {
-    (totals.refusal > 0).then(|| Errno::from_raw_os_error(totals.refusal))
+/// The error of the latest refusal, if it came with one.
+fn refusal(counters: SendCounters) -> Option<Errno> {
+    let errno = counters.refusal_errno;
+    (errno > 0).then(|| Errno::from_raw_os_error(errno))
 }

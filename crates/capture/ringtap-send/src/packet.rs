@@ -19,12 +19,12 @@ use rustix::{
     net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg},
 };
 
-use super::{batch::Batch, error::SendError, totals::Totals};
+use super::{SendCounters, batch::Batch, error::SendError};
 
 /// Most packets of one system call.
 const MOST_MESSAGES: usize = 64;
-/// How long to wait for room in the socket's buffer before looking at the stop flag.
-const PATIENCE: Timespec = Timespec {
+/// Longest wait for room in the socket's buffer between two looks at the stop flag.
+const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
@@ -32,7 +32,7 @@ const PATIENCE: Timespec = Timespec {
 /// A packet socket that sends out of one interface.
 pub(super) struct PacketSocket {
     fd: OwnedFd,
-    totals: Totals,
+    counters: SendCounters,
 }
 
 /// Whether packets pass the interface's queueing discipline.
@@ -62,13 +62,13 @@ impl PacketSocket {
         }
         Ok(Self {
             fd,
-            totals: Totals::default(),
+            counters: SendCounters::default(),
         })
     }
 
-    /// What became of all packets so far.
-    pub(super) fn totals(&self) -> Totals {
-        self.totals
+    /// Counters of all packets so far.
+    pub(super) fn counters(&self) -> SendCounters {
+        self.counters
     }
 
     /// Sends the packets of a batch, waiting for room; ends early once `stop` is set.
@@ -105,8 +105,8 @@ impl PacketSocket {
                 Err(Errno::INTR) => {}
                 Err(gone @ (Errno::NETDOWN | Errno::NXIO | Errno::NODEV)) => return Err(gone),
                 Err(refusal) => {
-                    self.totals.refused += 1;
-                    self.totals.refusal = refusal.raw_os_error();
+                    self.counters.refused += 1;
+                    self.counters.refusal_errno = refusal.raw_os_error();
                     done += 1;
                 }
             }
@@ -115,18 +115,15 @@ impl PacketSocket {
     }
 
     fn count(&mut self, packets: &[&[u8]]) {
-        self.totals.sent += packets.len() as u64;
-        self.totals.bytes += packets
+        self.counters.sent += packets.len() as u64;
+        self.counters.bytes += packets
             .iter()
             .map(|packet| packet.len() as u64)
             .sum::<u64>();
     }
 
     fn wait_for_room(&self) -> Result<(), Errno> {
-        match poll(
-            &mut [PollFd::new(&self.fd, PollFlags::OUT)],
-            Some(&PATIENCE),
-        ) {
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::OUT)], Some(&TICK)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error),
         }

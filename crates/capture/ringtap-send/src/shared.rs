@@ -1,55 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the sending thread tells the others.
+//! State that the sending thread shares with the caller.
 #![forbid(unsafe_code)]
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
-use super::{SendCounters, Way, totals::Totals};
+use super::{Note, SendCounters};
 
-/// Counters at one moment, and whether they are final.
+/// Counters, notes and the end of a run; a flag that asks for the end.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
+    pub(super) stop: Arc<AtomicBool>,
     state: Mutex<State>,
-    changed: Condvar,
+    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     counters: SendCounters,
-    ended: bool,
+    notes: Vec<Note>,
+    is_over: bool,
 }
 
 impl Shared {
-    pub(super) fn publish(&self, totals: Totals, way: Way, elapsed_ns: u64) {
-        self.lock().counters = SendCounters {
-            sent: totals.sent,
-            refused: totals.refused,
-            bytes: totals.bytes,
-            elapsed_ns,
-            way,
-            refusal_errno: totals.refusal,
-        };
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
     }
 
-    pub(super) fn end(&self) {
-        self.lock().ended = true;
-        self.changed.notify_all();
+    pub(super) fn publish(&self, counters: SendCounters) {
+        self.lock().counters = counters;
     }
 
     pub(super) fn counters(&self) -> SendCounters {
         self.lock().counters
     }
 
-    /// Waits for the end, at most so long; tells whether it has come.
+    pub(super) fn say(&self, note: Note) {
+        self.lock().notes.push(note);
+    }
+
+    pub(super) fn take_notes(&self) -> Vec<Note> {
+        std::mem::take(&mut self.lock().notes)
+    }
+
+    pub(super) fn end(&self) {
+        self.lock().is_over = true;
+        self.ended.notify_all();
+    }
+
+    /// Waits for the end, at most `timeout`; returns whether the run has ended.
     pub(super) fn wait(&self, timeout: Duration) -> bool {
-        let running = |state: &mut State| !state.ended;
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), timeout, running);
-        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+        let running = |state: &mut State| !state.is_over;
+        let waited = self.ended.wait_timeout_while(self.lock(), timeout, running);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

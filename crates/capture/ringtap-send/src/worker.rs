@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending thread: hands the output what is due, sleeps until more is.
+//! The sending thread: passes due packets to the output, and sleeps until more are due.
 //!
 //! Invariants
 //! - Deadlines are absolute: what one slice sends late, the next ones make up for.
@@ -7,23 +7,19 @@
 //!   thread wakes up after that does not count.
 #![forbid(unsafe_code)]
 
-use std::{
-    num::NonZeroU64,
-    sync::{Arc, atomic::AtomicBool, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{num::NonZeroU64, sync::Arc};
 
+use ringtap_ipc::time::nanoseconds;
+use ringtap_net::interface::Interface;
+use ringtap_packet::{MacAddress, Plan, Sizes};
 use rustix::{
     io::Errno,
     thread::{CpuSet, Pid, sched_setaffinity, set_current_timer_slack},
 };
 
-use ringtap_ipc::time::nanoseconds;
-use ringtap_packet::Plan;
-
 use super::{
-    batch::Batch, clock::Clock, error::SendError, feed::Feed, output::Output, pace::Pace,
-    shared::Shared,
+    Load, Note, SenderOptions, Timing, batch::Batch, clock::Clock, error::SendError, feed::Feed,
+    output::Output, pace::Pace, shared::Shared,
 };
 
 /// Time between two runs at a steady rate, as long as what is due fits into one. Every run takes
@@ -37,21 +33,8 @@ pub(super) const GRACE_NS: u64 = 100_000_000;
 /// Packets of one run, so that stopping and counting never wait long.
 const MOST_AT_ONCE: u64 = 8192;
 
-/// When to end.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Limits {
-    pub(super) count: Option<u64>,
-    pub(super) duration: Option<Duration>,
-}
-
-impl Limits {
-    fn duration_ns(&self) -> u64 {
-        self.duration.map_or(u64::MAX, nanoseconds)
-    }
-}
-
 /// Binds the calling thread to one CPU and lets it wake up on time.
-pub(super) fn settle(cpu: Option<usize>) -> Result<(), SendError> {
+fn settle(cpu: Option<usize>) -> Result<(), SendError> {
     // Without it sleeps are a little longer, which absolute deadlines make up for.
     let _refused: Result<(), Errno> = set_current_timer_slack(NonZeroU64::new(1));
     let Some(cpu) = cpu else { return Ok(()) };
@@ -63,19 +46,28 @@ pub(super) fn settle(cpu: Option<usize>) -> Result<(), SendError> {
     sched_setaffinity(None::<Pid>, &set).map_err(refused)
 }
 
-/// One run.
+/// Sends the packets of one run.
 pub(super) struct Worker {
-    pub(super) output: Output,
-    pub(super) shared: Arc<Shared>,
-    pub(super) stop: Arc<AtomicBool>,
-    pub(super) limits: Limits,
-    pub(super) clock: Clock,
-    pub(super) span: Span,
+    output: Output,
+    shared: Arc<Shared>,
+    /// Most packets, sent or refused.
+    count: u64,
+    duration_ns: u64,
+    clock: Clock,
+    span: Span,
+}
+
+/// The packets of a run.
+pub(super) enum Packets {
+    /// Generated packets.
+    Made(Box<Plan>, Pace),
+    /// Packets of a file, and whether they keep their recorded gaps.
+    File(Box<Feed>, bool),
 }
 
 /// When a run ends, in nanoseconds since it began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+struct Span {
     /// When the latest packet had left.
     last_ns: u64,
     /// When the time of all packets is over; the end of time while that is not known.
@@ -99,13 +91,67 @@ impl Span {
 }
 
 impl Worker {
-    /// Sends made packets until a limit is reached.
-    pub(super) fn run_made(&mut self, plan: &Plan, pace: Pace) -> Result<(), SendError> {
-        let within = self.limits.duration_ns().saturating_sub(1);
-        let most = self.limits.count.unwrap_or(u64::MAX).min(pace.due(within));
+    /// Opens everything that the run needs, on the sending thread.
+    pub(super) fn prepare(
+        options: SenderOptions,
+        interface: Interface,
+        shared: Arc<Shared>,
+    ) -> Result<(Self, Packets), SendError> {
+        settle(options.cpu)?;
+        let (output, packets) = match &options.load {
+            Load::Made { traffic, rate } => {
+                let own_mac = interface.mac.filter(|mac| *mac != [0; 6]);
+                let plan = Plan::new(traffic, MacAddress(own_mac.unwrap_or([2, 0, 0, 0, 0, 1])))?;
+                let least_bytes = traffic.least_size_bytes();
+                if traffic.sizes == Sizes::Imix && least_bytes > 64 {
+                    shared.say(Note::MixRaised { least_bytes });
+                }
+                let (packets, bits) = plan.cycle();
+                let pace = Pace::new(*rate, packets, bits);
+                let output = Output::open(&options, interface, Arc::clone(&shared), Some(&plan))?;
+                (output, Packets::Made(Box::new(plan), pace))
+            }
+            Load::File {
+                path,
+                repeat,
+                timing,
+            } => {
+                let feed = Feed::open(path, *repeat, *timing, Arc::clone(&shared))?;
+                let is_recorded = matches!(timing, Timing::Recorded { .. });
+                let output = Output::open(&options, interface, Arc::clone(&shared), None)?;
+                (output, Packets::File(Box::new(feed), is_recorded))
+            }
+        };
+        let worker = Worker {
+            output,
+            shared,
+            count: options.count.unwrap_or(u64::MAX),
+            duration_ns: options.duration.map_or(u64::MAX, nanoseconds),
+            clock: Clock::start(),
+            span: Span::default(),
+        };
+        Ok((worker, packets))
+    }
+
+    /// Sends until the packets end or a limit is reached, and publishes the final counters.
+    pub(super) fn run(mut self, packets: Packets) -> Result<(), SendError> {
+        self.clock = Clock::start();
+        let (outcome, short) = match packets {
+            Packets::Made(plan, pace) => (self.run_made(&plan, pace), 0),
+            Packets::File(mut feed, is_recorded) => {
+                (self.run_file(&mut feed, is_recorded), feed.short())
+            }
+        };
+        self.publish(short);
+        outcome
+    }
+
+    fn run_made(&mut self, plan: &Plan, pace: Pace) -> Result<(), SendError> {
+        let within = self.duration_ns.saturating_sub(1);
+        let most = self.count.min(pace.due(within));
         let grace_ns = if most < u64::MAX { GRACE_NS } else { 0 };
         loop {
-            let sequence = self.output.totals().attempted();
+            let sequence = self.output.counters().attempted();
             if sequence >= most {
                 break;
             }
@@ -120,13 +166,13 @@ impl Worker {
                 self.publish(0);
                 done?;
             }
-            let next = self.output.totals().attempted();
+            let next = self.output.counters().attempted();
             if due < MOST_AT_ONCE && next < most {
                 let slice_ns = next_slice(now_ns, SLICE_NS);
                 self.sleep_until(pace.due_ns(next).max(slice_ns));
             }
         }
-        let counted_out = self.limits.count == Some(most);
+        let counted_out = self.count == most;
         let end_ns = if counted_out {
             pace.due_ns(most)
         } else {
@@ -136,13 +182,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends the packets of a file until it ends or a limit is reached.
-    pub(super) fn run_file(&mut self, feed: &mut Feed, is_recorded: bool) -> Result<(), SendError> {
+    fn run_file(&mut self, feed: &mut Feed, is_recorded: bool) -> Result<(), SendError> {
         let slice_ns = if is_recorded { FINE_SLICE_NS } else { SLICE_NS };
-        let most = self.limits.count.unwrap_or(u64::MAX);
+        let most = self.count;
         let mut batch = Batch::default();
         loop {
-            let so_far = self.output.totals().attempted() + feed.short();
+            let so_far = self.output.counters().attempted() + feed.short();
             let room = usize::try_from(most - so_far.min(most)).unwrap_or(usize::MAX);
             if room == 0 {
                 break;
@@ -170,31 +215,26 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the final figures known.
-    pub(super) fn close(&self, short: u64) {
-        self.publish(short);
-    }
-
     fn is_over(&self, grace_ns: u64) -> bool {
-        let end_ns = self.limits.duration_ns().saturating_add(grace_ns);
-        self.stop.load(Relaxed) || self.clock.elapsed_ns() >= end_ns
+        let end_ns = self.duration_ns.saturating_add(grace_ns);
+        self.shared.is_stopped() || self.clock.elapsed_ns() >= end_ns
     }
 
     fn sleep_until(&self, elapsed_ns: u64) {
-        let end_ns = elapsed_ns.min(self.limits.duration_ns());
-        self.clock.sleep_until(end_ns, &self.stop);
+        let end_ns = elapsed_ns.min(self.duration_ns);
+        self.clock.sleep_until(end_ns, &self.shared.stop);
     }
 
     fn sleep_to_end(&mut self, elapsed_ns: u64) {
-        self.span.end_ns = elapsed_ns.min(self.limits.duration_ns());
+        self.span.end_ns = elapsed_ns.min(self.duration_ns);
         self.sleep_until(elapsed_ns);
     }
 
     fn publish(&self, short: u64) {
-        let mut totals = self.output.totals();
-        totals.refused += short;
-        let elapsed_ns = self.span.until(self.clock.elapsed_ns());
-        self.shared.publish(totals, self.output.way(), elapsed_ns);
+        let mut counters = self.output.counters();
+        counters.refused += short;
+        counters.elapsed_ns = self.span.until(self.clock.elapsed_ns());
+        self.shared.publish(counters);
     }
 }
 

@@ -209,7 +209,7 @@ fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptio
     options.cpu = cpu;
     // A veth accepts XDP frames only if its other end runs an XDP program.
     if device.starts_with("packet:") {
-        options.method = Method::Packet;
+        options.method = Some(Method::Packet);
     }
     options
 }

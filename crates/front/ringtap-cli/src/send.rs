@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Result;
-use clap::{ValueEnum, builder::PossibleValue};
+use clap::ValueEnum;
 use ringtap_send::{Method, Qdisc, Sender, SenderOptions};
 
 use crate::interrupt;
@@ -69,7 +69,7 @@ pub(crate) struct SendArgs {
 
     /// Way out of the machine.
     #[arg(long, value_enum, value_name = "METHOD", default_value = "auto")]
-    method: Way,
+    method: MethodArg,
 
     /// With AF_PACKET: past the queueing discipline, straight to the driver.
     #[arg(long)]
@@ -87,22 +87,15 @@ pub(crate) struct SendArgs {
     load: LoadArgs,
 }
 
-/// [`Method`], as an option.
-#[derive(Clone, Copy, Debug)]
-struct Way(Method);
-
-impl ValueEnum for Way {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Way(Method::Auto), Way(Method::Live), Way(Method::Packet)]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self.0 {
-            Method::Auto => PossibleValue::new("auto").help("Live frames, else AF_PACKET"),
-            Method::Live => PossibleValue::new("live").help("XDP live frames, or an error"),
-            Method::Packet => PossibleValue::new("packet").help("AF_PACKET"),
-        })
-    }
+/// The method of sending, as an option.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum MethodArg {
+    /// Live frames, else AF_PACKET
+    Auto,
+    /// XDP live frames, or an error
+    Live,
+    /// AF_PACKET
+    Packet,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -120,7 +113,11 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     options.count = args.count;
     options.duration = args.duration;
     options.cpu = args.cpu;
-    options.method = args.method.0;
+    options.method = match args.method {
+        MethodArg::Auto => None,
+        MethodArg::Live => Some(Method::Live),
+        MethodArg::Packet => Some(Method::Packet),
+    };
     if args.qdisc_bypass {
         options.qdisc = Qdisc::Bypass;
     }

@@ -45,7 +45,7 @@ fn endless(interface: &str) -> SenderOptions {
     let mut options = SenderOptions::new(interface, Load::Made { traffic, rate });
     // Far longer than the changes take.
     options.duration = Some(Duration::from_secs(120));
-    options.method = Method::Packet;
+    options.method = Some(Method::Packet);
     options
 }
 

@@ -5,7 +5,7 @@
 use std::io::{self, Write as _};
 
 use ringtap_ipc::time::now_ns;
-use ringtap_send::{SendCounters, Way};
+use ringtap_send::{Method, SendCounters};
 use serde::Serialize;
 
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
@@ -94,9 +94,9 @@ impl Report {
             grouped(now.sent),
             grouped(now.bytes),
             seconds(now.elapsed_ns),
-            match now.way {
-                Way::Live => "live frames",
-                Way::Packet => "AF_PACKET",
+            match now.method {
+                Method::Live => "live frames",
+                Method::Packet => "AF_PACKET",
             },
             grouped(rounded(rates.pps)),
             bits_per_second(rates.bps),
@@ -107,9 +107,9 @@ impl Report {
         let line = Line {
             time_ns: now_ns(),
             device: &self.device,
-            method: match now.way {
-                Way::Live => "live",
-                Way::Packet => "packet",
+            method: match now.method {
+                Method::Live => "live",
+                Method::Packet => "packet",
             },
             elapsed_ns: now.elapsed_ns,
             sent: now.sent,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps a sending program in the kernel's set of XDP programs in use, so that runs start at once.
+//! Keeps a sending program active in the kernel's XDP dispatcher, so that runs start at once.
 //!
 //! The kernel calls XDP programs through a dispatcher, which it rewrites when a program comes into
 //! use or goes out of it; each time it waits until every CPU has left the old one: 10 to 40 ms. A
@@ -8,7 +8,7 @@
 //! name, which goes away with this value or with its process.
 //!
 //! Invariants
-//! - Only a thread made for it enters the namespace; it ends before [`Keeper::new`] returns.
+//! - Only a thread made for it enters the namespace; it ends before [`ActiveProgram::new`] returns.
 
 use std::{fs::File, io, thread};
 
@@ -19,13 +19,13 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 const LOOPBACK: i32 = 1;
 
 /// A program in use.
-pub(super) struct Keeper {
+pub(super) struct ActiveProgram {
     /// Before the namespace: fields are dropped in this order.
     _link: Link,
     _namespace: File,
 }
 
-impl Keeper {
+impl ActiveProgram {
     /// Brings a loaded program into use; needs `CAP_SYS_ADMIN` for the namespace.
     pub(super) fn new(object: &Object, program: &str) -> io::Result<Self> {
         thread::scope(|scope| {
@@ -35,7 +35,7 @@ impl Keeper {
     }
 }
 
-fn attach(object: &Object, program: &str) -> io::Result<Keeper> {
+fn attach(object: &Object, program: &str) -> io::Result<ActiveProgram> {
     // SAFETY: the flag moves the calling thread, which only runs this function, to another
     // network namespace; no descriptor, memory or file system is shared or unshared by it.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
@@ -43,7 +43,7 @@ fn attach(object: &Object, program: &str) -> io::Result<Keeper> {
     let program = object.progs_mut().find(|one| one.name() == program);
     let program = program.ok_or(io::ErrorKind::NotFound)?;
     let (link, _said) = ringtap_capture::libbpf::collect(|| program.attach_xdp(LOOPBACK));
-    Ok(Keeper {
+    Ok(ActiveProgram {
         _link: link.map_err(|error| super::object::io_error(&error))?,
         _namespace: namespace,
     })
