@@ -73,6 +73,8 @@ pub struct Progress {
     pub delivered: AtomicU64,
     /// Packets that did not.
     pub filtered: AtomicU64,
+    /// Packets for other members of its group.
+    pub other_members: AtomicU64,
     /// Bytes on the wire of the packets that passed.
     pub bytes: AtomicU64,
 }
@@ -136,8 +138,8 @@ impl Sizes {
         let chunks = geometry.chunk_count.clamp(1, MOST_ENTRIES / 4);
         Sizes {
             lanes: geometry.lane_count,
-            // A delivery may be preceded by the news of a loss.
-            deliveries: (2 * chunks).next_power_of_two(),
+            // Two reports of missed packets may precede a delivery.
+            deliveries: (3 * chunks).next_power_of_two(),
             returns: chunks.next_power_of_two(),
         }
     }
@@ -292,8 +294,8 @@ mod tests {
         assert_eq!(offset_of!(ReaderWords, asleep), 8);
         assert_eq!(offset_of!(ReaderWords, sleeps), 12);
         assert_eq!(offset_of!(ReaderWords, progress), 16);
-        assert_eq!(offset_of!(ReaderWords, read_to), 40);
-        // 2 lanes, 2 x 9 deliveries and 9 returns, each rounded up.
+        assert_eq!(offset_of!(ReaderWords, read_to), 48);
+        // 2 lanes, 3 x 9 deliveries and 9 returns, each rounded up.
         assert_eq!(control_bytes(&geometry()), 192 + 64 + 32 * 8 + 16 * 8);
     }
 

@@ -237,8 +237,8 @@ impl Distributor {
             entry.miss(
                 lane.index(),
                 Missing {
-                    sequences: 0,
                     packets,
+                    ..Missing::default()
                 },
             );
         }

@@ -23,8 +23,8 @@ use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Level, Signal};
 pub use batch::{Batch, Packet, Packets};
-pub(crate) use delivery::{Delivery, MOST_LOST};
-use lane::{Held, Lane};
+pub(crate) use delivery::{Delivery, MOST_MISSED, MissedPackets};
+use lane::{Held, Lane, Missed};
 use lease::{Lease, LeaseHome};
 pub use peek::Peek;
 
@@ -37,6 +37,8 @@ pub struct Gap {
     pub sequences: u64,
     /// Number of missing packets that this reader wanted: its losses.
     pub packets: u64,
+    /// Number of missing packets that other members of the reader's group get.
+    pub other_members: u64,
 }
 
 /// Why a reader cannot receive any more.
@@ -217,9 +219,18 @@ impl Reader {
                     cut,
                 });
             }
-            Delivery::Lost { lane, packets } => {
+            Delivery::Missed {
+                lane,
+                packets,
+                which,
+            } => {
+                let mut missed = Missed::default();
+                match which {
+                    MissedPackets::Lost => missed.lost = packets,
+                    MissedPackets::OtherMembers => missed.other_members = packets,
+                }
                 let known = self.lanes.get_mut(lane.index());
-                known.ok_or(RecvError::BadLane(lane))?.lose(packets);
+                known.ok_or(RecvError::BadLane(lane))?.miss(missed);
             }
         }
         Ok(())
@@ -266,11 +277,12 @@ impl Reader {
         words.read_to.store(self.read_to, Relaxed);
         // A reader that takes packets is awake and needs no signal.
         words.asleep.lower();
-        let packets = lane_state.loss_before(id);
-        let gap = (first_sequence > expected || packets > 0).then(|| Gap {
+        let missed = lane_state.missed_before(id);
+        let gap = (first_sequence > expected || missed.lost > 0).then(|| Gap {
             first_sequence: expected,
             sequences: first_sequence.saturating_sub(expected),
-            packets,
+            packets: missed.lost,
+            other_members: missed.other_members,
         });
         Ok(Some(Batch {
             lease,

@@ -189,16 +189,19 @@ impl<'a> Chunk<'a> {
         Some(publish::get_slot(words).time_ns)
     }
 
-    /// How many of these slots have one of the bits of `mask`; the chunk is not yet recycled.
-    pub(crate) fn count_wanted(self, slots: Range<u32>, mask: u64) -> u64 {
-        let wanted = |index: &u32| {
-            let words = self.0.words(CHUNK_HEADER_SIZE + widen(*index) * SLOT_SIZE);
-            words.is_some_and(|words| publish::get_slot(words).mask & mask != 0)
-        };
-        if self.wanted() & mask == 0 {
-            return 0;
+    /// Counts the slots whose mask has a bit of `mask`, and those that have a bit of `group` only.
+    pub(crate) fn count_masks(self, slots: Range<u32>, mask: u64, group: u64) -> (u64, u64) {
+        let mut counts = (0, 0);
+        if self.wanted() & (mask | group) == 0 {
+            return counts;
         }
-        slots.filter(wanted).map(|_| 1).sum()
+        for index in slots {
+            let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE);
+            let bits = words.map_or(0, |words| publish::get_slot(words).mask);
+            counts.0 += u64::from(bits & mask != 0);
+            counts.1 += u64::from(bits & mask == 0 && bits & group != 0);
+        }
+        counts
     }
 
     /// Bucket of the packet in a published slot, if it has one of the bits of `mask` and a hash.

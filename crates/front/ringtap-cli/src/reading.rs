@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ringtap_client::{Batch, Control, ControlError, Judged, Receiver, Tally};
+use ringtap_client::{Batch, Control, ControlError, Receiver, Tally};
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::reader::Packet;
@@ -201,11 +201,12 @@ impl<'a> Reading<'a> {
             .map_or(u64::MAX, |limit| limit - self.tally.packets());
         self.tally.begin(batch);
         for packet in batch.packets() {
-            let Judged { packet, is_ours } = packet?;
-            if !is_ours {
-                self.tally.at(lane).filtered(packet.sequence);
+            let judged = packet?;
+            if !judged.is_ours() {
+                self.tally.at(lane).count(&judged);
                 continue;
             }
+            let packet = judged.packet;
             let counters = || Ok(counters_of(&self.tally, counts(&*self.control)?.as_ref()));
             // By value: a packet in memory would be written in other pieces than it is read, for
             // which the processor waits.

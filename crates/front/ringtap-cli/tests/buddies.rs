@@ -58,15 +58,11 @@ fn read(mut receiver: Receiver, rest: Duration, clock: &AtomicU64) -> Found {
                 for judged in batch.packets() {
                     let judged = judged.expect("the pool is good");
                     let packet = judged.packet;
-                    if judged.is_ours {
+                    tally.at(lane).count(&judged);
+                    if judged.is_ours() {
                         packets.push((lane.0, packet.sequence));
                         let flow = packet.slot().hash().expect("a simulated NIC knows it");
                         moments.push((flow, clock.fetch_add(1, Relaxed)));
-                        tally
-                            .at(lane)
-                            .delivered(packet.sequence, packet.slot().wire_length);
-                    } else {
-                        tally.at(lane).filtered(packet.sequence);
                     }
                 }
                 thread::sleep(rest);

@@ -135,6 +135,10 @@ pub struct EndpointFiles {
 pub struct Wanted {
     /// The slot's mask of each of its packets has one of these bits.
     pub mask: u64,
+    /// The slot's mask of each packet of its balanced group has one of these bits, whichever
+    /// member gets the packet; 0 without such a group.
+    #[serde(default)]
+    pub group: u64,
     /// Where the filter runs.
     #[serde(rename = "not_in_source", with = "wire::place")]
     pub place: Place,

@@ -2,6 +2,7 @@
 //! Which packets of a pool are a reader's own.
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ringtap_filter::{Place, Program};
@@ -12,6 +13,7 @@ use ringtap_pool::reader::{self, Gap, Packet, RecvError};
 /// How one endpoint's packets are told from those of others.
 pub(crate) struct Judge {
     mask: u64,
+    group: u64,
     /// Runs for every packet; else only for those that the source did not judge.
     always: bool,
     filter: Option<Program>,
@@ -33,14 +35,32 @@ pub struct Batch {
     pub(crate) is_for_others: bool,
 }
 
-/// A packet of the pool, and whose it is.
+/// A packet of the pool, and the reader that it is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Judged<'a> {
     /// The packet.
     pub packet: Packet<'a>,
-    /// Whether it is this reader's: it passes the filters, and no other member of a balanced
-    /// group gets it.
-    pub is_ours: bool,
+    /// The reader that it is for, as far as this reader knows.
+    pub recipient: Recipient,
+}
+
+/// The reader that a packet is for, as far as one reader knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// This reader.
+    ThisReader,
+    /// Another member of this reader's balanced group.
+    OtherMember,
+    /// No member of the group: the packet does not pass a filter.
+    NoMember,
+}
+
+impl Judged<'_> {
+    /// Whether the packet is for this reader.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.recipient == Recipient::ThisReader
+    }
 }
 
 /// Iterator over the packets of a [`Batch`].
@@ -55,6 +75,7 @@ impl Judge {
         let filter = Some(&wanted.filter).filter(|filter| !filter.takes_everything());
         Judge {
             mask: wanted.mask,
+            group: wanted.group,
             always: wanted.place != Place::Source,
             filter: filter.cloned(),
             from: wanted.from.clone(),
@@ -82,15 +103,22 @@ impl Judge {
     }
 
     #[inline(always)]
-    fn is_ours(&self, packet: &Packet<'_>, from: u64) -> bool {
-        if packet.slot().mask & self.mask == 0 {
-            return false;
+    fn recipient(&self, packet: &Packet<'_>, from: u64) -> Recipient {
+        let mask = packet.slot().mask;
+        if mask & self.mask == 0 {
+            return match mask & self.group {
+                0 => Recipient::NoMember,
+                _ => Recipient::OtherMember,
+            };
         }
         match &self.filter {
-            Some(filter) if self.always || packet.sequence < from => {
-                filter.matches(packet.data, packet.slot().wire_length)
+            Some(filter)
+                if (self.always || packet.sequence < from)
+                    && !filter.matches(packet.data, packet.slot().wire_length) =>
+            {
+                Recipient::NoMember
             }
-            _ => true,
+            _ => Recipient::ThisReader,
         }
     }
 }
@@ -114,6 +142,14 @@ impl Batch {
     /// Never true: without packets there is no batch.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
+    }
+
+    /// Number of packets among these sequences that are for other members of the group.
+    pub(crate) fn count_other_members(&self, sequences: Range<u64>) -> u64 {
+        match self.judge.group {
+            0 => 0,
+            group => self.inner.count_masks(sequences, self.judge.mask, group).1,
+        }
     }
 
     /// The packets in the order of capture, including those for other readers. None if all are for
@@ -140,8 +176,8 @@ impl<'a> Iterator for Packets<'a> {
             Ok(packet) => packet,
             Err(error) => return Some(Err(error)),
         };
-        let is_ours = self.judge.is_ours(&packet, self.from);
-        Some(Ok(Judged { packet, is_ours }))
+        let recipient = self.judge.recipient(&packet, self.from);
+        Some(Ok(Judged { packet, recipient }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -42,13 +42,12 @@
 //!     let lane = tally.at(batch.lane());
 //!     for judged in batch.packets() {
 //!         let judged = judged?;
-//!         let (packet, slot) = (judged.packet, judged.packet.slot());
-//!         if !judged.is_ours {
-//!             lane.filtered(packet.sequence); // lies in the same chunk, and is another reader's
-//!             continue;
+//!         lane.count(&judged);
+//!         // The same chunk has packets for other readers.
+//!         if judged.is_ours() {
+//!             let packet = judged.packet;
+//!             println!("{} ns: {} bytes", packet.slot().time_ns, packet.data.len());
 //!         }
-//!         println!("{} ns: {} bytes", slot.time_ns, packet.data.len());
-//!         lane.delivered(packet.sequence, slot.wire_length);
 //!     }
 //! }
 //! let counters = tally.total(&receiver.snapshot()?);
@@ -75,7 +74,7 @@ mod tests;
 pub use connection::{ConnectError, Connection, default_socket};
 pub use control::{Control, ControlError};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
-pub use judge::{Batch, Judged, Packets};
+pub use judge::{Batch, Judged, Packets, Recipient};
 pub use merge::Order;
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use ringtap_ipc::protocol::AttachedError;

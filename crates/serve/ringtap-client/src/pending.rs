@@ -14,8 +14,8 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::reader::RecvError;
 
 use crate::cursor::CursorPacket;
-use crate::judge::{Batch, Judged};
-use crate::tally::Tally;
+use crate::judge::Batch;
+use crate::tally::{LaneTally, Tally};
 
 /// Packets for which there is room beside the rest of a reader's state: mostly both lie in one
 /// memory page then.
@@ -84,10 +84,11 @@ impl Pending {
         };
         let mut sequences = None;
         for packet in batch.packets() {
-            let Judged { packet, is_ours } = packet.map_err(|error| *error)?;
+            let judged = packet.map_err(|error| *error)?;
+            let packet = judged.packet;
             let first = sequences.get_or_insert(packet.sequence..packet.sequence);
             first.end = packet.sequence.saturating_add(1);
-            if !is_ours {
+            if !judged.is_ours() {
                 continue;
             }
             let slot = packet.slot();
@@ -133,7 +134,7 @@ impl Pending {
     pub(crate) fn take_one(&mut self, tally: &mut Tally) -> Option<&CursorPacket> {
         let packet = self.packets.get(self.at)?;
         self.at += 1;
-        count(packet, &mut self.uncounted, tally);
+        count(self.batch.as_ref(), packet, &mut self.uncounted, tally);
         Some(packet)
     }
 
@@ -142,17 +143,15 @@ impl Pending {
         let rest = &self.packets[self.at..];
         self.at = self.packets.len();
         for packet in rest {
-            count(packet, &mut self.uncounted, tally);
+            count(self.batch.as_ref(), packet, &mut self.uncounted, tally);
         }
         rest
     }
 
     /// Counts the packets behind the last one that was taken, and releases the batch.
     pub(crate) fn finish(&mut self, tally: &mut Tally) {
-        let lane = tally.at(self.lane);
-        for sequence in std::mem::take(&mut self.uncounted) {
-            lane.filtered(sequence);
-        }
+        let rest = std::mem::take(&mut self.uncounted);
+        skip(self.batch.as_ref(), rest, tally.at(self.lane));
         self.packets.clear();
         (self.batch, self.at) = (None, 0);
     }
@@ -182,11 +181,23 @@ impl Pending {
 }
 
 #[inline]
-fn count(packet: &CursorPacket, uncounted: &mut Range<u64>, tally: &mut Tally) {
+fn count(
+    batch: Option<&Batch>,
+    packet: &CursorPacket,
+    uncounted: &mut Range<u64>,
+    tally: &mut Tally,
+) {
     let lane = tally.at(LaneId(packet.lane));
-    for sequence in uncounted.start..packet.sequence {
-        lane.filtered(sequence);
-    }
+    skip(batch, uncounted.start..packet.sequence, lane);
     lane.delivered(packet.sequence, packet.wire_bytes);
     uncounted.start = packet.sequence.saturating_add(1);
+}
+
+/// Counts packets of a batch that are not for this reader.
+#[inline]
+fn skip(batch: Option<&Batch>, sequences: Range<u64>, lane: &mut LaneTally) {
+    if !sequences.is_empty() {
+        let other_members = batch.map_or(0, |batch| batch.count_other_members(sequences.clone()));
+        lane.skipped(sequences, other_members);
+    }
 }

@@ -425,6 +425,7 @@ impl Receiver {
             let progress = endpoint.reader.progress();
             progress.delivered.store(tally.packets(), Relaxed);
             progress.filtered.store(tally.filtered(), Relaxed);
+            progress.other_members.store(tally.other_members(), Relaxed);
             progress.bytes.store(tally.bytes(), Relaxed);
         }
     }

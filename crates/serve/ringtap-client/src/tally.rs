@@ -7,21 +7,25 @@
 //!   so the counters can find that a packet was counted twice or not at all.
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
 use ringtap_ipc::protocol::{LaneSnapshot, Snapshot};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
 
-use crate::judge::Batch;
+use crate::judge::{Batch, Judged, Recipient};
 
 /// What a reader counted on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneTally {
     delivered: u64,
     filtered: u64,
+    other_members: u64,
     bytes: u64,
-    /// Losses that gaps told of, and packets of the lane that they left out.
+    /// What gaps reported: losses, packets for other members, and all packets of the lane.
     missed: u64,
+    missed_other_members: u64,
     left_out: u64,
     /// Sequence of the packet after the last one that was counted.
     position: u64,
@@ -40,11 +44,29 @@ impl LaneTally {
         self.position = sequence.wrapping_add(1);
     }
 
-    /// Counts a packet that did not.
+    /// Counts a packet under its recipient.
     #[inline]
-    pub fn filtered(&mut self, sequence: u64) {
-        self.filtered += 1;
-        self.position = sequence.wrapping_add(1);
+    pub fn count(&mut self, judged: &Judged<'_>) {
+        let Judged { packet, recipient } = judged;
+        match recipient {
+            Recipient::ThisReader => {
+                self.delivered(packet.sequence, packet.slot().wire_length);
+                return;
+            }
+            Recipient::OtherMember => self.other_members += 1,
+            Recipient::NoMember => self.filtered += 1,
+        }
+        self.position = packet.sequence.wrapping_add(1);
+    }
+
+    /// Counts packets that are not for this reader, with so many for other members among them.
+    #[inline]
+    pub(crate) fn skipped(&mut self, sequences: Range<u64>, other_members: u64) {
+        let packets = sequences.end.saturating_sub(sequences.start);
+        let filtered = packets.saturating_sub(other_members);
+        self.filtered = self.filtered.saturating_add(filtered);
+        self.other_members = self.other_members.saturating_add(other_members);
+        self.position = sequences.end;
     }
 
     /// The counters of this lane.
@@ -53,6 +75,7 @@ impl LaneTally {
             offered: counts.seen,
             delivered: self.delivered,
             filtered: self.filtered.saturating_add(counts.unwanted),
+            other_members: self.other_members.saturating_add(counts.other_members),
             bytes: self.bytes,
             dropped: Dropped {
                 nic: 0,
@@ -61,7 +84,6 @@ impl LaneTally {
                 overrun: self.missed,
                 ..Dropped::default()
             },
-            ..Counters::default()
         };
         let position = self.position.max(counts.start);
         // What was left out after the last packet, of which no gap could tell.
@@ -69,13 +91,21 @@ impl LaneTally {
         if position.saturating_add(untold) == counts.position {
             let lost = counts.missed_packets.saturating_sub(self.missed);
             counters.dropped.overrun = self.missed.saturating_add(lost);
-            let others = untold.saturating_sub(lost);
-            counters.filtered = counters.filtered.saturating_add(others);
+            let members = counts.missed_other_members;
+            let members = members.saturating_sub(self.missed_other_members);
+            let filtered = untold.saturating_sub(lost.saturating_add(members));
+            counters.filtered = counters.filtered.saturating_add(filtered);
+            counters.other_members = counters.other_members.saturating_add(members);
             return counters;
         }
         // Not yet this reader's: what is in the pool, and the packet that is being written.
         let in_pool = counts.position.saturating_sub(position);
-        let settled = [counts.unwanted, counts.pool_full, counts.kernel];
+        let settled = [
+            counts.unwanted,
+            counts.other_members,
+            counts.pool_full,
+            counts.kernel,
+        ];
         let captured = counts.position.saturating_sub(counts.start);
         let settled = settled.into_iter().fold(captured, u64::saturating_add);
         let in_flight = u64::from(counts.seen.checked_sub(1) == Some(settled));
@@ -104,17 +134,18 @@ impl Tally {
     fn begin_unusual(&mut self, batch: &Batch) {
         if let Some(gap) = batch.gap() {
             let lane = self.at(batch.lane());
-            let others = gap.sequences.saturating_sub(gap.packets);
+            let end = gap.first_sequence.saturating_add(gap.sequences);
+            let not_lost = gap.first_sequence.saturating_add(gap.packets)..end;
             lane.missed = lane.missed.saturating_add(gap.packets);
+            lane.missed_other_members = lane.missed_other_members.saturating_add(gap.other_members);
             lane.left_out = lane.left_out.saturating_add(gap.sequences);
-            lane.filtered = lane.filtered.saturating_add(others);
-            lane.position = gap.first_sequence.saturating_add(gap.sequences);
+            lane.skipped(not_lost, gap.other_members);
         }
         if batch.is_for_others {
-            let packets = to_u64(batch.len());
-            let lane = self.at(batch.lane());
-            lane.filtered = lane.filtered.saturating_add(packets);
-            lane.position = batch.inner.first_sequence().saturating_add(packets);
+            let first = batch.inner.first_sequence();
+            let all = first..first.saturating_add(to_u64(batch.len()));
+            let other_members = batch.count_other_members(all.clone());
+            self.at(batch.lane()).skipped(all, other_members);
         }
     }
 
@@ -132,6 +163,12 @@ impl Tally {
     /// Packets that did not.
     pub fn filtered(&self) -> u64 {
         let lanes = self.0.iter().map(|lane| lane.filtered);
+        lanes.fold(0, u64::saturating_add)
+    }
+
+    /// Packets for other members of the reader's group.
+    pub fn other_members(&self) -> u64 {
+        let lanes = self.0.iter().map(|lane| lane.other_members);
         lanes.fold(0, u64::saturating_add)
     }
 
@@ -154,17 +191,22 @@ impl Tally {
     pub fn alone(&self) -> Counters {
         let mut total = Counters::default();
         for lane in &self.0 {
-            let known = [lane.delivered, lane.filtered, lane.missed];
+            let known = [
+                lane.delivered,
+                lane.filtered,
+                lane.other_members,
+                lane.missed,
+            ];
             total += Counters {
                 offered: known.into_iter().fold(0, u64::saturating_add),
                 delivered: lane.delivered,
                 filtered: lane.filtered,
+                other_members: lane.other_members,
                 bytes: lane.bytes,
                 dropped: Dropped {
                     overrun: lane.missed,
                     ..Dropped::default()
                 },
-                ..Counters::default()
             };
         }
         total

@@ -12,9 +12,10 @@ use ringtap_pool::reader;
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
-use ringtap_pool::writer::PacketMeta;
+use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
-use crate::judge::Judge;
+use crate::judge::{Batch, Judge};
+use crate::pending::Pending;
 use crate::tally::Tally;
 
 fn meta(mask: u64) -> PacketMeta {
@@ -25,31 +26,95 @@ fn meta(mask: u64) -> PacketMeta {
     }
 }
 
-#[test]
-fn a_batch_for_others_stays_one_when_the_chunk_gets_a_packet_for_us() {
+struct Bench {
+    writer: LaneWriter,
+    distributor: Distributor,
+    reader: reader::Reader,
+    judge: Arc<Judge>,
+}
+
+/// A reader with bit 1 of the group with bit 4.
+fn bench() -> Bench {
     let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
     let pool = Pool::on_heap(geometry);
     let chunks = source::share(&geometry, LaneId(0));
     // SAFETY: on the heap, so writable, and this lane has all chunks.
-    let (mut writer, ends) = unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
+    let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
     let mut distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
-    let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     let judge = Judge::new(&Wanted {
         mask: 1,
+        group: 4,
         place: Place::Source,
         filter: Program::everything(),
         from: vec![0],
     });
-    let judge = Arc::new(judge);
-    writer.write(&meta(2), [&[0; 60]]).unwrap();
-    distributor.step().unwrap();
-    let reader::Next::Batch(inner) = reader.try_next().unwrap() else {
-        panic!("a packet was published");
-    };
-    let batch = judge.judged(inner, 0);
+    Bench {
+        writer,
+        distributor,
+        reader,
+        judge: Arc::new(judge),
+    }
+}
+
+impl Bench {
+    fn write(&mut self, mask: u64) {
+        self.writer.write(&meta(mask), [&[0; 60]]).unwrap();
+        self.distributor.step().unwrap();
+    }
+
+    fn batch(&mut self) -> Batch {
+        let reader::Next::Batch(inner) = self.reader.try_next().unwrap() else {
+            panic!("packets were published");
+        };
+        self.judge.judged(inner, 0)
+    }
+}
+
+#[test]
+fn a_batch_for_others_stays_one_when_the_chunk_gets_a_packet_for_us() {
+    let mut bench = bench();
+    bench.write(2);
+    let batch = bench.batch();
     assert!(batch.is_for_others);
-    writer.write(&meta(1), [&[0; 60]]).unwrap();
+    bench.write(1 | 4);
     let mut tally = Tally::new(1);
     tally.begin(&batch);
-    assert_eq!((tally.filtered(), batch.packets().count()), (1, 0));
+    assert_eq!((tally.filtered(), tally.other_members()), (1, 0));
+    assert_eq!(batch.packets().count(), 0);
+}
+
+#[test]
+fn packets_for_other_members_are_not_filtered() {
+    let masks = [1 | 4, 2 | 4, 2 | 4, 8, 1 | 4, 8, 2 | 4];
+    let mut bench = bench();
+    masks.iter().for_each(|mask| bench.write(*mask));
+    let (batch, mut counted) = (bench.batch(), Tally::new(1));
+    counted.begin(&batch);
+    for judged in batch.packets() {
+        counted.at(LaneId(0)).count(&judged.unwrap());
+    }
+    let mut pending = Pending::new(1);
+    let mut taken = Tally::new(1);
+    pending.load(batch, 0, &mut taken).unwrap();
+    assert!(pending.take_one(&mut taken).is_some());
+    assert_eq!((taken.packets(), taken.other_members()), (1, 0));
+    assert_eq!(pending.take_all(&mut taken).len(), 1);
+    assert_eq!((taken.filtered(), taken.other_members()), (1, 2));
+    pending.finish(&mut taken);
+    for tally in [counted, taken] {
+        let counters = (tally.packets(), tally.filtered(), tally.other_members());
+        assert_eq!(counters, (2, 2, 3));
+    }
+}
+
+#[test]
+fn a_whole_batch_for_other_members_is_not_filtered() {
+    let mut bench = bench();
+    [2 | 4, 8, 2 | 4]
+        .into_iter()
+        .for_each(|mask| bench.write(mask));
+    let mut tally = Tally::new(1);
+    tally.begin(&bench.batch());
+    assert_eq!((tally.filtered(), tally.other_members()), (1, 2));
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who sits in which group, and the rules for the sources that follow from it.
+//! Members of groups, and the rules for the sources that follow from them.
 //!
 //! Invariants
-//! - A subscription has one bit of the mask at every source, and no other subscription has it, but for the last
-//!   bit: subscriptions for which none is left share it, and run their filters themselves; if there are
-//!   several, they get everything. Members of a group that divides lanes share one bit: who reads
-//!   a chunk is not known when its packets are judged.
+//! - Each subscription has its own bit of the mask at every source. Subscriptions for which no bit
+//!   is left share the last one, and run their filters themselves; if there are several, they get
+//!   every packet. Members of a group that divides lanes share one bit: nobody knows the reader of
+//!   a chunk while the chunk's packets are classified.
+//! - A balanced group has one more bit, which all its packets have: a member counts packets with
+//!   this bit but without its own as those of other members.
 //! - Each bucket of a balanced group belongs to one member; shares differ by one bucket at most,
 //!   until a busy member with an offload threshold gives some away.
 #![forbid(unsafe_code)]
@@ -36,6 +38,8 @@ struct Member {
 struct GroupMembers {
     group: Group,
     members: Vec<Member>,
+    /// The bit of all packets of a balanced group that has members.
+    bit: Option<u32>,
     buckets: Buckets<SubscriptionId>,
     unordered_moves: u64,
 }
@@ -51,6 +55,8 @@ pub(crate) struct Membership {
 pub(crate) struct Share {
     /// Its bit.
     pub(crate) mask: u64,
+    /// The bit of its balanced group, or 0.
+    pub(crate) group: u64,
     /// The program that says which packets are its own: its group's and its own.
     pub(crate) filter: Program,
     /// The rule that stands for it in a source, or why none does.
@@ -71,6 +77,7 @@ impl Membership {
         let subscriptions = |group| GroupMembers {
             group,
             members: Vec::new(),
+            bit: None,
             buckets: Buckets::default(),
             unordered_moves: 0,
         };
@@ -113,7 +120,8 @@ impl Membership {
         subscription: SubscriptionId,
         own: Program,
     ) -> Result<(), Full> {
-        let free = (0..OWN_BITS).find(|bit| self.used_bits & (1 << bit) == 0);
+        let used_bits = self.used_bits;
+        let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);
         let subscriptions = self
             .groups
             .iter_mut()
@@ -121,16 +129,24 @@ impl Membership {
         let subscriptions = subscriptions.ok_or(Full::NoGroup)?;
         let bit = match subscriptions.members.first() {
             Some(buddy) if subscriptions.group.division == Division::Lanes => buddy.bit,
-            _ => free,
+            _ => free_bits.next(),
+        };
+        let is_balanced = subscriptions.group.balance != Balance::Everyone;
+        let group_bit = match subscriptions.bit {
+            None if is_balanced => free_bits.next(),
+            known => known,
         };
         if subscriptions.members.len() >= to_usize(subscriptions.group.most_members) {
             return Err(Full::Members(subscriptions.group.most_members));
         }
-        if bit.is_none() && subscriptions.group.balance != Balance::Everyone {
+        if is_balanced && (bit.is_none() || group_bit.is_none()) {
             return Err(Full::NoBit);
         }
         subscriptions.group.filter.and(&own).ok_or(Full::Filter)?;
-        self.used_bits |= bit.map_or(0, |bit| 1 << bit);
+        subscriptions.bit = group_bit;
+        for bit in [bit, group_bit].into_iter().flatten() {
+            self.used_bits |= 1 << bit;
+        }
         subscriptions.members.push(Member {
             subscription,
             bit,
@@ -152,7 +168,12 @@ impl Membership {
             };
             let bit = subscriptions.members.remove(at).bit;
             let is_shared = subscriptions.members.iter().any(|member| member.bit == bit);
-            if let Some(bit) = bit.filter(|_| !is_shared) {
+            let is_empty = subscriptions.members.is_empty();
+            let group_bit = subscriptions.bit.take_if(|_| is_empty);
+            for bit in [bit.filter(|_| !is_shared), group_bit]
+                .into_iter()
+                .flatten()
+            {
                 self.used_bits &= !(1 << bit);
             }
             subscriptions.share_out();
@@ -276,6 +297,7 @@ impl Membership {
         }
         Some(Share {
             mask: member.mask(),
+            group: subscriptions.group_mask(),
             filter: subscriptions.group.filter.and(&member.own)?,
             rule,
         })
@@ -383,9 +405,14 @@ impl GroupMembers {
                 .members
                 .iter()
                 .find(|member| Some(member.subscription) == *subscription);
-            member.map_or(0, Member::mask)
+            member.map_or(0, Member::mask) | self.group_mask()
         };
         Arc::new(self.buckets.owners().each_ref().map(mask))
+    }
+
+    /// The bit that all packets of a balanced group have, or 0.
+    fn group_mask(&self) -> u64 {
+        self.bit.map_or(0, |bit| 1 << bit)
     }
 
     fn share_out(&mut self) {

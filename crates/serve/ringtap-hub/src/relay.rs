@@ -102,6 +102,7 @@ impl Drop for Relay {
 pub(crate) fn judged(wanted: &Wanted) -> Wanted {
     Wanted {
         mask: u64::MAX,
+        group: 0,
         place: Place::Source,
         filter: wanted.filter.clone(),
         from: vec![0; wanted.from.len()],

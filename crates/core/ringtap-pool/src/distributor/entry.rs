@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
 use crate::queue::{Consumer, Producer};
-use crate::reader::{Delivery, MOST_LOST};
+use crate::reader::{Delivery, MOST_MISSED, MissedPackets};
 use crate::sync::Ordering::Relaxed;
 
 /// Chunks of a lane that one reader's default credit leaves to the others, at most.
@@ -49,6 +49,9 @@ pub struct ReaderOptions {
     pub policy: Policy,
     /// Bits of a slot's mask of which one must be set for this reader to want the packet.
     pub mask: u64,
+    /// Bits that every packet of the reader's balanced group has, whichever member gets the
+    /// packet; 0 without such a group.
+    pub group: u64,
     /// Readers with which it shares the lanes' chunks; without them it gets every chunk.
     pub buddies: Option<Buddies>,
 }
@@ -59,24 +62,28 @@ impl Default for ReaderOptions {
             credit: None,
             policy: Policy::default(),
             mask: u64::MAX,
+            group: 0,
             buddies: None,
         }
     }
 }
 
-/// What a reader missed of a lane because it was past its credit.
+/// Packets of a lane in chunks that a reader did not get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Packets of the lane, wanted or not.
+    /// All packets, wanted or not.
     pub sequences: u64,
-    /// Packets that it wanted: its losses.
+    /// Packets that the reader wanted and lost, because it was past its credit.
     pub packets: u64,
+    /// Packets for other members of the reader's group.
+    pub other_members: u64,
 }
 
 impl AddAssign for Missing {
     fn add_assign(&mut self, more: Self) {
         self.sequences += more.sequences;
         self.packets += more.packets;
+        self.other_members += more.other_members;
     }
 }
 
@@ -88,8 +95,8 @@ pub(super) struct Account {
     pub(super) held: u32,
     /// All that it missed.
     pub(super) missed: Missing,
-    /// Packets of it that the reader has not been told of.
-    untold: u64,
+    /// The part of it that no delivery has reported.
+    unreported: Missing,
     /// Chunks that were opened while it was in need of a sample.
     turn: u32,
     /// Sequence after the last packet for it in sealed chunks.
@@ -118,9 +125,9 @@ impl Account {
         }
     }
 
-    /// Packets that the reader has not been told of; it is told now.
-    pub(super) fn take_untold(&mut self) -> u64 {
-        std::mem::take(&mut self.untold)
+    /// Takes what the next delivery reports as missed.
+    pub(super) fn take_unreported(&mut self) -> Missing {
+        std::mem::take(&mut self.unreported)
     }
 }
 
@@ -130,6 +137,7 @@ pub(super) struct Entry {
     pub(super) control: Control,
     pub(super) policy: Policy,
     pub(super) mask: u64,
+    pub(super) group: u64,
     pub(super) lanes: Vec<Account>,
     /// Number of its buddy group.
     pub(super) buddies: Option<u32>,
@@ -169,6 +177,7 @@ impl Entry {
             returns: Consumer::new(control.returns.clone()),
             policy: options.policy,
             mask: options.mask,
+            group: options.group,
             lanes: accounts.collect(),
             buddies: options.buddies.map(|buddies| buddies.group),
             corrupt: false,
@@ -220,8 +229,8 @@ impl Entry {
 
     /// Hands a chunk over, after the news of what was lost; `false` if the queue is corrupt.
     pub(super) fn deliver(&mut self, lane: usize, chunk: ChunkId, from: u32, cut: bool) -> bool {
-        let untold = self.lanes[lane].take_untold();
-        let handed_over = self.hand_over(lane, chunk, from, cut, untold);
+        let missed = self.lanes[lane].take_unreported();
+        let handed_over = self.hand_over(lane, chunk, from, cut, missed);
         self.lanes[lane].held += u32::from(handed_over);
         handed_over
     }
@@ -233,29 +242,40 @@ impl Entry {
         chunk: ChunkId,
         from: u32,
         cut: bool,
-        untold: u64,
+        missed: Missing,
     ) -> bool {
-        let told = untold == 0 || self.tell_loss(lane, untold);
+        let reported = self.report(lane, missed);
         // There is room for every chunk of the pool: only a corrupt reader refuses one.
         let delivery = Delivery::Chunk { chunk, from, cut };
-        if !told || self.deliveries.push(delivery.to_entry()).is_err() {
+        if !reported || self.deliveries.push(delivery.to_entry()).is_err() {
             self.corrupt = true;
             return false;
         }
         true
     }
 
-    fn tell_loss(&mut self, lane: usize, packets: u64) -> bool {
+    /// Reports missed packets to the reader; `false` if its queue is corrupt.
+    fn report(&mut self, lane: usize, missed: Missing) -> bool {
         let lane = LaneId::at(lane);
-        let packets = packets.min(MOST_LOST);
-        let loss = Delivery::Lost { lane, packets };
-        self.deliveries.push(loss.to_entry()).is_ok()
+        let reports = [
+            (missed.packets, MissedPackets::Lost),
+            (missed.other_members, MissedPackets::OtherMembers),
+        ];
+        reports.into_iter().all(|(packets, which)| {
+            let packets = packets.min(MOST_MISSED);
+            let report = Delivery::Missed {
+                lane,
+                packets,
+                which,
+            };
+            packets == 0 || self.deliveries.push(report.to_entry()).is_ok()
+        })
     }
 
     /// Notes what it missed on a lane.
     pub(super) fn miss(&mut self, lane: usize, missing: Missing) {
         self.lanes[lane].missed += missing;
-        self.lanes[lane].untold += missing.packets;
+        self.lanes[lane].unreported += missing;
     }
 
     /// Whether it sleeps and wants to be woken.

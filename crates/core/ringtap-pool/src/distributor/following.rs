@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use super::Distributor;
-use super::entry::Entry;
+use super::entry::{Entry, Missing};
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::number::to_u64;
 
@@ -32,7 +32,7 @@ struct Parked {
     chunk: ChunkId,
     from: u32,
     cut: bool,
-    untold: u64,
+    missed: Missing,
 }
 
 /// How it goes on one lane.
@@ -62,13 +62,13 @@ impl Entry {
             return false;
         }
         let account = &mut self.lanes[lane];
-        let untold = account.take_untold();
+        let missed = account.take_unreported();
         account.held += 1;
         course.parked.push_back(Parked {
             chunk,
             from,
             cut,
-            untold,
+            missed,
         });
         true
     }
@@ -81,7 +81,7 @@ impl Entry {
         let course = &mut following.lanes[lane];
         course.goes_on = true;
         for parked in std::mem::take(&mut course.parked) {
-            self.hand_over(lane, parked.chunk, parked.from, parked.cut, parked.untold);
+            self.hand_over(lane, parked.chunk, parked.from, parked.cut, parked.missed);
         }
         let following = self.following.as_ref();
         if following.is_some_and(|one| one.leader.is_some() && one.is_over()) {

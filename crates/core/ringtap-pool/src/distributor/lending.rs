@@ -44,16 +44,24 @@ impl Distributor {
         why: Why,
     ) -> Missing {
         let sequences = u64::from(slots.end.saturating_sub(slots.start));
-        if why == Why::Elsewhere {
-            let packets = 0;
-            return Missing { sequences, packets };
-        }
-        let mask = self.readers[reader].as_ref().map_or(0, |entry| entry.mask);
-        let packets = match self.pool.chunk(id) {
-            Some(chunk) if mask != u64::MAX => chunk.count_wanted(slots, mask),
-            _ => sequences,
+        let entry = self.readers[reader].as_ref();
+        let (mask, group) = entry.map_or((0, 0), |entry| (entry.mask, entry.group));
+        let (wanted, other_members) = match self.pool.chunk(id) {
+            Some(chunk) if mask != u64::MAX => chunk.count_masks(slots, mask, group),
+            _ => (sequences, 0),
         };
-        Missing { sequences, packets }
+        match why {
+            Why::Credit => Missing {
+                sequences,
+                packets: wanted,
+                other_members,
+            },
+            Why::Elsewhere => Missing {
+                sequences,
+                packets: 0,
+                other_members: wanted + other_members,
+            },
+        }
     }
 
     /// Lends the chunk that is being filled to a new reader, from `starts` on.

@@ -247,6 +247,57 @@ fn a_reader_is_charged_only_for_packets_that_it_wanted() {
 }
 
 #[test]
+fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
+    let (mine, other, group) = (1, 2, 4);
+    let mut bench = bench(8);
+    let options = ReaderOptions {
+        credit: Some(1),
+        mask: mine,
+        group,
+        ..ReaderOptions::default()
+    };
+    let (id, mut reader) = bench.reader(options);
+    let write = |bench: &mut Bench, packets: usize| {
+        for mask in [mine | group, other | group, 8, other | group]
+            .into_iter()
+            .cycle()
+            .take(packets)
+        {
+            let meta = PacketMeta {
+                mask,
+                ..PacketMeta::default()
+            };
+            let _counted = bench.writer.write(&meta, [&[7; 300]]);
+        }
+    };
+    for _ in 0..10 {
+        write(&mut bench, 12);
+        bench.distributor.step().unwrap();
+    }
+    let _held = drain(&mut reader);
+    bench.distributor.step().unwrap();
+    write(&mut bench, 1);
+    bench.distributor.step().unwrap();
+    let Next::Batch(batch) = reader.try_next().unwrap() else {
+        panic!("the open chunk was lent again")
+    };
+    let gap = batch.gap().unwrap();
+    let filtered = gap.sequences - gap.packets - gap.other_members;
+    assert!(
+        filtered > 0 && gap.packets.abs_diff(filtered) <= 2,
+        "{gap:?}"
+    );
+    assert!(gap.other_members.abs_diff(2 * filtered) <= 3, "{gap:?}");
+    let missed = bench.distributor.missed(id, LaneId(0));
+    let reported = Missing {
+        sequences: gap.sequences,
+        packets: gap.packets,
+        other_members: gap.other_members,
+    };
+    assert_eq!(missed, reported);
+}
+
+#[test]
 fn slow_readers_together_cannot_starve_a_fast_one() {
     // In each round a chunk is filled: both who stop have all they may hold well before the end.
     let (chunks, rounds) = if cfg!(miri) { (16, 50) } else { (64, 500) };

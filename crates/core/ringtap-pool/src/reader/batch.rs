@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets that a reader reads in place, under a lease that the batch owns.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::lease::Lease;
 use super::{Gap, RecvError};
 use crate::format::Slot;
 use crate::ids::{ChunkId, LaneId, widen};
+use crate::number::to_u32;
 use crate::view::Chunk;
 
 /// How many packets ahead payloads are prefetched.
@@ -76,6 +78,18 @@ impl Batch {
     #[inline]
     pub fn wanted(&self) -> u64 {
         self.lease.chunk().map_or(0, Chunk::wanted)
+    }
+
+    /// Counts the packets among these sequences whose mask has a bit of `mask`, and those that
+    /// have a bit of `group` only.
+    pub fn count_masks(&self, sequences: Range<u64>, mask: u64, group: u64) -> (u64, u64) {
+        let slot = |sequence: u64| {
+            let slot = u64::from(self.from) + sequence.saturating_sub(self.first_sequence);
+            to_u32(slot).clamp(self.from, self.to)
+        };
+        let slots = slot(sequences.start)..slot(sequences.end);
+        let chunk = self.lease.chunk();
+        chunk.map_or((0, 0), |chunk| chunk.count_masks(slots, mask, group))
     }
 
     /// The packets, in the order of capture.

@@ -4,28 +4,43 @@
 
 use crate::ids::{ChunkId, LaneId};
 
-/// What the distributor tells a reader through its queue.
+/// One entry of a reader's delivery queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// A chunk, the first slot in it that is meant for this reader, and whether only the
-    /// first bytes of each packet are (the policy says how many).
+    /// A chunk, the first slot in it that is for this reader, and whether only the first bytes
+    /// of each packet are for this reader (the policy has the number).
     Chunk {
         chunk: ChunkId,
         from: u32,
         cut: bool,
     },
-    /// So many packets that this reader wanted on a lane are lost, just before what is delivered
-    /// next on it.
-    Lost { lane: LaneId, packets: u64 },
+    /// Packets of a lane that the reader misses, just before the lane's next chunk.
+    Missed {
+        lane: LaneId,
+        packets: u64,
+        which: MissedPackets,
+    },
 }
 
-const LOST: u64 = 1 << 63;
+/// Which packets a reader misses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MissedPackets {
+    /// Packets that the reader wanted: its losses.
+    Lost,
+    /// Packets for other members of the reader's group.
+    OtherMembers,
+}
+
+const MISSED: u64 = 1 << 63;
+/// Of a chunk.
 const CUT: u64 = 1 << 62;
+/// Of missed packets.
+const OTHER_MEMBERS: u64 = 1 << 62;
 const LANE_BITS: u32 = 14;
 const COUNT_BITS: u32 = 48;
 
-/// Most packets that one [`Delivery::Lost`] can tell of.
-pub(crate) const MOST_LOST: u64 = (1 << COUNT_BITS) - 1;
+/// Most packets that one [`Delivery::Missed`] can report.
+pub(crate) const MOST_MISSED: u64 = (1 << COUNT_BITS) - 1;
 
 impl Delivery {
     pub(crate) fn to_entry(self) -> u64 {
@@ -33,24 +48,37 @@ impl Delivery {
             Delivery::Chunk { chunk, from, cut } => {
                 u64::from(chunk.0) | (u64::from(from) << 32) | if cut { CUT } else { 0 }
             }
-            Delivery::Lost { lane, packets } => {
-                LOST | (u64::from(lane.0) << COUNT_BITS) | packets.min(MOST_LOST)
+            Delivery::Missed {
+                lane,
+                packets,
+                which,
+            } => {
+                let which = match which {
+                    MissedPackets::Lost => 0,
+                    MissedPackets::OtherMembers => OTHER_MEMBERS,
+                };
+                let lane = u64::from(lane.0) << COUNT_BITS;
+                MISSED | which | lane | packets.min(MOST_MISSED)
             }
         }
     }
 
     pub(crate) fn from_entry(entry: u64) -> Self {
         let low = |value: u64| u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
-        if entry & LOST == 0 {
+        if entry & MISSED == 0 {
             return Delivery::Chunk {
                 chunk: ChunkId(low(entry)),
                 from: low((entry & !CUT) >> 32),
                 cut: entry & CUT != 0,
             };
         }
-        Delivery::Lost {
+        Delivery::Missed {
             lane: LaneId(low(entry >> COUNT_BITS) & ((1 << LANE_BITS) - 1)),
-            packets: entry & MOST_LOST,
+            packets: entry & MOST_MISSED,
+            which: match entry & OTHER_MEMBERS {
+                0 => MissedPackets::Lost,
+                _ => MissedPackets::OtherMembers,
+            },
         }
     }
 }
@@ -70,10 +98,13 @@ mod tests {
             };
             assert_eq!(Delivery::from_entry(delivery.to_entry()), delivery);
         }
-        let lost = Delivery::Lost {
-            lane: LaneId(9_999),
-            packets: MOST_LOST,
-        };
-        assert_eq!(Delivery::from_entry(lost.to_entry()), lost);
+        for which in [MissedPackets::Lost, MissedPackets::OtherMembers] {
+            let missed = Delivery::Missed {
+                lane: LaneId(9_999),
+                packets: MOST_MISSED,
+                which,
+            };
+            assert_eq!(Delivery::from_entry(missed.to_entry()), missed);
+        }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One lane of a reader: the chunks that it holds, and the packets lost before each of them.
+//! One lane of a reader: the chunks that it holds, and the packets missed before each of them.
 //!
 //! Invariants
 //! - The fields that every wake-up reads lie side by side for all lanes, because caches are cold
@@ -11,6 +11,27 @@ use std::sync::Arc;
 
 use super::lease::Lease;
 use crate::ids::ChunkId;
+
+/// Packets that a reader misses before a chunk.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Missed {
+    /// Packets that it wanted.
+    pub(super) lost: u64,
+    /// Packets for other members of its group.
+    pub(super) other_members: u64,
+}
+
+impl Missed {
+    const NONE: Self = Missed {
+        lost: 0,
+        other_members: 0,
+    };
+
+    fn add(&mut self, more: Missed) {
+        self.lost = self.lost.saturating_add(more.lost);
+        self.other_members = self.other_members.saturating_add(more.other_members);
+    }
+}
 
 /// A chunk that the reader has not moved past.
 pub(super) struct Held {
@@ -27,8 +48,8 @@ pub(super) struct Held {
 pub(super) struct Lane {
     /// The chunk that is being read.
     pub(super) front: Option<Held>,
-    /// `behind.lost` is not empty.
-    has_lost: bool,
+    /// `behind.missed` is not empty.
+    has_missed: bool,
     /// Sequence after that of the last packet taken.
     pub(super) expected: u64,
     behind: Box<Behind>,
@@ -38,17 +59,17 @@ pub(super) struct Lane {
 struct Behind {
     /// Chunks after the front one.
     held: VecDeque<Held>,
-    /// Packets lost before each of these held chunks, in order.
-    lost: VecDeque<(ChunkId, u64)>,
-    /// Packets lost before a chunk that has not come yet.
-    lost_since: u64,
+    /// Packets missed before each of these held chunks, in order.
+    missed: VecDeque<(ChunkId, Missed)>,
+    /// Packets missed before a chunk that has not come yet.
+    missed_since: Missed,
 }
 
 impl Lane {
     pub(super) fn new(expected: u64) -> Self {
         Lane {
             front: None,
-            has_lost: false,
+            has_missed: false,
             expected,
             behind: Box::default(),
         }
@@ -66,10 +87,10 @@ impl Lane {
 
     /// Adds a delivered chunk.
     pub(super) fn hold(&mut self, held: Held) {
-        let lost = std::mem::take(&mut self.behind.lost_since);
-        if lost > 0 {
-            self.behind.lost.push_back((held.chunk, lost));
-            self.has_lost = true;
+        let missed = std::mem::take(&mut self.behind.missed_since);
+        if missed != Missed::NONE {
+            self.behind.missed.push_back((held.chunk, missed));
+            self.has_missed = true;
         }
         match self.front {
             None => self.front = Some(held),
@@ -77,54 +98,51 @@ impl Lane {
         }
     }
 
-    /// Notes a loss that belongs before the next chunk.
-    pub(super) fn lose(&mut self, packets: u64) {
-        let lost = &mut self.behind.lost_since;
-        *lost = lost.saturating_add(packets);
+    /// Notes packets that are missed before the next chunk.
+    pub(super) fn miss(&mut self, missed: Missed) {
+        self.behind.missed_since.add(missed);
     }
 
-    /// Moves past the front chunk. A loss before it that no batch reported moves to the next
-    /// chunk.
+    /// Moves past the front chunk. Missed packets before it that no batch reported move to the
+    /// next chunk.
     pub(super) fn pass(&mut self) {
         let Some(passed) = self.front.take() else {
             return;
         };
         self.front = self.behind.held.pop_front();
-        let packets = self.loss_before(passed.chunk);
-        if packets == 0 {
+        let missed = self.missed_before(passed.chunk);
+        if missed == Missed::NONE {
             return;
         }
         let behind = &mut *self.behind;
-        match (&self.front, behind.lost.front_mut()) {
-            (Some(next), Some((chunk, more))) if *chunk == next.chunk => {
-                *more = more.saturating_add(packets);
-            }
+        match (&self.front, behind.missed.front_mut()) {
+            (Some(next), Some((chunk, more))) if *chunk == next.chunk => more.add(missed),
             (Some(next), _) => {
-                behind.lost.push_front((next.chunk, packets));
-                self.has_lost = true;
+                behind.missed.push_front((next.chunk, missed));
+                self.has_missed = true;
             }
-            (None, _) => behind.lost_since = behind.lost_since.saturating_add(packets),
+            (None, _) => behind.missed_since.add(missed),
         }
     }
 
-    /// Takes the number of packets lost before this chunk.
+    /// Takes the packets that are missed before this chunk.
     #[inline]
-    pub(super) fn loss_before(&mut self, chunk: ChunkId) -> u64 {
-        match self.has_lost {
-            true => self.noted_loss_before(chunk),
-            false => 0,
+    pub(super) fn missed_before(&mut self, chunk: ChunkId) -> Missed {
+        match self.has_missed {
+            true => self.noted_before(chunk),
+            false => Missed::NONE,
         }
     }
 
     #[cold]
-    fn noted_loss_before(&mut self, chunk: ChunkId) -> u64 {
-        let lost = &mut self.behind.lost;
-        let first = lost.front().copied();
+    fn noted_before(&mut self, chunk: ChunkId) -> Missed {
+        let missed = &mut self.behind.missed;
+        let first = missed.front().copied();
         let Some((_, packets)) = first.filter(|(before, _)| *before == chunk) else {
-            return 0;
+            return Missed::NONE;
         };
-        lost.pop_front();
-        self.has_lost = !lost.is_empty();
+        missed.pop_front();
+        self.has_missed = !missed.is_empty();
         packets
     }
 }

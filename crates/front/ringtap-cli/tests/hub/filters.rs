@@ -37,7 +37,7 @@ fn ports(receiver: &mut Receiver, packets: u64) -> HashMap<u16, u64> {
         for judged in batch
             .packets()
             .map(Result::unwrap)
-            .filter(|judged| judged.is_ours)
+            .filter(|judged| judged.is_ours())
         {
             if stamp::parse(judged.packet.data).is_some() {
                 let port = [judged.packet.data[34], judged.packet.data[35]];

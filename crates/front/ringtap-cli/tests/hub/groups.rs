@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups share traffic out, and hand it over.
 
+use std::time::{Duration, Instant};
+
+use ringtap_client::{SubscriptionRequest, Tally};
 use ringtap_ipc::protocol::HubStatus;
+use ringtap_pool::counters::Counters;
 use ringtap_testkit::require_root;
 use rustix::process::Signal;
 
-use crate::support::{Account, Bench, LIMIT};
+use crate::support::{Account, Bench, LIMIT, read, request};
 
 #[test]
 fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
@@ -45,6 +49,67 @@ fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
     let (all, _) = Account::of(recorder);
     assert!(all.number("delivered") >= first + second);
     assert_eq!(all.lost() + last.lost(), 0);
+    bench.finish();
+}
+
+#[test]
+fn members_count_packets_of_other_members_apart_from_filtered_ones() {
+    require_root!();
+    // The other group takes everything, so that packets which the balanced group does not take
+    // are in the pool, too.
+    let bench = Bench::new("hub-others", &["ids:3:flow:udp", "all"]);
+    let attach = |private, credit_chunks| {
+        let request = SubscriptionRequest {
+            private,
+            credit_chunks,
+            ..request("ids")
+        };
+        let member = bench.attach(&request);
+        let tally = Tally::new(member.lanes());
+        (member, tally)
+    };
+    let everything = bench.count("all", &[]);
+    let mut members = [
+        attach(false, None),
+        attach(true, None),
+        // It does not read before all is sent, and loses packets.
+        attach(false, Some(1)),
+    ];
+    let mut frame = vec![0xff; 12];
+    frame.extend([0x88, 0xb5]);
+    frame.resize(60, 0);
+    bench.net.inject("tx0", &[frame.clone(), frame.clone()]);
+    let sent = bench.send(100_000, 20_000);
+    bench.net.inject("tx0", &[frame]);
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let counters: Vec<_> = members
+            .iter_mut()
+            .map(|(member, tally)| {
+                read(member, tally, Duration::from_millis(1));
+                tally.total(&member.snapshot().expect("the hub answers"))
+            })
+            .collect();
+        let of_group: u64 = counters
+            .iter()
+            .map(|counters| counters.delivered + counters.dropped.overrun)
+            .sum();
+        let is_settled = |counters: &Counters| {
+            let lost = counters.dropped.pool_full + counters.dropped.kernel;
+            counters.balance().holds()
+                && of_group + lost >= sent
+                && counters.offered == counters.filtered + lost + of_group
+                && counters.filtered >= 3
+                && counters.other_members > 0
+        };
+        if counters.iter().all(is_settled) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{sent} sent: {counters:#?}");
+    }
+    drop(members);
+    let (all, _) = Account::of(everything);
+    assert_eq!(all.number("other_members"), 0);
     bench.finish();
 }
 

@@ -193,16 +193,12 @@ pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Counters {
 }
 
 /// Reads until nothing came for so long.
-fn read(receiver: &mut Receiver, tally: &mut Tally, pause: Duration) {
+pub(crate) fn read(receiver: &mut Receiver, tally: &mut Tally, pause: Duration) {
     while let Next::Batch(batch) = receiver.next(Some(pause)).expect("the hub is there") {
         tally.begin(&batch);
         for judged in batch.packets() {
             let judged = judged.expect("the pool is good");
-            let lane = tally.at(batch.lane());
-            match judged.is_ours {
-                true => lane.delivered(judged.packet.sequence, judged.packet.slot().wire_length),
-                false => lane.filtered(judged.packet.sequence),
-            }
+            tally.at(batch.lane()).count(&judged);
         }
     }
 }

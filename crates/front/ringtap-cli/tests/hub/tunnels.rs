@@ -92,7 +92,7 @@ fn take(member: &mut Receiver, seen: &mut Vec<[u8; 3]>) {
     while let Next::Batch(batch) = member.next(short).expect("the hub is there") {
         for judged in batch.packets() {
             let judged = judged.expect("the pool is good");
-            if let Some(label) = judged.packet.data.last_chunk().filter(|_| judged.is_ours) {
+            if let Some(label) = judged.packet.data.last_chunk().filter(|_| judged.is_ours()) {
                 seen.push(*label);
             }
         }

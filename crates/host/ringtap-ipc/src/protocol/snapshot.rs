@@ -37,12 +37,16 @@ pub struct LaneSnapshot {
     pub seen: u64,
     /// Packets that nobody wanted.
     pub unwanted: u64,
+    /// Packets for other members of the group that a copy for this reader alone left out.
+    pub other_members: u64,
     /// Packets lost because no chunk was free.
     pub pool_full: u64,
     /// Packets lost by the kernel.
     pub kernel: u64,
-    /// Packets that the reader missed past its credit, wanted or not.
+    /// Packets in chunks that the reader did not get, wanted or not.
     pub missed_sequences: u64,
-    /// Those of them that it wanted.
+    /// Packets among them that the reader wanted: its losses.
     pub missed_packets: u64,
+    /// Packets among them for other members of the reader's group.
+    pub missed_other_members: u64,
 }

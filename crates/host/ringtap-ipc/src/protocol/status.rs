@@ -163,6 +163,8 @@ pub struct ReaderStatus {
     pub delivered: u64,
     /// Packets it says did not pass its filter.
     pub filtered: u64,
+    /// Packets it says are for other members of its group.
+    pub other_members: u64,
     /// Bytes on the wire of those it took.
     pub bytes: u64,
     /// Packets it lost because it was past its credit.

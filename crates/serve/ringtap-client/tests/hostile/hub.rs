@@ -79,6 +79,7 @@ fn endpoint(script: &mut Script<'_>, regions: &Regions) -> AttachedEndpoint {
         wakes: script.byte() % 8 == 7,
         wanted: Wanted {
             mask: u64::MAX,
+            group: 0,
             place: Place::Source,
             filter: Program::everything(),
             from: vec![number(script, 0); usize::from(script.byte() % 4)],
@@ -110,6 +111,8 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
         kernel: number(script, 0),
         missed_sequences: number(script, 0),
         missed_packets: number(script, 0),
+        other_members: number(script, 0),
+        missed_other_members: number(script, 0),
     };
     Snapshot {
         sources: vec![SourceSnapshot {
@@ -202,11 +205,7 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
             let judged = judged?;
             let packet = judged.packet;
             std::hint::black_box(packet.data.iter().fold(0, |sum, byte| sum ^ byte));
-            let lane = tally.at(batch.lane());
-            match judged.is_ours {
-                true => lane.delivered(packet.sequence, packet.slot().wire_length),
-                false => lane.filtered(packet.sequence),
-            }
+            tally.at(batch.lane()).count(&judged);
         }
         receiver.publish_progress(&tally);
     }

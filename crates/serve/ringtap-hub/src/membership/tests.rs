@@ -32,13 +32,10 @@ fn membership() -> Membership {
 }
 
 fn owned(membership: &Membership, subscription: u64) -> usize {
-    let mask = membership.share(SubscriptionId(subscription)).unwrap().mask;
-    let rules = membership.rules();
-    let rule = rules
-        .0
-        .iter()
-        .find(|rule| rule.balance != Balance::Everyone);
-    rule.unwrap().members.iter().filter(|m| **m == mask).count()
+    let share = membership.share(SubscriptionId(subscription)).unwrap();
+    let members = membership.rules().0[0].members.clone();
+    let has = |members: &&u64| **members == share.mask | share.group;
+    members.iter().filter(has).count()
 }
 
 #[test]
@@ -81,6 +78,31 @@ fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
     let after = membership.rules().0[0].members.clone();
     let moved = before.iter().zip(after.iter()).filter(|(a, b)| a != b);
     assert_eq!(moved.count(), 85, "only the leaver's share moves");
+}
+
+#[test]
+fn all_packets_of_a_balanced_group_have_its_bit_until_it_is_empty() {
+    let mut membership = membership();
+    let join = |membership: &mut Membership, subscription| {
+        let subscription = SubscriptionId(subscription);
+        let joined = membership.join("ids", subscription, Program::everything());
+        joined.unwrap();
+        membership.share(subscription).unwrap()
+    };
+    let (one, other) = (join(&mut membership, 1), join(&mut membership, 2));
+    assert_eq!(
+        (one.group, one.group & (one.mask | other.mask)),
+        (other.group, 0)
+    );
+    let members = membership.rules().0[0].members.clone();
+    assert!(members.iter().all(|mask| mask & one.group == one.group));
+    membership.leave(SubscriptionId(1));
+    assert_eq!(
+        membership.share(SubscriptionId(2)).unwrap().group,
+        one.group
+    );
+    membership.leave(SubscriptionId(2));
+    assert_eq!(membership.used_bits, 0);
 }
 
 #[test]

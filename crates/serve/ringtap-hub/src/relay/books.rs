@@ -13,6 +13,8 @@ pub(super) struct LaneBook {
     pub(super) copied: u64,
     /// Packets that did not pass the filter.
     pub(super) filtered: u64,
+    /// Packets for other members of the group.
+    pub(super) other_members: u64,
     /// Packets for which the private pool had no place, or that were lost before the relay.
     pub(super) lost: u64,
     /// Those of them that the private pool had no place for.
@@ -54,10 +56,12 @@ impl Books {
             // What the relay has not looked at yet was not offered to the reader yet.
             seen: lane.seen - lane.position.saturating_sub(book.position).min(lane.seen),
             unwanted: lane.unwanted + book.filtered,
+            other_members: book.other_members,
             pool_full: lane.pool_full,
             kernel: lane.kernel,
             missed_sequences: 0,
             missed_packets: book.lost,
+            missed_other_members: 0,
         };
         SourceSnapshot {
             lanes: inner.lanes.iter().zip(&book.lanes).map(lane).collect(),
@@ -70,6 +74,8 @@ impl Books {
         status.delivered = self.delivered;
         let lanes = self.endpoints.iter().flat_map(|endpoint| &endpoint.lanes);
         status.filtered = self.filtered + lanes.map(|lane| lane.filtered).sum::<u64>();
+        let lanes = self.endpoints.iter().flat_map(|endpoint| &endpoint.lanes);
+        status.other_members = lanes.map(|lane| lane.other_members).sum();
         status.bytes = self.bytes;
         status.lag_chunks += self.held.saturating_sub(1);
         status.corrupt |= self.corrupt;

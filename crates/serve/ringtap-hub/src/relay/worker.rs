@@ -12,6 +12,7 @@ use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
+use ringtap_pool::number::to_u64;
 use ringtap_pool::reader::{Batch, Next, Packet, Reader};
 use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::PacketMeta;
@@ -199,7 +200,9 @@ impl Pipe {
         let lane = batch.lane();
         let book = &mut self.book.lanes[lane.index()];
         if let Some(gap) = batch.gap() {
-            book.filtered += gap.sequences.saturating_sub(gap.packets);
+            let others = gap.other_members;
+            book.filtered += gap.sequences.saturating_sub(gap.packets + others);
+            book.other_members += others;
             book.lost += gap.packets;
             self.private
                 .distributor
@@ -248,16 +251,24 @@ fn copy(
     waits: Option<&Common>,
 ) {
     let lane = batch.lane();
-    if batch.wanted() & judge.wanted.mask == 0 {
-        let packets = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        book.filtered += packets;
-        book.position = batch.first_sequence() + packets;
+    let Wanted { mask, group, .. } = *judge.wanted;
+    if batch.wanted() & mask == 0 {
+        let packets = to_u64(batch.len());
+        let all = batch.first_sequence()..batch.first_sequence() + packets;
+        book.position = all.end;
+        let (_, other_members) = batch.count_masks(all, mask, group);
+        book.other_members += other_members;
+        book.filtered += packets - other_members;
         return;
     }
     for packet in batch.packets().map_while(Result::ok) {
         book.position = packet.sequence + 1;
         if !judge.wants(&packet) {
-            book.filtered += 1;
+            let bits = packet.slot().mask;
+            match bits & mask == 0 && bits & group != 0 {
+                true => book.other_members += 1,
+                false => book.filtered += 1,
+            }
             continue;
         }
         while let Some(common) = waits.filter(|_| !private.has_room(lane, packet.data.len())) {

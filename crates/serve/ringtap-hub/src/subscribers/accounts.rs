@@ -168,6 +168,7 @@ impl Engine {
             if let Some(progress) = distributor.progress(source_reader.reader) {
                 status.delivered += progress.delivered.load(Relaxed);
                 status.filtered += progress.filtered.load(Relaxed);
+                status.other_members += progress.other_members.load(Relaxed);
                 status.bytes += progress.bytes.load(Relaxed);
             }
         }
@@ -197,10 +198,12 @@ fn of_endpoint(source_reader: &SourceReader, capture: &mut Capture) -> SourceSna
             position: now.captured,
             seen: now.seen - then.seen,
             unwanted: now.unwanted - then.unwanted,
+            other_members: 0,
             pool_full: now.pool_full - then.pool_full,
             kernel: now.kernel - then.kernel,
             missed_sequences: missed.sequences,
             missed_packets: missed.packets,
+            missed_other_members: missed.other_members,
         }
     };
     SourceSnapshot {

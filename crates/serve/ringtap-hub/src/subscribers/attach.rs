@@ -91,6 +91,7 @@ impl Engine {
             credit: request.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
             mask: share.mask,
+            group: share.group,
             buddies: self.membership.buddies(&group.name),
         };
         let (source_readers, endpoints) =
@@ -203,6 +204,7 @@ impl Engine {
             wake: capture.readers_wake.clone(),
             wanted: Wanted {
                 mask: share.mask,
+                group: share.group,
                 place,
                 filter: share.filter.clone(),
                 from,
@@ -274,6 +276,7 @@ impl Engine {
                 let lanes = self.captures[at].counts().lanes;
                 Wanted {
                     mask: share.mask,
+                    group: share.group,
                     place: place(share, &places[at]),
                     filter: share.filter.clone(),
                     from: lanes.iter().map(|lane| lane.captured).collect(),

@@ -126,7 +126,15 @@ fn waiting(source_reader: &SourceReader, captures: &[Capture]) -> u64 {
     let Some(progress) = capture.distributor.progress(source_reader.reader) else {
         return 0;
     };
-    let taken = progress.delivered.load(Relaxed) + progress.filtered.load(Relaxed);
+    let counters = [
+        &progress.delivered,
+        &progress.filtered,
+        &progress.other_members,
+    ];
+    let taken = counters
+        .into_iter()
+        .map(|counter| counter.load(Relaxed))
+        .fold(0, u64::saturating_add);
     let offered = capture
         .lanes()
         .zip(&source_reader.starts)

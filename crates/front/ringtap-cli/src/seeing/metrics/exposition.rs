@@ -44,6 +44,7 @@ group  counter moved_buckets      ringtap_group_moved           buckets Buckets 
 group  counter unordered_moves    ringtap_group_unordered       moves   Moves whose new owner did not wait for the former one.
 reader counter delivered          ringtap_reader_delivered      packets Packets that a reader took.
 reader counter filtered           ringtap_reader_filtered       packets Packets that did not pass a reader's filter.
+reader counter other_members      ringtap_reader_other_members  packets Packets for other members of a reader's group.
 reader counter bytes              ringtap_reader_delivered_wire bytes   Bytes on the wire of the packets that a reader took.
 reader counter helped_chunks      ringtap_reader_helped         chunks  Chunks that a reader took for other members.
 reader gauge   lag_chunks         ringtap_reader_lag_chunks     -       Chunks that a reader holds.

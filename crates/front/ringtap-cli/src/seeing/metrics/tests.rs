@@ -47,6 +47,7 @@ fn hub() -> HubStatus {
         group: "ids".into(),
         delivered: 60,
         filtered: 4,
+        other_members: 5,
         bytes: 6000,
         overrun: 9,
         lag_chunks: 3,
@@ -133,6 +134,7 @@ fn every_counter_has_its_line() {
         format!(r#"ringtap_reader_buckets{{group="ids",reader="2",{name}}} 128"#),
         format!(r#"ringtap_reader_delivered_packets_total{{group="ids",reader="1",{name}}} 60"#),
         format!(r#"ringtap_reader_filtered_packets_total{{group="ids",reader="1",{name}}} 4"#),
+        format!(r#"ringtap_reader_other_members_packets_total{{group="ids",reader="1",{name}}} 5"#),
         format!(
             r#"ringtap_reader_delivered_wire_bytes_total{{group="ids",reader="1",{name}}} 6000"#
         ),
