@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringtap_capture::sim::{SimOptions, SimSource};
+use ringtap_capture::sim::{self, SimOptions};
 use ringtap_device::DeviceSpec;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::ids::LaneId;
@@ -100,7 +100,7 @@ fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
     let device: DeviceSpec = device.parse()?;
     // The source's threads inherit it.
     pin(CAPTURE_CPU)?;
-    let mut source = SimSource::open(&SimOptions::from_device(&device)?)?;
+    let mut source = sim::open(&SimOptions::from_device(&device)?)?;
     let begun = Instant::now();
     pin(READER_CPU)?;
     let lanes = source.take_lanes();

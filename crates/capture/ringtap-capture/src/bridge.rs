@@ -21,7 +21,8 @@ pub use account::{Account, Moment};
 pub use error::BridgeError;
 use redirected::Redirected;
 
-use crate::tap::{Checksums, Forward, Passing, Tap, TapError, TapOptions};
+use crate::CaptureError;
+use crate::tap::{Checksums, Forward, Passing, Tap, TapOptions};
 use ringtap_device::{Direction, Mode};
 use ringtap_net::interface::Interface;
 use ringtap_net::kernel::{self, Feature};
@@ -75,7 +76,7 @@ impl Bridge {
         }
         // Before the tracepoints, which would refuse without a word about rights.
         let rights = Rights::of_this_process().require(Purpose::Tap);
-        rights.map_err(|reason| TapError::NoRights {
+        rights.map_err(|reason| CaptureError::NoRights {
             interface: one.clone(),
             reason,
         })?;
@@ -210,7 +211,7 @@ fn least_pool_bytes() -> u64 {
 /// What it lacks.
 pub fn require_kernel() -> Result<(), BridgeError> {
     kernel::require(Feature::Tcx).map_err(|reason| {
-        BridgeError::Tap(TapError::TooOld {
+        BridgeError::Capture(CaptureError::TooOld {
             interface: "bridge".into(),
             reason,
         })

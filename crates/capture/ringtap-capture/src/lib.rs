@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's sources: what writes packets into a pool.
 
+pub mod bpf;
 pub mod bridge;
-pub mod classify;
-pub mod libbpf;
+pub mod classifier;
+mod error;
+pub mod nic;
 mod open;
 pub mod packet;
 pub mod pcap;
+mod queues;
 mod shape;
 pub mod sim;
+pub mod source;
 pub mod tap;
 pub mod xdp;
 
-pub use open::{OpenError, open};
+pub use error::CaptureError;
+pub use open::open;
+pub use shape::{PoolAsked, ShapeError};

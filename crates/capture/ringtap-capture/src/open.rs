@@ -2,68 +2,16 @@
 //! Opens the source that a device names.
 #![forbid(unsafe_code)]
 
-use ringtap_device::{DeviceError, DeviceSpec, Kind, Queues};
-use ringtap_net::interface::{Interface, InterfaceError};
+use ringtap_device::{DeviceSpec, Kind, Queues};
+use ringtap_net::interface::Interface;
 use ringtap_pool::source::Source;
 
-use crate::packet::{PacketError, PacketOptions, PacketSource};
-use crate::pcap::{PcapError, PcapOptions, PcapSource};
-use crate::sim::{SimError, SimOptions, SimSource};
-use crate::tap::{Tap, TapError, TapOptions};
-use crate::xdp::{XdpError, XdpOptions, XdpSource};
-
-/// Why a device cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The device is not one that this version can open.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    /// The device is a group of a hub: readers subscribe to it, it is no source.
-    #[error("{0} is a group of a hub, not a source: subscribe to it")]
-    Group(String),
-    /// The machine has less memory than the pool would need.
-    #[error(
-        "{device}: a pool of {pool_bytes} bytes is more than the memory of this machine, \
-         {memory_bytes} bytes: ask for a smaller one"
-    )]
-    Memory {
-        /// The device.
-        device: String,
-        /// Bytes of the pool.
-        pool_bytes: u64,
-        /// Bytes of memory that the machine has.
-        memory_bytes: u64,
-    },
-    /// Neither the tap nor a packet socket can capture here.
-    #[error("{tap}; and packet:{interface}: {packet}")]
-    Neither {
-        /// The interface.
-        interface: String,
-        /// Why the tap cannot.
-        tap: Box<OpenError>,
-        /// Why the packet socket cannot.
-        packet: PacketError,
-    },
-    /// The interface cannot be used.
-    #[error(transparent)]
-    Interface(#[from] InterfaceError),
-    /// The tap cannot start.
-    #[error(transparent)]
-    Tap(#[from] TapError),
-    /// AF_XDP cannot start.
-    #[error(transparent)]
-    Xdp(#[from] XdpError),
-    /// The packet socket cannot start.
-    #[error(transparent)]
-    Packet(#[from] PacketError),
-    /// The capture file cannot be read.
-    #[error(transparent)]
-    Pcap(#[from] PcapError),
-    /// The simulated NIC cannot start.
-    #[error(transparent)]
-    Sim(#[from] SimError),
-}
+use crate::CaptureError;
+use crate::packet::{self, PacketOptions};
+use crate::pcap::{self, PcapOptions};
+use crate::sim::{self, SimOptions};
+use crate::tap::{Tap, TapOptions};
+use crate::xdp::{self, XdpOptions};
 
 /// Opens a device; its source captures from now on.
 ///
@@ -72,31 +20,31 @@ pub enum OpenError {
 ///
 /// # Errors
 ///
-/// Every [`OpenError`].
-pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, OpenError> {
+/// Every [`CaptureError`].
+pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     device.require_available()?;
     if let Some(pool) = device.options.pool {
         require_memory(device, pool.0)?;
     }
     Ok(match device.kind {
-        Kind::Pcap => Box::new(PcapSource::open(&PcapOptions::from_device(device))?),
-        Kind::Packet => Box::new(PacketSource::open(&PacketOptions::from_device(device)?)?),
+        Kind::Pcap => Box::new(pcap::open(&PcapOptions::from_device(device))?),
+        Kind::Packet => Box::new(packet::open(&PacketOptions::from_device(device)?)?),
         Kind::Tap => open_tap(device)?,
-        Kind::Xdp => Box::new(XdpSource::open(&XdpOptions::from_device(device))?),
-        Kind::Sim => Box::new(SimSource::open(&SimOptions::from_device(device)?)?),
-        Kind::Hub | Kind::Host => return Err(OpenError::Group(device.to_string())),
+        Kind::Xdp => Box::new(xdp::open(&XdpOptions::from_device(device))?),
+        Kind::Sim => Box::new(sim::open(&SimOptions::from_device(device)?)?),
+        Kind::Hub | Kind::Host => return Err(CaptureError::Group(device.to_string())),
         _ => open_best(device)?,
     })
 }
 
 /// Refuses a pool larger than the machine's memory, before the kernel kills a process for it.
-fn require_memory(device: &DeviceSpec, pool_bytes: u64) -> Result<(), OpenError> {
+fn require_memory(device: &DeviceSpec, pool_bytes: u64) -> Result<(), CaptureError> {
     let machine = rustix::system::sysinfo();
     let memory_bytes = machine.totalram.saturating_mul(machine.mem_unit.into());
     if pool_bytes < memory_bytes {
         return Ok(());
     }
-    Err(OpenError::Memory {
+    Err(CaptureError::Memory {
         device: device.to_string(),
         pool_bytes,
         memory_bytes,
@@ -104,7 +52,7 @@ fn require_memory(device: &DeviceSpec, pool_bytes: u64) -> Result<(), OpenError>
 }
 
 /// Opens a tap, or a packet socket where the tap cannot start.
-fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, OpenError> {
+fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     let reason = match open_tap(device) {
         Ok(source) => return Ok(source),
         Err(error) => error,
@@ -114,7 +62,7 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, OpenError> {
     // No other source changes that the interface is missing, or that the sizes are too small.
     let is_final = matches!(
         reason,
-        OpenError::Interface(_) | OpenError::Tap(TapError::Sizes { .. })
+        CaptureError::Interface(_) | CaptureError::Sizes { .. }
     );
     if needs_tap || is_final {
         return Err(reason);
@@ -123,27 +71,27 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, OpenError> {
         "no tap on {0}, capturing with packet:{0}: {reason}",
         device.name
     );
-    let packet = DeviceSpec {
+    let device = DeviceSpec {
         kind: Kind::Packet,
         ..device.clone()
     };
-    let source = PacketOptions::from_device(&packet).and_then(|options| {
-        PacketSource::open(&PacketOptions {
+    let source = PacketOptions::from_device(&device).and_then(|options| {
+        packet::open(&PacketOptions {
             notes: vec![note],
             ..options
         })
     });
     match source {
         Ok(source) => Ok(Box::new(source)),
-        Err(packet) => Err(OpenError::Neither {
+        Err(packet) => Err(CaptureError::Neither {
             interface: device.name.clone(),
             tap: Box::new(reason),
-            packet,
+            packet: Box::new(packet),
         }),
     }
 }
 
-fn open_tap(device: &DeviceSpec) -> Result<Box<dyn Source>, OpenError> {
+fn open_tap(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     let interface = Interface::find(&device.name)?;
     interface.require_up()?;
     let options = TapOptions::from_device(device, &interface)?;

@@ -7,110 +7,69 @@
 //!   the kernel rejects before it counts: `seen` is the kernel's count of what was offered.
 //! - After a stop every packet that the kernel counted is captured, or counted as lost.
 
-mod error;
 mod frame;
 mod options;
 mod ring;
 mod socket;
 mod worker;
 
-use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        mpsc::{self, Receiver, TryRecvError},
-    },
-    thread::JoinHandle,
-};
+use std::io;
+use std::sync::Arc;
 
-use ringtap_pool::{
-    distributor::{LaneEnds, Policy},
-    ids::LaneId,
-    source::{self, Counts, Facts, LaneCounts, Source, SourceError, Status},
-    view::Pool,
-};
+use ringtap_net::interface::{Interface, Promiscuous};
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::source::{Counts, Facts};
 
-use ringtap_ipc::{event::Event, memfd::SealedPool};
+use crate::CaptureError;
+use crate::nic::NicLosses;
+use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
 
-use crate::classify::{Judge, Rulebook};
-use ringtap_filter::{LinkType, Place, Rules};
-use ringtap_net::interface::{Interface, InterfaceCounters, Promiscuous};
-
-pub use error::PacketError;
 pub use options::PacketOptions;
 use options::Plan;
 use ring::Ring;
 use socket::PacketSocket;
 use worker::{Progress, Worker};
 
-/// A packet socket as a source.
-pub struct PacketSource {
-    facts: Facts,
-    interface: Interface,
-    counters_before: InterfaceCounters,
-    lost_by_nic: u64,
-    pool: Pool,
-    pool_file: Arc<OwnedFd>,
-    lanes: Vec<LaneEnds>,
-    event: Event,
-    rulebook: Arc<Rulebook>,
-    progress: Arc<Progress>,
-    thread: Option<JoinHandle<()>>,
-    outcome: Receiver<Result<(), PacketError>>,
-    _promiscuous: Option<Promiscuous>,
+/// Opens an interface; when it returns, every packet is captured.
+///
+/// # Errors
+///
+/// Those of [`CaptureError`] that concern packet sockets.
+pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
+    let interface = Interface::find(&options.interface)?;
+    let plan = Plan::new(options, &interface)?;
+    let mut setup = SourceSetup::new(&options.interface, plan.geometry)?;
+    let lane = setup.lane(options.chunks.packets)?;
+    let promiscuous = plan.promiscuous;
+    let promiscuous = promiscuous.then(|| Promiscuous::enable(interface.index));
+    let (socket, ring, mut notes) = open_ring(&plan)?;
+    notes.splice(0..0, options.notes.iter().cloned());
+    let progress = Progress::new(socket)?;
+    let driver = PacketDriver {
+        progress: Arc::clone(&progress),
+        totals: lane.totals,
+        nic: NicLosses::of(&interface)?,
+        _promiscuous: promiscuous.transpose()?,
+    };
+    let (writer, classifier) = (lane.writer, lane.classifier);
+    let mut worker = Worker::new(ring, writer, classifier, Arc::clone(&progress), &interface);
+    progress.socket().bind(interface.index)?;
+    let work = move || worker.work();
+    let facts = facts(&plan, &interface, notes);
+    setup.start(
+        facts,
+        Box::new(driver),
+        vec![("packet".into(), Box::new(work))],
+    )
 }
 
-impl PacketSource {
-    /// Opens the interface; when it returns, every packet is captured.
-    ///
-    /// # Errors
-    ///
-    /// Every [`PacketError`] but those of an interface that goes away later.
-    pub fn open(options: &PacketOptions) -> Result<Self, PacketError> {
-        let interface = Interface::find(&options.interface)?;
-        let plan = Plan::new(options, &interface)?;
-        let event = Event::new().map_err(PacketError::system("making an event"))?;
-        let made = SealedPool::create(plan.geometry);
-        let pool = made.map_err(PacketError::system("making the pool"))?;
-        let ids = source::share(pool.writable.geometry(), LaneId(0));
-        // SAFETY: `writable` is mapped writable, and this is its only lane.
-        let (mut lane, ends) =
-            unsafe { source::lane(&pool.writable, LaneId(0), ids, Arc::new(event.clone())) };
-        let promiscuous = match plan.promiscuous {
-            true => Some(Promiscuous::enable(interface.index)?),
-            false => None,
-        };
-        if let Some(packets) = options.chunks.packets {
-            lane.limit_packets(packets);
-        }
-        let (socket, ring, mut notes) = open_ring(&plan)?;
-        notes.splice(0..0, options.notes.iter().cloned());
-        let progress = Progress::new(socket, lane.counters())?;
-        let rulebook = Arc::new(Rulebook::default());
-        let judge = Judge::new(Arc::clone(&rulebook));
-        let worker = Worker::new(ring, lane, judge, Arc::clone(&progress), &interface);
-        progress.socket().bind(interface.index)?;
-        let (thread, outcome) = run(worker, event.clone())?;
-        Ok(Self {
-            facts: facts(&plan, &interface, notes),
-            counters_before: interface.counters,
-            lost_by_nic: 0,
-            interface,
-            pool: pool.readable,
-            pool_file: pool.file,
-            lanes: vec![ends],
-            event,
-            rulebook,
-            progress,
-            thread: Some(thread),
-            outcome,
-            _promiscuous: promiscuous,
-        })
-    }
+/// Makes the error of a system call that failed.
+fn system(action: &'static str) -> impl FnOnce(io::Error) -> CaptureError {
+    CaptureError::system("packet socket", action)
 }
 
 /// A socket that receives nothing yet, and its ring, smaller where memory is short.
-fn open_ring(plan: &Plan) -> Result<(PacketSocket, Ring, Vec<String>), PacketError> {
+fn open_ring(plan: &Plan) -> Result<(PacketSocket, Ring, Vec<String>), CaptureError> {
     let mut notes = Vec::new();
     let mut layout = plan.ring;
     loop {
@@ -119,12 +78,12 @@ fn open_ring(plan: &Plan) -> Result<(PacketSocket, Ring, Vec<String>), PacketErr
         match socket.make_ring(&layout) {
             Ok(()) => {
                 let mapped = Ring::map(&socket, &layout);
-                let ring = mapped.map_err(PacketError::system("mapping the ring"))?;
+                let ring = mapped.map_err(system("mapping the ring"))?;
                 return Ok((socket, ring, notes));
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
                 let smaller = layout.halved();
-                layout = smaller.ok_or(PacketError::NoMemory {
+                layout = smaller.ok_or(CaptureError::NoRing {
                     bytes: layout.bytes(),
                 })?;
                 notes = vec![format!(
@@ -133,7 +92,7 @@ fn open_ring(plan: &Plan) -> Result<(PacketSocket, Ring, Vec<String>), PacketErr
                     plan.ring.bytes() >> 20,
                 )];
             }
-            Err(error) => return Err(PacketError::system("making the ring")(error)),
+            Err(error) => return Err(system("making the ring")(error)),
         }
     }
 }
@@ -157,107 +116,34 @@ fn facts(plan: &Plan, interface: &Interface, mut notes: Vec<String>) -> Facts {
     }
 }
 
-/// The copying thread, and where its outcome will be told.
-type Running = (JoinHandle<()>, Receiver<Result<(), PacketError>>);
-
-fn run(mut worker: Worker, event: Event) -> Result<Running, PacketError> {
-    let (tell, outcome) = mpsc::channel();
-    let thread = std::thread::Builder::new()
-        .name("packet".into())
-        .spawn(move || {
-            let result = worker.work();
-            // Seals what is open before the end is told.
-            drop(worker);
-            let _gone = tell.send(result);
-            ringtap_pool::wake::Signal::signal(&event);
-        });
-    let thread = thread.map_err(PacketError::system("starting a thread"))?;
-    Ok((thread, outcome))
+/// The packet socket's part of the source.
+struct PacketDriver {
+    progress: Arc<Progress>,
+    totals: LaneTotals,
+    nic: NicLosses,
+    _promiscuous: Option<Promiscuous>,
 }
 
-impl Source for PacketSource {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn pool(&self) -> Pool {
-        self.pool.clone()
-    }
-
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.pool_file.as_fd())
-    }
-
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.lanes)
-    }
-
+impl SourceDriver for PacketDriver {
     fn counts(&mut self) -> Counts {
-        if self.thread.is_some()
-            && let Ok(now) = self.interface.counters_now()
-        {
-            let before = self.counters_before.lost_by_nic();
-            self.lost_by_nic = now.lost_by_nic().saturating_sub(before);
-        }
         let kernel = self.progress.kernel();
-        let captured = self.progress.lane().captured();
-        let unwanted = self.rulebook.unwanted();
-        let pool_full = self.progress.lane().pool_full();
-        // As long as the thread works, what waits in the kernel's ring was not there yet.
-        let settled = captured + unwanted + pool_full + kernel.lost;
+        let mut lane = self.totals.counts();
+        lane.kernel = kernel.lost;
+        // While the thread works, packets in the kernel's ring do not count as seen.
+        lane.seen = match kernel.is_final {
+            true => kernel.seen,
+            false => lane.settled(),
+        };
         Counts {
-            lanes: vec![LaneCounts {
-                seen: if kernel.is_final {
-                    kernel.seen
-                } else {
-                    settled
-                },
-                captured,
-                bytes: self.progress.lane().bytes(),
-                unwanted,
-                pool_full,
-                kernel: kernel.lost,
-            }],
-            nic: self.lost_by_nic,
+            lanes: vec![lane],
+            nic: self.nic.lost(),
             kernel: 0,
         }
     }
 
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        let link_type = LinkType(self.facts.link_type);
-        self.rulebook.set(rules, &self.facts.device, link_type)
-    }
-
-    fn status(&mut self) -> Status {
-        match self.outcome.try_recv() {
-            Ok(Ok(())) | Err(TryRecvError::Disconnected) => Status::Ended,
-            Ok(Err(error)) => Status::Failed(SourceError::from(error)),
-            Err(TryRecvError::Empty) => Status::Running,
-        }
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn clear_wake(&mut self) {
-        self.event.clear();
-    }
-
     fn stop(&mut self) {
-        if self.thread.is_some() {
-            // Read while the interface may still be there, and final from here on.
-            self.counts();
-            self.progress.stop();
-        }
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
-        }
-    }
-}
-
-impl Drop for PacketSource {
-    fn drop(&mut self) {
-        self.stop();
+        // Read while the interface may still exist.
+        self.nic.finish();
+        self.progress.stop();
     }
 }

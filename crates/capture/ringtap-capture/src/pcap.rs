@@ -9,28 +9,19 @@
 mod tests;
 mod writer;
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 
-use ringtap_filter::{LinkType, Place, Rules};
-use ringtap_pool::distributor::{LaneEnds, Policy};
-use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
-use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Source, SourceError, Status};
-use ringtap_pool::view::Pool;
+use ringtap_device::{DeviceSpec, Speed};
+use ringtap_file::{Pace, Reader};
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
+use ringtap_pool::source::{Counts, Facts};
 
-use crate::classify::{Judge, Rulebook};
+use crate::CaptureError;
 use crate::shape::{PoolAsked, ShapeError};
-use ringtap_device::DeviceSpec;
-use ringtap_device::Speed;
-use ringtap_file::{Pace, ReadError, Reader};
-use ringtap_ipc::event::Event;
-use ringtap_ipc::memfd::SealedPool;
-use writer::{FileWriter, Progress};
+use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
+use writer::FileWriter;
 
 /// Bytes of the pool unless the user says otherwise.
 const POOL_BYTES: u64 = 64 << 20;
@@ -73,114 +64,42 @@ impl PcapOptions {
     }
 }
 
-/// Why a file cannot be a source, or ended early.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PcapError {
-    /// The file cannot be read, or is damaged.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// Packets of another link type than the first.
-    #[error(
-        "{file}: packet {packet} is of link type \"{found}\", those before are \"{first}\": \
-         split the file by interface, e.g. with tshark -Y frame.interface_id==0 -w"
-    )]
-    MixedLinkTypes {
-        /// The file.
-        file: String,
-        /// Number of the packet, from 1.
-        packet: u64,
-        /// Its link type.
-        found: LinkType,
-        /// The link type of those before.
-        first: LinkType,
-    },
-    /// The pool's sizes cannot be.
-    #[error("pool: {0}")]
-    Geometry(#[from] GeometryError),
-    /// They cannot be as asked for.
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
-    /// The system refused memory, a descriptor or a thread.
-    #[error("{what}: {source}")]
-    System {
-        /// What was asked for.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-/// A capture file as a source.
-pub struct PcapSource {
-    facts: Facts,
-    pool: Pool,
-    pool_file: Arc<OwnedFd>,
-    lanes: Vec<LaneEnds>,
-    event: Event,
-    rulebook: Arc<Rulebook>,
-    stop: Arc<AtomicBool>,
-    progress: Arc<Progress>,
-    thread: Option<JoinHandle<()>>,
-    outcome: Receiver<Result<(), PcapError>>,
-}
-
-impl PcapSource {
-    /// Opens the file and begins to read it into the pool.
-    ///
-    /// Waits for the first packet, which tells the link type.
-    ///
-    /// # Errors
-    ///
-    /// Every [`PcapError`] but `MixedLinkTypes`.
-    pub fn open(options: &PcapOptions) -> Result<Self, PcapError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let reader = Reader::open(&options.file)?.stop_when(Arc::clone(&stop));
-        let pace = Pace::new(options.speed, Arc::clone(&stop));
-        let event = Event::new().map_err(system("cannot make an event"))?;
-        let pool = make_pool(options)?;
-        let ids = source::share(pool.writable.geometry(), LaneId(0));
-        // SAFETY: `writable` is mapped writable, and this is its only lane.
-        let (mut lane, ends) =
-            unsafe { source::lane(&pool.writable, LaneId(0), ids, Arc::new(event.clone())) };
-        if let Some(packets) = options.pool.chunks.packets {
-            lane.limit_packets(packets);
-        }
-        let rulebook = Arc::new(Rulebook::default());
-        let judge = Judge::new(Arc::clone(&rulebook));
-        let mut writer = FileWriter::new(reader, lane, judge, pace, Arc::clone(&stop));
-        let first = writer.first();
-        let progress = writer.progress();
-        let facts = facts(options, &writer, pool.readable.geometry().snap_length);
-        let (thread, outcome) = run(writer, first, event.clone())?;
-        let (lanes, thread) = (vec![ends], Some(thread));
-        Ok(PcapSource {
-            facts,
-            pool: pool.readable,
-            pool_file: pool.file,
-            lanes,
-            event,
-            rulebook,
-            stop,
-            progress,
-            thread,
-            outcome,
-        })
-    }
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> PcapError {
-    move |source| PcapError::System { what, source }
-}
-
-fn make_pool(options: &PcapOptions) -> Result<SealedPool, PcapError> {
+/// Opens a file and begins to read it into the pool.
+///
+/// Waits for the first packet, which tells the link type.
+///
+/// # Errors
+///
+/// [`CaptureError::Read`], [`CaptureError::Shape`], [`CaptureError::System`]
+pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = Reader::open(&options.file)?.stop_when(Arc::clone(&stop));
+    let pace = Pace::new(options.speed, Arc::clone(&stop));
     let geometry = geometry(options)?;
-    SealedPool::create(geometry).map_err(system("cannot make the pool"))
+    let mut setup = SourceSetup::new(format!("pcap:{}", options.file), geometry)?;
+    let lane = setup.lane(options.pool.chunks.packets)?;
+    let (writer, classifier) = (lane.writer, lane.classifier);
+    let mut writer = FileWriter::new(reader, writer, classifier, pace, Arc::clone(&stop));
+    let first = writer.first();
+    let driver = FileDriver {
+        seen: writer.seen(),
+        totals: lane.totals,
+        stop,
+    };
+    let facts = facts(options, &writer, geometry.snap_length);
+    let work = move || first.and_then(|()| writer.write_all());
+    setup.start(
+        facts,
+        Box::new(driver),
+        vec![("pcap".into(), Box::new(work))],
+    )
 }
 
-fn geometry(options: &PcapOptions) -> Result<Geometry, PcapError> {
+fn geometry(options: &PcapOptions) -> Result<Geometry, CaptureError> {
     let chunk_bytes = options.pool.chunk_bytes.unwrap_or(MAX_CHUNK_SIZE);
-    let most = Geometry::contiguous(chunk_bytes, 3, 1, chunk_bytes)?.max_payload();
+    let most = Geometry::contiguous(chunk_bytes, 3, 1, chunk_bytes)
+        .map_err(ShapeError::from)?
+        .max_payload();
     let kept = match (options.snap_length, options.pool.chunks.packets) {
         (Some(snap), _) => snap,
         (None, Some(_)) => LARGEST_PACKET,
@@ -203,96 +122,27 @@ fn facts(options: &PcapOptions, writer: &FileWriter, snap_length: u32) -> Facts 
     }
 }
 
-/// The reading thread, and where its outcome will be told.
-type Running = (JoinHandle<()>, Receiver<Result<(), PcapError>>);
-
-fn run(
-    mut writer: FileWriter,
-    first: Result<(), PcapError>,
-    event: Event,
-) -> Result<Running, PcapError> {
-    let (tell, outcome) = mpsc::channel();
-    let thread = std::thread::Builder::new()
-        .name("pcap".into())
-        .spawn(move || {
-            let result = first.and_then(|()| writer.write_all());
-            // Seals what is open before the end is told.
-            drop(writer);
-            let _gone = tell.send(result);
-            ringtap_pool::wake::Signal::signal(&event);
-        });
-    Ok((thread.map_err(system("cannot start a thread"))?, outcome))
+/// The file's part of the source.
+struct FileDriver {
+    /// Packets read from the file, once the thread has ended.
+    seen: Arc<OnceLock<u64>>,
+    totals: LaneTotals,
+    stop: Arc<AtomicBool>,
 }
 
-impl Source for PcapSource {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn pool(&self) -> Pool {
-        self.pool.clone()
-    }
-
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.pool_file.as_fd())
-    }
-
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.lanes)
-    }
-
+impl SourceDriver for FileDriver {
     fn counts(&mut self) -> Counts {
-        let all = self.progress.seen.get().copied();
-        let captured = self.progress.lane.captured();
-        let unwanted = self.rulebook.unwanted();
-        let pool_full = self.progress.lane.pool_full();
-        let lane = LaneCounts {
-            // As long as the thread works, what it holds and did not publish was not there yet.
-            seen: all.unwrap_or(captured + unwanted + pool_full),
-            captured,
-            bytes: self.progress.lane.bytes(),
-            unwanted,
-            pool_full,
-            kernel: 0,
-        };
+        // Before the other counters, which are final once this one is set.
+        let seen = self.seen.get().copied();
+        let mut lane = self.totals.counts();
+        lane.seen = seen.unwrap_or(lane.seen);
         Counts {
             lanes: vec![lane],
-            nic: 0,
-            kernel: 0,
+            ..Counts::default()
         }
-    }
-
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        let link_type = LinkType(self.facts.link_type);
-        self.rulebook.set(rules, &self.facts.device, link_type)
-    }
-
-    fn status(&mut self) -> Status {
-        match self.outcome.try_recv() {
-            Ok(Ok(())) | Err(TryRecvError::Disconnected) => Status::Ended,
-            Ok(Err(error)) => Status::Failed(SourceError::from(error)),
-            Err(TryRecvError::Empty) => Status::Running,
-        }
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn clear_wake(&mut self) {
-        self.event.clear();
     }
 
     fn stop(&mut self) {
         self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
-        }
-    }
-}
-
-impl Drop for PcapSource {
-    fn drop(&mut self) {
-        self.stop();
     }
 }

@@ -16,33 +16,28 @@ mod spread;
 mod wire;
 mod worker;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ringtap_device::{Clock, Rate};
-use ringtap_filter::{LinkType, Place, Rules};
-use ringtap_ipc::event::Event;
-use ringtap_ipc::memfd::SealedPool;
+use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::distributor::{LaneEnds, Policy};
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{self, Counts, Facts, Pause, Source, SourceError, Status};
-use ringtap_pool::view::Pool;
-use ringtap_pool::wake::Signal;
+use ringtap_pool::source::{Counts, Facts, Pause};
+use rustix::fs::{FallocateFlags, fallocate};
 
+use crate::CaptureError;
 use crate::shape::Shape;
+use crate::source::{SourceDriver, SourceSetup, ThreadedSource, Worker};
 use frames::Frames;
 use lane::{QueueState, SimQueue};
 use spread::Spread;
 use wire::WireTimes;
 use worker::{LinkStart, SimWorker};
 
-pub use crate::shape::{PoolAsked, ShapeError};
-pub use options::{LinkTraffic, MOST_QUEUES, RING, SimError, SimOptions};
+pub use options::{LinkTraffic, MOST_QUEUES, RING, SimOptions};
 pub use wire::PS_PER_SECOND;
 
 /// Bytes of the pool and of a chunk, unless the user says otherwise.
@@ -73,11 +68,11 @@ enum Times {
 }
 
 impl SimLink {
-    fn new(options: &SimOptions) -> Result<Self, SimError> {
+    fn new(options: &SimOptions) -> Result<Self, CaptureError> {
         options.check()?;
         let frames = Frames::new(&options.traffic)?;
         let given = match &options.traffic {
-            LinkTraffic::Given(frames) if frames.is_empty() => return Err(SimError::NoFrames),
+            LinkTraffic::Given(frames) if frames.is_empty() => return Err(CaptureError::NoFrames),
             LinkTraffic::Given(frames) => frames.len() as u64,
             LinkTraffic::Generated(_) => u64::MAX,
         };
@@ -112,7 +107,7 @@ impl SimLink {
     }
 
     /// The shape of the link's pool.
-    fn shape(&self, options: &SimOptions) -> Result<Shape, SimError> {
+    fn shape(&self, options: &SimOptions) -> Result<Shape, CaptureError> {
         let longest = self.frames.lengths().iter().max().copied().unwrap_or(0);
         let longest = u32::try_from(longest).unwrap_or(u32::MAX);
         let kept = options.snap_length.unwrap_or(u32::MAX).min(longest);
@@ -120,94 +115,53 @@ impl SimLink {
     }
 }
 
-/// A simulated NIC as a source.
-pub struct SimSource {
-    facts: Facts,
-    pool: Pool,
-    pool_file: Arc<OwnedFd>,
-    lanes: Vec<LaneEnds>,
-    event: Event,
-    queues: Vec<Arc<QueueState>>,
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-    /// Disconnected when the last thread has ended.
-    running: Receiver<()>,
-}
-
-impl SimSource {
-    /// Begins to simulate.
-    ///
-    /// # Errors
-    ///
-    /// Every [`SimError`] but those of runs in virtual time.
-    pub fn open(options: &SimOptions) -> Result<Self, SimError> {
-        let link = Arc::new(SimLink::new(options)?);
-        let shape = link.shape(options)?;
-        let event = Event::new().map_err(system("cannot make an event"))?;
-        let pool = SealedPool::create(shape.geometry).map_err(system("cannot make the pool"))?;
-        if link.times == Times::Clock {
-            allocate(&pool.file, shape.geometry.region_bytes())?;
-        }
-        let start = Arc::new(OnceLock::new());
-        let (alive, running) = mpsc::channel();
-        let mut source = SimSource {
-            facts: facts(options, link.times, shape.geometry.snap_length),
-            pool: pool.readable,
-            pool_file: pool.file,
-            lanes: Vec::new(),
-            event: event.clone(),
-            queues: Vec::new(),
-            stop: Arc::default(),
-            threads: Vec::new(),
-            running,
+/// Begins to simulate.
+///
+/// # Errors
+///
+/// Those of [`CaptureError`] that concern simulated NICs, but for runs in virtual time.
+pub fn open(options: &SimOptions) -> Result<ThreadedSource, CaptureError> {
+    let link = Arc::new(SimLink::new(options)?);
+    let shape = link.shape(options)?;
+    let mut setup = SourceSetup::new(&options.device, shape.geometry)?;
+    if link.times == Times::Clock {
+        // Now instead of during capture.
+        let bytes = shape.geometry.region_bytes();
+        let done = fallocate(&setup.pool.file, FallocateFlags::empty(), 0, bytes);
+        let action = "allocating the pool";
+        done.map_err(CaptureError::system(&options.device, action))?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let start = Arc::new(OnceLock::new());
+    let mut queues = Vec::new();
+    let mut workers: Vec<Worker> = Vec::new();
+    for (number, lane) in (0..).zip(setup.lanes(shape.packets)) {
+        let queue = SimQueue::new(Arc::clone(&link), number, lane);
+        queues.push(queue.state());
+        let mut worker = SimWorker {
+            queue,
+            stop: Arc::clone(&stop),
+            start: Arc::clone(&start),
         };
-        for number in 0..options.queues {
-            let signal = Arc::new(event.clone());
-            let (queue, ends) = queue(&link, number, &pool.writable, shape, signal);
-            source.lanes.push(ends);
-            source.queues.push(queue.state());
-            let worker = SimWorker {
-                queue,
-                stop: Arc::clone(&source.stop),
-                start: Arc::clone(&start),
-            };
-            let thread = run(worker, alive.clone(), event.clone())?;
-            source.threads.push(thread);
-        }
-        let at = Instant::now();
-        let _first = start.set(LinkStart {
-            at,
-            at_ns: now_ns(),
-        });
-        Ok(source)
+        let work = move || {
+            worker.work();
+            Ok(())
+        };
+        workers.push((format!("sim-{number}"), Box::new(work)));
     }
-}
-
-/// A queue and the distributor's ends of its lane.
-fn queue(
-    link: &Arc<SimLink>,
-    number: u32,
-    writable: &Pool,
-    shape: Shape,
-    signal: Arc<dyn Signal>,
-) -> (SimQueue, LaneEnds) {
-    let ids = source::share(writable.geometry(), LaneId(number));
-    // SAFETY: `writable` is mapped writable, and `share` gives each lane chunks of its own.
-    let (mut writer, ends) = unsafe { source::lane(writable, LaneId(number), ids, signal) };
-    if let Some(packets) = shape.packets {
-        writer.limit_packets(packets);
-    }
-    (SimQueue::new(Arc::clone(link), number, writer), ends)
-}
-
-/// Makes the kernel allocate the pool's memory now instead of during capture.
-fn allocate(file: &OwnedFd, bytes: u64) -> Result<(), SimError> {
-    let done = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes);
-    done.map_err(|error| system("cannot allocate the pool")(error.into()))
-}
-
-fn system(what: &'static str) -> impl Fn(std::io::Error) -> SimError {
-    move |source| SimError::System { what, source }
+    let facts = facts(options, link.times, shape.geometry.snap_length);
+    let driver = SimDriver {
+        queues,
+        stop,
+        waits: facts.policy == Policy::Block,
+    };
+    let source = setup.start(facts, Box::new(driver), workers)?;
+    let at = Instant::now();
+    let _first = start.set(LinkStart {
+        at,
+        at_ns: now_ns(),
+    });
+    Ok(source)
 }
 
 fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {
@@ -225,89 +179,35 @@ fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {
     }
 }
 
-fn run(mut worker: SimWorker, alive: Sender<()>, event: Event) -> Result<JoinHandle<()>, SimError> {
-    let thread = std::thread::Builder::new()
-        .name(format!("sim-{}", worker.queue.number))
-        .spawn(move || {
-            worker.work();
-            // Seals the open chunk before the end becomes visible.
-            drop(worker);
-            drop(alive);
-            event.signal();
-        });
-    thread.map_err(system("cannot start a thread"))
+/// The simulated NIC's part of the source.
+struct SimDriver {
+    queues: Vec<Arc<QueueState>>,
+    stop: Arc<AtomicBool>,
+    /// The link waits for its readers.
+    waits: bool,
 }
 
-impl Source for SimSource {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn pool(&self) -> Pool {
-        self.pool.clone()
-    }
-
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.pool_file.as_fd())
-    }
-
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.lanes)
-    }
-
+impl SourceDriver for SimDriver {
     fn counts(&mut self) -> Counts {
         let nic = self.queues.iter().map(|queue| queue.nic.load(Relaxed));
+        let lanes = self.queues.iter().map(|queue| queue.totals.counts());
         Counts {
             nic: nic.sum(),
-            lanes: self.queues.iter().map(|queue| queue.counts()).collect(),
+            lanes: lanes.collect(),
             ..Counts::default()
         }
     }
 
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        let link_type = LinkType(self.facts.link_type);
-        let mut places = Vec::new();
-        for queue in &self.queues {
-            places = queue.rulebook.set(rules, &self.facts.device, link_type)?;
-        }
-        Ok(places)
-    }
-
     fn pause(&mut self, lane: LaneId, pause: Pause) {
-        if self.facts.policy == Policy::Block {
-            return;
-        }
-        if let Some(queue) = self.queues.get(lane.index()) {
+        if let Some(queue) = self.queues.get(lane.index())
+            && !self.waits
+        {
             queue.is_paused.store(pause == Pause::Paused, Relaxed);
         }
     }
 
-    fn status(&mut self) -> Status {
-        match self.running.try_recv() {
-            Err(TryRecvError::Disconnected) => Status::Ended,
-            Ok(()) | Err(TryRecvError::Empty) => Status::Running,
-        }
-    }
-
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn clear_wake(&mut self) {
-        self.event.clear();
-    }
-
     fn stop(&mut self) {
         self.stop.store(true, Relaxed);
-        for thread in self.threads.drain(..) {
-            let _panicked = thread.join();
-        }
-    }
-}
-
-impl Drop for SimSource {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

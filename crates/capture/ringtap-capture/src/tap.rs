@@ -7,22 +7,15 @@
 //! - Every fall-back is a note in [`Facts::notes`](ringtap_pool::source::Facts).
 
 mod attach;
-pub(crate) mod clock;
-mod error;
-pub(crate) mod forward;
+mod forward;
 mod groups;
-pub(crate) mod holder;
-pub(crate) mod home;
-pub(crate) mod hook;
-pub(crate) mod mapping;
-pub(crate) mod object;
+mod layout;
+mod object;
 mod options;
 mod plan;
-pub(crate) mod reload;
-pub(crate) mod rules;
-pub(crate) mod source;
-pub(crate) mod splice;
-mod words;
+mod programs;
+mod rules;
+mod source;
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -33,15 +26,16 @@ use ringtap_pool::memory::Words;
 use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 
-pub use error::TapError;
 pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
-use hook::Links;
+use layout::LaneWords;
 use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
-use ringtap_net::netlink::Losses;
+use programs::Links;
 pub use rules::RulesError;
 use rules::TapRules;
-use words::LaneWords;
+
+use crate::CaptureError;
+use crate::nic::NicLosses;
 
 pub use ringtap_device::{Direction, Mode};
 use ringtap_net::interface::{Interface, Promiscuous, Watch};
@@ -63,7 +57,7 @@ pub struct Tap {
     /// Readable when there are signals or changes of the interface.
     events: OwnedFd,
     /// Set when capture is over; the reason stays until it is told.
-    ended: Option<Option<TapError>>,
+    ended: Option<Option<CaptureError>>,
     clock_set: Instant,
     loaded: Loaded,
 }
@@ -72,8 +66,6 @@ pub struct Tap {
 struct Watched {
     interface: Interface,
     watch: Watch,
-    losses: Losses,
-    /// Packets that the NIC had lost when the tap was attached.
-    lost_before: u64,
+    nic: NicLosses,
     _promiscuous: Option<Promiscuous>,
 }

@@ -12,196 +12,116 @@
 //!   counted as lost.
 //! - Every fall-back is a note in [`Facts::notes`].
 
-mod book;
+mod capture;
 mod cells;
-mod error;
 pub mod forward;
-mod front;
-mod lanes;
-mod notes;
+mod layout;
 mod options;
+mod program;
 mod ring;
+mod setup;
 mod socket;
-mod words;
+mod statistics;
 mod worker;
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::thread::{JoinHandle, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringtap_filter::{LinkType, Place, Rules};
-use ringtap_ipc::event::Event;
-use ringtap_pool::distributor::{LaneEnds, Policy};
-use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
-use ringtap_pool::view::Pool;
-use rustix::event::epoll;
-
-use crate::classify::Rulebook;
-use crate::tap::source::wait_for_quiet_cpus;
-use book::Book;
-pub use error::XdpError;
-use front::Front;
-use lanes::Made;
-pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
-use ring::RingWatch;
+use ringtap_filter::{LinkType, Rules};
 use ringtap_net::interface::{Interface, Promiscuous, Watch};
-use ringtap_net::netlink::Losses;
-use words::state;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::source::{Counts, Facts, Pause, SourceError};
+
+use crate::CaptureError;
+use crate::bpf::wait_for_running_programs;
+use crate::nic::NicLosses;
+use crate::source::{SourceDriver, ThreadedSource};
+use layout::state;
+pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
+use program::QueueProgram;
+use ring::RingWatch;
+use setup::Setup;
+use statistics::LaneStatistics;
 
 /// How long new rules wait for packets that were on their way.
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
 /// One queue's part.
-struct Lane {
+struct QueueLane {
     queue: u16,
-    book: Arc<Book>,
-    rulebook: Arc<Rulebook>,
+    statistics: Arc<LaneStatistics>,
     ring: RingWatch,
-    thread: Option<JoinHandle<()>>,
 }
 
-/// AF_XDP sockets as a source.
-pub struct XdpSource {
-    facts: Facts,
-    front: Front,
-    lanes: Vec<Lane>,
+/// Opens the interface; when this returns, packets are being captured.
+///
+/// # Errors
+///
+/// Those of [`CaptureError`] that concern AF_XDP; nothing is attached then.
+pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
+    let interface = Interface::find(&options.interface)?;
+    interface.require_up()?;
+    if !interface.link_type.is_ethernet() {
+        return Err(CaptureError::NotEthernet {
+            kind: "the xdp source",
+            link_type: interface.link_type.0,
+            interface: interface.name,
+        });
+    }
+    let watch = Watch::new(&interface)?;
+    let nic = NicLosses::of(&interface)?;
+    let wanted = options.promiscuous && !interface.is_loopback;
+    let setup = Setup::new(options, &interface)?;
+    let promiscuous = wanted.then(|| Promiscuous::enable(interface.index));
+    let driver = XdpDriver {
+        program: setup.program,
+        lanes: setup.lanes,
+        _promiscuous: promiscuous.transpose()?,
+        interface,
+        watch,
+        nic,
+    };
+    let shell = setup.shell;
+    shell.start(setup.facts, Box::new(driver), setup.workers)
+}
+
+/// AF_XDP's part of the source.
+struct XdpDriver {
+    program: QueueProgram,
+    lanes: Vec<QueueLane>,
     interface: Interface,
     watch: Watch,
-    losses: Losses,
-    lost_before: u64,
-    /// The NIC's losses, as last told.
-    nic: u64,
-    pool: Pool,
-    pool_file: Arc<OwnedFd>,
-    ends: Vec<LaneEnds>,
-    event: Event,
-    /// Readable when lanes signal and when the interface changes.
-    events: OwnedFd,
-    ended: Option<Option<XdpError>>,
+    nic: NicLosses,
     _promiscuous: Option<Promiscuous>,
 }
 
-impl XdpSource {
-    /// Opens the interface; when this returns, packets are being captured.
-    ///
-    /// # Errors
-    ///
-    /// Every [`XdpError`]; nothing is attached then.
-    pub fn open(options: &XdpOptions) -> Result<Self, XdpError> {
-        let interface = Interface::find(&options.interface)?;
-        interface.require_up()?;
-        if !interface.link_type.is_ethernet() {
-            return Err(XdpError::NotEthernet {
-                link_type: interface.link_type.0,
-                interface: interface.name,
-            });
-        }
-        let watch = Watch::new(&interface)?;
-        let made = Made::new(options, &interface)?;
-        let wanted = options.promiscuous && !interface.is_loopback;
-        let promiscuous = wanted
-            .then(|| Promiscuous::enable(interface.index))
-            .transpose()?;
-        let name = interface.name.clone();
-        let assembled = XdpSource::assemble(made, interface, watch, promiscuous);
-        assembled.map_err(|reason| XdpError::System {
-            interface: name,
-            action: "starting the capture",
-            reason,
-        })
-    }
-
-    fn assemble(
-        made: Made,
-        interface: Interface,
-        watch: Watch,
-        promiscuous: Option<Promiscuous>,
-    ) -> io::Result<Self> {
-        let losses = Losses::of(interface.index)?;
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for fd in [made.event.as_fd(), watch.as_fd()] {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&events, fd, data, epoll::EventFlags::IN)?;
-        }
-        let mut lanes = Vec::new();
-        for (queue, worker) in made.workers {
-            let mut thread = worker.worker;
-            let spawned = std::thread::Builder::new()
-                .name(format!("xdp-{queue}"))
-                .spawn(move || thread.work())?;
-            lanes.push(Lane {
-                queue,
-                book: worker.book,
-                rulebook: worker.rulebook,
-                ring: worker.ring,
-                thread: Some(spawned),
-            });
-        }
-        Ok(XdpSource {
-            lost_before: losses.now().unwrap_or(0),
-            facts: made.facts,
-            front: made.front,
-            lanes,
-            interface,
-            watch,
-            losses,
-            nic: 0,
-            pool: made.pool.readable,
-            pool_file: made.pool.file,
-            ends: made.ends,
-            event: made.event,
-            events,
-            ended: None,
-            _promiscuous: promiscuous,
-        })
-    }
-}
-
-impl Source for XdpSource {
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn pool(&self) -> Pool {
-        self.pool.clone()
-    }
-
-    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.pool_file.as_fd())
-    }
-
-    fn take_lanes(&mut self) -> Vec<LaneEnds> {
-        std::mem::take(&mut self.ends)
-    }
-
+impl SourceDriver for XdpDriver {
     fn counts(&mut self) -> Counts {
-        if self.ended.is_none()
-            && let Some(lost) = self.losses.now()
-        {
-            self.nic = lost.saturating_sub(self.lost_before);
-        }
+        let lanes = self.lanes.iter();
         Counts {
-            lanes: self.lanes.iter().map(|lane| lane.book.counts()).collect(),
-            nic: self.nic,
+            lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
+            nic: self.nic.lost(),
             kernel: 0,
         }
     }
 
-    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        let link_type = LinkType(self.facts.link_type);
-        let mut places = Vec::new();
+    fn stop(&mut self) {
+        self.program.detach();
+        // The packets that the program handed over are in the rings when this returns.
+        wait_for_running_programs();
         for lane in &self.lanes {
-            places = lane.rulebook.set(rules, &self.facts.device, link_type)?;
+            lane.statistics.stop();
         }
-        let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
-        // What the kernel lets through, the threads judge: a filter that it cannot have costs
-        // time, not packets.
-        let _slower = self.front.filter(&filters);
-        let_pass(self.lanes.iter().map(|lane| &lane.ring));
-        Ok(places)
+    }
+
+    fn finish(&mut self) {
+        for lane in &self.lanes {
+            lane.statistics.close();
+        }
+        self.nic.finish();
     }
 
     fn pause(&mut self, lane: LaneId, pause: Pause) {
@@ -210,56 +130,33 @@ impl Source for XdpSource {
             Pause::Capturing => state::ON,
         };
         if let Some(lane) = self.lanes.get(lane.index()) {
-            self.front.set_state(lane.queue, state);
+            self.program.set_state(lane.queue, state);
         }
     }
 
-    fn status(&mut self) -> Status {
-        match &mut self.ended {
-            None => Status::Running,
-            Some(reason) => reason
-                .take()
-                .map_or(Status::Ended, |error| Status::Failed(error.into())),
-        }
+    fn rules_changed(&mut self, rules: &Rules) -> Result<(), SourceError> {
+        let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
+        // The threads classify whatever passes the program: a filter that the kernel refuses costs
+        // time, not packets.
+        let _slower = self.program.filter(&filters);
+        let_pass(self.lanes.iter().map(|lane| &lane.ring));
+        Ok(())
     }
 
-    fn wake_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
     }
 
-    fn clear_wake(&mut self) {
-        self.event.clear();
-        if let Some(error) = self.watch.why_it_ended(&self.interface) {
-            self.ended.get_or_insert(Some(error.into()));
-        }
-    }
-
-    fn stop(&mut self) {
-        self.front.detach();
-        // What the program handed over is in the rings when this returns.
-        wait_for_quiet_cpus();
-        for lane in &mut self.lanes {
-            lane.book.stop();
-            if let Some(thread) = lane.thread.take() {
-                let _panicked = thread.join();
-                lane.book.close();
-            }
-        }
-        self.counts();
-        self.ended.get_or_insert(None);
+    fn failure(&mut self) -> Option<CaptureError> {
+        let error = self.watch.why_it_ended(&self.interface)?;
+        Some(error.into())
     }
 }
 
-impl Drop for XdpSource {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// Waits until the packets that are in the rings now are judged, so that what a new reader counts
-/// from here on was judged by its rules.
+/// Waits until the packets that are in the rings now are classified, so that the new rules
+/// classify all packets that a new reader counts.
 fn let_pass<'a>(rings: impl Iterator<Item = &'a RingWatch> + Clone) {
-    wait_for_quiet_cpus();
+    wait_for_running_programs();
     let marks: Vec<_> = rings.clone().map(RingWatch::produced).collect();
     let start = Instant::now();
     let all_passed = || {

@@ -27,6 +27,7 @@ use libbpf_rs::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
+use ringtap_capture::bpf::object as bpf;
 use ringtap_packet::Plan;
 
 use super::{
@@ -86,8 +87,8 @@ impl Live {
     pub(super) fn for_file(ifindex: u32) -> Result<Self, NoLiveFrames> {
         let config = layout::config(ifindex, None);
         let mut this = Self::load(object::FILE, &config, Vec::new())?;
-        let fd = object::map(&this.object, "rt_send_cells");
-        let cells = fd.and_then(|fd| Ok(Cells::new(fd)?));
+        let map = bpf::map(&this.object, "rt_send_cells");
+        let cells = map.and_then(Cells::new);
         this.cells = Some(cells.map_err(object::refused("sharing the packets"))?);
         Ok(this)
     }
@@ -97,8 +98,8 @@ impl Live {
         let missing = object::refused("finding the counters");
         Ok(Self {
             program,
-            counters: object::map(&object, ".data.counters").map_err(missing)?,
-            clock: object::map(&object, ".data.clock")
+            counters: bpf::map(&object, ".data.counters").map_err(missing)?,
+            clock: bpf::map(&object, ".data.clock")
                 .map_err(object::refused("finding the clock"))?,
             _tracepoints: object::attach_tracepoints(&object)?,
             active: ActiveProgram::new(&object, program).ok(),
@@ -216,7 +217,7 @@ fn counters(raw: Raw) -> SendCounters {
 /// have passed a quiet state, or about a second later if packets were still on the way: many
 /// senders together, of whatever kind, can use them up.
 fn lacks_a_page_pool(error: &libbpf_rs::Error) -> bool {
-    object::io_error(error).kind() == io::ErrorKind::StorageFull
+    bpf::io_error(error).kind() == io::ErrorKind::StorageFull
 }
 
 fn failed(error: &libbpf_rs::Error) -> SendError {
@@ -227,7 +228,7 @@ fn failed(error: &libbpf_rs::Error) -> SendError {
     }
     SendError::Kernel {
         action: "running the sending program",
-        source: object::io_error(error),
+        source: bpf::io_error(error),
     }
 }
 

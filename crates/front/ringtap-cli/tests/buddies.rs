@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use ringtap_capture::sim::{SimOptions, SimSource};
+use ringtap_capture::sim::{self, SimOptions};
 use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
 use ringtap_device::DeviceSpec;
 use ringtap_filter::{Balance, Headers, Program};
@@ -84,7 +84,7 @@ fn read(mut receiver: Receiver, rest: Duration, clock: &AtomicU64) -> Found {
 fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus, Vec<u64>) {
     let device: DeviceSpec = device.parse().expect("a device");
     let options = SimOptions::from_device(&device).expect("a NIC");
-    let source = SimSource::open(&options).expect("it can be simulated");
+    let source = sim::open(&options).expect("it can be simulated");
     let request = |name: usize| SubscriptionRequest {
         from_the_first: true,
         ..SubscriptionRequest::new(group.name.clone(), name.to_string())

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::tap::TapError;
+use crate::CaptureError;
 use ringtap_net::interface::InterfaceError;
 
 /// Why two interfaces cannot be bridged.
@@ -19,7 +19,7 @@ pub enum BridgeError {
     Interface(#[from] InterfaceError),
     /// One cannot be attached to.
     #[error(transparent)]
-    Tap(#[from] TapError),
+    Capture(#[from] CaptureError),
     /// There is only one.
     #[error("a bridge of {interface} with itself: name two interfaces")]
     Same {

@@ -9,13 +9,14 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 
 use super::BridgeError;
-use crate::libbpf::{self, Code};
+use crate::bpf::object::{self, ObjectFile};
 
 /// The compiled `bpf/redirect.bpf.c`.
-static CODE: &Code<[u8]> = &Code(*include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o")));
+static OBJECT: &ObjectFile<[u8]> =
+    &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o")));
 
 /// What became of packets from one interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(super) struct Fate {
 
 /// Counts what becomes of redirected packets.
 pub(super) struct Redirected {
-    object: Object,
+    counters: MapHandle,
     _links: Vec<Link>,
 }
 
@@ -44,37 +45,26 @@ impl Redirected {
             .into_iter()
             .flat_map(u32::to_ne_bytes)
             .collect();
-        let (loaded, log) = libbpf::collect(|| {
-            let mut open = ObjectBuilder::default().open_memory(&CODE.0)?;
-            for mut map in open.maps_mut() {
-                if map.name() == ".rodata.pair" {
-                    map.set_initial_value(&pair)?;
-                }
-            }
-            let object = open.load()?;
-            let links: Result<Vec<_>, _> =
-                object.progs_mut().map(|program| program.attach()).collect();
-            let links = links?;
-            Ok(Redirected {
-                object,
-                _links: links,
-            })
+        let object = object::load(OBJECT, |open| {
+            object::set_constants(open, ".rodata.pair", &pair)
         });
-        loaded.map_err(|error: libbpf_rs::Error| BridgeError::Tracepoints {
-            reason: format!("{error}\n{}", log.join("")).trim_end().to_owned(),
+        let tracepoints = |failure: object::LoadFailure| BridgeError::Tracepoints {
+            reason: failure.to_string(),
+        };
+        let object = object.map_err(tracepoints)?;
+        let programs = ["rt_transmitted", "rt_not_redirected"];
+        let links = object::attach_tracepoints(&object, &programs).map_err(tracepoints)?;
+        let counters = object::map(&object, "rt_redirected");
+        Ok(Redirected {
+            counters: counters.map_err(BridgeError::system("finding the counters"))?,
+            _links: links,
         })
     }
 
     /// What became of packets from the first (0) or the second (1) interface.
     pub(super) fn fate(&self, side: u32) -> Fate {
-        let mut maps = self.object.maps();
-        let counters = maps.find(|map| map.name() == "rt_redirected");
-        let value = counters.and_then(|map| {
-            map.lookup(&side.to_ne_bytes(), MapFlags::ANY)
-                .ok()
-                .flatten()
-        });
-        let value = value.unwrap_or_default();
+        let value = self.counters.lookup(&side.to_ne_bytes(), MapFlags::ANY);
+        let value = value.ok().flatten().unwrap_or_default();
         let (words, _) = value.as_chunks::<8>();
         let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
         Fate {

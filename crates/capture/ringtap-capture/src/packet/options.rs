@@ -5,14 +5,14 @@
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::number::to_u32;
 
-use crate::shape::PoolAsked;
+use crate::shape::{PoolAsked, ShapeError};
 use ringtap_device::{ChunkOptions, DeviceSpec, Direction};
 use ringtap_filter::Instruction;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, Rights};
 
-use super::PacketError;
+use crate::CaptureError;
 
 /// Memory of the pool unless said otherwise, in bytes.
 const POOL_BYTES: u64 = 64 << 20;
@@ -70,11 +70,11 @@ impl PacketOptions {
     ///
     /// # Errors
     ///
-    /// - [`PacketError::Queues`]: a packet socket cannot choose receive queues.
-    pub fn from_device(device: &DeviceSpec) -> Result<Self, PacketError> {
+    /// - [`CaptureError::QueuesOfPacketSocket`]: a packet socket cannot choose receive queues.
+    pub fn from_device(device: &DeviceSpec) -> Result<Self, CaptureError> {
         let queues = device.queues.to_string();
         if !queues.is_empty() {
-            return Err(PacketError::Queues {
+            return Err(CaptureError::QueuesOfPacketSocket {
                 device: device.to_string(),
                 interface: device.name.clone(),
                 queues,
@@ -140,12 +140,15 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(options: &PacketOptions, interface: &Interface) -> Result<Self, PacketError> {
+    pub(super) fn new(
+        options: &PacketOptions,
+        interface: &Interface,
+    ) -> Result<Self, CaptureError> {
         interface.require_up()?;
         Rights::of_this_process().require(Purpose::Packet)?;
         let link_type = interface.link_type;
         if link_type == LinkType::UNKNOWN {
-            return Err(PacketError::LinkType {
+            return Err(CaptureError::LinkType {
                 interface: interface.name.clone(),
             });
         }
@@ -166,7 +169,7 @@ impl Plan {
     }
 }
 
-fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, PacketError> {
+fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, CaptureError> {
     if options.chunks != ChunkOptions::default() {
         let asked = PoolAsked {
             bytes: options.pool_bytes,
@@ -186,7 +189,8 @@ fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, PacketErr
     // One more for the header; a lane needs two at least.
     let chunks = to_u32(chunks).max(2);
     let snap_length = options.snap_length.unwrap_or(u32::MAX);
-    let geometry = Geometry::contiguous(chunk, chunks.saturating_add(1), 1, snap_length)?;
+    let geometry = Geometry::contiguous(chunk, chunks.saturating_add(1), 1, snap_length);
+    let geometry = geometry.map_err(ShapeError::from)?;
     Ok(Geometry {
         snap_length: snap_length.min(geometry.max_payload()),
         ..geometry

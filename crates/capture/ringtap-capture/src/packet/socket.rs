@@ -15,7 +15,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 use ringtap_filter::Instruction;
 use ringtap_net::rights::{Capability, Purpose, RightsError};
 
-use super::{PacketError, options::RingLayout};
+use super::{options::RingLayout, system};
+use crate::CaptureError;
 
 /// Milliseconds after which the kernel hands over a block that is not full: the shortest it takes.
 const HAND_OVER_MS: u32 = 1;
@@ -36,22 +37,22 @@ pub(super) struct Statistics {
 }
 
 impl PacketSocket {
-    pub(super) fn open() -> Result<Self, PacketError> {
+    pub(super) fn open() -> Result<Self, CaptureError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None) {
             Ok(socket) => Ok(Self(socket)),
             Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => {
-                Err(PacketError::Rights(RightsError::Missing {
+                Err(CaptureError::Rights(RightsError::Missing {
                     purpose: Purpose::Packet,
                     missing: vec![Capability::NetRaw],
                 }))
             }
-            Err(error) => Err(PacketError::system("opening a packet socket")(error.into())),
+            Err(error) => Err(system("opening a packet socket")(error.into())),
         }
     }
 
     /// Replaces the socket's filter, in one step.
-    pub(super) fn attach(&self, program: &[Instruction]) -> Result<(), PacketError> {
+    pub(super) fn attach(&self, program: &[Instruction]) -> Result<(), CaptureError> {
         let program = libc::sock_fprog {
             len: to_u16(program.len()),
             // The kernel only reads; `Instruction` is laid out as `sock_filter`.
@@ -59,7 +60,7 @@ impl PacketSocket {
         };
         // SAFETY: an integer and a pointer; the instructions live until the call returns.
         let outcome = unsafe { self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) };
-        outcome.map_err(PacketError::system("setting the socket's filter"))
+        outcome.map_err(system("setting the socket's filter"))
     }
 
     /// Makes the ring, which `Ring::map` then maps.
@@ -81,7 +82,7 @@ impl PacketSocket {
     }
 
     /// Receives from now on.
-    pub(super) fn bind(&self, interface: u32) -> Result<(), PacketError> {
+    pub(super) fn bind(&self, interface: u32) -> Result<(), CaptureError> {
         const ALL_PROTOCOLS: u16 = 0x0003;
         let address = libc::sockaddr_ll {
             sll_family: u16::try_from(libc::AF_PACKET).unwrap_or_default(),
@@ -97,7 +98,7 @@ impl PacketSocket {
         // SAFETY: the address lives until the call returns, and its size is given with it.
         match unsafe { libc::bind(self.0.as_raw_fd(), pointer, size) } {
             0 => Ok(()),
-            _ => Err(PacketError::system("binding to the interface")(
+            _ => Err(system("binding to the interface")(
                 io::Error::last_os_error(),
             )),
         }

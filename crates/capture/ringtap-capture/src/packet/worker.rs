@@ -22,15 +22,16 @@ use ringtap_filter::classifier::Verdict;
 use ringtap_pool::{
     format::flag,
     wake::Signal,
-    writer::{LaneCounters, LaneWriter, PacketMeta},
+    writer::{LaneWriter, PacketMeta},
 };
 
 use ringtap_ipc::event::{Event, sleep_until_readable};
 
-use crate::classify::Judge;
+use crate::classifier::LaneClassifier;
 use ringtap_net::interface::Interface;
 
-use super::{PacketError, frame, frame::Frame, options, ring::Ring, socket::PacketSocket};
+use super::{frame, frame::Frame, options, ring::Ring, socket::PacketSocket, system};
+use crate::CaptureError;
 
 /// Packets that become visible at a time while a block is copied.
 const BATCH: u32 = 64;
@@ -55,32 +56,23 @@ pub(super) struct KernelCounts {
 /// What the thread shares with its owner.
 pub(super) struct Progress {
     socket: PacketSocket,
-    lane: Arc<LaneCounters>,
     kernel: Mutex<KernelCounts>,
     stopping: AtomicBool,
     stop: Event,
 }
 
 impl Progress {
-    pub(super) fn new(
-        socket: PacketSocket,
-        lane: Arc<LaneCounters>,
-    ) -> Result<Arc<Self>, PacketError> {
+    pub(super) fn new(socket: PacketSocket) -> Result<Arc<Self>, CaptureError> {
         Ok(Arc::new(Self {
             socket,
-            lane,
             kernel: Mutex::default(),
             stopping: AtomicBool::new(false),
-            stop: Event::new().map_err(PacketError::system("making an event"))?,
+            stop: Event::new().map_err(system("making an event"))?,
         }))
     }
 
     pub(super) fn socket(&self) -> &PacketSocket {
         &self.socket
-    }
-
-    pub(super) fn lane(&self) -> &LaneCounters {
-        &self.lane
     }
 
     /// The kernel's counts up to now, or for good once the thread has ended.
@@ -121,8 +113,8 @@ pub(super) struct Worker {
 /// The writing end, apart from the ring whose block a packet borrows.
 struct Lane {
     writer: LaneWriter,
-    judge: Judge,
-    /// A packet with its tag put back, for the judge.
+    classifier: LaneClassifier,
+    /// A packet with its tag put back, for the classifier.
     tagged: Vec<u8>,
     is_ethernet: bool,
     largest_frame: u32,
@@ -134,7 +126,7 @@ impl Worker {
     pub(super) fn new(
         ring: Ring,
         writer: LaneWriter,
-        judge: Judge,
+        classifier: LaneClassifier,
         progress: Arc<Progress>,
         interface: &Interface,
     ) -> Self {
@@ -142,7 +134,7 @@ impl Worker {
             ring,
             lane: Lane {
                 writer,
-                judge,
+                classifier,
                 tagged: Vec::new(),
                 is_ethernet: interface.link_type.is_ethernet(),
                 largest_frame: interface.largest_frame_bytes(),
@@ -155,20 +147,19 @@ impl Worker {
     }
 
     /// Copies until it is stopped or the interface goes away, then what is left.
-    pub(super) fn work(&mut self) -> Result<(), PacketError> {
+    pub(super) fn work(&mut self) -> Result<(), CaptureError> {
         let outcome = self.copy_until_stopped();
         self.copy_the_rest();
         self.progress.finish(self.lane.copied);
         outcome
     }
 
-    fn copy_until_stopped(&mut self) -> Result<(), PacketError> {
+    fn copy_until_stopped(&mut self) -> Result<(), CaptureError> {
         let progress = Arc::clone(&self.progress);
         let awaited = [progress.socket.as_fd(), progress.stop.as_fd()];
         while !progress.stopping.load(Acquire) {
             self.copy_finished_blocks();
-            sleep_until_readable(&awaited, None)
-                .map_err(PacketError::system("waiting for packets"))?;
+            sleep_until_readable(&awaited, None).map_err(system("waiting for packets"))?;
             if let Err(error) = progress.socket.take_error() {
                 return Err(self.why_it_ended(error));
             }
@@ -204,12 +195,12 @@ impl Worker {
         }
     }
 
-    fn why_it_ended(&self, error: std::io::Error) -> PacketError {
+    fn why_it_ended(&self, error: std::io::Error) -> CaptureError {
         let interface = self.interface.name.clone();
         match (error.raw_os_error(), self.interface.refresh()) {
-            (Some(libc::ENETDOWN), Ok(_)) => PacketError::WentDown { interface },
-            (Some(libc::ENETDOWN | libc::ENODEV), Err(_)) => PacketError::Removed { interface },
-            _ => PacketError::system("receiving packets")(error),
+            (Some(libc::ENETDOWN), Ok(_)) => CaptureError::WentDown { interface },
+            (Some(libc::ENETDOWN | libc::ENODEV), Err(_)) => CaptureError::Removed { interface },
+            _ => system("receiving packets")(error),
         }
     }
 }
@@ -218,7 +209,7 @@ impl Lane {
     fn copy(&mut self, block: &[u8]) {
         let mut copied = 0_u32;
         for frame in frame::frames(block) {
-            self.judge.begin();
+            self.classifier.begin();
             self.stage(&frame);
             copied += 1;
             if copied.is_multiple_of(BATCH) {
@@ -231,7 +222,7 @@ impl Lane {
 
     fn end_batch(&mut self) {
         self.writer.publish();
-        self.judge.end();
+        self.classifier.end();
     }
 
     /// Puts a packet that is wanted into the pool as it was on the wire: with its VLAN tag where
@@ -259,7 +250,7 @@ impl Lane {
         (wire_length, flags): (u32, u8),
         parts: [&[u8]; 3],
     ) {
-        let Some(verdict) = self.judge(parts, wire_length) else {
+        let Some(verdict) = self.classify(parts, wire_length) else {
             return;
         };
         let meta = PacketMeta {
@@ -274,20 +265,21 @@ impl Lane {
         let _counted = self.writer.stage(&meta, parts);
     }
 
-    fn judge(&mut self, parts: [&[u8]; 3], wire_length: u32) -> Option<Verdict> {
+    fn classify(&mut self, parts: [&[u8]; 3], wire_length: u32) -> Option<Verdict> {
         let [first, tag, rest] = parts;
         let length = self
             .writer
             .captured_length(first.len() + tag.len() + rest.len());
-        if tag.is_empty() || !self.judge.has_rules() {
+        if tag.is_empty() || !self.classifier.has_rules() {
             let kept = length.min(first.len());
-            return self.judge.judge(&first[..kept], wire_length);
+            return self.classifier.classify(&first[..kept], wire_length);
         }
         self.tagged.clear();
         for part in parts {
             self.tagged.extend_from_slice(part);
         }
-        self.judge.judge(&self.tagged[..length], wire_length)
+        self.classifier
+            .classify(&self.tagged[..length], wire_length)
     }
 
     fn flags(&self, frame: &Frame<'_>) -> u8 {

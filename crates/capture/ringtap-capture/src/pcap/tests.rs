@@ -5,14 +5,17 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringtap_filter::{Rule, text::Filter};
 use ringtap_pool::conformance::{self, Harness, PoolSize};
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
+use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Next, Packet};
+use ringtap_pool::source::{Source, Status};
 use ringtap_pool::wake::NoSignal;
 use tempfile::TempDir;
 
 use super::*;
+use ringtap_filter::text::Filter;
+use ringtap_filter::{LinkType, Rule, Rules};
 
 /// A pcap file with nanosecond times, made by hand.
 fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
@@ -50,7 +53,7 @@ impl Harness for Files {
         if size == PoolSize::Tiny {
             options.pool.bytes = Some(0);
         }
-        Box::new(PcapSource::open(&options).unwrap())
+        Box::new(super::open(&options).unwrap())
     }
 }
 
@@ -60,7 +63,7 @@ fn the_pcap_source_conforms() {
 }
 
 /// Packets read until the source ended, and why it ended.
-fn read_all(mut source: PcapSource) -> (u64, Option<String>) {
+fn read_all(mut source: ThreadedSource) -> (u64, Option<String>) {
     let lanes = source.take_lanes();
     let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
     let options = ReaderOptions {
@@ -97,7 +100,7 @@ fn packets_before_damage_are_delivered_before_the_error() {
     let frames = conformance::frames(100);
     let mut bytes = pcap_file(&frames);
     bytes.truncate(bytes.len() - 1);
-    let source = PcapSource::open(&write(&folder, &bytes)).unwrap();
+    let source = super::open(&write(&folder, &bytes)).unwrap();
     let (packets, error) = read_all(source);
     assert_eq!(packets, 99);
     assert!(
@@ -117,7 +120,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
     let folder = TempDir::new().unwrap();
     for m in [1, 16, 40] {
         let options = asked(&folder, 300, &format!("chunks=5&packets={m}&snap=96"));
-        let mut source = PcapSource::open(&options).unwrap();
+        let mut source = super::open(&options).unwrap();
         let lanes = source.take_lanes();
         assert_eq!(lanes[0].chunks, 5);
         let pool = source.pool();
@@ -153,7 +156,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
 #[test]
 fn a_chunks_size_is_the_one_that_was_asked_for() {
     let folder = TempDir::new().unwrap();
-    let source = PcapSource::open(&asked(&folder, 3, "chunk=64KiB&pool=1MiB")).unwrap();
+    let source = super::open(&asked(&folder, 3, "chunk=64KiB&pool=1MiB")).unwrap();
     let geometry = *source.pool().geometry();
     assert_eq!((geometry.chunk_size, geometry.chunk_count), (65_536, 17));
     assert_eq!(geometry.snap_length, geometry.max_payload());
@@ -162,11 +165,9 @@ fn a_chunks_size_is_the_one_that_was_asked_for() {
 #[test]
 fn packets_of_which_so_many_do_not_fit_are_refused_with_what_to_do() {
     let folder = TempDir::new().unwrap();
-    let error = PcapSource::open(&asked(&folder, 3, "packets=64"))
-        .err()
-        .unwrap();
+    let error = super::open(&asked(&folder, 3, "packets=64")).err().unwrap();
     assert!(error.to_string().contains("less of each (snap)"), "{error}");
-    let both = PcapSource::open(&asked(&folder, 3, "chunks=9&pool=1MiB"))
+    let both = super::open(&asked(&folder, 3, "chunks=9&pool=1MiB"))
         .err()
         .unwrap();
     assert!(both.to_string().contains("give only one"), "{both}");
@@ -175,14 +176,14 @@ fn packets_of_which_so_many_do_not_fit_are_refused_with_what_to_do() {
 #[test]
 fn a_file_without_packets_ends_at_once() {
     let folder = TempDir::new().unwrap();
-    let source = PcapSource::open(&write(&folder, &pcap_file(&[]))).unwrap();
+    let source = super::open(&write(&folder, &pcap_file(&[]))).unwrap();
     assert_eq!(source.facts().link_type, 1);
     assert_eq!(read_all(source), (0, None));
 }
 
 #[test]
 fn a_missing_file_is_named() {
-    let error = PcapSource::open(&options(Path::new("/nowhere/at.pcap")))
+    let error = super::open(&options(Path::new("/nowhere/at.pcap")))
         .err()
         .unwrap();
     assert!(error.to_string().contains("/nowhere/at.pcap"));
@@ -193,7 +194,7 @@ fn a_stop_ends_a_paced_file_at_once() {
     let folder = TempDir::new().unwrap();
     let mut options = write(&folder, &pcap_file(&conformance::frames(100)));
     options.speed = Speed::Rate { rate_pps: 0.01 };
-    let mut source = PcapSource::open(&options).unwrap();
+    let mut source = super::open(&options).unwrap();
     source.stop();
     assert!(source.counts().lanes[0].seen < 100);
 }
@@ -205,7 +206,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
     let (from, mut to) = std::io::pipe().unwrap();
     to.write_all(&first).unwrap();
     let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&from));
-    let mut source = PcapSource::open(&PcapOptions::new(path)).unwrap();
+    let mut source = super::open(&PcapOptions::new(path)).unwrap();
     while source.counts().lanes[0].captured < 100 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

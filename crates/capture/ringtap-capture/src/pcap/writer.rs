@@ -9,10 +9,10 @@ use std::time::Duration;
 use ringtap_filter::classifier::Verdict;
 use ringtap_pool::format::flag;
 use ringtap_pool::number::to_u16;
-use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
+use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
-use super::PcapError;
-use crate::classify::Judge;
+use crate::CaptureError;
+use crate::classifier::LaneClassifier;
 use ringtap_file::{Direction, Pace, RawPacket, Reader, Turn};
 use ringtap_filter::LinkType;
 
@@ -20,13 +20,6 @@ use ringtap_filter::LinkType;
 const BATCH: u64 = 64;
 /// How long the thread sleeps when no chunk is free.
 const NO_ROOM_NAP: Duration = Duration::from_micros(100);
-
-/// What the thread counts, for others to read.
-pub(super) struct Progress {
-    /// Packets read from the file and due, once the thread has ended.
-    pub(super) seen: OnceLock<u64>,
-    pub(super) lane: Arc<LaneCounters>,
-}
 
 /// Reads a file into a lane.
 pub(super) struct FileWriter {
@@ -38,11 +31,12 @@ pub(super) struct FileWriter {
 /// The writing side, apart from the reader whose buffer a packet borrows.
 struct Lane {
     writer: LaneWriter,
-    judge: Judge,
+    classifier: LaneClassifier,
     pace: Pace,
     stop: Arc<AtomicBool>,
-    progress: Arc<Progress>,
     seen: u64,
+    /// All packets read from the file and due, once the thread has ended.
+    all: Arc<OnceLock<u64>>,
     batch: u64,
 }
 
@@ -50,7 +44,7 @@ impl FileWriter {
     pub(super) fn new(
         reader: Reader,
         writer: LaneWriter,
-        judge: Judge,
+        classifier: LaneClassifier,
         pace: Pace,
         stop: Arc<AtomicBool>,
     ) -> Self {
@@ -60,17 +54,13 @@ impl FileWriter {
         } else {
             BATCH
         };
-        let progress = Arc::new(Progress {
-            seen: OnceLock::new(),
-            lane: writer.counters(),
-        });
         let lane = Lane {
             writer,
-            judge,
+            classifier,
             pace,
             stop,
-            progress,
             seen: 0,
+            all: Arc::default(),
             batch,
         };
         FileWriter {
@@ -80,8 +70,9 @@ impl FileWriter {
         }
     }
 
-    pub(super) fn progress(&self) -> Arc<Progress> {
-        Arc::clone(&self.lane.progress)
+    /// Packets read from the file, once the thread has ended.
+    pub(super) fn seen(&self) -> Arc<OnceLock<u64>> {
+        Arc::clone(&self.lane.all)
     }
 
     /// The link type of the first packet, or of the first interface, else Ethernet.
@@ -95,17 +86,17 @@ impl FileWriter {
     }
 
     /// Writes the first packet, if there is one.
-    pub(super) fn first(&mut self) -> Result<(), PcapError> {
+    pub(super) fn first(&mut self) -> Result<(), CaptureError> {
         self.next().map(|_more| ())
     }
 
     /// Writes all packets that follow, until the file ends or the source is stopped.
-    pub(super) fn write_all(&mut self) -> Result<(), PcapError> {
+    pub(super) fn write_all(&mut self) -> Result<(), CaptureError> {
         while self.next()? {}
         Ok(())
     }
 
-    fn next(&mut self) -> Result<bool, PcapError> {
+    fn next(&mut self) -> Result<bool, CaptureError> {
         let Some(packet) = self.reader.next_packet()? else {
             return Ok(false);
         };
@@ -113,7 +104,7 @@ impl FileWriter {
         if packet.link_type != first {
             let (found, number) = (packet.link_type, self.lane.seen + 1);
             let file = self.reader.file().to_owned();
-            return Err(PcapError::MixedLinkTypes {
+            return Err(CaptureError::MixedLinkTypes {
                 file,
                 packet: number,
                 found,
@@ -127,24 +118,24 @@ impl FileWriter {
 impl Lane {
     /// Writes a packet when it is due and there is room; `false` if stopped meanwhile.
     fn write(&mut self, packet: &RawPacket<'_>) -> bool {
-        if self.pace.wait(packet.time_ns) == Turn::Stopped || !self.judge_and_stage(packet) {
+        if self.pace.wait(packet.time_ns) == Turn::Stopped || !self.classify_and_stage(packet) {
             return false;
         }
         self.seen += 1;
         if self.seen.is_multiple_of(self.batch) {
             self.writer.publish();
-            self.judge.end();
+            self.classifier.end();
         }
         true
     }
 
     /// Stages a packet that somebody wants; `false` if stopped while there was no room.
-    fn judge_and_stage(&mut self, packet: &RawPacket<'_>) -> bool {
+    fn classify_and_stage(&mut self, packet: &RawPacket<'_>) -> bool {
         let kept = self.writer.captured_length(packet.data.len());
         let data = &packet.data[..kept];
-        self.judge.begin();
-        let mut edition = self.judge.edition();
-        let mut verdict = self.judge.judge(data, packet.wire_length);
+        self.classifier.begin();
+        let mut edition = self.classifier.edition();
+        let mut verdict = self.classifier.classify(data, packet.wire_length);
         while let Some(wanted) = verdict {
             if self.writer.has_room(packet.data.len()) {
                 let meta = meta(packet, wanted);
@@ -153,15 +144,15 @@ impl Lane {
                 return true;
             }
             // Without room the lane has published all that was staged: the batch can end.
-            self.judge.end();
+            self.classifier.end();
             if self.stop.load(Relaxed) {
                 return false;
             }
             std::thread::sleep(NO_ROOM_NAP);
-            self.judge.begin();
-            if self.judge.edition() != edition {
-                edition = self.judge.edition();
-                verdict = self.judge.judge(data, packet.wire_length);
+            self.classifier.begin();
+            if self.classifier.edition() != edition {
+                edition = self.classifier.edition();
+                verdict = self.classifier.classify(data, packet.wire_length);
             }
         }
         true
@@ -183,8 +174,8 @@ fn meta(packet: &RawPacket<'_>, wanted: Verdict) -> PacketMeta {
 impl Drop for Lane {
     fn drop(&mut self) {
         self.writer.close();
-        self.judge.end();
-        // Last: whoever finds it finds the other counters as they stay.
-        let _the_only_lane = self.progress.seen.set(self.seen);
+        self.classifier.end();
+        // Last: once it is set, the other counters are final.
+        let _the_only_lane = self.all.set(self.seen);
     }
 }

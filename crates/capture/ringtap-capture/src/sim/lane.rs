@@ -10,41 +10,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ringtap_filter::classifier::Verdict;
-use ringtap_pool::source::LaneCounts;
-use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
+use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 use super::SimLink;
 use super::frames::SimFrame;
 use super::ring::ReceiveRing;
 use super::spread::LinkPacket;
-use crate::classify::{Judge, Rulebook};
+use crate::classifier::{LaneClassifier, LaneRules};
+use crate::source::{LaneTotals, NewLane};
 
 /// State of a queue that other threads read and change.
 #[derive(Debug)]
 pub(super) struct QueueState {
-    pub(super) lane: Arc<LaneCounters>,
-    pub(super) rulebook: Arc<Rulebook>,
+    pub(super) totals: LaneTotals,
+    pub(super) rules: Arc<LaneRules>,
     /// Packets that found the ring full because capture was too slow.
     pub(super) nic: AtomicU64,
     /// Packets that arrive meanwhile are lost.
     pub(super) is_paused: AtomicBool,
-}
-
-impl QueueState {
-    pub(super) fn counts(&self) -> LaneCounts {
-        let captured = self.lane.captured();
-        let unwanted = self.rulebook.unwanted();
-        let pool_full = self.lane.pool_full();
-        LaneCounts {
-            // A packet counts as seen once it has left the ring.
-            seen: captured + unwanted + pool_full,
-            captured,
-            bytes: self.lane.bytes(),
-            unwanted,
-            pool_full,
-            kernel: 0,
-        }
-    }
 }
 
 /// Result of a capture step.
@@ -64,7 +47,7 @@ pub(super) struct SimQueue {
     pub(super) number: u32,
     pub(super) ring: ReceiveRing,
     writer: LaneWriter,
-    judge: Judge,
+    classifier: LaneClassifier,
     state: Arc<QueueState>,
     /// Verdict on the first packet in the ring, which found no room, and the edition of the rules.
     pending: Option<(Verdict, u64)>,
@@ -73,20 +56,19 @@ pub(super) struct SimQueue {
 }
 
 impl SimQueue {
-    pub(super) fn new(link: Arc<SimLink>, number: u32, writer: LaneWriter) -> Self {
-        let rulebook = Arc::new(Rulebook::default());
+    pub(super) fn new(link: Arc<SimLink>, number: u32, lane: NewLane) -> Self {
         SimQueue {
             ring: ReceiveRing::new(link.ring),
             link,
             number,
-            judge: Judge::new(Arc::clone(&rulebook)),
+            classifier: lane.classifier,
             state: Arc::new(QueueState {
-                lane: writer.counters(),
-                rulebook,
+                totals: lane.totals,
+                rules: lane.rules,
                 nic: AtomicU64::new(0),
                 is_paused: AtomicBool::new(false),
             }),
-            writer,
+            writer: lane.writer,
             pending: None,
             lacks_chunk: false,
             scratch: SimFrame::default(),
@@ -124,7 +106,7 @@ impl SimQueue {
         if self.state.is_paused.load(Relaxed) {
             return CaptureStep::PoolFull;
         }
-        self.judge.begin();
+        self.classifier.begin();
         self.lacks_chunk = false;
         let mut captured = 0;
         while !self.lacks_chunk
@@ -145,7 +127,7 @@ impl SimQueue {
             self.lacks_chunk = taken < wanted;
         }
         self.writer.publish();
-        self.judge.end();
+        self.classifier.end();
         match captured {
             0 => CaptureStep::PoolFull,
             _ => CaptureStep::Captured,
@@ -167,13 +149,14 @@ impl SimQueue {
     ) -> u64 {
         let queue = u16::try_from(self.number).unwrap_or(u16::MAX);
         let frames = &self.link.frames;
-        let edition = self.judge.edition();
+        let edition = self.classifier.edition();
         let mut pending = self.pending.take().filter(|(_, under)| *under == edition);
         for (taken, packet) in (0..most).zip(packets) {
             let frame = frames.get(packet, &mut self.scratch);
             let verdict = pending.take().map(|(verdict, _)| verdict).or_else(|| {
                 let kept = self.writer.captured_length(frame.bytes.len());
-                self.judge.judge(&frame.bytes[..kept], frame.length())
+                self.classifier
+                    .classify(&frame.bytes[..kept], frame.length())
             });
             if let Some(verdict) = verdict {
                 let meta = PacketMeta {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Options of a simulated NIC, and why it cannot be simulated.
+//! Options of a simulated NIC.
 #![forbid(unsafe_code)]
 
-use std::io;
+use ringtap_device::{Clock, DeviceSpec, Rate, Skew};
+use ringtap_packet::{Sizes, Traffic};
 
-use ringtap_device::{Clock, DeviceSpec, Rate, RateError, Skew};
-use ringtap_packet::{Sizes, Traffic, TrafficError};
-
-use crate::shape::{PoolAsked, ShapeError};
+use crate::CaptureError;
+use crate::shape::PoolAsked;
 
 /// Packets that a receive queue's ring holds, unless the user says otherwise.
 pub const RING: u32 = 1024;
@@ -48,40 +47,6 @@ pub struct SimOptions {
     pub pool: PoolAsked,
 }
 
-/// Why a NIC cannot be simulated.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the messages describe the fields")]
-pub enum SimError {
-    #[error(transparent)]
-    Rate(#[from] RateError),
-    #[error(transparent)]
-    Traffic(#[from] TrafficError),
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
-    #[error("{queues} receive queues: at most {MOST_QUEUES} can be simulated")]
-    Queues { queues: u32 },
-    #[error("{flows} flows cannot fill {queues} queues this way: ask for flows={least} or more")]
-    Flows { flows: u32, queues: u32, least: u32 },
-    #[error("{weights} weights for {queues} queues: give one for each")]
-    Weights { weights: usize, queues: u32 },
-    #[error("virtual time needs a rate: sim:10Gbps, not sim:max")]
-    VirtualMax,
-    #[error("there are no frames to simulate")]
-    NoFrames,
-    #[error("in virtual time packets must end: say how many, burst=PACKETS")]
-    Endless,
-    /// The pool reported a fault of its own.
-    #[error("the run failed: {0}")]
-    Run(String),
-    /// The system refused memory, a descriptor or a thread.
-    #[error("{what}: {source}")]
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
-}
-
 impl SimOptions {
     /// A NIC with one queue on a link of this rate, without end.
     #[must_use]
@@ -104,8 +69,8 @@ impl SimOptions {
     ///
     /// # Errors
     ///
-    /// [`SimError::Rate`].
-    pub fn from_device(device: &DeviceSpec) -> Result<Self, SimError> {
+    /// [`CaptureError::Rate`].
+    pub fn from_device(device: &DeviceSpec) -> Result<Self, CaptureError> {
         let (asked, rate) = (&device.options.sim, device.name.parse()?);
         let queues = asked.queues.unwrap_or(match &asked.skew {
             Some(Skew::Weights(weights)) => u32::try_from(weights.len()).unwrap_or(u32::MAX),
@@ -140,27 +105,27 @@ impl SimOptions {
     }
 
     /// Refuses combinations that cannot be simulated.
-    pub(super) fn check(&self) -> Result<(), SimError> {
+    pub(super) fn check(&self) -> Result<(), CaptureError> {
         let (queues, flows) = (self.queues, self.flows());
         if queues == 0 || queues > MOST_QUEUES {
-            return Err(SimError::Queues { queues });
+            return Err(CaptureError::SimQueues { queues });
         }
         if let Some(Skew::Weights(weights)) = &self.skew
             && weights.len() != queues as usize
         {
             let weights = weights.len();
-            return Err(SimError::Weights { weights, queues });
+            return Err(CaptureError::SimWeights { weights, queues });
         }
         let least = least_flows(queues, self.skew.as_ref());
         if flows < least {
-            return Err(SimError::Flows {
+            return Err(CaptureError::SimFlows {
                 flows,
                 queues,
                 least,
             });
         }
         if self.clock == Clock::Virtual && self.rate == Rate::Max {
-            return Err(SimError::VirtualMax);
+            return Err(CaptureError::VirtualMax);
         }
         Ok(())
     }

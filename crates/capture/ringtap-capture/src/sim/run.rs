@@ -21,10 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use ringtap_device::Rate;
 use ringtap_pool::distributor::{Buddies, Distributor, Policy, ReaderOptions, Returns};
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
-use super::{SimError, SimLink, SimOptions};
+use super::lane::SimQueue;
+use super::{SimLink, SimOptions};
+use crate::{CaptureError, source};
 use flows::FlowGroup;
 use outcome::disorder;
 pub use outcome::{LaneOutcome, ReaderOutcome, SimOutcome};
@@ -94,10 +95,10 @@ impl Experiment {
     ///
     /// # Errors
     ///
-    /// - [`SimError::Endless`]: no burst was given.
-    /// - [`SimError::VirtualMax`]: the link has no rate.
-    /// - Those of [`SimSource::open`](super::SimSource::open).
-    pub fn run(&self) -> Result<SimOutcome, SimError> {
+    /// - [`CaptureError::Endless`]: no burst was given.
+    /// - [`CaptureError::VirtualMax`]: the link has no rate.
+    /// - Those of [`sim::open`](super::open).
+    pub fn run(&self) -> Result<SimOutcome, CaptureError> {
         let mut run = self.set_up()?;
         for reader in &mut run.readers {
             reader.wake(0)?;
@@ -107,29 +108,29 @@ impl Experiment {
         run.end()
     }
 
-    fn set_up(&self) -> Result<VirtualRun, SimError> {
+    fn set_up(&self) -> Result<VirtualRun, CaptureError> {
         if self.nic.rate == Rate::Max {
-            return Err(SimError::VirtualMax);
+            return Err(CaptureError::VirtualMax);
         }
         let link = Arc::new(SimLink::new(&self.nic)?);
         if link.packets == u64::MAX {
-            return Err(SimError::Endless);
+            return Err(CaptureError::Endless);
         }
         let shape = link.shape(&self.nic)?;
-        let pool = Pool::on_heap(shape.geometry);
         let signal = Arc::new(HubSignal::default());
-        let (mut queues, mut ends) = (Vec::new(), Vec::new());
-        for number in 0..self.nic.queues {
-            let (queue, lane_ends) = super::queue(&link, number, &pool, shape, signal.clone());
-            queues.push(VirtualQueue::new(queue, self.capture_ps));
-            ends.push(lane_ends);
-        }
+        let wake: Arc<dyn Signal> = signal.clone();
+        let (pool, lanes, ends) = source::on_heap(shape.geometry, &wake, shape.packets);
+        let queue = |(number, lane)| {
+            let queue = SimQueue::new(Arc::clone(&link), number, lane);
+            VirtualQueue::new(queue, self.capture_ps)
+        };
+        let queues: Vec<_> = (0..).zip(lanes).map(queue).collect();
         let mut distributor = Distributor::new(pool, ends, signal.clone());
         let mut readers = Vec::new();
         for number in 0..self.nic.queues {
             let options = self.reader(number);
             let added = distributor.add_reader(&options);
-            let (id, reader) = added.map_err(|error| SimError::Run(error.to_string()))?;
+            let (id, reader) = added.map_err(|error| CaptureError::Run(error.to_string()))?;
             let records = self.divides_flows() || self.offload_percent.is_some();
             let reader = VirtualReader::new(id, reader, options.mask, self.service_ps, records);
             readers.push(reader);
@@ -179,7 +180,7 @@ impl Experiment {
 
 impl VirtualRun {
     /// Lets every actor act at its time, until no event is left.
-    fn act_until_idle(&mut self) -> Result<(), SimError> {
+    fn act_until_idle(&mut self) -> Result<(), CaptureError> {
         while let Some((at_ps, actor)) = self.next() {
             self.now_ps = at_ps;
             match actor {
@@ -219,7 +220,7 @@ impl VirtualRun {
     }
 
     /// One turn of the hub's thread.
-    fn hub(&mut self) -> Result<(), SimError> {
+    fn hub(&mut self) -> Result<(), CaptureError> {
         self.hub_ps = self.now_ps;
         self.serve()?;
         while let Some(flows) = &mut self.flows
@@ -231,7 +232,7 @@ impl VirtualRun {
     }
 
     /// Moves chunks until none is left to be moved, and wakes readers and capture threads.
-    fn serve(&mut self) -> Result<(), SimError> {
+    fn serve(&mut self) -> Result<(), CaptureError> {
         let mut woken: Vec<ReaderId> = Vec::new();
         loop {
             let moved = self.step()?;
@@ -254,17 +255,17 @@ impl VirtualRun {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<bool, SimError> {
+    fn step(&mut self) -> Result<bool, CaptureError> {
         let stepped = self.distributor.step();
         for (lane, queue) in (0..).map(LaneId).zip(&mut self.queues) {
             let used = self.distributor.chunks_in_use(lane);
             queue.most_chunks = queue.most_chunks.max(used);
         }
-        stepped.map_err(|error| SimError::Run(error.to_string()))
+        stepped.map_err(|error| CaptureError::Run(error.to_string()))
     }
 
     /// Ends capture after the last event, and lets the readers find the end.
-    fn end(mut self) -> Result<SimOutcome, SimError> {
+    fn end(mut self) -> Result<SimOutcome, CaptureError> {
         for queue in &mut self.queues {
             queue.close();
         }

@@ -7,6 +7,7 @@ use ringtap_pool::conformance::{self, Harness, PoolSize};
 use ringtap_pool::source::Source;
 
 use super::*;
+use crate::PoolAsked;
 use ringtap_device::{ChunkOptions, DeviceSpec};
 
 /// Offers given frames at a rate that a busy machine keeps up with.
@@ -34,7 +35,7 @@ impl Harness for Simulated {
             },
             ..SimOptions::new(Rate::PacketsPerSecond(200_000))
         };
-        let mut source = SimSource::open(&options).unwrap();
+        let mut source = super::open(&options).unwrap();
         let all = u64::try_from(frames.len()).unwrap();
         // Nobody reads yet: what a full pool has no place for waits in the ring.
         let waiting = match size {
@@ -52,7 +53,7 @@ impl Harness for Simulated {
 }
 
 /// Packets that came and do not wait any more.
-fn arrived(source: &mut SimSource) -> u64 {
+fn arrived(source: &mut ThreadedSource) -> u64 {
     let counts = source.counts();
     counts.nic + counts.lanes.iter().map(|lane| lane.seen).sum::<u64>()
 }
@@ -69,14 +70,14 @@ fn the_source_conforms_in_virtual_time() {
     conformance::check(&mut Simulated { clock });
 }
 
-fn open(device: &str) -> Result<SimSource, SimError> {
+fn opened(device: &str) -> Result<ThreadedSource, CaptureError> {
     let device: DeviceSpec = device.parse().unwrap();
-    SimSource::open(&SimOptions::from_device(&device).unwrap())
+    super::open(&SimOptions::from_device(&device).unwrap())
 }
 
 #[test]
 fn a_burst_ends_and_every_packet_is_somewhere() {
-    let mut source = open("sim:10Gbps?burst=30000&queues=3&chunks=20&packets=16").unwrap();
+    let mut source = opened("sim:10Gbps?burst=30000&queues=3&chunks=20&packets=16").unwrap();
     let begun = Instant::now();
     // Nobody reads: three pools of 320 packets and three rings are full, the rest is lost.
     let most_kept = 3 * 320 + u64::from(3 * RING);
@@ -108,7 +109,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         ("sim:1Gbps?size=1518&packets=1000", "fewer packets"),
         ("sim:1Gbps?chunks=5&pool=1MiB", "only one"),
     ] {
-        let error = open(device).map(|_| ()).unwrap_err().to_string();
+        let error = opened(device).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(says), "{device}: {error}");
     }
 }

@@ -8,10 +8,10 @@ use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::{self, Hook as Context};
 use ringtap_pool::memory::Words;
 
-use super::hook::Program;
+use super::layout::ForwardedWords;
+use super::programs::TapProgram;
 use super::rules::fit::Unfit;
-use super::splice::{Code, SpliceError};
-use super::words::ForwardedWords;
+use crate::bpf::splice::{Code, SpliceError};
 
 /// `RT_NO_FORWARD` and `RT_VERDICT`.
 const MARK_FORWARD: u64 = 0x5254_5f46_4f52_5744;
@@ -54,11 +54,11 @@ pub struct Forward {
 
 impl Forward {
     /// Puts the filter into a copy of one of the tap's programs.
-    pub(super) fn put_into(&self, code: &mut Code, program: Program) -> Result<(), Unfit> {
+    pub(super) fn put_into(&self, code: &mut Code, program: TapProgram) -> Result<(), Unfit> {
         let context = match program {
-            Program::Rx | Program::RxVlan => Context::Xdp,
-            Program::TcRx => Context::Tc,
-            Program::TcTx | Program::TcForward => return Ok(()),
+            TapProgram::Rx | TapProgram::RxVlan => Context::Xdp,
+            TapProgram::TcRx => Context::Tc,
+            TapProgram::TcTx | TapProgram::TcForward => return Ok(()),
         };
         let (way, filter) = match &self.passing {
             Passing::All => (1, None),

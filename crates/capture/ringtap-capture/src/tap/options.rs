@@ -2,20 +2,18 @@
 //! What a caller asks of a tap.
 #![forbid(unsafe_code)]
 
-use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode};
+use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode, Queues};
 use ringtap_net::interface::Interface;
 use ringtap_net::kernel::{self, Feature};
 use ringtap_pool::number::to_u32;
 
-use super::{TapError, forward::Forward};
+use super::forward::Forward;
+use crate::{CaptureError, queues};
 
 /// Memory of a pool unless said otherwise, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
 /// Size of a chunk unless said otherwise, in bytes, if the largest frame of the interface fits.
 pub const DEFAULT_CHUNK_SIZE: u32 = 64 << 10;
-
-/// Receive queues that can be chosen: those below.
-const QUEUES: u16 = 256;
 
 /// What becomes of a packet after capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,27 +80,13 @@ impl TapOptions {
     ///
     /// # Errors
     ///
-    /// - [`TapError::Queue`]: a receive queue that the tap does not know.
-    /// - [`TapError::NoQueue`]: a receive queue that the interface does not have.
-    pub fn from_device(device: &DeviceSpec, interface: &Interface) -> Result<Self, TapError> {
+    /// - [`CaptureError::Queue`]: a receive queue that the tap does not know.
+    /// - [`CaptureError::NoQueue`]: a receive queue that the interface does not have.
+    pub fn from_device(device: &DeviceSpec, interface: &Interface) -> Result<Self, CaptureError> {
         let mut options = Self::new(&device.name);
         let asked = &device.options;
-        if let Some(queue) = device.queues.highest() {
-            if queue >= QUEUES {
-                let interface = interface.name.clone();
-                return Err(TapError::Queue { interface, queue });
-            }
-            let count = interface.rx_queue_count;
-            if u32::from(queue) >= count && count > 0 {
-                let interface = interface.name.clone();
-                return Err(TapError::NoQueue {
-                    interface,
-                    queue,
-                    count,
-                });
-            }
-            let chosen = (0..QUEUES).filter(|queue| device.queues.contains(*queue));
-            options.queues = chosen.collect();
+        if device.queues != Queues::All {
+            options.queues = queues::selected(&device.queues, interface)?;
         }
         if asked.exclusive {
             options.taking = Taking::Exclusive;
@@ -148,7 +132,7 @@ mod tests {
         Interface::find("lo").expect("every namespace has a loopback")
     }
 
-    fn options(device: &str) -> Result<TapOptions, TapError> {
+    fn options(device: &str) -> Result<TapOptions, CaptureError> {
         let device: DeviceSpec = device.parse().expect("a device");
         TapOptions::from_device(&device, &loopback())
     }
@@ -199,7 +183,7 @@ mod tests {
     fn a_queue_that_the_tap_does_not_know_is_refused() {
         let refused = options("tap:lo@256").unwrap_err();
         assert!(
-            matches!(refused, TapError::Queue { queue: 256, .. }),
+            matches!(refused, CaptureError::Queue { queue: 256, .. }),
             "{refused}"
         );
     }

@@ -12,8 +12,8 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::source;
 
 use super::forward::Checksums;
+use super::layout::Config;
 use super::options::{DEFAULT_CHUNK_SIZE, Taking, TapOptions};
-use super::words::Config;
 
 const MAX_SEGMENT: u64 = 256 << 20;
 /// What a chunk with one packet holds besides its bytes, and what aligning them takes.

@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
-pub(crate) mod fit;
+pub(super) mod fit;
 mod user;
 
 use std::io;
@@ -25,12 +25,13 @@ use ringtap_pool::source::{RuleLoader, SourceError};
 
 use super::forward::Forward;
 use super::groups::{self, Selection};
-use super::home::Home;
-use super::hook::{self, Fitted, Links, Program};
+use super::layout::{ControlWords, LaneWords};
 use super::object::{self, Loaded};
+use super::programs::{AttachedProgram, Links, TapProgram};
 use super::source::wait_for_running_programs;
-use super::splice::Code;
-use super::words::{ControlWords, LaneWords};
+use crate::bpf::link;
+use crate::bpf::namespace::NetworkNamespace;
+use crate::bpf::splice::Code;
 pub use error::RulesError;
 use fit::{Fit, Parts, Tried, Unfit, fit};
 use user::{MOST_PROGRAMS, UserProgram};
@@ -63,9 +64,9 @@ impl InForce {
 pub(super) struct TapRules {
     interface: String,
     index: u32,
-    home: Home,
+    namespace: NetworkNamespace,
     /// The programs for the hooks in use, as they were loaded.
-    originals: Vec<(Program, Code)>,
+    originals: Vec<(TapProgram, Code)>,
     links: Links,
     lanes: Words<LaneWords>,
     groups: Words<AtomicU64>,
@@ -84,11 +85,15 @@ impl TapRules {
         lanes: &Words<LaneWords>,
         forward: Option<Forward>,
     ) -> io::Result<Self> {
-        let hooks: Vec<_> = links.lock().iter().map(|fitted| fitted.program).collect();
+        let hooks: Vec<_> = links
+            .lock()
+            .iter()
+            .map(|attached| attached.program)
+            .collect();
         Ok(TapRules {
             interface: interface.name.clone(),
             index: interface.index,
-            home: Home::here()?,
+            namespace: NetworkNamespace::here()?,
             originals: originals(loaded, &hooks)?,
             links: links.clone(),
             lanes: lanes.clone(),
@@ -124,7 +129,7 @@ impl TapRules {
     }
 
     /// The links, which stay as they are while the guard lives; none are left of a stopped tap.
-    fn links_in_use(&self) -> Result<MutexGuard<'_, Vec<Fitted>>, RulesError> {
+    fn links_in_use(&self) -> Result<MutexGuard<'_, Vec<AttachedProgram>>, RulesError> {
         let links = self.links.lock();
         match links.is_empty() {
             false => Ok(links),
@@ -159,7 +164,7 @@ impl TapRules {
         let ways = rules.iter().map(|rule| groups::way(&rule.balance));
         let parts = Parts {
             originals: &self.originals,
-            home: &self.home,
+            namespace: &self.namespace,
             interface: self.index,
             number: ways.fold(next.half_bit(), |all, way| all | way)
                 | groups::count_bits(rules.len()),
@@ -202,26 +207,27 @@ impl RuleLoader for TapRules {
 }
 
 /// Puts new programs in the place of those attached: all of them, or none.
-fn replace_programs(links: &mut [Fitted], programs: Vec<OwnedFd>) -> io::Result<()> {
+fn replace_programs(links: &mut [AttachedProgram], programs: Vec<OwnedFd>) -> io::Result<()> {
     for (at, program) in programs.iter().enumerate() {
-        let Err(error) = hook::replace(links[at].link.as_fd(), program.as_fd()) else {
+        let Err(error) = link::replace(links[at].link.as_fd(), program.as_fd()) else {
             continue;
         };
-        for fitted in &links[..at] {
-            // It was attached there a moment ago; if it cannot be now, the interface is gone.
-            let _gone = hook::replace(fitted.link.as_fd(), fitted.attached.as_fd());
+        for attached in &links[..at] {
+            // This copy was attached a moment ago; if the kernel refuses it now, the interface is
+            // gone.
+            let _gone = link::replace(attached.link.as_fd(), attached.copy.as_fd());
         }
         return Err(error);
     }
-    for (fitted, program) in links.iter_mut().zip(programs) {
-        fitted.attached = program;
+    for (attached, program) in links.iter_mut().zip(programs) {
+        attached.copy = program;
     }
     Ok(())
 }
 
 /// The tap's programs for these hooks, as they were loaded.
-fn originals(loaded: &Loaded, hooks: &[Program]) -> io::Result<Vec<(Program, Code)>> {
-    let original = |program: &Program| {
+fn originals(loaded: &Loaded, hooks: &[TapProgram]) -> io::Result<Vec<(TapProgram, Code)>> {
+    let original = |program: &TapProgram| {
         let code = Code::parse(&loaded.insns(*program)?).map_err(io::Error::other)?;
         Ok((*program, code))
     };
@@ -245,7 +251,7 @@ fn paths(rules: &[Rule]) -> impl Iterator<Item = &PathBuf> {
 fn fresh_users(
     rules: &[Rule],
     in_force: &[UserProgram],
-    hooks: &[Program],
+    hooks: &[TapProgram],
 ) -> Result<Vec<UserProgram>, RulesError> {
     if let Some(path) = paths(rules).nth(MOST_PROGRAMS) {
         return Err(RulesError::TooManyPrograms { path: path.clone() });

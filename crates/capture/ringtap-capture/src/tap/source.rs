@@ -20,19 +20,20 @@ use ringtap_pool::source::{
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
 use rustix::event::epoll;
-use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::attach::{Attached, attach, plan};
 use super::forward::{Forward, Forwarded};
-use super::hook::Links;
-use super::mapping::Mapping;
+use super::layout::{ControlWords, LaneWords};
 use super::object::Loaded;
 use super::plan::Plan;
+use super::programs::Links;
 use super::rules::TapRules;
-use super::words::{ControlWords, LaneWords};
-use super::{Tap, TapError, TapOptions, Watched, clock, hook};
+use super::{Tap, TapOptions, Watched};
+use crate::CaptureError;
+use crate::bpf::map::Mapping;
+use crate::bpf::{self, clock, link};
+use crate::nic::NicLosses;
 use ringtap_net::interface::{Interface, Promiscuous, Watch};
-use ringtap_net::netlink::Losses;
 
 const LINKTYPE_ETHERNET: u16 = 1;
 /// How often the difference between atomic time and UTC is looked up again.
@@ -45,28 +46,21 @@ impl Tap {
     ///
     /// # Errors
     ///
-    /// Every [`TapError`]; nothing is attached then.
-    pub fn attach(options: &TapOptions) -> Result<Self, TapError> {
+    /// Every [`CaptureError`]; nothing is attached then.
+    pub fn attach(options: &TapOptions) -> Result<Self, CaptureError> {
         let interface = Interface::find(&options.interface)?;
         interface.require_up()?;
         if !interface.link_type.is_ethernet() {
-            return Err(TapError::NotEthernet {
+            return Err(CaptureError::NotEthernet {
+                kind: "the tap",
                 link_type: interface.link_type.0,
                 interface: interface.name,
             });
         }
-        let system = |action| {
-            let interface = options.interface.clone();
-            move |source| TapError::System {
-                interface,
-                action,
-                reason: source,
-            }
-        };
+        let name = &options.interface;
         let watch = Watch::new(&interface)?;
-        let losses = Losses::of(interface.index).map_err(system("opening a netlink socket"))?;
+        let nic = NicLosses::of(&interface)?;
         let plan = plan(options, interface.largest_frame_bytes())?;
-        let lost_before = losses.now().unwrap_or(0);
         let attached = attach(options, &interface, &plan)?;
         // The loopback has nobody else's packets; a tap of what leaves wants none.
         let wanted = options.promiscuous && options.direction.arriving() && !interface.is_loopback;
@@ -78,12 +72,13 @@ impl Tap {
         let watched = Watched {
             interface,
             watch,
-            losses,
-            lost_before,
+            nic,
             _promiscuous: promiscuous,
         };
-        Tap::assemble(watched, &plan, attached, facts, forward)
-            .map_err(system("sharing memory with the program"))
+        Tap::assemble(watched, &plan, attached, facts, forward).map_err(CaptureError::system(
+            name,
+            "sharing memory with the program",
+        ))
     }
 
     fn assemble(
@@ -185,16 +180,9 @@ impl Source for Tap {
 
     fn counts(&mut self) -> Counts {
         self.refresh_clock();
-        let Watched {
-            losses,
-            lost_before,
-            ..
-        } = &self.watched;
         Counts {
             lanes: self.lanes.iter().map(lane_counts).collect(),
-            nic: losses
-                .now()
-                .map_or(0, |lost| lost.saturating_sub(*lost_before)),
+            nic: self.watched.nic.lost(),
             kernel: 0,
         }
     }
@@ -245,15 +233,16 @@ impl Source for Tap {
     }
 
     fn stop(&mut self) {
-        for fitted in self.links.lock().drain(..) {
-            hook::detach(fitted.link);
+        for attached in self.links.lock().drain(..) {
+            link::detach(attached.link);
         }
         // After the program that leaves packets to it.
         if let Some(link) = self.forward_link.take() {
             wait_for_running_programs(&self.lanes);
-            hook::detach(link);
+            link::detach(link);
         }
         wait_for_running_programs(&self.lanes);
+        self.watched.nic.finish();
         self.ended.get_or_insert(None);
     }
 }
@@ -345,21 +334,9 @@ fn look(lane: &LaneWords) -> LaneCounts {
     }
 }
 
-/// Returns when every program run and every round of a driver that was under way has ended; only
-/// after a time in which they should have, where the kernel cannot tell: then gives `false`.
-pub(crate) fn wait_for_quiet_cpus() -> bool {
-    // The kernel waits for every CPU to pass through a quiet state, as program runs do not.
-    let is_sure = membarrier(MembarrierCommand::Global).is_ok();
-    if !is_sure {
-        // Not to be had with nohz_full.
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    is_sure
-}
-
 /// Returns when no run of a program that was detached or replaced is under way.
 pub(super) fn wait_for_running_programs(lanes: &[LaneWords]) {
-    if wait_for_quiet_cpus() {
+    if bpf::wait_for_running_programs() {
         return;
     }
     // Runs are far shorter than the time that was waited, and marked.

@@ -13,7 +13,9 @@
 
 use std::collections::VecDeque;
 
-use ringtap_pool::ids::ChunkId;
+use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::{ChunkId, LaneId};
+use ringtap_pool::source;
 use ringtap_pool::writer::CellLayout;
 
 /// Where a chunk is.
@@ -72,6 +74,19 @@ pub(super) struct Share {
     pub(super) chunk_size: u32,
     pub(super) first: ChunkId,
     pub(super) count: usize,
+}
+
+impl Share {
+    /// The chunks of a lane in a pool that begins at `base`.
+    pub(super) fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
+        let chunks = source::share(geometry, lane);
+        Share {
+            base,
+            chunk_size: geometry.chunk_size,
+            first: chunks.last().copied().unwrap_or(ChunkId(0)),
+            count: chunks.len(),
+        }
+    }
 }
 
 /// The cells of one lane.

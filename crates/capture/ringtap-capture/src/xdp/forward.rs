@@ -27,22 +27,24 @@ use ringtap_ipc::verdict::Bench;
 use ringtap_pool::counters::{Counters, Dropped};
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
-use super::front::{self, Front};
-use super::lanes::explain;
+use super::XdpOptions;
+use super::layout::state;
+use super::program::QueueProgram;
+use super::setup::explain;
 use super::socket::{self, BothWays, Memory, Wanted, XskSocket};
-use super::words::state;
-use super::{XdpError, XdpOptions};
+use crate::bpf::attach::{self, Variants};
+use crate::bpf::conflict;
+use crate::bpf::link::Hook;
+use crate::bpf::wait_for_running_programs;
 use crate::bridge::Moment;
-use crate::tap::holder;
-use crate::tap::hook::Hook;
-use crate::tap::source::wait_for_quiet_cpus;
+use crate::{CaptureError, queues};
 pub use judging::JudgeOptions;
 use judging::Judging;
 use made::Made;
 use memory::{CELLS, Umem, cell_for};
 pub use mirror::Mirror;
 use port::Port;
-use ringtap_device::Queues;
+use ringtap_device::{Mode, Queues};
 pub use ringtap_ipc::verdict::Verdict;
 use ringtap_net::interface::{Interface, InterfaceError, Promiscuous, Watch};
 use ringtap_net::netlink::Losses;
@@ -60,7 +62,7 @@ pub trait Judge: Send {
 /// One interface of the bridge.
 struct Side {
     name: String,
-    front: Front,
+    program: QueueProgram,
     queues: Vec<u16>,
     sockets: Vec<Arc<XskSocket>>,
     losses: Losses,
@@ -99,11 +101,11 @@ impl UserBridge {
     ///
     /// # Errors
     ///
-    /// Every [`XdpError`]; nothing is attached then.
-    pub fn open(options: &UserOptions, judge: Box<dyn Judge>) -> Result<Self, XdpError> {
+    /// Every [`CaptureError`]; nothing is attached then.
+    pub fn open(options: &UserOptions, judge: Box<dyn Judge>) -> Result<Self, CaptureError> {
         let interfaces = &options.interfaces;
         let rights = Rights::of_this_process().require(Purpose::Xdp);
-        rights.map_err(|reason| XdpError::NoRights {
+        rights.map_err(|reason| CaptureError::NoRights {
             interface: interfaces[0].name.clone(),
             reason,
         })?;
@@ -141,9 +143,9 @@ impl UserBridge {
         worker.ports.iter_mut().for_each(Port::feed);
         for side in &mut sides {
             for (queue, socket) in side.queues.iter().zip(&side.sockets) {
-                let put = side.front.put_socket(*queue, socket);
+                let put = side.program.set_socket(*queue, socket);
                 put.map_err(system("telling the program of its sockets"))?;
-                side.front.set_state(*queue, state::ON);
+                side.program.set_state(*queue, state::ON);
             }
         }
         let thread = run(worker).map_err(system("starting a thread"))?;
@@ -156,7 +158,7 @@ impl UserBridge {
             notes,
         };
         for side in &mut bridge.sides {
-            side.front.attach(&side.interface)?;
+            side.program.attach(&side.interface)?;
         }
         Ok(bridge)
     }
@@ -241,10 +243,10 @@ impl UserBridge {
     /// Stops forwarding; counters are final when it returns.
     pub fn stop(&mut self) {
         for side in &mut self.sides {
-            side.front.detach();
+            side.program.detach();
         }
         // What the programs handed over is in the rings when this returns.
-        wait_for_quiet_cpus();
+        wait_for_running_programs();
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
             let _panicked = thread.join();
@@ -259,20 +261,17 @@ impl Drop for UserBridge {
 }
 
 impl Side {
-    fn load(interface: &Interface, notes: &mut Vec<String>) -> Result<Self, XdpError> {
-        let options = XdpOptions::new(&interface.name);
-        let queues = options.chosen(interface)?;
-        holder::wait_for_another(interface, |_| true)?;
-        let hook = front::hooks(&options, interface, notes);
+    fn load(interface: &Interface, notes: &mut Vec<String>) -> Result<Self, CaptureError> {
+        let queues = queues::selected(&Queues::All, interface)?;
+        conflict::wait_for_another(interface, |_| true)?;
+        let hook = attach::hooks(Mode::Auto, Variants::Xdp, interface, notes);
         let hook = hook.first().copied().unwrap_or(Hook::Generic);
-        let losses = Losses::of(interface.index).map_err(|reason| XdpError::System {
-            interface: interface.name.clone(),
-            action: "opening a netlink socket",
-            reason,
-        })?;
+        let action = "opening a netlink socket";
+        let losses = Losses::of(interface.index);
+        let losses = losses.map_err(CaptureError::system(&interface.name, action))?;
         Ok(Side {
             name: interface.name.clone(),
-            front: Front::load(hook, interface, u32::MAX)?,
+            program: QueueProgram::load(hook, interface, u32::MAX)?,
             queues,
             sockets: Vec::new(),
             nic_before: losses.now().unwrap_or(0),
@@ -295,9 +294,9 @@ impl Side {
         sockets.sum::<u64>() + self.words(|words| words.failed.load(Acquire))
     }
 
-    fn words(&self, count: impl Fn(&super::words::QueueWords) -> u64) -> u64 {
+    fn words(&self, count: impl Fn(&super::layout::QueueWords) -> u64) -> u64 {
         let queues = self.queues.iter().map(|queue| usize::from(*queue));
-        let words = queues.filter_map(|queue| self.front.words.get(queue));
+        let words = queues.filter_map(|queue| self.program.counters.get(queue));
         words.map(count).sum()
     }
 }
@@ -308,7 +307,7 @@ fn bind(
     first: Option<&XskSocket>,
     umem: &Umem,
     notes: &mut Vec<String>,
-) -> Result<BothWays, XdpError> {
+) -> Result<BothWays, CaptureError> {
     let (_, needs_several) = cell_for(side.interface.largest_frame_bytes());
     let several = match needs_several {
         true => Flags::XDP_USE_SG,
@@ -327,7 +326,7 @@ fn bind(
         };
         socket::both_ways(&wanted(mode), queue, memory)
     };
-    let is_native = side.front.hook != Hook::Generic;
+    let is_native = side.program.hook != Hook::Generic;
     if first.is_none() && is_native {
         match attempt(Flags::XDP_ZEROCOPY) {
             Err(error) if error.raw_os_error() != Some(libc::EBUSY) => notes.push(format!(
@@ -344,16 +343,12 @@ fn bind(
 fn explain_system(
     interfaces: &[Interface; 2],
     action: &'static str,
-) -> impl FnOnce(io::Error) -> XdpError + use<> {
-    let interface = format!("{} and {}", interfaces[0].name, interfaces[1].name);
-    move |reason| XdpError::System {
-        interface,
-        action,
-        reason,
-    }
+) -> impl FnOnce(io::Error) -> CaptureError + use<> {
+    let both = format!("{} and {}", interfaces[0].name, interfaces[1].name);
+    CaptureError::system(both, action)
 }
 
-fn explain_bind(error: io::Error, queue: u16, side: &Side) -> XdpError {
+fn explain_bind(error: io::Error, queue: u16, side: &Side) -> CaptureError {
     let options = XdpOptions {
         queues: Queues::All,
         ..XdpOptions::new(&side.name)

@@ -2,15 +2,14 @@
 //! What a caller asks of an AF_XDP source, and the sizes that follow from it.
 //!
 //! Invariants
-//! - The region begins at a page; for zero-copy, cells lie at multiples of their size.
+//! - The region begins at a state; for zero-copy, cells lie at multiples of their size.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
-use ringtap_pool::number::{to_u16, to_u32};
+use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{Cell, CellLayout};
 
-use super::XdpError;
-use super::words::QUEUES;
+use crate::CaptureError;
 use ringtap_device::{DeviceSpec, Mode, Queues};
 use ringtap_net::interface::Interface;
 
@@ -21,7 +20,7 @@ pub(super) const STAMP_ROOM: u32 = 24;
 /// A packet lies so far in its cell, and what a cell holds is so much less: the kernel's
 /// `XDP_PACKET_HEADROOM`, and ours.
 pub(super) const HEADROOM: u32 = 256 + STAMP_ROOM;
-/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a page).
+/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a state).
 const CELLS: [u32; 2] = [2048, 4096];
 
 /// What a caller asks of an AF_XDP source.
@@ -81,26 +80,6 @@ impl XdpOptions {
             ..usual
         }
     }
-
-    /// The queues of `interface` that are asked for, in order.
-    pub(super) fn chosen(&self, interface: &Interface) -> Result<Vec<u16>, XdpError> {
-        let count = interface.rx_queue_count;
-        let there = to_u16(count).min(QUEUES);
-        let no_queue = |queue| XdpError::NoQueue {
-            interface: interface.name.clone(),
-            queue,
-            count,
-        };
-        if let Some(queue) = self.queues.highest().filter(|queue| *queue >= there) {
-            return Err(no_queue(queue));
-        }
-        if self.queues == Queues::All && count > u32::from(QUEUES) {
-            return Err(no_queue(QUEUES));
-        }
-        Ok((0..there)
-            .filter(|queue| self.queues.contains(*queue))
-            .collect())
-    }
 }
 
 /// Sizes of a pool with cells.
@@ -121,7 +100,7 @@ impl Plan {
         options: &XdpOptions,
         interface: &Interface,
         lanes: u32,
-    ) -> Result<Self, XdpError> {
+    ) -> Result<Self, CaptureError> {
         let frame = interface.largest_frame_bytes();
         let room = |cell: &u32| cell - HEADROOM >= frame;
         let cell = CELLS.into_iter().find(room).unwrap_or(CELLS[1]);
@@ -131,7 +110,7 @@ impl Plan {
             asked => asked,
         };
         let layout = |cell: Cell| {
-            layout(chunk, cell, needs_several).ok_or_else(|| XdpError::Cells {
+            layout(chunk, cell, needs_several).ok_or_else(|| CaptureError::Cells {
                 interface: interface.name.clone(),
                 chunk_bytes: chunk,
                 cell_bytes: cell.size,
@@ -142,8 +121,8 @@ impl Plan {
         let each = options.pool_bytes / u64::from(chunk) / u64::from(lanes.max(1));
         let chunks = u64::from(lanes) * each.max(2) + 1;
         let geometry = Geometry::contiguous(chunk, to_u32(chunks), lanes, options.snap_length);
-        let mut geometry = geometry.map_err(|reason| XdpError::Sizes {
-            interface: interface.name.clone(),
+        let mut geometry = geometry.map_err(|reason| CaptureError::Sizes {
+            device: interface.name.clone(),
             reason,
         })?;
         let most = match needs_several {

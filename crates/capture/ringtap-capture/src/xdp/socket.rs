@@ -186,10 +186,10 @@ pub(super) fn both_ways(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Resu
         let socket = &bound.socket;
         sockopt::set_xdp_tx_ring_size(socket, entries)?;
         let places = sockopt::xdp_mmap_offsets(socket)?;
-        let page = XDP_UMEM_PGOFF_COMPLETION_RING;
+        let state = XDP_UMEM_PGOFF_COMPLETION_RING;
         let both = BothWays {
             transmit: Transmit::map(socket, XDP_PGOFF_TX_RING, &places.tx, entries)?,
-            completed: Completed::map(socket, page, &places.cr, entries)?,
+            completed: Completed::map(socket, state, &places.cr, entries)?,
             bound,
         };
         bind_to(&both.bound.socket, wanted, queue, umem)?;

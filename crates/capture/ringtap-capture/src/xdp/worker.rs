@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use ringtap_pool::number::to_usize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::capture::{ADDRESSES, LaneCapture, TAG};
 use super::cells::Place;
-use super::notes::{ADDRESSES, Notes, TAG};
 use super::ring::{Fill, Piece, Received};
 
 /// Packets that become visible at a time.
@@ -31,7 +31,7 @@ const HUNGRY_MS: i64 = 1;
 pub(super) struct Parts {
     pub(super) received: Received,
     pub(super) fill: Fill,
-    pub(super) notes: Notes,
+    pub(super) capture: LaneCapture,
     /// Most cells that the kernel gets at a time.
     pub(super) most_cells: u32,
     pub(super) busy_poll: bool,
@@ -61,40 +61,40 @@ impl Worker {
 
     /// Captures until it is stopped, then what is left.
     pub(super) fn work(&mut self) {
-        while !self.parts.notes.parts.book.is_stopping() {
+        while !self.parts.capture.parts.statistics.is_stopping() {
             self.feed();
             if self.take_batch() == 0 {
                 self.idle();
             }
         }
         while self.take_batch() > 0 {}
-        self.parts.notes.finish();
+        self.parts.capture.finish();
     }
 
     /// Hands cells to the kernel, as many as it may have.
     fn feed(&mut self) {
         let Parts {
-            notes,
+            capture,
             fill,
             most_cells,
             ..
         } = &mut self.parts;
         let mut is_starved = false;
-        let each = notes.parts.cells.per_chunk();
-        while notes.parts.cells.held() + each <= *most_cells && fill.room() >= each {
-            let Some(id) = notes.next_chunk() else {
+        let each = capture.parts.cells.per_chunk();
+        while capture.parts.cells.held() + each <= *most_cells && fill.room() >= each {
+            let Some(id) = capture.next_chunk() else {
                 is_starved = true;
                 break;
             };
-            fill.push(notes.parts.cells.hand_over(id));
+            fill.push(capture.parts.cells.hand_over(id));
         }
-        let book = &notes.parts.book;
+        let statistics = &capture.parts.statistics;
         if is_starved != self.is_starved {
             self.is_starved = is_starved;
-            book.set_starved(is_starved);
+            statistics.set_starved(is_starved);
         }
         if fill.needs_wakeup() {
-            book.socket.kick();
+            statistics.socket.kick();
         }
     }
 
@@ -104,7 +104,7 @@ impl Worker {
         if waiting == 0 {
             return 0;
         }
-        self.parts.notes.begin();
+        self.parts.capture.begin();
         let (mut pieces, mut packets) = (0, 0);
         while packets < BATCH {
             let Some(count) = self.pieces_of_packet(pieces, waiting) else {
@@ -112,7 +112,7 @@ impl Worker {
             };
             if pieces + AHEAD < waiting {
                 let ahead = self.parts.received.peek(pieces + AHEAD);
-                self.parts.notes.will_look_at(ahead.address);
+                self.parts.capture.will_look_at(ahead.address);
             }
             match count {
                 1 => self.take(self.parts.received.peek(pieces)),
@@ -122,7 +122,7 @@ impl Worker {
             packets += 1;
         }
         self.parts.received.release(pieces);
-        self.parts.notes.end();
+        self.parts.capture.end();
         packets
     }
 
@@ -142,30 +142,30 @@ impl Worker {
     /// Takes a packet that lies in one cell.
     #[inline]
     fn take(&mut self, piece: Piece) {
-        let notes = &mut self.parts.notes;
-        let Some(place) = notes.parts.cells.locate(piece.address) else {
-            return notes.lose();
+        let capture = &mut self.parts.capture;
+        let Some(place) = capture.parts.cells.locate(piece.address) else {
+            return capture.lose();
         };
-        let is_last = notes.parts.cells.came_back(place.chunk);
+        let is_last = capture.parts.cells.came_back(place.chunk);
         self.take_cell(place, to_usize(piece.length));
         if is_last {
-            self.parts.notes.parts.cells.let_go(place.chunk);
+            self.parts.capture.parts.cells.let_go(place.chunk);
         }
     }
 
     #[inline]
     fn take_cell(&mut self, place: Place, length: usize) {
-        let Some(stamp) = self.parts.notes.stamp(place) else {
-            return self.parts.notes.lose();
+        let Some(stamp) = self.parts.capture.stamp(place) else {
+            return self.parts.capture.lose();
         };
         let length = match stamp.tag {
             None => length,
             Some(tag) => match self.put_tag_back(place, length, tag) {
                 Some(longer) => longer,
-                None => return self.parts.notes.lose(),
+                None => return self.parts.capture.lose(),
             },
         };
-        self.parts.notes.note(place, length, &stamp);
+        self.parts.capture.note(place, length, &stamp);
     }
 
     /// Takes a packet whose pieces lie in several cells: it is put together in the chunk.
@@ -173,18 +173,18 @@ impl Worker {
         let mut stamp = None;
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
-        let notes = &mut self.parts.notes;
+        let capture = &mut self.parts.capture;
         for index in first..first + count {
             let piece = self.parts.received.peek(index);
-            let Some(place) = notes.parts.cells.locate(piece.address) else {
+            let Some(place) = capture.parts.cells.locate(piece.address) else {
                 continue;
             };
-            notes.parts.cells.came_back(place.chunk);
+            capture.parts.cells.came_back(place.chunk);
             if index == first {
-                stamp = notes.stamp(place);
+                stamp = capture.stamp(place);
             }
             let length = to_usize(piece.length);
-            gathered.extend_from_slice(notes.bytes(place, length).unwrap_or_default());
+            gathered.extend_from_slice(capture.bytes(place, length).unwrap_or_default());
         }
         if let Some(tag) = stamp.and_then(|stamp| stamp.tag)
             && gathered.len() >= ADDRESSES
@@ -192,14 +192,14 @@ impl Worker {
             gathered.splice(ADDRESSES..ADDRESSES, tag);
         }
         match stamp {
-            Some(stamp) => self.parts.notes.copy(&gathered, &stamp),
-            None => self.parts.notes.lose(),
+            Some(stamp) => self.parts.capture.copy(&gathered, &stamp),
+            None => self.parts.capture.lose(),
         }
         self.gathered = gathered;
         // Last: the copy may have needed a chunk to be opened.
         for index in first..first + count {
             let piece = self.parts.received.peek(index);
-            let cells = &mut self.parts.notes.parts.cells;
+            let cells = &mut self.parts.capture.parts.cells;
             if let Some(place) = cells.locate(piece.address) {
                 cells.let_go(place.chunk);
             }
@@ -210,7 +210,7 @@ impl Worker {
     #[cold]
     fn put_tag_back(&mut self, place: Place, length: usize, tag: [u8; TAG]) -> Option<usize> {
         let longer = length + TAG;
-        let bytes = self.parts.notes.bytes(place, longer)?;
+        let bytes = self.parts.capture.bytes(place, longer)?;
         if length < ADDRESSES {
             return Some(length);
         }
@@ -221,9 +221,9 @@ impl Worker {
 
     /// Nothing waits: sleeps until something may.
     fn idle(&mut self) {
-        self.parts.notes.mind_clock();
+        self.parts.capture.mind_clock();
         if self.parts.busy_poll {
-            return self.parts.notes.parts.book.socket.kick();
+            return self.parts.capture.parts.statistics.socket.kick();
         }
         if self.comes_fast {
             self.comes_fast = false;
@@ -233,17 +233,17 @@ impl Worker {
                 return;
             }
         }
-        let is_hungry = self.parts.notes.parts.cells.held() < self.parts.most_cells / 2;
+        let is_hungry = self.parts.capture.parts.cells.held() < self.parts.most_cells / 2;
         let start = Instant::now();
         self.sleep(is_hungry);
         self.comes_fast = start.elapsed() < SHORT;
     }
 
     fn sleep(&self, is_hungry: bool) {
-        let book = &self.parts.notes.parts.book;
+        let statistics = &self.parts.capture.parts.statistics;
         let mut polled = [
-            PollFd::new(&book.stop, PollFlags::IN),
-            PollFd::new(&*book.socket, PollFlags::IN),
+            PollFd::new(&statistics.stop, PollFlags::IN),
+            PollFd::new(&*statistics.socket, PollFlags::IN),
         ];
         let limit = Timespec {
             tv_sec: 0,

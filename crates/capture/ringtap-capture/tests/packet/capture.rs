@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_capture::packet::{PacketOptions, PacketSource};
+use ringtap_capture::packet::{self, PacketOptions};
+use ringtap_capture::source::ThreadedSource;
 use ringtap_pool::{
     distributor::{Distributor, ReaderOptions},
     format::Slot,
@@ -31,7 +32,7 @@ impl Captured {
 
 /// A running capture.
 pub(crate) struct Capture {
-    source: PacketSource,
+    source: ThreadedSource,
     distributor: Distributor,
     reader: Reader,
     pub(crate) packets: Vec<Captured>,
@@ -40,12 +41,12 @@ pub(crate) struct Capture {
 impl Capture {
     pub(crate) fn start(net: &Namespace, options: &PacketOptions) -> Self {
         Self::of(
-            net.enter(|| PacketSource::open(options))
+            net.enter(|| packet::open(options))
                 .expect("the source opens"),
         )
     }
 
-    pub(crate) fn of(mut source: PacketSource) -> Self {
+    pub(crate) fn of(mut source: ThreadedSource) -> Self {
         let lanes = source.take_lanes();
         let mut distributor = Distributor::new(source.pool(), lanes, Arc::new(NoSignal));
         let (_, reader) = distributor
@@ -62,7 +63,7 @@ impl Capture {
         }
     }
 
-    pub(crate) fn source(&mut self) -> &mut PacketSource {
+    pub(crate) fn source(&mut self) -> &mut ThreadedSource {
         &mut self.source
     }
 

@@ -14,7 +14,7 @@ use std::{
 use capture::{Capture, Captured};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ringtap_capture::packet::{PacketOptions, PacketSource};
+use ringtap_capture::packet::{self, PacketOptions};
 use ringtap_device::{ChunkOptions, Direction};
 use ringtap_pool::{
     conformance::{self, Harness, PoolSize, UnderTraffic},
@@ -52,7 +52,7 @@ impl Harness for Veth {
         let net = self.0.insert(Namespace::with_veth("packet_conforms"));
         let pool_bytes = (size == PoolSize::Tiny).then_some(0);
         let source = net.enter(|| {
-            PacketSource::open(&PacketOptions {
+            packet::open(&PacketOptions {
                 pool_bytes,
                 ..options()
             })
@@ -64,7 +64,7 @@ impl Harness for Veth {
     fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
         let net = Namespace::with_veth("packet_conforms");
         let source = net
-            .enter(|| PacketSource::open(&options()))
+            .enter(|| packet::open(&options()))
             .expect("the source opens");
         let all_offered = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -354,7 +354,7 @@ fn what_cannot_be_opened_says_why() {
     let net = Namespace::with_veth("packet_errors");
     net.ip(&["link", "set", "rx0", "down"]);
     let open = |name: &str| {
-        let opened = net.enter(|| PacketSource::open(&PacketOptions::new(name)));
+        let opened = net.enter(|| packet::open(&PacketOptions::new(name)));
         opened.err().unwrap().to_string()
     };
     assert!(open("rx0").contains("`ip link set rx0 up`"));

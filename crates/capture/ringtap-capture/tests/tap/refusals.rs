@@ -2,7 +2,8 @@
 //! What a user is told when a tap cannot be attached.
 
 use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
-use ringtap_capture::tap::{Mode, TapError, TapOptions};
+use ringtap_capture::CaptureError;
+use ringtap_capture::tap::{Mode, TapOptions};
 use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool};
 use std::os::fd::AsFd;
@@ -35,7 +36,7 @@ fn another_program_is_named_with_what_to_do() {
     net.enter(|| Xdp::new(program.as_fd()).attach(index, XdpFlags::DRV_MODE))
         .unwrap();
     let error = try_attach(&net, &options("rx0")).err().unwrap();
-    let TapError::AnotherProgram { id, name, .. } = &error else {
+    let CaptureError::AnotherProgram { id, name, .. } = &error else {
         panic!("{error}")
     };
     assert!(*id > 0);

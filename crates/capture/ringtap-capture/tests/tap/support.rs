@@ -4,7 +4,8 @@
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::{ObjectBuilder, libbpf_sys};
-use ringtap_capture::tap::{Tap, TapError, TapOptions};
+use ringtap_capture::CaptureError;
+use ringtap_capture::tap::{Tap, TapOptions};
 use ringtap_net::interface::Interface;
 use ringtap_testkit::{Namespace, settle};
 
@@ -22,7 +23,7 @@ pub(crate) fn options(interface: &str) -> TapOptions {
 }
 
 /// Attaches inside `net`.
-pub(crate) fn try_attach(net: &Namespace, options: &TapOptions) -> Result<Tap, TapError> {
+pub(crate) fn try_attach(net: &Namespace, options: &TapOptions) -> Result<Tap, CaptureError> {
     net.enter(|| Tap::attach(options))
 }
 

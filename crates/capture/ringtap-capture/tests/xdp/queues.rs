@@ -4,7 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use ringtap_capture::xdp::{XdpError, XdpOptions};
+use ringtap_capture::CaptureError;
+use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::DeviceSpec;
 use ringtap_pool::source::{Source, Status};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle};
@@ -142,7 +143,7 @@ fn a_queue_of_a_foreign_socket_is_told_and_taken_when_that_is_gone() {
     let holder = net.spawn("python3", &["-c", HOLD]);
     holder.wait_for_stdout("held", LIMIT);
     let error = try_open(&net, &options("rx0")).err().expect("it is held");
-    let is_first = matches!(error, XdpError::Busy { queue: 0, .. });
+    let is_first = matches!(error, CaptureError::Busy { queue: 0, .. });
     assert!(is_first, "{error}");
     assert!(error.to_string().contains("queue 0"), "{error}");
     assert!(!net.has_xdp("rx0"), "nothing is left behind");
@@ -180,7 +181,10 @@ fn a_queue_that_is_held_is_told_and_one_that_is_given_up_is_taken() {
     let first = open(&net, &options("rx0"));
     let error = try_open(&net, &options("rx0")).err().expect("it is held");
     assert!(
-        matches!(error, XdpError::Program(_) | XdpError::Busy { .. }),
+        matches!(
+            error,
+            CaptureError::AnotherProgram { .. } | CaptureError::Busy { .. }
+        ),
         "{error}"
     );
     assert!(

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests of AF_XDP share: opening inside a namespace.
 
-use ringtap_capture::xdp::{XdpError, XdpOptions, XdpSource};
+use ringtap_capture::CaptureError;
+use ringtap_capture::source::ThreadedSource;
+use ringtap_capture::xdp::{self, XdpOptions};
 use ringtap_testkit::Namespace;
 
 pub(crate) use crate::captured::{Captured, finish, frame, own};
@@ -15,11 +17,14 @@ pub(crate) fn options(interface: &str) -> XdpOptions {
 }
 
 /// Opens inside `net`.
-pub(crate) fn try_open(net: &Namespace, options: &XdpOptions) -> Result<XdpSource, XdpError> {
-    net.enter(|| XdpSource::open(options))
+pub(crate) fn try_open(
+    net: &Namespace,
+    options: &XdpOptions,
+) -> Result<ThreadedSource, CaptureError> {
+    net.enter(|| xdp::open(options))
 }
 
 /// Opens inside `net`, or fails the test.
-pub(crate) fn open(net: &Namespace, options: &XdpOptions) -> XdpSource {
+pub(crate) fn open(net: &Namespace, options: &XdpOptions) -> ThreadedSource {
     try_open(net, options).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -13,6 +13,7 @@
 use std::{fs::File, io, thread};
 
 use libbpf_rs::{Link, Object};
+use ringtap_capture::bpf::object;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// The loopback interface's index in every namespace.
@@ -42,9 +43,9 @@ fn attach(object: &Object, program: &str) -> io::Result<ActiveProgram> {
     let namespace = File::open("/proc/thread-self/ns/net")?;
     let program = object.progs_mut().find(|one| one.name() == program);
     let program = program.ok_or(io::ErrorKind::NotFound)?;
-    let (link, _said) = ringtap_capture::libbpf::collect(|| program.attach_xdp(LOOPBACK));
+    let (link, _said) = object::logged(|| program.attach_xdp(LOOPBACK));
     Ok(ActiveProgram {
-        _link: link.map_err(|error| super::object::io_error(&error))?,
+        _link: link.map_err(|error| object::io_error(&error))?,
         _namespace: namespace,
     })
 }

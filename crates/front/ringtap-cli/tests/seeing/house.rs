@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_capture::pcap::{PcapOptions, PcapSource};
+use ringtap_capture::pcap::{self, PcapOptions};
 use ringtap_device::Speed;
 use ringtap_hub::{Group, Hub, server::Server};
 use ringtap_ipc::{protocol::HubStatus, socket::Listener};
@@ -32,7 +32,7 @@ impl House {
         let folder = TempDir::new().expect("a folder");
         let file = folder.path().join("in.pcap");
         write_capture(&file);
-        let source = PcapSource::open(&PcapOptions {
+        let source = pcap::open(&PcapOptions {
             speed: "200pps".parse::<Speed>().expect("a speed"),
             ..PcapOptions::new(file.display().to_string())
         });

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ringtap_capture::sim::{SimOptions, SimSource};
+use ringtap_capture::sim::{self, SimOptions};
 use ringtap_device::DeviceSpec;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Group, Hub};
@@ -45,7 +45,7 @@ fn hub_fixture() -> &'static HubFixture {
         let socket = folder.join("hub.sock");
         let device: DeviceSpec = "sim:20kpps?pool=4MiB".parse().expect("a device");
         let options = SimOptions::from_device(&device).expect("it can be simulated");
-        let source = SimSource::open(&options).expect("it starts");
+        let source = sim::open(&options).expect("it starts");
         let group = Group::new("all");
         let access = vec![group.access.clone()];
         let started = Hub::start(vec![Box::new(source)], vec![group], None, Vec::new());

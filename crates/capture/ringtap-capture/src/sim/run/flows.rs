@@ -15,7 +15,7 @@ use ringtap_pool::offload::Load;
 use ringtap_pool::offload::buckets::{Buckets, Due, Members};
 
 use super::VirtualQueue;
-use crate::sim::SimError;
+use crate::CaptureError;
 
 /// The longest time between two turns of the hub while buckets move, in picoseconds.
 pub(super) const LOOK_PS: u64 = 5_000_000_000;
@@ -61,7 +61,7 @@ impl FlowGroup {
         readers: Vec<ReaderId>,
         offload_percent: Option<u8>,
         queues: &[VirtualQueue],
-    ) -> Result<Self, SimError> {
+    ) -> Result<Self, CaptureError> {
         let mut buckets = Buckets::default();
         buckets.share_out(&readers);
         let flows = FlowGroup {
@@ -90,7 +90,7 @@ impl FlowGroup {
         now_ps: u64,
         distributor: &mut Distributor,
         queues: &[VirtualQueue],
-    ) -> Result<bool, SimError> {
+    ) -> Result<bool, CaptureError> {
         let Some(threshold) = self.offload_percent else {
             return Ok(false);
         };
@@ -113,7 +113,7 @@ impl FlowGroup {
     }
 
     /// Gives the queues the rule that assigns each bucket to its owner.
-    fn classify(&self, queues: &[VirtualQueue]) -> Result<(), SimError> {
+    fn classify(&self, queues: &[VirtualQueue]) -> Result<(), CaptureError> {
         let owner = |owner: &Option<ReaderId>| {
             let mut readers = (0..).zip(&self.readers);
             let found = readers.find(|(_, reader)| Some(**reader) == *owner);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use ringtap_filter::{LinkType, Rules};
 
 use super::LaneOutcome;
-use crate::sim::SimError;
+use crate::CaptureError;
 use crate::sim::lane::{CaptureStep, SimQueue};
 
 /// A queue, its capture thread and their clocks.
@@ -36,11 +36,14 @@ impl VirtualQueue {
     }
 
     /// Puts these rules in force.
-    pub(super) fn classify(&self, rules: &Rules) -> Result<(), SimError> {
-        let rulebook = &self.queue.state().rulebook;
-        let set = rulebook.set(rules, "sim:", LinkType::ETHERNET);
+    pub(super) fn classify(&self, rules: &Rules) -> Result<(), CaptureError> {
+        let set = self
+            .queue
+            .state()
+            .rules
+            .set(rules, "sim:", LinkType::ETHERNET);
         set.map(drop)
-            .map_err(|error| SimError::Run(error.to_string()))
+            .map_err(|error| CaptureError::Run(error.to_string()))
     }
 
     /// Arrival of the next packet, unless `retry` will account for it.
@@ -110,7 +113,7 @@ impl VirtualQueue {
 
     pub(super) fn outcome(&self) -> LaneOutcome {
         let state = self.queue.state();
-        let counts = state.counts();
+        let counts = state.totals.counts();
         LaneOutcome {
             arrived: self.last,
             captured: counts.captured,

@@ -7,7 +7,7 @@ use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::reader::{Next, Reader, Sleeper};
 
 use super::ReaderOutcome;
-use crate::sim::SimError;
+use crate::CaptureError;
 
 /// The time at which a packet was finished; ordered by flow, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +56,7 @@ impl VirtualReader {
     }
 
     /// Wakes the reader, unless it is busy.
-    pub(super) fn wake(&mut self, now_ps: u64) -> Result<(), SimError> {
+    pub(super) fn wake(&mut self, now_ps: u64) -> Result<(), CaptureError> {
         if self.done_ps.is_some() {
             return Ok(());
         }
@@ -65,12 +65,12 @@ impl VirtualReader {
     }
 
     /// Returns what is finished and takes the next packets; sleeps if there are none.
-    pub(super) fn read(&mut self, now_ps: u64) -> Result<(), SimError> {
+    pub(super) fn read(&mut self, now_ps: u64) -> Result<(), CaptureError> {
         self.done_ps = None;
         let mut is_armed = false;
         loop {
             let found = self.reader.try_next();
-            let batch = match found.map_err(|error| SimError::Run(error.to_string()))? {
+            let batch = match found.map_err(|error| CaptureError::Run(error.to_string()))? {
                 Next::Batch(batch) => batch,
                 Next::Empty if !is_armed => {
                     self.sleeper.arm();
@@ -86,7 +86,7 @@ impl VirtualReader {
             let lane = batch.lane().0;
             let mut done_ps = now_ps;
             for packet in batch.packets() {
-                let packet = packet.map_err(|error| SimError::Run(error.to_string()))?;
+                let packet = packet.map_err(|error| CaptureError::Run(error.to_string()))?;
                 if packet.slot().mask & self.mask == 0 {
                     continue;
                 }

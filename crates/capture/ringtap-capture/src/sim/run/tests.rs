@@ -2,7 +2,8 @@
 //! Runs in virtual time against arithmetic that knows nothing of pools.
 
 use super::*;
-use crate::sim::{LinkTraffic, PS_PER_SECOND, PoolAsked, RING};
+use crate::PoolAsked;
+use crate::sim::{LinkTraffic, PS_PER_SECOND, RING};
 use proptest::prelude::*;
 use ringtap_device::{ChunkOptions, Rate, Skew};
 use ringtap_packet::{Sizes, Traffic};
@@ -220,12 +221,12 @@ fn what_cannot_be_run_is_refused() {
         nic: SimOptions::new(Rate::PacketsPerSecond(1000)),
         ..wirecap(10, 10, 10)
     };
-    assert!(matches!(endless.run(), Err(SimError::Endless)));
+    assert!(matches!(endless.run(), Err(CaptureError::Endless)));
     let timeless = Experiment {
         nic: SimOptions::new(Rate::Max),
         ..wirecap(10, 10, 10)
     };
-    assert!(matches!(timeless.run(), Err(SimError::VirtualMax)));
+    assert!(matches!(timeless.run(), Err(CaptureError::VirtualMax)));
 }
 
 proptest! {

@@ -16,15 +16,14 @@ use ringtap_filter::ebpf::{self, Hook, TranslateError};
 use ringtap_filter::{Place, Program as Filter};
 
 use super::user::UserProgram;
+use crate::bpf::namespace::NetworkNamespace;
+use crate::bpf::program::{self, Refusal};
+use crate::bpf::splice::{Code, Insn, SpliceError};
+use crate::bpf::{MARK_FILTERS, MARK_RULES};
 use crate::tap::forward::Forward;
-use crate::tap::home::Home;
-use crate::tap::hook::Program;
-use crate::tap::reload::{self, Refusal, Shape};
-use crate::tap::splice::{Code, Insn, SpliceError};
+use crate::tap::programs::TapProgram;
 
-/// `RT_NO_RULES`, `RT_FILTERS` and `RT_PROGRAMS`.
-pub(crate) const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
-pub(crate) const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
+/// `RT_PROGRAMS`.
 const MARK_PROGRAMS: u64 = 0x5254_5f50_524f_4753;
 
 /// Instructions that the verifier may follow for one filter: a tenth of what it allows a program.
@@ -45,13 +44,13 @@ pub(super) struct Fit {
 
 /// Why a program cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unfit {
+pub(in crate::tap) enum Unfit {
     #[error(transparent)]
     Splice(#[from] SpliceError),
     #[error(transparent)]
     Translate(#[from] TranslateError),
     #[error("the interface's network namespace cannot be entered: {0}")]
-    Home(io::Error),
+    Namespace(io::Error),
     #[error("{}", .0.reason())]
     Refused(Refusal),
     #[error(
@@ -65,7 +64,7 @@ impl Unfit {
     pub(super) fn is_of_the_program(&self) -> bool {
         match self {
             Unfit::Splice(_) | Unfit::Translate(_) | Unfit::TooHard { .. } => true,
-            Unfit::Home(_) => false,
+            Unfit::Namespace(_) => false,
             Unfit::Refused(refusal) => refusal.is_of_the_program(),
         }
     }
@@ -74,9 +73,9 @@ impl Unfit {
 /// What is put together.
 pub(super) struct Parts<'a> {
     /// The tap's programs as they were loaded.
-    pub(super) originals: &'a [(Program, Code)],
-    /// Where the interface is, and its number there.
-    pub(super) home: &'a Home,
+    pub(super) originals: &'a [(TapProgram, Code)],
+    /// The interface's network namespace, and its number there.
+    pub(super) namespace: &'a NetworkNamespace,
     pub(super) interface: u32,
     /// What takes the place of `RT_NO_RULES`.
     pub(super) number: u32,
@@ -86,7 +85,7 @@ pub(super) struct Parts<'a> {
     pub(super) forward: Option<&'a Forward>,
 }
 
-fn translate(filters: &[Filter], program: Program) -> Result<Vec<Insn>, TranslateError> {
+fn translate(filters: &[Filter], program: TapProgram) -> Result<Vec<Insn>, TranslateError> {
     let hook = if program.is_xdp() {
         Hook::Xdp
     } else {
@@ -98,7 +97,12 @@ fn translate(filters: &[Filter], program: Program) -> Result<Vec<Insn>, Translat
 
 impl Parts<'_> {
     /// The instructions for one hook, with the filters that are `taken`.
-    fn insns(&self, program: Program, original: &Code, taken: &[bool]) -> Result<Vec<Insn>, Unfit> {
+    fn insns(
+        &self,
+        program: TapProgram,
+        original: &Code,
+        taken: &[bool],
+    ) -> Result<Vec<Insn>, Unfit> {
         let filter = |(filter, taken): (&Filter, &bool)| match taken {
             true => filter.clone(),
             false => Filter::everything(),
@@ -122,11 +126,11 @@ impl Parts<'_> {
     }
 
     fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, Unfit> {
-        let load = |(program, original): &(Program, Code)| {
+        let load = |(program, original): &(TapProgram, Code)| {
             let insns = self.insns(*program, original, taken)?;
-            let shape = Shape::of(*program, self.interface);
-            let load = || reload::load(&shape, &insns);
-            let loaded = self.home.run(load).map_err(Unfit::Home)?;
+            let kind = program.kind(self.interface);
+            let load = || program::load(&kind, &insns);
+            let loaded = self.namespace.run(load).map_err(Unfit::Namespace)?;
             Ok(loaded.map_err(Unfit::Refused)?.program)
         };
         self.originals.iter().map(load).collect()
@@ -141,7 +145,7 @@ impl Parts<'_> {
             };
             let mut insns = CALLER.to_vec();
             insns.extend(translate(std::slice::from_ref(filter), program)?);
-            let loaded = reload::load(&Shape::alone(program), &insns).map_err(Unfit::Refused)?;
+            let loaded = program::load(&program.filter_kind(), &insns).map_err(Unfit::Refused)?;
             let steps = loaded.verifier_steps;
             if steps > MOST_STEPS {
                 return Err(Unfit::TooHard { steps });

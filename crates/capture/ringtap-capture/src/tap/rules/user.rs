@@ -17,9 +17,9 @@ use std::time::SystemTime;
 use libbpf_rs::{Object, ObjectBuilder, OpenObject};
 
 use super::RulesError;
-use crate::libbpf;
-use crate::tap::hook::Program;
-use crate::tap::splice::Code;
+use crate::bpf::object;
+use crate::bpf::splice::Code;
+use crate::tap::programs::TapProgram;
 
 /// Different programs that one tap calls.
 pub(super) const MOST_PROGRAMS: usize = 4;
@@ -39,8 +39,6 @@ const FORBIDDEN: [(i32, &str); 12] = [
     (65, "bpf_xdp_adjust_tail"),
     (23, "bpf_redirect"),
 ];
-/// Lines of the verifier's log that are told.
-const LAST_LINES: usize = 12;
 
 /// Which file it was: another one of the same name is another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +73,7 @@ pub(super) struct UserProgram {
 
 impl UserProgram {
     /// Loads what the file has for these hooks.
-    pub(super) fn load(path: &Path, hooks: &[Program]) -> Result<Self, RulesError> {
+    pub(super) fn load(path: &Path, hooks: &[TapProgram]) -> Result<Self, RulesError> {
         let refused = |reason| RulesError::Program {
             path: path.to_owned(),
             reason,
@@ -85,7 +83,7 @@ impl UserProgram {
             return Err(refused(format!("cannot be read: {error}")));
         }
         let chosen = |xdp: bool| hooks.iter().any(|hook| hook.is_xdp() == xdp);
-        let (loaded, log) = libbpf::collect(|| {
+        let (loaded, log) = object::logged(|| {
             let mut open = ObjectBuilder::default()
                 .open_file(path)
                 .map_err(|error| format!("is no eBPF object: {error}"))?;
@@ -100,7 +98,8 @@ impl UserProgram {
                 .map_err(|error| format!("the kernel does not load it: {error}"))?;
             Ok((object, xdp, tc))
         });
-        let (object, xdp, tc) = loaded.map_err(|reason| refused(with_end(reason, &log)))?;
+        let (object, xdp, tc) = loaded
+            .map_err(|reason: String| refused(format!("{reason}\n{log}").trim_end().to_owned()))?;
         let code = |name: Option<String>| {
             name.map(|name| code(&object, &name).map_err(refused))
                 .transpose()
@@ -121,7 +120,7 @@ impl UserProgram {
     }
 
     /// The function for a program of the tap.
-    pub(super) fn code(&self, program: Program) -> Option<&Code> {
+    pub(super) fn code(&self, program: TapProgram) -> Option<&Code> {
         if program.is_xdp() {
             self.xdp.as_ref()
         } else {
@@ -157,11 +156,8 @@ fn choose(open: &OpenObject, xdp: bool) -> Result<String, String> {
 }
 
 fn code(object: &Object, name: &str) -> Result<Code, String> {
-    let mut programs = object.progs();
-    let program = programs
-        .find(|program| program.name().to_string_lossy() == name)
-        .ok_or_else(|| format!("program {name} was not loaded"))?;
-    let code = Code::parse(&libbpf::insns(&program)).map_err(|error| format!("{name}: {error}"))?;
+    let insns = object::insns(object, name).map_err(|error| error.to_string())?;
+    let code = Code::parse(&insns).map_err(|error| format!("{name}: {error}"))?;
     let used: Vec<_> = code.helpers().collect();
     match FORBIDDEN.iter().find(|(helper, _)| used.contains(helper)) {
         Some((_, helper)) => Err(format!(
@@ -170,11 +166,4 @@ fn code(object: &Object, name: &str) -> Result<Code, String> {
         )),
         None => Ok(code),
     }
-}
-
-/// A reason, and the end of what libbpf said.
-fn with_end(reason: String, log: &[String]) -> String {
-    let lines: Vec<_> = log.iter().flat_map(|line| line.lines()).collect();
-    let end = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
-    format!("{reason}\n{end}").trim_end().to_owned()
 }

@@ -21,12 +21,12 @@ use super::port::Port;
 use super::shared::Shared;
 use super::waiting::Waiting;
 use super::{Side, UserOptions, bind, explain_system};
-use crate::classify::{Judge, Rulebook};
-use crate::xdp::XdpError;
-use crate::xdp::book::Book;
+use crate::CaptureError;
+use crate::classifier::{LaneClassifier, LaneRules};
+use crate::xdp::capture::{self, LaneCapture};
 use crate::xdp::cells::Cells;
-use crate::xdp::notes::{self, Notes};
 use crate::xdp::socket::{BothWays, XskSocket};
+use crate::xdp::statistics::LaneStatistics;
 use ringtap_net::netlink::Losses;
 
 /// What a bridge consists of besides its sides and its thread.
@@ -43,7 +43,7 @@ impl Made {
         sides: &mut [Side],
         shared: &Arc<Shared>,
         notes: &mut Vec<String>,
-    ) -> Result<Self, XdpError> {
+    ) -> Result<Self, CaptureError> {
         let system = |action| explain_system(&options.interfaces, action);
         let (cell_size, _) = cell_for(largest(sides));
         let plans = plans(options, sides, notes)?;
@@ -80,7 +80,7 @@ impl Made {
         let mut parts = mirror::Parts {
             side: at,
             interface: side.name.clone(),
-            hook: side.front.hook.words(),
+            hook: side.program.hook.words(),
             pool: pool.readable,
             file: pool.file,
             lanes: Vec::new(),
@@ -98,23 +98,24 @@ impl Made {
             // the kernel writes into cells only, which the writer leaves to it.
             let (mut writer, ends) = unsafe { source::lane(&pool.writable, lane, chunks, signal) };
             writer.divide(plan.layout);
-            let words = side.front.words.clone();
-            let book = Book::new(Arc::clone(&port.socket), Event::new()?, words, *queue);
-            let rulebook = Arc::new(Rulebook::default());
+            let words = side.program.counters.clone();
+            let statistics =
+                LaneStatistics::new(Arc::clone(&port.socket), Event::new()?, words, *queue);
+            let rulebook = Arc::new(LaneRules::default());
             // Until readers come, nothing is wanted.
             rulebook
                 .set(&Rules::default(), &side.name, LinkType::ETHERNET)
                 .map_err(|error: SourceError| io::Error::other(error.to_string()))?;
-            port.notes = Some(Notes::new(notes::Parts {
+            port.notes = Some(LaneCapture::new(capture::Parts {
                 cells: Cells::new(plan.layout, share),
                 writer,
-                judge: Judge::new(Arc::clone(&rulebook)),
-                book: Arc::clone(&book),
+                classifier: LaneClassifier::new(Arc::clone(&rulebook)),
+                statistics: Arc::clone(&statistics),
                 queue: *queue,
             })?);
             parts.ends.push(ends);
             parts.lanes.push(mirror::Lane {
-                book,
+                statistics,
                 rulebook,
                 ring: port.received.watch(),
             });
@@ -136,7 +137,7 @@ fn plans(
     options: &UserOptions,
     sides: &[Side],
     notes: &mut Vec<String>,
-) -> Result<Vec<MirrorPlan>, XdpError> {
+) -> Result<Vec<MirrorPlan>, CaptureError> {
     let Some(bytes) = options.mirror_bytes else {
         return Ok(Vec::new());
     };
@@ -144,8 +145,8 @@ fn plans(
     for side in sides {
         let lanes = u32::try_from(side.queues.len()).unwrap_or(u32::MAX);
         let plan = MirrorPlan::new(bytes, lanes, largest(sides));
-        let plan = plan.map_err(|reason| XdpError::Sizes {
-            interface: side.name.clone(),
+        let plan = plan.map_err(|reason| CaptureError::Sizes {
+            device: side.name.clone(),
             reason,
         })?;
         let real = plan.geometry.region_bytes();
@@ -163,7 +164,11 @@ fn plans(
     Ok(plans)
 }
 
-fn ports(sides: &mut [Side], umem: &Umem, notes: &mut Vec<String>) -> Result<Vec<Port>, XdpError> {
+fn ports(
+    sides: &mut [Side],
+    umem: &Umem,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Port>, CaptureError> {
     let mut first: Option<Arc<XskSocket>> = None;
     let mut ports: Vec<Port> = Vec::new();
     let counts: Vec<_> = sides.iter().map(|side| side.queues.len()).collect();

@@ -26,7 +26,7 @@ use crate::xdp::ring::Piece;
 
 /// Own cells of each port.
 pub(super) const CELLS: u32 = 4096;
-/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a page).
+/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a state).
 const CELL_SIZES: [u32; 2] = [2048, 4096];
 /// Cells that the kernel has at least.
 pub(super) const LEAST: u32 = 1024;

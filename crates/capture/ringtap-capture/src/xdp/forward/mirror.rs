@@ -19,18 +19,18 @@ use ringtap_pool::source::{Counts, Facts, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 
 use super::shared::Shared;
-use crate::classify::Rulebook;
-use crate::xdp::book::Book;
+use crate::classifier::LaneRules;
 use crate::xdp::let_pass;
 use crate::xdp::ring::RingWatch;
+use crate::xdp::statistics::LaneStatistics;
 use ringtap_net::netlink::Losses;
 
 const NAP: Duration = Duration::from_millis(1);
 
 /// One queue's part.
 pub(super) struct Lane {
-    pub(super) book: Arc<Book>,
-    pub(super) rulebook: Arc<Rulebook>,
+    pub(super) statistics: Arc<LaneStatistics>,
+    pub(super) rulebook: Arc<LaneRules>,
     pub(super) ring: RingWatch,
 }
 
@@ -113,7 +113,7 @@ impl Source for Mirror {
         }
         let lanes = self.parts.lanes.iter();
         Counts {
-            lanes: lanes.map(|lane| lane.book.counts()).collect(),
+            lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
             nic: self.nic,
             kernel: 0,
         }
@@ -158,7 +158,7 @@ impl Source for Mirror {
             sleep(NAP);
         }
         for lane in &self.parts.lanes {
-            lane.book.close();
+            lane.statistics.close();
         }
         self.counts();
         self.has_ended = true;

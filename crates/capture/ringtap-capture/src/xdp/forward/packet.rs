@@ -13,9 +13,9 @@ use super::Verdict;
 use super::checksum::completion;
 use super::memory::Home;
 use super::worker::Worker;
-use crate::xdp::notes::{ADDRESSES, Notes, TAG};
+use crate::xdp::capture::{ADDRESSES, LaneCapture, TAG};
+use crate::xdp::layout::{STAMP_BYTES, Stamp};
 use crate::xdp::ring::Piece;
-use crate::xdp::words::{STAMP_BYTES, Stamp};
 
 /// Packets of one port before the next one's turn.
 const BATCH: u32 = 64;
@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// A port's lane of the mirror, if packets are noted there.
-    fn open_notes(&mut self, at: usize) -> Option<&mut Notes> {
+    fn open_notes(&mut self, at: usize) -> Option<&mut LaneCapture> {
         let port = &mut self.ports[at];
         port.notes.as_mut().filter(|_| !port.is_closed)
     }
@@ -72,7 +72,7 @@ impl Worker {
         let noted = match prepared {
             Some(stamp) => self.note(at, pieces, &stamp),
             None => {
-                self.open_notes(at).into_iter().for_each(Notes::lose);
+                self.open_notes(at).into_iter().for_each(LaneCapture::lose);
                 None
             }
         };

@@ -13,7 +13,7 @@ use ringtap_pool::number::{to_u32, to_usize};
 
 use super::memory::{CELLS, LEAST};
 use super::waiting::Waiting;
-use crate::xdp::notes::Notes;
+use crate::xdp::capture::LaneCapture;
 use crate::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
 use crate::xdp::socket::XskSocket;
 
@@ -37,7 +37,7 @@ pub(super) struct Port {
     /// Packets that were taken and dropped, and are still among those that were taken.
     pub(super) dropped: u64,
     /// This queue's lane of the mirror, until it is closed.
-    pub(super) notes: Option<Notes>,
+    pub(super) notes: Option<LaneCapture>,
     /// Packets that wait for a reader's verdict.
     pub(super) waiting: Waiting,
     /// Nothing is noted any more; the lane's cells come back and stay.
@@ -96,7 +96,7 @@ impl Port {
         }
     }
 
-    /// Notes nothing any more.
+    /// LaneCapture nothing any more.
     pub(super) fn close(&mut self) {
         if let Some(notes) = self.notes.as_mut().filter(|_| !self.is_closed) {
             notes.finish();

@@ -14,8 +14,8 @@ use ringtap_ipc::event::Event;
 use ringtap_pool::memory::Words;
 use ringtap_pool::source::LaneCounts;
 
+use super::layout::QueueWords;
 use super::socket::XskSocket;
-use super::words::QueueWords;
 
 /// What the capturing thread knows after a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) struct Settled {
     /// The program's count of those that no rule wanted, as of the same packet.
     pub(super) unwanted: u64,
     /// Unwanted by the rules as user space judged them.
-    pub(super) judged_unwanted: u64,
+    pub(super) unwanted_here: u64,
     pub(super) captured: u64,
     /// Bytes on the wire of these.
     pub(super) bytes: u64,
@@ -43,7 +43,7 @@ struct Lost {
 }
 
 #[derive(Debug, Default)]
-struct Page {
+struct State {
     settled: Settled,
     lost: Lost,
     /// No chunk is free: what the socket loses, it loses for that.
@@ -54,28 +54,28 @@ struct Page {
 }
 
 /// What a lane's thread shares with the source.
-pub(super) struct Book {
+pub(super) struct LaneStatistics {
     pub(super) socket: Arc<XskSocket>,
     pub(super) stop: Event,
     stopping: AtomicBool,
-    page: Mutex<Page>,
+    state: Mutex<State>,
     /// Those of every queue, and which one is ours.
     words: Words<QueueWords>,
     queue: usize,
 }
 
-impl Book {
+impl LaneStatistics {
     pub(super) fn new(
         socket: Arc<XskSocket>,
         stop: Event,
         words: Words<QueueWords>,
         queue: u16,
     ) -> Arc<Self> {
-        Arc::new(Book {
+        Arc::new(LaneStatistics {
             socket,
             stop,
             stopping: AtomicBool::new(false),
-            page: Mutex::default(),
+            state: Mutex::default(),
             words,
             queue: usize::from(queue),
         })
@@ -91,43 +91,43 @@ impl Book {
         ringtap_pool::wake::Signal::signal(&self.stop);
     }
 
-    fn page(&self) -> MutexGuard<'_, Page> {
-        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes how far the thread is.
+    /// LaneCapture how far the thread is.
     pub(super) fn settle(&self, settled: Settled) {
-        self.page().settled = settled;
+        self.state().settled = settled;
     }
 
-    /// Notes whether chunks are free; what was lost until now was lost as it was before.
+    /// LaneCapture whether chunks are free; what was lost until now was lost as it was before.
     pub(super) fn set_starved(&self, is_starved: bool) {
-        let mut page = self.page();
-        page.account(&self.socket);
-        page.is_starved = is_starved;
+        let mut state = self.state();
+        state.account(&self.socket);
+        state.is_starved = is_starved;
     }
 
     /// The account is closed: the thread has ended, and the program is detached.
     pub(super) fn close(&self) {
         self.counts();
-        self.page().is_closed = true;
+        self.state().is_closed = true;
     }
 
     /// The lane's counters now, of one moment.
     pub(super) fn counts(&self) -> LaneCounts {
-        let mut page = self.page();
-        if page.is_closed {
-            return page.told;
+        let mut state = self.state();
+        if state.is_closed {
+            return state.told;
         }
-        page.account(&self.socket);
+        state.account(&self.socket);
         let mut program = Program::look(&self.words[self.queue]);
         for _ in 0..MOST_LOOKS {
-            if page.settles(&program) {
+            if state.settles(&program) {
                 break;
             }
             program = Program::look(&self.words[self.queue]);
         }
-        page.balance(&program)
+        state.balance(&program)
     }
 }
 
@@ -158,7 +158,7 @@ impl Program {
     }
 }
 
-impl Page {
+impl State {
     fn account(&mut self, socket: &XskSocket) {
         // A socket whose statistics cannot be read has nothing new to tell.
         let Ok(told) = socket.lost() else { return };
@@ -173,7 +173,7 @@ impl Page {
     /// Packets whose end the thread knows.
     fn settled(&self) -> u64 {
         let settled = &self.settled;
-        settled.captured + settled.judged_unwanted + settled.pool_full
+        settled.captured + settled.unwanted_here + settled.pool_full
     }
 
     /// Whether everything that the program counted has come to its end.
@@ -187,7 +187,7 @@ impl Page {
     /// No counter ever goes back.
     fn balance(&mut self, program: &Program) -> LaneCounts {
         let Settled {
-            judged_unwanted,
+            unwanted_here,
             captured,
             bytes,
             pool_full,
@@ -200,7 +200,7 @@ impl Page {
                 seen: program.seen,
                 captured,
                 bytes,
-                unwanted: program.unwanted + judged_unwanted,
+                unwanted: program.unwanted + unwanted_here,
                 pool_full: pool_full + missed,
                 kernel,
             };
@@ -209,7 +209,7 @@ impl Page {
         // Some packets are on their way: what came after the last one is left out, and what was
         // lost before it is what the program saw and nobody has.
         let before = self.told;
-        let unwanted = self.settled.unwanted + judged_unwanted;
+        let unwanted = self.settled.unwanted + unwanted_here;
         let least = captured + unwanted + before.kernel + before.pool_full.max(pool_full);
         let Some(mut rest) = self.settled.seen.checked_sub(least) else {
             return before;
@@ -238,12 +238,12 @@ impl Page {
 mod tests {
     use super::*;
 
-    fn page() -> Page {
-        Page {
+    fn state() -> State {
+        State {
             settled: Settled {
                 seen: 100,
                 unwanted: 10,
-                judged_unwanted: 5,
+                unwanted_here: 5,
                 captured: 70,
                 bytes: 7000,
                 pool_full: 1,
@@ -253,7 +253,7 @@ mod tests {
                 pool_full: 8,
                 kernel: 6,
             },
-            ..Page::default()
+            ..State::default()
         }
     }
 
@@ -268,37 +268,37 @@ mod tests {
 
     #[test]
     fn what_the_program_counted_is_told_when_all_of_it_is_settled() {
-        let counts = page().balance(&program(130, 20, 15, 5));
+        let counts = state().balance(&program(130, 20, 15, 5));
         assert_eq!((counts.seen, counts.settled()), (130, 130));
         assert_eq!((counts.pool_full, counts.kernel), (1 + 8 + 15, 6 + 5));
     }
 
     #[test]
     fn packets_on_their_way_are_left_out() {
-        let counts = page().balance(&program(1000, 30, 0, 0));
+        let counts = state().balance(&program(1000, 30, 0, 0));
         assert_eq!((counts.seen, counts.settled()), (100, 100));
         assert_eq!(counts.unwanted, 15);
     }
 
     #[test]
     fn no_counter_goes_back() {
-        let mut page = page();
-        let first = page.balance(&program(130, 20, 15, 5));
+        let mut state = state();
+        let first = state.balance(&program(130, 20, 15, 5));
         // Packets that nobody wanted came, and one that is on its way.
-        assert_eq!(page.balance(&program(151, 40, 15, 5)), first);
-        page.settled.seen = 151;
-        page.settled.unwanted = 40;
-        page.settled.captured += 1;
-        let counts = page.balance(&program(160, 45, 15, 5));
+        assert_eq!(state.balance(&program(151, 40, 15, 5)), first);
+        state.settled.seen = 151;
+        state.settled.unwanted = 40;
+        state.settled.captured += 1;
+        let counts = state.balance(&program(160, 45, 15, 5));
         assert_eq!((counts.seen, counts.settled()), (151, 151));
         assert!(counts.pool_full >= first.pool_full && counts.kernel >= first.kernel);
     }
 
     #[test]
     fn a_packet_that_nobody_accounts_for_unbalances_the_counters() {
-        let mut page = page();
-        page.lost = Lost::default();
-        let counts = page.balance(&program(1000, 10, 0, 0));
+        let mut state = state();
+        state.lost = Lost::default();
+        let counts = state.balance(&program(1000, 10, 0, 0));
         assert_ne!(counts.seen, counts.settled());
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules in user space: handed over to the thread that captures, without loss or waiting.
+//! Classification in user space: rules that change while a thread captures.
 //!
 //! The thread takes the rules at the beginning of a *batch* of packets, and ends the batch when
-//! they are published. Whoever changes the rules waits until no batch is under the old ones.
+//! they are published. [`LaneRules::set`] waits until no batch uses the old rules.
 //!
 //! Invariants
-//! - All packets of a batch are judged by the same rules.
-//! - When `Rulebook::set` has returned, no packet is published that the old rules judged.
-//! - A batch never waits for anything, so `set` returns soon.
+//! - One set of rules classifies all packets of a batch.
+//! - When `LaneRules::set` has returned, no packet is published that the old rules classified.
+//! - A batch never waits, so `set` returns soon.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -40,9 +40,9 @@ pub struct ClassifyError {
 /// How often `set` looks whether a batch has ended.
 const NAP: Duration = Duration::from_micros(50);
 
-/// The rules in force, shared with the thread that captures.
+/// The rules of a lane, shared with the thread that captures.
 #[derive(Debug, Default)]
-pub(crate) struct Rulebook {
+pub struct LaneRules {
     /// `None` until rules are given.
     rules: Mutex<Option<Arc<Classifier>>>,
     /// How often the rules were changed.
@@ -52,27 +52,27 @@ pub(crate) struct Rulebook {
     unwanted: AtomicU64,
 }
 
-/// The capturing thread's side of a [`Rulebook`].
+/// The capturing thread's side of [`LaneRules`].
 #[derive(Debug)]
-pub(crate) struct Judge {
-    book: Arc<Rulebook>,
+pub struct LaneClassifier {
+    shared: Arc<LaneRules>,
     rules: Option<Arc<Classifier>>,
     edition: u64,
     turns: Turns,
-    /// What [`Rulebook::unwanted`] will be after this batch.
+    /// What [`LaneRules::unwanted`] will be after this batch.
     unwanted: u64,
     /// A batch has begun.
     is_busy: bool,
 }
 
-impl Rulebook {
+impl LaneRules {
     /// Packets that no rule wanted.
-    pub(crate) fn unwanted(&self) -> u64 {
+    pub fn unwanted(&self) -> u64 {
         self.unwanted.load(Relaxed)
     }
 
-    /// Puts rules in force; gives where each one's filter runs.
-    pub(crate) fn set(
+    /// Puts rules in force; returns where the filter of each runs.
+    pub fn set(
         &self,
         rules: &Rules,
         device: &str,
@@ -83,7 +83,7 @@ impl Rulebook {
             reason,
         })?;
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(classifier));
-        // With the order in `Judge::begin`: a batch either sees this edition, or is seen here.
+        // With the order in `LaneClassifier::begin`: a batch either sees this edition, or is seen here.
         self.edition.fetch_add(1, SeqCst);
         let before = self.batches.load(SeqCst);
         while before % 2 == 1 && self.batches.load(SeqCst) == before {
@@ -93,10 +93,12 @@ impl Rulebook {
     }
 }
 
-impl Judge {
-    pub(crate) fn new(book: Arc<Rulebook>) -> Self {
+impl LaneClassifier {
+    /// A classifier with these rules.
+    #[must_use]
+    pub fn new(shared: Arc<LaneRules>) -> Self {
         Self {
-            book,
+            shared,
             rules: None,
             edition: 0,
             turns: Turns::default(),
@@ -107,15 +109,15 @@ impl Judge {
 
     /// Begins a batch, unless one is under way.
     #[inline]
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         if self.is_busy {
             return;
         }
         self.is_busy = true;
-        self.book.batches.fetch_add(1, SeqCst);
-        let edition = self.book.edition.load(SeqCst);
+        self.shared.batches.fetch_add(1, SeqCst);
+        let edition = self.shared.edition.load(SeqCst);
         if edition != self.edition {
-            let rules = self.book.rules.lock();
+            let rules = self.shared.rules.lock();
             self.rules
                 .clone_from(&rules.unwrap_or_else(PoisonError::into_inner));
             self.edition = edition;
@@ -123,19 +125,19 @@ impl Judge {
     }
 
     /// Changes when the rules have changed since the batch before.
-    pub(crate) fn edition(&self) -> u64 {
+    pub fn edition(&self) -> u64 {
         self.edition
     }
 
-    /// Whether there are rules to judge by.
+    /// Whether the source has rules.
     #[inline]
-    pub(crate) fn has_rules(&self) -> bool {
+    pub fn has_rules(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// Who wants a packet of which `data` will be captured; `None`, and counted, if nobody does.
+    /// The verdict on a packet of which `data` is captured; `None`, and counted, if no rule wants it.
     #[inline]
-    pub(crate) fn judge(&mut self, data: &[u8], wire_length: u32) -> Option<Verdict> {
+    pub fn classify(&mut self, data: &[u8], wire_length: u32) -> Option<Verdict> {
         let Some(rules) = &self.rules else {
             return Some(Verdict {
                 mask: u64::MAX,
@@ -150,23 +152,23 @@ impl Judge {
         Some(verdict)
     }
 
-    /// Packets that this judge let nobody have.
-    pub(crate) fn unwanted(&self) -> u64 {
+    /// Packets that no rule wanted, as of now.
+    pub fn unwanted(&self) -> u64 {
         self.unwanted
     }
 
     /// Ends a batch, all of whose packets are published.
     #[inline]
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         if self.is_busy {
             self.is_busy = false;
-            self.book.unwanted.store(self.unwanted, Relaxed);
-            self.book.batches.fetch_add(1, SeqCst);
+            self.shared.unwanted.store(self.unwanted, Relaxed);
+            self.shared.batches.fetch_add(1, SeqCst);
         }
     }
 }
 
-impl Drop for Judge {
+impl Drop for LaneClassifier {
     fn drop(&mut self) {
         self.end();
     }

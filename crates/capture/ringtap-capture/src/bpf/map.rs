@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mappings of the tap's maps, and what forbids them.
+//! Maps: their mappings, and descriptors that cannot write.
 
 use std::io;
 use std::mem::size_of_val;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
 pub(crate) use ringtap_ipc::mapping::{Access, Mapping, fill};
 
-/// Forbids every write to a map from user space, for ever; programs go on writing.
-pub(crate) fn freeze(map: &OwnedFd) -> io::Result<()> {
+/// Forbids every write to a map from user space, for ever; programs can still write.
+pub(crate) fn freeze(map: impl AsFd) -> io::Result<()> {
     // SAFETY: a plain system call on a descriptor that the caller keeps open.
-    match unsafe { libbpf_sys::bpf_map_freeze(map.as_raw_fd()) } {
+    match unsafe { libbpf_sys::bpf_map_freeze(map.as_fd().as_raw_fd()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
 }
 
-/// Another descriptor of a map: it allows to read and to wait, and no more.
-pub(super) fn read_only(map: &OwnedFd) -> io::Result<OwnedFd> {
+/// Another descriptor of a map, which allows reading and waiting only.
+pub(crate) fn read_only(map: impl AsFd) -> io::Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_map_info::default();
     let mut bytes = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
     let checked = |code: i32| match code {
@@ -28,7 +28,7 @@ pub(super) fn read_only(map: &OwnedFd) -> io::Result<OwnedFd> {
     };
     // SAFETY: `info` is as long as `bytes` says, and outlives the call.
     checked(unsafe {
-        libbpf_sys::bpf_map_get_info_by_fd(map.as_raw_fd(), &raw mut info, &raw mut bytes)
+        libbpf_sys::bpf_map_get_info_by_fd(map.as_fd().as_raw_fd(), &raw mut info, &raw mut bytes)
     })?;
     let options = libbpf_sys::bpf_get_fd_by_id_opts {
         sz: u64::try_from(size_of::<libbpf_sys::bpf_get_fd_by_id_opts>())

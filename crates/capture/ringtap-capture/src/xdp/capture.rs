@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notes the packets of one lane in the pool, where they lie.
+//! LaneCapture the packets of one lane in the pool, where they lie.
 //!
 //! Invariants
 //! - A packet is in the pool, unwanted, or counted as lost.
@@ -12,11 +12,11 @@ use ringtap_pool::ids::ChunkId;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 
-use super::book::{Book, Settled};
 use super::cells::{Cells, Place, Standing};
-use super::words::{STAMP_BYTES, Stamp};
-use crate::classify::Judge;
-use crate::tap::clock;
+use super::layout::{STAMP_BYTES, Stamp};
+use super::statistics::{LaneStatistics, Settled};
+use crate::bpf::clock;
+use crate::classifier::LaneClassifier;
 
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Length of a source and a destination address, after which a VLAN tag stands.
@@ -27,13 +27,13 @@ pub(super) const TAG: usize = 4;
 pub(super) struct Parts {
     pub(super) cells: Cells,
     pub(super) writer: LaneWriter,
-    pub(super) judge: Judge,
-    pub(super) book: Arc<Book>,
+    pub(super) classifier: LaneClassifier,
+    pub(super) statistics: Arc<LaneStatistics>,
     pub(super) queue: u16,
 }
 
 /// One lane of the pool, and its account.
-pub(super) struct Notes {
+pub(super) struct LaneCapture {
     pub(super) parts: Parts,
     lane: Arc<LaneCounters>,
     settled: Settled,
@@ -44,9 +44,9 @@ pub(super) struct Notes {
     gathered: Vec<u8>,
 }
 
-impl Notes {
+impl LaneCapture {
     pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
-        Ok(Notes {
+        Ok(LaneCapture {
             lane: parts.writer.counters(),
             parts,
             settled: Settled::default(),
@@ -68,13 +68,13 @@ impl Notes {
     /// Begins a batch of packets, which become visible together.
     #[inline]
     pub(super) fn begin(&mut self) {
-        self.parts.judge.begin();
+        self.parts.classifier.begin();
     }
 
     /// Ends a batch.
     pub(super) fn end(&mut self) {
         self.parts.writer.publish();
-        self.parts.judge.end();
+        self.parts.classifier.end();
         // At once, so that the chunk comes back as soon as it is read.
         if self.parts.cells.open_is_used_up() {
             self.parts.cells.spent();
@@ -87,7 +87,7 @@ impl Notes {
     pub(super) fn finish(&mut self) {
         self.parts.cells.spent();
         self.parts.writer.close();
-        self.parts.judge.end();
+        self.parts.classifier.end();
         self.settle();
     }
 
@@ -137,10 +137,10 @@ impl Notes {
         }
     }
 
-    /// Notes a packet of this lane that lies in one cell, if anybody wants it.
+    /// LaneCapture a packet of this lane that lies in one cell, if anybody wants it.
     #[inline]
     pub(super) fn note(&mut self, place: Place, length: usize, stamp: &Stamp) {
-        let Some(meta) = self.judge(place, length, stamp) else {
+        let Some(meta) = self.classify(place, length, stamp) else {
             return;
         };
         let standing = self.parts.cells.standing(place.chunk);
@@ -158,15 +158,15 @@ impl Notes {
 
     /// What is known of a packet that somebody wants; `None`, and counted, if nobody does.
     #[inline]
-    fn judge(&mut self, place: Place, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
-        if !self.parts.judge.has_rules() {
+    fn classify(&mut self, place: Place, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
+        if !self.parts.classifier.has_rules() {
             return Some(self.meta(stamp, length, (u64::MAX, None)));
         }
         let kept = self.parts.writer.captured_length(length);
         // SAFETY: as in `bytes`, which would borrow the judge, too.
         let data = unsafe { self.parts.writer.cell(place.chunk, place.at, kept) }?;
         let wire = to_u32(length);
-        let verdict = self.parts.judge.judge(data, wire)?;
+        let verdict = self.parts.classifier.classify(data, wire)?;
         Some(self.meta(stamp, length, (verdict.mask, verdict.hash)))
     }
 
@@ -201,7 +201,7 @@ impl Notes {
     pub(super) fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
         let kept = self.parts.writer.captured_length(bytes.len());
         let wire = to_u32(bytes.len());
-        if let Some(verdict) = self.parts.judge.judge(&bytes[..kept], wire) {
+        if let Some(verdict) = self.parts.classifier.classify(&bytes[..kept], wire) {
             let meta = self.meta(stamp, bytes.len(), (verdict.mask, verdict.hash));
             self.stage_copy(&meta, bytes);
         }
@@ -229,7 +229,7 @@ impl Notes {
     /// A packet that lies outside the pool: somebody loses it, if anybody wants it.
     pub(super) fn miss(&mut self, bytes: &[u8]) {
         let wire = to_u32(bytes.len());
-        if self.parts.judge.judge(bytes, wire).is_some() {
+        if self.parts.classifier.classify(bytes, wire).is_some() {
             self.lose();
         }
     }
@@ -244,8 +244,8 @@ impl Notes {
     fn settle(&mut self) {
         self.settled.captured = self.lane.captured();
         self.settled.bytes = self.lane.bytes();
-        self.settled.judged_unwanted = self.parts.judge.unwanted();
-        self.parts.book.settle(self.settled);
+        self.settled.unwanted_here = self.parts.classifier.unwanted();
+        self.parts.statistics.settle(self.settled);
     }
 
     /// Asks now and then what the clock of the stamps is ahead of UTC.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The network namespace of a tap's interface: what names the interface must run there.
+//! Network namespaces: calls that name an interface run in the namespace of that interface.
 //!
 //! Invariants
 //! - The calling thread stays in the namespace it is in.
@@ -18,18 +18,18 @@ const HERE: &str = "/proc/thread-self/ns/net";
 
 /// A network namespace.
 #[derive(Debug)]
-pub(crate) struct Home(File);
+pub(crate) struct NetworkNamespace(File);
 
-impl Home {
-    /// That of the calling thread.
+impl NetworkNamespace {
+    /// The namespace of the calling thread.
     pub(crate) fn here() -> io::Result<Self> {
-        File::open(HERE).map(Home)
+        File::open(HERE).map(NetworkNamespace)
     }
 
-    /// Runs `work` there: on this thread if it is there, else on one of its own.
+    /// Runs `work` in the namespace: on this thread if the thread is in it, else on a new thread.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
-        let (here, home) = (fs::metadata(HERE)?, self.0.metadata()?);
-        if (here.dev(), here.ino()) == (home.dev(), home.ino()) {
+        let (here, there) = (fs::metadata(HERE)?, self.0.metadata()?);
+        if (here.dev(), here.ino()) == (there.dev(), there.ino()) {
             return Ok(work());
         }
         let moved = || {

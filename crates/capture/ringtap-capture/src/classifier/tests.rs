@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules change under a thread that judges, and no batch is judged by parts of both.
+//! Rules change under a thread that classifies, and one set of rules classifies each batch.
 
 use std::{
     path::PathBuf,
@@ -11,8 +11,8 @@ use ringtap_filter::{Balance, Rule};
 
 use super::*;
 
-fn set(book: &Rulebook, rules: Vec<Rule>) -> Result<Vec<Place>, SourceError> {
-    book.set(&Rules(rules), "packet:eth0", LinkType::ETHERNET)
+fn set(shared: &LaneRules, rules: Vec<Rule>) -> Result<Vec<Place>, SourceError> {
+    shared.set(&Rules(rules), "packet:eth0", LinkType::ETHERNET)
 }
 
 fn balanced(balance: Balance) -> Rule {
@@ -22,65 +22,65 @@ fn balanced(balance: Balance) -> Rule {
     }
 }
 
-/// Judges one packet in a batch of its own.
-fn judge(judge: &mut Judge) -> Option<u64> {
-    judge.begin();
-    let verdict = judge.judge(&[0; 60], 60);
-    judge.end();
+/// LaneClassifiers one packet in a batch of its own.
+fn classify(lane: &mut LaneClassifier) -> Option<u64> {
+    lane.begin();
+    let verdict = lane.classify(&[0; 60], 60);
+    lane.end();
     verdict.map(|verdict| verdict.mask)
 }
 
 #[test]
 fn everybody_gets_everything_until_there_are_rules() {
-    let book = Arc::new(Rulebook::default());
-    let mut thread = Judge::new(Arc::clone(&book));
-    assert_eq!(judge(&mut thread), Some(u64::MAX));
-    let places = set(&book, vec![Rule::everything(4), Rule::everything(8)]).unwrap();
+    let rules = Arc::new(LaneRules::default());
+    let mut thread = LaneClassifier::new(Arc::clone(&rules));
+    assert_eq!(classify(&mut thread), Some(u64::MAX));
+    let places = set(&rules, vec![Rule::everything(4), Rule::everything(8)]).unwrap();
     assert_eq!(places, [Place::Source, Place::Source]);
-    assert_eq!(judge(&mut thread), Some(12));
-    set(&book, vec![]).unwrap();
-    assert_eq!(judge(&mut thread), None);
-    assert_eq!(book.unwanted(), 1);
+    assert_eq!(classify(&mut thread), Some(12));
+    set(&rules, vec![]).unwrap();
+    assert_eq!(classify(&mut thread), None);
+    assert_eq!(rules.unwanted(), 1);
 }
 
 #[test]
 fn rules_that_need_the_kernel_are_refused_and_those_before_stay() {
-    let book = Arc::new(Rulebook::default());
-    let mut thread = Judge::new(Arc::clone(&book));
-    set(&book, vec![Rule::everything(4)]).unwrap();
+    let rules = Arc::new(LaneRules::default());
+    let mut thread = LaneClassifier::new(Arc::clone(&rules));
+    set(&rules, vec![Rule::everything(4)]).unwrap();
     let steered = balanced(Balance::Program(PathBuf::from("steer.o")));
-    let error = set(&book, vec![steered]).unwrap_err().to_string();
+    let error = set(&rules, vec![steered]).unwrap_err().to_string();
     assert!(
         error.starts_with("packet:eth0: steer.o runs in the kernel only"),
         "{error}"
     );
-    assert!(set(&book, vec![Rule::everything(1); 65]).is_err());
-    assert_eq!(judge(&mut thread), Some(4));
+    assert!(set(&rules, vec![Rule::everything(1); 65]).is_err());
+    assert_eq!(classify(&mut thread), Some(4));
 }
 
 #[test]
 fn nothing_is_published_under_old_rules_once_new_ones_are_set() {
-    let book = Arc::new(Rulebook::default());
+    let rules = Arc::new(LaneRules::default());
     let (published, ended) = (
         Arc::new(AtomicU64::new(1)),
         Arc::new(AtomicBool::new(false)),
     );
-    set(&book, vec![Rule::everything(1)]).unwrap();
+    set(&rules, vec![Rule::everything(1)]).unwrap();
     let worker = thread::spawn({
         let (published, ended) = (Arc::clone(&published), Arc::clone(&ended));
-        let mut judge = Judge::new(Arc::clone(&book));
+        let mut classify = LaneClassifier::new(Arc::clone(&rules));
         move || {
             while !ended.load(SeqCst) {
-                judge.begin();
-                let masks = [(); 8].map(|()| judge.judge(&[0; 60], 60).unwrap().mask);
+                classify.begin();
+                let masks = [(); 8].map(|()| classify.classify(&[0; 60], 60).unwrap().mask);
                 assert_eq!(masks, [masks[0]; 8]);
                 published.store(masks[0], SeqCst);
-                judge.end();
+                classify.end();
             }
         }
     });
     for mask in 2..2000 {
-        set(&book, vec![Rule::everything(mask)]).unwrap();
+        set(&rules, vec![Rule::everything(mask)]).unwrap();
         let last = published.load(SeqCst);
         thread::yield_now();
         // What is published from now on is the worker's next batch, or stays as it was.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads changed copies of programs.
+//! Loading of programs from instructions: changed copies of the compiled programs.
 //!
 //! Invariants
 //! - A copy is loaded as libbpf loads the original: same name, type, hook and flags.
@@ -10,15 +10,14 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
     self, BPF_F_XDP_DEV_BOUND_ONLY, BPF_F_XDP_HAS_FRAGS, BPF_PROG_TYPE_SCHED_CLS,
-    BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
+    BPF_PROG_TYPE_XDP, BPF_XDP,
 };
 
-use super::hook::Program;
 use super::splice::Insn;
 
-/// The license of `bpf/tap.bpf.c`.
+/// The license of `bpf/*.bpf.c`.
 const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
-/// The verifier tells why it refuses, and how large the program was for it; not each step.
+/// Log level of the verifier: its reason and its statistics, without each step.
 const REASONS_ONLY: u32 = 4;
 const LOG_BYTES: usize = 64 << 10;
 
@@ -26,12 +25,12 @@ const LOG_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: io::Error,
-    /// The verifier's words, if it had any.
+    /// The verifier's log; empty if it was not reached.
     pub(crate) log: String,
 }
 
 impl Refusal {
-    /// Whether it is the program that is refused; else something is in short supply.
+    /// Whether the kernel refuses this program; otherwise it lacks memory or another resource.
     pub(crate) fn is_of_the_program(&self) -> bool {
         match self.error.raw_os_error() {
             Some(libc::ENOMEM) => false,
@@ -40,7 +39,7 @@ impl Refusal {
         }
     }
 
-    /// The last words of the verifier.
+    /// The verifier's reason, and the error.
     pub(crate) fn reason(&self) -> String {
         let is_word = |line: &&str| !line.trim().is_empty() && !is_statistics(line);
         match self.log.lines().rfind(is_word) {
@@ -56,21 +55,21 @@ fn is_statistics(line: &str) -> bool {
         .any(|start| line.starts_with(start))
 }
 
-/// What the kernel is told of a program besides its instructions.
-pub(crate) struct Shape {
-    pub(crate) name: &'static str,
-    pub(crate) kind: u32,
-    pub(crate) hook: u32,
-    pub(crate) flags: u32,
+/// Name, type and hook of a program that is loaded from instructions.
+pub(crate) struct ProgramKind {
+    name: &'static str,
+    kind: u32,
+    hook: u32,
+    flags: u32,
     /// The only interface that it will be attached to; 0 for any.
-    pub(crate) interface: u32,
+    interface: u32,
 }
 
-impl Shape {
-    /// An XDP program that takes packets in several buffers, for one interface if it is given.
+impl ProgramKind {
+    /// An XDP program that takes packets of several buffers, bound to one interface if given.
     pub(crate) fn xdp(name: &'static str, only_interface: Option<u32>) -> Self {
         let bound = only_interface.map_or(0, |_| BPF_F_XDP_DEV_BOUND_ONLY);
-        Shape {
+        ProgramKind {
             name,
             kind: BPF_PROG_TYPE_XDP,
             hook: BPF_XDP,
@@ -79,32 +78,14 @@ impl Shape {
         }
     }
 
-    fn tc(name: &'static str, hook: u32) -> Self {
-        Shape {
+    /// A traffic control program for this hook: `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`.
+    pub(crate) fn tc(name: &'static str, hook: u32) -> Self {
+        ProgramKind {
             name,
             kind: BPF_PROG_TYPE_SCHED_CLS,
             hook,
             flags: 0,
             interface: 0,
-        }
-    }
-
-    /// That of a filter which runs at the hook of this program.
-    pub(super) fn alone(program: Program) -> Self {
-        match program.is_xdp() {
-            true => Shape::xdp("rt_filter", None),
-            false => Shape::tc("rt_filter", BPF_TCX_INGRESS),
-        }
-    }
-
-    /// That of one of the tap's programs.
-    pub(super) fn of(program: Program, interface: u32) -> Self {
-        let name = program.name();
-        match program {
-            Program::Rx => Shape::xdp(name, None),
-            Program::RxVlan => Shape::xdp(name, Some(interface)),
-            Program::TcRx | Program::TcForward => Shape::tc(name, BPF_TCX_INGRESS),
-            Program::TcTx => Shape::tc(name, BPF_TCX_EGRESS),
         }
     }
 }
@@ -116,13 +97,13 @@ pub(crate) struct LoadedProgram {
     pub(crate) verifier_steps: u32,
 }
 
-/// Loads `insns` as a program of this shape.
-pub(crate) fn load(shape: &Shape, insns: &[Insn]) -> Result<LoadedProgram, Refusal> {
+/// Loads `insns` as a program of this kind.
+pub(crate) fn load(kind: &ProgramKind, insns: &[Insn]) -> Result<LoadedProgram, Refusal> {
     let plain = |error: io::Error| Refusal {
         error,
         log: String::new(),
     };
-    let name = CString::new(shape.name).map_err(|error| plain(error.into()))?;
+    let name = CString::new(kind.name).map_err(|error| plain(error.into()))?;
     let mut log = vec![0_u8; LOG_BYTES];
     let size = |bytes: usize| libbpf_sys::size_t::try_from(bytes).map_err(io::Error::other);
     let mut options = libbpf_sys::bpf_prog_load_opts {
@@ -130,9 +111,9 @@ pub(crate) fn load(shape: &Shape, insns: &[Insn]) -> Result<LoadedProgram, Refus
         log_level: REASONS_ONLY,
         log_size: u32::try_from(log.len()).unwrap_or(0),
         log_buf: log.as_mut_ptr().cast(),
-        expected_attach_type: shape.hook,
-        prog_flags: shape.flags,
-        prog_ifindex: shape.interface,
+        expected_attach_type: kind.hook,
+        prog_flags: kind.flags,
+        prog_ifindex: kind.interface,
         ..Default::default()
     };
     let count = size(insns.len()).map_err(plain)?;
@@ -140,7 +121,7 @@ pub(crate) fn load(shape: &Shape, insns: &[Insn]) -> Result<LoadedProgram, Refus
     // the log's buffer live during the call and have the sizes given.
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
-            shape.kind,
+            kind.kind,
             name.as_ptr(),
             LICENSE.as_ptr(),
             insns.as_ptr().cast(),

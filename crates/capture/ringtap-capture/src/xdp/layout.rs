@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the program in front of the sockets shares with user space: `bpf/xsk.h` is the C view.
+//! What the program that serves the sockets shares with user space: `bpf/xsk.h` is the C view.
 //!
 //! Invariants
 //! - Sizes and places are those of `bpf/xsk.h`; a test compares them with the object's BTF.
@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Receive queues that a source may have: `RT_XSK_QUEUES`.
-pub(super) const QUEUES: u16 = 256;
+pub(super) const QUEUES: u16 = crate::queues::MOST;
 
 /// Bytes in front of each packet: `struct rt_stamp`.
 pub(super) const STAMP_BYTES: usize = 24;

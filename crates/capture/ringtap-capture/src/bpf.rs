@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The eBPF toolbox: loads objects, changes programs, attaches them, and explains refusals.
+//!
+//! Invariants
+//! - Programs are attached by links only: the kernel detaches them when the process ends.
+
+pub(crate) mod attach;
+pub(crate) mod clock;
+pub(crate) mod conflict;
+pub mod link;
+pub(crate) mod map;
+pub(crate) mod namespace;
+pub mod object;
+pub(crate) mod program;
+mod refusal;
+pub(crate) mod splice;
+
+use std::time::Duration;
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
+/// `RT_NO_RULES` and `RT_FILTERS` of `bpf/splice.h`: give way to the number of rules and to the
+/// filters of a changed copy.
+pub(crate) const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
+pub(crate) const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
+
+/// Waits until every program run and every round of a driver that is under way has ended.
+///
+/// Returns `false` where the kernel cannot tell (`nohz_full`): the function then has waited for
+/// much longer than a run takes.
+pub fn wait_for_running_programs() -> bool {
+    // The kernel waits for every CPU to pass through a quiet state, which a program run is not.
+    let is_sure = membarrier(MembarrierCommand::Global).is_ok();
+    if !is_sure {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    is_sure
+}

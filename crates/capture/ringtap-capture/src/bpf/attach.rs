@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attaching of capture programs: which hooks to try, falling back, and what a refusal means.
+//!
+//! Invariants
+//! - The next hook is tried only where the kernel refuses one, and a note says why.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use libbpf_rs::ErrorKind;
+use ringtap_device::Mode;
+use ringtap_net::interface::Interface;
+use ringtap_net::kernel::{self, Feature};
+use ringtap_net::netlink::{XdpFeatures, xdp_features};
+use ringtap_net::rights::{Purpose, Rights};
+
+use super::conflict::another_program;
+use super::link::Hook;
+use super::object::LoadFailure;
+use super::refusal::Refusals;
+use crate::CaptureError;
+
+/// Whether a program has a variant for traffic control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variants {
+    /// For XDP and traffic control.
+    XdpAndTc,
+    /// For XDP only.
+    Xdp,
+}
+
+/// The hooks to try on an interface, best first; `notes` gets what the user should know.
+pub(crate) fn hooks(
+    mode: Mode,
+    variants: Variants,
+    interface: &Interface,
+    notes: &mut Vec<String>,
+) -> Vec<Hook> {
+    let name = &interface.name;
+    let features = xdp_features(interface.index);
+    let tells_vlan = features.is_some_and(XdpFeatures::tells_vlan);
+    let native = match tells_vlan {
+        true => Hook::NativeVlan,
+        false => Hook::Native,
+    };
+    let strips = interface.offloads.rx_vlan == Some(true);
+    let advice = format!("`ethtool -K {name} rxvlan off`, then start again");
+    let mut fallbacks = match variants {
+        Variants::XdpAndTc => vec![Hook::Tc, Hook::Generic],
+        Variants::Xdp => vec![Hook::Generic],
+    };
+    let next = fallbacks[0].words();
+    let hooks = match mode {
+        Mode::Native => vec![native],
+        Mode::Generic => vec![Hook::Generic],
+        Mode::Tc => vec![Hook::Tc],
+        Mode::Auto if features.is_some_and(|features| !features.native()) => {
+            notes.push(format!(
+                "{name}: the driver has no native XDP; falling back to {next}"
+            ));
+            fallbacks
+        }
+        Mode::Auto if strips && !tells_vlan && variants == Variants::XdpAndTc => {
+            notes.push(format!(
+                "{name}: the NIC strips VLAN tags and cannot tell XDP which; falling back to \
+                 {next} (faster: {advice})"
+            ));
+            fallbacks.insert(1, native);
+            fallbacks
+        }
+        Mode::Auto => {
+            fallbacks.insert(0, native);
+            fallbacks
+        }
+    };
+    if strips && matches!(hooks[0], Hook::Native | Hook::Generic) {
+        notes.push(format!(
+            "{name}: VLAN tags are stripped before {} can see them; to see them: {advice}",
+            hooks[0].words()
+        ));
+    }
+    hooks
+}
+
+/// Runs `attempt` with each hook until the kernel accepts one; `attempt` gets the notes so far.
+///
+/// # Errors
+///
+/// That of the last attempt, or the first that another hook would not avoid.
+pub(crate) fn first_accepted<T>(
+    hooks: &[Hook],
+    notes: &mut Vec<String>,
+    mut attempt: impl FnMut(Hook, &[String]) -> Result<T, CaptureError>,
+) -> Result<T, CaptureError> {
+    let (last, others) = hooks.split_last().unwrap_or((&Hook::Generic, &[]));
+    for (at, hook) in others.iter().enumerate() {
+        match attempt(*hook, notes) {
+            Err(error @ (CaptureError::Refused { .. } | CaptureError::TooOld { .. })) => {
+                let next = hooks[at + 1].words();
+                notes.push(format!("{error}; falling back to {next}"));
+            }
+            done => return done,
+        }
+    }
+    attempt(*last, notes)
+}
+
+/// Attaches a loaded program to arriving packets.
+///
+/// # Errors
+///
+/// - [`CaptureError::AnotherProgram`], [`CaptureError::TooOld`], [`CaptureError::Interface`]
+/// - [`CaptureError::Refused`] with the kernel's own words, where it has some.
+pub(crate) fn attach(
+    program: BorrowedFd<'_>,
+    hook: Hook,
+    interface: &Interface,
+) -> Result<OwnedFd, CaptureError> {
+    let attach = || hook.attach(program, interface.index);
+    let error = match attach() {
+        Ok(link) => return Ok(link),
+        Err(error) => error,
+    };
+    if !hook.is_xdp() {
+        return Err(refused(&error, hook, None, interface));
+    }
+    if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+        && let Some(error) = another_program(interface)
+    {
+        return Err(error);
+    }
+    // Once more, recording the reason.
+    let refusals = Refusals::record();
+    attach().map_err(|error| {
+        let reason = refusals.and_then(|refusals| refusals.last());
+        refused(&error, hook, reason, interface)
+    })
+}
+
+/// The error for a program that was not attached.
+pub(crate) fn refused(
+    error: &io::Error,
+    hook: Hook,
+    reason: Option<String>,
+    interface: &Interface,
+) -> CaptureError {
+    let name = interface.name.clone();
+    if error.raw_os_error() == Some(libc::ENODEV) {
+        return interface.removed().into();
+    }
+    match kernel::require(Feature::Tcx) {
+        Err(reason) if hook == Hook::Tc => CaptureError::TooOld {
+            interface: name,
+            reason,
+        },
+        _ => CaptureError::Refused {
+            interface: name,
+            mode: hook.words(),
+            reason: reason.unwrap_or_else(|| error.to_string()),
+        },
+    }
+}
+
+/// The error for an object that was not loaded; `pool_bytes` is the size of its maps.
+pub(crate) fn not_loaded(
+    failure: &LoadFailure,
+    interface: &str,
+    purpose: Purpose,
+    pool_bytes: u64,
+) -> CaptureError {
+    let interface = interface.to_owned();
+    match failure.error.kind() {
+        ErrorKind::OutOfMemory => {
+            return CaptureError::NoMemory {
+                interface,
+                pool_bytes,
+            };
+        }
+        ErrorKind::PermissionDenied => {
+            if let Err(reason) = Rights::of_this_process().require(purpose) {
+                return CaptureError::NoRights { interface, reason };
+            }
+        }
+        _ => {}
+    }
+    let needs = [
+        Feature::MappedMaps,
+        Feature::XdpMultiBuffer,
+        Feature::TaiClock,
+    ];
+    match needs.into_iter().try_for_each(kernel::require) {
+        Err(reason) => CaptureError::TooOld { interface, reason },
+        Ok(()) => CaptureError::Load {
+            interface,
+            log: failure.to_string(),
+        },
+    }
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shell of the sources whose lanes are written by threads of this process.
+//!
+//! Invariants
+//! - No other process can map the pool writable: it is a sealed memfd.
+//! - A thread publishes and seals its open chunk before its end becomes visible.
+//! - After a stop no thread writes any more, and the counters are final.
+#![allow(unsafe_code, reason = "promises to be each lane's only writer")]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::JoinHandle;
+
+use ringtap_filter::{LinkType, Place, Rules};
+use ringtap_ipc::event::Event;
+use ringtap_ipc::memfd::SealedPool;
+use ringtap_pool::distributor::LaneEnds;
+use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::Signal;
+use ringtap_pool::writer::{LaneCounters, LaneWriter};
+use rustix::event::epoll;
+
+use crate::CaptureError;
+use crate::classifier::{LaneClassifier, LaneRules};
+
+/// What distinguishes one source from another.
+pub trait SourceDriver: Send {
+    /// Returns the counters of all lanes.
+    fn counts(&mut self) -> Counts;
+
+    /// Makes the threads end after the packets that were already captured.
+    fn stop(&mut self);
+
+    /// Makes the counters final: the threads have ended.
+    fn finish(&mut self) {}
+
+    /// Stops capture on a lane, or continues it.
+    fn pause(&mut self, lane: LaneId, pause: Pause) {
+        let _cannot = (lane, pause);
+    }
+
+    /// Does what new rules need besides the lanes' classifiers, which already use them.
+    ///
+    /// # Errors
+    ///
+    /// The rules cannot be used.
+    fn rules_changed(&mut self, rules: &Rules) -> Result<(), SourceError> {
+        let _nothing = rules;
+        Ok(())
+    }
+
+    /// What becomes readable when [`SourceDriver::failure`] may have an answer.
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Why capture has ended by itself, if it has.
+    fn failure(&mut self) -> Option<CaptureError> {
+        None
+    }
+}
+
+/// The writing side of a lane.
+pub struct NewLane {
+    /// The lane's number.
+    pub id: LaneId,
+    /// Writes into the lane's chunks.
+    pub writer: LaneWriter,
+    /// Classifies packets by the source's rules.
+    pub classifier: LaneClassifier,
+    /// The lane's rules.
+    pub rules: Arc<LaneRules>,
+    /// Counts what became of packets.
+    pub totals: LaneTotals,
+}
+
+/// Counters of a lane whose packets all pass its classifier and its writer.
+#[derive(Clone, Debug)]
+pub struct LaneTotals {
+    counters: Arc<LaneCounters>,
+    rules: Arc<LaneRules>,
+}
+
+impl LaneTotals {
+    /// The counters now; a packet counts as seen once its end is known.
+    #[must_use]
+    pub fn counts(&self) -> LaneCounts {
+        let mut counts = LaneCounts {
+            seen: 0,
+            captured: self.counters.captured(),
+            bytes: self.counters.bytes(),
+            unwanted: self.rules.unwanted(),
+            pool_full: self.counters.pool_full(),
+            kernel: 0,
+        };
+        counts.seen = counts.settled();
+        counts
+    }
+}
+
+/// Makes all lanes of a pool.
+///
+/// # Safety
+///
+/// The pool is mapped writable, and nobody else makes lanes of it.
+unsafe fn lanes(
+    pool: &Pool,
+    signal: &Arc<dyn Signal>,
+    packets_per_chunk: Option<u32>,
+) -> (Vec<NewLane>, Vec<LaneEnds>) {
+    let lane = |id| {
+        let chunks = source::share(pool.geometry(), id);
+        // SAFETY: the caller's promise; `share` gives each lane chunks of its own.
+        let (mut writer, ends) = unsafe { source::lane(pool, id, chunks, Arc::clone(signal)) };
+        if let Some(packets) = packets_per_chunk {
+            writer.limit_packets(packets);
+        }
+        let rules = Arc::new(LaneRules::default());
+        let lane = NewLane {
+            id,
+            classifier: LaneClassifier::new(Arc::clone(&rules)),
+            totals: LaneTotals {
+                counters: writer.counters(),
+                rules: Arc::clone(&rules),
+            },
+            rules,
+            writer,
+        };
+        (lane, ends)
+    };
+    (0..pool.geometry().lane_count)
+        .map(LaneId)
+        .map(lane)
+        .unzip()
+}
+
+/// Makes a pool in this process's own memory, and its lanes.
+pub(crate) fn on_heap(
+    geometry: Geometry,
+    signal: &Arc<dyn Signal>,
+    packets_per_chunk: Option<u32>,
+) -> (Pool, Vec<NewLane>, Vec<LaneEnds>) {
+    let pool = Pool::on_heap(geometry);
+    // SAFETY: memory of this process is writable, and the pool was just made.
+    let (lanes, ends) = unsafe { lanes(&pool, signal, packets_per_chunk) };
+    (pool, lanes, ends)
+}
+
+/// A source before its threads are started.
+pub struct SourceSetup {
+    /// The device, for error messages.
+    device: String,
+    /// The source's memory.
+    pub pool: SealedPool,
+    event: Event,
+    ends: Vec<LaneEnds>,
+    rules: Vec<Arc<LaneRules>>,
+}
+
+/// A thread of a source: its name, and what it does until it is stopped.
+pub type Worker = (String, Box<dyn FnOnce() -> Result<(), CaptureError> + Send>);
+
+impl SourceSetup {
+    /// Makes the pool of a source.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::System`]
+    pub fn new(device: impl Into<String>, geometry: Geometry) -> Result<Self, CaptureError> {
+        let device = device.into();
+        let pool = SealedPool::create(geometry);
+        let pool = pool.map_err(CaptureError::system(&device, "making the pool"))?;
+        SourceSetup::with_pool(device, pool)
+    }
+
+    /// Uses a pool that already exists, and that has no lanes yet.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::System`]
+    pub fn with_pool(device: impl Into<String>, pool: SealedPool) -> Result<Self, CaptureError> {
+        let device = device.into();
+        Ok(SourceSetup {
+            event: Event::new().map_err(CaptureError::system(&device, "making an event"))?,
+            device,
+            pool,
+            ends: Vec::new(),
+            rules: Vec::new(),
+        })
+    }
+
+    /// Makes the lanes; empty when called again.
+    pub fn lanes(&mut self, packets_per_chunk: Option<u32>) -> Vec<NewLane> {
+        if !self.ends.is_empty() {
+            return Vec::new();
+        }
+        let signal: Arc<dyn Signal> = Arc::new(self.event.clone());
+        // SAFETY: `writable` is mapped writable, and this function makes lanes of it only once.
+        let (lanes, ends) = unsafe { lanes(&self.pool.writable, &signal, packets_per_chunk) };
+        self.ends = ends;
+        self.rules = lanes.iter().map(|lane| Arc::clone(&lane.rules)).collect();
+        lanes
+    }
+
+    /// Makes the only lane.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::System`]: the pool has none, or it was made already.
+    pub fn lane(&mut self, packets_per_chunk: Option<u32>) -> Result<NewLane, CaptureError> {
+        let lane = self.lanes(packets_per_chunk).pop();
+        let lane = lane.ok_or(io::ErrorKind::NotFound);
+        lane.map_err(CaptureError::system(&self.device, "making a lane"))
+    }
+
+    /// Starts the threads, and with them the source.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::System`]
+    pub fn start(
+        self,
+        facts: Facts,
+        driver: Box<dyn SourceDriver>,
+        workers: Vec<Worker>,
+    ) -> Result<ThreadedSource, CaptureError> {
+        let (mut source, outcome) = self.without_threads(facts, driver)?;
+        for (name, work) in workers {
+            let (outcome, event) = (outcome.clone(), source.event.clone());
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                if let Err(error) = work() {
+                    let _nobody_asks = outcome.send(error);
+                }
+                drop(outcome);
+                event.signal();
+            });
+            let action = "starting a thread";
+            let thread = thread.map_err(CaptureError::system(&source.facts.device, action))?;
+            source.threads.push(thread);
+        }
+        Ok(source)
+    }
+
+    /// A source that other threads write: it ends when the sender is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::System`]
+    pub fn without_threads(
+        self,
+        facts: Facts,
+        driver: Box<dyn SourceDriver>,
+    ) -> Result<(ThreadedSource, Sender<CaptureError>), CaptureError> {
+        let events = driver.watched().map(|watched| events(&self.event, watched));
+        let events = events.transpose();
+        let events = events.map_err(CaptureError::system(&self.device, "making an epoll set"))?;
+        let (sender, outcome) = mpsc::channel();
+        let source = ThreadedSource {
+            facts,
+            pool: self.pool.readable,
+            file: self.pool.file,
+            ends: self.ends,
+            rules: self.rules,
+            event: self.event,
+            events,
+            threads: Vec::new(),
+            outcome,
+            failure: None,
+            has_ended: false,
+            driver,
+        };
+        Ok((source, sender))
+    }
+
+    /// Signals the hub and the readers of the source.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        self.event.clone()
+    }
+}
+
+/// What becomes readable when one of both does.
+fn events(event: &Event, watched: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for fd in [event.as_fd(), watched] {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&events, fd, data, epoll::EventFlags::IN)?;
+    }
+    Ok(events)
+}
+
+/// A source whose lanes are written by threads of this process.
+pub struct ThreadedSource {
+    facts: Facts,
+    pool: Pool,
+    file: Arc<OwnedFd>,
+    /// Until the distributor takes them.
+    ends: Vec<LaneEnds>,
+    rules: Vec<Arc<LaneRules>>,
+    event: Event,
+    /// The event and what the driver watches, if it watches something.
+    events: Option<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
+    /// Failures of threads; disconnected when the last thread has ended.
+    outcome: Receiver<CaptureError>,
+    /// The driver's failure, until it is reported.
+    failure: Option<CaptureError>,
+    has_ended: bool,
+    driver: Box<dyn SourceDriver>,
+}
+
+impl Source for ThreadedSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn pool(&self) -> Pool {
+        self.pool.clone()
+    }
+
+    fn pool_file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+
+    fn take_lanes(&mut self) -> Vec<LaneEnds> {
+        std::mem::take(&mut self.ends)
+    }
+
+    fn counts(&mut self) -> Counts {
+        self.driver.counts()
+    }
+
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        let link_type = LinkType(self.facts.link_type);
+        let mut places = Vec::new();
+        for lane in &self.rules {
+            places = lane.set(rules, &self.facts.device, link_type)?;
+        }
+        self.driver.rules_changed(rules)?;
+        Ok(places)
+    }
+
+    fn pause(&mut self, lane: LaneId, pause: Pause) {
+        self.driver.pause(lane, pause);
+    }
+
+    fn status(&mut self) -> Status {
+        if let Some(error) = self.failure.take() {
+            return Status::Failed(error.into());
+        }
+        match self.outcome.try_recv() {
+            Ok(error) => Status::Failed(error.into()),
+            Err(TryRecvError::Empty) if !self.has_ended => Status::Running,
+            Err(_) => Status::Ended,
+        }
+    }
+
+    fn wake_fd(&self) -> BorrowedFd<'_> {
+        match &self.events {
+            Some(events) => events.as_fd(),
+            None => self.event.as_fd(),
+        }
+    }
+
+    fn clear_wake(&mut self) {
+        self.event.clear();
+        if !self.has_ended {
+            self.failure = self.driver.failure();
+            self.has_ended = self.failure.is_some();
+        }
+    }
+
+    fn stop(&mut self) {
+        self.driver.stop();
+        for thread in self.threads.drain(..) {
+            let _panicked = thread.join();
+        }
+        self.driver.finish();
+        self.has_ended = true;
+    }
+}
+
+impl Drop for ThreadedSource {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The program that hands each queue's packets to its socket: loading, attaching, filters.
+//!
+//! Invariants
+//! - Attached by a link only: whatever ends the process, the kernel detaches the program.
+//! - A queue's packets go to the network stack until its socket is ready for them.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
+use ringtap_filter::Program as Filter;
+use ringtap_filter::ebpf::{self, Hook as Context};
+use ringtap_net::interface::Interface;
+use ringtap_net::rights::Purpose;
+use ringtap_pool::memory::Words;
+
+use super::layout::{Config, QUEUES, QueueControl, QueueWords};
+use super::socket::XskSocket;
+use crate::CaptureError;
+use crate::bpf::link::{self, Hook};
+use crate::bpf::map::{Access, Mapping, freeze};
+use crate::bpf::namespace::NetworkNamespace;
+use crate::bpf::object::{self, ObjectFile};
+use crate::bpf::program::{self, ProgramKind};
+use crate::bpf::splice::Code;
+use crate::bpf::{MARK_FILTERS, MARK_RULES, attach};
+
+/// The compiled `bpf/xsk.bpf.c`.
+static OBJECT: &ObjectFile<[u8]> =
+    &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/xsk.bpf.o")));
+
+/// The program that hands packets to the sockets of one interface.
+pub(super) struct QueueProgram {
+    link: Option<OwnedFd>,
+    /// The hook for which the program is loaded.
+    pub(super) hook: Hook,
+    namespace: NetworkNamespace,
+    interface: u32,
+    program: OwnedFd,
+    /// The program's instructions, for changed copies.
+    original: Code,
+    sockets: MapHandle,
+    /// The counters of each queue.
+    pub(super) counters: Words<QueueWords>,
+    controls: Words<QueueControl>,
+    /// Keeps the maps' descriptors open, whose numbers are in the instructions of `original`.
+    _object: Object,
+}
+
+/// The name of the program for a hook.
+fn program_name(hook: Hook) -> &'static str {
+    match hook {
+        Hook::NativeVlan => "rt_xsk_vlan",
+        _ => "rt_xsk",
+    }
+}
+
+impl QueueProgram {
+    /// Loads the program for a hook; every queue is still off.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::NoRights`], [`CaptureError::TooOld`], [`CaptureError::Load`],
+    /// [`CaptureError::System`].
+    pub(super) fn load(
+        hook: Hook,
+        interface: &Interface,
+        snap_length: u32,
+    ) -> Result<Self, CaptureError> {
+        let name = program_name(hook);
+        let config = Config {
+            snap_length,
+            shared: hook == Hook::Generic,
+        };
+        let object = object::load(OBJECT, |open| {
+            object::choose_programs(open, &[name], Some(("rt_xsk_vlan", interface.index)));
+            object::set_constants(open, ".rodata.config", &config.to_bytes())
+        });
+        let object = object
+            .map_err(|failure| attach::not_loaded(&failure, &interface.name, Purpose::Xdp, 0))?;
+        QueueProgram::assemble(object, hook, interface).map_err(CaptureError::system(
+            &interface.name,
+            "sharing memory with the program",
+        ))
+    }
+
+    fn assemble(object: Object, hook: Hook, interface: &Interface) -> io::Result<Self> {
+        let count = usize::from(QUEUES);
+        let outside = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let map = |name, bytes, access| -> io::Result<Arc<Mapping>> {
+            let mapping = Mapping::new(object::map(&object, name)?, bytes, access)?;
+            Ok(Arc::new(mapping))
+        };
+        freeze(object::map(&object, "rt_queues")?)?;
+        let counters = map("rt_queues", count * size_of::<QueueWords>(), Access::Read)?;
+        let bytes = count * size_of::<QueueControl>();
+        let controls = map("rt_queue_controls", bytes, Access::ReadWrite)?;
+        let name = program_name(hook);
+        let original = Code::parse(&object::insns(&object, name)?);
+        Ok(QueueProgram {
+            link: None,
+            hook,
+            namespace: NetworkNamespace::here()?,
+            interface: interface.index,
+            program: object::program(&object, name)?,
+            original: original.map_err(io::Error::other)?,
+            sockets: object::map(&object, "rt_sockets")?,
+            counters: counters.words(0, count).ok_or_else(outside)?,
+            controls: controls.words(0, count).ok_or_else(outside)?,
+            _object: object,
+        })
+    }
+
+    /// Attaches the program: packets go to the sockets from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::AnotherProgram`], [`CaptureError::Refused`], [`CaptureError::Interface`].
+    pub(super) fn attach(&mut self, interface: &Interface) -> Result<(), CaptureError> {
+        let link = attach::attach(self.program.as_fd(), self.hook, interface)?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Sets the socket that gets a queue's packets.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub(super) fn set_socket(&self, queue: u16, socket: &XskSocket) -> io::Result<()> {
+        let fd = socket.as_fd().as_raw_fd().to_ne_bytes();
+        let queue = u32::from(queue).to_ne_bytes();
+        self.sockets
+            .update(&queue, &fd, MapFlags::ANY)
+            .map_err(|error| object::io_error(&error))
+    }
+
+    /// Sets a queue to one of [`state`](super::layout::state).
+    pub(super) fn set_state(&self, queue: u16, state: u32) {
+        if let Some(control) = self.controls.get(usize::from(queue)) {
+            control.state.store(state, Release);
+        }
+    }
+
+    /// Lets only packets through that match one of these filters.
+    ///
+    /// # Errors
+    ///
+    /// The program with these filters cannot be loaded; all packets pass. The lanes' threads run
+    /// the filters, too, so that an error costs time, not packets.
+    pub(super) fn filter(&mut self, filters: &[Filter]) -> Result<(), String> {
+        let Some(link) = &self.link else {
+            return Ok(());
+        };
+        let everything = filters.iter().any(Filter::takes_everything);
+        let filtered = (!everything).then(|| self.with_filters(filters));
+        let program = match &filtered {
+            Some(Ok(program)) => program,
+            None | Some(Err(_)) => &self.program,
+        };
+        link::replace(link.as_fd(), program.as_fd()).map_err(|error| error.to_string())?;
+        match filtered {
+            Some(Err(reason)) => Err(reason),
+            None | Some(Ok(_)) => Ok(()),
+        }
+    }
+
+    fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let insns = ebpf::classify(filters, Context::Xdp).map_err(|error| text(&error))?;
+        let insns: Vec<_> = insns.into_iter().map(|insn| insn.0).collect();
+        let mut code = self.original.clone();
+        let spliced = code
+            .set_number(MARK_RULES, 1)
+            .and_then(|()| code.set_function(MARK_FILTERS, Code::parse(&insns)?))
+            .and_then(|()| code.to_insns());
+        let insns = spliced.map_err(|error| text(&error))?;
+        let bound = (self.hook == Hook::NativeVlan).then_some(self.interface);
+        let kind = ProgramKind::xdp(program_name(self.hook), bound);
+        let loaded = self.namespace.run(|| program::load(&kind, &insns));
+        loaded
+            .map_err(|error| text(&error))?
+            .map(|loaded| loaded.program)
+            .map_err(|refusal| refusal.reason())
+    }
+
+    /// Detaches the program; runs that are under way still hand packets over.
+    pub(super) fn detach(&mut self) {
+        if let Some(link) = self.link.take() {
+            link::detach(link);
+        }
+    }
+}

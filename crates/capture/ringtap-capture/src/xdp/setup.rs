@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Puts a source together: program, pool, a socket and a worker for each queue.
+//!
+//! Invariants
+//! - Zero-copy is left for copy mode only where the kernel refuses it, and a note says why.
+
+use std::io;
+use std::sync::Arc;
+
+use ringtap_device::Mode;
+use ringtap_ipc::event::Event;
+use ringtap_ipc::memfd::SealedPool;
+use ringtap_net::interface::Interface;
+use ringtap_net::rights::{Purpose, Rights};
+use ringtap_pool::format::Geometry;
+use ringtap_pool::number::to_u32;
+use ringtap_pool::source::Facts;
+use ringtap_pool::writer::CellLayout;
+use rustix::net::xdp::SocketAddrXdpFlags as Flags;
+
+use super::capture::{self, LaneCapture};
+use super::cells::{Cells, Share};
+use super::layout::state;
+use super::options::{HEADROOM, Plan};
+use super::program::QueueProgram;
+use super::socket::{self, Bound, Memory, PATIENCE, Umem, Wanted};
+use super::statistics::LaneStatistics;
+use super::worker::{Parts, Worker};
+use super::{QueueLane, XdpOptions, facts};
+use crate::bpf::attach::{self, Variants};
+use crate::bpf::conflict;
+use crate::bpf::link::Hook;
+use crate::source::{self, NewLane, SourceSetup};
+use crate::{CaptureError, queues};
+
+/// Most cells of a queue that the kernel has at a time: at five packets a microsecond they last for
+/// three milliseconds in which the thread is not scheduled. Fewer are faster, as they stay in the
+/// caches, and lose packets then.
+const MOST_CELLS: u32 = 16_384;
+const LEAST_ENTRIES: u32 = 64;
+
+/// Cells of a queue that the kernel has at most.
+fn most_cells(geometry: &Geometry, layout: CellLayout) -> u32 {
+    let all = (geometry.chunk_count - 1) / geometry.lane_count * layout.count;
+    all.min(MOST_CELLS)
+}
+
+/// A source before its threads are started.
+pub(super) struct Setup {
+    pub(super) program: QueueProgram,
+    pub(super) shell: SourceSetup,
+    pub(super) lanes: Vec<QueueLane>,
+    pub(super) workers: Vec<source::Worker>,
+    pub(super) facts: Facts,
+}
+
+impl Setup {
+    /// Makes what `options` ask for.
+    ///
+    /// # Errors
+    ///
+    /// Every [`CaptureError`] but those of an interface that goes away later.
+    pub(super) fn new(options: &XdpOptions, interface: &Interface) -> Result<Self, CaptureError> {
+        let name = || interface.name.clone();
+        let rights = Rights::of_this_process().require(Purpose::Xdp);
+        rights.map_err(|reason| CaptureError::NoRights {
+            interface: name(),
+            reason,
+        })?;
+        if options.mode == Mode::Tc {
+            return Err(CaptureError::NoTc { interface: name() });
+        }
+        let queues = queues::selected(&options.queues, interface)?;
+        let plan = Plan::new(options, interface, to_u32(queues.len()))?;
+        conflict::wait_for_another(interface, |_| true)?;
+        let mut notes = Vec::new();
+        let hooks = attach::hooks(options.mode, Variants::Xdp, interface, &mut notes);
+        attach::first_accepted(&hooks, &mut notes, |hook, notes| {
+            let program = QueueProgram::load(hook, interface, plan.geometry.snap_length)?;
+            let mut setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;
+            // Last, so that every packet that the program sees finds its socket ready.
+            setup.program.attach(interface)?;
+            Ok(setup)
+        })
+    }
+
+    /// Everything behind a program that is not yet attached.
+    fn behind(
+        program: QueueProgram,
+        options: &XdpOptions,
+        interface: &Interface,
+        plan: &Plan,
+        queues: &[u16],
+        notes: &[String],
+    ) -> Result<Self, CaptureError> {
+        let mut notes = notes.to_vec();
+        let mut shell = SourceSetup::new(&interface.name, plan.geometry)?;
+        let pool = &shell.pool;
+        let (sockets, layout) =
+            sockets(options, interface, plan, &program, queues, pool, &mut notes)?;
+        let new_lanes = shell.lanes(None);
+        let snap_length = plan.geometry.snap_length;
+        let mut setup = Setup {
+            facts: facts(options, snap_length, program.hook.words(), notes),
+            program,
+            shell,
+            lanes: Vec::new(),
+            workers: Vec::new(),
+        };
+        for ((queue, bound), lane) in queues.iter().zip(sockets).zip(new_lanes) {
+            setup
+                .add(options, *queue, bound, layout, lane)
+                .map_err(CaptureError::system(&interface.name, "setting up a queue"))?;
+        }
+        Ok(setup)
+    }
+
+    fn add(
+        &mut self,
+        options: &XdpOptions,
+        queue: u16,
+        bound: Bound,
+        layout: CellLayout,
+        lane: NewLane,
+    ) -> io::Result<()> {
+        if options.busy_poll {
+            bound.socket.prefer_busy_poll()?;
+        }
+        self.program.set_socket(queue, &bound.socket)?;
+        self.program.set_state(queue, state::ON);
+        let mut writer = lane.writer;
+        writer.divide(layout);
+        let counters = self.program.counters.clone();
+        let socket = Arc::new(bound.socket);
+        let statistics = LaneStatistics::new(socket, Event::new()?, counters, queue);
+        let ring = bound.received.watch();
+        let geometry = self.shell.pool.writable.geometry();
+        let share = Share::of(geometry, lane.id, 0);
+        let capture = LaneCapture::new(capture::Parts {
+            cells: Cells::new(layout, share),
+            classifier: lane.classifier,
+            writer,
+            statistics: Arc::clone(&statistics),
+            queue,
+        })?;
+        let mut worker = Worker::new(Parts {
+            received: bound.received,
+            fill: bound.fill,
+            capture,
+            most_cells: most_cells(geometry, layout),
+            busy_poll: options.busy_poll,
+        });
+        let work = move || {
+            worker.work();
+            Ok(())
+        };
+        self.workers.push((format!("xdp-{queue}"), Box::new(work)));
+        self.lanes.push(QueueLane {
+            queue,
+            statistics,
+            ring,
+        });
+        Ok(())
+    }
+}
+
+/// A socket for each queue, in the best mode that the kernel gives, and how chunks are divided then.
+fn sockets(
+    options: &XdpOptions,
+    interface: &Interface,
+    plan: &Plan,
+    program: &QueueProgram,
+    queues: &[u16],
+    pool: &SealedPool,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<Bound>, CellLayout), CaptureError> {
+    let is_native = program.hook != Hook::Generic;
+    let several = match plan.needs_several {
+        true => Flags::XDP_USE_SG,
+        false => Flags::empty(),
+    };
+    let attempt = |mode, layout: CellLayout| {
+        let wanted = Wanted {
+            interface: interface.index,
+            cell: layout.cell,
+            entries: most_cells(&plan.geometry, layout)
+                .next_power_of_two()
+                .max(LEAST_ENTRIES),
+            flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
+        };
+        all(&wanted, queues, pool).map(|sockets| (sockets, layout))
+    };
+    let failed = |(queue, error)| explain(error, queue, interface, plan);
+    if options.zero_copy && is_native {
+        match attempt(Flags::XDP_ZEROCOPY, plan.aligned) {
+            Ok(made) => return Ok(made),
+            Err((queue, error)) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(failed((queue, error)));
+            }
+            Err((_, error)) => notes.push(format!(
+                "{}: the driver gives AF_XDP no zero-copy ({error}); falling back to copy mode: \
+                 the kernel copies each packet once, into the pool",
+                interface.name
+            )),
+        }
+    } else if options.mode == Mode::Auto && options.zero_copy {
+        notes.push(format!(
+            "{}: no zero-copy without native XDP: the kernel copies each packet once, into the pool",
+            interface.name
+        ));
+    }
+    attempt(Flags::XDP_COPY, plan.staggered).map_err(failed)
+}
+
+fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>, (u16, io::Error)> {
+    let mut sockets: Vec<Bound> = Vec::new();
+    for queue in queues {
+        let umem = match sockets.first() {
+            None => Memory::of(pool.writable.region()).map(Umem::New),
+            Some(first) => Ok(Umem::Of(&first.socket)),
+        };
+        let bound = umem.and_then(|umem| socket::receiving(wanted, *queue, umem));
+        sockets.push(bound.map_err(|error| (*queue, error))?);
+    }
+    Ok(sockets)
+}
+
+/// What a socket that cannot be had means to the user.
+pub(super) fn explain(
+    error: io::Error,
+    queue: u16,
+    interface: &Interface,
+    plan: &Plan,
+) -> CaptureError {
+    let name = interface.name.clone();
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => CaptureError::Busy {
+            interface: name,
+            queue,
+            waited_ms: PATIENCE.as_millis(),
+        },
+        Some(libc::ENOBUFS | libc::ENOMEM) => CaptureError::NotPinned {
+            interface: name,
+            pool_bytes: plan.geometry.region_bytes(),
+        },
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if plan.needs_several => {
+            CaptureError::NoMultiBuffer {
+                interface: name,
+                frame_bytes: interface.largest_frame_bytes(),
+                most_bytes: plan.aligned.cell.size - HEADROOM - 22,
+                reason: error,
+            }
+        }
+        _ => CaptureError::System {
+            device: name,
+            action: "binding an AF_XDP socket",
+            reason: error,
+        },
+    }
+}
