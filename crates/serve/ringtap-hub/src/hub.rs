@@ -212,7 +212,13 @@ impl Handle {
         subscription: SubscriptionId,
         filter: Program,
     ) -> Result<Vec<Wanted>, AttachError> {
-        self.ask(|responder| Command::Change(Change::Filter(subscription, filter, responder)))?
+        self.ask(|responder| {
+            Command::Change(Change::Filter {
+                id: subscription,
+                filter,
+                responder,
+            })
+        })?
     }
 
     /// The same without waiting, as for [`Handle::begin_to_attach`].
@@ -223,8 +229,11 @@ impl Handle {
         event: Event,
     ) -> Receiver<Result<Vec<Wanted>, AttachError>> {
         let (responder, answer) = Responder::with_event(event);
-        let change = Change::Filter(subscription, filter, responder);
-        self.send(Command::Change(change));
+        self.send(Command::Change(Change::Filter {
+            id: subscription,
+            filter,
+            responder,
+        }));
         answer
     }
 

@@ -34,13 +34,14 @@ impl Engine {
         &mut self,
         request: &SubscriptionRequest,
         peer: &Peer,
-    ) -> Result<(SubscriptionId, Group), AttachError> {
+    ) -> Result<SubscriptionId, AttachError> {
         let group = self.permitted(request, peer)?;
         let id = self.subscribers.next_id();
         let filter = request.filter.clone();
-        let joined = self.membership.join(&group.name, id, filter);
-        joined.map_err(|full| refusal(full, &group))?;
-        Ok((id, group))
+        match self.membership.join(&group.name, id, filter) {
+            Ok(()) => Ok(id),
+            Err(full) => Err(refusal(full, &group)),
+        }
     }
 
     fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<Group, AttachError> {
@@ -81,10 +82,11 @@ impl Engine {
         id: SubscriptionId,
         request: &SubscriptionRequest,
         peer: Peer,
-        group: &Group,
         share: &Share,
         places: &[Vec<Place>],
     ) -> Result<Subscription, AttachError> {
+        let group = self.membership.group(&request.group).cloned();
+        let group = &group.ok_or(AttachError::NotSubscribed)?;
         let (doorbell, readers_doorbell) = SocketDoorbell::pair()?;
         let doorbell: Arc<dyn Doorbell> = Arc::new(doorbell);
         let options = ReaderOptions {

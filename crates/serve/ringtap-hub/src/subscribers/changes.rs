@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes of the rules: collected, loaded by the sources, then carried out or undone.
+//! Changes of the rules: a reader attaches, changes its filter, or flows move.
 //!
 //! One set of rules is loaded at a time, by all sources at once, on threads of their own. Changes
-//! that come meanwhile are in the next set, together. If a source refuses a set with several
-//! changes, each of them is tried alone, to find the one that is refused.
+//! that arrive meanwhile form the next set. If a source refuses a set with several changes, each
+//! of them is loaded alone, to find the refused one.
 //!
 //! Invariants
-//! - Each request is answered once: when a set that includes it is in force at every source, or
-//!   when a source refused it and the membership is as before.
-//! - The membership holds the changes of the set that is being loaded, and no later ones but
+//! - Each request gets one answer: when a set with it is in force at every source, or when a
+//!   source refused it and the membership is as before.
+//! - The membership has the changes of the set that is being loaded. Of later changes it has only
 //!   that readers left.
 #![forbid(unsafe_code)]
 
@@ -22,12 +22,11 @@ use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionReques
 
 use crate::capture::Capture;
 use crate::engine::Engine;
-use crate::group::Group;
 use crate::hub::AttachError;
 use crate::membership::Share;
 use crate::responder::Responder;
 
-/// A change of the rules that waits for its turn.
+/// A change of the rules, with the way to answer the request for it.
 pub(crate) enum Change {
     /// A new subscription.
     Attach {
@@ -37,11 +36,11 @@ pub(crate) enum Change {
         responder: Responder<Result<Subscription, AttachError>>,
     },
     /// Another filter of a subscription.
-    Filter(
-        SubscriptionId,
-        Program,
-        Responder<Result<Vec<Wanted>, AttachError>>,
-    ),
+    Filter {
+        id: SubscriptionId,
+        filter: Program,
+        responder: Responder<Result<Vec<Wanted>, AttachError>>,
+    },
     /// New owners of buckets, which the membership has already.
     Handoff {
         from: SubscriptionId,
@@ -61,38 +60,37 @@ impl Change {
             responder,
         }
     }
+
+    /// Answers the request with the reason why it is refused.
+    fn refuse(self, error: AttachError) {
+        // A reader that left needs no answer.
+        match self {
+            Change::Attach { responder, .. } => drop(responder.send(Err(error))),
+            Change::Filter { responder, .. } => drop(responder.send(Err(error))),
+            Change::Handoff { .. } => tracing::error!("the rules by which flows move: {error}"),
+        }
+    }
 }
 
-/// A change in the set of rules that is being loaded.
-enum Applied {
-    Attach {
-        id: SubscriptionId,
-        request: Box<SubscriptionRequest>,
-        peer: Peer,
-        group: Group,
-        share: Option<Share>,
-        responder: Responder<Result<Subscription, AttachError>>,
-    },
-    Filter {
-        id: SubscriptionId,
-        before: Program,
-        share: Option<Share>,
-        responder: Responder<Result<Vec<Wanted>, AttachError>>,
-    },
-    Handoff {
-        from: SubscriptionId,
-        to: SubscriptionId,
-    },
+/// A change that the membership has, in the set of rules that is being loaded.
+struct Applied {
+    change: Change,
+    /// The subscription that is new, or that changes.
+    id: SubscriptionId,
+    /// Its filter before the change.
+    before: Option<Program>,
+    /// What it gets under this set of rules.
+    share: Option<Share>,
 }
 
-/// The changes that are waiting, and those in the set that is being loaded.
+/// The changes that wait, and those in the set that is being loaded.
 #[derive(Default)]
 pub(crate) struct Changes {
     waiting: VecDeque<Change>,
     loading: Option<Vec<Applied>>,
-    /// The sources have other rules than the membership demands, for a reader that left.
+    /// A reader left since the rules of the sources were made.
     are_outdated: bool,
-    /// So many of those waiting are to be loaded alone.
+    /// Number of waiting changes that are to be loaded alone.
     one_by_one: usize,
 }
 
@@ -115,7 +113,7 @@ impl Changes {
         let mut waiting = self.waiting.iter();
         let mut loading = self.loading.iter().flatten();
         waiting.any(|change| matches!(change, Change::Handoff { .. }))
-            || loading.any(|applied| matches!(applied, Applied::Handoff { .. }))
+            || loading.any(|applied| matches!(applied.change, Change::Handoff { .. }))
     }
 }
 
@@ -178,11 +176,9 @@ impl Engine {
             return false;
         }
         self.changes.are_outdated = false;
-        // Of this very set of rules: later ones may have other numbers.
+        // Shares belong to this set: later sets number their rules otherwise.
         for one in &mut applied {
-            if let Applied::Attach { id, share, .. } | Applied::Filter { id, share, .. } = one {
-                *share = self.membership.share(*id);
-            }
+            one.share = self.membership.share(one.id);
         }
         let rules = self.membership.rules();
         for capture in &mut self.captures {
@@ -192,40 +188,26 @@ impl Engine {
         true
     }
 
-    /// Makes a change part of the membership, unless the reader may not.
+    /// Makes a change part of the membership, or refuses it.
     fn apply(&mut self, change: Change) -> Option<Applied> {
-        match change {
-            Change::Attach {
-                request,
-                peer,
-                responder,
-            } => match self.join(&request, &peer) {
-                Ok((id, group)) => Some(Applied::Attach {
-                    id,
-                    request,
-                    peer,
-                    group,
-                    share: None,
-                    responder,
-                }),
-                Err(error) => {
-                    responder.send(Err(error));
-                    None
-                }
-            },
-            Change::Filter(id, filter, responder) => match self.replace_filter(id, filter) {
-                Ok(before) => Some(Applied::Filter {
-                    id,
-                    before,
-                    share: None,
-                    responder,
-                }),
-                Err(error) => {
-                    responder.send(Err(error));
-                    None
-                }
-            },
-            Change::Handoff { from, to } => Some(Applied::Handoff { from, to }),
+        let applied = match &change {
+            Change::Attach { request, peer, .. } => self.join(request, peer).map(|id| (id, None)),
+            Change::Filter { id, filter, .. } => self
+                .replace_filter(*id, filter.clone())
+                .map(|before| (*id, Some(before))),
+            Change::Handoff { to, .. } => Ok((*to, None)),
+        };
+        match applied {
+            Ok((id, before)) => Some(Applied {
+                change,
+                id,
+                before,
+                share: None,
+            }),
+            Err(error) => {
+                change.refuse(error);
+                None
+            }
         }
     }
 
@@ -242,40 +224,32 @@ impl Engine {
         }
     }
 
-    /// Does what was to be done once the rules are in force.
+    /// Finishes a change whose rules are in force at every source.
     fn carry_out(&mut self, applied: Applied, places: &[Vec<Place>]) {
-        match applied {
-            Applied::Attach {
-                id,
+        let Applied { id, change, .. } = applied;
+        let share = applied.share.ok_or(AttachError::NotSubscribed);
+        match change {
+            Change::Attach {
                 request,
                 peer,
-                group,
-                share,
                 responder,
             } => {
-                let share = share.ok_or(AttachError::NotSubscribed);
                 let subscription =
-                    share.and_then(|share| self.take(id, &request, peer, &group, &share, places));
+                    share.and_then(|share| self.take(id, &request, peer, &share, places));
                 let is_attached = subscription.is_ok();
                 // A reader that left meanwhile needs no subscription.
                 if !responder.send(subscription) || !is_attached {
                     self.leave(id);
                 }
             }
-            Applied::Filter {
-                id,
-                share,
-                responder,
-                ..
-            } => {
-                let share = share.ok_or(AttachError::NotSubscribed);
+            Change::Filter { responder, .. } => {
                 responder.send(share.map(|share| self.filtered(id, &share, places)));
             }
-            Applied::Handoff { from, to } => self.change_hands(from, to),
+            Change::Handoff { from, to } => self.change_hands(from, to),
         }
     }
 
-    /// Takes changes back that a source refused: for good if there is only one.
+    /// Undoes changes that a source refused: for good if there is only one.
     fn undo(&mut self, applied: Vec<Applied>, error: AttachError) {
         if applied.is_empty() {
             tracing::error!("the rules without a reader that left: {error}");
@@ -283,55 +257,31 @@ impl Engine {
         }
         // Other sources may have the refused rules.
         self.changes.outdate();
-        let count = applied.len();
-        let mut refusal = Some(error).filter(|_| count == 1);
+        self.changes.one_by_one = applied.len();
+        let is_alone = applied.len() == 1;
         for one in applied.into_iter().rev() {
-            let change = match one {
-                Applied::Attach {
-                    id,
-                    request,
-                    peer,
-                    responder,
-                    ..
-                } => {
-                    self.membership.leave(id);
-                    if let Some(error) = refusal.take() {
-                        responder.send(Err(error));
-                        return;
-                    }
-                    Change::Attach {
-                        request,
-                        peer,
-                        responder,
-                    }
+            let has_left = match (&one.change, one.before) {
+                (Change::Attach { .. }, _) => {
+                    self.membership.leave(one.id);
+                    false
                 }
-                Applied::Filter {
-                    id,
-                    before,
-                    responder,
-                    ..
-                } => {
-                    let restored = self.membership.set_filter(id, before);
-                    if let Some(error) = refusal.take() {
-                        responder.send(Err(error));
-                        return;
-                    }
-                    match restored {
-                        Ok(filter) => Change::Filter(id, filter, responder),
-                        Err(_left) => continue,
-                    }
+                (Change::Filter { .. }, Some(before)) => {
+                    self.membership.set_filter(one.id, before).is_err()
                 }
-                Applied::Handoff { from, to } => {
-                    if let Some(error) = refusal.take() {
-                        tracing::error!("the rules by which flows move: {error}");
-                        self.end_handoff(to);
-                        return;
-                    }
-                    Change::Handoff { from, to }
+                (Change::Handoff { to, .. }, _) if is_alone => {
+                    self.end_handoff(*to);
+                    false
                 }
+                _ => false,
             };
-            self.changes.waiting.push_front(change);
+            if is_alone {
+                self.changes.one_by_one = 0;
+                one.change.refuse(error);
+                return;
+            }
+            if !has_left {
+                self.changes.waiting.push_front(one.change);
+            }
         }
-        self.changes.one_by_one = count;
     }
 }
