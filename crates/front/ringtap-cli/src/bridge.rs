@@ -21,9 +21,9 @@ use ringtap_pool::source::Facts;
 
 use crate::affinity::{self, Placement, Steered};
 use crate::hub::groups::GroupText;
+use crate::interrupt;
 use crate::print;
 use crate::report::{self, grouped};
-use crate::{input, interrupt};
 use running::{Readers, Running};
 
 /// Forwards packets between two interfaces, both ways, inside the kernel.
@@ -135,7 +135,7 @@ host's own buffers, which know what to do. MTUs must be equal.";
 impl BridgeArgs {
     fn options(&self) -> Result<BridgeOptions> {
         let filter = |text: &str| -> Result<_> {
-            let compiled = input::compile(text, &ethernet())?;
+            let compiled = ringtap::compile(text, &ethernet())?;
             Ok(compiled.program().clone())
         };
         let passing = match (&self.pass, &self.drop) {

@@ -11,12 +11,14 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use ringtap::Capture;
 
 use crate::affinity::{self, Steered};
 use crate::input::InputArgs;
 use crate::interrupt;
-use crate::reading::{self, Reading, ReadingArgs};
-use crate::session::{self, Session};
+use crate::print;
+use crate::reading::{Reading, ReadingArgs};
+use crate::session;
 use consumer::{Counter, Extras};
 use latency::Latency;
 use stamps::Stamps;
@@ -62,21 +64,18 @@ Examples:
 /// Runs the verb.
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
-    let (session, receiver) = affinity::on(cpu.capture, || {
-        args.input
-            .session(args.reading.name.as_deref().unwrap_or("count"))
-    })?;
-    let mut receiver = args.reading.arrange(receiver);
+    let options = args.reading.open_options("count");
+    let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
-    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration, &steered)?;
-    session.say_notes();
-    cpu.steer(session.facts().interface.as_deref(), &steered)?;
+    interrupt::stop_on_time_or_signal(capture.control(), args.reading.duration, &steered)?;
+    print::notes(capture.notes());
+    cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;
     let extras = Extras {
         work: args
             .work
-            .map(|kind| make_work(kind, args, &session))
+            .map(|kind| make_work(kind, args, &capture))
             .transpose()?,
         latency: args.latency.then(Latency::since_capture).transpose()?,
         stamps: args.stamps.then(Stamps::default),
@@ -84,22 +83,22 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
             .then(Latency::since_sending)
             .transpose()?,
     };
-    let reading = Reading::new(&args.reading, &receiver, session.facts(), "count");
+    let reading = Reading::new(&args.reading, capture, "count");
     let mut counter = Counter { reading, extras };
-    let received = session::receive(&mut receiver, args.reading.interval, &mut counter);
-    counter.finish(reading::order_kept(&receiver))?;
+    let received = session::receive(args.reading.interval, &mut counter);
+    counter.finish()?;
     received?;
-    session.outcome()?;
+    counter.reading.capture.outcome()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The work, with the user's filter or the default one.
-fn make_work(kind: WorkKind, args: &CountArgs, session: &Session) -> Result<Work> {
+fn make_work(kind: WorkKind, args: &CountArgs, capture: &Capture) -> Result<Work> {
     let expression = args.input.filter_text();
     let expression = if expression.is_empty() {
         WORK_FILTER
     } else {
         &expression
     };
-    Work::new(kind, || crate::input::compile(expression, session.facts()))
+    Work::new(kind, || Ok(ringtap::compile(expression, capture.facts())?))
 }

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ringtap_client::{Receiver, SubscriptionRequest};
+use ringtap::Capture;
+use ringtap_client::SubscriptionRequest;
 use ringtap_device::Rate;
 use ringtap_filter::{Balance, Headers};
 use ringtap_hub::{Group, Handle, Hub};
@@ -29,11 +30,9 @@ use ringtap_pool::source::Source;
 use ringtap_send::{Load, Method, Sender, SenderOptions};
 
 use crate::affinity;
-use crate::input;
 use crate::interrupt;
 use crate::print;
 use crate::reading::ReadingArgs;
-use crate::session;
 use places::Places;
 use readers::Outcome;
 use table::Table;
@@ -74,20 +73,20 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     add_veth(TX, RX)?;
     let places = Places::choose()?;
     let file = places::file(args.write.as_deref())?;
-    let (hub, mut receivers) = affinity::on(places.counter, || {
+    let (hub, captures) = affinity::on(places.counter, || {
         let source = open_source(standing)?;
         start_hub(source)
     })?;
-    let facts = session::together(&receivers[0]);
+    let facts = captures[0].facts().clone();
     print::notes(&facts.notes);
     words::begin(standing, &facts.device, args.seconds, &file)?;
     let sender = sender_options(&facts.device, args.seconds, places.sender);
     let silent = ReadingArgs::silent();
-    let outcome_of = Arc::clone(receivers[0].control());
+    let outcome_of = Arc::clone(captures[0].control());
     let (outcome, traffic) = thread::scope(|scope| {
         // However this ends, readers find the end of the capture, and the scope its own.
         let stop = StopAtEnd(hub.handle().clone());
-        let running = readers::start_all(scope, &silent, &facts, &mut receivers, (&places, &file))?;
+        let running = readers::start_all(scope, &silent, captures, (&places, &file))?;
         let table = Table::begin(hub.handle());
         let traffic = table.and_then(|table| send(sender, table, || running.is_any_over()));
         thread::sleep(SETTLE);
@@ -112,10 +111,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
 
 /// Starts a hub with three groups (all packets; one flow; half of the flows for two members) and
 /// subscribes the four readers.
-fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
+fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
         Ok(Group {
-            filter: input::compile(filter, source.facts())?.program().clone(),
+            filter: ringtap::compile(filter, source.facts())?.program().clone(),
             filter_text: filter.to_owned(),
             ..Group::new(name)
         })
@@ -136,11 +135,11 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Receiver>)> {
         .map(|(group, name)| SubscriptionRequest::new(group, name))
         .to_vec();
     let (hub, subscriptions) = Hub::start(vec![source], groups, None, requests)?;
-    let receivers = subscriptions
+    let captures = subscriptions
         .into_iter()
-        .map(|subscription| session::subscribe(hub.handle(), subscription?));
-    let receivers = receivers.collect::<Result<_>>()?;
-    Ok((hub, receivers))
+        .map(|subscription| Ok(Capture::at_hub(hub.handle(), subscription?)?));
+    let captures = captures.collect::<Result<_>>()?;
+    Ok((hub, captures))
 }
 
 /// The sender's and the kernel's counters of sent packets.

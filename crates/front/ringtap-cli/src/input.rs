@@ -2,18 +2,10 @@
 //! What to capture from: the flags that all capturing verbs share, and the source they open.
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
+use ringtap::{Capture, OpenOptions};
 use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
-use ringtap_filter::LinkType;
-
-use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket};
-use ringtap_filter::text::Filter;
-use ringtap_pool::source::Facts;
-
-use crate::session::Session;
 
 /// Where packets come from.
 #[derive(Args, Debug, Clone)]
@@ -100,36 +92,15 @@ fn mode(word: &str) -> Result<Mode, String> {
 }
 
 impl InputArgs {
-    /// Opens what was named and takes a reader's subscription there; packets come from now on.
-    pub(crate) fn session(&self, name: &str) -> Result<(Session, Receiver)> {
+    /// Opens the device or file that was named; packets are captured from now on.
+    pub(crate) fn open(&self, options: OpenOptions) -> Result<Capture> {
         let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
             (None, Some(file)) => DeviceSpec::file(file),
             (None, None) => bail!("what to capture? -i DEVICE or -r FILE (see --help)"),
         };
-        let device = named.with_flags(&self.flags())?;
-        if device.kind == Kind::Hub {
-            return self.at_hub(&device, name);
-        }
-        let source = ringtap_capture::open(&device)?;
-        let filter = compile(&self.filter_text(), source.facts())?;
-        Session::of_source(source, name, filter.program().clone())
-    }
-
-    /// A subscription in a group of a hub that runs already. Its sources are taken to be Ethernet, as
-    /// the filter has to be compiled before the hub can be asked.
-    fn at_hub(&self, device: &DeviceSpec, name: &str) -> Result<(Session, Receiver)> {
-        let options = &device.options;
-        let filter = compile(&self.filter_text(), &ethernet())?;
-        let limit = options.limit_ms.map(|ms| Duration::from_millis(ms.into()));
-        let request = SubscriptionRequest {
-            filter: filter.program().clone(),
-            private: options.private,
-            watermark: Watermark::or_default(options.watermark, limit),
-            ..SubscriptionRequest::new(&device.name, name)
-        };
-        let socket = options.socket.clone();
-        Session::of_hub(&socket.map_or_else(default_socket, Into::into), &request)
+        let options = options.device_options(self.flags());
+        Ok(options.filter(self.filter_text()).open_device(&named)?)
     }
 
     /// The capture file that was named, if it is one.
@@ -169,19 +140,4 @@ impl InputArgs {
     pub(crate) fn filter_text(&self) -> String {
         self.filter.clone().unwrap_or_else(|| self.words.join(" "))
     }
-}
-
-/// What a hub's sources give, as long as nobody said otherwise.
-fn ethernet() -> Facts {
-    Facts {
-        link_type: 1,
-        snap_length: 262_144,
-        ..Facts::default()
-    }
-}
-
-/// Compiles a filter for what a source gives.
-pub(crate) fn compile(expression: &str, facts: &Facts) -> Result<Filter> {
-    let link_type = LinkType(facts.link_type);
-    Filter::compile(expression, link_type, facts.snap_length).context("the filter is of no use")
 }

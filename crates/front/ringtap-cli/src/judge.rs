@@ -3,14 +3,13 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use ringtap::{Batch, Capture};
 use ringtap_client::{
-    Batch, Connection, Control, Judgement, Receiver, SubscriptionRequest, Tally, Verdict, Verdicts,
-    default_socket,
+    Connection, Judgement, Receiver, SubscriptionRequest, Verdict, Verdicts, default_socket,
 };
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::text::Filter;
@@ -18,7 +17,7 @@ use ringtap_filter::text::Filter;
 use crate::affinity::Steered;
 use crate::print;
 use crate::session::{Consumer, Flow, receive};
-use crate::{bridge, input, interrupt, report};
+use crate::{bridge, interrupt, report};
 
 /// Decides which packets pass a bridge that was started with `--judge`.
 #[derive(Args, Debug)]
@@ -57,7 +56,7 @@ A program of your own does the same by the Rust library (examples/inline_ips.rs)
 /// Decides about packets, and counts.
 struct Judge {
     verdicts: Verdicts,
-    tally: Tally,
+    capture: Capture,
     filter: Option<Filter>,
     texts: Vec<Vec<u8>>,
     dropped: u64,
@@ -77,15 +76,13 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
     let filter = args
         .drop
         .as_ref()
-        .map(|text| input::compile(text, &bridge::ethernet()));
+        .map(|text| ringtap::compile(text, &bridge::ethernet()));
     let request = SubscriptionRequest::new(&device.name, "judge");
     let socket = device.options.socket.clone();
     let socket = socket.map_or_else(default_socket, Into::into);
     let (subscription, connection) = Connection::attach(&socket, &request)?;
-    let control: Arc<dyn Control> = connection.clone();
-    let mut receiver = Receiver::new(subscription, Arc::clone(&control))?;
     let mut judge = Judge {
-        tally: Tally::new(receiver.lanes()),
+        capture: Capture::new(Receiver::new(subscription, connection.clone())?),
         filter: filter.transpose()?,
         texts: args
             .drop_text
@@ -95,11 +92,10 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
         dropped: 0,
         verdicts: connection.judge()?,
     };
-    interrupt::stop_on_time_or_signal(&control, args.duration, &Steered::default())?;
+    interrupt::stop_on_time_or_signal(judge.capture.control(), args.duration, &Steered::default())?;
     print::note(format_args!("ringtap: judging {device}"));
-    receive(&mut receiver, Duration::from_secs(1), &mut judge)?;
-    // Who leaves in order has judged everything that it read.
-    let counters = judge.tally.total(&receiver.snapshot()?);
+    receive(Duration::from_secs(1), &mut judge)?;
+    let counters = judge.capture.counters()?;
     match args.json {
         true => print::line(report::json(&device.to_string(), "judge", None, &counters)?)?,
         false => {
@@ -126,30 +122,25 @@ impl Judge {
 }
 
 impl Consumer for Judge {
+    fn capture(&mut self) -> &mut Capture {
+        &mut self.capture
+    }
+
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
-        self.tally.begin(batch);
         let lane = batch.lane();
         for judged in batch.packets() {
             let packet = judged?.packet;
-            let wire_length = packet.slot().wire_length;
-            let verdict = self.decide(packet.data, wire_length);
+            let verdict = self.decide(packet.data, packet.slot().wire_length);
             self.dropped += u64::from(verdict == Verdict::Drop);
+            let sequence = packet.sequence;
             self.verdicts.give(Judgement {
                 lane,
-                sequence: packet.sequence,
+                sequence,
                 verdict,
             })?;
-            self.tally.at(lane).delivered(packet.sequence, wire_length);
         }
         self.verdicts.send();
-        Ok(Flow::Go)
-    }
-
-    fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    fn tick(&mut self) -> Result<Flow> {
+        let _counted = self.capture.packets(batch).count();
         Ok(Flow::Go)
     }
 }

@@ -2,16 +2,11 @@
 //! What every reading verb does alike: filter, tally, limits, lines, the final counters.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ringtap_client::{Batch, Control, ControlError, Receiver, Tally};
-use ringtap_ipc::protocol::Snapshot;
-use ringtap_pool::counters::Counters;
-use ringtap_pool::reader::Packet;
-use ringtap_pool::source::Facts;
+use ringtap::{AllCounters, Batch, Capture, Counted, Counters, OpenOptions, Packet};
 
 use crate::affinity::Placement;
 use crate::print;
@@ -65,11 +60,12 @@ pub(crate) struct ReadingArgs {
 }
 
 impl ReadingArgs {
-    /// The receiver as these ask for it.
-    pub(crate) fn arrange(&self, receiver: Receiver) -> Receiver {
+    /// Options of the capture that these arguments ask for; `verb` is the reader's usual name.
+    pub(crate) fn open_options(&self, verb: &str) -> OpenOptions {
+        let options = OpenOptions::new().name(self.name.as_deref().unwrap_or(verb));
         match self.in_order {
-            None => receiver,
-            Some(window) => receiver.in_order(Duration::from_millis(window.into())),
+            None => options,
+            Some(window) => options.in_order(Duration::from_millis(window.into())),
         }
     }
 
@@ -97,23 +93,9 @@ pub(crate) fn seconds(text: &str) -> Result<Duration> {
     }
 }
 
-/// What the hub counted for a reader; `None` once it has left.
-fn counts(control: &dyn Control) -> Result<Option<Snapshot>> {
-    match control.snapshot() {
-        Ok(counts) => Ok(Some(counts)),
-        Err(ControlError::Gone(_)) => Ok(None),
-        Err(refused) => Err(refused.into()),
-    }
-}
-
-/// The counters that follows.
-fn counters_of(tally: &Tally, counts: Option<&Snapshot>) -> Counters {
-    counts.map_or_else(|| tally.alone(), |counts| tally.total(counts))
-}
-
 /// How well the order was kept, for the end of counters.
-pub(crate) fn order_kept(receiver: &Receiver) -> Option<String> {
-    let order = receiver.order()?;
+pub(crate) fn order_kept(capture: &Capture) -> Option<String> {
+    let order = capture.order()?;
     let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
     Some(format!(
         "in order of time: {} packets, {} later than the window allows ({:.4} %)",
@@ -123,18 +105,14 @@ pub(crate) fn order_kept(receiver: &Receiver) -> Option<String> {
     ))
 }
 
-/// One reader at work.
+/// One reader of a verb: its capture, and what it prints.
 pub(crate) struct Reading<'a> {
     args: &'a ReadingArgs,
-    control: Arc<dyn Control>,
-    facts: Facts,
+    pub(crate) capture: Capture,
     name: &'static str,
-    tally: Tally,
     begun: Instant,
     last: (Instant, Counters),
     sink: Sink,
-    /// Packets that were delivered and then lost, and their bytes on the wire.
-    lost: (u64, u64),
 }
 
 /// Where lines go.
@@ -158,24 +136,15 @@ impl Sink {
 
 impl<'a> Reading<'a> {
     /// A reader called `name` in counters.
-    pub(crate) fn new(
-        args: &'a ReadingArgs,
-        receiver: &Receiver,
-        facts: &Facts,
-        name: &'static str,
-    ) -> Self {
+    pub(crate) fn new(args: &'a ReadingArgs, capture: Capture, name: &'static str) -> Self {
         let now = Instant::now();
-        let last = (now, Counters::default());
         Reading {
             args,
-            control: Arc::clone(receiver.control()),
-            facts: facts.clone(),
+            capture,
             name,
-            tally: Tally::new(receiver.lanes()),
             begun: now,
-            last,
+            last: (now, Counters::default()),
             sink: Sink::Stdout,
-            lost: (0, 0),
         }
     }
 
@@ -184,36 +153,20 @@ impl<'a> Reading<'a> {
         Reading { sink, ..self }
     }
 
-    /// Hands each packet that passes the filter to `each`, counts all, and minds the limit.
-    ///
-    /// `each` may ask for the counters before that packet. A packet is delivered once `each` took
-    /// it without an error.
+    /// Passes each packet that passes the filter to `each`, which may ask for the counters up to
+    /// it; stops at the limit.
     #[inline]
     pub(crate) fn batch(
         &mut self,
         batch: &Batch,
-        mut each: impl FnMut(Packet<'_>, &dyn Fn() -> Result<Counters>) -> Result<()>,
+        mut each: impl FnMut(Packet<'_>, &Counted<'_>) -> Result<()>,
     ) -> Result<Flow> {
-        let lane = batch.lane();
-        let mut left = self
-            .args
-            .count
-            .map_or(u64::MAX, |limit| limit - self.tally.packets());
-        self.tally.begin(batch);
-        for packet in batch.packets() {
-            let judged = packet?;
-            if !judged.is_ours() {
-                self.tally.at(lane).count(&judged);
-                continue;
-            }
-            let packet = judged.packet;
-            let counters = || Ok(counters_of(&self.tally, counts(&*self.control)?.as_ref()));
-            // By value: a packet in memory would be written in other pieces than it is read, for
-            // which the processor waits.
-            each(packet, &counters)?;
-            self.tally
-                .at(lane)
-                .delivered(packet.sequence, packet.slot().wire_length);
+        let most = self.args.count.unwrap_or(u64::MAX);
+        let mut left = most - self.capture.delivered();
+        let mut packets = self.capture.packets(batch);
+        while let Some(packet) = packets.next() {
+            // By value: writing a packet to memory and reading it back would stall the processor.
+            each(packet?, &packets)?;
             left -= 1;
             if left == 0 {
                 return Ok(Flow::Stop);
@@ -222,48 +175,16 @@ impl<'a> Reading<'a> {
         Ok(Flow::Go)
     }
 
-    /// What was counted so far.
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// Packets that passed the filter so far.
-    pub(crate) fn packets(&self) -> u64 {
-        self.tally.packets()
-    }
-
-    /// The counters now.
-    pub(crate) fn counters(&self) -> Result<Counters> {
-        Ok(self.total(counts(&*self.control)?.as_ref()))
-    }
-
-    /// Counts all but so many of the delivered packets as not written; returns how many those are.
-    ///
-    /// For what took packets and lost them afterwards. Ledgers of single lanes do not know of it.
-    pub(crate) fn keep_only(&mut self, (packets, wire_bytes): (u64, u64)) -> u64 {
-        let bytes = self.tally.bytes().saturating_sub(wire_bytes);
-        self.lost = (self.packets().saturating_sub(packets), bytes);
-        self.lost.0
-    }
-
-    fn total(&self, counts: Option<&Snapshot>) -> Counters {
-        let mut counters = counters_of(&self.tally, counts);
-        counters.delivered -= self.lost.0;
-        counters.bytes -= self.lost.1;
-        counters.dropped.not_written += self.lost.0;
-        counters
-    }
-
     /// Prints what changed since the last tick, unless quiet.
     pub(crate) fn tick(&mut self) -> Result<Flow> {
         if self.args.quiet {
             return Ok(Flow::Go);
         }
         let now = Instant::now();
-        let counters = self.counters()?;
+        let counters = self.capture.counters()?;
         if self.args.json {
             self.sink.say(&report::json(
-                &self.facts.device,
+                &self.capture.facts().device,
                 self.name,
                 None,
                 &counters,
@@ -284,17 +205,14 @@ impl<'a> Reading<'a> {
 
     /// Prints the final counters, of each lane too if asked for, and `extras` below it.
     pub(crate) fn finish(&self, extras: &[String]) -> Result<Counters> {
-        let counts = counts(&*self.control)?;
-        let total = self.total(counts.as_ref());
-        let facts = &self.facts;
-        let whence = match counts {
-            Some(_) => &facts.offered_from,
-            None => ALONE,
-        };
-        let lanes = match counts.filter(|_| self.args.verbose) {
-            Some(counts) => self.tally.lanes(&counts),
-            None => Vec::new(),
-        };
+        let AllCounters {
+            total,
+            lanes,
+            hub_left,
+        } = self.capture.all_counters()?;
+        let facts = self.capture.facts();
+        let whence = if hub_left { ALONE } else { &facts.offered_from };
+        let lanes = lanes.into_iter().filter(|_| self.args.verbose);
         for (lane, counters) in lanes {
             if self.args.json {
                 self.sink.say(&report::json(

@@ -3,15 +3,14 @@
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
-use ringtap_client::{Batch, Tally};
+use ringtap::{Batch, Capture, Packet};
 use ringtap_ipc::time::now_ns;
 use ringtap_packet::stamp;
-use ringtap_pool::reader::Packet;
 
 use super::latency::Latency;
 use super::stamps::Stamps;
 use super::work::Work;
-use crate::reading::Reading;
+use crate::reading::{self, Reading};
 use crate::session::{Consumer, Flow};
 
 /// Counts packets and does the extra work on each.
@@ -69,9 +68,9 @@ impl Extras {
 
 impl Counter<'_> {
     /// Prints the final counters and the results of the extra work.
-    pub(super) fn finish(self, more: Option<String>) -> Result<()> {
+    pub(super) fn finish(&self) -> Result<()> {
         let mut lines = self.extras.summary();
-        lines.extend(more);
+        lines.extend(reading::order_kept(&self.reading.capture));
         self.reading.finish(&lines)?;
         Ok(())
     }
@@ -89,8 +88,8 @@ impl Consumer for Counter<'_> {
         })
     }
 
-    fn tally(&self) -> &Tally {
-        self.reading.tally()
+    fn capture(&mut self) -> &mut Capture {
+        &mut self.reading.capture
     }
 
     fn tick(&mut self) -> Result<Flow> {

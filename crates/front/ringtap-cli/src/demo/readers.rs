@@ -6,10 +6,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ringtap_client::{Batch, Receiver, Tally};
+use ringtap::{Batch, Capture, Counters};
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::counters::Counters;
-use ringtap_pool::source::Facts;
 
 use super::FILTER;
 use super::places::Places;
@@ -30,12 +28,8 @@ impl Consumer for Counter<'_> {
         self.0.batch(batch, |_, _| Ok(()))
     }
 
-    fn tally(&self) -> &Tally {
-        self.0.tally()
-    }
-
-    fn tick(&mut self) -> Result<Flow> {
-        Ok(Flow::Go)
+    fn capture(&mut self) -> &mut Capture {
+        &mut self.0.capture
     }
 }
 
@@ -61,29 +55,29 @@ pub(super) struct Outcome {
 pub(super) fn start_all<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     args: &'a ReadingArgs,
-    facts: &Facts,
-    receivers: &'scope mut [Receiver],
+    captures: Vec<Capture>,
     (places, file): (&Places, &str),
 ) -> Result<Running<'scope, 'a>> {
-    let [first, second, third, fourth] = receivers else {
-        bail!("{} readers have a subscription, not four", receivers.len());
+    let captures: Result<[Capture; 4], _> = captures.try_into();
+    let Ok([first, second, third, fourth]) = captures else {
+        bail!("the hub did not give four subscriptions");
     };
     let options = FileOptions {
         file: file.to_owned(),
         ..FileOptions::default()
     };
     let start_ns = now_ns();
-    let interface = record::interface(facts, FILTER);
+    let interface = record::interface(second.facts(), FILTER);
     let writer = Writer::create(&options, record::origin(), interface, start_ns)?;
-    let recording = Reading::new(args, second, facts, "record");
+    let recording = Reading::new(args, second, "record");
     let recorder = Recorder::new(recording, writer, start_ns, false);
-    let count = |receiver: &'scope mut Receiver, name, cpu| {
-        let counter = Counter(Reading::new(args, receiver, facts, name));
-        start(scope, counter, receiver, cpu)
+    let count = |capture, name, cpu| {
+        let counter = Counter(Reading::new(args, capture, name));
+        start(scope, counter, cpu)
     };
     Ok(Running {
         counter: count(first, "count", places.counter),
-        recorder: start(scope, recorder, second, places.recorder),
+        recorder: start(scope, recorder, places.recorder),
         members: [
             count(third, "member 1", places.counter),
             count(fourth, "member 2", places.recorder),
@@ -94,12 +88,10 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
 fn start<'scope, C: Consumer + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut consumer: C,
-    receiver: &'scope mut Receiver,
     cpu: Option<usize>,
 ) -> Done<'scope, C> {
     scope.spawn(move || {
-        let read =
-            affinity::pin(cpu).and_then(|()| session::receive(receiver, TICK, &mut consumer));
+        let read = affinity::pin(cpu).and_then(|()| session::receive(TICK, &mut consumer));
         (consumer, read)
     })
 }
@@ -115,7 +107,7 @@ impl Running<'_, '_> {
     pub(super) fn join(self) -> Result<Outcome> {
         let counted = counters(self.counter, "The reader that counts")?;
         let gone = |_panic| anyhow!("the thread of the reader that records is gone");
-        let (recorder, recording) = self.recorder.join().map_err(gone)?;
+        let (mut recorder, recording) = self.recorder.join().map_err(gone)?;
         say("\nThe reader that records:")?;
         let (recorded, file) = recorder.finish(recording)?;
         let [one, other] = self.members;

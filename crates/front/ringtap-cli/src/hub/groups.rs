@@ -12,8 +12,6 @@ use ringtap_hub::{Congestion, Delivery, Group};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
-use crate::input;
-
 /// A group whose filter is not yet compiled.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GroupText {
@@ -89,7 +87,7 @@ impl GroupText {
             let named = || format!("group {}", self.name);
             place.clone().unwrap_or_else(named)
         };
-        let filter = input::compile(&self.filter, facts);
+        let filter = ringtap::compile(&self.filter, facts);
         let filter = filter.with_context(|| {
             let place = place(&self.places.filter);
             // Of `-g NAME:WORD` nobody knows which of the two it was meant to be.

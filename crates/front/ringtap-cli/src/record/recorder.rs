@@ -7,13 +7,10 @@
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
-use ringtap_client::{Batch, Tally};
+use ringtap::{Batch, Capture, Counters, Packet as PoolPacket, flag};
 use ringtap_file::write::FilePacket;
 use ringtap_file::{Direction, Statistics};
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::counters::Counters;
-use ringtap_pool::format::flag;
-use ringtap_pool::reader::Packet as PoolPacket;
 
 use super::error::WriteError;
 use super::{Next, Writer, Written};
@@ -46,11 +43,11 @@ impl<'a> Recorder<'a> {
     /// # Errors
     ///
     /// The reason why recording ended, after it printed the counters.
-    pub(crate) fn finish(mut self, received: Result<()>) -> Result<(Counters, Written)> {
+    pub(crate) fn finish(&mut self, received: Result<()>) -> Result<(Counters, Written)> {
         if self.progress {
             print::over("");
         }
-        let statistics = statistics(self.start_ns, now_ns(), &self.reading.counters()?);
+        let statistics = statistics(self.start_ns, now_ns(), &self.reading.capture.counters()?);
         let (received, closed) = match received {
             // The file's own: it has been closed.
             Err(error) if error.is::<WriteError>() => (Ok(()), Err(error)),
@@ -79,7 +76,8 @@ impl<'a> Recorder<'a> {
 
     /// The final counters after an error closed the files.
     fn finish_short(&mut self) -> Result<(Counters, Written)> {
-        let lost = self.reading.keep_only(self.writer.in_files());
+        let (packets, wire_bytes) = self.writer.in_files();
+        let lost = self.reading.capture.keep_written(packets, wire_bytes);
         let told = match lost {
             0 => Vec::new(),
             _ => vec![format!(
@@ -91,7 +89,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn show_progress(&self) -> Result<()> {
-        let (written, counters) = (self.writer.written(), self.reading.counters()?);
+        let (written, counters) = (self.writer.written(), self.reading.capture.counters()?);
         let lost = grouped(counters.dropped.total());
         print::over(format_args!("{}, {lost} lost", summary(&written)));
         Ok(())
@@ -110,11 +108,7 @@ impl Consumer for Recorder<'_> {
         reading.batch(batch, |packet, counters| {
             let packet = to_file(packet, std::mem::take(&mut dropped_before));
             if writer.packet(&packet)? == Next::Rotate {
-                let mut counters = counters()?;
-                // This packet is in the file that is being closed.
-                counters.delivered += 1;
-                counters.offered += 1;
-                counters.bytes += u64::from(packet.wire_length);
+                let counters = counters.counters()?;
                 let now_ns = now_ns();
                 writer.rotate(&statistics(*start_ns, now_ns, &counters), now_ns)?;
             }
@@ -122,13 +116,13 @@ impl Consumer for Recorder<'_> {
         })
     }
 
-    fn tally(&self) -> &Tally {
-        self.reading.tally()
+    fn capture(&mut self) -> &mut Capture {
+        &mut self.reading.capture
     }
 
     fn idle(&mut self) -> Result<()> {
         if self.writer.tick(now_ns())? == Next::Rotate {
-            let statistics = statistics(self.start_ns, now_ns(), &self.reading.counters()?);
+            let statistics = statistics(self.start_ns, now_ns(), &self.reading.capture.counters()?);
             self.writer.rotate(&statistics, now_ns())?;
         }
         Ok(())

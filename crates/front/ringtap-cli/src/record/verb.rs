@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use ringtap::Facts;
 use ringtap_file::Interface;
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::source::Facts;
 
 use super::recorder::Recorder;
 use super::{FileOptions, Writer, origin};
@@ -21,7 +21,7 @@ use crate::input::InputArgs;
 use crate::interrupt;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs, Sink};
-use crate::session;
+use crate::session::{self, Consumer as _};
 
 /// Records packets into pcapng files, with the counters in each of them.
 #[derive(Args, Debug)]
@@ -54,19 +54,16 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         require_another(read, &args.files.file)?;
     }
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
-    let (session, receiver) = affinity::on(cpu.capture, || {
-        args.input
-            .session(args.reading.name.as_deref().unwrap_or("record"))
-    })?;
-    let mut receiver = args.reading.arrange(receiver);
+    let options = args.reading.open_options("record");
+    let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let start_ns = now_ns();
-    let interface = interface(session.facts(), &args.input.filter_text());
+    let interface = interface(capture.facts(), &args.input.filter_text());
     let writer = Writer::create(&args.files, origin(), interface, start_ns)?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
-    interrupt::stop_on_time_or_signal(session.control(), args.reading.duration, &steered)?;
-    session.say_notes();
-    cpu.steer(session.facts().interface.as_deref(), &steered)?;
+    interrupt::stop_on_time_or_signal(capture.control(), args.reading.duration, &steered)?;
+    print::notes(capture.notes());
+    cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;
     // Standard output may be the file itself.
     let sink = if args.files.file == "-" {
@@ -74,15 +71,16 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     } else {
         Sink::Stdout
     };
-    let reading = Reading::new(&args.reading, &receiver, session.facts(), "record").to(sink);
+    let reading = Reading::new(&args.reading, capture, "record").to(sink);
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
     let mut recorder = Recorder::new(reading, writer, start_ns, progress);
-    let received = session::receive(&mut receiver, args.reading.interval, &mut recorder);
+    let received = session::receive(args.reading.interval, &mut recorder);
     recorder.finish(received)?;
-    if let Some(kept) = reading::order_kept(&receiver) {
+    let capture = recorder.capture();
+    if let Some(kept) = reading::order_kept(capture) {
         print::note(format_args!("ringtap: {kept}"));
     }
-    session.outcome()?;
+    capture.outcome()?;
     Ok(ExitCode::SUCCESS)
 }
 

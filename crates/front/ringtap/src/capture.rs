@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A running capture: one reader, its filter and its counters.
+//!
+//! Invariants
+//! - A capture of a device and one of a hub's group run the same code after they are open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringtap_client::{Batch, Control, ControlError, Next, Order, Receiver, Tally};
+use ringtap_filter::Program;
+use ringtap_hub::{Handle, Hub};
+use ringtap_ipc::protocol::Snapshot;
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, Wanted};
+use ringtap_pool::counters::Counters;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::source::Facts;
+
+use crate::{Counted, Error, compile, open};
+
+/// A running capture. Dropping it ends the capture; batches that are kept stay readable.
+pub struct Capture {
+    pub(crate) receiver: Receiver,
+    pub(crate) tally: Tally,
+    facts: Facts,
+    /// Delivered packets, and their bytes on the wire, that the program failed to write.
+    not_written: (u64, u64),
+    /// The capture's own hub. It ends after the receiver.
+    _hub: Option<Hub>,
+}
+
+/// The counters of a capture and of its lanes.
+#[derive(Clone, Debug)]
+pub struct AllCounters {
+    /// The sum over all lanes, with the losses before any lane.
+    pub total: Counters,
+    /// The counters of each lane; empty once the hub has left.
+    pub lanes: Vec<(LaneId, Counters)>,
+    /// The hub has left: losses before the reader are unknown and missing in `total`.
+    pub hub_left: bool,
+}
+
+impl Capture {
+    /// A capture over a receiver that the program made itself.
+    pub fn new(receiver: Receiver) -> Self {
+        Capture {
+            tally: Tally::new(receiver.lanes()),
+            facts: joined_facts(&receiver),
+            not_written: (0, 0),
+            receiver,
+            _hub: None,
+        }
+    }
+
+    /// A capture over a subscription at a hub in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Receive`].
+    pub fn at_hub(hub: &Handle, subscription: Subscription) -> Result<Self, Error> {
+        let control = Arc::new(LocalControl {
+            hub: hub.clone(),
+            subscription: subscription.id,
+        });
+        Ok(Capture::new(Receiver::new(subscription, control)?))
+    }
+
+    pub(crate) fn with_hub(self, hub: Hub) -> Self {
+        let _hub = Some(hub);
+        Capture { _hub, ..self }
+    }
+
+    pub(crate) fn named(mut self, device: String) -> Self {
+        self.facts.device = device;
+        self
+    }
+
+    pub(crate) fn in_order(self, window: Duration) -> Self {
+        let receiver = self.receiver.in_order(window);
+        Capture { receiver, ..self }
+    }
+
+    /// Takes the next batch; waits for it, at most for `timeout` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Receive`].
+    #[inline]
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Next, Error> {
+        Ok(self.receiver.next(timeout)?)
+    }
+
+    /// Takes the next batch if there is one; never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Receive`].
+    #[inline]
+    pub fn try_next(&mut self) -> Result<Next, Error> {
+        Ok(self.receiver.try_next()?)
+    }
+
+    /// The packets of a batch that pass the filter. Each is counted as delivered when the iterator
+    /// gives it, so call this once for each batch.
+    #[inline]
+    pub fn packets<'a>(&'a mut self, batch: &'a Batch) -> Counted<'a> {
+        Counted::new(self, batch)
+    }
+
+    /// Facts about the source; those of several sources joined.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Notes for the user about the source: fall-backs, and the reasons for them.
+    pub fn notes(&self) -> &[String] {
+        &self.facts.notes
+    }
+
+    /// Number of lanes of all sources.
+    pub fn lanes(&self) -> u32 {
+        self.receiver.lanes()
+    }
+
+    /// Number of packets delivered so far.
+    pub fn delivered(&self) -> u64 {
+        self.tally.packets()
+    }
+
+    /// How well the order of time was kept, if the program asked for it.
+    pub fn order(&self) -> Option<Order> {
+        self.receiver.order()
+    }
+
+    /// The commands that another thread may give: to stop the capture, for example.
+    pub fn control(&self) -> &Arc<dyn Control> {
+        self.receiver.control()
+    }
+
+    /// The hub's counters for this reader, per source and lane.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        Ok(self.receiver.snapshot()?)
+    }
+
+    /// The counters now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        Ok(self.all_counters()?.total)
+    }
+
+    /// The counters now, of all lanes, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn all_counters(&self) -> Result<AllCounters, Error> {
+        let snapshot = match self.receiver.snapshot() {
+            Ok(snapshot) => Some(snapshot),
+            Err(ControlError::Gone(_)) => None,
+            Err(refused) => return Err(refused.into()),
+        };
+        let (mut total, lanes) = match &snapshot {
+            Some(snapshot) => (self.tally.total(snapshot), self.tally.lanes(snapshot)),
+            None => (self.tally.alone(), Vec::new()),
+        };
+        let (packets, bytes) = self.not_written;
+        total.delivered = total.delivered.saturating_sub(packets);
+        total.bytes = total.bytes.saturating_sub(bytes);
+        total.dropped.not_written = total.dropped.not_written.saturating_add(packets);
+        Ok(AllCounters {
+            total,
+            lanes,
+            hub_left: snapshot.is_none(),
+        })
+    }
+
+    /// Counts as delivered only this many packets, with these bytes on the wire, and the others as
+    /// not written; returns the number of the others. For programs that write packets and fail.
+    /// The counters of single lanes do not change.
+    pub fn keep_written(&mut self, packets: u64, wire_bytes: u64) -> u64 {
+        let lost = self.tally.packets().saturating_sub(packets);
+        self.not_written = (lost, self.tally.bytes().saturating_sub(wire_bytes));
+        lost
+    }
+
+    /// Changes the filter while packets arrive. Every batch taken from now on passes the new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Filter`], [`Error::Receive`]; the old filter stays in force then.
+    pub fn set_filter(&mut self, filter: &str) -> Result<(), Error> {
+        if !open::has_one_link_type(&self.receiver) {
+            let device = self.facts.device.clone();
+            return Err(Error::LinkTypes { device });
+        }
+        let filter = compile(filter, &self.facts)?;
+        Ok(self.receiver.set_filter(filter.program())?)
+    }
+
+    /// How the capture ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SourceFailed`], with the reason.
+    pub fn outcome(&self) -> Result<(), Error> {
+        let sources = self.receiver.snapshot()?.sources;
+        match sources.into_iter().find_map(|source| source.failure) {
+            None => Ok(()),
+            Some(failure) => Err(Error::SourceFailed(failure)),
+        }
+    }
+
+    /// Ends the capture and returns the final counters.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn close(self) -> Result<Counters, Error> {
+        self.counters()
+    }
+}
+
+/// The facts of all sources as those of one; mostly there is one.
+fn joined_facts(receiver: &Receiver) -> Facts {
+    let mut all = receiver.facts().cloned();
+    let mut facts = all.next().unwrap_or_default();
+    for more in all {
+        facts.device = format!("{},{}", facts.device, more.device);
+        facts.interface = None;
+        facts.snap_length = facts.snap_length.max(more.snap_length);
+        facts.notes.extend(more.notes);
+    }
+    facts
+}
+
+/// The commands to a hub in this process.
+struct LocalControl {
+    hub: Handle,
+    subscription: SubscriptionId,
+}
+
+impl Control for LocalControl {
+    fn snapshot(&self) -> Result<Snapshot, ControlError> {
+        let snapshot = self.hub.snapshot(self.subscription);
+        snapshot.ok_or_else(|| ControlError::Gone("the capture thread is gone".into()))
+    }
+
+    fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {
+        let changed = self.hub.set_filter(self.subscription, filter.clone());
+        changed.map_err(|error| ControlError::Refused {
+            code: error.code(),
+            message: error.to_string(),
+        })
+    }
+
+    fn stop(&self) {
+        self.hub.stop();
+    }
+}
+
+impl Drop for LocalControl {
+    fn drop(&mut self) {
+        self.hub.leave(self.subscription);
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Iterates over the packets of a batch and counts them.
+//!
+//! Invariants
+//! - A packet is counted when the iterator gives it or passes over it; the rest of a batch that is
+//!   not read to its end stays uncounted.
+
+use ringtap_client::{Batch, Packets};
+use ringtap_pool::counters::Counters;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::reader::Packet;
+
+use crate::{Capture, Error};
+
+/// The packets of a batch that pass the capture's filter; see [`Capture::packets`].
+pub struct Counted<'a> {
+    capture: &'a mut Capture,
+    packets: Packets<'a>,
+    lane: LaneId,
+}
+
+impl<'a> Counted<'a> {
+    #[inline]
+    pub(crate) fn new(capture: &'a mut Capture, batch: &'a Batch) -> Self {
+        capture.tally.begin(batch);
+        Counted {
+            capture,
+            packets: batch.packets(),
+            lane: batch.lane(),
+        }
+    }
+
+    /// The counters up to the packet that the iterator gave last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn counters(&self) -> Result<Counters, Error> {
+        self.capture.counters()
+    }
+}
+
+impl<'a> Iterator for Counted<'a> {
+    /// The error is boxed to keep the item small.
+    type Item = Result<Packet<'a>, Box<Error>>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let judged = match self.packets.next()? {
+                Ok(judged) => judged,
+                Err(error) => return Some(Err(failed(*error))),
+            };
+            self.capture.tally.at(self.lane).count(&judged);
+            if judged.is_ours() {
+                return Some(Ok(judged.packet));
+            }
+        }
+    }
+}
+
+#[cold]
+fn failed(error: ringtap_pool::reader::RecvError) -> Box<Error> {
+    Box::new(Error::Receive(error.into()))
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.capture.receiver.publish_progress(&self.capture.tally);
+    }
+}

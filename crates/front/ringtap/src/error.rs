@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a capture cannot start or continue.
+
+use ringtap_capture::CaptureError;
+use ringtap_client::{ConnectError, ControlError, ReceiveError};
+use ringtap_device::DeviceError;
+use ringtap_filter::text::FilterError;
+use ringtap_hub::{AttachError, HubError};
+
+/// Why a call of this library failed; the message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device's text is not valid, or an option does not fit the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device cannot be captured.
+    #[error(transparent)]
+    Open(#[from] CaptureError),
+    /// The filter is not valid.
+    #[error("the filter is of no use: {0}")]
+    Filter(#[from] FilterError),
+    /// The hub's sources have different link types, so that one filter cannot be compiled for all.
+    #[error("the sources of {device} have different link types: use no filter, or read them apart")]
+    LinkTypes {
+        /// The hub's group.
+        device: String,
+    },
+    /// The hub cannot be reached, or refused the subscription.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The capture's own hub cannot start.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// The capture's own hub refused the subscription.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The capture cannot read any more.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    /// The hub did not carry out a command.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The source failed.
+    #[error("{0}")]
+    SourceFailed(String),
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Ringtap library: opens a device or a group of a hub, reads packets in place, counts them.
+//!
+#![doc = include_str!("../../../../docs/library.md")]
+#![forbid(unsafe_code)]
+
+mod capture;
+mod counted;
+mod error;
+mod open;
+
+pub use capture::{AllCounters, Capture};
+pub use counted::Counted;
+pub use error::Error;
+pub use open::{OpenOptions, compile, open};
+pub use ringtap_client::{Batch, Control, Next, Order};
+pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
+pub use ringtap_ipc::protocol::Snapshot;
+pub use ringtap_pool::counters::{CounterBalance, Counters, Dropped};
+pub use ringtap_pool::format::{Slot, flag};
+pub use ringtap_pool::ids::LaneId;
+pub use ringtap_pool::reader::{Gap, Packet};
+pub use ringtap_pool::source::Facts;

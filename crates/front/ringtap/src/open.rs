@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opens a device, or a group of a running hub.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringtap_client::{Connection, Receiver, SubscriptionRequest, Watermark, default_socket};
+use ringtap_device::{DeviceSpec, Kind, Options};
+use ringtap_filter::text::Filter;
+use ringtap_filter::{LinkType, Program};
+use ringtap_hub::{Group, Hub};
+use ringtap_pool::source::Facts;
+
+use crate::{Capture, Error};
+
+/// The one group of a hub that runs for one capture.
+const ONLY_GROUP: &str = "local";
+/// Link type of a hub's sources until the hub says otherwise.
+const ETHERNET: LinkType = LinkType(1);
+/// More than the bytes of any captured packet.
+const SNAP_BYTES: u32 = 262_144;
+
+/// Opens a device (`eth0`, `tap:eth0?exclusive`, `pcap:FILE`) or a group of a running hub
+/// (`hub:GROUP`), with no filter and default options.
+///
+/// # Errors
+///
+/// Every [`Error`] but [`Error::SourceFailed`].
+pub fn open(device: &str) -> Result<Capture, Error> {
+    OpenOptions::new().open(device)
+}
+
+/// Options of a capture.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct OpenOptions {
+    device: Options,
+    filter: String,
+    name: Option<String>,
+    credit_chunks: Option<u32>,
+    watermark_packets: Option<u32>,
+    time_limit: Option<Duration>,
+    private: bool,
+    socket: Option<PathBuf>,
+    in_order: Option<Duration>,
+}
+
+impl OpenOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        OpenOptions::default()
+    }
+
+    /// Captures only packets that pass this filter, in pcap-filter syntax.
+    pub fn filter(self, filter: impl Into<String>) -> Self {
+        let filter = filter.into();
+        OpenOptions { filter, ..self }
+    }
+
+    /// Keeps at most this many bytes of each packet. Only for devices; a hub has its own limit.
+    pub fn snap_length(mut self, bytes: u32) -> Self {
+        self.device.snap_length = Some(bytes);
+        self
+    }
+
+    /// Sets options of the device, in addition to those in its text: direction, promiscuous mode,
+    /// pool size and others.
+    pub fn device_options(self, device: Options) -> Self {
+        OpenOptions { device, ..self }
+    }
+
+    /// The reader's name in `ringtap status`, `top` and `why`.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        let name = Some(name.into());
+        OpenOptions { name, ..self }
+    }
+
+    /// Number of chunks of each lane that the reader may hold. Beyond it, the reader loses packets
+    /// as overrun.
+    pub fn credit(self, chunks: u32) -> Self {
+        let credit_chunks = Some(chunks);
+        OpenOptions {
+            credit_chunks,
+            ..self
+        }
+    }
+
+    /// Wakes the reader when this many packets wait, or when the first has waited for the time
+    /// limit.
+    pub fn watermark(self, packets: u32, time_limit: Duration) -> Self {
+        OpenOptions {
+            watermark_packets: Some(packets),
+            time_limit: Some(time_limit),
+            ..self
+        }
+    }
+
+    /// Asks the hub for a private pool, which holds only packets that pass the reader's filter.
+    pub fn private(self, private: bool) -> Self {
+        OpenOptions { private, ..self }
+    }
+
+    /// Path of the hub's socket; by default the one of the machine's hub.
+    pub fn socket(self, path: impl Into<PathBuf>) -> Self {
+        let socket = Some(path.into());
+        OpenOptions { socket, ..self }
+    }
+
+    /// Gives packets of all lanes in the order of their times; holds each packet back for at most
+    /// this long to wait for earlier ones.
+    pub fn in_order(self, window: Duration) -> Self {
+        let in_order = Some(window);
+        OpenOptions { in_order, ..self }
+    }
+
+    /// Opens a device, or a group of a running hub.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open()`].
+    pub fn open(&self, device: &str) -> Result<Capture, Error> {
+        self.open_device(&device.parse()?)
+    }
+
+    /// As [`OpenOptions::open`], for a device that is parsed already.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open()`].
+    pub fn open_device(&self, device: &DeviceSpec) -> Result<Capture, Error> {
+        let device = device.with_flags(&self.device)?;
+        let capture = match device.kind {
+            Kind::Hub => self.subscribe(&device)?,
+            _ => self.start(&device)?,
+        };
+        Ok(match self.in_order {
+            Some(window) => capture.in_order(window),
+            None => capture,
+        })
+    }
+
+    fn request(&self, group: &str, device: &Options) -> SubscriptionRequest {
+        let limit = device.limit_ms.map(|ms| Duration::from_millis(ms.into()));
+        SubscriptionRequest {
+            credit_chunks: self.credit_chunks,
+            private: self.private || device.private,
+            watermark: Watermark::or_default(
+                self.watermark_packets.or(device.watermark),
+                self.time_limit.or(limit),
+            ),
+            ..SubscriptionRequest::new(group, self.name.as_deref().unwrap_or("ringtap"))
+        }
+    }
+
+    /// Runs a source with a hub of its own, from the source's first packet on.
+    fn start(&self, device: &DeviceSpec) -> Result<Capture, Error> {
+        let source = ringtap_capture::open(device)?;
+        let request = SubscriptionRequest {
+            filter: compile(&self.filter, source.facts())?.program().clone(),
+            from_the_first: true,
+            ..self.request(ONLY_GROUP, &device.options)
+        };
+        let groups = vec![Group::new(ONLY_GROUP)];
+        let (hub, subscriptions) = Hub::start(vec![source], groups, None, vec![request])?;
+        // One answer for one request.
+        let mut captures = Vec::with_capacity(1);
+        for subscription in subscriptions {
+            captures.push(Capture::at_hub(hub.handle(), subscription?)?);
+        }
+        let capture = captures.pop().ok_or(ringtap_hub::AttachError::Ending)?;
+        Ok(capture.with_hub(hub))
+    }
+
+    /// Subscribes to a group of a running hub.
+    fn subscribe(&self, device: &DeviceSpec) -> Result<Capture, Error> {
+        let own = device.options.socket.as_ref().map(PathBuf::from);
+        let socket = self.socket.clone().or(own).unwrap_or_else(default_socket);
+        let mut request = self.request(&device.name, &device.options);
+        let device = format!("hub:{}", request.group);
+        let attach = |request: &SubscriptionRequest| {
+            let (subscription, connection) = Connection::attach(&socket, request)?;
+            let receiver = Receiver::new(subscription, connection)?;
+            match self.filter.trim().is_empty() || has_one_link_type(&receiver) {
+                true => Ok(Capture::new(receiver)),
+                false => Err(Error::LinkTypes {
+                    device: device.clone(),
+                }),
+            }
+        };
+        request.filter = self.compile_for(ETHERNET)?;
+        let mut capture = attach(&request)?;
+        // The hub tells the link type only now; the program has read no packet yet.
+        let link_type = LinkType(capture.facts().link_type);
+        if !self.filter.trim().is_empty() && link_type != ETHERNET {
+            request.filter = self.compile_for(link_type)?;
+            drop(capture);
+            capture = attach(&request)?;
+        }
+        Ok(capture.named(device))
+    }
+
+    fn compile_for(&self, link_type: LinkType) -> Result<Program, Error> {
+        let filter = Filter::compile(&self.filter, link_type, SNAP_BYTES)?;
+        Ok(filter.program().clone())
+    }
+}
+
+/// Whether one filter can be compiled for all sources.
+pub(crate) fn has_one_link_type(receiver: &Receiver) -> bool {
+    let mut types = receiver.facts().map(|facts| facts.link_type);
+    let first = types.next();
+    types.all(|other| Some(other) == first)
+}
+
+/// Compiles a filter for the packets of a source.
+///
+/// # Errors
+///
+/// [`Error::Filter`].
+pub fn compile(filter: &str, facts: &Facts) -> Result<Filter, Error> {
+    let link_type = LinkType(facts.link_type);
+    Ok(Filter::compile(filter, link_type, facts.snap_length)?)
+}
