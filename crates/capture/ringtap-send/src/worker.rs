@@ -10,12 +10,9 @@
 use std::{num::NonZeroU64, sync::Arc};
 
 use ringtap_ipc::time::nanoseconds;
-use ringtap_net::interface::Interface;
+use ringtap_net::{cpu, interface::Interface};
 use ringtap_packet::{MacAddress, Plan, Sizes};
-use rustix::{
-    io::Errno,
-    thread::{CpuSet, Pid, sched_setaffinity, set_current_timer_slack},
-};
+use rustix::{io::Errno, thread::set_current_timer_slack};
 
 use super::{
     Load, Note, SenderOptions, Timing, batch::Batch, clock::Clock, error::SendError, feed::Feed,
@@ -38,12 +35,7 @@ fn settle(cpu: Option<usize>) -> Result<(), SendError> {
     // Without it sleeps are a little longer, which absolute deadlines make up for.
     let _refused: Result<(), Errno> = set_current_timer_slack(NonZeroU64::new(1));
     let Some(cpu) = cpu else { return Ok(()) };
-    let refused = |_| SendError::Cpu { cpu };
-    let mut set = CpuSet::new();
-    if cpu < CpuSet::MAX_CPU {
-        set.set(cpu);
-    }
-    sched_setaffinity(None::<Pid>, &set).map_err(refused)
+    cpu::bind(None, &[cpu]).map_err(|_| SendError::Cpu { cpu })
 }
 
 /// Sends the packets of one run.

@@ -1,33 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which CPU runs what: `--cpu reader=1,capture=0,irq=0`, or `--cpu auto`.
+//! Placement of reader, capture and interrupts: `--cpu reader=1,capture=0,irq=0`, or `--cpu auto`.
 #![forbid(unsafe_code)]
 
 mod state;
 
-use std::fs;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use ringtap_net::interrupts::{self, Interrupts, Wish};
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use ringtap_net::cpu;
+use ringtap_net::interrupts::{self, Interrupts, Steering};
 
 use crate::print;
 use state::StateFile;
 
-/// Which CPUs there are.
-const ONLINE: &str = "/sys/devices/system/cpu/online";
+const UNKNOWN: &str = "cannot ask for the CPUs of this process";
 
-/// CPUs that the user chose.
+/// The CPUs that the user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// For the reader: the thread that takes packets out of the pool.
+    /// For the reader's thread.
     pub(crate) reader: Option<usize>,
-    /// For the capture side: the hub thread and a source's own threads.
+    /// For the threads of the hub and of its sources.
     pub(crate) capture: Option<usize>,
-    /// For the interface: its interrupts, and its NAPI threads.
-    pub(crate) interface: Wish,
-    /// Whether reader and capture are to be placed by what the interface does.
+    /// For interrupts and NAPI threads of the interface.
+    pub(crate) interface: Steering,
+    /// Places reader and capture near the CPU that receives packets.
     is_automatic: bool,
 }
 
@@ -51,7 +49,7 @@ impl FromStr for Placement {
 }
 
 impl Placement {
-    /// Takes a part of the text that names a CPU.
+    /// Parses a part that names a CPU.
     fn put(&mut self, part: &str) -> Result<(), String> {
         let (side, number) = part.split_once('=').unwrap_or(("reader", part));
         let place = match side {
@@ -65,8 +63,7 @@ impl Placement {
                 ));
             }
         };
-        let cpu = number.parse();
-        let cpu = cpu.map_err(|_| {
+        let cpu = number.parse().map_err(|_| {
             format!(
                 "\"{number}\" is not the number of a CPU: want one, reader=CPU, capture=CPU, \
                  irq=CPU, napi=threaded or auto"
@@ -78,23 +75,22 @@ impl Placement {
         }
     }
 
-    /// With `auto`, reader and capture side on another CPU than the one that receives, near it.
+    /// With `auto`, places reader and capture near the CPU that receives packets, on other CPUs. An
+    /// explicit placement takes precedence.
     ///
-    /// What the user placed stays there.
-    ///
-    /// Every capture begins here, so what a killed one left changed is restored here.
+    /// Every capture calls this first: it also restores what killed captures left changed.
     pub(crate) fn resolve(self, interface: Option<&str>) -> Result<Self> {
         state::restore();
         if !self.is_automatic {
             return Ok(self);
         }
-        let allowed = allowed()?;
+        let allowed = cpu::allowed().context(UNKNOWN)?;
         let known = self
             .interface
             .cpu
             .or_else(|| interface.and_then(interrupts::receiving_cpu));
         let receiving = known.or_else(|| allowed.first().copied()).unwrap_or(0);
-        let near = near(receiving);
+        let near = cpu::sharing_cache(receiving);
         let reader = choose(&[receiving], &allowed, &near).unwrap_or(receiving);
         // A third one if there is; on two, the one that does not receive.
         let capture = choose(&[receiving, reader], &allowed, &near).unwrap_or(reader);
@@ -116,17 +112,17 @@ impl Placement {
         Ok(placed)
     }
 
-    /// Moves the interfaces' interrupts and NAPI as was asked; they must be in use already.
+    /// Moves interrupts and NAPI of interfaces that are already in use.
     pub(crate) fn steer<'a>(
         &self,
         interfaces: impl IntoIterator<Item = &'a str>,
         steered: &Steered,
     ) -> Result<()> {
-        if self.interface == Wish::default() {
+        if self.interface == Steering::default() {
             return Ok(());
         }
-        if let Some(cpu) = self.interface.cpu.filter(|cpu| !is_online(*cpu)) {
-            bail!("interrupts cannot go to CPU {cpu}: see {ONLINE}");
+        if let Some(cpu) = self.interface.cpu.filter(|cpu| !cpu::is_online(*cpu)) {
+            bail!("interrupts cannot go to CPU {cpu}: see {}", cpu::ONLINE);
         }
         let mut interfaces = interfaces.into_iter().peekable();
         if interfaces.peek().is_none() {
@@ -148,18 +144,19 @@ impl Placement {
     }
 }
 
-/// Interrupts that were moved, and the file that remembers where they were.
+/// Moved interrupts, and the file with their former places.
 #[derive(Default)]
 struct Moved {
     guards: Vec<Interrupts>,
     state: Option<StateFile>,
 }
 
-/// Interrupts that were moved; they go back when this is undone.
+/// Moved interrupts; [`Steered::undo`] moves them back.
 #[derive(Clone, Default)]
 pub(crate) struct Steered(Arc<Mutex<Moved>>);
 
-/// Undoes it when dropped: a thread that waits for signals may hold it to the end.
+/// Moves interrupts back when dropped: the thread that waits for signals holds a copy of `Steered`
+/// until the process ends.
 pub(crate) struct AtEnd(Steered);
 
 impl Drop for AtEnd {
@@ -173,12 +170,12 @@ impl Steered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves everything back when the result is dropped, however that comes.
+    /// A guard that moves interrupts back when dropped.
     pub(crate) fn at_end(&self) -> AtEnd {
         AtEnd(self.clone())
     }
 
-    /// Moves everything back.
+    /// Moves interrupts back.
     pub(crate) fn undo(&self) {
         let mut moved = self.moved();
         moved.guards.clear();
@@ -188,65 +185,29 @@ impl Steered {
     }
 }
 
-/// A CPU besides those that are taken, a near one if there is.
+/// A CPU that is not taken, preferably a near one.
 fn choose(taken: &[usize], allowed: &[usize], near: &[usize]) -> Option<usize> {
     let others = || allowed.iter().copied().filter(|cpu| !taken.contains(cpu));
     let close = others().find(|cpu| near.contains(cpu));
     close.or_else(|| others().next())
 }
 
-fn allowed() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(None::<Pid>).context("cannot ask for the CPUs in use")?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect())
-}
-
-/// Whether a CPU is there; any may be where the kernel does not tell.
-fn is_online(cpu: usize) -> bool {
-    fs::read_to_string(ONLINE).map_or(true, |text| list(&text).contains(&cpu))
-}
-
-/// CPUs that share the last cache with this one.
-fn near(cpu: usize) -> Vec<usize> {
-    let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
-    let lists = (0..8).rev().filter_map(|index| {
-        let text = fs::read_to_string(format!("{folder}/index{index}/shared_cpu_list"));
-        text.ok()
-    });
-    lists.map(|text| list(&text)).next().unwrap_or_default()
-}
-
-/// CPUs in a list such as `0-3,8`.
-fn list(text: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let numbers = first.parse().ok().zip(last.parse().ok());
-        numbers.map_or(0..0, |(first, last): (usize, usize)| first..last + 1)
-    };
-    text.trim().split(',').flat_map(range).collect()
-}
-
 /// Binds the calling thread to one CPU, if one is given.
 pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
     let Some(cpu) = cpu else { return Ok(()) };
-    let mut set = CpuSet::new();
-    if cpu < CpuSet::MAX_CPU {
-        set.set(cpu);
-    }
-    sched_setaffinity(None::<Pid>, &set)
-        .with_context(|| format!("CPU {cpu} cannot be used: see {ONLINE}"))
+    cpu::bind(None, &[cpu])
+        .with_context(|| format!("CPU {cpu} cannot be used: see {}", cpu::ONLINE))
 }
 
-/// Does something on one CPU, if one is given; threads started meanwhile stay there.
+/// Runs `work` on one CPU, if one is given; threads that `work` starts stay there.
 pub(crate) fn on<T>(cpu: Option<usize>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     if cpu.is_none() {
         return work();
     }
-    let before = sched_getaffinity(None::<Pid>).context("cannot ask for the CPUs in use")?;
+    let before = cpu::allowed().context(UNKNOWN)?;
     pin(cpu)?;
     let done = work();
-    sched_setaffinity(None::<Pid>, &before).context("cannot go back to the CPUs in use")?;
+    cpu::bind(None, &before).context("cannot return to the former CPUs")?;
     done
 }
 
@@ -268,7 +229,7 @@ mod tests {
         let all = Placement {
             reader: Some(1),
             capture: Some(0),
-            interface: Wish {
+            interface: Steering {
                 cpu: Some(2),
                 threaded: true,
             },
@@ -308,11 +269,5 @@ mod tests {
         let placed = placement.resolve(None).unwrap();
         assert_eq!(placed.reader, Some(0));
         assert!(placed.capture.is_some());
-    }
-
-    #[test]
-    fn lists_of_cpus_are_read() {
-        assert_eq!(list("0-2,7\n"), [0, 1, 2, 7]);
-        assert!(list("").is_empty());
     }
 }

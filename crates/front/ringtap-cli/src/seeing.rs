@@ -8,12 +8,15 @@ pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod why;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Args;
 use ringtap_client::{Connection, default_socket};
+
+use crate::reading;
 
 /// Selects a hub.
 #[derive(Args, Debug)]
@@ -36,14 +39,13 @@ impl HubArgs {
     }
 }
 
-/// Parses a time span in seconds, which may have a fraction.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("\"{text}\" is not a number of seconds from 0.1 to 86400");
-    let seconds: f64 = text.parse().map_err(|_| wrong())?;
-    match (0.1..=86_400.0).contains(&seconds) {
-        true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err(wrong()),
-    }
+/// Parses an interval of at most a day, in seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration> {
+    const RANGE: RangeInclusive<Duration> =
+        Duration::from_millis(100)..=Duration::from_secs(86_400);
+    let interval = reading::seconds(text).ok();
+    let interval = interval.filter(|interval| RANGE.contains(interval));
+    interval.ok_or_else(|| anyhow!("\"{text}\" is not a number of seconds from 0.1 to 86400"))
 }
 
 #[cfg(test)]
@@ -52,7 +54,7 @@ mod tests {
 
     #[test]
     fn an_interval_that_cannot_be_waited_for_is_refused() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
         for wrong in ["0", "-1", "NaN", "inf", "1s", "", "1e9"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }

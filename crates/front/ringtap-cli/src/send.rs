@@ -17,6 +17,7 @@ use ringtap_send::{Method, Qdisc, Sender, SenderOptions};
 
 use crate::interrupt;
 use crate::print;
+use crate::reading::seconds;
 use load::LoadArgs;
 use report::Report;
 
@@ -96,15 +97,6 @@ enum MethodArg {
     Live,
     /// AF_PACKET
     Packet,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("\"{text}\" is not a number of seconds above 0");
-    let number: f64 = text.parse().map_err(|_| refuse())?;
-    match Duration::try_from_secs_f64(number) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err(refuse()),
-    }
 }
 
 /// Runs the verb.

@@ -2,11 +2,12 @@
 //! The device syntax that every program shares: `tap:eth0@0-3,5?exclusive&pool=1GiB`.
 //!
 //! Invariants
-//! - One parser, one canonical text: parsing what `Display` gives yields the same value.
-//! - What a kind of source does not know is refused where it stands, never ignored.
+//! - One parser, one canonical text: the text that `Display` prints parses to the same value.
+//! - An option that a source does not have is an error at its place, never ignored.
 #![forbid(unsafe_code)]
 
 mod escape;
+mod keys;
 mod list;
 mod options;
 mod parse;
@@ -32,7 +33,7 @@ pub use speed::{Speed, SpeedError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Just an interface: the tap where it can be had, else `packet`; which one is said aloud.
+    /// An interface without source: the tap if it works, else `packet`, with a note.
     Auto,
     /// XDP and tc programs that write into the pool.
     Tap,
@@ -109,17 +110,17 @@ impl fmt::Display for Kind {
 /// A device as the user named it, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceSpec {
-    /// Which kind of source.
+    /// Kind of source.
     pub kind: Kind,
     /// Interface, file or group.
     pub name: String,
-    /// The receive queues that were chosen.
+    /// Chosen receive queues.
     pub queues: Queues,
-    /// What was said after the question mark, or by flags.
+    /// Options after the question mark, and those of flags.
     pub options: Options,
 }
 
-/// Why a text names no device, or a device cannot be had.
+/// Reason why a text is not a device, or why the device is not available.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -131,24 +132,24 @@ pub enum DeviceError {
         message: String,
         place: Range<usize>,
     },
-    /// A flag and an option of the device say different things.
+    /// A flag and an option of the device differ.
     #[error("{device} says {option}, but the flag says {flag}: give only one of them")]
     Conflict {
         device: String,
         option: String,
         flag: String,
     },
-    /// A flag with a value that no option takes.
+    /// A flag with an invalid value.
     #[error("{flag}: {message}")]
     BadFlag { flag: String, message: String },
-    /// A flag that means nothing for this kind of source.
+    /// A flag that this kind of source does not have.
     #[error("{flag} means nothing to {device}: {kinds} only")]
     Pointless {
         device: String,
         flag: String,
         kinds: String,
     },
-    /// A kind that this version does not have.
+    /// A kind of source that this version lacks.
     #[error("{device}: the {kind} source is not in this version: use {instead}")]
     NotInThisVersion {
         device: String,

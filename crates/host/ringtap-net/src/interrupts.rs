@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the kernel receives an interface's packets: its interrupts' CPU, threads for its NAPI.
+//! Moves the interrupts of an interface to a CPU, and its NAPI to threads.
 //!
 //! Invariants
-//! - What was changed is written back when the guard is dropped, in the opposite order.
-//! - Nothing is changed before the caller was told what it was.
-//! - What an interface has not (a software device has no interrupts) is said, not passed over.
+//! - Dropping the guard restores all changed settings, the last one first.
+//! - The caller sees the old value of a setting before the setting changes.
+//! - A note names what an interface lacks: a software device has no interrupts.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -12,18 +12,20 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+use rustix::thread::Pid;
 
-/// What is wanted.
+use crate::cpu;
+
+/// The settings to change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
-    /// The CPU that is to receive.
+pub struct Steering {
+    /// CPU for the receive interrupts and the NAPI threads.
     pub cpu: Option<usize>,
-    /// Whether NAPI is to run in threads of its own, which the scheduler can place.
+    /// Run NAPI in threads, which the scheduler can place.
     pub threaded: bool,
 }
 
-/// Why it cannot be had.
+/// Reason why a setting cannot change.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,7 +56,7 @@ pub enum InterruptsError {
     },
 }
 
-/// The places where the kernel shows and takes these settings.
+/// Folders with the kernel's files of these settings; other ones in tests.
 #[derive(Clone, Debug)]
 struct Files {
     proc: PathBuf,
@@ -70,62 +72,67 @@ impl Default for Files {
     }
 }
 
-/// A setting, as it was before it was changed.
+/// A setting before its change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The file by which the kernel takes it.
+    /// The kernel's file.
     pub path: PathBuf,
-    /// What that said.
+    /// The text of the file.
     pub text: String,
 }
 
 impl Setting {
-    /// Makes it what it was.
+    /// Restores the setting.
     ///
     /// # Errors
     ///
-    /// What the kernel says; [`io::ErrorKind::NotFound`] if the interface is gone.
+    /// The kernel's; [`io::ErrorKind::NotFound`] if the interface is gone.
     pub fn put_back(&self) -> io::Result<()> {
         fs::write(&self.path, &self.text)
     }
 }
 
-/// Who is told of a setting before it is changed.
+/// A function that gets each setting before its change.
 pub type Keep<'a> = &'a mut dyn FnMut(&Setting) -> io::Result<()>;
 
-/// Settings that were changed, until this is dropped.
+/// Changed settings; dropping this restores them.
 #[derive(Debug, Default)]
 pub struct Interrupts {
     changed: Vec<Setting>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Interrupts {
-    /// Changes what is wished for; the interface must be in use already.
+    /// Changes the settings of an interface that is already in use.
     ///
-    /// Each setting is told to `keep` before it is changed, for a caller that may be killed.
+    /// Calls `keep` before each change, so that a later process can restore the settings of a caller
+    /// that was killed.
     ///
     /// # Errors
     ///
-    /// Every [`InterruptsError`]; what was changed before is changed back. An error of `keep` leaves
-    /// the setting as it is.
-    pub fn steer(interface: &str, wish: Wish, keep: Keep<'_>) -> Result<Self, InterruptsError> {
-        Self::steer_in(&Files::default(), interface, wish, keep)
+    /// Every [`InterruptsError`], after restoring earlier changes. An error of `keep` prevents the
+    /// change.
+    pub fn steer(
+        interface: &str,
+        steering: Steering,
+        keep: Keep<'_>,
+    ) -> Result<Self, InterruptsError> {
+        Self::steer_in(&Files::default(), interface, steering, keep)
     }
 
     fn steer_in(
         files: &Files,
         interface: &str,
-        wish: Wish,
+        steering: Steering,
         keep: Keep<'_>,
     ) -> Result<Self, InterruptsError> {
         let mut steered = Interrupts::default();
-        let threads = match wish.threaded {
+        let threads = match steering.threaded {
             true => steered.thread(files, interface, keep)?,
             false => Vec::new(),
         };
-        let Some(cpu) = wish.cpu else {
+        let Some(cpu) = steering.cpu else {
             return Ok(steered);
         };
         let irqs = receive_irqs(files, interface);
@@ -141,10 +148,12 @@ impl Interrupts {
                 })?;
         }
         for thread in &threads {
-            pin(*thread, cpu).map_err(|reason| InterruptsError::NotPinned {
-                interface: interface.to_owned(),
-                cpu,
-                reason,
+            cpu::bind(Pid::from_raw(*thread), &[cpu]).map_err(|reason| {
+                InterruptsError::NotPinned {
+                    interface: interface.to_owned(),
+                    cpu,
+                    reason,
+                }
             })?;
         }
         if irqs.is_empty() && threads.is_empty() {
@@ -156,7 +165,7 @@ impl Interrupts {
         Ok(steered)
     }
 
-    /// Switches threaded NAPI on; gives the threads that appear.
+    /// Switches threaded NAPI on; returns the new threads.
     fn thread(
         &mut self,
         files: &Files,
@@ -175,7 +184,7 @@ impl Interrupts {
         Ok(after.difference(&before).copied().collect())
     }
 
-    /// Writes a setting, if it is another one, and remembers what it was.
+    /// Writes a setting, unless it has this value already.
     fn write(&mut self, path: PathBuf, text: &str, keep: Keep<'_>) -> io::Result<()> {
         let before = fs::read_to_string(&path)?.trim().to_owned();
         if before != text {
@@ -191,13 +200,13 @@ impl Interrupts {
 impl Drop for Interrupts {
     fn drop(&mut self) {
         for setting in self.changed.drain(..).rev() {
-            // An interface that is gone has nothing to be changed back.
+            // An interface that is gone has no settings.
             let _gone = setting.put_back();
         }
     }
 }
 
-/// The CPU that receives an interface's packets now, if it has interrupts.
+/// The CPU that receives an interface's packets, if the interface has interrupts.
 #[must_use]
 pub fn receiving_cpu(interface: &str) -> Option<usize> {
     receiving_cpu_in(&Files::default(), interface)
@@ -208,7 +217,7 @@ fn receiving_cpu_in(files: &Files, interface: &str) -> Option<usize> {
     let folder = files.proc.join(format!("irq/{irq}"));
     let effective = fs::read_to_string(folder.join("effective_affinity_list"));
     let list = effective.or_else(|_| fs::read_to_string(folder.join("smp_affinity_list")));
-    list.ok()?.trim().split([',', '-']).next()?.parse().ok()
+    cpu::list(&list.ok()?).first().copied()
 }
 
 /// The interrupts by which packets arrive: those of the device, without the ones that only its
@@ -267,14 +276,6 @@ fn napi_threads(files: &Files, interface: &str) -> BTreeSet<i32> {
         .collect()
 }
 
-fn pin(thread: i32, cpu: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    if cpu < CpuSet::MAX_CPU {
-        set.set(cpu);
-    }
-    Ok(sched_setaffinity(Pid::from_raw(thread), &set)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,7 +324,7 @@ mod tests {
     fn receive_interrupts_are_moved_and_go_back() {
         let (_folder, files) = machine();
         assert_eq!(receiving_cpu_in(&files, "eth0"), Some(1));
-        let wish = Wish {
+        let steering = Steering {
             cpu: Some(0),
             threaded: true,
         };
@@ -334,7 +335,7 @@ mod tests {
             kept.push(setting.clone());
             Ok(())
         };
-        let steered = Interrupts::steer_in(&files, "eth0", wish, &mut keep).unwrap();
+        let steered = Interrupts::steer_in(&files, "eth0", steering, &mut keep).unwrap();
         assert_eq!(kept, steered.changed);
         assert!(steered.notes.is_empty(), "{:?}", steered.notes);
         assert_eq!(affinity(&files, 38), "0");
@@ -354,11 +355,11 @@ mod tests {
     fn a_device_without_interrupts_is_told() {
         let (_folder, files) = machine();
         assert_eq!(receiving_cpu_in(&files, "veth0"), None);
-        let wish = Wish {
+        let steering = Steering {
             cpu: Some(0),
             threaded: false,
         };
-        let steered = Interrupts::steer_in(&files, "veth0", wish, &mut |_| Ok(())).unwrap();
+        let steered = Interrupts::steer_in(&files, "veth0", steering, &mut |_| Ok(())).unwrap();
         assert!(
             steered.notes[0].contains("no interrupts of its own"),
             "{:?}",
@@ -377,12 +378,12 @@ mod tests {
     #[test]
     fn what_nobody_keeps_is_not_changed() {
         let (_folder, files) = machine();
-        let wish = Wish {
+        let steering = Steering {
             cpu: Some(0),
             threaded: false,
         };
         let mut keep = |_: &Setting| Err(io::ErrorKind::BrokenPipe.into());
-        let refused = Interrupts::steer_in(&files, "eth0", wish, &mut keep);
+        let refused = Interrupts::steer_in(&files, "eth0", steering, &mut keep);
         assert!(matches!(refused, Err(InterruptsError::NotMoved { .. })));
         assert_eq!(affinity(&files, 38), "0-1");
     }
@@ -391,11 +392,11 @@ mod tests {
     fn a_failure_in_between_changes_everything_back() {
         let (_folder, files) = machine();
         fs::remove_file(files.proc.join("irq/38/smp_affinity_list")).unwrap();
-        let wish = Wish {
+        let steering = Steering {
             cpu: Some(0),
             threaded: true,
         };
-        let error = Interrupts::steer_in(&files, "eth0", wish, &mut |_| Ok(())).unwrap_err();
+        let error = Interrupts::steer_in(&files, "eth0", steering, &mut |_| Ok(())).unwrap_err();
         assert!(
             error
                 .to_string()

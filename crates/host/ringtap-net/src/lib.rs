@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host as capture sees it: interfaces and their settings, rights, kernel features, namespaces.
+//! The host: interfaces and their settings, CPUs, rights, kernel features, namespaces.
 
+pub mod cpu;
 pub mod interface;
 pub mod interrupts;
 pub mod kernel;

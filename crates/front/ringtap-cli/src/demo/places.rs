@@ -5,7 +5,7 @@
 use std::fs::OpenOptions;
 
 use anyhow::{Context, Result};
-use rustix::thread::{CpuSet, sched_getaffinity};
+use ringtap_net::cpu;
 
 const FILE: &str = "ringtap-demo.pcapng";
 
@@ -22,10 +22,7 @@ pub(super) struct Places {
 impl Places {
     /// Chooses among the CPUs that this process may use.
     pub(super) fn choose() -> Result<Self> {
-        let set = sched_getaffinity(None).context("cannot ask for the CPUs in use")?;
-        let cpus: Vec<_> = (0..CpuSet::MAX_CPU)
-            .filter(|cpu| set.is_set(*cpu))
-            .collect();
+        let cpus = cpu::allowed().context("cannot ask for the CPUs of this process")?;
         Ok(Self::among(&cpus))
     }
 
