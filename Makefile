@@ -13,8 +13,6 @@ DURATION ?= 600
 # How long `make fuzz` runs each target.
 SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
-# The folder with libringtap.so, and with pcap/libpcap.so.1.
-LIBRARY := $(or $(CARGO_TARGET_DIR),target)/release/library
 
 .DEFAULT_GOAL := help
 .PHONY: help build sample run test check bench figures fuzz soak kills readme install uninstall clean
@@ -26,8 +24,7 @@ build: ## install what is missing, build the release binary and the libraries (a
 	@scripts/prepare run
 	@echo "build: the release binary, $(BINARY), and the libraries: about 4 minutes when cold, seconds otherwise"
 	@cargo build --release -p ringtap-cli -p ringtap-c -p ringtap-pcap
-	@scripts/library link $(dir $(BINARY))libringtap_c.a $(LIBRARY)
-	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(LIBRARY)/pcap
+	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(dir $(BINARY))library/pcap
 
 sample: build ## build, write a small capture file to try the reading verbs on
 	@$(BINARY) sample examples/first.pcapng
@@ -80,8 +77,8 @@ install: $(BINARY) ## copy the binary and the libraries to $(DESTDIR)$(PREFIX) (
 	@echo "install: $(BINARY) to $(DESTDIR)$(PREFIX)/bin/ringtap"
 	@install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
 	@echo "install: libringtap.so, ringtap.h, ringtap.pc and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
-	@scripts/library install $(LIBRARY) $(PREFIX) $(DESTDIR)
-	@scripts/library install-names $(LIBRARY) $(PREFIX) $(DESTDIR)
+	@scripts/library install $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
+	@scripts/library install-names $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
 	@echo "install: now run ldconfig, so that programs find libringtap.so.0"
 
 uninstall: ## remove what was installed

@@ -109,19 +109,22 @@ struct ringtap_source {
 /*
  * Where every packet went since ringtap_open(). Set `size` before the call.
  *
- *     offered = delivered + filtered + dropped_nic + dropped_kernel + dropped_pool_full
- *             + dropped_overrun
+ *     offered = delivered + filtered + other_members + dropped_nic + dropped_kernel
+ *             + dropped_pool_full + dropped_overrun + dropped_not_written + dropped_no_verdict
  */
 struct ringtap_statistics {
     size_t size;                  /* sizeof(struct ringtap_statistics) */
-    uint64_t offered;             /* packets that reached the source and were this reader's turn */
-    uint64_t delivered;           /* packets that calls on this handle gave out */
-    uint64_t filtered;            /* packets that do not pass the filter, or are another member's */
+    uint64_t offered;             /* packets that reached the source */
+    uint64_t delivered;           /* packets that calls on this handle gave */
+    uint64_t filtered;            /* packets that do not pass the filter */
+    uint64_t other_members;       /* packets for other members of a balanced group */
     uint64_t bytes;               /* bytes on the wire of the delivered packets */
     uint64_t dropped_nic;         /* lost by the NIC or its driver */
     uint64_t dropped_kernel;      /* lost by the kernel before capture */
-    uint64_t dropped_pool_full;    /* lost because the pool was full */
-    uint64_t dropped_overrun; /* lost by this reader, which was past its credit */
+    uint64_t dropped_pool_full;   /* lost because the pool was full */
+    uint64_t dropped_overrun;     /* lost by this reader, which was past its credit */
+    uint64_t dropped_not_written; /* always 0: recorders count it */
+    uint64_t dropped_no_verdict;  /* always 0: bridges count it */
     uint32_t balanced;            /* 1 if the equation above holds */
     uint32_t ended;               /* 1 if the sources ended and these numbers are final */
 };

@@ -4,7 +4,7 @@
 //! Invariants
 //! - No panic crosses into C, and no call prints, logs or ends the process.
 //! - A handle is a number, never an address: what is none, or was closed, is recognised.
-//! - `include/ringtap.h`, `ringtap.map` and [`calls`] name the same calls; a test compares them.
+//! - `include/ringtap.h` and the shared library name the same calls; a test compares them.
 
 pub mod calls;
 mod error;

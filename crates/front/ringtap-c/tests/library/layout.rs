@@ -84,11 +84,14 @@ fn structures() -> Vec<Fact> {
         offered,
         delivered,
         filtered,
+        other_members,
         bytes,
         dropped_nic,
         dropped_kernel,
         dropped_pool_full,
         dropped_overrun,
+        dropped_not_written,
+        dropped_no_verdict,
         balanced,
         ended
     );

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links and installs the library as `make install` does, and builds C programs with it.
+//! Installs the library as `make install` does, and builds C programs with it.
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -20,19 +19,6 @@ fn deps() -> PathBuf {
     exe.parent().expect("in a folder").to_owned()
 }
 
-/// The static library that belongs to this test: the one that was built last.
-fn archive() -> PathBuf {
-    let files = fs::read_dir(deps()).expect("the folder is there");
-    let archives = files.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let name = path.file_name()?.to_str()?;
-        let ours = name.starts_with("libringtap_c-") && name.ends_with(".a");
-        let built = fs::metadata(&path).ok()?.modified().ok()?;
-        ours.then_some((built, path))
-    });
-    archives.max().expect("cargo built it for this test").1
-}
-
 fn script(args: &[&Path]) {
     let script = crate_folder().join("../../../scripts/library");
     let output = Command::new(script).args(args).output();
@@ -46,8 +32,7 @@ pub(crate) fn installed() -> &'static Path {
     PREFIX.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
         let prefix = folder.join("prefix");
-        script(&[Path::new("link"), &archive(), &folder]);
-        script(&[Path::new("install"), &folder, &prefix]);
+        script(&[Path::new("install"), &deps(), &prefix]);
         prefix
     })
 }
