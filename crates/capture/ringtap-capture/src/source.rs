@@ -19,7 +19,9 @@ use ringtap_ipc::memfd::SealedPool;
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{self, Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
+use ringtap_pool::source::{
+    self, Counts, Facts, LaneCounts, Pause, RuleLoader, Source, SourceError, Status,
+};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::{LaneCounters, LaneWriter};
@@ -44,14 +46,10 @@ pub trait SourceDriver: Send {
         let _cannot = (lane, pause);
     }
 
-    /// Does what new rules need besides the lanes' classifiers, which already use them.
-    ///
-    /// # Errors
-    ///
-    /// The rules cannot be used.
-    fn rules_changed(&mut self, rules: &Rules) -> Result<(), SourceError> {
-        let _nothing = rules;
-        Ok(())
+    /// What new rules need besides the lanes' classifiers, if that takes long. It is called with
+    /// rules that the lanes use already.
+    fn rules_hook(&self) -> Option<RulesHook> {
+        None
     }
 
     /// What becomes readable when [`SourceDriver::failure`] may have an answer.
@@ -64,6 +62,9 @@ pub trait SourceDriver: Send {
         None
     }
 }
+
+/// Does what a source needs when its rules change.
+pub type RulesHook = Box<dyn FnMut(&Rules) + Send>;
 
 /// The writing side of a lane.
 pub struct NewLane {
@@ -261,11 +262,16 @@ impl SourceSetup {
         let events = events.map_err(CaptureError::system(&self.device, "making an epoll set"))?;
         let (sender, outcome) = mpsc::channel();
         let source = ThreadedSource {
+            rules: SourceRules {
+                device: facts.device.clone(),
+                link_type: LinkType(facts.link_type),
+                lanes: self.rules,
+                hook: driver.rules_hook(),
+            },
             facts,
             pool: self.pool.readable,
             file: self.pool.file,
             ends: self.ends,
-            rules: self.rules,
             event: self.event,
             events,
             threads: Vec::new(),
@@ -301,7 +307,7 @@ pub struct ThreadedSource {
     file: Arc<OwnedFd>,
     /// Until the distributor takes them.
     ends: Vec<LaneEnds>,
-    rules: Vec<Arc<LaneRules>>,
+    rules: SourceRules,
     event: Event,
     /// The event and what the driver watches, if it watches something.
     events: Option<OwnedFd>,
@@ -312,6 +318,27 @@ pub struct ThreadedSource {
     failure: Option<CaptureError>,
     has_ended: bool,
     driver: Box<dyn SourceDriver>,
+}
+
+/// The rules of all lanes, and what else changes with them.
+struct SourceRules {
+    device: String,
+    link_type: LinkType,
+    lanes: Vec<Arc<LaneRules>>,
+    hook: Option<RulesHook>,
+}
+
+impl RuleLoader for SourceRules {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        let mut places = Vec::new();
+        for lane in &self.lanes {
+            places = lane.set(rules, &self.device, self.link_type)?;
+        }
+        if let Some(hook) = &mut self.hook {
+            hook(rules);
+        }
+        Ok(places)
+    }
 }
 
 impl Source for ThreadedSource {
@@ -336,13 +363,17 @@ impl Source for ThreadedSource {
     }
 
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        let link_type = LinkType(self.facts.link_type);
-        let mut places = Vec::new();
-        for lane in &self.rules {
-            places = lane.set(rules, &self.facts.device, link_type)?;
-        }
-        self.driver.rules_changed(rules)?;
-        Ok(places)
+        self.rules.classify(rules)
+    }
+
+    fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
+        let hook = self.rules.hook.take()?;
+        Some(Box::new(SourceRules {
+            device: self.rules.device.clone(),
+            link_type: self.rules.link_type,
+            lanes: self.rules.lanes.clone(),
+            hook: Some(hook),
+        }))
     }
 
     fn pause(&mut self, lane: LaneId, pause: Pause) {

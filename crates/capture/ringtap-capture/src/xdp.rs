@@ -14,6 +14,7 @@
 
 mod capture;
 mod cells;
+mod filters;
 pub mod forward;
 mod layout;
 mod options;
@@ -29,16 +30,17 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ringtap_filter::{LinkType, Rules};
+use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous, Watch};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{Counts, Facts, Pause, SourceError};
+use ringtap_pool::source::{Counts, Facts, Pause};
 
 use crate::CaptureError;
 use crate::bpf::wait_for_running_programs;
 use crate::nic::NicLosses;
-use crate::source::{SourceDriver, ThreadedSource};
+use crate::source::{RulesHook, SourceDriver, ThreadedSource};
+use filters::QueueFilters;
 use layout::state;
 pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
 use program::QueueProgram;
@@ -77,8 +79,8 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
     let setup = Setup::new(options, &interface)?;
     let promiscuous = wanted.then(|| Promiscuous::enable(interface.index));
     let driver = XdpDriver {
-        program: setup.program,
-        lanes: setup.lanes,
+        program: Arc::new(setup.program),
+        lanes: setup.lanes.into(),
         _promiscuous: promiscuous.transpose()?,
         interface,
         watch,
@@ -90,8 +92,8 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
 
 /// AF_XDP's part of the source.
 struct XdpDriver {
-    program: QueueProgram,
-    lanes: Vec<QueueLane>,
+    program: Arc<QueueProgram>,
+    lanes: Arc<[QueueLane]>,
     interface: Interface,
     watch: Watch,
     nic: NicLosses,
@@ -112,13 +114,13 @@ impl SourceDriver for XdpDriver {
         self.program.detach();
         // The packets that the program handed over are in the rings when this returns.
         wait_for_running_programs();
-        for lane in &self.lanes {
+        for lane in &*self.lanes {
             lane.statistics.stop();
         }
     }
 
     fn finish(&mut self) {
-        for lane in &self.lanes {
+        for lane in &*self.lanes {
             lane.statistics.close();
         }
         self.nic.finish();
@@ -134,13 +136,10 @@ impl SourceDriver for XdpDriver {
         }
     }
 
-    fn rules_changed(&mut self, rules: &Rules) -> Result<(), SourceError> {
-        let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
-        // The threads classify whatever passes the program: a filter that the kernel refuses costs
-        // time, not packets.
-        let _slower = self.program.filter(&filters);
-        let_pass(self.lanes.iter().map(|lane| &lane.ring));
-        Ok(())
+    fn rules_hook(&self) -> Option<RulesHook> {
+        let (program, lanes) = (Arc::clone(&self.program), Arc::clone(&self.lanes));
+        let mut filters = QueueFilters::new(program, lanes);
+        Some(Box::new(move |rules| filters.change(rules)))
     }
 
     fn watched(&self) -> Option<BorrowedFd<'_>> {

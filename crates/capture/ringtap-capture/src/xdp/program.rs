@@ -8,8 +8,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 use ringtap_filter::Program as Filter;
@@ -35,7 +35,8 @@ static OBJECT: &ObjectFile<[u8]> =
 
 /// The program that hands packets to the sockets of one interface.
 pub(super) struct QueueProgram {
-    link: Option<OwnedFd>,
+    /// Absent before the program is attached and after it is detached.
+    link: Mutex<Option<OwnedFd>>,
     /// The hook for which the program is loaded.
     pub(super) hook: Hook,
     namespace: NetworkNamespace,
@@ -49,6 +50,14 @@ pub(super) struct QueueProgram {
     controls: Words<QueueControl>,
     /// Keeps the maps' descriptors open, whose numbers are in the instructions of `original`.
     _object: Object,
+}
+
+/// Why there is no program with some filters.
+pub(super) enum NoFilter {
+    /// It cannot be translated, or the verifier refuses it.
+    Refused,
+    /// A resource is missing: it may be tried again.
+    Unavailable,
 }
 
 /// The name of the program for a hook.
@@ -102,7 +111,7 @@ impl QueueProgram {
         let name = program_name(hook);
         let original = Code::parse(&object::insns(&object, name)?);
         Ok(QueueProgram {
-            link: None,
+            link: Mutex::new(None),
             hook,
             namespace: NetworkNamespace::here()?,
             interface: interface.index,
@@ -120,9 +129,9 @@ impl QueueProgram {
     /// # Errors
     ///
     /// [`CaptureError::AnotherProgram`], [`CaptureError::Refused`], [`CaptureError::Interface`].
-    pub(super) fn attach(&mut self, interface: &Interface) -> Result<(), CaptureError> {
+    pub(super) fn attach(&self, interface: &Interface) -> Result<(), CaptureError> {
         let link = attach::attach(self.program.as_fd(), self.hook, interface)?;
-        self.link = Some(link);
+        *self.link() = Some(link);
         Ok(())
     }
 
@@ -146,52 +155,51 @@ impl QueueProgram {
         }
     }
 
-    /// Lets only packets through that match one of these filters.
+    /// Puts a program with filters in force, or the one that passes all packets.
     ///
     /// # Errors
     ///
-    /// The program with these filters cannot be loaded; all packets pass. The lanes' threads run
-    /// the filters, too, so that an error costs time, not packets.
-    pub(super) fn filter(&mut self, filters: &[Filter]) -> Result<(), String> {
-        let Some(link) = &self.link else {
-            return Ok(());
-        };
-        let everything = filters.iter().any(Filter::takes_everything);
-        let filtered = (!everything).then(|| self.with_filters(filters));
-        let program = match &filtered {
-            Some(Ok(program)) => program,
-            None | Some(Err(_)) => &self.program,
-        };
-        link::replace(link.as_fd(), program.as_fd()).map_err(|error| error.to_string())?;
-        match filtered {
-            Some(Err(reason)) => Err(reason),
-            None | Some(Ok(_)) => Ok(()),
+    /// The kernel's: the program before stays in force.
+    pub(super) fn replace(&self, filtered: Option<&OwnedFd>) -> io::Result<()> {
+        match &*self.link() {
+            Some(link) => link::replace(link.as_fd(), filtered.unwrap_or(&self.program).as_fd()),
+            None => Ok(()),
         }
     }
 
-    fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, String> {
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let insns = ebpf::classify(filters, Context::Xdp).map_err(|error| text(&error))?;
+    /// Loads the program with these filters in front, which can take seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`NoFilter`]
+    pub(super) fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NoFilter> {
+        let insns = ebpf::classify(filters, Context::Xdp).map_err(|_| NoFilter::Refused)?;
         let insns: Vec<_> = insns.into_iter().map(|insn| insn.0).collect();
         let mut code = self.original.clone();
         let spliced = code
             .set_number(MARK_RULES, 1)
             .and_then(|()| code.set_function(MARK_FILTERS, Code::parse(&insns)?))
             .and_then(|()| code.to_insns());
-        let insns = spliced.map_err(|error| text(&error))?;
+        let insns = spliced.map_err(|_| NoFilter::Refused)?;
         let bound = (self.hook == Hook::NativeVlan).then_some(self.interface);
         let kind = ProgramKind::xdp(program_name(self.hook), bound);
         let loaded = self.namespace.run(|| program::load(&kind, &insns));
-        loaded
-            .map_err(|error| text(&error))?
-            .map(|loaded| loaded.program)
-            .map_err(|refusal| refusal.reason())
+        match loaded.map_err(|_| NoFilter::Unavailable)? {
+            Ok(loaded) => Ok(loaded.program),
+            Err(refusal) if refusal.is_of_the_program() => Err(NoFilter::Refused),
+            Err(_) => Err(NoFilter::Unavailable),
+        }
     }
 
     /// Detaches the program; runs that are under way still hand packets over.
-    pub(super) fn detach(&mut self) {
-        if let Some(link) = self.link.take() {
+    pub(super) fn detach(&self) {
+        let link = self.link().take();
+        if let Some(link) = link {
             link::detach(link);
         }
+    }
+
+    fn link(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

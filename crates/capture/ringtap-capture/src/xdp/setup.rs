@@ -77,7 +77,7 @@ impl Setup {
         let hooks = attach::hooks(options.mode, Variants::Xdp, interface, &mut notes);
         attach::first_accepted(&hooks, &mut notes, |hook, notes| {
             let program = QueueProgram::load(hook, interface, plan.geometry.snap_length)?;
-            let mut setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;
+            let setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;
             // Last, so that every packet that the program sees finds its socket ready.
             setup.program.attach(interface)?;
             Ok(setup)

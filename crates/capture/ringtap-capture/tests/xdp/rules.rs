@@ -114,7 +114,12 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
         },
     );
     let rules = Rules(vec![rule("ip protochain 17", 0)]);
-    source.classify(&rules).unwrap();
+    let mut loader = source
+        .take_rule_loader()
+        .expect("filters are loaded elsewhere");
+    // Refused, and remembered.
+    loader.classify(&rules).unwrap();
+    loader.classify(&rules).unwrap();
     let mut left = 3 * MANY;
     while left > 0 {
         let now = left.min(100);
@@ -132,6 +137,38 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     let udp = |packet: &&Captured| packet.data == ip(17);
     assert_eq!(captured.iter().filter(udp).count(), 3, "{lane:?}");
     assert_eq!((lane.pool_full, lane.kernel), (0, 0), "{lane:?}");
+}
+
+#[test]
+fn filters_change_on_another_thread_while_the_source_is_driven() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("unwanted-thread");
+    let mut source = open(&net, &options("rx0"));
+    let mut loader = source
+        .take_rule_loader()
+        .expect("filters are loaded elsewhere");
+    for wanted in [1, 2] {
+        let rules = Rules(vec![rule(&format!("ether[14] = {wanted}"), 0)]);
+        std::thread::scope(|scope| {
+            let loaded = scope.spawn(|| loader.classify(&rules).map_err(|error| error.to_string()));
+            while !loaded.is_finished() {
+                source.counts();
+                source.pause(LaneId(0), Pause::Capturing);
+            }
+            loaded.join().unwrap().unwrap();
+        });
+        let sent = [frame(1, 100), frame(2, 100)];
+        net.inject("tx0", &sent);
+        wait_for(2 * wanted, || source.counts().lanes[0].settled());
+    }
+    let (captured, counts) = finish(source);
+    assert_eq!(own(&captured), [frame(1, 100), frame(2, 100)]);
+    assert_eq!((counts.lanes[0].seen, counts.lanes[0].unwanted), (4, 2));
+    // A loader outlives its source, and changes nothing then.
+    loader
+        .classify(&Rules(vec![rule("ether[14] = 3", 0)]))
+        .unwrap();
 }
 
 fn wait_for(least: u64, mut count: impl FnMut() -> u64) {
