@@ -2,7 +2,7 @@
 //! One source and its distributor, from the first packet to the last.
 //!
 //! Invariants
-//! - A source that was stopped is drained before its readers are told the end.
+//! - A stopped source is drained before its readers see the end.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -21,9 +21,9 @@ use crate::group::Congestion;
 use crate::hub::AttachError;
 use crate::loader::{LoaderThread, Outcome};
 
-/// How often counters are read again to find a moment between two packets.
+/// Attempts to read counters between two packets.
 const STEADY_TRIES: usize = 16;
-/// How often a subscription's beginning is tried while chunks turn over.
+/// Attempts to begin a subscription while chunks turn over.
 const START_TRIES: usize = 10_000;
 
 /// Free chunks without which the hub does not nap: more than any lane fills in that time.
@@ -34,7 +34,7 @@ const NAP_CHUNKS: u32 = 64;
 pub(crate) enum Stage {
     /// It may write.
     Running,
-    /// It has stopped; readers that nothing may be lost to still get the rest.
+    /// It has stopped; blocking readers still get the rest.
     Draining,
     /// All is delivered and settled.
     Ended,
@@ -52,21 +52,21 @@ pub(crate) struct Capture {
     pub(crate) failure: Option<String>,
     pub(crate) paused: Vec<bool>,
     pub(crate) congestion: Option<Congestion>,
-    /// It was said that its lanes have few chunks for so many readers.
+    /// A warning said that its lanes have few chunks for this many readers.
     is_scarce: bool,
-    /// Puts rules in force, if that takes long.
+    /// Loads rules on a thread, for sources where that takes long.
     loader: Option<LoaderThread>,
-    /// It has no rules yet, and every packet has every bit.
+    /// It has no rules yet: every packet has every bit.
     gives_everything: bool,
-    /// What became of the rules that were handed over last, and how many they are.
+    /// Outcome of the last rules, and their number.
     outcome: Option<Outcome>,
     rule_count: usize,
 }
 
-/// The beginning of a subscription: the account is counted from here.
+/// The beginning of a subscription, from which its counters count.
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
-    /// Counters at that moment, lane by lane as of the packet at which the subscription begins.
+    /// Per lane, the source's counters at the subscription's first packet.
     pub(crate) counts: Counts,
     /// Sequence of the subscription's first packet, per lane.
     pub(crate) starts: Vec<u64>,
@@ -116,10 +116,10 @@ impl Capture {
         (self.stage == Stage::Running).then(|| self.source.wake_fd())
     }
 
-    /// Begins to put these rules in force; then [`Capture::has_outcome`] is called until it has.
+    /// Begins to load these rules; [`Capture::has_outcome`] then says when that is over.
     ///
-    /// A source that gives everything anyway is left alone while nobody wants less: a tap has
-    /// programs to load.
+    /// A source without rules gives every packet to every reader. It keeps doing so while all
+    /// rules want that, which saves a tap the loading of programs.
     pub(crate) fn load(&mut self, rules: &Rules) {
         let Rules(each) = rules;
         let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
@@ -152,7 +152,7 @@ impl Capture {
         match self.outcome.take() {
             Some(Ok(places)) => Ok(places),
             Some(Err(error)) if self.stage == Stage::Running => Err(refused(error)),
-            // Nothing more comes from it: the others go on.
+            // It captures no more; the other sources go on.
             _ => {
                 let why = "the source has ended".to_owned();
                 Ok(vec![Place::Reader(why); self.rule_count])
@@ -160,14 +160,14 @@ impl Capture {
         }
     }
 
-    /// Moves what can be moved; tells whether anything was.
+    /// Moves chunks wherever possible; returns whether any moved.
     pub(crate) fn step(&mut self) -> bool {
         if self.stage == Stage::Ended {
             return false;
         }
         match self.distributor.step() {
             Ok(true) => {
-                self.mind_congestion();
+                self.check_congestion();
                 true
             }
             Ok(false) if self.stage == Stage::Draining && self.distributor.is_drained() => {
@@ -175,7 +175,7 @@ impl Capture {
                 true
             }
             Ok(false) => {
-                self.mind_congestion();
+                self.check_congestion();
                 false
             }
             Err(error) => {
@@ -186,7 +186,7 @@ impl Capture {
         }
     }
 
-    /// Looks why the source signalled.
+    /// Handles the source's signal.
     pub(crate) fn look(&mut self) {
         if self.stage != Stage::Running {
             return;
@@ -199,7 +199,7 @@ impl Capture {
         }
     }
 
-    /// Stops the source: nothing is written any more.
+    /// Stops the source, which then writes no more.
     pub(crate) fn stop(&mut self) {
         if self.stage == Stage::Running {
             self.source.stop();
@@ -207,7 +207,7 @@ impl Capture {
         }
     }
 
-    /// Whether so little waits for the hub that it may nap: nobody waits for chunks to come back.
+    /// Whether the hub may nap: no lane is short of chunks.
     pub(crate) fn has_room_for_a_nap(&self) -> bool {
         let roomy = |lane| {
             let chunks = self.distributor.chunks_of(lane);
@@ -220,7 +220,7 @@ impl Capture {
             && self.lanes().all(roomy)
     }
 
-    /// Says that the hub is about to sleep.
+    /// Announces that the hub is about to sleep.
     pub(crate) fn arm(&mut self) {
         let paused = self.paused.iter().any(|paused| *paused);
         let returns = if paused {
@@ -242,7 +242,7 @@ impl Capture {
         self.stage = Stage::Ended;
     }
 
-    /// Counters between two packets where such a moment can be found.
+    /// Counters, read between two packets if possible.
     pub(crate) fn counts(&mut self) -> Counts {
         let mut counts = self.source.counts();
         for _ in 0..STEADY_TRIES {
@@ -255,7 +255,7 @@ impl Capture {
         counts
     }
 
-    /// Gives a reader a place that begins with the next packet, or with the very first one.
+    /// Adds a reader that begins with the next packet, or with the source's first one.
     pub(crate) fn add_reader(
         &mut self,
         options: &ReaderOptions,
@@ -271,7 +271,7 @@ impl Capture {
         }
         let mut tries = 0;
         loop {
-            // What goes wrong here is found by the next step, too.
+            // An error shows again at the next step.
             while self.step() {}
             let counts = self.source.counts();
             let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
@@ -283,8 +283,8 @@ impl Capture {
         }
     }
 
-    /// Says so, once, when there are too many readers for the chunks of a lane.
-    pub(crate) fn mind_scarcity(&mut self) {
+    /// Warns once when a lane has too few chunks for its readers.
+    pub(crate) fn warn_if_scarce(&mut self) {
         let want = self.distributor.fewest_chunks();
         let lanes = self.lanes();
         let least = lanes.map(|lane| self.distributor.chunks_of(lane)).min();
@@ -313,7 +313,7 @@ impl Capture {
     }
 
     /// Pauses lanes whose readers cannot keep up, and wakes them when they can.
-    fn mind_congestion(&mut self) {
+    fn check_congestion(&mut self) {
         let Some(congestion) = self.congestion.filter(|_| self.stage == Stage::Running) else {
             return;
         };

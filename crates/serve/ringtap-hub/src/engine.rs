@@ -22,9 +22,9 @@ use crate::group::{Congestion, Group};
 use crate::hub::Command;
 use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
-use crate::subscribers::{Changes, Subscribers, Whom};
+use crate::subscribers::{Changes, Sleepers, Subscribers};
 
-/// How often is looked who lost packets, so that the time of a loss is known.
+/// Time between two looks at losses, which dates them.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How long the hub sleeps at most while flows move.
@@ -39,7 +39,7 @@ pub(crate) struct Engine {
     pub(crate) event: Event,
     pub(crate) started_ns: u64,
     inbox: Receiver<Command>,
-    /// Told when every source has ended and no reader is left.
+    /// Gets a message when every source has ended and no reader is left.
     over: Option<Sender<()>>,
     looked_for_losses: Instant,
     /// Times of moves are counted from here.
@@ -90,7 +90,7 @@ impl Engine {
         while self.handle_commands() {
             self.update_rules();
             let moved = self.step();
-            self.tell_if_over();
+            self.report_end();
             if moved {
                 self.fast = self.slept < NAP;
                 self.phase = Phase::Awake;
@@ -103,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// Moves what can be moved; tells whether anything was.
+    /// Moves chunks wherever possible; returns whether any moved.
     fn step(&mut self) -> bool {
         let mut moved = false;
         for (at, capture) in self.captures.iter_mut().enumerate() {
@@ -126,10 +126,10 @@ impl Engine {
         moved
     }
 
-    fn tell_if_over(&mut self) {
+    fn report_end(&mut self) {
         let ended = |capture: &Capture| capture.stage == Stage::Ended;
         if self.over.is_none()
-            || !self.subscribers.taken.is_empty()
+            || !self.subscribers.all.is_empty()
             || !self.changes.is_empty()
             || !self.captures.iter().all(ended)
         {
@@ -141,13 +141,13 @@ impl Engine {
     }
 
     pub(crate) fn wake_sleepers(&mut self) {
-        self.wake(Whom::All);
+        self.wake(Sleepers::All);
     }
 
-    fn wake(&mut self, whom: Whom) {
+    fn wake(&mut self, sleepers: Sleepers) {
         self.look_again = self
             .subscribers
-            .wake(whom, &mut self.captures, Instant::now());
+            .wake(sleepers, &mut self.captures, Instant::now());
     }
 
     /// Handles the commands that came; `false` after the one to quit.
@@ -194,7 +194,7 @@ impl Engine {
                 for capture in &mut self.captures {
                     capture.arm();
                 }
-                // Packets that came before that were signalled to nobody.
+                // No signal announced packets that came before.
                 self.wake_sleepers();
             }
             Next::Sleep(at_most) => self.sleep(at_most),
@@ -207,7 +207,7 @@ impl Engine {
         self.sleep_on(false, Some(NAP));
     }
 
-    /// Sleeps; awake again if somebody signalled or a reader is to be looked at.
+    /// Sleeps until a signal comes or a reader below its watermark is due.
     fn sleep(&mut self, at_most: Option<Duration>) {
         let moving = self.membership.is_moving().then_some(MOVING_SLEEP);
         let timeouts = [at_most, self.look_again, moving];
@@ -223,7 +223,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until an order comes, a reader rings, or, if they are to be heard, a source signals.
+    /// Sleeps until a command, a reader's doorbell or (with `sources`) a source signals.
     fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
         let mut fds = vec![self.event.as_fd()];
         fds.extend(self.subscribers.doorbells());
@@ -238,20 +238,21 @@ impl Engine {
         if !ready.contains(&true) {
             return false;
         }
-        // Before anything else: they may be on this very core.
+        // First: the sleepers may share this core.
         if sources {
-            self.wake(Whom::Deaf);
+            self.wake(Sleepers::WithoutSourceSignal);
         }
         let signalled = ready[of_sources..].contains(&true);
         if signalled {
-            // The others were woken by what woke us. On this core they go first, as a packet
-            // waits for them; all that waits for us is the next one.
+            // The same signal woke the readers. On this core they run first: a packet waits for
+            // them, and only the next one for the hub.
             std::thread::yield_now();
         }
         if ready[0] {
             self.event.clear();
         }
-        self.subscribers.hear(ready[1..of_sources].iter().copied());
+        self.subscribers
+            .clear_doorbells(ready[1..of_sources].iter().copied());
         if signalled {
             self.captures.iter_mut().for_each(Capture::look);
         }

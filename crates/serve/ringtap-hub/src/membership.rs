@@ -102,7 +102,7 @@ impl Membership {
         Some(&subscriptions.group)
     }
 
-    /// With whom a member of this group shares chunks, if the group divides them.
+    /// With sleepers a member of this group shares chunks, if the group divides them.
     pub(crate) fn buddies(&self, name: &str) -> Option<Buddies> {
         let mut numbered = (0..).zip(&self.groups);
         let (number, subscriptions) =

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the hub goes to sleep: armed, it looks once more, then sleeps briefly, then for good.
+//! How the hub falls asleep: it announces the sleep, looks once more, sleeps briefly, then without
+//! limit.
 //!
-//! A signal for each chunk would cost the hub and the capture side more than the chunk itself.
-//! While chunks follow each other within a nap's length the hub naps instead, and announces
-//! nothing: then nobody signals.
+//! A signal for each chunk costs more than the chunk itself. While chunks follow each other within
+//! a nap's length, the hub naps without announcing it, and no lane signals.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
 use ringtap_pool::wake::FIRST_SLEEP;
 
-/// Length of a nap; chunks that are opened meanwhile reach readers so much later.
+/// Length of a nap, by which chunks reach readers later.
 pub(crate) const NAP: Duration = Duration::from_micros(400);
 
-/// Where it stands on the way.
+/// How far the hub has fallen asleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Something was done just now.
+    /// The hub moved a chunk just now.
     Awake,
     /// A nap is over.
     Napped,
-    /// Everybody knows that we are about to sleep; after one more look we may.
+    /// The sleep is announced; it begins after one more look.
     Armed,
     /// One short sleep is over.
     ShortSleep,
@@ -31,9 +31,9 @@ pub(crate) enum Phase {
 pub(crate) enum Next {
     /// Announce the sleep, then look once more.
     Arm,
-    /// Sleep for a nap's length; only orders and readers end it sooner.
+    /// Sleep for a nap's length; only commands and doorbells end it sooner.
     Nap,
-    /// Sleep at most so long.
+    /// Sleep at most this long (absent: without limit).
     Sleep(Option<Duration>),
 }
 

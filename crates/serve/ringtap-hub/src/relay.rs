@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Private delivery: a thread copies what passes a reader's filter into a pool of its own.
 //!
-//! The reader sees that pool and nothing of the source's: not a byte that is not its own.
+//! The reader maps only that pool, which has no packets but its own.
 //!
 //! Invariants
 //! - Each packet that the subscription gets is copied, or counted as filtered, or counted as lost.
 
-mod books;
-mod output;
+mod counters;
+mod private_pool;
 mod worker;
 
 use std::io;
@@ -21,13 +21,13 @@ use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 
 use crate::group::Group;
-use books::Books;
+use counters::RelayCounters;
 use worker::Worker;
 
-/// What the relay's thread and the hub share.
+/// State that the relay's thread and the hub share.
 struct Common {
-    books: Mutex<Books>,
-    /// New filters, one an endpoint, until the thread has taken them.
+    counters: Mutex<RelayCounters>,
+    /// New filters, one per endpoint, until the thread has taken them.
     wanted: Mutex<Option<Vec<Wanted>>>,
     stop: AtomicBool,
 }
@@ -40,17 +40,17 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts copying from `inner`; gives the subscription at the private pools.
+    /// Starts to copy from `inner`; returns the subscription at the private pools.
     ///
-    /// `doorbell` is the hub's own of the inner subscription: it wakes the relay.
+    /// `doorbell` is the hub's end of the doorbell of `inner`; it wakes the relay.
     pub(crate) fn start(
         inner: Subscription,
         doorbell: Arc<dyn Doorbell>,
         group: &Group,
     ) -> io::Result<(Self, Subscription)> {
-        let (worker, private, books) = Worker::new(inner, group)?;
+        let (worker, private, counters) = Worker::new(inner, group)?;
         let common = Arc::new(Common {
-            books: Mutex::new(books),
+            counters: Mutex::new(counters),
             wanted: Mutex::default(),
             stop: AtomicBool::new(false),
         });
@@ -66,7 +66,7 @@ impl Relay {
         Ok((relay, private))
     }
 
-    /// Copies by these filters from now on.
+    /// Copies what passes these filters from now on.
     pub(crate) fn set_wanted(&self, wanted: Vec<Wanted>) {
         *lock(&self.common.wanted) = Some(wanted);
         self.doorbell.signal();
@@ -74,17 +74,17 @@ impl Relay {
 
     /// Packets that did not fit into the reader's pool.
     pub(crate) fn lost(&self) -> u64 {
-        lock(&self.common.books).lost()
+        lock(&self.common.counters).lost()
     }
 
-    /// The account of endpoint `at` as the reader of the private pool is to see it.
-    pub(crate) fn seen_from_outside(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
-        lock(&self.common.books).seen_from_outside(at, inner)
+    /// The counters of endpoint `at` for the reader of the private pool.
+    pub(crate) fn as_private(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
+        lock(&self.common.counters).as_private(at, inner)
     }
 
-    /// What the reader says of itself.
+    /// Adds the reader's own counters.
     pub(crate) fn fill(&self, status: &mut ReaderStatus) {
-        lock(&self.common.books).fill(status);
+        lock(&self.common.counters).fill(status);
     }
 }
 
@@ -98,8 +98,8 @@ impl Drop for Relay {
     }
 }
 
-/// What a reader behind a relay is told of its filter: all that it gets passed it.
-pub(crate) fn judged(wanted: &Wanted) -> Wanted {
+/// The `wanted` of a reader behind a relay: all packets that it gets belong to it.
+pub(crate) fn all_classified(wanted: &Wanted) -> Wanted {
     Wanted {
         mask: u64::MAX,
         group: 0,
@@ -109,7 +109,7 @@ pub(crate) fn judged(wanted: &Wanted) -> Wanted {
     }
 }
 
-/// Locks what no thread leaves half changed.
+/// Locks a value that no thread leaves half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

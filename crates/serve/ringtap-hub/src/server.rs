@@ -2,9 +2,10 @@
 //! The hub's server: a thread that talks to readers of other processes over the UNIX socket.
 //!
 //! Invariants
-//! - Whatever comes from a reader can at worst end its own connection.
-//! - A connection that ends, however it ends, gives its subscription back.
-//! - The server never waits for a reader: who does not take its answers is shown out.
+//! - Messages of a reader can at worst end the reader's own connection.
+//! - The end of a connection ends its subscription.
+//! - The server never waits for a reader: it closes a connection whose reader does not take its
+//!   replies.
 #![forbid(unsafe_code)]
 
 mod connection;
@@ -48,8 +49,8 @@ struct Acceptor {
 }
 
 impl Server {
-    /// Lets readers in that connect to this socket. `access` says who may ask for the status:
-    /// whoever may attach to one of the groups.
+    /// Serves readers that connect to this socket. `access` lists who may ask for the status: the
+    /// users of all groups.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Server {
         bench: Option<Arc<Bench>>,
     ) -> io::Result<Self> {
         let closing = Event::new()?;
-        let keeper = Acceptor {
+        let acceptor = Acceptor {
             listener,
             hub: hub.handle().clone(),
             access,
@@ -80,7 +81,7 @@ impl Server {
         };
         let thread = std::thread::Builder::new()
             .name("server".into())
-            .spawn(move || keeper.run())?;
+            .spawn(move || acceptor.run())?;
         Ok(Server {
             closing,
             thread: Some(thread),
@@ -112,7 +113,8 @@ impl Acceptor {
         }
     }
 
-    /// Which of these have something to say: the closing, the listener, each connection.
+    /// Waits; returns which of these are ready: the end of the server, the listener, each
+    /// connection.
     fn wait(&self) -> io::Result<Vec<bool>> {
         let connections = self.connections.iter().map(AsFd::as_fd);
         let fds = [self.closing.as_fd(), self.listener.as_fd()];
@@ -134,18 +136,18 @@ impl Acceptor {
             !speaks || connection.serve(hub, access, buffer) == Stay::Here
         });
         if ready[1] {
-            self.let_in();
+            self.accept();
         }
     }
 
-    fn let_in(&mut self) {
+    fn accept(&mut self) {
         loop {
             let socket = match self.listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!("cannot let a reader in: {error}");
-                    // Out of descriptors: somebody must leave first.
+                    tracing::warn!("cannot accept a reader: {error}");
+                    // Out of descriptors: another connection must end first.
                     std::thread::sleep(std::time::Duration::from_millis(100));
                     return;
                 }
@@ -161,7 +163,10 @@ impl Acceptor {
                 .count();
             if self.connections.len() >= MOST_CONNECTIONS || (!own && of_user >= MOST_OF_ONE_USER) {
                 tracing::warn!(pid = peer.pid, uid = peer.uid, "too many connections");
-                connection::turn_away(&socket, "the hub has as many connections as it allows");
+                connection::refuse_connection(
+                    &socket,
+                    "the hub has as many connections as it allows",
+                );
                 continue;
             }
             let (hub, bench) = (self.hub.clone(), self.bench.clone());

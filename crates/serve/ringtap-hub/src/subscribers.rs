@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The subscribers that were taken: who sits there, since when, what woke them last.
+//! Subscribers: the hub's side of each subscription.
 #![forbid(unsafe_code)]
 
-mod accounts;
 mod attach;
 mod changes;
 mod moving;
+mod statistics;
 mod waking;
 
 pub(crate) use changes::{Change, Changes};
-pub(crate) use waking::Whom;
+pub(crate) use waking::Sleepers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use ringtap_pool::source::Counts;
 use crate::group::Delivery;
 use crate::relay::Relay;
 
-/// A subscriber's place at one source.
+/// A subscriber's reader at one source.
 pub(crate) struct SourceReader {
-    /// Which source.
+    /// Index of the source.
     pub(crate) capture: usize,
-    /// Its reader there.
+    /// Its number at the source's distributor.
     pub(crate) reader: ReaderId,
     /// The source's counters when it began.
     pub(crate) baseline: Counts,
@@ -37,7 +37,7 @@ pub(crate) struct SourceReader {
     pub(crate) starts: Vec<u64>,
 }
 
-/// A reader's subscriber as the hub sees it.
+/// The hub's side of a subscription.
 pub(crate) struct Subscriber {
     pub(crate) group: String,
     pub(crate) name: String,
@@ -47,15 +47,15 @@ pub(crate) struct Subscriber {
     pub(crate) credit_chunks: Option<u32>,
     pub(crate) attached_ns: u64,
     pub(crate) source_readers: Vec<SourceReader>,
-    /// Wakes the reader, and is rung by it.
+    /// Wakes the reader; the reader signals it to wake the hub.
     pub(crate) doorbell: Arc<dyn Doorbell>,
-    /// The reader's doorbell is gone: nobody listens to it any more.
+    /// The reader's end of the doorbell is gone.
     pub(crate) is_silent: bool,
     pub(crate) relay: Option<Relay>,
     watermark: Watermark,
     /// Since when packets wait for a reader that sleeps for more of them.
     waits_since: Option<Instant>,
-    /// Losses when they were last looked at, and when they last grew.
+    /// Packets lost at the last look, and the time of the last loss.
     lost: u64,
     last_loss_ns: u64,
 }
@@ -63,9 +63,9 @@ pub(crate) struct Subscriber {
 /// All subscribers.
 #[derive(Default)]
 pub(crate) struct Subscribers {
-    pub(crate) taken: BTreeMap<SubscriptionId, Subscriber>,
+    pub(crate) all: BTreeMap<SubscriptionId, Subscriber>,
     last: u64,
-    /// Packets that readers lost who left.
+    /// Packets that readers lost before they left.
     pub(crate) departed_overrun: u64,
 }
 
@@ -75,16 +75,16 @@ impl Subscribers {
         SubscriptionId(self.last)
     }
 
-    /// A subscriber's places at the sources; none if nobody sits there.
+    /// A subscriber's readers at the sources; none for an unknown subscriber.
     pub(crate) fn source_readers(&self, subscriber: SubscriptionId) -> &[SourceReader] {
-        self.taken
+        self.all
             .get(&subscriber)
             .map_or(&[], |subscriber| &subscriber.source_readers)
     }
 
-    /// Wakes everybody at a source.
+    /// Wakes all readers of a source.
     pub(crate) fn wake_all_of(&self, capture: usize) {
-        for subscriber in self.taken.values() {
+        for subscriber in self.all.values() {
             if subscriber
                 .source_readers
                 .iter()

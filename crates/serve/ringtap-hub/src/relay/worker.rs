@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The relay's thread: reads in place, copies what passes, wakes its reader.
+//! The relay's thread: reads in place, copies packets that pass, wakes its reader.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -17,8 +17,8 @@ use ringtap_pool::reader::{Batch, Next, Packet, Reader};
 use ringtap_pool::wake::Signal;
 use ringtap_pool::writer::PacketMeta;
 
-use super::books::{Books, EndpointBook, LaneBook};
-use super::output::{self, Private};
+use super::counters::{RelayCounters, RelayEndpointCounters, RelayLaneCounters};
+use super::private_pool::{self, Private};
 use super::{Common, lock};
 use crate::group::Group;
 
@@ -29,7 +29,7 @@ struct Pipe {
     /// Whether a packet waits for a place in the private pool.
     waits: bool,
     private: Private,
-    book: EndpointBook,
+    counters: RelayEndpointCounters,
     ended: bool,
 }
 
@@ -37,9 +37,9 @@ struct Pipe {
 pub(super) struct Worker {
     pipes: Vec<Pipe>,
     waiter: Waiter,
-    /// Wakes the reader of the private pools, and is rung by it.
+    /// Wakes the reader of the private pools; the reader signals it to wake the relay.
     reader: SocketDoorbell,
-    /// The reader's doorbell is gone.
+    /// The reader's end of the doorbell is gone.
     is_silent: bool,
 }
 
@@ -47,7 +47,7 @@ impl Worker {
     pub(super) fn new(
         inner: Subscription,
         group: &Group,
-    ) -> io::Result<(Self, Subscription, Books)> {
+    ) -> io::Result<(Self, Subscription, RelayCounters)> {
         let (reader, readers_doorbell) = SocketDoorbell::pair()?;
         let (mut pipes, mut endpoints) = (Vec::new(), Vec::new());
         let wakes = inner
@@ -56,16 +56,16 @@ impl Worker {
             .filter_map(|endpoint| endpoint.wake.clone());
         let wakes = wakes.collect();
         for endpoint in inner.endpoints {
-            let (private, outer) = output::make(&endpoint, group.private_pool_bytes)?;
+            let (private, outer) = private_pool::make(&endpoint, group.private_pool_bytes)?;
             let hub: Arc<dyn Signal> = inner.doorbell.clone();
             let policy = endpoint.facts.policy;
             let source = Reader::open(endpoint.pool, &endpoint.control, policy, hub);
             let source = source.map_err(io::Error::other)?;
-            let start = |position: &u64| LaneBook {
+            let start = |position: &u64| RelayLaneCounters {
                 position: *position,
-                ..LaneBook::default()
+                ..RelayLaneCounters::default()
             };
-            let book = EndpointBook {
+            let counters = RelayEndpointCounters {
                 lanes: source.starts().iter().map(start).collect(),
                 ended: false,
             };
@@ -74,7 +74,7 @@ impl Worker {
                 wanted: endpoint.wanted,
                 waits: policy == Policy::Block,
                 private,
-                book,
+                counters,
                 ended: false,
             });
             endpoints.push(outer);
@@ -88,24 +88,24 @@ impl Worker {
             is_silent: false,
             pipes,
         };
-        let books = worker.books();
+        let counters = worker.counters();
         let subscription = Subscription {
             id: inner.id,
             endpoints,
             doorbell: Arc::new(readers_doorbell),
             watermark: inner.watermark,
         };
-        Ok((worker, subscription, books))
+        Ok((worker, subscription, counters))
     }
 
-    /// Copies until it is told to stop.
+    /// Copies until the relay is stopped.
     pub(super) fn run(mut self, common: &Common) {
         while !common.stop.load(Relaxed) {
             if let Some(wanted) = lock(&common.wanted).take() {
                 self.take_filters(wanted);
             }
             let moved = self.step(common);
-            *lock(&common.books) = self.books();
+            *lock(&common.counters) = self.counters();
             if moved {
                 self.waiter.found();
                 continue;
@@ -117,13 +117,13 @@ impl Worker {
                 tracing::error!("a relay cannot sleep: {error}");
                 return;
             }
-            self.hear_reader();
+            self.clear_doorbell();
             self.wake_reader();
         }
     }
 
-    /// Forgets what the reader's doorbell said; one that is gone is not listened to again.
-    fn hear_reader(&mut self) {
+    /// Clears the reader's doorbell; one whose other end is gone is not used again.
+    fn clear_doorbell(&mut self) {
         if !self.is_silent && self.reader.clear().is_err() {
             self.is_silent = true;
             if let Err(error) = self.waiter.ignore(self.reader.fd()) {
@@ -138,7 +138,7 @@ impl Worker {
         }
     }
 
-    /// Copies one batch of each source; tells whether there was any.
+    /// Copies one batch of each source; returns whether there was any.
     fn step(&mut self, common: &Common) -> bool {
         let mut moved = false;
         for pipe in &mut self.pipes {
@@ -162,27 +162,27 @@ impl Worker {
         }
     }
 
-    fn books(&self) -> Books {
-        let mut books = Books::default();
+    fn counters(&self) -> RelayCounters {
+        let mut counters = RelayCounters::default();
         for pipe in &self.pipes {
-            books.endpoints.push(pipe.book.clone());
+            counters.endpoints.push(pipe.counters.clone());
             let Private {
                 distributor,
                 reader,
                 writers,
             } = &pipe.private;
             if let Some(progress) = distributor.progress(*reader) {
-                books.delivered += progress.delivered.load(Relaxed);
-                books.filtered += progress.filtered.load(Relaxed);
-                books.bytes += progress.bytes.load(Relaxed);
+                counters.delivered += progress.delivered.load(Relaxed);
+                counters.filtered += progress.filtered.load(Relaxed);
+                counters.bytes += progress.bytes.load(Relaxed);
             }
             let lanes = (0..).map(LaneId).take(writers.len());
-            books.held += lanes
+            counters.held += lanes
                 .map(|lane| distributor.held(*reader, lane))
                 .sum::<u32>();
-            books.corrupt |= distributor.is_corrupt(*reader);
+            counters.corrupt |= distributor.is_corrupt(*reader);
         }
-        books
+        counters
     }
 }
 
@@ -191,50 +191,50 @@ impl Pipe {
         let batch = match self.reader.try_next() {
             Ok(Next::Batch(batch)) => batch,
             Ok(Next::Empty) => return false,
-            Ok(Next::Ended) => return self.private.end(&mut self.ended, &mut self.book),
+            Ok(Next::Ended) => return self.private.end(&mut self.ended, &mut self.counters),
             Err(error) => {
                 tracing::error!("a relay lost its source: {error}");
-                return self.private.end(&mut self.ended, &mut self.book);
+                return self.private.end(&mut self.ended, &mut self.counters);
             }
         };
         let lane = batch.lane();
-        let book = &mut self.book.lanes[lane.index()];
+        let counters = &mut self.counters.lanes[lane.index()];
         if let Some(gap) = batch.gap() {
             let others = gap.other_members;
-            book.filtered += gap.sequences.saturating_sub(gap.packets + others);
-            book.other_members += others;
-            book.lost += gap.packets;
+            counters.filtered += gap.sequences.saturating_sub(gap.packets + others);
+            counters.other_members += others;
+            counters.lost += gap.packets;
             self.private
                 .distributor
                 .charge(self.private.reader, lane, gap.packets);
         }
-        let judge = Judge {
+        let classifier = RelayClassifier {
             wanted: &self.wanted,
             from: self.wanted.from.get(lane.index()).copied().unwrap_or(0),
         };
         copy(
             &batch,
-            &judge,
+            &classifier,
             &mut self.private,
-            book,
+            counters,
             self.waits.then_some(common),
         );
         true
     }
 }
 
-struct Judge<'a> {
+struct RelayClassifier<'a> {
     wanted: &'a Wanted,
     from: u64,
 }
 
-impl Judge<'_> {
+impl RelayClassifier<'_> {
     fn wants(&self, packet: &Packet<'_>) -> bool {
         if packet.slot().mask & self.wanted.mask == 0 {
             return false;
         }
-        let judged = self.wanted.place == Place::Source && packet.sequence >= self.from;
-        judged
+        let is_classified = self.wanted.place == Place::Source && packet.sequence >= self.from;
+        is_classified
             || self
                 .wanted
                 .filter
@@ -245,29 +245,29 @@ impl Judge<'_> {
 /// Copies a batch; with `waits` until there is a place for every packet, or the relay is stopped.
 fn copy(
     batch: &Batch,
-    judge: &Judge<'_>,
+    classifier: &RelayClassifier<'_>,
     private: &mut Private,
-    book: &mut LaneBook,
+    counters: &mut RelayLaneCounters,
     waits: Option<&Common>,
 ) {
     let lane = batch.lane();
-    let Wanted { mask, group, .. } = *judge.wanted;
+    let Wanted { mask, group, .. } = *classifier.wanted;
     if batch.wanted() & mask == 0 {
         let packets = to_u64(batch.len());
         let all = batch.first_sequence()..batch.first_sequence() + packets;
-        book.position = all.end;
+        counters.position = all.end;
         let (_, other_members) = batch.count_masks(all, mask, group);
-        book.other_members += other_members;
-        book.filtered += packets - other_members;
+        counters.other_members += other_members;
+        counters.filtered += packets - other_members;
         return;
     }
     for packet in batch.packets().map_while(Result::ok) {
-        book.position = packet.sequence + 1;
-        if !judge.wants(&packet) {
+        counters.position = packet.sequence + 1;
+        if !classifier.wants(&packet) {
             let bits = packet.slot().mask;
             match bits & mask == 0 && bits & group != 0 {
-                true => book.other_members += 1,
-                false => book.filtered += 1,
+                true => counters.other_members += 1,
+                false => counters.filtered += 1,
             }
             continue;
         }
@@ -277,10 +277,10 @@ fn copy(
             }
         }
         if private.put(lane, &packet) {
-            book.copied += 1;
+            counters.copied += 1;
         } else {
-            book.lost += 1;
-            book.full += 1;
+            counters.lost += 1;
+            counters.full += 1;
             private.distributor.charge(private.reader, lane, 1);
         }
     }
@@ -304,7 +304,7 @@ impl Private {
         if writer.stage(&meta, [packet.data]).is_ok() {
             return true;
         }
-        // What came back meanwhile may be used at once.
+        // Chunks that came back meanwhile may be used at once.
         let _moved = self.distributor.step();
         writer.stage(&meta, [packet.data]).is_ok()
     }
@@ -321,8 +321,8 @@ impl Private {
         self.writers[lane.index()].has_room(bytes)
     }
 
-    /// Nothing follows: tells the reader, once.
-    fn end(&mut self, ended: &mut bool, book: &mut EndpointBook) -> bool {
+    /// Marks the end for the reader; `false` if that was done before.
+    fn end(&mut self, ended: &mut bool, counters: &mut RelayEndpointCounters) -> bool {
         if *ended {
             return false;
         }
@@ -330,7 +330,7 @@ impl Private {
         self.writers.iter_mut().for_each(|writer| writer.close());
         while self.distributor.step().unwrap_or(false) {}
         self.distributor.finish();
-        book.ended = true;
+        counters.ended = true;
         true
     }
 }

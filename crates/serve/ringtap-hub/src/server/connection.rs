@@ -90,7 +90,7 @@ fn refused_reply(code: Refusal, message: impl Into<String>) -> Reply {
 }
 
 /// Says why somebody cannot come in.
-pub(super) fn turn_away(transport: &dyn Transport, message: &str) {
+pub(super) fn refuse_connection(transport: &dyn Transport, message: &str) {
     let reply = refused_reply(Refusal::TooMuch, message);
     // Who does not listen finds the connection closed.
     let _deaf = transport.send(&encode(&reply), &[]);

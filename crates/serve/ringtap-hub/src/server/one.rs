@@ -34,7 +34,7 @@ pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Re
 
 /// Tells the reader at the other end why it cannot be served, and waits until it read that.
 pub fn refuse(transport: &dyn Transport, message: &str) {
-    connection::turn_away(transport, message);
+    connection::refuse_connection(transport, message);
     // The reader sends its first request in any case: closing before would lose the refusal.
     let _heard = sleep_until_readable(&[transport.fd()], Some(REFUSAL_TIMEOUT));
     let _asked = transport.receive(&mut vec![0; MOST_BYTES]);

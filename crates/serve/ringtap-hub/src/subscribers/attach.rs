@@ -98,7 +98,7 @@ impl Engine {
         };
         let (source_readers, endpoints) =
             self.take_everywhere(&options, share, places, request.from_the_first)?;
-        self.captures.iter_mut().for_each(Capture::mind_scarcity);
+        self.captures.iter_mut().for_each(Capture::warn_if_scarce);
         let mut subscription = Subscription {
             id,
             endpoints,
@@ -143,7 +143,7 @@ impl Engine {
             pid = subscriber.peer.pid,
             "attached"
         );
-        self.subscribers.taken.insert(id, subscriber);
+        self.subscribers.all.insert(id, subscriber);
         Ok(subscription)
     }
 
@@ -236,7 +236,7 @@ impl Engine {
     pub(crate) fn leave(&mut self, id: SubscriptionId) {
         self.note_unordered(id);
         self.membership.leave(id);
-        if let Some(mut subscriber) = self.subscribers.taken.remove(&id) {
+        if let Some(mut subscriber) = self.subscribers.all.remove(&id) {
             self.subscribers.departed_overrun += self.lost_by(&subscriber);
             // Its thread ends before the chunks that it reads are given back.
             drop(subscriber.relay.take());
@@ -257,7 +257,7 @@ impl Engine {
         id: SubscriptionId,
         filter: Program,
     ) -> Result<Program, AttachError> {
-        let subscriber = self.subscribers.taken.get(&id);
+        let subscriber = self.subscribers.all.get(&id);
         let group = subscriber.and_then(|one| self.membership.group(&one.group).cloned());
         let group = group.ok_or(AttachError::NotSubscribed)?;
         let before = self.membership.set_filter(id, filter);
@@ -285,14 +285,14 @@ impl Engine {
                 }
             })
             .collect();
-        if let Some(subscriber) = self.subscribers.taken.get_mut(&id) {
+        if let Some(subscriber) = self.subscribers.all.get_mut(&id) {
             subscriber.place = wanted
                 .first()
                 .map_or(Place::Source, |wanted| wanted.place.clone());
             if let Some(relay) = &subscriber.relay {
                 relay.set_wanted(wanted.clone());
                 // What the relay hands on is classified already.
-                return wanted.iter().map(relay::judged).collect();
+                return wanted.iter().map(relay::all_classified).collect();
             }
         }
         wanted
@@ -306,7 +306,7 @@ impl Engine {
     ) -> Result<(), AttachError> {
         let subscriber = self
             .subscribers
-            .taken
+            .all
             .get_mut(&id)
             .ok_or(AttachError::NotSubscribed)?;
         let group = self

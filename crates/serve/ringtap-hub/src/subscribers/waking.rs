@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 use super::{SourceReader, Subscriber, Subscribers};
 use crate::capture::Capture;
 
-/// How often a reader is looked at that waits for more packets, at most.
+/// Shortest time between two looks at a reader below its watermark.
 const LOOK: Duration = Duration::from_micros(250);
 
 /// Which sleepers are woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
-    /// Everyone who has not taken all that there is.
+pub(crate) enum Sleepers {
+    /// Every reader that has packets left to read.
     All,
-    /// Of these, readers of sources that they do not hear themselves. Who hears a source is awake
-    /// most likely, and is looked at before the hub sleeps again.
-    Deaf,
+    /// Of these, readers of sources without a signal of their own. A source's signal has woken its
+    /// readers most likely; the hub looks at them before it sleeps again.
+    WithoutSourceSignal,
 }
 
 impl Subscribers {
-    /// Wakes those that sleep and have what they wait for; tells when to look again for the
-    /// sake of those that have only a part of it.
+    /// Wakes the sleepers for which enough packets wait; returns when to look again for those with
+    /// too few.
     pub(crate) fn wake(
         &mut self,
-        whom: Whom,
+        sleepers: Sleepers,
         captures: &mut [Capture],
         now: Instant,
     ) -> Option<Duration> {
         let mut look_again = None;
         for subscriber in self
-            .taken
+            .all
             .values_mut()
             .filter(|subscriber| subscriber.watermark.packets > 1)
         {
@@ -43,7 +43,7 @@ impl Subscribers {
             }
         }
         for (at, capture) in captures.iter_mut().enumerate() {
-            if whom == Whom::Deaf && capture.readers_wake.is_some() {
+            if sleepers == Sleepers::WithoutSourceSignal && capture.readers_wake.is_some() {
                 continue;
             }
             // In ascending order; one pass over the subscribers then finds all of them.
@@ -54,7 +54,7 @@ impl Subscribers {
             if woken.is_empty() {
                 continue;
             }
-            for subscriber in self.taken.values() {
+            for subscriber in self.all.values() {
                 let is_woken = |one: &SourceReader| {
                     one.capture == at && woken.binary_search(&one.reader).is_ok()
                 };
@@ -68,30 +68,26 @@ impl Subscribers {
 }
 
 impl Subscribers {
-    /// The doorbells that are listened to.
+    /// The doorbells of all readers, without those whose other end is gone.
     pub(crate) fn doorbells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let heard = self
-            .taken
-            .values()
-            .filter(|subscriber| !subscriber.is_silent);
+        let heard = self.all.values().filter(|subscriber| !subscriber.is_silent);
         heard.map(|subscriber| subscriber.doorbell.fd())
     }
 
-    /// Forgets what these readers' doorbells said; those that are gone are not listened to again.
-    pub(crate) fn hear(&mut self, rang: impl Iterator<Item = bool>) {
+    /// Clears the doorbells that are readable; one whose other end is gone is not used again.
+    pub(crate) fn clear_doorbells(&mut self, readable: impl Iterator<Item = bool>) {
         let listened = self
-            .taken
+            .all
             .values_mut()
             .filter(|subscriber| !subscriber.is_silent);
-        for (subscriber, _) in listened.zip(rang).filter(|(_, rang)| *rang) {
+        for (subscriber, _) in listened.zip(readable).filter(|(_, readable)| *readable) {
             subscriber.is_silent = subscriber.doorbell.clear().is_err();
         }
     }
 }
 
 impl Subscriber {
-    /// How much longer a sleeper waits that has some packets, but not enough; `None` if it is to
-    /// be woken, or has none at all.
+    /// Time left for a sleeper below its watermark; `None` if it is to be woken, or no packet waits.
     fn still_waits(&mut self, captures: &mut [Capture], now: Instant) -> Option<Duration> {
         let waiting: u64 = self
             .source_readers
@@ -120,7 +116,7 @@ impl Subscriber {
     }
 }
 
-/// Packets that wait for this reader at a source, by what it says it took.
+/// Packets that wait for this reader at a source, according to the reader's own counters.
 fn waiting(source_reader: &SourceReader, captures: &[Capture]) -> u64 {
     let capture = &captures[source_reader.capture];
     let Some(progress) = capture.distributor.progress(source_reader.reader) else {

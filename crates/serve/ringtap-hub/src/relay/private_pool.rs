@@ -52,7 +52,7 @@ pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private,
             policy: Policy::DropNewest,
             ..endpoint.facts.clone()
         },
-        wanted: super::judged(&endpoint.wanted),
+        wanted: super::all_classified(&endpoint.wanted),
         files: Some(EndpointFiles {
             pool: pool.file.try_clone()?,
             control: memory.file,

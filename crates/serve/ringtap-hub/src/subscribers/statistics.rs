@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What became of every packet: one subscriber's account, and everybody's.
+//! Counters of one subscriber (for its reader) and of the whole hub (for `status`).
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,13 +22,13 @@ use crate::engine::Engine;
 use crate::group::{Group, division_word, policy_word};
 
 impl Engine {
-    /// A subscriber's account, counted from its beginning.
+    /// A subscriber's counters since it began.
     pub(crate) fn snapshot(&mut self, id: SubscriptionId) -> Option<Snapshot> {
-        // What came back meanwhile decides what was missed.
+        // Returned chunks decide what was missed.
         self.captures
             .iter_mut()
             .for_each(|capture| while capture.step() {});
-        let subscriber = self.subscribers.taken.get(&id)?;
+        let subscriber = self.subscribers.all.get(&id)?;
         let sources = subscriber
             .source_readers
             .iter()
@@ -37,7 +37,7 @@ impl Engine {
                 let snapshot =
                     of_endpoint(source_reader, &mut self.captures[source_reader.capture]);
                 match &subscriber.relay {
-                    Some(relay) => relay.seen_from_outside(at, snapshot),
+                    Some(relay) => relay.as_private(at, snapshot),
                     None => snapshot,
                 }
             });
@@ -64,26 +64,26 @@ impl Engine {
         subscriber.source_readers.iter().map(lost).sum::<u64>() + relayed
     }
 
-    /// Notes who lost packets since this was called last.
+    /// Dates the losses since the last call.
     pub(crate) fn note_losses(&mut self, now: u64) {
         let lost: Vec<_> = self
             .subscribers
-            .taken
+            .all
             .values()
             .map(|subscriber| self.lost_by(subscriber))
             .collect();
-        for (subscriber, lost) in self.subscribers.taken.values_mut().zip(lost) {
+        for (subscriber, lost) in self.subscribers.all.values_mut().zip(lost) {
             if lost > subscriber.lost {
                 (subscriber.lost, subscriber.last_loss_ns) = (lost, now);
             }
         }
     }
 
-    /// Everybody's counters.
+    /// The counters of the whole hub.
     pub(crate) fn status(&mut self) -> HubStatus {
         let now = now_ns();
         self.note_losses(now);
-        let ids: Vec<_> = self.subscribers.taken.keys().copied().collect();
+        let ids: Vec<_> = self.subscribers.all.keys().copied().collect();
         ids.iter().for_each(|id| self.note_unordered(*id));
         let sources = self.captures.iter_mut().map(of_source).collect();
         let groups = self.membership.groups();
@@ -132,7 +132,7 @@ impl Engine {
     }
 
     fn of_reader(&mut self, id: SubscriptionId, now: u64) -> Option<ReaderStatus> {
-        let subscriber = self.subscribers.taken.get(&id)?;
+        let subscriber = self.subscribers.all.get(&id)?;
         let mut status = ReaderStatus {
             reader: id.0,
             name: subscriber.name.clone(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a relay did with the packets of its subscription.
+//! Counters of a relay: what became of the packets of its subscription.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{LaneSnapshot, ReaderStatus, SourceSnapshot};
 
-/// One lane's.
+/// Counters of one lane.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LaneBook {
+pub(super) struct RelayLaneCounters {
     /// Sequence of the source's packet after the last one that was looked at.
     pub(super) position: u64,
     /// Packets in the private pool.
@@ -21,18 +21,18 @@ pub(super) struct LaneBook {
     pub(super) full: u64,
 }
 
-/// One endpoint's.
+/// Counters of one endpoint.
 #[derive(Clone, Debug, Default)]
-pub(super) struct EndpointBook {
-    pub(super) lanes: Vec<LaneBook>,
+pub(super) struct RelayEndpointCounters {
+    pub(super) lanes: Vec<RelayLaneCounters>,
     /// The reader has got everything there is.
     pub(super) ended: bool,
 }
 
-/// All of them, and what the reader says.
+/// Counters of all endpoints, and those of the reader.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Books {
-    pub(super) endpoints: Vec<EndpointBook>,
+pub(super) struct RelayCounters {
+    pub(super) endpoints: Vec<RelayEndpointCounters>,
     pub(super) delivered: u64,
     pub(super) filtered: u64,
     pub(super) bytes: u64,
@@ -40,32 +40,36 @@ pub(super) struct Books {
     pub(super) corrupt: bool,
 }
 
-impl Books {
+impl RelayCounters {
     pub(super) fn lost(&self) -> u64 {
         let lanes = self.endpoints.iter().flat_map(|endpoint| &endpoint.lanes);
         lanes.map(|lane| lane.full).sum()
     }
 
-    pub(super) fn seen_from_outside(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
-        let Some(book) = self.endpoints.get(at) else {
+    pub(super) fn as_private(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
+        let Some(counters) = self.endpoints.get(at) else {
             return inner;
         };
-        let lane = |(lane, book): (&LaneSnapshot, &LaneBook)| LaneSnapshot {
+        let lane = |(lane, counters): (&LaneSnapshot, &RelayLaneCounters)| LaneSnapshot {
             start: 0,
-            position: book.copied,
+            position: counters.copied,
             // What the relay has not looked at yet was not offered to the reader yet.
-            seen: lane.seen - lane.position.saturating_sub(book.position).min(lane.seen),
-            unwanted: lane.unwanted + book.filtered,
-            other_members: book.other_members,
+            seen: lane.seen
+                - lane
+                    .position
+                    .saturating_sub(counters.position)
+                    .min(lane.seen),
+            unwanted: lane.unwanted + counters.filtered,
+            other_members: counters.other_members,
             pool_full: lane.pool_full,
             kernel: lane.kernel,
             missed_sequences: 0,
-            missed_packets: book.lost,
+            missed_packets: counters.lost,
             missed_other_members: 0,
         };
         SourceSnapshot {
-            lanes: inner.lanes.iter().zip(&book.lanes).map(lane).collect(),
-            ended: inner.ended && book.ended,
+            lanes: inner.lanes.iter().zip(&counters.lanes).map(lane).collect(),
+            ended: inner.ended && counters.ended,
             ..inner
         }
     }
