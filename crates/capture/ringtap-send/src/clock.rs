@@ -2,57 +2,40 @@
 //! Time since a run began, and sleep to a moment of it.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use ringtap_ipc::time::nanoseconds;
 
-const NS_PER_SECOND: u64 = 1_000_000_000;
-/// The longest sleep before the stop flag is looked at again.
-const LONGEST_SLEEP_NS: u64 = 20_000_000;
+/// Longest sleep between two looks at the stop flag.
+const TICK: Duration = Duration::from_millis(20);
 
-/// Nanoseconds since its making, on a clock that never jumps.
+/// Measures nanoseconds since its start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    start_ns: u64,
-}
+pub(super) struct Clock(Instant);
 
 impl Clock {
     pub(super) fn start() -> Self {
-        Self {
-            start_ns: monotonic_ns(),
-        }
+        Self(Instant::now())
     }
 
     pub(super) fn elapsed_ns(&self) -> u64 {
-        monotonic_ns().saturating_sub(self.start_ns)
+        nanoseconds(self.0.elapsed())
     }
 
-    /// Sleeps until that much has elapsed, or until `stop` is set.
+    /// Sleeps until this time has elapsed, or until `stop` is set.
     pub(super) fn sleep_until(&self, elapsed_ns: u64, stop: &AtomicBool) {
+        let end = Duration::from_nanos(elapsed_ns);
         loop {
-            let now_ns = self.elapsed_ns();
-            if now_ns >= elapsed_ns || stop.load(Relaxed) {
+            let left = end.saturating_sub(self.0.elapsed());
+            if left.is_zero() || stop.load(Relaxed) {
                 return;
             }
-            let next_ns = elapsed_ns.min(now_ns + LONGEST_SLEEP_NS);
-            let until = timespec(self.start_ns.saturating_add(next_ns));
-            // Ends early when a signal comes; the loop looks at the clock again.
-            let _interrupted = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &until);
+            thread::sleep(left.min(TICK));
         }
-    }
-}
-
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds * NS_PER_SECOND + u64::try_from(now.tv_nsec).unwrap_or(0)
-}
-
-fn timespec(ns: u64) -> Timespec {
-    let part = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    Timespec {
-        tv_sec: part(ns / NS_PER_SECOND),
-        tv_nsec: part(ns % NS_PER_SECOND),
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use ringtap_net::sending;
+use ringtap_net::packet_socket;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -52,12 +52,12 @@ impl PacketSocket {
     ///
     /// [`SendError::NoRights`], or the kernel's reason.
     pub(super) fn open(ifindex: u32, qdisc: Qdisc) -> Result<Self, SendError> {
-        let fd = sending::open(ifindex).map_err(|error| match error.kind() {
+        let fd = packet_socket::open(ifindex).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => SendError::NoRights,
             _ => SendError::kernel("opening a packet socket")(error),
         })?;
         if qdisc == Qdisc::Bypass {
-            sending::bypass_qdisc(&fd)
+            packet_socket::bypass_qdisc(&fd)
                 .map_err(SendError::kernel("bypassing the queueing discipline"))?;
         }
         Ok(Self {

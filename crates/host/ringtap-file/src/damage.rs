@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be wrong with a capture file, and where.
+//! Errors of reading capture files, with their positions.
 #![forbid(unsafe_code)]
 
 use std::io;
 
-/// Why a capture file gives no (more) packets.
+/// Reason why the reader returns no (more) packets.
 ///
-/// Every packet before `offset` was yielded.
+/// The reader has returned every packet before `offset`.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,7 +27,7 @@ pub enum ReadError {
     /// The first bytes belong to no capture format.
     #[error("{file}: is neither pcap nor pcapng (it starts with {start:02x?})")]
     NotACapture { file: String, start: [u8; 4] },
-    /// A pcap or pcapng version that nobody defined, or a patched variant.
+    /// An unknown version, or the format of a patched libpcap.
     #[error(
         "{file}: at byte {offset}: {variant} is not supported: \
          convert it with `editcap -F pcapng {file} new.pcapng`"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a capture file says about the interfaces that its packets came from.
+//! Interfaces of a capture file.
 #![forbid(unsafe_code)]
 
 use ringtap_filter::LinkType;
@@ -27,7 +27,7 @@ impl Resolution {
         }
     }
 
-    /// `ticks` in nanoseconds; what does not fit in 64 bits (after year 2554) is the maximum.
+    /// `ticks` in nanoseconds, saturated (year 2554).
     #[inline]
     pub(super) fn nanoseconds(self, ticks: u64) -> u64 {
         match self {
@@ -57,9 +57,9 @@ impl Resolution {
 /// A pcap file has exactly one, without name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The pcapng section that describes it, from 0.
+    /// Number of the pcapng section, from 0.
     pub section: u32,
-    /// What its packets begin with.
+    /// Type of the header that packets begin with.
     pub link_type: LinkType,
     /// Bytes kept of each packet; 0: no limit.
     pub snap_length: u32,
@@ -71,7 +71,7 @@ pub struct Interface {
     pub name: Option<String>,
     /// The capture filter in pcap-filter syntax.
     pub filter: Option<String>,
-    /// What was counted there; the last statistics block read so far.
+    /// The last statistics block read so far.
     pub statistics: Option<Statistics>,
 }
 
@@ -102,20 +102,20 @@ impl Interface {
     }
 }
 
-/// The numbers of a pcapng interface statistics block; `None`: the block does not say.
+/// The values of a pcapng interface statistics block; `None`: the block lacks the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// When these numbers were taken, in nanoseconds since 1970.
+    /// Time of the values, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// When the capture began.
+    /// Start of the capture.
     pub start_ns: Option<u64>,
-    /// When the capture ended.
+    /// End of the capture.
     pub end_ns: Option<u64>,
     /// Packets that the interface received.
     pub received: Option<u64>,
-    /// Packets that the interface dropped for want of resources.
+    /// Packets that the interface dropped because it lacked resources.
     pub dropped: Option<u64>,
-    /// Packets that the filter let pass.
+    /// Packets that passed the filter.
     pub filter_accepted: Option<u64>,
     /// Packets that the operating system dropped.
     pub os_dropped: Option<u64>,

@@ -4,7 +4,7 @@
 
 use super::{bytes::ByteOrder, damage::Damage};
 
-/// Calls `each` with every option's code and value, up to the end mark.
+/// Calls `each` with the code and value of every option, up to the end mark.
 pub(super) fn each_option(
     mut bytes: &[u8],
     order: ByteOrder,
@@ -30,30 +30,20 @@ pub(super) fn each_option(
     Ok(())
 }
 
-/// A packet's `epb_flags`, 0 without.
-pub(super) fn packet_flags(bytes: &[u8], order: ByteOrder) -> u32 {
-    let mut flags = 0;
-    // Damage in a packet's options does not make the packet worse.
+/// The value of an option of this length, if the block has one.
+///
+/// Damage in the options of a packet is ignored: the packet itself is valid.
+pub(super) fn find<const N: usize>(bytes: &[u8], order: ByteOrder, wanted: u16) -> Option<[u8; N]> {
+    let mut found = None;
     let _ = each_option(bytes, order, |code, value| {
-        if code == 2 && value.len() == 4 {
-            flags = order.u32_at(value, 0);
+        if code == wanted {
+            found = value.try_into().ok().or(found);
         }
     });
-    flags
+    found
 }
 
-/// A packet's `epb_dropcount`.
-pub(super) fn packet_drop_count(bytes: &[u8], order: ByteOrder) -> Option<u64> {
-    let mut count = None;
-    let _ = each_option(bytes, order, |code, value| {
-        if code == 4 && value.len() == 8 {
-            count = Some(order.u64_at(value, 0));
-        }
-    });
-    count
-}
-
-/// Text of a file, which may not be the UTF-8 that it should be.
+/// The text of an option; invalid UTF-8 is replaced.
 pub(super) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value)
         .trim_end_matches('\0')

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holds packets of a file back until they are due: at recorded speed, or at a rate.
+//! Delays packets of a file until they are due: at recorded speed, or at a rate.
 //!
 //! Invariants
-//! - Deadlines are absolute, counted from the first packet: a late wake-up is made up for by
-//!   the packets behind it and never adds up.
+//! - Deadlines are absolute, counted from the first packet: late wake-ups never add up.
 //! - Waiting ends soon after the stop flag is set.
 #![forbid(unsafe_code)]
 
@@ -18,10 +17,10 @@ use std::{
 
 use ringtap_device::Speed;
 
-/// The longest sleep before the stop flag is looked at again.
+/// Longest sleep between two looks at the stop flag.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// When each packet is due, counted from the first; no clock, no waiting.
+/// Computes when each packet is due after the first one; no clock, no waiting.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     speed: Speed,
@@ -39,9 +38,9 @@ impl Schedule {
         }
     }
 
-    /// When the next packet, recorded at `time_ns`, is due after the first one.
+    /// Time after the first packet at which the next packet, recorded at `time_ns`, is due.
     ///
-    /// A packet that was recorded before the first one is due at once.
+    /// Packets recorded before the first one are due at once.
     pub fn next_due(&mut self, time_ns: u64) -> Duration {
         let before = self.given;
         self.given += 1;
@@ -62,7 +61,7 @@ fn scaled(amount: f64, per_second: f64) -> Duration {
     Duration::try_from_secs_f64(amount / per_second).unwrap_or(Duration::MAX)
 }
 
-/// What came of waiting.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Turn {
@@ -97,8 +96,8 @@ impl Pace {
 
     /// Waits until the next packet, recorded at `time_ns`, is due.
     ///
-    /// Sleeps rather than spins: above some 20,000 packets a second packets come in small
-    /// bursts, one for each wake-up; the rate over a millisecond is exact.
+    /// Sleeps and never spins: above 20,000 packets per second, packets come in small bursts, one
+    /// for each wake-up. The rate over a millisecond is exact.
     #[inline]
     pub fn wait(&mut self, time_ns: u64) -> Turn {
         if self.stop.load(Relaxed) {

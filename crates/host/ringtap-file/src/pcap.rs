@@ -3,9 +3,10 @@
 #![forbid(unsafe_code)]
 
 use ringtap_filter::LinkType;
+use ringtap_pool::number::to_usize;
 
 use super::{
-    bytes::{ByteOrder, index},
+    bytes::ByteOrder,
     damage::{Damage, ReadError},
     interface::{Interface, Resolution},
     reader::Found,
@@ -128,7 +129,7 @@ impl Header {
                 limit: self.packet_limit,
             }));
         }
-        let whole = PACKET_HEADER + index(captured);
+        let whole = PACKET_HEADER + to_usize(captured);
         let ready = window.fill(whole)?;
         if ready < whole {
             return Err(window.truncated("packet", whole, ready));

@@ -9,15 +9,16 @@
 use std::ops::Range;
 
 use ringtap_filter::LinkType;
+use ringtap_pool::number::{to_u64, to_usize};
 
 use super::{
-    bytes::{ByteOrder, index},
+    bytes::ByteOrder,
     damage::{Damage, ReadError},
     describe,
     interface::Interface,
     pcap::{USUAL_PACKET_LIMIT, packet_limit},
     reader::Found,
-    window::{Window, widen},
+    window::Window,
 };
 
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -53,7 +54,7 @@ struct Block {
 impl Block {
     #[inline]
     fn whole(self) -> usize {
-        index(self.length)
+        to_usize(self.length)
     }
 }
 
@@ -253,7 +254,7 @@ impl Section {
         number: u32,
     ) -> Result<&'a Interface, ReadError> {
         let known = &interfaces[self.first_interface..];
-        known.get(index(number)).ok_or_else(|| {
+        known.get(to_usize(number)).ok_or_else(|| {
             window.corrupt(Damage::NoSuchInterface {
                 claimed: number,
                 known: known.len(),
@@ -284,7 +285,7 @@ impl Section {
         let body = &window.ready()[HEAD..block.whole() - 4];
         let statistics = describe::statistics(interface, body, self.order)
             .map_err(|damage| window.corrupt(damage))?;
-        interfaces[self.first_interface + index(number)].statistics = Some(statistics);
+        interfaces[self.first_interface + to_usize(number)].statistics = Some(statistics);
         window.take(block.whole());
         Ok(())
     }
@@ -307,7 +308,7 @@ impl Section {
                 offset,
                 what: "block",
                 needed: body + 4,
-                found: passed + widen(ready),
+                found: passed + to_u64(ready),
             });
         };
         let tail = self.order.u32_at(tail, 0);
@@ -352,7 +353,7 @@ fn packet_parts(
         }));
     }
     let end = block.whole() - 4;
-    let data = fixed..fixed + index(captured);
+    let data = fixed..fixed + to_usize(captured);
     if data.end > end {
         return Err(window.corrupt(Damage::PacketOutsideBlock {
             claimed: captured,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets out of a capture file, one after the other, without copying them.
+//! Reads the packets of a capture file in order, without copying them.
 //!
 //! Invariants
-//! - Every whole packet before the end or the damage is yielded, in the order of the file.
-//! - After the end or an error nothing more is yielded.
+//! - The reader returns every whole packet before the end or the damage, in the order of the file.
+//! - After the end or an error, the reader returns nothing.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -23,17 +23,17 @@ use super::{
     window::Window,
 };
 
-/// How long a pipe is waited for before the stop flag is looked at again.
+/// Longest wait for a pipe between two looks at the stop flag.
 const POLL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// Where the bytes come from.
+/// Origin of the bytes.
 pub(super) enum Input {
-    /// A file on disk: a read never waits for long.
+    /// A file on disk.
     File(File),
-    /// A pipe, a terminal or a socket: it may stay silent for ever.
+    /// A pipe, a terminal or a socket, which may stay silent for ever.
     Pipe(File),
     /// Anything else that can be read.
     Stream(Box<dyn Read + Send>),
@@ -54,7 +54,7 @@ impl Input {
         }
     }
 
-    /// Whether a read would give something (or the end) now; waits a moment for it.
+    /// Waits a moment; returns whether a read would return bytes or the end at once.
     pub(super) fn wait_readable(&self) -> io::Result<bool> {
         let Self::Pipe(pipe) = self else {
             return Ok(true);
@@ -82,7 +82,7 @@ pub(super) enum Parser {
     Pcapng(pcapng::Section),
 }
 
-/// Where the next packet is in the window, and what its header said.
+/// Position of a packet in the window, and the fields of its header.
 pub(super) struct Found {
     pub(super) time_ns: u64,
     pub(super) wire_length: u32,
@@ -93,10 +93,10 @@ pub(super) struct Found {
     pub(super) order: ByteOrder,
 }
 
-/// Which way a packet went, seen from the machine that captured it.
+/// Direction of a packet, seen from the machine that captured it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// The file does not say.
+    /// The file has no direction.
     #[default]
     Unknown,
     /// Received.
@@ -114,7 +114,7 @@ pub struct RawPacket<'a> {
     pub wire_length: u32,
     /// Index into [`Reader::interfaces`].
     pub interface: u32,
-    /// What `data` begins with.
+    /// Type of the header that `data` begins with.
     pub link_type: LinkType,
     /// The captured bytes.
     pub data: &'a [u8],
@@ -123,18 +123,20 @@ pub struct RawPacket<'a> {
 }
 
 impl RawPacket<'_> {
-    /// Which way the packet went, where a pcapng file says so.
+    /// Direction of the packet; only pcapng files have one.
     pub fn direction(&self) -> Direction {
-        match options::packet_flags(self.options, self.order) & 0b11 {
+        let flags = options::find(self.options, self.order, 2).unwrap_or([0; 4]);
+        match self.order.u32_at(&flags, 0) & 0b11 {
             1 => Direction::Inbound,
             2 => Direction::Outbound,
             _ => Direction::Unknown,
         }
     }
 
-    /// Packets lost between the previous packet and this one, where a pcapng file says so.
+    /// Packets lost between the previous packet and this one, if a pcapng file states that.
     pub fn drop_count(&self) -> Option<u64> {
-        options::packet_drop_count(self.options, self.order)
+        let count = options::find::<8>(self.options, self.order, 4)?;
+        Some(self.order.u64_at(&count, 0))
     }
 }
 
@@ -181,7 +183,7 @@ impl Reader {
         Self::with_input(name, input)
     }
 
-    /// Reads a capture from anything that gives bytes; `name` stands in for the file in errors.
+    /// Reads a capture from a stream of bytes; `name` is the file in errors.
     ///
     /// # Errors
     ///
@@ -214,20 +216,20 @@ impl Reader {
         })
     }
 
-    /// Ends the packets early, also while a pipe is silent, once `stop` is set.
+    /// Ends the packets once `stop` is set, also while a pipe is silent.
     #[must_use]
     pub fn stop_when(mut self, stop: Arc<AtomicBool>) -> Self {
         self.window.stop_when(stop);
         self
     }
 
-    /// The next packet; `None` at the end, after an error, or when told to stop.
+    /// The next packet; `None` at the end, after an error, and once the stop flag is set.
     ///
     /// # Errors
     ///
     /// - [`ReadError::Truncated`]: the file ends inside a packet or block.
-    /// - [`ReadError::Corrupt`]: a value that cannot be true.
-    /// - [`ReadError::Read`]: the system could not read on.
+    /// - [`ReadError::Corrupt`]: an impossible value.
+    /// - [`ReadError::Read`]: the system failed to read.
     /// - [`ReadError::Unsupported`]: a pcapng section of an unknown version.
     #[inline]
     pub fn next_packet(&mut self) -> Result<Option<RawPacket<'_>>, ReadError> {
@@ -260,7 +262,7 @@ impl Reader {
     fn end_with(&mut self, error: ReadError) -> Result<Option<RawPacket<'_>>, ReadError> {
         self.ended = true;
         match (self.window.stopped(), error) {
-            // Told to stop in the middle of a packet: the pipe did not break, we left.
+            // The stop flag ended the input inside a packet: the file is not damaged.
             (true, ReadError::Truncated { .. }) => Ok(None),
             (_, error) => Err(error),
         }
@@ -279,29 +281,28 @@ impl Reader {
         &self.interfaces
     }
 
-    /// Whether the bytes come from a pipe or the like, which may stay silent at any packet.
+    /// Whether the bytes come from a pipe or stream, which may stay silent at any packet.
     pub fn is_stream(&self) -> bool {
         self.window.is_stream()
     }
 
-    /// Bytes that are read from the file and not yet yielded: without any, the next packet of a
-    /// pipe may be long in coming.
+    /// Bytes in the buffer; with 0, the next packet of a pipe may take long.
     pub fn buffered_bytes(&self) -> usize {
         self.window.ready().len()
     }
 
-    /// Position in the file after the last packet that was yielded.
+    /// Position in the file after the last returned packet.
     pub fn offset(&self) -> u64 {
         self.window.offset()
     }
 
-    /// The file as errors name it.
+    /// Name of the file in errors.
     pub fn file(&self) -> &str {
         self.window.file()
     }
 }
 
-/// Why a file that starts with these bytes cannot be read.
+/// The error for a file that starts with these bytes.
 fn refuse(window: &Window, start: [u8; 4]) -> ReadError {
     let file = window.file().to_owned();
     let unpack = match start {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A moving window over a file or a pipe that knows its byte offset.
+//! A buffer that moves over a file or pipe and tracks the byte offset.
 //!
 //! Invariants
 //! - `start <= end <= buffer.len()`; `buffer[start..end]` is read and not yet taken.
 //! - `offset` is the position in the file of `buffer[start]`.
-//! - The buffer grows only as bytes really arrive, so a false length cannot exhaust memory.
+//! - The buffer grows only with arriving bytes, so that a false length cannot exhaust memory.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -16,12 +16,14 @@ use std::{
     },
 };
 
+use ringtap_pool::number::to_u64;
+
 use super::{
     damage::{Damage, ReadError},
     reader::Input,
 };
 
-/// Large enough that system calls do not show, small enough to stay in the second-level cache.
+/// Large enough that the cost of system calls disappears, small enough for the second-level cache.
 const WINDOW_BYTES: usize = 256 * 1024;
 
 pub(super) struct Window {
@@ -47,7 +49,7 @@ impl Window {
         }
     }
 
-    /// From now on the input counts as ended once `stop` is set.
+    /// Ends the input once `stop` is set.
     pub(super) fn stop_when(&mut self, stop: Arc<AtomicBool>) {
         self.stop = Some(stop);
     }
@@ -69,19 +71,19 @@ impl Window {
         self.offset
     }
 
-    /// The bytes that are there already.
+    /// The bytes in the buffer.
     #[inline]
     pub(super) fn ready(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// The bytes of a range that [`take`](Self::take) gave, valid until the next `fill`.
+    /// The bytes of a range from [`take`](Self::take), valid until the next `fill`.
     #[inline]
     pub(super) fn slice(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }
 
-    /// Makes at least `wanted` bytes ready; gives how many are, fewer only at the end of input.
+    /// Reads until `wanted` bytes are ready; returns the number of ready bytes, fewer only at the end.
     #[inline]
     pub(super) fn fill(&mut self, wanted: usize) -> Result<usize, ReadError> {
         let ready = self.end - self.start;
@@ -108,7 +110,7 @@ impl Window {
                 Err(cause) => {
                     return Err(ReadError::Read {
                         file: self.file.clone(),
-                        offset: self.offset + widen(self.end),
+                        offset: self.offset + to_u64(self.end),
                         cause,
                     });
                 }
@@ -117,16 +119,16 @@ impl Window {
         Ok(self.end)
     }
 
-    /// Moves past `count` ready bytes and gives their range.
+    /// Consumes `count` ready bytes and returns their range.
     #[inline]
     pub(super) fn take(&mut self, count: usize) -> Range<usize> {
         let first = self.start;
         self.start = (first + count).min(self.end);
-        self.offset += widen(self.start - first);
+        self.offset += to_u64(self.start - first);
         first..self.start
     }
 
-    /// Moves past `count` bytes without keeping them; gives how many there were.
+    /// Discards `count` bytes; returns how many the input had.
     pub(super) fn skip(&mut self, count: u64) -> Result<u64, ReadError> {
         let mut left = count;
         while left > 0 {
@@ -136,7 +138,7 @@ impl Window {
             }
             let step = usize::try_from(left).unwrap_or(usize::MAX).min(ready);
             self.take(step);
-            left -= widen(step);
+            left -= to_u64(step);
         }
         Ok(count - left)
     }
@@ -147,8 +149,8 @@ impl Window {
             file: self.file.clone(),
             offset: self.offset,
             what,
-            needed: widen(needed),
-            found: widen(found),
+            needed: to_u64(needed),
+            found: to_u64(found),
         }
     }
 
@@ -162,12 +164,8 @@ impl Window {
     }
 }
 
-pub(super) fn widen(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
-}
-
 impl Input {
-    /// Reads once; a signal does not count as an error, `stopped` as the end of input.
+    /// Reads once; repeats after a signal. `stopped` means the end of input.
     fn read(&mut self, into: &mut [u8], stopped: impl Fn() -> bool) -> io::Result<usize> {
         loop {
             if stopped() {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Facts about the network interfaces of the current network namespace.
 //!
-//! Everything is asked of the kernel when it is needed (rtnetlink, ethtool); nothing is cached.
+//! Each call queries the kernel (rtnetlink, ethtool); nothing is cached.
 #![deny(unsafe_code)]
 
 mod ethtool;
 mod netlink;
-mod promiscuous;
 mod veth;
 mod watch;
 
@@ -18,60 +17,60 @@ use netlink_packet_route::link::{
 
 use ringtap_filter::LinkType;
 
-pub use promiscuous::Promiscuous;
+pub use crate::packet_socket::Promiscuous;
 pub use veth::add_veth;
 pub use watch::{Change, Watch};
 
 const LARGEST_IP_PACKET: u32 = 65_535;
 
-/// One network interface, as it was when it was asked for.
+/// One network interface, as the kernel described it at the time of the query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// The kernel's number for it; unique in its namespace, never reused while it exists.
+    /// The kernel's number of the interface, unique in its namespace.
     pub index: u32,
-    /// Its name, at most 15 bytes.
+    /// Name, at most 15 bytes.
     pub name: String,
-    /// Other names it answers to (`ip link property add altname`).
+    /// Alternative names (`ip link property add altname`).
     pub other_names: Vec<String>,
-    /// Its Ethernet address, where it has one.
+    /// Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,
     /// Largest payload of a frame, without the link header.
     pub mtu_bytes: u32,
-    /// Set up by the administrator (`ip link set up`).
+    /// The administrator set it up (`ip link set up`).
     pub is_up: bool,
     /// Up, and with carrier.
     pub is_running: bool,
     /// The loopback interface: each packet passes twice, once out and once in.
     pub is_loopback: bool,
-    /// What its packets start with.
+    /// Type of the header that its packets start with.
     pub link_type: LinkType,
     /// Kind of a software interface: `veth`, `vlan`, `bridge`, ...; none for hardware.
     pub kind: Option<String>,
-    /// The driver, where ethtool tells it.
+    /// Driver, if ethtool knows it.
     pub driver: Option<String>,
-    /// Largest packet that GRO may merge or the host may leave to the NIC to cut, in bytes.
+    /// Largest packet that GRO may merge, or that the host lets the NIC segment, in bytes.
     pub largest_merged_bytes: u32,
     /// Receive queues that exist.
     pub rx_queue_count: u32,
-    /// What it does to packets before anybody sees them.
+    /// Receive offloads, which change packets before capture.
     pub offloads: Offloads,
-    /// Its counters since it exists.
+    /// Counters since the interface exists.
     pub counters: InterfaceCounters,
 }
 
-/// Receive offloads; `None` where the interface does not say.
+/// Receive offloads; `None` if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Offloads {
-    /// VLAN tags are taken out of received frames and handed over beside them.
+    /// The NIC removes VLAN tags from received frames and passes them as metadata.
     pub rx_vlan: Option<bool>,
     /// The kernel merges received packets of one connection.
     pub gro: Option<bool>,
-    /// The NIC does, irreversibly.
+    /// The NIC merges received packets, irreversibly.
     pub lro: Option<bool>,
 }
 
-/// What the interface itself counts, in 64 bits.
+/// Counters of the interface, in 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct InterfaceCounters {
@@ -79,26 +78,20 @@ pub struct InterfaceCounters {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Broken packets received.
-    pub rx_errors: u64,
-    /// Received and dropped for want of buffers, or because nobody wanted them.
+    /// Packets received and then dropped: no buffer, or no protocol for them.
     pub rx_dropped: u64,
-    /// Never left the NIC: its buffers were full.
+    /// Packets that the NIC dropped because its buffers were full.
     pub rx_missed: u64,
-    /// Lost by a receive FIFO that ran over.
+    /// Packets lost by an overflow of the receive FIFO.
     pub rx_fifo: u64,
     /// Packets sent.
     pub tx_packets: u64,
-    /// Bytes sent.
-    pub tx_bytes: u64,
-    /// Packets that could not be sent.
-    pub tx_errors: u64,
     /// Packets dropped on the way out.
     pub tx_dropped: u64,
 }
 
 impl InterfaceCounters {
-    /// Packets that the NIC lost before the kernel could see them: the counters's `dropped.nic`.
+    /// Packets that the NIC lost before the kernel got them: the counter `dropped.nic`.
     ///
     /// `rx_dropped` is not part of it: it also counts packets that capture has already seen.
     /// Drivers may report one loss as missed and as FIFO overrun, so the larger one counts.
@@ -108,28 +101,28 @@ impl InterfaceCounters {
     }
 }
 
-/// Why an interface could not be asked, watched or changed.
+/// Reason why an interface cannot be queried, watched or changed.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InterfaceError {
-    /// There is none of this name.
+    /// No interface has this name.
     #[error("no interface \"{name}\" here{}", suggest(.near, .existing))]
     NotFound {
         name: String,
         near: Vec<String>,
         existing: Vec<String>,
     },
-    /// It went away.
+    /// The interface was removed.
     #[error("interface {name} (index {index}) was removed")]
     Removed { name: String, index: u32 },
-    /// It is set down, so no packet will come.
+    /// The interface is down.
     #[error("interface {name} is down: set it up with `ip link set {name} up`")]
     Down { name: String },
-    /// The process may not do it.
+    /// The process lacks the right.
     #[error("{action} needs CAP_NET_RAW: run with sudo, or give the program the capability")]
     NoRights { action: &'static str },
-    /// The kernel did not answer as expected.
+    /// The kernel refused, or its answer is invalid.
     #[error("{action}: {source}")]
     Kernel {
         action: &'static str,
@@ -138,17 +131,17 @@ pub enum InterfaceError {
 }
 
 impl InterfaceError {
-    fn kernel(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn kernel(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Kernel { action, source }
     }
 }
 
 impl Interface {
-    /// The interface called `name`, by its name or one of its other names.
+    /// Finds an interface by its name or one of its alternative names.
     ///
     /// # Errors
     ///
-    /// - [`InterfaceError::NotFound`]: with near names and all that exist.
+    /// - [`InterfaceError::NotFound`]: lists similar names and all names.
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
         let mut all = netlink::links()?;
         let is_it = |link: &LinkMessage| name_of(link) == name;
@@ -170,16 +163,16 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// - [`InterfaceError::Kernel`]: rtnetlink does not answer.
+    /// - [`InterfaceError::Kernel`]: the query failed.
     pub fn list() -> Result<Vec<Self>, InterfaceError> {
         Ok(netlink::links()?.iter().map(Self::from_link).collect())
     }
 
-    /// The same interface as it is now, whatever its name became.
+    /// Queries the interface again, by its index.
     ///
     /// # Errors
     ///
-    /// - [`InterfaceError::Removed`]: it is gone.
+    /// - [`InterfaceError::Removed`]: the interface was removed.
     pub fn refresh(&self) -> Result<Self, InterfaceError> {
         match netlink::link(self.index)? {
             Some(link) => Ok(Self::from_link(&link)),
@@ -187,11 +180,11 @@ impl Interface {
         }
     }
 
-    /// Its counters now.
+    /// Queries the counters.
     ///
     /// # Errors
     ///
-    /// - [`InterfaceError::Removed`]: it is gone.
+    /// - [`InterfaceError::Removed`]: the interface was removed.
     pub fn counters_now(&self) -> Result<InterfaceCounters, InterfaceError> {
         match netlink::link(self.index)? {
             Some(link) => Ok(counters_of(&link)),
@@ -199,7 +192,7 @@ impl Interface {
         }
     }
 
-    /// Refuses an interface that is set down.
+    /// Fails if the interface is down.
     ///
     /// # Errors
     ///
@@ -220,16 +213,16 @@ impl Interface {
         self.mtu_bytes.saturating_add(ETHERNET_AND_TWO_TAGS)
     }
 
-    /// Whether packets may arrive here that were never on a wire: a checksum may be missing then.
+    /// Whether packets may arrive that were never on a wire, and so may lack a checksum.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
-        /// Interfaces of virtual machines: neighbours on the same host leave checksums out.
+        /// Drivers of virtual machines: neighbours on the same host leave checksums out.
         const PARAVIRTUAL: [&str; 4] = ["virtio_net", "vmxnet3", "hv_netvsc", "vif"];
         let driver = self.driver.as_deref();
         self.kind.is_some() || driver.is_some_and(|driver| PARAVIRTUAL.contains(&driver))
     }
 
-    /// The error that says that this interface is gone.
+    /// The error for the removal of this interface.
     #[must_use]
     pub fn removed(&self) -> InterfaceError {
         InterfaceError::Removed {
@@ -271,7 +264,7 @@ impl Interface {
                 _ => {}
             }
         }
-        // Netlink tells how many there could be.
+        // Netlink has the number of possible queues.
         if let Some(count) = ethtool::receive_queues(&interface.name) {
             interface.rx_queue_count = count;
         }
@@ -347,13 +340,10 @@ impl From<Stats64> for InterfaceCounters {
         Self {
             rx_packets: stats.rx_packets,
             rx_bytes: stats.rx_bytes,
-            rx_errors: stats.rx_errors,
             rx_dropped: stats.rx_dropped,
             rx_missed: stats.rx_missed_errors,
             rx_fifo: stats.rx_fifo_errors,
             tx_packets: stats.tx_packets,
-            tx_bytes: stats.tx_bytes,
-            tx_errors: stats.tx_errors,
             tx_dropped: stats.tx_dropped,
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the running kernel can, by its version, where asking it by trying would cost more.
+//! Features of the running kernel, by its version.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Version(pub u16, pub u16);
 
 impl Version {
-    /// That of the running kernel; 0.0 if it cannot be read.
+    /// The running kernel's version; 0.0 if unknown.
     #[must_use]
     pub fn running() -> Self {
         let name = rustix::system::uname();
@@ -32,7 +32,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Something that not every kernel has.
+/// A feature that older kernels lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Feature {
@@ -51,7 +51,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// The version that has it first.
+    /// First version with the feature.
     #[must_use]
     pub fn since(self) -> Version {
         match self {
@@ -63,7 +63,7 @@ impl Feature {
         }
     }
 
-    /// What to use without it.
+    /// Advice for kernels without the feature.
     fn instead(self) -> &'static str {
         match self {
             Self::XdpLiveFrames => "send through a packet socket",
@@ -96,14 +96,14 @@ pub struct TooOld {
     pub running: Version,
 }
 
-/// Refuses a kernel whose version is older than the feature.
+/// Fails if the kernel's version is older than the feature.
 ///
-/// Distributions carry features back: call it to explain a failure, or where failing is worse
-/// than refusing.
+/// Distributions backport features: call this to explain a failure, or where a failure costs more
+/// than an unnecessary refusal.
 ///
 /// # Errors
 ///
-/// - [`TooOld`]: with the version that has it, and what to use instead.
+/// - [`TooOld`]: names the first version with the feature, and an alternative.
 pub fn require(feature: Feature) -> Result<(), TooOld> {
     require_in(feature, Version::running())
 }

@@ -7,8 +7,8 @@ pub mod interrupts;
 pub mod kernel;
 mod near;
 pub mod netlink;
+pub mod packet_socket;
 pub mod private;
 pub mod rights;
-pub mod sending;
 
 pub use near::near;

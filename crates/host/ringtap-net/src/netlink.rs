@@ -19,7 +19,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use crate::interface::InterfaceCounters;
 pub use generic::{XdpFeatures, xdp_features};
 
-/// Opens a socket that speaks with the kernel's part for the current network namespace.
+/// Opens a netlink socket of the current network namespace.
 pub(crate) fn open(protocol: isize) -> io::Result<Socket> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
@@ -27,9 +27,9 @@ pub(crate) fn open(protocol: isize) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sends one request and passes the messages of its answer to `take` until that finds a value.
+/// Sends one request and passes the messages of the answer to `take` until `take` returns a value.
 ///
-/// `None` means that the answer, or the acknowledgement, came to its end without a value.
+/// `None`: the answer, or the acknowledgement, ended without a value.
 pub(crate) fn request<M, V>(
     socket: &Socket,
     message: M,

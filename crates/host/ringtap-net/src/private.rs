@@ -2,8 +2,9 @@
 //! A private network for this process: a network namespace without a name.
 //!
 //! Invariants
-//! - Nothing is left when the process ends, however it ends: only its threads keep the namespace.
-//! - The process enters before it has a second thread, so that all of it is inside.
+//! - Only the threads of the process keep the namespace: the kernel removes it when the process ends,
+//!   also after a kill.
+//! - The process enters before it starts a second thread, so that all its threads are inside.
 #![allow(
     unsafe_code,
     reason = "unshare has no safe binding: it can also split descriptor tables"
@@ -19,31 +20,31 @@ use rustix::{
 
 use crate::rights::{Capability, Purpose, Rights};
 
-/// What the process may do in its private network.
+/// Rights of the process in its private network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// All that it might before.
+    /// The same rights as before.
     AsBefore,
-    /// Everything that concerns this network, but no BPF: it is in a user namespace of its own.
+    /// All rights over this network, but no BPF: the process is in a user namespace of its own.
     UserNamespace,
 }
 
-/// Why there is no private network.
+/// Reason why the process cannot enter a private network.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrivateError {
-    /// Too late: other threads would stay outside.
+    /// Other threads would stay outside.
     #[error("a process with {threads} threads cannot enter a private network: enter before any")]
     Threads { threads: usize },
-    /// Only root may make a network namespace here.
+    /// The system refuses user namespaces, and the process lacks the rights to do without.
     #[error(
         "without root this needs a user namespace, and this system refuses one ({cause}{}): run \
          it with sudo, in a container with --privileged",
         why_refused(.cause)
     )]
     UserNamespace { cause: io::Error },
-    /// The kernel did not do as expected.
+    /// The kernel refused a step.
     #[error("{action}: {cause}")]
     Kernel {
         action: &'static str,
@@ -57,9 +58,9 @@ impl PrivateError {
     }
 }
 
-/// Moves the process into a network namespace of its own that holds `lo` only, without IPv6.
+/// Moves the process into a network namespace of its own with only `lo`, without IPv6.
 ///
-/// With the rights of the tap source it keeps them; else it also gets a user namespace.
+/// A process without the rights of the tap source also enters a user namespace of its own.
 ///
 /// # Errors
 ///
@@ -88,7 +89,7 @@ pub fn enter() -> Result<Standing, PrivateError> {
     Ok(standing)
 }
 
-/// Users and groups keep their numbers, so that files are made as before.
+/// Users and groups keep their numbers, so that new files have the same owner as before.
 fn enter_user_namespace() -> io::Result<()> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)?;
@@ -103,7 +104,7 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     unsafe { unshare_unsafe(flags) }.map_err(Errno::into)
 }
 
-/// No interface made later speaks by itself.
+/// Disables IPv6, so that new interfaces send nothing by themselves.
 fn silence_ipv6() -> io::Result<()> {
     let folder = Path::new("/proc/sys/net/ipv6/conf");
     if !folder.exists() {
@@ -113,7 +114,7 @@ fn silence_ipv6() -> io::Result<()> {
     fs::write(folder.join("default/disable_ipv6"), "1")
 }
 
-/// The setting that is behind it, where that can be told.
+/// The setting that forbids user namespaces, if known.
 fn why_refused(cause: &io::Error) -> &'static str {
     if cause.raw_os_error() == Some(libc::ENOSPC) {
         return ", more than user.max_user_namespaces";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this process may do, and what to do where it may not.
+//! Capabilities of this process, and advice if a source needs more.
 #![forbid(unsafe_code)]
 
 use std::{fmt, fs};
@@ -16,9 +16,9 @@ pub enum Capability {
     NetAdmin,
     /// Loading BPF programs and making maps.
     Bpf,
-    /// BPF programs that the verifier trusts with more.
+    /// BPF programs with pointer arithmetic.
     Perfmon,
-    /// Everything else; includes BPF and PERFMON.
+    /// Administration; includes BPF and PERFMON.
     SysAdmin,
 }
 
@@ -31,7 +31,7 @@ impl Capability {
         Self::SysAdmin,
     ];
 
-    /// Its name as setcap(8) writes it.
+    /// Name in the notation of setcap(8).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The capabilities that it needs.
+    /// The capabilities that the source needs.
     #[must_use]
     pub fn needs(self) -> &'static [Capability] {
         use Capability::{Bpf, NetAdmin, NetRaw, Perfmon};
@@ -94,14 +94,14 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// What this process may do.
+/// The rights of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     held: Vec<Capability>,
     in_initial_namespace: bool,
 }
 
-/// The rights that a source needs are not there.
+/// The process lacks rights that a source needs.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -112,7 +112,7 @@ pub enum RightsError {
         purpose: Purpose,
         missing: Vec<Capability>,
     },
-    /// The process holds them, but only inside a user namespace, where BPF cannot be loaded.
+    /// The process is in a user namespace, where it cannot load BPF programs.
     #[error(
         "the {purpose} source loads BPF programs, which no process inside a user namespace may do: \
          run outside of it (with sudo), or use packet:INTERFACE"
@@ -133,14 +133,14 @@ impl Rights {
         }
     }
 
-    /// Whether the capability is held, be it by `CAP_SYS_ADMIN`.
+    /// Whether the process has the capability, itself or by `CAP_SYS_ADMIN`.
     #[must_use]
     pub fn has(&self, capability: Capability) -> bool {
         let implied = matches!(capability, Capability::Bpf | Capability::Perfmon);
         self.held.contains(&capability) || implied && self.held.contains(&Capability::SysAdmin)
     }
 
-    /// Whether it is the user namespace of the machine: elsewhere BPF cannot be loaded.
+    /// Whether the process is in the machine's initial user namespace; elsewhere it cannot load BPF.
     #[must_use]
     pub fn in_initial_namespace(&self) -> bool {
         self.in_initial_namespace
@@ -153,11 +153,11 @@ impl Rights {
         needed.filter(|one| !self.has(*one)).collect()
     }
 
-    /// Refuses what cannot work for want of rights.
+    /// Fails if the process lacks rights that the source needs.
     ///
     /// # Errors
     ///
-    /// - [`RightsError::Missing`]: says which capability, and how to get it.
+    /// - [`RightsError::Missing`]: names the capabilities, and the command that grants them.
     /// - [`RightsError::UserNamespace`]: BPF inside a user namespace.
     pub fn require(&self, purpose: Purpose) -> Result<(), RightsError> {
         let missing = self.missing_for(purpose);

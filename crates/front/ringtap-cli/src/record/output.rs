@@ -138,7 +138,7 @@ impl Output {
 
     /// Bytes in the file and in the buffer.
     pub(super) fn size_bytes(&self) -> u64 {
-        self.size_bytes + widen(self.buffer.len())
+        self.size_bytes + to_u64(self.buffer.len())
     }
 
     /// Whether everything has been written.
@@ -181,7 +181,7 @@ impl Output {
     /// Counts the packets of the first `done` bytes of the buffer as written, and empties it.
     fn settle(&mut self, done: usize) -> usize {
         let whole = whole_blocks(&self.buffer, done);
-        self.size_bytes += widen(whole.end);
+        self.size_bytes += to_u64(whole.end);
         self.packets += whole.packets;
         self.wire_bytes += whole.wire_bytes;
         self.buffer.clear();
@@ -224,8 +224,4 @@ impl Drop for Output {
         // Reached with a full buffer only when somebody else failed: save what can be saved.
         let _ = self.flush();
     }
-}
-
-pub(super) fn widen(count: usize) -> u64 {
-    to_u64(count)
 }

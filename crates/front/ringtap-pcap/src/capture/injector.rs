@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringtap_ipc::time::now_ns;
-use ringtap_net::sending;
+use ringtap_net::packet_socket;
 use rustix::net::SendFlags;
 
 use crate::lock;
@@ -107,7 +107,7 @@ impl Injector {
 
 /// A packet socket that sends by this interface and receives nothing.
 fn open_socket(interface: &str) -> Result<OwnedFd, String> {
-    sending::open_by_name(interface).map_err(|error| match error.kind() {
+    packet_socket::open_by_name(interface).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => format!("{interface}: sending needs CAP_NET_RAW"),
         _ => format!("{interface}: opening a packet socket: {error}"),
     })

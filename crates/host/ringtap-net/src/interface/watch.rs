@@ -2,10 +2,10 @@
 //! Watches one interface: set down, set up, removed.
 //!
 //! Invariants
-//! - Costs nothing while nothing happens: the kernel tells, nobody asks.
-//! - No change is missed: what happened before the watch began, or was lost because the socket
-//!   ran over, is found by asking for the state once.
-//! - After `Removed` comes nothing more.
+//! - No polling: the kernel sends a message for each change.
+//! - No change is missed: a query of the state finds changes from before the watch, and those lost
+//!   by an overflow of the socket.
+//! - `Removed` is the last change.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -31,18 +31,18 @@ const GROUP_LINK: u32 = 1;
 
 const ACTION: &str = "watching the interface";
 
-/// How long an interface must stay down before that ends a capture.
+/// Time for which an interface must stay down before its capture ends.
 const DOWN_FOR_GOOD: Duration = Duration::from_millis(200);
 
-/// What happened to a watched interface.
+/// A change of a watched interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// It was set up.
+    /// The interface was set up.
     Up,
-    /// It was set down: nothing is received until it is up again.
+    /// The interface was set down: it receives nothing until it is up again.
     Down,
-    /// It was deleted, or moved to another namespace.
+    /// The interface was deleted, or moved to another namespace.
     Removed,
 }
 
@@ -51,12 +51,12 @@ pub enum Change {
 pub struct Watch {
     socket: Socket,
     index: u32,
-    told: Change,
+    last: Change,
     pending: VecDeque<Change>,
 }
 
 impl Watch {
-    /// Why a capture of the watched interface has to end, if it has to.
+    /// The reason why a capture of the interface has to end, if there is one.
     pub fn why_it_ended(&mut self, interface: &Interface) -> Option<InterfaceError> {
         let mut change = self.take();
         // A removed interface is set down first, and one that is reset comes up again.
@@ -76,30 +76,30 @@ impl Watch {
         }
     }
 
-    /// Watches `interface`; what changed since that was looked up is told first.
+    /// Watches `interface`; the first changes are those since the query of `interface`.
     ///
     /// # Errors
     ///
-    /// - [`InterfaceError::Kernel`]: no netlink socket can be had.
+    /// - [`InterfaceError::Kernel`]: the netlink socket cannot be opened.
     pub fn new(interface: &Interface) -> Result<Self, InterfaceError> {
         let socket = link_changes().map_err(InterfaceError::kernel(ACTION))?;
-        let told = match interface.is_up {
+        let last = match interface.is_up {
             true => Change::Up,
             false => Change::Down,
         };
         let mut watch = Self {
             socket,
             index: interface.index,
-            told,
+            last,
             pending: VecDeque::new(),
         };
-        watch.ask_for_the_state()?;
+        watch.query_state()?;
         Ok(watch)
     }
 
-    /// The next change, if there is one already.
+    /// The next change, if there is one; does not wait.
     ///
-    /// Whoever polls the descriptor calls this until it gives `None` before polling again.
+    /// Call this until it returns `None` before polling the descriptor again.
     ///
     /// # Errors
     ///
@@ -113,14 +113,14 @@ impl Watch {
                 Ok(datagram) => self.read(&datagram),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    self.ask_for_the_state()?;
+                    self.query_state()?;
                 }
                 Err(error) => return Err(InterfaceError::kernel(ACTION)(error)),
             }
         }
     }
 
-    /// Waits for the next change; `None` when `timeout` is over or a signal came.
+    /// Waits for the next change; `None` after `timeout` or a signal.
     ///
     /// # Errors
     ///
@@ -144,40 +144,40 @@ impl Watch {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))
                     if self.is_it(&link) =>
                 {
-                    self.tell(state_of(&link));
+                    self.note(state_of(&link));
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
                     if self.is_it(&link) =>
                 {
-                    self.tell(Change::Removed);
+                    self.note(Change::Removed);
                 }
                 _ => {}
             }
         }
     }
 
-    /// Bridges send a "removed" of their own family when a port leaves them: not ours.
+    /// Bridges send "removed" messages of their own address family for ports that leave them.
     fn is_it(&self, link: &LinkMessage) -> bool {
         let header = &link.header;
         header.index == self.index && header.interface_family == AddressFamily::Unspec
     }
 
-    fn ask_for_the_state(&mut self) -> Result<(), InterfaceError> {
+    fn query_state(&mut self) -> Result<(), InterfaceError> {
         let state = netlink::link(self.index)?.map_or(Change::Removed, |link| state_of(&link));
-        self.tell(state);
+        self.note(state);
         Ok(())
     }
 
-    fn tell(&mut self, state: Change) {
-        if state != self.told && self.told != Change::Removed {
-            self.told = state;
+    fn note(&mut self, state: Change) {
+        if state != self.last && self.last != Change::Removed {
+            self.last = state;
             self.pending.push_back(state);
         }
     }
 }
 
 impl AsFd for Watch {
-    /// Readable when `take` may have something.
+    /// Readable when `take` may return a change.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
