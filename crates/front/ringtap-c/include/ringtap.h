@@ -20,7 +20,7 @@
  *   one on the same handle fails with RINGTAP_ERROR_BUSY and does no harm. Only ringtap_stop()
  *   may be called at any time. Different handles are independent.
  * - A handle that was closed, or never was one, is recognised: RINGTAP_ERROR_HANDLE.
- * - What a call lends out (packets, their bytes, texts) stays valid until the next call on the
+ * - What a call returns (packets, their bytes, texts) stays valid until the next call on the
  *   same handle; only ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict() and
  *   ringtap_send_verdicts() leave it untouched.
  * - A handle belongs to the process that opened it: after fork() the child must not use it.
@@ -48,21 +48,21 @@ typedef struct ringtap_handle ringtap_handle;
 #define RINGTAP_ERROR_HANDLE (-3)    /* closed already, or never was a handle */
 #define RINGTAP_ERROR_BUSY (-4)      /* another thread is using this handle */
 #define RINGTAP_ERROR_NO_HUB (-5)    /* no hub listens there */
-#define RINGTAP_ERROR_REFUSED (-6)   /* the hub said no */
-#define RINGTAP_ERROR_FILTER (-7)    /* the filter is none */
+#define RINGTAP_ERROR_REFUSED (-6)   /* the hub refused */
+#define RINGTAP_ERROR_FILTER (-7)    /* the filter is not valid */
 #define RINGTAP_ERROR_HUB_LEFT (-8)  /* the hub died; open again once it is back */
 #define RINGTAP_ERROR_CORRUPT (-9)   /* the hub does not keep to the protocol */
 #define RINGTAP_ERROR_SYSTEM (-10)   /* the system refused memory or a descriptor */
 #define RINGTAP_ERROR_INTERNAL (-11) /* a mistake in the library: close the handle, report it */
 
-/* How a reader wants to be served. Begin with RINGTAP_OPTIONS_INIT. */
+/* Options of a subscription. Begin with RINGTAP_OPTIONS_INIT. */
 struct ringtap_options {
     size_t size;                /* sizeof(struct ringtap_options) */
-    const char *name;           /* what the reader calls itself; NULL: the program's name */
+    const char *name;           /* the reader's name in `ringtap status`; NULL: the program's */
     const char *filter;         /* pcap-filter syntax, as for tcpdump; NULL: everything */
-    uint32_t credit_chunks;     /* chunks of a lane that it may hold; 0: what the group gives */
-    uint32_t watermark_packets; /* packets that shall wait before it is woken; 0: one */
-    uint32_t time_limit_ms;     /* when it is woken with fewer; 0: 10 */
+    uint32_t credit_chunks;     /* chunks of a lane that it may hold; 0: the group's number */
+    uint32_t watermark_packets; /* wake the reader when this many packets wait; 0: one */
+    uint32_t time_limit_ms;     /* or when the first has waited this long; 0: 10 */
     uint32_t flags;             /* bits of RINGTAP_OPEN_*; all others are 0 */
 };
 
@@ -73,12 +73,12 @@ struct ringtap_options {
 /* One packet, in the pool. */
 struct ringtap_packet {
     uint64_t time_ns;        /* when it was captured */
-    uint64_t sequence;       /* its number in its lane; other readers' packets count, too */
+    uint64_t sequence;       /* its number in its lane, over all captured packets */
     uint64_t lost_before;    /* packets that this reader lost on this lane just before this one */
     const uint8_t *data;     /* the captured bytes: read only */
-    uint32_t captured_bytes; /* how many there are */
-    uint32_t wire_bytes;     /* how many there were on the wire */
-    uint32_t lane;           /* which ordered stream it is of, counted over all sources */
+    uint32_t captured_bytes; /* number of captured bytes */
+    uint32_t wire_bytes;     /* number of bytes on the wire */
+    uint32_t lane;           /* its ordered stream, counted over all sources */
     uint32_t hash;           /* flow hash, the same both ways; with RINGTAP_PACKET_HASHED */
     uint32_t source;         /* for ringtap_source() */
     uint16_t queue;          /* receive queue */
@@ -95,7 +95,7 @@ struct ringtap_packet {
 #define RINGTAP_PASS 0 /* it leaves by the other interface */
 #define RINGTAP_DROP 1 /* it goes no further */
 
-/* What the hub captures from. Set `size` before the call. */
+/* A source of the hub. Set `size` before the call. */
 struct ringtap_source {
     size_t size;                   /* sizeof(struct ringtap_source) */
     const char *device;            /* as the hub's user wrote it, e.g. "tap:eth0" */
@@ -130,31 +130,30 @@ struct ringtap_statistics {
 };
 
 /*
- * Takes a subscription in `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the usual place).
+ * Subscribes to `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the usual place).
  * `options` may be NULL. Packets are captured for this reader from now on.
  *
- * Gives RINGTAP_OK and a handle, or an error and NULL; the text is then ringtap_error(NULL).
+ * Returns RINGTAP_OK and a handle, or an error and NULL; the text is then ringtap_error(NULL).
  */
 int ringtap_open(ringtap_handle **handle, const char *socket, const char *group,
                  const struct ringtap_options *options);
 
 /*
- * Gives the next packet that is this reader's: in order within a lane, lanes by turns.
+ * Gives the next packet for this reader: in order within a lane, lanes in turn.
  *
- * timeout_ms: -1 waits, 0 does not, more waits at most so long. A signal handler does not end the
+ * timeout_ms: -1 waits without limit, 0 does not wait, more waits at most this long. A signal handler does not end the
  * wait: use a time-out, or ringtap_stop().
  *
  * Returns 1 and a packet, 0 if none came in time, RINGTAP_END, or an error.
  */
 int ringtap_next(ringtap_handle *handle, const struct ringtap_packet **packet, int timeout_ms);
 
-/* As ringtap_next(), but gives all that lie together: returns how many there are from *packets on. */
+/* As ringtap_next(), but gives consecutive packets: returns their number from *packets on. */
 int ringtap_next_batch(ringtap_handle *handle, const struct ringtap_packet **packets,
                        int timeout_ms);
 
 /*
- * A descriptor for poll(), select() or epoll: readable when there is something to be called for,
- * be it packets, the end or an error. Do not read from it or close it.
+ * A descriptor for poll(), select() or epoll: readable when packets, the end or an error wait. Do not read from it or close it.
  *
  * Call ringtap_next() or ringtap_next_batch() with timeout_ms 0 until it returns 0, and only then
  * wait for the descriptor; wait for it as long as you like. It may be readable for nothing: the
@@ -200,12 +199,12 @@ int ringtap_send_verdicts(ringtap_handle *handle);
 /* Fills in the counters. */
 int ringtap_statistics(ringtap_handle *handle, struct ringtap_statistics *statistics);
 
-/* Tells about source number `index`, from 0. Returns 1, 0 if there is no such source, or an error. */
+/* Describes source number `index`, from 0. Returns 1, 0 if there is no such source, or an error. */
 int ringtap_source(ringtap_handle *handle, uint32_t index, struct ringtap_source *source);
 
 /*
- * Lets the capture end for this reader: a call that waits ends, and once nothing is left in the
- * pool, RINGTAP_END follows. From any thread, at any time; not from a signal handler.
+ * Ends the capture for this reader: a call that waits returns, and RINGTAP_END follows the packets
+ * that are left in the pool. From any thread, at any time; not from a signal handler.
  */
 int ringtap_stop(ringtap_handle *handle);
 
@@ -216,7 +215,7 @@ int ringtap_stop(ringtap_handle *handle);
  */
 const char *ringtap_error(const ringtap_handle *handle);
 
-/* Gives the subscription back, which the hub notices a moment later. NULL is allowed and does nothing. */
+/* Ends the subscription; the hub notices it a moment later. NULL is allowed and does nothing. */
 int ringtap_close(ringtap_handle *handle);
 
 /* The library's version, e.g. "0.1.0". */

@@ -22,7 +22,7 @@ use crate::handles;
 use crate::session::{Session, deadline};
 use crate::types::{DROP, END, Handle, OK, OPEN_PRIVATE, Options, PASS, Source, Statistics};
 
-/// No structure of this library will ever be so large.
+/// More than the size of any structure, also of later versions.
 const MOST_STRUCT_BYTES: usize = 4096;
 
 /// The bytes of a text; `None` for NULL.
@@ -38,7 +38,7 @@ unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// The same, as UTF-8.
+/// The text, as UTF-8; `None` for NULL.
 ///
 /// # Safety
 ///
@@ -52,7 +52,7 @@ unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<Option<&'a
     text.map(Some).map_err(|_| CallError::NotText(what))
 }
 
-/// Options as the caller gave them, or none.
+/// The caller's options; `None` for NULL.
 ///
 /// # Safety
 ///
@@ -143,7 +143,7 @@ fn program_name() -> String {
     name.map_or_else(|_| "libringtap".to_owned(), |name| name.trim().to_owned())
 }
 
-/// What both ways to receive have in common; `give` writes the result.
+/// Receives by `give`, which returns the packets and their number.
 fn receive(
     handle: *mut Handle,
     out: *mut *const CursorPacket,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of open handles, and the way into it.
+//! The table of open handles.
 //!
 //! Invariants
-//! - A handle is an index and a generation, tagged so that it is never an address of anything.
-//! - One thread at a time is inside a session; who comes meanwhile is refused, not made to wait.
-//! - A panic in a session is caught here; that session then only can be closed.
+//! - A handle is an index and a generation, with a tag that no address has.
+//! - One thread at a time uses a session. A second thread gets an error and does not wait.
+//! - A panic in a session is caught here; after it the session can only be closed.
 #![forbid(unsafe_code)]
 
 use std::any::Any;
@@ -20,7 +20,7 @@ use crate::error::CallError;
 use crate::session::Session;
 use crate::types::Handle;
 
-/// Handles of one process at once: a hub allows fewer connections.
+/// Most handles of a process: a hub allows fewer connections.
 const MOST: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 10;
 const TAG_BITS: u32 = 4;
@@ -31,13 +31,13 @@ const MOST_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
 static TABLE: [Place; MOST] = [const { Place::new() }; MOST];
 
 thread_local! {
-    /// Why the last call failed that had no handle.
+    /// Why the last call without a handle failed.
     static WITHOUT_HANDLE: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
 struct Place {
     inside: Mutex<Inside>,
-    /// For [`stop`], which does not wait for who is inside.
+    /// For [`stop`], which does not wait for the thread that uses the session.
     stop: Mutex<Option<(usize, Arc<Connection>)>>,
 }
 
@@ -45,7 +45,7 @@ struct Inside {
     generation: usize,
     session: Option<Box<Session>>,
     error: Option<CString>,
-    /// Why nothing but closing is possible any more.
+    /// The panic after which the session can only be closed.
     broken: Option<String>,
 }
 
@@ -67,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Index and generation of what may be a handle.
+/// Index and generation of a handle; an error for other pointers.
 fn parts(handle: *const Handle) -> Result<(usize, usize), CallError> {
     let value = handle.addr();
     if value & ((1 << TAG_BITS) - 1) != TAG {
@@ -77,7 +77,7 @@ fn parts(handle: *const Handle) -> Result<(usize, usize), CallError> {
     Ok((rest & (MOST - 1), rest >> INDEX_BITS))
 }
 
-/// The place of an open handle, for this thread alone.
+/// Locks the place of an open handle for this thread.
 fn enter(handle: *const Handle) -> Result<MutexGuard<'static, Inside>, CallError> {
     let (index, generation) = parts(handle)?;
     let inside = match TABLE[index].inside.try_lock() {
@@ -91,10 +91,10 @@ fn enter(handle: *const Handle) -> Result<MutexGuard<'static, Inside>, CallError
     Ok(inside)
 }
 
-/// Keeps a session; gives its handle.
+/// Stores a session and returns its handle.
 pub(crate) fn add(session: Session) -> Result<*mut Handle, CallError> {
     for (index, place) in TABLE.iter().enumerate() {
-        // A place that somebody is inside of is taken.
+        // Another thread uses this place.
         let Ok(mut inside) = place.inside.try_lock() else {
             continue;
         };
@@ -115,7 +115,7 @@ pub(crate) fn add(session: Session) -> Result<*mut Handle, CallError> {
     Err(CallError::TooManyHandles(MOST))
 }
 
-/// Does `work` in a handle's session and keeps why it failed.
+/// Runs `work` on a handle's session; stores the error for [`error`].
 pub(crate) fn with(
     handle: *const Handle,
     work: impl FnOnce(&mut Session) -> Result<c_int, CallError>,
@@ -145,13 +145,13 @@ pub(crate) fn with(
     })
 }
 
-/// Does what needs no handle; a failure is kept for this thread.
+/// Runs `work` without a handle; stores the error for this thread.
 pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, CallError>) -> c_int {
     let outcome = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(CallError::Internal(text_of(&*panic))));
     outcome.unwrap_or_else(|error| {
         let text = c_text(&error);
-        // A thread that is ending has no place for it any more.
+        // Fails in a thread that is ending.
         let _ending = WITHOUT_HANDLE.try_with(|kept| *kept.borrow_mut() = Some(text));
         error.code()
     })
@@ -162,13 +162,13 @@ pub(crate) fn close(handle: *const Handle) -> Result<(), CallError> {
     let mut inside = enter(handle)?;
     let (index, _) = parts(handle)?;
     *lock(&TABLE[index].stop) = None;
-    // Its own destructors may talk to the system; nobody else can get in meanwhile.
+    // The lock keeps other threads out while the session closes its connection.
     inside.session = None;
     inside.error = None;
     Ok(())
 }
 
-/// Lets the capture end for a session, whoever is inside.
+/// Ends the capture of a session, even while another thread uses it.
 pub(crate) fn stop(handle: *const Handle) -> Result<(), CallError> {
     let (index, generation) = parts(handle)?;
     match &*lock(&TABLE[index].stop) {
@@ -180,7 +180,7 @@ pub(crate) fn stop(handle: *const Handle) -> Result<(), CallError> {
     }
 }
 
-/// Why the last call failed, on this handle or without one; lent out until the next call.
+/// Why the last call failed, on this handle or without one; valid until the next call.
 pub(crate) fn error(handle: *const Handle) -> *const std::ffi::c_char {
     const NOTHING: &CStr = c"";
     const BUSY: &CStr =

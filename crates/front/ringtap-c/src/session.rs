@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What stands behind a handle: a subscription at a hub, and how its sources are told to C.
+//! The session behind a handle: a subscription at a hub, with its sources described for C.
 #![forbid(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -19,12 +19,12 @@ use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
 
-/// `LINKTYPE_ETHERNET`: what sources are taken to be until the hub says otherwise.
+/// `LINKTYPE_ETHERNET`: the link type of sources until the hub says otherwise.
 const ETHERNET: LinkType = LinkType(1);
-/// For filters: more than any packet has.
+/// For filters: more than the bytes of any packet.
 const SNAP_BYTES: u32 = 262_144;
 
-/// A source, as C is told of it.
+/// A source, with texts for C.
 pub(crate) struct SourceText {
     pub(crate) device: CString,
     pub(crate) offered_from: CString,
@@ -44,7 +44,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Takes a subscription; `filter` is compiled for what the hub's sources really give.
+    /// Subscribes; compiles `filter` for the link type of the hub's sources.
     pub(crate) fn open(
         socket: Option<PathBuf>,
         mut request: SubscriptionRequest,
@@ -53,9 +53,8 @@ impl Session {
         let path = socket.unwrap_or_else(ringtap_client::default_socket);
         request.filter = compile(filter, ETHERNET)?;
         let mut session = Session::attach(&path, &request)?;
-        // Only now it is known what the sources are; nothing was given out yet.
-        let given = session.link_type();
-        if !filter.trim().is_empty() && given? != ETHERNET {
+        // The hub tells the link type only now; the program has read no packet yet.
+        if !filter.trim().is_empty() && session.link_type()? != ETHERNET {
             request.filter = compile(filter, session.link_type()?)?;
             drop(session);
             session = Session::attach(&path, &request)?;
@@ -116,7 +115,7 @@ impl Session {
         Ok(self.cursor.look(deadline, None)?)
     }
 
-    /// What becomes readable when the reader has to be called.
+    /// The descriptor that becomes readable when the program has to call.
     pub(crate) fn descriptor(&mut self) -> Result<c_int, CallError> {
         Ok(self.cursor.descriptor()?)
     }
@@ -164,7 +163,7 @@ impl Session {
         Ok(())
     }
 
-    /// The counters now, and whether it is final.
+    /// The counters now, and whether they are final.
     pub(crate) fn counters(&self) -> Result<(Counters, bool), CallError> {
         let snapshot = self.cursor.receiver().snapshot()?;
         let ended = snapshot.sources.iter().all(|source| source.ended);

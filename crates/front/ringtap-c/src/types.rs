@@ -28,7 +28,7 @@ pub const OPEN_PRIVATE: u32 = 1;
 pub const PASS: c_int = 0;
 pub const DROP: c_int = 1;
 
-/// What a pointer to a handle points to: nothing.
+/// Opaque: a handle is a number in the form of a pointer to this.
 #[repr(C)]
 pub struct Handle {
     _opaque: [u8; 0],

@@ -19,9 +19,9 @@ use crate::affinity::Steered;
 /// Signals by which users, terminals and services end a process.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Signals that come so soon after the first are the same wish: `timeout` sends its signal to the
+/// Signals this soon after the first are the same request: `timeout` sends its signal to the
 /// program and then to its whole process group, and `sudo` passes on what the terminal sent.
-const ONE_WISH: Duration = Duration::from_millis(500);
+const ONE_REQUEST: Duration = Duration::from_millis(500);
 
 /// Stops a capture at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
 ///
@@ -81,7 +81,7 @@ pub(crate) fn outlive() -> Result<()> {
 
 /// From now on, but for what belongs to the first signal, a signal ends the process.
 fn arm(again: &AtomicBool) {
-    thread::sleep(ONE_WISH);
+    thread::sleep(ONE_REQUEST);
     again.store(true, Ordering::Relaxed);
 }
 

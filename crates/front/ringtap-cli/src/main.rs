@@ -13,7 +13,6 @@ mod hub;
 mod input;
 mod interrupt;
 mod judge;
-mod lend;
 mod print;
 mod reading;
 mod record;
@@ -21,6 +20,7 @@ mod report;
 mod sample;
 mod seeing;
 mod send;
+mod serve_one;
 mod session;
 mod sim;
 
@@ -64,7 +64,7 @@ enum Verb {
     Demo(demo::DemoArgs),
     /// Open a device for a program that reads through libringtap-pcap.
     #[command(hide = true)]
-    Lend(lend::LendArgs),
+    ServeOne(serve_one::ServeOneArgs),
     /// Simulate a NIC, the capture and its readers in virtual time.
     Sim(sim::SimArgs),
     /// Write a small capture to try the other verbs on.
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         Verb::Top(args) => seeing::top::run(&args),
         Verb::Why(args) => seeing::why::run(&args),
         Verb::Demo(args) => demo::run(&args),
-        Verb::Lend(args) => lend::run(&args),
+        Verb::ServeOne(args) => serve_one::run(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Sample(options) => sample::run(&options),
     };

@@ -24,7 +24,7 @@ use crate::messages;
 use crate::route::{self, Route};
 
 /// The only group of a capture process.
-const ONLY_GROUP: &str = "lent";
+const ONLY_GROUP: &str = "only";
 /// Snap lengths from here on are not passed to a source: no frame is longer.
 const LONG_SNAP_BYTES: u32 = 65_535;
 /// A program that asks for a smaller buffer gets a pool of the usual size.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts `ringtap lend`, the process that captures for one handle, and counts forks.
+//! Starts `ringtap serve-one`, the process that captures for one handle, and counts forks.
 //!
 //! Invariants
 //! - The program gets no SIGCHLD and no child to wait for. Ctrl-C does not reach the capture
@@ -48,7 +48,7 @@ pub(crate) fn start(device: &str) -> io::Result<Socket> {
     let (near, far) = Socket::pair()?;
     let socket = beyond_standard(far.as_fd().as_raw_fd())?;
     let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
-    let arguments = ["ringtap", "lend", "-i", device].map(|word| text(OsStr::new(word)));
+    let arguments = ["ringtap", "serve-one", "-i", device].map(|word| text(OsStr::new(word)));
     // The capture process must not read through this library.
     let environment = std::env::vars_os().filter(|(name, _)| name != "LD_PRELOAD");
     let environment = environment.map(|(name, value)| {

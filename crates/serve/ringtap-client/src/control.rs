@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader may ask of its hub, wherever that is.
+//! The commands that a reader sends to its hub, in this process or another.
 #![forbid(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -8,26 +8,26 @@ use ringtap_filter::Program;
 use ringtap_ipc::protocol::{Refusal, Snapshot};
 use ringtap_ipc::subscription::Wanted;
 
-/// Why the hub did not do what was asked.
+/// Why the hub did not carry out a command.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// It is gone.
+    /// The hub is gone.
     #[error("the hub left: {0}")]
     Gone(String),
-    /// It said no.
+    /// The hub refused.
     #[error("{message}")]
     Refused {
-        /// What kind of refusal.
+        /// Kind of refusal.
         code: Refusal,
-        /// What to tell the user.
+        /// Text for the user.
         message: String,
     },
 }
 
 /// A reader's side of its hub.
 pub trait Control: Send + Sync {
-    /// The reader's account now.
+    /// The reader's counters now, as the hub sees them.
     ///
     /// # Errors
     ///
@@ -41,15 +41,15 @@ pub trait Control: Send + Sync {
     /// Every [`ControlError`]; the filter before is still in force then.
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError>;
 
-    /// Lets the capture end for this reader, which then finds what is left and the end.
+    /// Ends the capture for this reader, which then receives the packets that are left.
     fn stop(&self);
 
-    /// Whether it was asked to end and the hub itself goes on.
+    /// Whether this reader ends while the hub continues.
     fn is_leaving(&self) -> bool {
         false
     }
 
-    /// What hangs up when the hub dies, if it is another process.
+    /// The connection to a hub in another process; it hangs up when the hub dies.
     fn connection(&self) -> Option<BorrowedFd<'_>> {
         None
     }

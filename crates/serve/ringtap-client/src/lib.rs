@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader links: attach to a hub, receive packets in place, wait for them, account for
-//! every one.
+//! A reader's side of a hub: attach, receive packets in place, wait for them, count every one.
 //!
-//! A [`Receiver`] reads from a [`subscription`](ringtap_ipc::subscription::Subscription), wherever that came from: from
-//! a hub in this process, or over its socket by [`Connection`].
+//! A [`Receiver`] reads from a [`subscription`](ringtap_ipc::subscription::Subscription) at a hub
+//! in this process, or at one in another process by a [`Connection`].
 //!
-//! A reader of the group `ids`, with a filter of its own, that wants the packets of all lanes in
-//! the order of their times, and its account at the end:
+//! A reader of the group `ids` with a filter, packets in the order of their times, and counters at
+//! the end:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -15,8 +14,8 @@
 //! use ringtap_filter::{Instruction, Program};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Classic BPF, here what `tcpdump -ddd ip` prints; `Filter::compile` of `ringtap-capture`
-//! // makes it of text.
+//! // Classic BPF, as `tcpdump -ddd ip` prints it; `Filter::compile` of `ringtap-filter` compiles
+//! // text.
 //! let ip = [(40, 0, 0, 12), (21, 0, 1, 2048), (6, 0, 0, 262_144), (6, 0, 0, 0)];
 //! let ip = ip.map(|(code, jump_true, jump_false, k)| Instruction {
 //!     code,
@@ -35,7 +34,7 @@
 //! loop {
 //!     let batch = match receiver.next(Some(Duration::from_secs(1)))? {
 //!         Next::Batch(batch) => batch,
-//!         Next::Empty => continue, // nobody sent anything for a second
+//!         Next::Empty => continue, // no packet came for a second
 //!         Next::Ended => break,
 //!     };
 //!     tally.begin(&batch);

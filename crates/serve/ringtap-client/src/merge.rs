@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of all lanes and sources in the order of their times.
+//! Merges the packets of all lanes and sources in the order of their times.
 //!
-//! A lane on which nothing waits may still get an earlier packet than those that wait on others.
-//! A packet is held back for that, at most for the window; what comes later than that comes out
-//! of order, and is counted.
+//! A lane without waiting packets may still get a packet that is earlier than those of the others.
+//! So a packet is held back, at most for the window. A packet that comes later than that is
+//! delivered out of order and counted as late.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Reader, RecvError};
 
-/// How well the order was kept.
+/// How well the order of time was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Packets that were given.
+    /// Packets delivered.
     pub packets: u64,
-    /// Those of them that are earlier than one given before.
+    /// Packets among them that are earlier than one delivered before.
     pub late: u64,
 }
 
@@ -24,13 +24,13 @@ pub struct Order {
 pub(crate) struct Merge {
     window: Duration,
     last_ns: u64,
-    /// Counted where it was asked for.
+    /// Present if late packets are counted.
     pub(crate) order: Option<Order>,
 }
 
-/// What comes next.
+/// The lane that delivers next.
 pub(crate) enum Turn {
-    /// This lane of this reader, up to this time.
+    /// This lane of this reader delivers, up to this time.
     Of(usize, LaneId, u64),
     /// Packets wait, but an earlier one may still come.
     Hold(Duration),
@@ -47,7 +47,7 @@ impl Merge {
         }
     }
 
-    /// Of what is at hand: nothing is held back, and nothing counted.
+    /// A merge of the packets at hand: holds none back and counts none as late.
     pub(crate) fn at_hand() -> Self {
         Merge {
             order: None,
@@ -55,7 +55,7 @@ impl Merge {
         }
     }
 
-    /// Whose turn it is. Who is leaving waits for nothing: what is there is given in its order.
+    /// The lane that delivers next. With `is_leaving`, no packet is held back.
     pub(crate) fn turn<'a>(
         &self,
         readers: impl Iterator<Item = &'a mut Reader>,
@@ -92,7 +92,7 @@ impl Merge {
         Ok(Turn::Hold(Duration::from_nanos(time - horizon)))
     }
 
-    /// Notes that these packets were given, the first and the last at these times.
+    /// Counts packets with these times as delivered.
     pub(crate) fn gave(&mut self, times_ns: impl Iterator<Item = u64>) {
         let Some(order) = &mut self.order else {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader counted, and the counters that follows from it and the source's counters.
+//! Counts a reader's packets, and computes its counters from them and the source's.
 //!
 //! Invariants
 //! - Nothing that a hub tells can make the arithmetic fail: sums of lies end at 2^64 - 1.
@@ -86,7 +86,7 @@ impl LaneTally {
             },
         };
         let position = self.position.max(counts.start);
-        // What was left out after the last packet, of which no gap could tell.
+        // Packets left out after the last one read: no gap reported them.
         let untold = counts.missed_sequences.saturating_sub(self.left_out);
         if position.saturating_add(untold) == counts.position {
             let lost = counts.missed_packets.saturating_sub(self.missed);
@@ -98,7 +98,7 @@ impl LaneTally {
             counters.other_members = counters.other_members.saturating_add(members);
             return counters;
         }
-        // Not yet this reader's: what is in the pool, and the packet that is being written.
+        // Not yet offered to this reader: packets in the pool, and the one that is being written.
         let in_pool = counts.position.saturating_sub(position);
         let settled = [
             counts.unwanted,
@@ -117,12 +117,12 @@ impl LaneTally {
 }
 
 impl Tally {
-    /// Nothing was counted yet.
+    /// A tally of this many lanes, with no packet counted.
     pub fn new(lanes: u32) -> Self {
         Tally((0..lanes).map(|_| LaneTally::default()).collect())
     }
 
-    /// Notes what the reader misses before a batch, and the whole batch if it is for others.
+    /// Counts the packets missing before a batch, and the whole batch if it is for other readers.
     #[inline]
     pub fn begin(&mut self, batch: &Batch) {
         if batch.is_for_others || batch.gap().is_some() {
@@ -149,7 +149,7 @@ impl Tally {
         }
     }
 
-    /// What was counted on a lane.
+    /// The tally of a lane.
     #[inline]
     pub fn at(&mut self, lane: LaneId) -> &mut LaneTally {
         &mut self.0[lane.index()]
@@ -160,7 +160,7 @@ impl Tally {
         self.0.iter().map(|lane| lane.delivered).sum()
     }
 
-    /// Packets that did not.
+    /// Packets that did not pass it so far.
     pub fn filtered(&self) -> u64 {
         let lanes = self.0.iter().map(|lane| lane.filtered);
         lanes.fold(0, u64::saturating_add)
@@ -186,8 +186,8 @@ impl Tally {
             .collect()
     }
 
-    /// The counters as far as the reader knows by itself, when its hub cannot tell any more: what it
-    /// took, left out, and was told that it lost. What was lost before any reader is missing in it.
+    /// The counters as far as the reader knows them, for when the hub has left. Losses before the
+    /// reader are missing.
     pub fn alone(&self) -> Counters {
         let mut total = Counters::default();
         for lane in &self.0 {
@@ -212,7 +212,7 @@ impl Tally {
         total
     }
 
-    /// The reader's counters: all lanes, and what was lost before any of them.
+    /// The reader's counters: the sum of all lanes, and the losses before any lane.
     pub fn total(&self, snapshot: &Snapshot) -> Counters {
         let mut total = Counters::default();
         for (_, counters) in self.lanes(snapshot) {

@@ -342,9 +342,10 @@ fn a_program_that_is_tied_to_a_processor_has_it_to_itself() {
         .output();
     let pids = String::from_utf8(pids.expect("ip is there").stdout).expect("numbers");
     let told = |pid: &str, what: &str| fs::read_to_string(format!("/proc/{pid}/{what}"));
-    let is_lender = |pid: &&str| told(pid, "cmdline").is_ok_and(|text| text.contains("\0lend\0"));
-    let lender = pids.lines().find(is_lender).expect("who captures");
-    let status = told(lender, "status").expect("it runs");
+    let captures =
+        |pid: &&str| told(pid, "cmdline").is_ok_and(|text| text.contains("\0serve-one\0"));
+    let helper = pids.lines().find(captures).expect("a process captures");
+    let status = told(helper, "status").expect("it runs");
     let list = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub that answers what it likes and lends what it likes, over a real socket.
+//! A hub with random answers and random descriptors, over a real socket.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap lend`: a hub for the one program that started it, over its standard input.
+//! `ringtap serve-one`: a hub for the one program at the other end of its standard input.
 //!
-//! libringtap-pcap starts it to open a device for its program: so that the program may fork, give
-//! up its rights, or be killed, and the capture goes on exactly as long as somebody reads.
+//! libringtap-pcap starts it to open a device for its program. So the program may fork, give up its
+//! rights, or be killed; the capture lasts exactly as long as a process reads.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -21,24 +21,24 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::{interrupt, print};
 
-/// The one group there is.
-const ONLY_GROUP: &str = "lent";
+/// The hub's only group.
+const ONLY_GROUP: &str = "only";
 
 /// Opens a device for the program at the other end of standard input.
 #[derive(Args, Debug)]
-pub(crate) struct LendArgs {
+pub(crate) struct ServeOneArgs {
     /// Device to capture from.
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     device: DeviceSpec,
 }
 
 /// Runs the verb.
-pub(crate) fn run(args: &LendArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &ServeOneArgs) -> Result<ExitCode> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let Ok(socket) = Socket::from_fd(input) else {
-        bail!("`lend` is for libringtap-pcap only: to run a program with it, use `ringtap exec`");
+        bail!("`serve-one` is for libringtap-pcap only: to run a program, use `ringtap exec`");
     };
-    // It ends when its program does, which may still want to read after a Ctrl-C.
+    // It ends with its program, which may still read after a Ctrl-C.
     interrupt::outlive()?;
     step_aside();
     let hub = match start(&args.device, &socket) {
@@ -54,9 +54,8 @@ pub(crate) fn run(args: &LendArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A program that is tied to some processors has them to itself: its capture uses the others.
-///
-/// Both are woken by the same packet, and the kernel may run this process first.
+/// Moves this process off the CPUs to which the program is tied, if there are others: a packet
+/// wakes both, and the kernel may run this process first.
 fn step_aside() {
     let Ok(tied) = sched_getaffinity(None::<Pid>) else {
         return;
@@ -64,7 +63,7 @@ fn step_aside() {
     let mut others = CpuSet::new();
     let free = (0..CpuSet::MAX_CPU).filter(|cpu| !tied.is_set(*cpu));
     free.for_each(|cpu| others.set(cpu));
-    // Refused where there are no others: then we stay.
+    // The kernel refuses an empty set.
     let _stays = sched_setaffinity(None::<Pid>, &others);
 }
 
@@ -85,7 +84,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     Ok(Hub::start(vec![source], vec![group], None, Vec::new())?.0)
 }
 
-/// Gives standard error back: whoever waits for its end waits for the program, not for us.
+/// Closes standard error: a process that waits for its end waits for the program, not for this one.
 fn say_no_more() -> Result<()> {
     let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stderr(nothing)?;
