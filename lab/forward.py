@@ -25,11 +25,11 @@ SIZE = 64
 #: The second pair: the bridge's end, and the one where packets are counted.
 BRIDGED, COUNTED = "rt2", "rt3"
 KERNEL, OURS, USER = "kernel bridge", "ringtap bridge", "ringtap bridge, AF_XDP"
-JUDGED = "ringtap bridge, judged"
+INLINE = "ringtap bridge, inline"
 OVERHEAD_SECONDS = 1.5
 #: The kernel's bridge says a few things of its own when it begins.
 OWN_PACKETS = 16
-READY, JUDGING = "bridge of", "ringtap: judging"
+READY, DECIDING = "bridge of", "ringtap: deciding"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Way:
     #: Our program's arguments; None for the kernel's bridge.
     arguments: str | None
     #: A program that decides about each packet, beside the bridge.
-    judge: str | None = None
+    reader: str | None = None
 
 
 WAYS = [
@@ -49,9 +49,9 @@ WAYS = [
     Way(OURS, "redirected by XDP", ""),
     Way(USER, "a program in user space decides; copy mode",
         "--mode user --cpu capture={reader_cpu}"),
-    Way(JUDGED, "another process decides, on the same core, and passes all; copy mode",
-        "--mode user --cpu capture={reader_cpu} --judge ips --socket {scratch}/ips.sock",
-        TASKSET + "{ringtap} judge --json -i hub:ips?socket={scratch}/ips.sock"),
+    Way(INLINE, "another process decides, on the same core, and passes all; copy mode",
+        "--mode user --cpu capture={reader_cpu} --inline ips --socket {scratch}/ips.sock",
+        TASKSET + "{ringtap} inline --json -i hub:ips?socket={scratch}/ips.sock"),
 ]  # fmt: skip
 
 
@@ -127,11 +127,11 @@ def _measure(run: Run, way: Way) -> dict:
         command = f"{{ringtap}} bridge {sandbox.CAPTURED} {BRIDGED} --json --quiet {way.arguments}"
         with Tool(run.programs.fill(command)) as bridge:
             bridge.wait_ready(READY, "nothing")
-            if way.judge is None:
+            if way.reader is None:
                 return _traffic(run, counter, bridge.end)
             # It ends with the bridge.
-            with Tool(run.programs.fill(way.judge)) as judge:
-                judge.wait_ready(JUDGING, "nothing")
+            with Tool(run.programs.fill(way.reader)) as reader:
+                reader.wait_ready(DECIDING, "nothing")
                 return _traffic(run, counter, bridge.end)
 
 
@@ -185,6 +185,6 @@ def against_kernel(result: dict, name: str = OURS) -> float | None:
 
 def beside(result: dict) -> str:
     """The figures of AF_XDP."""
-    ways = [(USER, "by AF_XDP in user space"), (JUDGED, "with another process as its judge")]
+    ways = [(USER, "by AF_XDP in user space"), (INLINE, "with an inline reader in another process")]
     ratios = [(against_kernel(result, name), words) for name, words in ways]
     return ", ".join(f"{ratio:.2f} {words}" for ratio, words in ratios if ratio is not None)

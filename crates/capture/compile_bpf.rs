@@ -6,12 +6,13 @@
 use std::{env, path::Path, process::Command};
 
 /// The programs of each crate; some of those of ringtap-capture are for its tests and examples.
-const PROGRAMS: [(&str, &[&str]); 2] = [
+const PROGRAMS: [(&str, &[&str]); 3] = [
     (
         "ringtap-capture",
-        &["tap", "xsk", "refusal", "redirect", "floor", "tagging"],
+        &["tap", "xsk", "refusal", "floor", "tagging"],
     ),
     ("ringtap-send", &["send"]),
+    ("ringtap-bridge", &["redirect"]),
 ];
 
 fn main() {

@@ -4,9 +4,11 @@
 //! Invariants
 //! - Programs are attached by links only: the kernel detaches them when the process ends.
 
-pub(crate) mod attach;
+#[doc(hidden)]
+pub mod attach;
 pub(crate) mod clock;
-pub(crate) mod conflict;
+#[doc(hidden)]
+pub mod conflict;
 pub mod link;
 pub(crate) mod map;
 pub(crate) mod namespace;

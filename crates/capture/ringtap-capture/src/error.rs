@@ -245,10 +245,10 @@ pub enum CaptureError {
 impl CaptureError {
     /// Makes the error of a system call that failed, from what the system said.
     pub fn system<E: Into<io::Error>>(
-        device: impl Into<String>,
+        device: &str,
         action: &'static str,
-    ) -> impl FnOnce(E) -> Self {
-        let device = device.into();
+    ) -> impl FnOnce(E) -> Self + use<E> {
+        let device = device.to_owned();
         move |reason| CaptureError::System {
             device,
             action,

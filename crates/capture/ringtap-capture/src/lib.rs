@@ -2,14 +2,14 @@
 //! Ringtap's sources: what writes packets into a pool.
 
 pub mod bpf;
-pub mod bridge;
 pub mod classifier;
 mod error;
 pub mod nic;
 mod open;
 pub mod packet;
 pub mod pcap;
-mod queues;
+#[doc(hidden)]
+pub mod queues;
 mod shape;
 pub mod sim;
 pub mod source;

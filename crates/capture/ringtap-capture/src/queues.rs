@@ -17,7 +17,7 @@ pub(crate) const MOST: u16 = 256;
 ///
 /// - [`CaptureError::Queue`]: the programs cannot select the queue.
 /// - [`CaptureError::NoQueue`]: the interface does not have the queue.
-pub(crate) fn selected(queues: &Queues, interface: &Interface) -> Result<Vec<u16>, CaptureError> {
+pub fn selected(queues: &Queues, interface: &Interface) -> Result<Vec<u16>, CaptureError> {
     let count = interface.rx_queue_count;
     let name = || interface.name.clone();
     let last = to_u16(count.saturating_sub(1));

@@ -12,17 +12,26 @@
 //!   counted as lost.
 //! - Every fall-back is a note in [`Facts::notes`].
 
-mod capture;
-mod cells;
+// For ringtap-bridge, which forwards through the same sockets; not a stable interface.
+#[doc(hidden)]
+pub mod capture;
+#[doc(hidden)]
+pub mod cells;
 mod filters;
-pub mod forward;
-mod layout;
-mod options;
-mod program;
-mod ring;
-mod setup;
-mod socket;
-mod statistics;
+#[doc(hidden)]
+pub mod layout;
+#[doc(hidden)]
+pub mod options;
+#[doc(hidden)]
+pub mod program;
+#[doc(hidden)]
+pub mod ring;
+#[doc(hidden)]
+pub mod setup;
+#[doc(hidden)]
+pub mod socket;
+#[doc(hidden)]
+pub mod statistics;
 mod worker;
 
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -51,11 +60,14 @@ use statistics::LaneStatistics;
 /// How long new rules wait for packets that were on their way.
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
-/// One queue's part.
-struct QueueLane {
-    queue: u16,
-    statistics: Arc<LaneStatistics>,
-    ring: RingWatch,
+/// A queue's lane, as its source sees it.
+pub struct QueueLane {
+    /// The receive queue.
+    pub queue: u16,
+    /// The lane's counters.
+    pub statistics: Arc<LaneStatistics>,
+    /// How far the thread has read the socket's ring.
+    pub ring: RingWatch,
 }
 
 /// Opens the interface; when this returns, packets are being captured.
@@ -154,15 +166,13 @@ impl SourceDriver for XdpDriver {
 
 /// Waits until the packets that are in the rings now are classified, so that the new rules
 /// classify all packets that a new reader counts.
-fn let_pass<'a>(rings: impl Iterator<Item = &'a RingWatch> + Clone) {
+pub fn wait_for_received(lanes: &[QueueLane]) {
     wait_for_running_programs();
-    let marks: Vec<_> = rings.clone().map(RingWatch::produced).collect();
+    let marks: Vec<_> = lanes.iter().map(|lane| lane.ring.produced()).collect();
     let start = Instant::now();
     let all_passed = || {
-        rings
-            .clone()
-            .zip(&marks)
-            .all(|(ring, mark)| ring.has_passed(*mark))
+        let mut lanes = lanes.iter().zip(&marks);
+        lanes.all(|(lane, mark)| lane.ring.has_passed(*mark))
     };
     while !all_passed() && start.elapsed() < ON_THEIR_WAY {
         sleep(Duration::from_micros(50));

@@ -3,10 +3,10 @@
  * An inline IPS in a page: decides about each packet of a bridge, in a process of its own.
  *
  *     cc -o inline_ips inline_ips.c $(pkg-config --cflags --libs ringtap)
- *     ringtap bridge eth0 eth1 --judge ips --unjudged pass &
+ *     ringtap bridge eth0 eth1 --inline ips --no-verdict pass &
  *     ./inline_ips ips 'cmd.exe'
  *
- * Ctrl-C ends it; the bridge then does as its --unjudged says.
+ * Ctrl-C ends it; the bridge then does as its --no-verdict says.
  */
 #define _GNU_SOURCE /* memmem() */
 #include <inttypes.h>
@@ -35,7 +35,7 @@ int main(int argc, char **argv)
     struct ringtap_options options = RINGTAP_OPTIONS_INIT;
     const struct ringtap_packet *packets;
     ringtap_handle *handle;
-    uint64_t judged = 0, dropped = 0;
+    uint64_t decided = 0, dropped = 0;
     int got = 0, verdict;
 
     if (argc != 3 || !argv[2][0]) {
@@ -49,14 +49,14 @@ int main(int argc, char **argv)
         return 1;
     }
     /* From here on packets wait for what we say. */
-    if (ringtap_judge(handle) < 0) {
+    if (ringtap_inline(handle) < 0) {
         fprintf(stderr, "inline_ips: %s\n", ringtap_error(handle));
         ringtap_close(handle);
         return 1;
     }
     signal(SIGINT, on_interrupt);
     signal(SIGTERM, on_interrupt);
-    fprintf(stderr, "inline_ips: judging %s\n", argv[1]);
+    fprintf(stderr, "inline_ips: deciding %s\n", argv[1]);
 
     while (!interrupted && got >= 0) {
         /* It also sends the verdicts; at most this long, so that Ctrl-C is not kept waiting. */
@@ -67,15 +67,15 @@ int main(int argc, char **argv)
                 got = RINGTAP_ERROR_HUB_LEFT;
                 break;
             }
-            judged++;
+            decided++;
             dropped += verdict == RINGTAP_DROP;
         }
     }
     if (got < 0 && got != RINGTAP_END)
         fprintf(stderr, "inline_ips: %s\n", ringtap_error(handle));
-    /* Who leaves in order has judged everything that it read. */
+    /* Who leaves in order has decided everything that it read. */
     ringtap_send_verdicts(handle);
-    printf("%" PRIu64 " packets judged, %" PRIu64 " dropped\n", judged, dropped);
+    printf("%" PRIu64 " packets decided, %" PRIu64 " dropped\n", decided, dropped);
     ringtap_close(handle);
     return got < 0 && got != RINGTAP_END;
 }

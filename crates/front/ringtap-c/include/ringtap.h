@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * libringtap: reads packets from a running hub (`ringtap hub`), in place and without privilege;
- * as the judge of a bridge (`ringtap bridge --judge`) also says which of them pass.
+ * as the inline reader of a bridge (`ringtap bridge --inline`) also says which of them pass.
  *
  *     ringtap_handle *handle;
  *     if (ringtap_open(&handle, NULL, "ids", NULL) < 0)
@@ -170,16 +170,18 @@ int ringtap_fd(ringtap_handle *handle);
 int ringtap_set_filter(ringtap_handle *handle, const char *filter);
 
 /*
- * Makes this reader the judge of a bridge that was started with --judge: from now on the packets
- * that it is given wait for its verdicts, each for at most the bridge's --judge-limit. One judge
- * at a time; it reads everything, and in place: neither with a filter nor RINGTAP_OPEN_PRIVATE.
+ * Makes this reader the inline reader of a bridge that was started with --inline: from now on its
+ * packets wait for its verdicts, each no longer than the bridge's --verdict-timeout. There is one
+ * inline reader at a time. It reads every packet, in place: without a filter and without
+ * RINGTAP_OPEN_PRIVATE.
  *
- * It is the judge until ringtap_close(), or until its process ends, however it does; the bridge
- * then lets packets pass or drops them, as its --unjudged says.
+ * It stays the inline reader until ringtap_close(), or until its process ends; the bridge then
+ * passes or drops packets, as its --no-verdict says.
  *
- * Returns RINGTAP_OK, or an error; RINGTAP_ERROR_REFUSED if there is a judge, or nothing is judged.
+ * Returns RINGTAP_OK, or an error; RINGTAP_ERROR_REFUSED if there is an inline reader already, or
+ * the bridge has none.
  */
-int ringtap_judge(ringtap_handle *handle);
+int ringtap_inline(ringtap_handle *handle);
 
 /*
  * Says what becomes of a packet: RINGTAP_PASS or RINGTAP_DROP, by its `lane` and `sequence`. In

@@ -208,8 +208,8 @@ pub unsafe extern "C" fn ringtap_set_filter(handle: *mut Handle, filter: *const 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringtap_judge(handle: *mut Handle) -> c_int {
-    handles::with(handle, |session| session.judge().map(|()| OK))
+pub unsafe extern "C" fn ringtap_inline(handle: *mut Handle) -> c_int {
+    handles::with(handle, |session| session.inline().map(|()| OK))
 }
 
 #[unsafe(no_mangle)]

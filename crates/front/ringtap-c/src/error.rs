@@ -44,8 +44,8 @@ pub(crate) enum CallError {
     Filter(#[from] FilterError),
     #[error("the hub's sources have different link types: one filter cannot be for all")]
     LinkTypes,
-    #[error("this reader judges nothing: call ringtap_judge() first")]
-    NoJudge,
+    #[error("this is no inline reader: call ringtap_inline() first")]
+    NotInline,
     #[error(transparent)]
     Verdict(#[from] VerdictError),
     #[error("the system refused a descriptor: {0}")]
@@ -62,7 +62,7 @@ impl CallError {
             | CallError::NotText(_)
             | CallError::Size { .. }
             | CallError::Value { .. }
-            | CallError::NoJudge
+            | CallError::NotInline
             | CallError::NewOptions => types::ERROR_ARGUMENT,
             CallError::Handle => types::ERROR_HANDLE,
             CallError::Busy => types::ERROR_BUSY,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{
-    Connection, Cursor, CursorPacket, Deadline, Judgement, Look, Receiver, SubscriptionRequest,
-    Verdict, Verdicts,
+    Connection, Cursor, CursorPacket, Deadline, Look, PacketVerdict, Receiver, SubscriptionRequest,
+    Verdict, VerdictSender,
 };
 use ringtap_filter::LinkType;
 use ringtap_filter::Program;
@@ -39,8 +39,8 @@ pub(crate) struct Session {
     cursor: Cursor,
     connection: Arc<Connection>,
     sources: Vec<SourceText>,
-    /// Where a judge's verdicts go.
-    verdicts: Option<Verdicts>,
+    /// Where the verdicts of an inline reader go.
+    verdicts: Option<VerdictSender>,
 }
 
 impl Session {
@@ -111,7 +111,7 @@ impl Session {
 
     /// Looks for packets; releases those that were taken before, and sends the verdicts.
     pub(crate) fn look(&mut self, deadline: Deadline) -> Result<Look, CallError> {
-        self.verdicts.iter().for_each(Verdicts::send);
+        self.verdicts.iter().for_each(VerdictSender::send);
         Ok(self.cursor.look(deadline, None)?)
     }
 
@@ -125,9 +125,9 @@ impl Session {
         Ok(self.cursor.set_filter(&filter)?)
     }
 
-    /// Becomes the judge of the bridge.
-    pub(crate) fn judge(&mut self) -> Result<(), CallError> {
-        self.verdicts = Some(self.connection.judge()?);
+    /// Becomes the inline reader of the bridge.
+    pub(crate) fn inline(&mut self) -> Result<(), CallError> {
+        self.verdicts = Some(self.connection.inline()?);
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Session {
     ) -> Result<(), CallError> {
         let lanes = self.sources.last();
         let lanes = lanes.map_or(0, |source| source.first_lane + source.lanes);
-        let verdicts = self.verdicts.as_mut().ok_or(CallError::NoJudge)?;
+        let verdicts = self.verdicts.as_mut().ok_or(CallError::NotInline)?;
         if lane >= lanes {
             return Err(CallError::Value {
                 what: "lane",
@@ -148,7 +148,7 @@ impl Session {
                 want: "want that of a packet of this handle",
             });
         }
-        verdicts.give(Judgement {
+        verdicts.push(PacketVerdict {
             lane: LaneId(lane),
             sequence,
             verdict,
@@ -158,7 +158,7 @@ impl Session {
 
     /// Lets the bridge look at the verdicts.
     pub(crate) fn send_verdicts(&self) -> Result<(), CallError> {
-        let verdicts = self.verdicts.as_ref().ok_or(CallError::NoJudge)?;
+        let verdicts = self.verdicts.as_ref().ok_or(CallError::NotInline)?;
         verdicts.send();
         Ok(())
     }

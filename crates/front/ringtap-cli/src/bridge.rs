@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use ringtap_capture::bridge::{BridgeOptions, Moment};
-use ringtap_capture::tap::{DEFAULT_POOL_BYTES, Passing};
-use ringtap_capture::xdp::forward::{JudgeOptions, JudgeState, Verdict};
-use ringtap_client::default_socket;
+use ringtap_bridge::{
+    BridgeMode, BridgeOptions, InlineOptions, InlineReport, InlineState, Moment, Passing,
+};
+use ringtap_capture::tap::DEFAULT_POOL_BYTES;
+use ringtap_client::{Verdict, default_socket};
 use ringtap_device::{Mode, Size};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
@@ -24,7 +25,7 @@ use crate::hub::groups::GroupText;
 use crate::interrupt;
 use crate::print;
 use crate::report::{self, grouped};
-use running::{Readers, Running};
+use running::Running;
 
 /// Forwards packets between two interfaces, both ways, inside the kernel.
 #[derive(Args, Debug)]
@@ -50,19 +51,19 @@ pub(crate) struct BridgeArgs {
     #[arg(short, long, value_name = "GROUP")]
     mirror: Vec<GroupText>,
 
-    /// Let a reader decide about each packet, in user space: it joins this group, as
-    /// `ringtap judge -i hub:NAME` does.
+    /// Let an inline reader decide about each packet, in user space: it joins this group, as
+    /// `ringtap inline -i hub:NAME` does.
     #[arg(long, value_name = "NAME")]
-    judge: Option<GroupText>,
+    inline: Option<GroupText>,
 
-    /// What becomes of packets that nobody judged: without a judge, or when it is late.
-    #[arg(long, value_name = "WHAT", default_value = "drop", requires = "judge")]
-    unjudged: Unjudged,
+    /// What happens to packets without a verdict: no inline reader is connected, or it is late.
+    #[arg(long, value_name = "WHAT", default_value = "drop", requires = "inline")]
+    no_verdict: NoVerdict,
 
-    /// How long a packet waits for its verdict.
-    #[arg(long, value_name = "MILLISECONDS", default_value = "100", requires = "judge",
+    /// Longest wait of a packet for its verdict.
+    #[arg(long, value_name = "MILLISECONDS", default_value = "100", requires = "inline",
           value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    judge_limit: u64,
+    verdict_timeout: u64,
 
     /// Where readers connect. Default: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
     #[arg(long, value_name = "PATH")]
@@ -74,7 +75,7 @@ pub(crate) struct BridgeArgs {
 
     /// Where packets are redirected.
     #[arg(long, value_name = "MODE", default_value = "auto")]
-    mode: BridgeMode,
+    mode: ModeArg,
 
     /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
@@ -99,7 +100,7 @@ pub(crate) struct BridgeArgs {
 
 /// Where packets are redirected.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum BridgeMode {
+enum ModeArg {
     /// In the driver, else in the host's buffers; which one is said.
     Auto,
     /// In the driver (XDP), or not at all.
@@ -111,12 +112,12 @@ enum BridgeMode {
     User,
 }
 
-/// What becomes of packets that nobody judged.
+/// What happens to packets without a verdict.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Unjudged {
+enum NoVerdict {
     /// They pass: the network is more important (fail open).
     Pass,
-    /// They are dropped: the judge is more important (fail closed).
+    /// They are dropped: the inline reader is more important (fail closed).
     Drop,
 }
 
@@ -126,8 +127,9 @@ Examples:
   ringtap bridge eth0 eth1 --drop 'udp port 1900'       without some packets
   ringtap bridge eth0 eth1 --mirror wire                and in another terminal:
   ringtap record -i hub:wire -w wire.pcapng
-  ringtap bridge eth0 eth1 --judge ips --unjudged pass  another process decides:
-  ringtap judge -i hub:ips --drop-text 'cmd.exe'
+  ringtap bridge eth0 eth1 --inline ips --no-verdict pass
+                                                        another process decides:
+  ringtap inline -i hub:ips --drop-text 'cmd.exe'
 
 Packets never leave the kernel; where a checksum or a VLAN tag was left to the NIC, they take the
 host's own buffers, which know what to do. MTUs must be equal.";
@@ -144,49 +146,52 @@ impl BridgeArgs {
             (None, None) => Passing::All,
         };
         let bytes = self.pool.map_or(DEFAULT_POOL_BYTES, |size| size.0);
+        let inline = self.inline_options()?;
         Ok(BridgeOptions {
             interfaces: [self.one.clone(), self.other.clone()],
             passing,
             mode: match self.mode {
-                BridgeMode::Auto | BridgeMode::User => Mode::Auto,
-                BridgeMode::Native => Mode::Native,
-                BridgeMode::Tc => Mode::Tc,
+                _ if inline.is_some() => BridgeMode::User,
+                ModeArg::User => BridgeMode::User,
+                ModeArg::Auto => BridgeMode::Kernel(Mode::Auto),
+                ModeArg::Native => BridgeMode::Kernel(Mode::Native),
+                ModeArg::Tc => BridgeMode::Kernel(Mode::Tc),
             },
             mirror_bytes: self.has_readers().then_some(bytes),
+            inline,
         })
     }
 
     fn has_readers(&self) -> bool {
-        !self.mirror.is_empty() || self.judge.is_some()
+        !self.mirror.is_empty() || self.inline.is_some()
     }
 
-    /// Who reads: those who look on, and the judge.
+    /// The groups of readers: the inline reader's, and those of the mirror.
     fn groups(&self) -> Result<Vec<GroupText>> {
         ensure!(
             self.has_readers() || (self.socket.is_none() && self.pool.is_none()),
-            "--socket and --pool are for readers: say --mirror or --judge"
+            "--socket and --pool are for readers: say --mirror or --inline"
         );
-        let judge = self.judge.iter().map(GroupText::for_judge);
-        let judge = judge.collect::<Result<Vec<_>>>()?;
-        Ok(judge.into_iter().chain(self.mirror.clone()).collect())
+        let inline = self.inline.iter().map(GroupText::for_inline);
+        let inline = inline.collect::<Result<Vec<_>>>()?;
+        Ok(inline.into_iter().chain(self.mirror.clone()).collect())
     }
 
-    /// How a reader decides, if one does.
-    fn judging(&self) -> Result<Option<JudgeOptions>> {
-        let Some(group) = &self.judge else {
+    fn inline_options(&self) -> Result<Option<InlineOptions>> {
+        let Some(group) = &self.inline else {
             return Ok(None);
         };
         ensure!(
-            matches!(self.mode, BridgeMode::Auto | BridgeMode::User),
-            "a reader's verdict is asked for in user space: leave out --mode"
+            matches!(self.mode, ModeArg::Auto | ModeArg::User),
+            "verdicts are awaited in user space: leave out --mode"
         );
-        Ok(Some(JudgeOptions {
+        Ok(Some(InlineOptions {
             group: group.name().to_owned(),
-            unjudged: match self.unjudged {
-                Unjudged::Pass => Verdict::Pass,
-                Unjudged::Drop => Verdict::Drop,
+            no_verdict: match self.no_verdict {
+                NoVerdict::Pass => Verdict::Pass,
+                NoVerdict::Drop => Verdict::Drop,
             },
-            limit: Duration::from_millis(self.judge_limit),
+            timeout: Duration::from_millis(self.verdict_timeout),
         }))
     }
 }
@@ -210,16 +215,8 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     })?;
     let cpu = args.cpu.resolve(Some(&args.one))?;
     let socket = args.socket.clone().unwrap_or_else(default_socket);
-    let readers = Readers {
-        groups: &args.groups()?,
-        socket: &socket,
-        judge: args.judging()?,
-    };
-    let mut running = affinity::on(cpu.capture, || match args.mode {
-        _ if readers.judge.is_some() => Running::in_user_space(&options, &readers),
-        BridgeMode::User => Running::in_user_space(&options, &readers),
-        _ => Running::in_the_kernel(&options, &readers),
-    })?;
+    let groups = args.groups()?;
+    let mut running = affinity::on(cpu.capture, || Running::start(&options, &groups, &socket))?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     cpu.steer([args.one.as_str(), args.other.as_str()], &steered)?;
@@ -233,7 +230,7 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     steered.undo();
     let failure = running.stop()?.or(failure);
     for from in [0, 1] {
-        say_last(args, &running, from, start.elapsed())?;
+        say_last(args, &mut running, from, start.elapsed())?;
     }
     match failure {
         None => Ok(ExitCode::SUCCESS),
@@ -247,7 +244,7 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
     let begun = Instant::now();
     let mut due = begun + args.interval;
     let mut before = [Counters::default(); 2];
-    let mut judge = None;
+    let mut inline = None;
     loop {
         let until = args.duration.map_or(due, |most| due.min(begun + most));
         let left = until.saturating_duration_since(Instant::now());
@@ -258,7 +255,7 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
         if let Some(failure) = running.failure()? {
             return Ok(Some(failure));
         }
-        say_judge(args, running, &mut judge);
+        say_inline(args, running, &mut inline);
         if args.duration.is_some_and(|most| begun.elapsed() >= most) {
             return Ok(None);
         }
@@ -269,35 +266,42 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
     }
 }
 
-/// Says how the judge does, if that changed.
-fn say_judge(args: &BridgeArgs, running: &Running, before: &mut Option<(JudgeState, u64)>) {
-    let Some(now) = running.judge() else { return };
-    if before.replace(now) == Some(now) {
+/// Reports what the inline reader does, if that changed.
+fn say_inline(args: &BridgeArgs, running: &Running, before: &mut Option<(InlineState, u64)>) {
+    let Some(report) = running.bridge.inline() else {
+        return;
+    };
+    let InlineReport {
+        state, late_count, ..
+    } = report;
+    if before.replace((state, late_count)) == Some((state, late_count)) {
         return;
     }
-    let (state, lates) = now;
-    let what = match args.unjudged {
-        Unjudged::Pass => "pass",
-        Unjudged::Drop => "are dropped",
+    let what = match args.no_verdict {
+        NoVerdict::Pass => "pass",
+        NoVerdict::Drop => "are dropped",
     };
     match state {
-        JudgeState::Absent => {
-            print::note(format_args!("ringtap: there is no judge: packets {what}"))
+        InlineState::Absent => {
+            print::note(format_args!(
+                "ringtap: there is no inline reader: packets {what}"
+            ));
         }
-        JudgeState::Judging => print::note(format_args!(
-            "ringtap: the judge decides (it was late {lates} times)"
+        InlineState::Deciding => print::note(format_args!(
+            "ringtap: the inline reader decides (it was late {late_count} times)"
         )),
-        JudgeState::Late => print::note(format_args!(
-            "ringtap: the judge let packets wait for {} ms: until it has caught up they {what}",
-            args.judge_limit
+        InlineState::Late => print::note(format_args!(
+            "ringtap: the inline reader let packets wait for {} ms: until it has caught up they \
+             {what}",
+            args.verdict_timeout
         )),
     }
 }
 
-fn say(args: &BridgeArgs, running: &Running, before: &mut [Counters; 2]) -> Result<()> {
+fn say(args: &BridgeArgs, running: &mut Running, before: &mut [Counters; 2]) -> Result<()> {
     for (from, before) in before.iter_mut().enumerate() {
-        let now = running.counters(from, Moment::Running);
-        let way = running.way(from);
+        let now = running.bridge.counters(from, Moment::Running);
+        let way = running.bridge.way(from);
         match args.json {
             true => print::line(report::json(&way, "bridge", None, &now)?)?,
             false => print::line(format_args!(
@@ -311,10 +315,13 @@ fn say(args: &BridgeArgs, running: &Running, before: &mut [Counters; 2]) -> Resu
 }
 
 /// The last counters of one way.
-fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -> Result<()> {
-    let (way, counters) = (running.way(from), running.counters(from, Moment::Final));
-    if running.judge().is_some() {
-        let passed = grouped(running.unjudged_passed(from));
+fn say_last(args: &BridgeArgs, running: &mut Running, from: usize, time: Duration) -> Result<()> {
+    let (way, counters) = (
+        running.bridge.way(from),
+        running.bridge.counters(from, Moment::Final),
+    );
+    if let Some(inline) = running.bridge.inline() {
+        let passed = grouped(inline.passed[from & 1]);
         print::note(format_args!(
             "ringtap: {way}: {passed} packets passed without a verdict"
         ));
@@ -334,7 +341,7 @@ fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -
         (
             "filtered",
             counters.filtered,
-            "stopped by the filter, or the judge",
+            "stopped by the filter, or the inline reader",
         ),
         ("dropped.nic", counters.dropped.nic, "lost on arrival"),
         (
@@ -343,9 +350,9 @@ fn say_last(args: &BridgeArgs, running: &Running, from: usize, time: Duration) -
             "the other interface had no room, or refused",
         ),
         (
-            "dropped.overrun",
-            counters.dropped.overrun,
-            "the judge was not there, or late",
+            "dropped.no_verdict",
+            counters.dropped.no_verdict,
+            "no inline reader was connected, or it was late",
         ),
     ] {
         let note = if number == 0 { "" } else { note };

@@ -10,9 +10,9 @@ mod count;
 mod demo;
 mod exec;
 mod hub;
+mod inline;
 mod input;
 mod interrupt;
-mod judge;
 mod print;
 mod reading;
 mod record;
@@ -53,7 +53,7 @@ enum Verb {
     /// Forward packets between two interfaces, inside the kernel; readers may look on.
     Bridge(bridge::BridgeArgs),
     /// Decide which packets pass a bridge: an inline filter in a process of its own.
-    Judge(judge::JudgeArgs),
+    Inline(inline::InlineArgs),
     /// Show all counters of a running hub, as JSON.
     Status(seeing::status::StatusArgs),
     /// Show a running hub on the terminal, live: rates, lag, losses.
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         Verb::Hub(args) => hub::run(&args),
         Verb::Exec(args) => exec::run(&args),
         Verb::Bridge(args) => bridge::run(&args),
-        Verb::Judge(args) => judge::run(&args),
+        Verb::Inline(args) => inline::run(&args),
         Verb::Send(args) => send::run(*args),
         Verb::Status(args) => seeing::status::run(&args),
         Verb::Top(args) => seeing::top::run(&args),

@@ -55,11 +55,11 @@ fn read(mut receiver: Receiver, rest: Duration, clock: &AtomicU64) -> Found {
             Next::Batch(batch) => {
                 tally.begin(&batch);
                 let lane = batch.lane();
-                for judged in batch.packets() {
-                    let judged = judged.expect("the pool is good");
-                    let packet = judged.packet;
-                    tally.at(lane).count(&judged);
-                    if judged.is_ours() {
+                for received in batch.packets() {
+                    let received = received.expect("the pool is good");
+                    let packet = received.packet;
+                    tally.at(lane).count(&received);
+                    if received.is_ours() {
                         packets.push((lane.0, packet.sequence));
                         let flow = packet.slot().hash().expect("a simulated NIC knows it");
                         moments.push((flow, clock.fetch_add(1, Relaxed)));

@@ -57,8 +57,8 @@ pub enum Request {
     },
     /// Asks for the reader's counters.
     Statistics,
-    /// Asks to be the judge of a bridge, whose packets the reader gets by its subscription.
-    Judge,
+    /// Makes the reader the inline reader of a bridge, whose packets its subscription delivers.
+    Inline,
     /// Leaves the group.
     Detach,
     /// Asks for everybody's counters.
@@ -86,8 +86,8 @@ pub enum Reply {
         /// In the order of the endpoints.
         wanted: Vec<Wanted>,
     },
-    /// To `judge`. Beside it come two descriptors: the memory for verdicts, and a doorbell.
-    Judging,
+    /// To `inline`. Two descriptors accompany it: the memory for verdicts, and a doorbell.
+    Inline,
     /// To `credit` and `detach`.
     Done,
     /// To `statistics`.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Verdicts: how a reader in another process tells a bridge which packets pass.
+//! Verdict channel: an inline reader in another process decides which packets pass a bridge.
 //!
-//! The reader, the *judge*, reads packets as every reader does, and answers for each one, by its
-//! lane and sequence, in a queue of its own. The bridge gives the queue to one judge at a time.
+//! The inline reader reads packets as every reader does, and pushes a verdict on each, by lane and
+//! sequence, into a queue. The bridge gives the queue to one inline reader at a time.
 //!
 //! Invariants
-//! - The judge is not trusted: its index is checked, a verdict on a packet that does not wait is
-//!   passed over, and nothing that it writes makes the bridge wait.
-//! - A judge that leaves, however it does, is noticed at once: its end of the doorbell is gone.
+//! - The inline reader is not trusted: the bridge checks its index, ignores verdicts on packets
+//!   that do not wait, and never waits for what it writes.
+//! - The bridge notices at once when the inline reader leaves: its end of the doorbell closes.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -25,10 +25,10 @@ use crate::event::Event;
 use crate::mapping::{Access, Mapping};
 use crate::memfd::SharedMemory;
 
-/// Verdicts that may wait for the bridge: more than packets may.
+/// VerdictSender that may wait for the bridge: more than packets may.
 const ENTRIES: usize = 1 << 16;
-/// Where things lie in the memory, in bytes: the judge's index, the bridge's, whether the bridge
-/// sleeps, the entries.
+/// Offsets in the memory, in bytes: the reader's index, the bridge's, the flag of a sleeping
+/// bridge, the entries.
 const TAIL: usize = 0;
 const HEAD: usize = 64;
 const ASLEEP: usize = 128;
@@ -40,7 +40,7 @@ const LANE_SHIFT: u32 = 48;
 const LANE_MASK: u64 = (1 << 15) - 1;
 const SEQUENCE_MASK: u64 = (1 << LANE_SHIFT) - 1;
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It leaves by the other interface.
@@ -51,16 +51,16 @@ pub enum Verdict {
 
 /// A verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct PacketVerdict {
     /// Its lane, counted over all sources.
     pub lane: LaneId,
     /// Its sequence in the lane, of which the low 48 bits count.
     pub sequence: u64,
-    /// What becomes of it.
+    /// What happens to it.
     pub verdict: Verdict,
 }
 
-impl Judgement {
+impl PacketVerdict {
     fn to_entry(self) -> u64 {
         let drop = match self.verdict {
             Verdict::Pass => 0,
@@ -72,7 +72,7 @@ impl Judgement {
 
     fn from_entry(entry: u64) -> Self {
         let lane = entry >> LANE_SHIFT & LANE_MASK;
-        Judgement {
+        PacketVerdict {
             lane: LaneId(to_u32(lane)),
             sequence: entry & SEQUENCE_MASK,
             verdict: match entry & DROP {
@@ -91,11 +91,11 @@ impl Judgement {
         to.wrapping_sub(from) & SEQUENCE_MASK
     }
 
-    /// How far the packet lies behind the one with this sequence; [`Judgement::FAR`] and more if it
+    /// How far the packet lies behind the one with this sequence; [`PacketVerdict::FAR`] and more if it
     /// lies before it.
     #[must_use]
     pub fn distance_from(&self, sequence: u64) -> u64 {
-        Judgement::distance(sequence, self.sequence)
+        PacketVerdict::distance(sequence, self.sequence)
     }
 
     /// Whether this is about the packet with this sequence.
@@ -117,16 +117,16 @@ fn map(file: impl AsFd) -> io::Result<(Parts, Words<WakeFlag>)> {
     Ok((parts, asleep))
 }
 
-/// What the judge gets, in the bridge's process, on its way to it.
-pub struct Sitting {
+/// The descriptors that the hub sends to the inline reader.
+pub struct VerdictEnds {
     /// The queue's memory.
     pub memory: OwnedFd,
     /// Signals the bridge.
     pub doorbell: SocketDoorbell,
 }
 
-/// The judge's end.
-pub struct Verdicts {
+/// The inline reader's end.
+pub struct VerdictSender {
     queue: Producer,
     asleep: Words<WakeFlag>,
     doorbell: SocketDoorbell,
@@ -144,35 +144,35 @@ pub enum VerdictError {
     Corrupt(#[from] PeerCorrupt),
 }
 
-impl Verdicts {
-    /// The judge's end of what a bridge sent.
+impl VerdictSender {
+    /// The inline reader's end, from the descriptors that the hub sent.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidData`] if it is something else.
     pub fn from_peer(memory: OwnedFd, doorbell: OwnedFd) -> io::Result<Self> {
         let (parts, asleep) = map(memory)?;
-        Ok(Verdicts {
+        Ok(VerdictSender {
             queue: Producer::new(parts),
             asleep,
             doorbell: SocketDoorbell::from_peer(doorbell)?,
         })
     }
 
-    /// Says what becomes of a packet, in any order; the bridge looks when they are sent.
+    /// Pushes a verdict, in any order; the bridge looks when [`VerdictSender::send`] is called.
     ///
     /// # Errors
     ///
-    /// [`VerdictError`]: nobody takes them, 65,536 wait.
-    pub fn give(&mut self, judgement: Judgement) -> Result<(), VerdictError> {
-        match self.queue.push(judgement.to_entry()) {
+    /// [`VerdictError`]: 65,536 verdicts wait.
+    pub fn push(&mut self, verdict: PacketVerdict) -> Result<(), VerdictError> {
+        match self.queue.push(verdict.to_entry()) {
             Ok(()) => Ok(()),
             Err(PushError::PeerCorrupt(error)) => Err(error.into()),
             Err(_) => Err(VerdictError::Stuck),
         }
     }
 
-    /// Lets the bridge look, if it sleeps: after each batch of packets.
+    /// Wakes the bridge if it sleeps; call it after each batch of packets.
     pub fn send(&self) {
         if self.asleep[0].take() {
             self.doorbell.signal();
@@ -181,30 +181,30 @@ impl Verdicts {
 }
 
 /// The bridge's end.
-pub struct Session {
+pub struct VerdictQueue {
     queue: Consumer,
     asleep: Words<WakeFlag>,
     doorbell: SocketDoorbell,
 }
 
-/// Why a judge's verdicts end.
+/// Why an inline reader's verdicts end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum ReaderGone {
     /// It left.
     Left,
     /// It wrote what cannot be.
     Corrupt,
 }
 
-impl Session {
+impl VerdictQueue {
     /// The next verdict, if there is one.
     ///
     /// # Errors
     ///
-    /// [`Gone::Corrupt`].
-    pub fn take(&mut self) -> Result<Option<Judgement>, Gone> {
-        let entry = self.queue.pop().map_err(|_| Gone::Corrupt)?;
-        Ok(entry.map(Judgement::from_entry))
+    /// [`ReaderGone::Corrupt`].
+    pub fn take(&mut self) -> Result<Option<PacketVerdict>, ReaderGone> {
+        let entry = self.queue.pop().map_err(|_| ReaderGone::Corrupt)?;
+        Ok(entry.map(PacketVerdict::from_entry))
     }
 
     /// Says that the bridge sleeps; then look once more whether there is anything.
@@ -217,21 +217,21 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Gone::Left`].
-    pub fn wake_up(&self) -> Result<(), Gone> {
+    /// [`ReaderGone::Left`].
+    pub fn wake_up(&self) -> Result<(), ReaderGone> {
         self.asleep[0].lower();
-        self.doorbell.clear().map_err(|_| Gone::Left)
+        self.doorbell.clear().map_err(|_| ReaderGone::Left)
     }
 }
 
-impl AsFd for Session {
+impl AsFd for VerdictQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.doorbell.fd()
     }
 }
 
-/// Where one judge at a time sits: the server lets it in, the bridge's thread serves it.
-pub struct Bench {
+/// Gives one inline reader at a time a queue: the server accepts it, the bridge's thread serves it.
+pub struct VerdictChannel {
     group: String,
     state: Mutex<State>,
     /// Ends the bridge's sleep.
@@ -241,34 +241,34 @@ pub struct Bench {
 #[derive(Default)]
 struct State {
     is_taken: bool,
-    arrived: Option<Session>,
+    arrived: Option<VerdictQueue>,
 }
 
-/// Why somebody cannot be the judge.
+/// Why a reader cannot be the inline reader.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BenchError {
-    /// Readers of that group do not judge.
-    #[error("readers of the group {asked} do not judge: the judge's group is {group}")]
+pub enum InlineError {
+    /// Another group has the inline reader.
+    #[error("readers of the group {asked} give no verdicts: the inline group is {group}")]
     Group {
         /// The reader's group.
         asked: String,
-        /// The judge's.
+        /// The inline reader's.
         group: String,
     },
-    /// There is one.
-    #[error("there is a judge already: one at a time")]
+    /// There is one already.
+    #[error("there is an inline reader already: one at a time")]
     Taken,
     /// The system refused.
     #[error("no memory for verdicts: {0}")]
     System(#[from] io::Error),
 }
 
-impl Bench {
-    /// A bench for a reader of this group; `wake` ends the bridge's sleep.
+impl VerdictChannel {
+    /// A channel for a reader of this group; `wake` ends the bridge's sleep.
     #[must_use]
     pub fn new(group: &str, wake: Event) -> Self {
-        Bench {
+        VerdictChannel {
             group: group.to_owned(),
             state: Mutex::default(),
             wake,
@@ -279,44 +279,44 @@ impl Bench {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a reader of `group` judge from now on.
+    /// Makes a reader of `group` the inline reader.
     ///
     /// # Errors
     ///
-    /// Every [`BenchError`].
-    pub fn sit(&self, group: &str) -> Result<Sitting, BenchError> {
+    /// Every [`InlineError`].
+    pub fn accept(&self, group: &str) -> Result<VerdictEnds, InlineError> {
         if group != self.group {
-            return Err(BenchError::Group {
+            return Err(InlineError::Group {
                 asked: group.to_owned(),
                 group: self.group.clone(),
             });
         }
         let mut state = self.state();
         if state.is_taken {
-            return Err(BenchError::Taken);
+            return Err(InlineError::Taken);
         }
         let memory = SharedMemory::create(BYTES)?;
         let (parts, asleep) = map(&memory.file)?;
         let (ours, theirs) = SocketDoorbell::pair()?;
         state.is_taken = true;
-        state.arrived = Some(Session {
+        state.arrived = Some(VerdictQueue {
             queue: Consumer::new(parts),
             asleep,
             doorbell: ours,
         });
         self.wake.signal();
-        Ok(Sitting {
+        Ok(VerdictEnds {
             memory: memory.file,
             doorbell: theirs,
         })
     }
 
-    /// A judge that has just come, for the bridge's thread.
-    pub fn arrived(&self) -> Option<Session> {
+    /// The queue of an inline reader that has just been accepted, for the bridge's thread.
+    pub fn arrived(&self) -> Option<VerdictQueue> {
         self.state().arrived.take()
     }
 
-    /// The judge has left: another may come.
+    /// The inline reader has left: another may be accepted.
     pub fn left(&self) {
         self.state().is_taken = false;
     }
@@ -326,8 +326,8 @@ impl Bench {
 mod tests {
     use super::*;
 
-    fn judgement(lane: u32, sequence: u64, verdict: Verdict) -> Judgement {
-        Judgement {
+    fn on(lane: u32, sequence: u64, verdict: Verdict) -> PacketVerdict {
+        PacketVerdict {
             lane: LaneId(lane),
             sequence,
             verdict,
@@ -337,51 +337,54 @@ mod tests {
     #[test]
     fn every_verdict_survives_its_entry() {
         for verdict in [Verdict::Pass, Verdict::Drop] {
-            let one = judgement(32_767, SEQUENCE_MASK, verdict);
-            assert_eq!(Judgement::from_entry(one.to_entry()), one);
+            let one = on(32_767, SEQUENCE_MASK, verdict);
+            assert_eq!(PacketVerdict::from_entry(one.to_entry()), one);
             assert!(one.is_of(SEQUENCE_MASK | 1 << 60));
         }
     }
 
     #[test]
-    fn one_judge_at_a_time_and_its_end_is_noticed() {
+    fn one_inline_reader_at_a_time_and_its_end_is_noticed() {
         let wake = Event::new().unwrap();
-        let bench = Bench::new("ips", wake);
-        assert!(matches!(bench.sit("wire"), Err(BenchError::Group { .. })));
-        let sitting = bench.sit("ips").unwrap();
-        assert!(matches!(bench.sit("ips"), Err(BenchError::Taken)));
-        let mut session = bench.arrived().expect("it came");
-        let doorbell = sitting.doorbell.fd().try_clone_to_owned().unwrap();
-        let mut verdicts = Verdicts::from_peer(sitting.memory, doorbell).unwrap();
-        assert!(session.announce_sleep());
-        verdicts.give(judgement(1, 7, Verdict::Drop)).unwrap();
+        let channel = VerdictChannel::new("ips", wake);
+        assert!(matches!(
+            channel.accept("wire"),
+            Err(InlineError::Group { .. })
+        ));
+        let ends = channel.accept("ips").unwrap();
+        assert!(matches!(channel.accept("ips"), Err(InlineError::Taken)));
+        let mut queue = channel.arrived().expect("it came");
+        let doorbell = ends.doorbell.fd().try_clone_to_owned().unwrap();
+        let mut verdicts = VerdictSender::from_peer(ends.memory, doorbell).unwrap();
+        assert!(queue.announce_sleep());
+        verdicts.push(on(1, 7, Verdict::Drop)).unwrap();
         verdicts.send();
-        assert_eq!(session.wake_up(), Ok(()));
-        assert_eq!(session.take(), Ok(Some(judgement(1, 7, Verdict::Drop))));
-        assert_eq!(session.take(), Ok(None));
-        drop((verdicts, sitting.doorbell));
-        assert_eq!(session.wake_up(), Err(Gone::Left));
-        bench.left();
-        assert!(bench.sit("ips").is_ok());
+        assert_eq!(queue.wake_up(), Ok(()));
+        assert_eq!(queue.take(), Ok(Some(on(1, 7, Verdict::Drop))));
+        assert_eq!(queue.take(), Ok(None));
+        drop((verdicts, ends.doorbell));
+        assert_eq!(queue.wake_up(), Err(ReaderGone::Left));
+        channel.left();
+        assert!(channel.accept("ips").is_ok());
     }
 
     #[test]
     fn a_full_queue_and_an_impossible_index_are_told() {
-        let bench = Bench::new("ips", Event::new().unwrap());
-        let sitting = bench.sit("ips").unwrap();
-        let mut session = bench.arrived().unwrap();
-        let file = sitting.memory.try_clone().unwrap();
-        let doorbell = sitting.doorbell.fd().try_clone_to_owned().unwrap();
-        let mut verdicts = Verdicts::from_peer(sitting.memory, doorbell).unwrap();
-        let one = judgement(0, 1, Verdict::Pass);
+        let channel = VerdictChannel::new("ips", Event::new().unwrap());
+        let ends = channel.accept("ips").unwrap();
+        let mut queue = channel.arrived().unwrap();
+        let file = ends.memory.try_clone().unwrap();
+        let doorbell = ends.doorbell.fd().try_clone_to_owned().unwrap();
+        let mut verdicts = VerdictSender::from_peer(ends.memory, doorbell).unwrap();
+        let one = on(0, 1, Verdict::Pass);
         for _ in 0..ENTRIES {
-            verdicts.give(one).unwrap();
+            verdicts.push(one).unwrap();
         }
-        assert_eq!(verdicts.give(one), Err(VerdictError::Stuck));
+        assert_eq!(verdicts.push(one), Err(VerdictError::Stuck));
         crate::mapping::fill(&file, BYTES, |bytes| {
             bytes[TAIL..TAIL + 4].copy_from_slice(&u32::MAX.to_le_bytes());
         })
         .unwrap();
-        assert_eq!(session.take(), Err(Gone::Corrupt));
+        assert_eq!(queue.take(), Err(ReaderGone::Corrupt));
     }
 }

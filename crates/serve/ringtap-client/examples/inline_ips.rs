@@ -2,14 +2,14 @@
 //! An inline IPS in a page: decides about each packet of a bridge, in a process of its own.
 //!
 //! ```sh
-//! sudo ringtap bridge eth0 eth1 --judge ips --unjudged pass
+//! sudo ringtap bridge eth0 eth1 --inline ips --no-verdict pass
 //! sudo cargo run --release -p ringtap-client --example inline_ips -- ips 'cmd.exe'
 //! ```
 
 use std::error::Error;
 
 use ringtap_client::{
-    Connection, Judgement, Next, Receiver, SubscriptionRequest, Verdict, default_socket,
+    Connection, Next, PacketVerdict, Receiver, SubscriptionRequest, Verdict, default_socket,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,21 +22,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (subscription, connection) = Connection::attach(&default_socket(), &request)?;
     let mut receiver = Receiver::new(subscription, connection.clone())?;
     // From here on packets wait for what we say.
-    let mut verdicts = connection.judge()?;
-    eprintln!("inline_ips: judging, nothing may contain {text:?}");
+    let mut verdicts = connection.inline()?;
+    eprintln!("inline_ips: deciding, nothing may contain {text:?}");
     loop {
         let batch = match receiver.next(None)? {
             Next::Batch(batch) => batch,
             Next::Empty => continue,
             Next::Ended => return Ok(()),
         };
-        for judged in batch.packets() {
-            let packet = judged?.packet;
+        for received in batch.packets() {
+            let packet = received?.packet;
             let is_bad = packet
                 .data
                 .windows(text.len().max(1))
                 .any(|bytes| bytes == text.as_bytes());
-            verdicts.give(Judgement {
+            verdicts.push(PacketVerdict {
                 lane: batch.lane(),
                 sequence: packet.sequence,
                 verdict: if is_bad { Verdict::Drop } else { Verdict::Pass },

@@ -22,7 +22,7 @@ use ringtap_ipc::protocol::{
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted};
 use ringtap_ipc::transport::{MOST_BYTES, Transport};
-use ringtap_ipc::verdict::Verdicts;
+use ringtap_ipc::verdict::VerdictSender;
 
 use crate::control::{Control, ControlError};
 
@@ -163,18 +163,18 @@ impl Connection {
         Ok(subscription)
     }
 
-    /// Makes this reader the judge of the bridge: from now on packets wait for its verdicts.
+    /// Makes this reader the inline reader of the bridge: from now on packets wait for its verdicts.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Control`]: there is a judge, or nothing is judged here.
-    pub fn judge(&self) -> Result<Verdicts, ConnectError> {
-        let (Reply::Judging, fds) = self.ask(&Request::Judge)? else {
-            return Err(ConnectError::Protocol("it let nobody judge"));
+    /// [`ConnectError::Control`]: there is a classifier, or nothing is received here.
+    pub fn inline(&self) -> Result<VerdictSender, ConnectError> {
+        let (Reply::Inline, fds) = self.ask(&Request::Inline)? else {
+            return Err(ConnectError::Protocol("it accepted no inline reader"));
         };
         let [memory, doorbell] = <[OwnedFd; 2]>::try_from(fds)
             .map_err(|_| ConnectError::Protocol("it sent other descriptors"))?;
-        Verdicts::from_peer(memory, doorbell).map_err(ConnectError::Memory)
+        VerdictSender::from_peer(memory, doorbell).map_err(ConnectError::Memory)
     }
 
     /// Everybody's counters.

@@ -39,12 +39,12 @@
 //!     };
 //!     tally.begin(&batch);
 //!     let lane = tally.at(batch.lane());
-//!     for judged in batch.packets() {
-//!         let judged = judged?;
-//!         lane.count(&judged);
+//!     for received in batch.packets() {
+//!         let received = received?;
+//!         lane.count(&received);
 //!         // The same chunk has packets for other readers.
-//!         if judged.is_ours() {
-//!             let packet = judged.packet;
+//!         if received.is_ours() {
+//!             let packet = received.packet;
 //!             println!("{} ns: {} bytes", packet.slot().time_ns, packet.data.len());
 //!         }
 //!     }
@@ -58,11 +58,11 @@
 //! A batch may be kept and dropped later. A program with a poll loop of its own uses a [`Cursor`],
 //! which reads packet by packet, counts them, and has a descriptor that says when to call it.
 
+mod classified;
 mod connection;
 mod control;
 mod cursor;
 mod descriptor;
-mod judge;
 mod merge;
 mod pending;
 mod receiver;
@@ -70,13 +70,13 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use classified::{Batch, Packets, ReceivedPacket, Recipient};
 pub use connection::{ConnectError, Connection, default_socket};
 pub use control::{Control, ControlError};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
-pub use judge::{Batch, Judged, Packets, Recipient};
 pub use merge::Order;
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use ringtap_ipc::protocol::AttachedError;
 pub use ringtap_ipc::subscription::{SubscriptionRequest, Watermark};
-pub use ringtap_ipc::verdict::{Judgement, Verdict, VerdictError, Verdicts};
+pub use ringtap_ipc::verdict::{PacketVerdict, Verdict, VerdictError, VerdictSender};
 pub use tally::{LaneTally, Tally};

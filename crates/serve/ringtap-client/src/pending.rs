@@ -13,8 +13,8 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::reader::RecvError;
 
+use crate::classified::Batch;
 use crate::cursor::CursorPacket;
-use crate::judge::Batch;
 use crate::tally::{LaneTally, Tally};
 
 /// Packets for which there is room beside the rest of a reader's state: mostly both lie in one
@@ -84,11 +84,11 @@ impl Pending {
         };
         let mut sequences = None;
         for packet in batch.packets() {
-            let judged = packet.map_err(|error| *error)?;
-            let packet = judged.packet;
+            let received = packet.map_err(|error| *error)?;
+            let packet = received.packet;
             let first = sequences.get_or_insert(packet.sequence..packet.sequence);
             first.end = packet.sequence.saturating_add(1);
-            if !judged.is_ours() {
+            if !received.is_ours() {
                 continue;
             }
             let slot = packet.slot();
@@ -159,7 +159,7 @@ impl Pending {
     /// Drops the packets that were not yet taken and do not pass this filter.
     pub(crate) fn filter(&mut self, filter: &Program) {
         let Some(batch) = &self.batch else { return };
-        let mut data = batch.packets().flatten().map(|judged| judged.packet);
+        let mut data = batch.packets().flatten().map(|received| received.packet);
         let (mut carried, mut kept) = (0_u64, self.at);
         for index in self.at..self.packets.len() {
             let mut packet = self.packets[index];

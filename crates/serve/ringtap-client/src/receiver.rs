@@ -23,8 +23,8 @@ use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 
+use crate::classified::{Batch, PacketClassifier};
 use crate::control::{Control, ControlError};
-use crate::judge::{Batch, Judge};
 use crate::merge::{Merge, Order, Turn};
 use crate::tally::Tally;
 
@@ -78,7 +78,7 @@ impl Signal for HubSignal {
 struct OpenEndpoint {
     facts: Facts,
     reader: Reader,
-    judge: Arc<Judge>,
+    classifier: Arc<PacketClassifier>,
     lanes_before: u32,
     ended: bool,
 }
@@ -132,7 +132,7 @@ impl Receiver {
             let policy = endpoint.facts.policy;
             endpoints.push(OpenEndpoint {
                 reader: Reader::open(endpoint.pool, &endpoint.control, policy, hub)?,
-                judge: Arc::new(Judge::new(&endpoint.wanted)),
+                classifier: Arc::new(PacketClassifier::new(&endpoint.wanted)),
                 facts: endpoint.facts,
                 lanes_before,
                 ended: false,
@@ -212,7 +212,7 @@ impl Receiver {
     /// Applies the hub's answer to a filter that was set through [`Control`].
     pub fn adopt(&mut self, wanted: &[Wanted]) {
         for (endpoint, wanted) in self.endpoints.iter_mut().zip(wanted) {
-            endpoint.judge = Arc::new(Judge::new(wanted));
+            endpoint.classifier = Arc::new(PacketClassifier::new(wanted));
         }
     }
 
@@ -273,7 +273,9 @@ impl Receiver {
             let endpoint = &mut self.endpoints[at];
             match endpoint.reader.try_next()? {
                 reader::Next::Batch(batch) => {
-                    return Ok(Some(endpoint.judge.judged(batch, endpoint.lanes_before)));
+                    return Ok(Some(
+                        endpoint.classifier.classify(batch, endpoint.lanes_before),
+                    ));
                 }
                 reader::Next::Empty => {}
                 reader::Next::Ended => endpoint.ended = true,
@@ -303,7 +305,9 @@ impl Receiver {
                         .flatten()
                         .map(|packet| packet.slot().time_ns),
                 );
-                return Ok(Some(endpoint.judge.judged(batch, endpoint.lanes_before)));
+                return Ok(Some(
+                    endpoint.classifier.classify(batch, endpoint.lanes_before),
+                ));
             }
             Turn::Hold(left) => self.holds = Some(left),
             Turn::Nothing => {}

@@ -14,7 +14,7 @@ use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
 
-use crate::judge::{Batch, Judged, Recipient};
+use crate::classified::{Batch, ReceivedPacket, Recipient};
 
 /// What a reader counted on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl LaneTally {
 
     /// Counts a packet under its recipient.
     #[inline]
-    pub fn count(&mut self, judged: &Judged<'_>) {
-        let Judged { packet, recipient } = judged;
+    pub fn count(&mut self, received: &ReceivedPacket<'_>) {
+        let ReceivedPacket { packet, recipient } = received;
         match recipient {
             Recipient::ThisReader => {
                 self.delivered(packet.sequence, packet.slot().wire_length);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Batches, judged and counted while their chunk is still being filled.
+//! Batches, classified and counted while their chunk is still being filled.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
-use crate::judge::{Batch, Judge};
+use crate::classified::{Batch, PacketClassifier};
 use crate::pending::Pending;
 use crate::tally::Tally;
 
@@ -26,15 +26,15 @@ fn meta(mask: u64) -> PacketMeta {
     }
 }
 
-struct Bench {
+struct VerdictChannel {
     writer: LaneWriter,
     distributor: Distributor,
     reader: reader::Reader,
-    judge: Arc<Judge>,
+    classifier: Arc<PacketClassifier>,
 }
 
 /// A reader with bit 1 of the group with bit 4.
-fn bench() -> Bench {
+fn bench() -> VerdictChannel {
     let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
     let pool = Pool::on_heap(geometry);
     let chunks = source::share(&geometry, LaneId(0));
@@ -42,22 +42,22 @@ fn bench() -> Bench {
     let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
     let mut distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
     let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-    let judge = Judge::new(&Wanted {
+    let classifier = PacketClassifier::new(&Wanted {
         mask: 1,
         group: 4,
         place: Place::Source,
         filter: Program::everything(),
         from: vec![0],
     });
-    Bench {
+    VerdictChannel {
         writer,
         distributor,
         reader,
-        judge: Arc::new(judge),
+        classifier: Arc::new(classifier),
     }
 }
 
-impl Bench {
+impl VerdictChannel {
     fn write(&mut self, mask: u64) {
         self.writer.write(&meta(mask), [&[0; 60]]).unwrap();
         self.distributor.step().unwrap();
@@ -67,7 +67,7 @@ impl Bench {
         let reader::Next::Batch(inner) = self.reader.try_next().unwrap() else {
             panic!("packets were published");
         };
-        self.judge.judged(inner, 0)
+        self.classifier.classify(inner, 0)
     }
 }
 
@@ -91,8 +91,8 @@ fn packets_for_other_members_are_not_filtered() {
     masks.iter().for_each(|mask| bench.write(*mask));
     let (batch, mut counted) = (bench.batch(), Tally::new(1));
     counted.begin(&batch);
-    for judged in batch.packets() {
-        counted.at(LaneId(0)).count(&judged.unwrap());
+    for received in batch.packets() {
+        counted.at(LaneId(0)).count(&received.unwrap());
     }
     let mut pending = Pending::new(1);
     let mut taken = Tally::new(1);

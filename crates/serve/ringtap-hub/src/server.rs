@@ -20,7 +20,7 @@ use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::socket::Listener;
 use ringtap_ipc::transport::MOST_BYTES;
-use ringtap_ipc::verdict::Bench;
+use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_pool::wake::Signal;
 
 use crate::access::Access;
@@ -43,7 +43,7 @@ struct Acceptor {
     listener: Listener,
     hub: Handle,
     access: Vec<Access>,
-    bench: Option<Arc<Bench>>,
+    verdicts: Option<Arc<VerdictChannel>>,
     closing: Event,
     connections: Vec<ClientConnection>,
 }
@@ -56,26 +56,26 @@ impl Server {
     ///
     /// The system's: no thread, no descriptor.
     pub fn open(listener: Listener, hub: &Hub, access: Vec<Access>) -> io::Result<Self> {
-        Server::with_bench(listener, hub, access, None)
+        Server::with_verdicts(listener, hub, access, None)
     }
 
-    /// The same for a bridge, whose judge sits at `bench`.
+    /// The same for a bridge whose inline reader uses this channel.
     ///
     /// # Errors
     ///
     /// As for [`Server::open`].
-    pub fn with_bench(
+    pub fn with_verdicts(
         listener: Listener,
         hub: &Hub,
         access: Vec<Access>,
-        bench: Option<Arc<Bench>>,
+        verdicts: Option<Arc<VerdictChannel>>,
     ) -> io::Result<Self> {
         let closing = Event::new()?;
         let acceptor = Acceptor {
             listener,
             hub: hub.handle().clone(),
             access,
-            bench,
+            verdicts,
             closing: closing.clone(),
             connections: Vec::new(),
         };
@@ -169,9 +169,9 @@ impl Acceptor {
                 );
                 continue;
             }
-            let (hub, bench) = (self.hub.clone(), self.bench.clone());
+            let (hub, verdicts) = (self.hub.clone(), self.verdicts.clone());
             self.connections
-                .push(ClientConnection::new(Box::new(socket), peer, hub, bench));
+                .push(ClientConnection::new(Box::new(socket), peer, hub, verdicts));
         }
     }
 }

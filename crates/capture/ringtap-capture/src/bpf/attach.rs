@@ -23,7 +23,7 @@ use crate::CaptureError;
 
 /// Whether a program has a variant for traffic control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variants {
+pub enum Variants {
     /// For XDP and traffic control.
     XdpAndTc,
     /// For XDP only.
@@ -31,7 +31,7 @@ pub(crate) enum Variants {
 }
 
 /// The hooks to try on an interface, best first; `notes` gets what the user should know.
-pub(crate) fn hooks(
+pub fn hooks(
     mode: Mode,
     variants: Variants,
     interface: &Interface,

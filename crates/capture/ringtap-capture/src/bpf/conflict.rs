@@ -16,7 +16,7 @@ const LEAVING: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
 
 /// Whether a program of this name is Ringtap's.
-pub(crate) fn is_ours(name: &str) -> bool {
+pub fn is_ours(name: &str) -> bool {
     name.starts_with("rt_")
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
 /// # Errors
 ///
 /// [`CaptureError::AnotherProgram`]: it stays, or is not one that `may_leave`.
-pub(crate) fn wait_for_another(
+pub fn wait_for_another(
     interface: &Interface,
     may_leave: impl Fn(&str) -> bool,
 ) -> Result<(), CaptureError> {
@@ -42,7 +42,7 @@ pub(crate) fn wait_for_another(
 }
 
 /// The error for an XDP program that is already attached, if there is one.
-pub(crate) fn another_program(interface: &Interface) -> Option<CaptureError> {
+pub fn another_program(interface: &Interface) -> Option<CaptureError> {
     let (ids, _) = object::logged(|| link::xdp_programs(interface.index));
     let id = *ids.ok()?.first()?;
     let program = ProgInfoIter::default().find(|program| program.id == id);

@@ -20,21 +20,21 @@ use crate::classifier::LaneClassifier;
 
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Length of a source and a destination address, after which a VLAN tag stands.
-pub(super) const ADDRESSES: usize = 12;
-pub(super) const TAG: usize = 4;
+pub const ADDRESSES: usize = 12;
+pub const TAG: usize = 4;
 
 /// What it takes to note packets.
-pub(super) struct Parts {
-    pub(super) cells: Cells,
-    pub(super) writer: LaneWriter,
-    pub(super) classifier: LaneClassifier,
-    pub(super) statistics: Arc<LaneStatistics>,
-    pub(super) queue: u16,
+pub struct Parts {
+    pub cells: Cells,
+    pub writer: LaneWriter,
+    pub classifier: LaneClassifier,
+    pub statistics: Arc<LaneStatistics>,
+    pub queue: u16,
 }
 
 /// One lane of the pool, and its account.
-pub(super) struct LaneCapture {
-    pub(super) parts: Parts,
+pub struct LaneCapture {
+    pub parts: Parts,
     lane: Arc<LaneCounters>,
     settled: Settled,
     tai_minus_utc_ns: i64,
@@ -45,7 +45,7 @@ pub(super) struct LaneCapture {
 }
 
 impl LaneCapture {
-    pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
+    pub fn new(parts: Parts) -> std::io::Result<Self> {
         Ok(LaneCapture {
             lane: parts.writer.counters(),
             parts,
@@ -58,7 +58,7 @@ impl LaneCapture {
     }
 
     /// A chunk whose cells can be given to the kernel.
-    pub(super) fn next_chunk(&mut self) -> Option<ChunkId> {
+    pub fn next_chunk(&mut self) -> Option<ChunkId> {
         let Parts { cells, writer, .. } = &mut self.parts;
         cells
             .take_back()
@@ -67,12 +67,12 @@ impl LaneCapture {
 
     /// Begins a batch of packets, which become visible together.
     #[inline]
-    pub(super) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.parts.classifier.begin();
     }
 
     /// Ends a batch.
-    pub(super) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.parts.writer.publish();
         self.parts.classifier.end();
         // At once, so that the chunk comes back as soon as it is read.
@@ -84,7 +84,7 @@ impl LaneCapture {
     }
 
     /// Nothing follows.
-    pub(super) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.parts.cells.spent();
         self.parts.writer.close();
         self.parts.classifier.end();
@@ -92,13 +92,13 @@ impl LaneCapture {
     }
 
     /// Sequence of the next packet that is noted.
-    pub(super) fn next_sequence(&self) -> u64 {
+    pub fn next_sequence(&self) -> u64 {
         self.parts.writer.next_sequence()
     }
 
     /// Says that the packet at this address will be looked at soon.
     #[inline]
-    pub(super) fn will_look_at(&self, address: u64) {
+    pub fn will_look_at(&self, address: u64) {
         if let Some(Place { chunk, at }) = self.parts.cells.locate(address) {
             self.parts.writer.will_look_at(chunk, at - STAMP_BYTES);
         }
@@ -106,7 +106,7 @@ impl LaneCapture {
 
     /// The bytes of a packet that the kernel has just given, and that is not yet noted.
     #[inline]
-    pub(super) fn bytes(&mut self, place: Place, length: usize) -> Option<&mut [u8]> {
+    pub fn bytes(&mut self, place: Place, length: usize) -> Option<&mut [u8]> {
         // SAFETY: the kernel gave this cell back (`place` is that of a received piece), and its
         // packet is noted in the pool only after this borrow has ended.
         unsafe { self.parts.writer.cell(place.chunk, place.at, length) }
@@ -114,7 +114,7 @@ impl LaneCapture {
 
     /// The stamp in front of a packet, whose counts are those of the lane from now on.
     #[inline]
-    pub(super) fn stamp(&mut self, place: Place) -> Option<Stamp> {
+    pub fn stamp(&mut self, place: Place) -> Option<Stamp> {
         let at = place.at.checked_sub(STAMP_BYTES)?;
         let front = Place { at, ..place };
         let stamp = Stamp::from_bytes(self.bytes(front, STAMP_BYTES)?.first_chunk()?);
@@ -124,7 +124,7 @@ impl LaneCapture {
 
     /// Takes over what the program had counted when it wrote this stamp.
     #[inline]
-    pub(super) fn account(&mut self, stamp: &Stamp) {
+    pub fn account(&mut self, stamp: &Stamp) {
         let settled = &mut self.settled;
         settled.seen = settled.seen.max(stamp.seen);
         let [a, b, c, d, ..] = settled.unwanted.to_le_bytes();
@@ -139,7 +139,7 @@ impl LaneCapture {
 
     /// LaneCapture a packet of this lane that lies in one cell, if anybody wants it.
     #[inline]
-    pub(super) fn note(&mut self, place: Place, length: usize, stamp: &Stamp) {
+    pub fn note(&mut self, place: Place, length: usize, stamp: &Stamp) {
         let Some(meta) = self.classify(place, length, stamp) else {
             return;
         };
@@ -198,7 +198,7 @@ impl LaneCapture {
     }
 
     /// Copies a packet into the pool, if anybody wants it.
-    pub(super) fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
+    pub fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
         let kept = self.parts.writer.captured_length(bytes.len());
         let wire = to_u32(bytes.len());
         if let Some(verdict) = self.parts.classifier.classify(&bytes[..kept], wire) {
@@ -227,7 +227,7 @@ impl LaneCapture {
     }
 
     /// A packet that lies outside the pool: somebody loses it, if anybody wants it.
-    pub(super) fn miss(&mut self, bytes: &[u8]) {
+    pub fn miss(&mut self, bytes: &[u8]) {
         let wire = to_u32(bytes.len());
         if self.parts.classifier.classify(bytes, wire).is_some() {
             self.lose();
@@ -236,7 +236,7 @@ impl LaneCapture {
 
     /// Counts a packet that found no room.
     #[cold]
-    pub(super) fn lose(&mut self) {
+    pub fn lose(&mut self) {
         self.settled.pool_full += 1;
         self.parts.writer.count_lost(1);
     }
@@ -249,7 +249,7 @@ impl LaneCapture {
     }
 
     /// Asks now and then what the clock of the stamps is ahead of UTC.
-    pub(super) fn mind_clock(&mut self) {
+    pub fn mind_clock(&mut self) {
         if self.clock_set.elapsed() >= CLOCK_INTERVAL {
             self.clock_set = Instant::now();
             // It could be read when the source was opened, so it can now.

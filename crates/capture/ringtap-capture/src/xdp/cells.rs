@@ -48,15 +48,15 @@ impl Entry {
 
 /// Where a piece of a packet lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) chunk: ChunkId,
+pub struct Place {
+    pub chunk: ChunkId,
     /// In the chunk.
-    pub(super) at: usize,
+    pub at: usize,
 }
 
 /// What has to be done before a packet can be noted in its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub enum Standing {
     /// Nothing: it is open.
     Open,
     /// It has to be opened.
@@ -68,17 +68,17 @@ pub(super) enum Standing {
 
 /// Where a lane's chunks lie.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
+pub struct Share {
     /// Where the pool begins in the UMEM.
-    pub(super) base: u64,
-    pub(super) chunk_size: u32,
-    pub(super) first: ChunkId,
-    pub(super) count: usize,
+    pub base: u64,
+    pub chunk_size: u32,
+    pub first: ChunkId,
+    pub count: usize,
 }
 
 impl Share {
     /// The chunks of a lane in a pool that begins at `base`.
-    pub(super) fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
+    pub fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
         let chunks = source::share(geometry, lane);
         Share {
             base,
@@ -90,7 +90,7 @@ impl Share {
 }
 
 /// The cells of one lane.
-pub(super) struct Cells {
+pub struct Cells {
     layout: CellLayout,
     base: u64,
     chunk_shift: u32,
@@ -107,7 +107,7 @@ pub(super) struct Cells {
 
 impl Cells {
     /// The cells of these chunks.
-    pub(super) fn new(layout: CellLayout, share: Share) -> Self {
+    pub fn new(layout: CellLayout, share: Share) -> Self {
         Cells {
             layout,
             base: share.base,
@@ -122,12 +122,12 @@ impl Cells {
     }
 
     /// Cells that the kernel has to fill.
-    pub(super) fn held(&self) -> u32 {
+    pub fn held(&self) -> u32 {
         self.held
     }
 
     /// Cells of a chunk.
-    pub(super) fn per_chunk(&self) -> u32 {
+    pub fn per_chunk(&self) -> u32 {
         self.layout.count
     }
 
@@ -138,7 +138,7 @@ impl Cells {
 
     /// A chunk came back from the readers (or was never used). Tells whether its cells can be
     /// given to the kernel; else that is told by [`Cells::take_back`] later.
-    pub(super) fn returned(&mut self, id: ChunkId) -> bool {
+    pub fn returned(&mut self, id: ChunkId) -> bool {
         let Some(entry) = self.entry(id) else {
             return false;
         };
@@ -148,12 +148,12 @@ impl Cells {
     }
 
     /// A chunk that is free and was not told of by [`Cells::returned`].
-    pub(super) fn take_back(&mut self) -> Option<ChunkId> {
+    pub fn take_back(&mut self) -> Option<ChunkId> {
         self.back.pop()
     }
 
     /// Gives the addresses of a free chunk's cells, which are the kernel's from now on.
-    pub(super) fn hand_over(&mut self, id: ChunkId) -> impl Iterator<Item = u64> + use<> {
+    pub fn hand_over(&mut self, id: ChunkId) -> impl Iterator<Item = u64> + use<> {
         let count = self.layout.count;
         if let Some(entry) = self.entry(id) {
             entry.stage = Stage::Fresh;
@@ -169,7 +169,7 @@ impl Cells {
 
     /// Where an address of the kernel's lies; `None` if it is in no cell of this lane.
     #[inline]
-    pub(super) fn locate(&self, address: u64) -> Option<Place> {
+    pub fn locate(&self, address: u64) -> Option<Place> {
         let address = address.checked_sub(self.base)?;
         let chunk = u32::try_from(address >> self.chunk_shift).ok()?;
         let index = usize::try_from(chunk.checked_sub(self.first)?).ok()?;
@@ -184,7 +184,7 @@ impl Cells {
     /// The kernel gave a filled cell of this chunk. Tells whether it was the chunk's last: then
     /// [`Cells::let_go`] once its packet is noted.
     #[inline]
-    pub(super) fn came_back(&mut self, id: ChunkId) -> bool {
+    pub fn came_back(&mut self, id: ChunkId) -> bool {
         self.held = self.held.saturating_sub(1);
         let Some(entry) = self.entry(id) else {
             return false;
@@ -194,14 +194,14 @@ impl Cells {
     }
 
     /// A cell that came back is still needed: its packet is to be forwarded.
-    pub(super) fn keep(&mut self, id: ChunkId) {
+    pub fn keep(&mut self, id: ChunkId) {
         if let Some(entry) = self.entry(id) {
             entry.kept += 1;
         }
     }
 
     /// A cell that was kept is not needed any more.
-    pub(super) fn release(&mut self, id: ChunkId) {
+    pub fn release(&mut self, id: ChunkId) {
         if let Some(entry) = self.entry(id) {
             entry.kept = entry.kept.saturating_sub(1);
         }
@@ -210,7 +210,7 @@ impl Cells {
 
     /// What came back of this chunk is dealt with: it is free if nothing of it is in use, and no
     /// reader has it.
-    pub(super) fn let_go(&mut self, id: ChunkId) {
+    pub fn let_go(&mut self, id: ChunkId) {
         let Some(entry) = self.entry(id).filter(|entry| !entry.is_in_use()) else {
             return;
         };
@@ -227,7 +227,7 @@ impl Cells {
     }
 
     #[inline]
-    pub(super) fn standing(&self, id: ChunkId) -> Standing {
+    pub fn standing(&self, id: ChunkId) -> Standing {
         if self.open == Some(id) {
             return Standing::Open;
         }
@@ -240,12 +240,12 @@ impl Cells {
     }
 
     /// The fresh chunk that was handed over first.
-    pub(super) fn oldest_fresh(&self) -> Option<ChunkId> {
+    pub fn oldest_fresh(&self) -> Option<ChunkId> {
         self.fresh.front().copied()
     }
 
     /// A fresh chunk is open from now on, and the one before is spent.
-    pub(super) fn opened(&mut self, id: ChunkId) {
+    pub fn opened(&mut self, id: ChunkId) {
         self.spent();
         if let Some(at) = self.fresh.iter().position(|fresh| *fresh == id) {
             self.fresh.remove(at);
@@ -257,14 +257,14 @@ impl Cells {
     }
 
     /// The open chunk, if there is one, is sealed.
-    pub(super) fn spent(&mut self) {
+    pub fn spent(&mut self) {
         if let Some(entry) = self.open.take().and_then(|id| self.entry(id)) {
             entry.stage = Stage::Spent;
         }
     }
 
     /// Whether the kernel has no cell of the open chunk to fill any more.
-    pub(super) fn open_is_used_up(&mut self) -> bool {
+    pub fn open_is_used_up(&mut self) -> bool {
         let open = self.open;
         open.and_then(|id| self.entry(id))
             .is_some_and(|entry| entry.filled == 0)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use ringtap_filter::{Program as Filter, Rules};
 
 use super::program::{NoFilter, QueueProgram};
-use super::{QueueLane, let_pass};
+use super::{QueueLane, wait_for_received};
 
 /// Refused filters that are remembered; beyond this number all are forgotten.
 const MOST_REFUSED: usize = 256;
@@ -46,7 +46,7 @@ impl QueueFilters {
         };
         // A program that stays in force passes what the threads then classify.
         let _stays = self.program.replace(filtered.as_ref());
-        let_pass(self.lanes.iter().map(|lane| &lane.ring));
+        wait_for_received(&self.lanes);
     }
 
     /// The program with these filters; remembers those that the kernel refuses.

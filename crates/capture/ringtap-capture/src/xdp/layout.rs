@@ -8,28 +8,28 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Receive queues that a source may have: `RT_XSK_QUEUES`.
-pub(super) const QUEUES: u16 = crate::queues::MOST;
+pub const QUEUES: u16 = crate::queues::MOST;
 
 /// Bytes in front of each packet: `struct rt_stamp`.
-pub(super) const STAMP_BYTES: usize = 24;
+pub const STAMP_BYTES: usize = 24;
 
 /// What the program knew of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub struct Stamp {
     /// Atomic time.
-    pub(super) time_ns: u64,
+    pub time_ns: u64,
     /// Packets that the program saw on this queue, this one included.
-    pub(super) seen: u64,
+    pub seen: u64,
     /// The low half of those that no rule wanted.
-    pub(super) unwanted: u32,
+    pub unwanted: u32,
     /// The VLAN tag that the driver had stripped, as on the wire.
-    pub(super) tag: Option<[u8; 4]>,
+    pub tag: Option<[u8; 4]>,
 }
 
 impl Stamp {
     /// The stamp in these bytes.
     #[inline]
-    pub(super) fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
+    pub fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
         let [time, seen, rest] = [words[0], words[1], words[2]];
         let [a, b, c, d, tag @ ..] = rest;
@@ -45,39 +45,39 @@ impl Stamp {
 /// One receive queue's counters: `struct rt_queue`. Only the program writes them.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct QueueWords {
-    pub(super) seen: AtomicU64,
-    pub(super) unwanted: AtomicU64,
-    pub(super) paused: AtomicU64,
-    pub(super) failed: AtomicU64,
+pub struct QueueWords {
+    pub seen: AtomicU64,
+    pub unwanted: AtomicU64,
+    pub paused: AtomicU64,
+    pub failed: AtomicU64,
     reserved: [AtomicU64; 4],
 }
 
 /// One receive queue's words that user space writes: `struct rt_queue_control`.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct QueueControl {
-    pub(super) state: AtomicU32,
+pub struct QueueControl {
+    pub state: AtomicU32,
     reserved: [AtomicU32; 15],
 }
 
 /// What [`QueueControl::state`] says: `RT_XSK_ON`, `RT_XSK_PAUSED`.
-pub(super) mod state {
-    pub(in crate::xdp) const ON: u32 = 1;
-    pub(in crate::xdp) const PAUSED: u32 = 2;
+pub mod state {
+    pub const ON: u32 = 1;
+    pub const PAUSED: u32 = 2;
 }
 
 /// Set before the program is loaded: `struct rt_xsk_config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Config {
-    pub(super) snap_length: u32,
+pub struct Config {
+    pub snap_length: u32,
     /// Several CPUs may serve one queue at a time.
-    pub(super) shared: bool,
+    pub shared: bool,
 }
 
 impl Config {
     /// These settings as they lie in the program's read-only data.
-    pub(super) fn to_bytes(self) -> Vec<u8> {
+    pub fn to_bytes(self) -> Vec<u8> {
         [self.snap_length, u32::from(self.shared)]
             .into_iter()
             .flat_map(u32::to_ne_bytes)

@@ -16,10 +16,10 @@ use ringtap_net::interface::Interface;
 /// Memory of a pool unless said otherwise, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
 /// Room for the stamp, so that it and the headers of a packet lie in one line of the caches.
-pub(super) const STAMP_ROOM: u32 = 24;
+pub const STAMP_ROOM: u32 = 24;
 /// A packet lies so far in its cell, and what a cell holds is so much less: the kernel's
 /// `XDP_PACKET_HEADROOM`, and ours.
-pub(super) const HEADROOM: u32 = 256 + STAMP_ROOM;
+pub const HEADROOM: u32 = 256 + STAMP_ROOM;
 /// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a state).
 const CELLS: [u32; 2] = [2048, 4096];
 
@@ -84,19 +84,19 @@ impl XdpOptions {
 
 /// Sizes of a pool with cells.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) geometry: Geometry,
+pub struct Plan {
+    pub geometry: Geometry,
     /// Cells for zero-copy drivers.
-    pub(super) aligned: CellLayout,
+    pub aligned: CellLayout,
     /// Cells for copy mode, which takes them anywhere.
-    pub(super) staggered: CellLayout,
+    pub staggered: CellLayout,
     /// Frames may need more than one cell.
-    pub(super) needs_several: bool,
+    pub needs_several: bool,
 }
 
 impl Plan {
     /// Sizes for `lanes` queues of this interface.
-    pub(super) fn new(
+    pub fn new(
         options: &XdpOptions,
         interface: &Interface,
         lanes: u32,

@@ -34,11 +34,11 @@ static OBJECT: &ObjectFile<[u8]> =
     &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/xsk.bpf.o")));
 
 /// The program that hands packets to the sockets of one interface.
-pub(super) struct QueueProgram {
+pub struct QueueProgram {
     /// Absent before the program is attached and after it is detached.
     link: Mutex<Option<OwnedFd>>,
     /// The hook for which the program is loaded.
-    pub(super) hook: Hook,
+    pub hook: Hook,
     namespace: NetworkNamespace,
     interface: u32,
     program: OwnedFd,
@@ -46,14 +46,14 @@ pub(super) struct QueueProgram {
     original: Code,
     sockets: MapHandle,
     /// The counters of each queue.
-    pub(super) counters: Words<QueueWords>,
+    pub counters: Words<QueueWords>,
     controls: Words<QueueControl>,
     /// Keeps the maps' descriptors open, whose numbers are in the instructions of `original`.
     _object: Object,
 }
 
 /// Why there is no program with some filters.
-pub(super) enum NoFilter {
+pub enum NoFilter {
     /// It cannot be translated, or the verifier refuses it.
     Refused,
     /// A resource is missing: it may be tried again.
@@ -75,11 +75,7 @@ impl QueueProgram {
     ///
     /// [`CaptureError::NoRights`], [`CaptureError::TooOld`], [`CaptureError::Load`],
     /// [`CaptureError::System`].
-    pub(super) fn load(
-        hook: Hook,
-        interface: &Interface,
-        snap_length: u32,
-    ) -> Result<Self, CaptureError> {
+    pub fn load(hook: Hook, interface: &Interface, snap_length: u32) -> Result<Self, CaptureError> {
         let name = program_name(hook);
         let config = Config {
             snap_length,
@@ -129,7 +125,7 @@ impl QueueProgram {
     /// # Errors
     ///
     /// [`CaptureError::AnotherProgram`], [`CaptureError::Refused`], [`CaptureError::Interface`].
-    pub(super) fn attach(&self, interface: &Interface) -> Result<(), CaptureError> {
+    pub fn attach(&self, interface: &Interface) -> Result<(), CaptureError> {
         let link = attach::attach(self.program.as_fd(), self.hook, interface)?;
         *self.link() = Some(link);
         Ok(())
@@ -140,7 +136,7 @@ impl QueueProgram {
     /// # Errors
     ///
     /// The kernel's.
-    pub(super) fn set_socket(&self, queue: u16, socket: &XskSocket) -> io::Result<()> {
+    pub fn set_socket(&self, queue: u16, socket: &XskSocket) -> io::Result<()> {
         let fd = socket.as_fd().as_raw_fd().to_ne_bytes();
         let queue = u32::from(queue).to_ne_bytes();
         self.sockets
@@ -149,7 +145,7 @@ impl QueueProgram {
     }
 
     /// Sets a queue to one of [`state`](super::layout::state).
-    pub(super) fn set_state(&self, queue: u16, state: u32) {
+    pub fn set_state(&self, queue: u16, state: u32) {
         if let Some(control) = self.controls.get(usize::from(queue)) {
             control.state.store(state, Release);
         }
@@ -160,7 +156,7 @@ impl QueueProgram {
     /// # Errors
     ///
     /// The kernel's: the program before stays in force.
-    pub(super) fn replace(&self, filtered: Option<&OwnedFd>) -> io::Result<()> {
+    pub fn replace(&self, filtered: Option<&OwnedFd>) -> io::Result<()> {
         match &*self.link() {
             Some(link) => link::replace(link.as_fd(), filtered.unwrap_or(&self.program).as_fd()),
             None => Ok(()),
@@ -172,7 +168,7 @@ impl QueueProgram {
     /// # Errors
     ///
     /// [`NoFilter`]
-    pub(super) fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NoFilter> {
+    pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NoFilter> {
         let insns = ebpf::classify(filters, Context::Xdp).map_err(|_| NoFilter::Refused)?;
         let insns: Vec<_> = insns.into_iter().map(|insn| insn.0).collect();
         let mut code = self.original.clone();
@@ -192,7 +188,7 @@ impl QueueProgram {
     }
 
     /// Detaches the program; runs that are under way still hand packets over.
-    pub(super) fn detach(&self) {
+    pub fn detach(&self) {
         let link = self.link().take();
         if let Some(link) = link {
             link::detach(link);

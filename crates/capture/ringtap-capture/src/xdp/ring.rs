@@ -88,7 +88,7 @@ fn has_passed(consumer: &Words<AtomicU32>, mark: u32) -> bool {
 }
 
 /// What the kernel gives: descriptors of received packets.
-pub(super) struct Received {
+pub struct Received {
     ring: Shared,
     /// Ours: consumed so far.
     next: u32,
@@ -96,12 +96,12 @@ pub(super) struct Received {
 
 /// One piece of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub struct Piece {
     /// Offset of its first byte in the UMEM.
-    pub(super) address: u64,
-    pub(super) length: u32,
+    pub address: u64,
+    pub length: u32,
     /// The packet goes on in the next piece.
-    pub(super) goes_on: bool,
+    pub goes_on: bool,
 }
 
 /// Where a packet begins, if its descriptor tells cell and offset apart, as for unaligned cells.
@@ -111,7 +111,7 @@ fn whole(address: u64) -> u64 {
 }
 
 impl Received {
-    pub(super) fn map(
+    pub fn map(
         socket: impl AsFd,
         page: u64,
         places: &XdpRingOffset,
@@ -123,7 +123,7 @@ impl Received {
 
     /// Pieces that wait.
     #[inline]
-    pub(super) fn waiting(&self) -> u32 {
+    pub fn waiting(&self) -> u32 {
         // Pairs with the kernel's release store: what it counted is complete.
         let produced = self.ring.producer[0].load(Acquire);
         produced.wrapping_sub(self.next).min(self.ring.size)
@@ -131,7 +131,7 @@ impl Received {
 
     /// The piece that is `ahead` of the first one that waits.
     #[inline]
-    pub(super) fn peek(&self, ahead: u32) -> Piece {
+    pub fn peek(&self, ahead: u32) -> Piece {
         let at = self
             .ring
             .place(self.next.wrapping_add(ahead), DESCRIPTOR_WORDS);
@@ -148,14 +148,14 @@ impl Received {
 
     /// Gives the places of the first `count` pieces back to the kernel.
     #[inline]
-    pub(super) fn release(&mut self, count: u32) {
+    pub fn release(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
         // Pairs with the kernel's acquire load: we have read what it may write over.
         self.ring.consumer[0].store(self.next, Release);
     }
 
     /// A look at the ring from another thread.
-    pub(super) fn watch(&self) -> RingWatch {
+    pub fn watch(&self) -> RingWatch {
         RingWatch {
             producer: self.ring.producer.clone(),
             consumer: self.ring.consumer.clone(),
@@ -164,32 +164,32 @@ impl Received {
 }
 
 /// How far a ring is, for whoever waits for it.
-pub(super) struct RingWatch {
+pub struct RingWatch {
     producer: Words<AtomicU32>,
     consumer: Words<AtomicU32>,
 }
 
 impl RingWatch {
     /// Entries that were produced so far.
-    pub(super) fn produced(&self) -> u32 {
+    pub fn produced(&self) -> u32 {
         self.producer[0].load(Acquire)
     }
 
     /// Whether the entries before `mark` are consumed.
-    pub(super) fn has_passed(&self, mark: u32) -> bool {
+    pub fn has_passed(&self, mark: u32) -> bool {
         has_passed(&self.consumer, mark)
     }
 }
 
 /// What the kernel takes: cells to fill.
-pub(super) struct Fill {
+pub struct Fill {
     ring: Shared,
     /// Ours: produced so far.
     next: u32,
 }
 
 impl Fill {
-    pub(super) fn map(
+    pub fn map(
         socket: impl AsFd,
         page: u64,
         places: &XdpRingOffset,
@@ -200,12 +200,12 @@ impl Fill {
     }
 
     /// Entries that can be produced now.
-    pub(super) fn room(&self) -> u32 {
+    pub fn room(&self) -> u32 {
         self.ring.room(self.next)
     }
 
     /// Hands these addresses over; there is room for them.
-    pub(super) fn push(&mut self, addresses: impl Iterator<Item = u64>) {
+    pub fn push(&mut self, addresses: impl Iterator<Item = u64>) {
         for address in addresses {
             let at = self.ring.place(self.next, 1);
             self.ring.entries[at].store(address, Relaxed);
@@ -216,20 +216,20 @@ impl Fill {
     }
 
     /// Whether the kernel wants to be told that there is something new.
-    pub(super) fn needs_wakeup(&self) -> bool {
+    pub fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
     }
 }
 
 /// What the kernel takes: pieces of packets to send.
-pub(super) struct Transmit {
+pub struct Transmit {
     ring: Shared,
     /// Ours: produced so far, published or not.
     next: u32,
 }
 
 impl Transmit {
-    pub(super) fn map(
+    pub fn map(
         socket: impl AsFd,
         page: u64,
         places: &XdpRingOffset,
@@ -240,12 +240,12 @@ impl Transmit {
     }
 
     /// Pieces that can be pushed now.
-    pub(super) fn room(&self) -> u32 {
+    pub fn room(&self) -> u32 {
         self.ring.room(self.next)
     }
 
     /// Puts a piece behind the others; there is room for it. Not seen before it is published.
-    pub(super) fn push(&mut self, piece: Piece) {
+    pub fn push(&mut self, piece: Piece) {
         let at = self.ring.place(self.next, DESCRIPTOR_WORDS);
         self.ring.entries[at].store(piece.address, Relaxed);
         let options = match piece.goes_on {
@@ -258,36 +258,36 @@ impl Transmit {
     }
 
     /// Lets the kernel see what was pushed.
-    pub(super) fn publish(&self) {
+    pub fn publish(&self) {
         // Pairs with the kernel's acquire load of the producer's index.
         self.ring.producer[0].store(self.next, Release);
     }
 
     /// Whether the kernel has not yet taken all.
-    pub(super) fn is_pending(&self) -> bool {
+    pub fn is_pending(&self) -> bool {
         self.ring.consumer[0].load(Acquire) != self.next
     }
 
     /// Where the next piece will stand.
-    pub(super) fn end(&self) -> u32 {
+    pub fn end(&self) -> u32 {
         self.next
     }
 
     /// Whether the kernel has taken all pieces before this place.
-    pub(super) fn has_taken(&self, end: u32) -> bool {
+    pub fn has_taken(&self, end: u32) -> bool {
         has_passed(&self.ring.consumer, end)
     }
 }
 
 /// What the kernel gives back: cells that were sent.
-pub(super) struct Completed {
+pub struct Completed {
     ring: Shared,
     /// Ours: consumed so far.
     next: u32,
 }
 
 impl Completed {
-    pub(super) fn map(
+    pub fn map(
         socket: impl AsFd,
         page: u64,
         places: &XdpRingOffset,
@@ -298,7 +298,7 @@ impl Completed {
     }
 
     /// Takes the next address.
-    pub(super) fn pop(&mut self) -> Option<u64> {
+    pub fn pop(&mut self) -> Option<u64> {
         // Pairs with the kernel's release store.
         if self.ring.producer[0].load(Acquire) == self.next {
             return None;

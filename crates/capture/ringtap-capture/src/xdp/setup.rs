@@ -23,7 +23,7 @@ use super::cells::{Cells, Share};
 use super::layout::state;
 use super::options::{HEADROOM, Plan};
 use super::program::QueueProgram;
-use super::socket::{self, Bound, Memory, PATIENCE, Umem, Wanted};
+use super::socket::{self, Bound, PATIENCE, SocketMemory, Umem, Wanted};
 use super::statistics::LaneStatistics;
 use super::worker::{Parts, Worker};
 use super::{QueueLane, XdpOptions, facts};
@@ -216,7 +216,7 @@ fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>,
     let mut sockets: Vec<Bound> = Vec::new();
     for queue in queues {
         let umem = match sockets.first() {
-            None => Memory::of(pool.writable.region()).map(Umem::New),
+            None => SocketMemory::of(pool.writable.region()).map(Umem::New),
             Some(first) => Ok(Umem::Of(&first.socket)),
         };
         let bound = umem.and_then(|umem| socket::receiving(wanted, *queue, umem));
@@ -226,12 +226,7 @@ fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>,
 }
 
 /// What a socket that cannot be had means to the user.
-pub(super) fn explain(
-    error: io::Error,
-    queue: u16,
-    interface: &Interface,
-    plan: &Plan,
-) -> CaptureError {
+pub fn explain(error: io::Error, queue: u16, interface: &Interface, plan: &Plan) -> CaptureError {
     let name = interface.name.clone();
     match error.raw_os_error() {
         Some(libc::EBUSY) => CaptureError::Busy {

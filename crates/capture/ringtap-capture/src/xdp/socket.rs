@@ -28,17 +28,17 @@ use super::ring::{Completed, Fill, Received, Transmit};
 
 /// How long a queue may be held by a socket that is about to go: the kernel ends one later than
 /// its process.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
 /// The kernel wants this ring, too, where nothing is sent.
 const COMPLETION_ENTRIES: u32 = 64;
 
 /// One queue's socket.
-pub(super) struct XskSocket(OwnedFd);
+pub struct XskSocket(OwnedFd);
 
 /// What the kernel said when it was told to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub enum Sent {
     Done,
     /// It sends so many at a time.
     MoreToDo,
@@ -47,30 +47,30 @@ pub(super) enum Sent {
 }
 
 /// A socket that was bound, with its rings.
-pub(super) struct Bound {
-    pub(super) socket: XskSocket,
-    pub(super) received: Received,
-    pub(super) fill: Fill,
+pub struct Bound {
+    pub socket: XskSocket,
+    pub received: Received,
+    pub fill: Fill,
 }
 
 /// A socket that was bound to receive and to send.
-pub(super) struct BothWays {
-    pub(super) bound: Bound,
-    pub(super) transmit: Transmit,
-    pub(super) completed: Completed,
+pub struct BothWays {
+    pub bound: Bound,
+    pub transmit: Transmit,
+    pub completed: Completed,
 }
 
-/// Memory that packets are received into and sent from.
+/// SocketMemory that packets are received into and sent from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Memory {
+pub struct SocketMemory {
     address: u64,
     bytes: u64,
 }
 
-impl Memory {
-    pub(super) fn of(region: &Region) -> io::Result<Self> {
+impl SocketMemory {
+    pub fn of(region: &Region) -> io::Result<Self> {
         let address = region.address().addr().get();
-        Ok(Memory {
+        Ok(SocketMemory {
             address: u64::try_from(address).map_err(io::Error::other)?,
             bytes: u64::try_from(region.bytes()).map_err(io::Error::other)?,
         })
@@ -79,22 +79,22 @@ impl Memory {
 
 /// Whose memory a socket uses.
 #[derive(Clone, Copy)]
-pub(super) enum Umem<'a> {
+pub enum Umem<'a> {
     /// It registers this.
-    New(Memory),
+    New(SocketMemory),
     /// It shares that of another socket.
     Of(&'a XskSocket),
 }
 
 /// What all sockets of a source have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    pub(super) interface: u32,
-    pub(super) cell: Cell,
+pub struct Wanted {
+    pub interface: u32,
+    pub cell: Cell,
     /// Places in each ring: a power of two.
-    pub(super) entries: u32,
+    pub entries: u32,
     /// Bind flags of the first socket; the others follow it.
-    pub(super) flags: Flags,
+    pub flags: Flags,
 }
 
 impl XskSocket {
@@ -105,24 +105,24 @@ impl XskSocket {
     }
 
     /// The kernel's counters since the socket was made.
-    pub(super) fn statistics(&self) -> io::Result<XdpStatistics> {
+    pub fn statistics(&self) -> io::Result<XdpStatistics> {
         Ok(sockopt::xdp_statistics(&self.0)?)
     }
 
     /// Packets that it was given and did not take.
-    pub(super) fn lost(&self) -> io::Result<u64> {
+    pub fn lost(&self) -> io::Result<u64> {
         let now = self.statistics()?;
         Ok(now.rx_dropped + now.rx_ring_full.unwrap_or(0))
     }
 
     /// Tells the kernel to look at the fill ring, and to poll the driver if it does so.
-    pub(super) fn kick(&self) {
+    pub fn kick(&self) {
         // What it says (nothing there, the interface is down) is seen elsewhere.
         let _nothing = recv(&self.0, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
     /// Tells the kernel to send what was pushed. Tells whether it says that it dropped a packet.
-    pub(super) fn send(&self) -> Sent {
+    pub fn send(&self) -> Sent {
         use rustix::io::Errno;
         match send(&self.0, &[], SendFlags::DONTWAIT) {
             Err(Errno::BUSY) => Sent::DroppedOne,
@@ -133,7 +133,7 @@ impl XskSocket {
     }
 
     /// From now on a kick polls the driver, which else leaves its interrupts alone.
-    pub(super) fn prefer_busy_poll(&self) -> io::Result<()> {
+    pub fn prefer_busy_poll(&self) -> io::Result<()> {
         const BUDGET: c_int = 64;
         const POLL_US: c_int = 20;
         for (option, value) in [
@@ -164,7 +164,7 @@ impl AsFd for XskSocket {
 /// # Errors
 ///
 /// The kernel's. `EBUSY` if the queue is still held after [`PATIENCE`].
-pub(super) fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
+pub fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
     patiently(|| {
         let socket = open(wanted, umem)?;
         let bound = with_rings(socket, wanted.entries, COMPLETION_ENTRIES)?;
@@ -178,7 +178,7 @@ pub(super) fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Resu
 /// # Errors
 ///
 /// As for [`receiving`].
-pub(super) fn both_ways(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<BothWays> {
+pub fn both_ways(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<BothWays> {
     patiently(|| {
         let socket = open(wanted, umem)?;
         let entries = wanted.entries;

@@ -19,18 +19,18 @@ use super::socket::XskSocket;
 
 /// What the capturing thread knows after a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settled {
+pub struct Settled {
     /// The program's count of packets, as of the last one.
-    pub(super) seen: u64,
+    pub seen: u64,
     /// The program's count of those that no rule wanted, as of the same packet.
-    pub(super) unwanted: u64,
+    pub unwanted: u64,
     /// Unwanted by the rules as user space judged them.
-    pub(super) unwanted_here: u64,
-    pub(super) captured: u64,
+    pub unwanted_here: u64,
+    pub captured: u64,
     /// Bytes on the wire of these.
-    pub(super) bytes: u64,
+    pub bytes: u64,
     /// Lost for want of a chunk, or of room in one.
-    pub(super) pool_full: u64,
+    pub pool_full: u64,
 }
 
 /// Packets that the socket lost.
@@ -54,9 +54,9 @@ struct State {
 }
 
 /// What a lane's thread shares with the source.
-pub(super) struct LaneStatistics {
-    pub(super) socket: Arc<XskSocket>,
-    pub(super) stop: Event,
+pub struct LaneStatistics {
+    pub socket: Arc<XskSocket>,
+    pub stop: Event,
     stopping: AtomicBool,
     state: Mutex<State>,
     /// Those of every queue, and which one is ours.
@@ -65,7 +65,7 @@ pub(super) struct LaneStatistics {
 }
 
 impl LaneStatistics {
-    pub(super) fn new(
+    pub fn new(
         socket: Arc<XskSocket>,
         stop: Event,
         words: Words<QueueWords>,
@@ -81,12 +81,12 @@ impl LaneStatistics {
         })
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Acquire)
     }
 
     /// Asks the thread to take what is left and to end.
-    pub(super) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopping.store(true, Release);
         ringtap_pool::wake::Signal::signal(&self.stop);
     }
@@ -96,25 +96,25 @@ impl LaneStatistics {
     }
 
     /// LaneCapture how far the thread is.
-    pub(super) fn settle(&self, settled: Settled) {
+    pub fn settle(&self, settled: Settled) {
         self.state().settled = settled;
     }
 
     /// LaneCapture whether chunks are free; what was lost until now was lost as it was before.
-    pub(super) fn set_starved(&self, is_starved: bool) {
+    pub fn set_starved(&self, is_starved: bool) {
         let mut state = self.state();
         state.account(&self.socket);
         state.is_starved = is_starved;
     }
 
     /// The account is closed: the thread has ended, and the program is detached.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.counts();
         self.state().is_closed = true;
     }
 
     /// The lane's counters now, of one moment.
-    pub(super) fn counts(&self) -> LaneCounts {
+    pub fn counts(&self) -> LaneCounts {
         let mut state = self.state();
         if state.is_closed {
             return state.told;

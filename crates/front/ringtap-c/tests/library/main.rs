@@ -2,7 +2,7 @@
 //! The library as C programs find it: what it exports, how it lies in memory, how it behaves.
 
 mod exports;
-mod judging;
+mod inline;
 mod layout;
 mod misuse;
 mod packets;

@@ -79,7 +79,7 @@ static void use_what_is_no_handle(ringtap_handle *handle)
     WANT(ringtap_set_filter(handle, "udp"), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_statistics(handle, &statistics), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_source(handle, 0, &source), RINGTAP_ERROR_HANDLE);
-    WANT(ringtap_judge(handle), RINGTAP_ERROR_HANDLE);
+    WANT(ringtap_inline(handle), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_verdict(handle, 0, 0, RINGTAP_PASS), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_send_verdicts(handle), RINGTAP_ERROR_HANDLE);
     WANT(ringtap_stop(handle), RINGTAP_ERROR_HANDLE);
@@ -104,10 +104,10 @@ static void use_wrongly(ringtap_handle *handle)
     WANT((int)source.link_type, 1);
     WANT(strncmp(source.device, "pcap:", 5), 0);
     WANT(ringtap_source(handle, 1, &source), 0);
-    WANT(ringtap_judge(handle), RINGTAP_ERROR_REFUSED);
-    SAID(handle, "nothing is judged here");
+    WANT(ringtap_inline(handle), RINGTAP_ERROR_REFUSED);
+    SAID(handle, "nothing is decided here");
     WANT(ringtap_verdict(handle, 0, 0, RINGTAP_PASS), RINGTAP_ERROR_ARGUMENT);
-    SAID(handle, "ringtap_judge() first");
+    SAID(handle, "ringtap_inline() first");
     WANT(ringtap_verdict(handle, 0, 0, 2), RINGTAP_ERROR_ARGUMENT);
     SAID(handle, "verdict 2");
     WANT(ringtap_send_verdicts(handle), RINGTAP_ERROR_ARGUMENT);

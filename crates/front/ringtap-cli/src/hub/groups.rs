@@ -57,8 +57,8 @@ impl GroupText {
         }
     }
 
-    /// The group of a bridge's judge: one reader, which sees every packet, in place.
-    pub(crate) fn for_judge(&self) -> Result<Self> {
+    /// The group of a bridge's inline reader: one reader, which sees every packet, in place.
+    pub(crate) fn for_inline(&self) -> Result<Self> {
         let usual = GroupText::named(&self.name);
         let same = GroupText {
             access: self.access.clone(),
@@ -67,8 +67,8 @@ impl GroupText {
         };
         ensure!(
             *self == same,
-            "the judge of group {} sees every packet, in place: want its name only (what is not to be \
-             judged stops with --drop)",
+            "the inline reader of group {} sees every packet, in place: want its name only (--drop keeps \
+             packets from it)",
             self.name
         );
         Ok(GroupText {

@@ -4,7 +4,7 @@
 //! `cfg(test)` on the modules tells clippy that helpers are tests too.
 
 #[cfg(test)]
-mod judged;
+mod inline;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A bridge between two hosts, and those who read and judge there.
+//! A bridge between two hosts, and its readers.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -71,26 +71,26 @@ impl Wire {
     }
 
     /// A bridge that asks a reader of the group `ips`.
-    pub(crate) fn judged(&self, args: &[&str]) -> Running {
+    pub(crate) fn inline_bridge(&self, args: &[&str]) -> Running {
         let path = self.socket().display().to_string();
-        let mut all = vec!["--judge", "ips", "--socket", &path];
+        let mut all = vec!["--inline", "ips", "--socket", &path];
         all.extend(args);
         self.bridge(&all)
     }
 
-    /// The group of the judge, as a device.
-    pub(crate) fn judges(&self) -> String {
+    /// The group of the inline reader, as a device.
+    pub(crate) fn inline_group(&self) -> String {
         format!("hub:ips?socket={}", self.socket().display())
     }
 
     /// A process that decides about the bridge's packets when this returns.
-    pub(crate) fn judge(&self, args: &[&str]) -> Running {
-        let device = self.judges();
-        let mut all = vec!["judge", "--json", "-i", &device];
+    pub(crate) fn inline_reader(&self, args: &[&str]) -> Running {
+        let device = self.inline_group();
+        let mut all = vec!["inline", "--json", "-i", &device];
         all.extend(args);
-        let judge = self.middle.spawn(BINARY, &all);
-        judge.wait_for_stderr("ringtap: judging", LIMIT);
-        judge
+        let reader = self.middle.spawn(BINARY, &all);
+        reader.wait_for_stderr("ringtap: deciding", LIMIT);
+        reader
     }
 }
 

@@ -6,12 +6,12 @@ use std::path::Path;
 use ringtap_testkit::require_root;
 use rustix::process::Signal;
 
-use crate::support::{Account, BINARY, Bench};
+use crate::support::{Account, BINARY, VerdictChannel};
 
 /// Packets from each of the first two CPUs, which are two lanes of a tap.
 const EACH: u64 = 8_000;
 
-fn send_from(bench: &Bench, cpu: &str) {
+fn send_from(bench: &VerdictChannel, cpu: &str) {
     let count = EACH.to_string();
     let args = [
         "send", "-i", "tx0", "--size", "64", "--rate", "20000pps", "-c", &count, "--cpu", cpu,
@@ -21,7 +21,7 @@ fn send_from(bench: &Bench, cpu: &str) {
 
 fn buddies_help_on(test: &str, device: &str) {
     let groups = ["-g", "ids:2:lanes:offload=20"];
-    let bench = Bench::with(test, device, &groups);
+    let bench = VerdictChannel::with(test, device, &groups);
     let members = [bench.count("ids", &[]), bench.count("ids", &[])];
     // Whichever lanes are its own: one of them gets packets.
     members[0].signal(Signal::STOP);

@@ -8,13 +8,13 @@ use ringtap_client::{Cursor, Deadline, Look, Next, SubscriptionRequest, Tally, W
 use ringtap_testkit::{Running, require_root, require_tool};
 
 use crate::support::{
-    Account, BINARY, Bench, LIMIT, drain, missing_stamps, read_all, request, sent,
+    Account, BINARY, LIMIT, VerdictChannel, drain, missing_stamps, read_all, request, sent,
 };
 
 #[test]
 fn shared_and_private_readers_get_the_same_packets() {
     require_root!();
-    let bench = Bench::new("hub-same", &["shared", "own:private"]);
+    let bench = VerdictChannel::new("hub-same", &["shared", "own:private"]);
     let readers = [
         bench.count("shared", &["--stamps"]),
         bench.count("own", &["--stamps"]),
@@ -39,7 +39,7 @@ fn shared_and_private_readers_get_the_same_packets() {
 fn a_recorder_at_a_hub_writes_a_whole_file() {
     require_root!();
     require_tool!("capinfos");
-    let bench = Bench::new("hub-record", &["rec"]);
+    let bench = VerdictChannel::new("hub-record", &["rec"]);
     let file = bench.path("all.pcapng");
     let mut command = Command::new(BINARY);
     command
@@ -66,7 +66,7 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
         return ringtap_testkit::say_skipped("there is one CPU, so one lane");
     }
-    let bench = Bench::new("hub-merge", &["rec"]);
+    let bench = VerdictChannel::new("hub-merge", &["rec"]);
     let file = bench.path("all.pcapng");
     let mut command = Command::new(BINARY);
     command
@@ -108,7 +108,7 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
 #[test]
 fn eighty_readers_each_get_everything() {
     require_root!();
-    let bench = Bench::new("hub-eighty", &["all"]);
+    let bench = VerdictChannel::new("hub-eighty", &["all"]);
     let mut readers: Vec<_> = (0..80).map(|_| bench.receiver("all")).collect();
     let last = bench
         .status()
@@ -129,7 +129,7 @@ fn eighty_readers_each_get_everything() {
 #[test]
 fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     require_root!();
-    let bench = Bench::new("hub-mark", &["all"]);
+    let bench = VerdictChannel::new("hub-mark", &["all"]);
     let limit = Duration::from_secs(1);
     let mut receiver = bench.attach(&SubscriptionRequest {
         watermark: Watermark {
@@ -163,7 +163,7 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
 #[test]
 fn a_reader_that_asks_without_waiting_is_not_held_up() {
     require_root!();
-    let bench = Bench::new("hub-poll", &["all"]);
+    let bench = VerdictChannel::new("hub-poll", &["all"]);
     let mut cursor = Cursor::new(bench.receiver("all"));
     let mut look = || cursor.look(Deadline::Now, None).expect("the hub is there");
     assert_eq!([look(), look()], [Look::Empty; 2]);

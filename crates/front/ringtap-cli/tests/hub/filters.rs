@@ -11,7 +11,7 @@ use ringtap_filter::text::Filter;
 use ringtap_packet::stamp;
 use ringtap_testkit::require_root;
 
-use crate::support::{Account, Bench, LARGE_POOL, LIMIT, missing_stamps};
+use crate::support::{Account, LARGE_POOL, LIMIT, VerdictChannel, missing_stamps};
 
 const CHANGES: u16 = 60;
 const MOMENT: Duration = Duration::from_millis(30);
@@ -34,13 +34,13 @@ fn ports(receiver: &mut Receiver, packets: u64) -> HashMap<u16, u64> {
         else {
             continue;
         };
-        for judged in batch
+        for received in batch
             .packets()
             .map(Result::unwrap)
-            .filter(|judged| judged.is_ours())
+            .filter(|received| received.is_ours())
         {
-            if stamp::parse(judged.packet.data).is_some() {
-                let port = [judged.packet.data[34], judged.packet.data[35]];
+            if stamp::parse(received.packet.data).is_some() {
+                let port = [received.packet.data[34], received.packet.data[35]];
                 *seen.entry(u16::from_be_bytes(port)).or_default() += 1;
             }
         }
@@ -51,7 +51,7 @@ fn ports(receiver: &mut Receiver, packets: u64) -> HashMap<u16, u64> {
 #[test]
 fn a_filter_that_changes_under_traffic_holds_from_the_next_packet_on() {
     require_root!();
-    let bench = Bench::with("hub-change", LARGE_POOL, &["-g", "all"]);
+    let bench = VerdictChannel::with("hub-change", LARGE_POOL, &["-g", "all"]);
     let steady = bench.count("all", &["--stamps"]);
     let mut changing = bench.receiver("all");
     let sending = bench.start_sending(100_000, 500_000);
@@ -86,7 +86,7 @@ fn a_filter_that_changes_under_traffic_holds_from_the_next_packet_on() {
 #[test]
 fn a_private_readers_filter_changes_where_its_packets_are_copied() {
     require_root!();
-    let bench = Bench::new("hub-own-change", &["own:private"]);
+    let bench = VerdictChannel::new("hub-own-change", &["own:private"]);
     let mut receiver = bench.receiver("own");
     receiver
         .set_filter(&program("udp src port 10004"))
@@ -107,7 +107,7 @@ fn a_private_readers_filter_changes_where_its_packets_are_copied() {
 #[test]
 fn sixty_four_readers_with_sixty_four_filters_each_get_their_own() {
     require_root!();
-    let bench = Bench::new("hub-64", &["all"]);
+    let bench = VerdictChannel::new("hub-64", &["all"]);
     let mut readers = Vec::new();
     for reader in 0..63_u16 {
         let filter = program(&format!(

@@ -9,12 +9,12 @@ use ringtap_pool::counters::Counters;
 use ringtap_testkit::require_root;
 use rustix::process::Signal;
 
-use crate::support::{Account, Bench, LIMIT, read, request};
+use crate::support::{Account, LIMIT, VerdictChannel, read, request};
 
 #[test]
 fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
     require_root!();
-    let bench = Bench::new("hub-share", &["ids:4:flow", "rec"]);
+    let bench = VerdictChannel::new("hub-share", &["ids:4:flow", "rec"]);
     let members: Vec<_> = (0..4).map(|_| bench.count("ids", &[])).collect();
     let recorder = bench.count("rec", &[]);
     let first = bench.send(100_000, 80_000);
@@ -57,7 +57,7 @@ fn members_count_packets_of_other_members_apart_from_filtered_ones() {
     require_root!();
     // The other group takes everything, so that packets which the balanced group does not take
     // are in the pool, too.
-    let bench = Bench::new("hub-others", &["ids:3:flow:udp", "all"]);
+    let bench = VerdictChannel::new("hub-others", &["ids:3:flow:udp", "all"]);
     let attach = |private, credit_chunks| {
         let request = SubscriptionRequest {
             private,
@@ -116,7 +116,7 @@ fn members_count_packets_of_other_members_apart_from_filtered_ones() {
 #[test]
 fn round_robin_gives_every_member_as_much() {
     require_root!();
-    let bench = Bench::new("hub-robin", &["rr:2:round-robin"]);
+    let bench = VerdictChannel::new("hub-robin", &["rr:2:round-robin"]);
     let members = [bench.count("rr", &[]), bench.count("rr", &[])];
     let sent = bench.send(100_000, 50_000);
     let shares = members.map(|member| Account::of(member).0.number("delivered"));
@@ -156,7 +156,7 @@ fn a_users_own_program_shares_a_group_out() {
     let compiled = clang.arg(&text).arg("-o").arg(&object).status();
     assert!(compiled.expect("clang runs").success());
     let group = format!("own:2:program:{}:udp", object.display());
-    let bench = Bench::new("hub-own", &[&group]);
+    let bench = VerdictChannel::new("hub-own", &[&group]);
     let members = [bench.count("own", &[]), bench.count("own", &[])];
     // Numbers below 128 are the first member's, the others the second's.
     let frame = |port: u8| {

@@ -14,7 +14,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
-use crate::support::{Account, Bench, LARGE_POOL, LIMIT, missing_stamps};
+use crate::support::{Account, LARGE_POOL, LIMIT, VerdictChannel, missing_stamps};
 
 /// Longer by hand: `RINGTAP_HOSTILE_SECONDS=300 cargo test -p ringtap-cli --test hub hostile`.
 fn duration() -> Duration {
@@ -50,7 +50,7 @@ struct EndpointFiles {
     signals: Option<OwnedFd>,
 }
 
-fn endpoint_files(bench: &Bench, group: &str) -> EndpointFiles {
+fn endpoint_files(bench: &VerdictChannel, group: &str) -> EndpointFiles {
     let socket = Socket::connect(&bench.socket).expect("it listens");
     let mut buffer = vec![0; MOST_BYTES];
     let hello = Request::Hello {
@@ -86,7 +86,7 @@ fn endpoint_files(bench: &Bench, group: &str) -> EndpointFiles {
 fn a_liar_hurts_only_itself() {
     require_root!();
     let groups = ["-g", "all", "-g", "own:private", "-g", "ids:4:flow"];
-    let bench = Bench::with("hub-liar", LARGE_POOL, &groups);
+    let bench = VerdictChannel::with("hub-liar", LARGE_POOL, &groups);
     let honest = [
         bench.count("all", &["--stamps"]),
         bench.count("own", &["--stamps"]),
@@ -133,7 +133,7 @@ fn lie_in_memory(files: &EndpointFiles, random: &mut Random) {
 }
 
 /// Random datagrams, and true ones with random insides.
-fn lie_on_the_socket(bench: &Bench, random: &mut Random) {
+fn lie_on_the_socket(bench: &VerdictChannel, random: &mut Random) {
     let seeds: [&[u8]; 4] = [
         br#"{"ask":"hello","protocol":1,"name":"x"}"#,
         br#"{"ask":"attach","group":"all","filter":[],"credit_chunks":4294967295}"#,
@@ -158,7 +158,7 @@ fn lie_on_the_socket(bench: &Bench, random: &mut Random) {
 #[test]
 fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
     require_root!();
-    let bench = Bench::new("hub-deaf", &["all", "own:private"]);
+    let bench = VerdictChannel::new("hub-deaf", &["all", "own:private"]);
     let honest = [bench.count("all", &[]), bench.count("own", &[])];
     let (shut, loud, deaf) = (
         endpoint_files(&bench, "all"),
@@ -190,7 +190,7 @@ fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
 #[test]
 fn nobody_can_write_where_packets_lie() {
     require_root!();
-    let bench = Bench::new("hub-write", &["all", "own:private"]);
+    let bench = VerdictChannel::new("hub-write", &["all", "own:private"]);
     for group in ["all", "own"] {
         let files = endpoint_files(&bench, group);
         let pool = &files.pool;
@@ -238,7 +238,7 @@ fn nobody_can_write_where_packets_lie() {
 #[test]
 fn a_private_reader_never_sees_what_is_not_its_own() {
     require_root!();
-    let bench = Bench::new("hub-own", &["own:private:udp src port 10003", "all"]);
+    let bench = VerdictChannel::new("hub-own", &["own:private:udp src port 10003", "all"]);
     let keeps_all_wanted = bench.count("all", &[]);
     let files = endpoint_files(&bench, "own");
     bench.send(100_000, 160_000);

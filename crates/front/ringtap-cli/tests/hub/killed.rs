@@ -7,7 +7,7 @@ use ringtap_ipc::protocol::HubStatus;
 use ringtap_testkit::{Running, require_root};
 use rustix::process::Signal;
 
-use crate::support::{Account, BINARY, Bench, LARGE_POOL, LIMIT, missing_stamps};
+use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, VerdictChannel, missing_stamps};
 
 const KILLS: u32 = 100;
 /// Less than four chunks hold, and how often they are sent.
@@ -19,7 +19,7 @@ const PACKETS: u64 = 1_000_000;
 #[test]
 fn a_hundred_killed_readers_cost_the_others_nothing() {
     require_root!();
-    let bench = Bench::with("hub-kill", LARGE_POOL, &["-g", "all"]);
+    let bench = VerdictChannel::with("hub-kill", LARGE_POOL, &["-g", "all"]);
     // What the hub makes for its first reader and keeps is no leak: a reader comes and leaves.
     let first = bench.count("all", &[]);
     let sent = bench.send(10_000, 100);
@@ -67,7 +67,7 @@ fn a_hundred_killed_readers_cost_the_others_nothing() {
 }
 
 /// Sends bursts to a reader of the group `small`, which is done with all `sent` before each.
-fn send_what_it_can_hold(bench: &Bench, sent: &mut u64) {
+fn send_what_it_can_hold(bench: &VerdictChannel, sent: &mut u64) {
     let is_done_with = |status: &HubStatus, packets: u64| {
         let mut readers = status.readers.iter();
         let small = readers.find(|reader| reader.group == "small");
@@ -87,7 +87,7 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
     let text = "[[group]]\nname = \"small\"\ncredit = 4\n[[group]]\nname = \"all\"\n";
     std::fs::write(file.path(), text).expect("it can be written");
     let config = file.path().display().to_string();
-    let bench = Bench::with("hub-stop", LARGE_POOL, &["-c", &config]);
+    let bench = VerdictChannel::with("hub-stop", LARGE_POOL, &["-c", &config]);
     let others = [
         bench.count("all", &["--stamps"]),
         bench.count("all", &["--stamps"]),
@@ -124,7 +124,7 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
 #[test]
 fn a_killed_hub_is_told_at_once_and_leaves_a_clean_interface() {
     require_root!();
-    let mut bench = Bench::new("hub-dies", &["all", "own:private"]);
+    let mut bench = VerdictChannel::new("hub-dies", &["all", "own:private"]);
     let readers = [bench.count("all", &[]), bench.count("own", &[])];
     let file = bench.path("killed.pcapng");
     let recorder = bench.record("all", &file);

@@ -5,13 +5,13 @@ use ringtap_ipc::protocol::SourceState;
 use ringtap_testkit::require_root;
 use rustix::process::Signal;
 
-use crate::support::{Account, Bench, LIMIT, missing_stamps};
+use crate::support::{Account, LIMIT, VerdictChannel, missing_stamps};
 
 #[test]
 fn congestion_pauses_capture_until_readers_have_caught_up() {
     require_root!();
     let device = "tap:rx0?exclusive&direction=in&pool=2MiB";
-    let bench = Bench::with("hub-congest", device, &["--congestion", "20:60"]);
+    let bench = VerdictChannel::with("hub-congest", device, &["--congestion", "20:60"]);
     let reader = bench.count("all", &[]);
     reader.signal(Signal::STOP);
     bench.send(100_000, 60_000);
@@ -49,7 +49,7 @@ fn a_stopped_private_reader_fills_only_its_own_pool() {
                 [[group]]\nname = \"all\"\n";
     std::fs::write(file.path(), text).expect("it can be written");
     let config = file.path().display().to_string();
-    let bench = Bench::with(
+    let bench = VerdictChannel::with(
         "hub-full",
         "tap:rx0?exclusive&direction=in",
         &["-c", &config],
@@ -81,7 +81,7 @@ fn policies_keep_a_sample_or_the_beginning_of_packets() {
                 [[group]]\nname = \"short\"\ncredit = 16\npolicy = \"cut:20\"\n";
     std::fs::write(file.path(), text).expect("it can be written");
     let config = file.path().display().to_string();
-    let bench = Bench::with(
+    let bench = VerdictChannel::with(
         "hub-policy",
         "tap:rx0?exclusive&direction=in",
         &["-c", &config],
@@ -105,7 +105,7 @@ fn policies_keep_a_sample_or_the_beginning_of_packets() {
 #[test]
 fn an_interface_that_goes_away_ends_readers_and_hub_with_the_reason() {
     require_root!();
-    let bench = Bench::new("hub-gone", &["all"]);
+    let bench = VerdictChannel::new("hub-gone", &["all"]);
     let reader = bench.count("all", &[]);
     let sent = bench.send(100_000, 10_000);
     bench.net.ip(&["link", "del", "rx0"]);
@@ -123,7 +123,7 @@ fn an_interface_that_goes_away_ends_readers_and_hub_with_the_reason() {
 fn a_source_that_ends_leaves_the_others_to_new_readers() {
     require_root!();
     let device = "tap:rx0?exclusive&direction=in";
-    let bench = Bench::with("hub-one-gone", device, &["-i", "packet:lo", "-g", "all"]);
+    let bench = VerdictChannel::with("hub-one-gone", device, &["-i", "packet:lo", "-g", "all"]);
     let before = bench.count("all", &["--filter", "udp"]);
     bench.net.ip(&["link", "del", "rx0"]);
     bench.wait_until("its end", |status| {
@@ -148,7 +148,7 @@ fn who_wants_none_of_what_it_missed_lost_nothing() {
     let text = "[[group]]\nname = \"small\"\ncredit = 4\n";
     std::fs::write(file.path(), text).expect("it can be written");
     let config = file.path().display().to_string();
-    let bench = Bench::with(
+    let bench = VerdictChannel::with(
         "hub-wants",
         "tap:rx0?exclusive&direction=in",
         &["-c", &config],

@@ -10,17 +10,17 @@ use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::{Finished, PublicProgram, Running, require_root};
 
-use crate::support::{Account, BINARY, Bench, LIMIT, request};
+use crate::support::{Account, BINARY, LIMIT, VerdictChannel, request};
 
-fn config(bench_name: &str, text: &str) -> (tempfile::NamedTempFile, Bench) {
+fn config(bench_name: &str, text: &str) -> (tempfile::NamedTempFile, VerdictChannel) {
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
     fs::write(file.path(), text).expect("it can be written");
     let path = file.path().display().to_string();
-    let bench = Bench::with(bench_name, "tap:rx0?exclusive&direction=in", &["-c", &path]);
+    let bench = VerdictChannel::with(bench_name, "tap:rx0?exclusive&direction=in", &["-c", &path]);
     (file, bench)
 }
 
-fn refusal(bench: &Bench, request: &SubscriptionRequest) -> String {
+fn refusal(bench: &VerdictChannel, request: &SubscriptionRequest) -> String {
     match Connection::attach(&bench.socket, request) {
         Ok(_) => panic!("it was granted"),
         Err(error) => error.to_string(),
@@ -81,7 +81,7 @@ fn code(reply: &Reply) -> Refusal {
 #[test]
 fn an_invalid_request_is_refused_and_the_next_one_served() {
     require_root!();
-    let bench = Bench::new("hub-rude", &["all", "more"]);
+    let bench = VerdictChannel::new("hub-rude", &["all", "more"]);
     let connect = || Socket::connect(&bench.socket).expect("it listens");
     let hello = |protocol| {
         encode(&Request::Hello {
@@ -116,7 +116,7 @@ fn an_invalid_request_is_refused_and_the_next_one_served() {
 }
 
 /// Runs the program as a user without rights, who can reach the hub's socket.
-fn as_nobody(bench: &Bench, program: &PublicProgram, args: &[&str]) -> Finished {
+fn as_nobody(bench: &VerdictChannel, program: &PublicProgram, args: &[&str]) -> Finished {
     let folder = bench.path("");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
     let mut command = program.as_nobody();
@@ -156,7 +156,7 @@ fn only_listed_users_and_groups_get_in_and_they_need_no_rights() {
 #[test]
 fn a_second_hub_on_the_same_socket_is_refused() {
     require_root!();
-    let bench = Bench::new("hub-twice", &["all"]);
+    let bench = VerdictChannel::new("hub-twice", &["all"]);
     let mut command = bench.net.command(BINARY);
     command
         .args(["hub", "-i", "packet:rx0", "--socket"])

@@ -18,7 +18,7 @@ pub(crate) const LARGE_POOL: &str = "tap:rx0?exclusive&direction=in&pool=256MiB"
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 
 /// A running hub.
-pub(crate) struct Bench {
+pub(crate) struct VerdictChannel {
     pub(crate) net: Namespace,
     pub(crate) hub: Running,
     pub(crate) socket: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct Bench {
 #[derive(Debug)]
 pub(crate) struct Account(pub(crate) serde_json::Value);
 
-impl Bench {
+impl VerdictChannel {
     /// A hub of `tap:rx0` that takes all packets, with these groups.
     pub(crate) fn new(test: &str, groups: &[&str]) -> Self {
         let args: Vec<_> = groups.iter().flat_map(|group| ["-g", group]).collect();
@@ -41,7 +41,7 @@ impl Bench {
         let folder = TempDir::new().expect("a folder can be made");
         let socket = folder.path().join("hub.sock");
         let hub = start(&net, &socket, device, args);
-        Bench {
+        VerdictChannel {
             net,
             hub,
             socket,
@@ -196,9 +196,9 @@ pub(crate) fn read_all(receiver: &mut Receiver, packets: u64) -> Counters {
 pub(crate) fn read(receiver: &mut Receiver, tally: &mut Tally, pause: Duration) {
     while let Next::Batch(batch) = receiver.next(Some(pause)).expect("the hub is there") {
         tally.begin(&batch);
-        for judged in batch.packets() {
-            let judged = judged.expect("the pool is good");
-            tally.at(batch.lane()).count(&judged);
+        for received in batch.packets() {
+            let received = received.expect("the pool is good");
+            tally.at(batch.lane()).count(&received);
         }
     }
 }

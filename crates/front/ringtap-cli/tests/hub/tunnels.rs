@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringtap_client::{Next, Receiver};
 use ringtap_testkit::require_root;
 
-use crate::support::{Bench, LIMIT};
+use crate::support::{LIMIT, VerdictChannel};
 
 const FLOWS: u8 = 64;
 const UDP: u8 = 17;
@@ -90,9 +90,14 @@ fn frame((tunnel, way, flow): Label) -> Vec<u8> {
 fn take(member: &mut Receiver, seen: &mut Vec<[u8; 3]>) {
     let short = Some(Duration::from_millis(1));
     while let Next::Batch(batch) = member.next(short).expect("the hub is there") {
-        for judged in batch.packets() {
-            let judged = judged.expect("the pool is good");
-            if let Some(label) = judged.packet.data.last_chunk().filter(|_| judged.is_ours()) {
+        for received in batch.packets() {
+            let received = received.expect("the pool is good");
+            if let Some(label) = received
+                .packet
+                .data
+                .last_chunk()
+                .filter(|_| received.is_ours())
+            {
                 seen.push(*label);
             }
         }
@@ -125,7 +130,7 @@ fn members_of(members: &mut [Receiver], labels: &[Label]) -> BTreeMap<Label, usi
 fn what_is_in_a_tunnel_is_shared_by_its_own_flows_where_that_is_asked_for() {
     require_root!();
     let groups = ["inner:4:inner-flow:ip", "outer:4:flow:ip"];
-    let bench = Bench::new("hub-tunnels", &groups);
+    let bench = VerdictChannel::new("hub-tunnels", &groups);
     let attach = |group| -> Vec<_> { (0..4).map(|_| bench.receiver(group)).collect() };
     let (mut inner, mut outer) = (attach("inner"), attach("outer"));
     let ways = [Way::There, Way::Back];

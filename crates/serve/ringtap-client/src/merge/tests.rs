@@ -12,13 +12,13 @@ use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 use super::*;
 
-struct Bench {
+struct VerdictChannel {
     writers: Vec<LaneWriter>,
     distributor: Distributor,
     reader: Reader,
 }
 
-fn bench() -> Bench {
+fn bench() -> VerdictChannel {
     let geometry = Geometry::contiguous(4096, 21, 2, 1500).unwrap();
     let pool = Pool::on_heap(geometry);
     let lane = |lane| {
@@ -29,14 +29,14 @@ fn bench() -> Bench {
     let (writers, ends) = [LaneId(0), LaneId(1)].map(lane).into_iter().unzip();
     let mut distributor = Distributor::new(pool, ends, Arc::new(NoSignal));
     let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-    Bench {
+    VerdictChannel {
         writers,
         distributor,
         reader,
     }
 }
 
-impl Bench {
+impl VerdictChannel {
     fn write(&mut self, lane: usize, time_ns: u64) {
         let meta = PacketMeta {
             time_ns,

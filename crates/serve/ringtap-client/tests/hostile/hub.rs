@@ -201,11 +201,11 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
             break;
         };
         tally.begin(&batch);
-        for judged in batch.packets() {
-            let judged = judged?;
-            let packet = judged.packet;
+        for received in batch.packets() {
+            let received = received?;
+            let packet = received.packet;
             std::hint::black_box(packet.data.iter().fold(0, |sum, byte| sum ^ byte));
-            tally.at(batch.lane()).count(&judged);
+            tally.at(batch.lane()).count(&received);
         }
         receiver.publish_progress(&tally);
     }

@@ -13,7 +13,7 @@ use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::transport::Transport;
-use ringtap_ipc::verdict::{Bench, BenchError, Sitting};
+use ringtap_ipc::verdict::{InlineError, VerdictChannel, VerdictEnds};
 
 use crate::access::Access;
 use crate::hub::{AttachError, Handle};
@@ -22,8 +22,8 @@ use crate::hub::{AttachError, Handle};
 const MOST_NAME: usize = 64;
 
 /// A packet that its filter left out would wait for a verdict in vain.
-const NO_FILTER: &str = "a judge sees every packet: it has no filter (what is not to be judged, \
-                         --pass and --drop of the bridge stop)";
+const NO_FILTER: &str = "an inline reader sees every packet: it has no filter (--pass and --drop of \
+                         the bridge keep packets from it)";
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +44,10 @@ pub(super) struct ClientConnection {
     group: Option<String>,
     /// Its own filter leaves packets out.
     filters: bool,
-    judges: bool,
-    /// Where the judge of a bridge sits.
-    bench: Option<Arc<Bench>>,
+    /// It is the inline reader.
+    is_inline: bool,
+    /// The bridge's channel for verdicts.
+    verdicts: Option<Arc<VerdictChannel>>,
     /// The request that the hub answers later; no other is read meanwhile.
     waiting: Option<Waiting>,
 }
@@ -71,7 +72,7 @@ enum Later {
 enum Answer {
     Plain(Box<Reply>),
     Attached(Box<Subscription>),
-    Judging(Sitting),
+    Inline(VerdictEnds),
 }
 
 impl From<Reply> for Answer {
@@ -101,7 +102,7 @@ impl ClientConnection {
         transport: Box<dyn Transport>,
         peer: Peer,
         hub: Handle,
-        bench: Option<Arc<Bench>>,
+        verdicts: Option<Arc<VerdictChannel>>,
     ) -> Self {
         ClientConnection {
             transport,
@@ -110,9 +111,9 @@ impl ClientConnection {
             name: None,
             subscription: None,
             group: None,
-            bench,
+            verdicts,
             filters: false,
-            judges: false,
+            is_inline: false,
             waiting: None,
         }
     }
@@ -171,9 +172,9 @@ impl ClientConnection {
                 self.transport
                     .send(&encode(&Reply::Attached(attached)), &fds)
             }
-            Answer::Judging(sitting) => {
-                let fds = [sitting.memory.as_fd(), sitting.doorbell.fd()];
-                self.transport.send(&encode(&Reply::Judging), &fds)
+            Answer::Inline(ends) => {
+                let fds = [ends.memory.as_fd(), ends.doorbell.fd()];
+                self.transport.send(&encode(&Reply::Inline), &fds)
             }
         }
     }
@@ -199,7 +200,7 @@ impl ClientConnection {
                     Reply::Statistics(snapshot).into()
                 })
             }
-            Request::Judge => self.judge(),
+            Request::Inline => self.inline(),
             Request::Detach => match self.subscription.take() {
                 None => not_subscribed(),
                 Some(subscription) => {
@@ -286,26 +287,26 @@ impl ClientConnection {
         Ok(Answer::Attached(Box::new(subscription)))
     }
 
-    /// Makes this reader the judge of the bridge whose hub this is.
-    fn judge(&mut self) -> Answer {
-        let Some(bench) = &self.bench else {
-            let message = "nothing is judged here: a bridge with --judge asks for verdicts";
+    /// Makes this reader the inline reader of the bridge.
+    fn inline(&mut self) -> Answer {
+        let Some(verdicts) = &self.verdicts else {
+            let message = "nothing waits for verdicts here: a bridge with --inline does";
             return refused(Refusal::BadRequest, message);
         };
         let Some(group) = self.group.as_ref().filter(|_| self.subscription.is_some()) else {
-            let message = "a judge reads in place: subscribe that is not private first";
+            let message = "an inline reader reads in place: subscribe first, and not privately";
             return refused(Refusal::BadRequest, message);
         };
         if self.filters {
             return refused(Refusal::BadRequest, NO_FILTER);
         }
-        match bench.sit(group) {
-            Ok(sitting) => {
-                self.judges = true;
-                Answer::Judging(sitting)
+        match verdicts.accept(group) {
+            Ok(ends) => {
+                self.is_inline = true;
+                Answer::Inline(ends)
             }
-            Err(error @ BenchError::Taken) => refused(Refusal::TooMuch, error.to_string()),
-            Err(error @ BenchError::Group { .. }) => {
+            Err(error @ InlineError::Taken) => refused(Refusal::TooMuch, error.to_string()),
+            Err(error @ InlineError::Group { .. }) => {
                 refused(Refusal::NotAllowed, error.to_string())
             }
             Err(error) => refused(Refusal::Failed, error.to_string()),
@@ -320,7 +321,7 @@ impl ClientConnection {
     fn filter(&mut self, filter: Program, hub: &Handle) -> Result<(), Answer> {
         let subscription = self.subscription.ok_or_else(not_subscribed)?;
         let filters = !filter.takes_everything();
-        if self.judges && filters {
+        if self.is_inline && filters {
             return Err(refused(Refusal::BadRequest, NO_FILTER));
         }
         let event = new_event()?;

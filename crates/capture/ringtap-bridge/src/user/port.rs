@@ -13,9 +13,9 @@ use ringtap_pool::number::{to_u32, to_usize};
 
 use super::memory::{CELLS, LEAST};
 use super::waiting::Waiting;
-use crate::xdp::capture::LaneCapture;
-use crate::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
-use crate::xdp::socket::XskSocket;
+use ringtap_capture::xdp::capture::LaneCapture;
+use ringtap_capture::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
+use ringtap_capture::xdp::socket::XskSocket;
 
 /// One receive queue of one interface, and its way out.
 pub(super) struct Port {
@@ -37,7 +37,7 @@ pub(super) struct Port {
     /// Packets that were taken and dropped, and are still among those that were taken.
     pub(super) dropped: u64,
     /// This queue's lane of the mirror, until it is closed.
-    pub(super) notes: Option<LaneCapture>,
+    pub(super) capture: Option<LaneCapture>,
     /// Packets that wait for a reader's verdict.
     pub(super) waiting: Waiting,
     /// Nothing is noted any more; the lane's cells come back and stay.
@@ -49,14 +49,16 @@ impl Port {
     pub(super) fn feed(&mut self) {
         let mut held = self.filled;
         let mut least = CELLS;
-        if let Some(notes) = self.notes.as_mut().filter(|_| !self.is_closed) {
-            let each = notes.parts.cells.per_chunk();
+        if let Some(capture) = self.capture.as_mut().filter(|_| !self.is_closed) {
+            let each = capture.parts.cells.per_chunk();
             let most = CELLS.saturating_sub(self.filled);
-            while notes.parts.cells.held() + each <= most && self.fill.room() >= each {
-                let Some(id) = notes.next_chunk() else { break };
-                self.fill.push(notes.parts.cells.hand_over(id));
+            while capture.parts.cells.held() + each <= most && self.fill.room() >= each {
+                let Some(id) = capture.next_chunk() else {
+                    break;
+                };
+                self.fill.push(capture.parts.cells.hand_over(id));
             }
-            held += notes.parts.cells.held();
+            held += capture.parts.cells.held();
             least = LEAST;
         }
         let wanted = least.saturating_sub(held).min(self.fill.room());
@@ -74,13 +76,13 @@ impl Port {
     /// The kernel gave these pieces: their cells are ours until they are given back.
     pub(super) fn take(&mut self, pieces: &[Piece]) {
         for piece in pieces {
-            let notes = self.notes.as_mut();
-            let place =
-                notes.and_then(|notes| Some((notes.parts.cells.locate(piece.address)?, notes)));
+            let capture = self.capture.as_mut();
+            let place = capture
+                .and_then(|capture| Some((capture.parts.cells.locate(piece.address)?, capture)));
             match place {
-                Some((place, notes)) => {
-                    notes.parts.cells.came_back(place.chunk);
-                    notes.parts.cells.keep(place.chunk);
+                Some((place, capture)) => {
+                    capture.parts.cells.came_back(place.chunk);
+                    capture.parts.cells.keep(place.chunk);
                 }
                 None => self.filled = self.filled.saturating_sub(1),
             }
@@ -89,17 +91,17 @@ impl Port {
 
     /// A cell of this port's lane is not needed any more.
     pub(super) fn release(&mut self, address: u64) {
-        if let Some(notes) = &mut self.notes
-            && let Some(place) = notes.parts.cells.locate(address)
+        if let Some(capture) = &mut self.capture
+            && let Some(place) = capture.parts.cells.locate(address)
         {
-            notes.parts.cells.release(place.chunk);
+            capture.parts.cells.release(place.chunk);
         }
     }
 
     /// LaneCapture nothing any more.
     pub(super) fn close(&mut self) {
-        if let Some(notes) = self.notes.as_mut().filter(|_| !self.is_closed) {
-            notes.finish();
+        if let Some(capture) = self.capture.as_mut().filter(|_| !self.is_closed) {
+            capture.finish();
             self.is_closed = true;
         }
     }

@@ -1,84 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A bridge's two counters: what arrived at one side, and what became of it.
+//! Counters of a bridge in the kernel: what arrived at one side, and what became of it.
 //!
 //! Invariants
 //! - `offered` is what the program saw; sent and lost are what the kernel's tracepoints and the
 //!   program behind the stack's buffers counted: independent of it.
 #![forbid(unsafe_code)]
 
+use ringtap_capture::nic::NicLosses;
+use ringtap_capture::tap::{Forwarded, ForwardedCounts};
 use ringtap_pool::counters::{Counters, Dropped};
 
 use super::redirected::{Fate, Redirected};
-use crate::tap::{Forwarded, ForwardedCounts};
-use ringtap_net::netlink::Losses;
+use crate::Moment;
 
-/// Whether packets may be on their way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// They may: those are left out.
-    Running,
-    /// The bridge was stopped.
-    Final,
+/// Counts what became of packets, in both directions.
+pub(crate) struct KernelCounters {
+    pub(super) forwarded: [Forwarded; 2],
+    pub(super) redirected: Redirected,
+    pub(super) nics: [NicLosses; 2],
 }
 
-/// What becomes of packets, either way.
-pub struct Account {
-    interfaces: [String; 2],
-    forwarded: [Forwarded; 2],
-    redirected: Redirected,
-    losses: [Losses; 2],
-    before: [Before; 2],
-}
-
-/// The interface's own counters when the bridge began.
-#[derive(Clone, Copy, Debug, Default)]
-struct Before {
-    nic: u64,
-    not_sent: u64,
-}
-
-impl Account {
-    pub(super) fn new(
-        interfaces: [String; 2],
-        forwarded: [Forwarded; 2],
-        redirected: Redirected,
-        losses: [Losses; 2],
-    ) -> Self {
-        let before = [0, 1].map(|side| Before {
-            nic: losses[side].now().unwrap_or(0),
-            not_sent: losses[side].not_sent().unwrap_or(0),
-        });
-        Account {
-            interfaces,
-            forwarded,
-            redirected,
-            losses,
-            before,
-        }
-    }
-
-    /// The way from one side to the other, as in `eth0>eth1`.
-    #[must_use]
-    pub fn way(&self, from: usize) -> String {
-        format!(
-            "{}>{}",
-            self.interfaces[from & 1],
-            self.interfaces[1 - (from & 1)]
-        )
-    }
-
-    /// The counters of what arrived at side 0 or 1.
-    #[must_use]
-    pub fn counters(&self, from: usize, moment: Moment) -> Counters {
+impl KernelCounters {
+    /// The counters of the packets that arrived at side 0 or 1.
+    pub(crate) fn of(&mut self, from: usize, moment: Moment) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
         // What became of packets first, so that it is never ahead of what arrived.
         let fate = self.redirected.fate(u32::from(from == 1));
         let counts = self.forwarded[from].counts();
-        let not_sent = self.losses[to].not_sent().unwrap_or(0);
-        let not_sent = not_sent.saturating_sub(self.before[to].not_sent);
-        let nic = self.losses[from].now().unwrap_or(0);
-        let nic = nic.saturating_sub(self.before[from].nic);
-        settle(&counts, &fate, not_sent, nic, moment)
+        let not_sent = self.nics[to].not_sent();
+        settle(&counts, &fate, not_sent, self.nics[from].lost(), moment)
     }
 }
 

@@ -7,90 +7,65 @@
 
 use std::io;
 
-use crate::CaptureError;
+use ringtap_capture::CaptureError;
 use ringtap_net::interface::InterfaceError;
 
 /// Why two interfaces cannot be bridged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum BridgeError {
-    /// One does not exist, is down, or cannot be asked.
+    /// An interface does not exist, is down, or was removed.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// One cannot be attached to.
+    /// A program cannot be attached, or a socket cannot be bound.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// There is only one.
+    /// Both interfaces are the same.
     #[error("a bridge of {interface} with itself: name two interfaces")]
-    Same {
-        /// The interface.
-        interface: String,
-    },
-    /// One has no Ethernet frames of others.
+    Same { interface: String },
+    /// An interface has no Ethernet frames.
     #[error("{interface} cannot be bridged: it is no Ethernet interface")]
-    NotEthernet {
-        /// The interface.
-        interface: String,
-    },
-    /// One merges packets that would not fit the other.
+    NotEthernet { interface: String },
+    /// An interface merges packets, which would not fit the other.
     #[error(
         "{interface} merges packets in the NIC (LRO), which would leave larger than they came: \
          `ethtool -K {interface} lro off`, then start again"
     )]
-    Lro {
-        /// The interface.
-        interface: String,
-    },
-    /// Frames of one do not fit the other.
+    Lro { interface: String },
+    /// Frames of one interface do not fit the other.
     #[error(
         "frames of {large} (MTU {large_bytes}) would not fit {small} (MTU {small_bytes}): \
          `ip link set {small} mtu {large_bytes}`, or {large} to {small_bytes}"
     )]
     Mtu {
-        /// The interface with the smaller MTU.
         small: String,
-        /// Its MTU in bytes.
         small_bytes: u32,
-        /// The other one.
         large: String,
-        /// Its MTU in bytes.
         large_bytes: u32,
     },
-    /// One cannot send what native XDP redirects to it.
+    /// An interface cannot send what native XDP redirects to it.
     #[error("{interface} {reason}; without `--mode native` packets go through the host's buffers")]
-    NoRedirects {
-        /// The interface.
-        interface: String,
-        /// Why, and what to do.
-        reason: String,
-    },
+    NoRedirects { interface: String, reason: String },
     /// The filter does not fit into the kernel.
     #[error(
         "the bridge's filter cannot run in the kernel: {reason}; a bridge in user space runs it \
          (`--mode user`)"
     )]
-    Rules {
-        /// What the kernel, or the translator, said.
-        reason: String,
-    },
-    /// What becomes of redirected packets cannot be seen.
+    Rules { reason: String },
+    /// The kernel's tracepoints for redirected packets cannot be used.
     #[error("the kernel does not tell what becomes of redirected packets: {reason}")]
-    Tracepoints {
-        /// What it said.
-        reason: String,
-    },
+    Tracepoints { reason: String },
     /// A system call failed.
     #[error("{action} failed: {reason}")]
     System {
-        /// What was tried.
         action: &'static str,
-        /// What the kernel said.
         reason: io::Error,
     },
 }
 
 impl BridgeError {
-    pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |reason| Self::System { action, reason }
     }
 }

@@ -10,33 +10,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use ringtap_capture::tap::Passing;
 use ringtap_pool::number::{to_u32, to_u64};
+use ringtap_pool::wake::Signal as _;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::Judge;
-use super::judging::Judging;
-use super::memory::{Home, Umem};
+use super::inline::InlineReader;
+use super::memory::{BridgeMemory, CellOwner};
 use super::port::Port;
+use super::setup::MirrorWriter;
 use super::shared::{Shared, Way};
-use crate::xdp::ring::Piece;
-use crate::xdp::socket::Sent;
+use ringtap_capture::xdp::ring::Piece;
+use ringtap_capture::xdp::socket::Sent;
 
 /// Most calls in a row that tell the kernel to send.
 const MOST_SENDS: u32 = 8;
 const MOST_DRAINS: u32 = 1000;
 const RETRY: Duration = Duration::from_millis(1);
 
-/// All ports, and who decides.
+/// All ports, and what decides about their packets.
 pub(super) struct Worker {
     pub(super) ports: Vec<Port>,
-    pub(super) umem: Umem,
-    pub(super) judge: Box<dyn Judge>,
+    pub(super) memory: BridgeMemory,
+    pub(super) passing: Passing,
     pub(super) shared: Arc<Shared>,
+    /// Until the mirrors are closed.
+    pub(super) mirrors: [Option<MirrorWriter>; 2],
     pub(super) completes_checksums: [bool; 2],
     pub(super) gathered: Vec<u8>,
     pub(super) pieces: Vec<Piece>,
-    /// The reader that decides, if one does.
-    pub(super) judging: Option<Judging>,
+    /// The inline reader, if the bridge has one.
+    pub(super) inline: Option<InlineReader>,
     /// The pieces of a packet that has waited.
     pub(super) released: Vec<Piece>,
     /// When this round began.
@@ -68,7 +72,7 @@ impl Worker {
         self.close_mirrors(|_| true);
     }
 
-    /// Goes on until nothing is under way; a stuck interface, or a judge that says nothing, ends it.
+    /// Continues until nothing is under way; a stuck interface, or a silent inline reader, ends it.
     fn drain(&mut self) {
         for _ in 0..MOST_DRAINS {
             let moved = self.round();
@@ -89,6 +93,10 @@ impl Worker {
                 let ports = self.ports.iter_mut();
                 ports.filter(|port| port.side == side).for_each(Port::close);
                 self.shared.mirror_is_closed(side);
+                if let Some(MirrorWriter { outcome, event }) = self.mirrors[side].take() {
+                    drop(outcome);
+                    event.signal();
+                }
             }
         }
     }
@@ -97,7 +105,7 @@ impl Worker {
     fn round(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         self.close_mirrors(|side| shared.is_mirror_closing(side));
-        let mut moved = self.hear();
+        let mut moved = self.receive_verdicts();
         for at in 0..self.ports.len() {
             moved |= self.take_back(at);
             moved |= self.forward(at);
@@ -143,15 +151,16 @@ impl Worker {
     }
 
     fn give_back(&mut self, address: u64) {
-        let (Some(Home::Own { port, .. }) | Some(Home::Chunk { port })) = self.umem.home(address)
+        let (Some(CellOwner::Own { port, .. }) | Some(CellOwner::Chunk { port })) =
+            self.memory.owner(address)
         else {
             return;
         };
         let Some(port) = self.ports.get_mut(port) else {
             return;
         };
-        match self.umem.home(address) {
-            Some(Home::Own { cell, .. }) => port.idle.push(cell),
+        match self.memory.owner(address) {
+            Some(CellOwner::Own { cell, .. }) => port.idle.push(cell),
             _ => port.release(address),
         }
     }
@@ -195,18 +204,18 @@ impl Worker {
 
     fn sleep(&mut self) {
         for port in &mut self.ports {
-            if let Some(notes) = &mut port.notes {
-                notes.mind_clock();
+            if let Some(capture) = &mut port.capture {
+                capture.mind_clock();
             }
         }
         let pending = self.ports.iter().any(|port| !port.ends.is_empty());
         let retry = pending.then_some(RETRY);
-        let limit = [retry, self.patience()].into_iter().flatten().min();
-        let session = self
-            .judging
+        let limit = [retry, self.time_left()].into_iter().flatten().min();
+        let queue = self
+            .inline
             .as_ref()
-            .and_then(|judging| judging.session.as_ref());
-        if session.is_some_and(|session| !session.announce_sleep()) {
+            .and_then(|inline| inline.queue.as_ref());
+        if queue.is_some_and(|queue| !queue.announce_sleep()) {
             return;
         }
         let mut polled: Vec<_> = self
@@ -216,7 +225,7 @@ impl Worker {
             .collect();
         let ports = polled.len();
         polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
-        polled.extend(session.map(|session| PollFd::new(session, PollFlags::IN)));
+        polled.extend(queue.map(|queue| PollFd::new(queue, PollFlags::IN)));
         // A signal that interrupts is as good as a packet.
         let _interrupted = poll(
             &mut polled,
@@ -228,15 +237,15 @@ impl Worker {
             let _interrupted = poll(&mut polled[ports..=ports], RETRY.try_into().ok().as_ref());
         }
         self.shared.wake.clear();
-        if let Some(judging) = &mut self.judging {
-            judging.wake_up();
+        if let Some(inline) = &mut self.inline {
+            inline.wake_up();
         }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Whoever waits for the mirrors' end shall not do so in vain.
+        // A mirror's source may be waiting for its end.
         self.close_mirrors(|_| true);
     }
 }

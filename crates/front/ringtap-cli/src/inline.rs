@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap judge`: a reader of a bridge that decides which packets pass.
+//! `ringtap inline`: an inline reader, which decides which packets pass a bridge.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -9,7 +9,8 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap::{Batch, Capture};
 use ringtap_client::{
-    Connection, Judgement, Receiver, SubscriptionRequest, Verdict, Verdicts, default_socket,
+    Connection, PacketVerdict, Receiver, SubscriptionRequest, Verdict, VerdictSender,
+    default_socket,
 };
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::text::Filter;
@@ -19,10 +20,10 @@ use crate::print;
 use crate::session::{Consumer, Flow, receive};
 use crate::{bridge, interrupt, report};
 
-/// Decides which packets pass a bridge that was started with `--judge`.
+/// Decides which packets pass a bridge that was started with `--inline`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct JudgeArgs {
+pub(crate) struct InlineArgs {
     /// The bridge's group, `hub:NAME`, with `?socket=PATH` if need be.
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     device: DeviceSpec,
@@ -35,7 +36,7 @@ pub(crate) struct JudgeArgs {
     #[arg(long, value_name = "TEXT")]
     drop_text: Vec<String>,
 
-    /// Stop after this many seconds; the bridge then does as its --unjudged says.
+    /// Stop after this many seconds; the bridge then does as its --no-verdict says.
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
     duration: Option<Duration>,
 
@@ -46,16 +47,16 @@ pub(crate) struct JudgeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  ringtap bridge eth0 eth1 --judge ips                  in one terminal, and in another:
-  ringtap judge -i hub:ips --drop-text 'cmd.exe'
-  ringtap judge -i hub:ips --drop 'tcp port 23'
+  ringtap bridge eth0 eth1 --inline ips                 in one terminal, and in another:
+  ringtap inline -i hub:ips --drop-text 'cmd.exe'
+  ringtap inline -i hub:ips --drop 'tcp port 23'
 
 A program of your own does the same by the Rust library (examples/inline_ips.rs), the C library
 (ringtap.h, examples/inline_ips.c) or the protocol.";
 
 /// Decides about packets, and counts.
-struct Judge {
-    verdicts: Verdicts,
+struct Decider {
+    verdicts: VerdictSender,
     capture: Capture,
     filter: Option<Filter>,
     texts: Vec<Vec<u8>>,
@@ -63,7 +64,7 @@ struct Judge {
 }
 
 /// Runs the verb.
-pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let device = &args.device;
     ensure!(
         device.kind == Kind::Hub,
@@ -77,11 +78,11 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
         .drop
         .as_ref()
         .map(|text| ringtap::compile(text, &bridge::ethernet()));
-    let request = SubscriptionRequest::new(&device.name, "judge");
+    let request = SubscriptionRequest::new(&device.name, "inline");
     let socket = device.options.socket.clone();
     let socket = socket.map_or_else(default_socket, Into::into);
     let (subscription, connection) = Connection::attach(&socket, &request)?;
-    let mut judge = Judge {
+    let mut decider = Decider {
         capture: Capture::new(Receiver::new(subscription, connection.clone())?),
         filter: filter.transpose()?,
         texts: args
@@ -90,26 +91,35 @@ pub(crate) fn run(args: &JudgeArgs) -> Result<ExitCode> {
             .map(|text| text.as_bytes().to_vec())
             .collect(),
         dropped: 0,
-        verdicts: connection.judge()?,
+        verdicts: connection.inline()?,
     };
-    interrupt::stop_on_time_or_signal(judge.capture.control(), args.duration, &Steered::default())?;
-    print::note(format_args!("ringtap: judging {device}"));
-    receive(Duration::from_secs(1), &mut judge)?;
-    let counters = judge.capture.counters()?;
+    interrupt::stop_on_time_or_signal(
+        decider.capture.control(),
+        args.duration,
+        &Steered::default(),
+    )?;
+    print::note(format_args!("ringtap: deciding for {device}"));
+    receive(Duration::from_secs(1), &mut decider)?;
+    let counters = decider.capture.counters()?;
     match args.json {
-        true => print::line(report::json(&device.to_string(), "judge", None, &counters)?)?,
+        true => print::line(report::json(
+            &device.to_string(),
+            "inline",
+            None,
+            &counters,
+        )?)?,
         false => {
             print::line(report::counters(&device.to_string(), "the bridge", &counters).trim_end())?
         }
     }
     print::note(format_args!(
         "ringtap: {} packets were dropped",
-        judge.dropped
+        decider.dropped
     ));
     Ok(ExitCode::SUCCESS)
 }
 
-impl Judge {
+impl Decider {
     fn decide(&self, data: &[u8], wire_length: u32) -> Verdict {
         let filter = self.filter.as_ref();
         let is_taken = filter.is_some_and(|filter| filter.program().matches(data, wire_length));
@@ -121,19 +131,19 @@ impl Judge {
     }
 }
 
-impl Consumer for Judge {
+impl Consumer for Decider {
     fn capture(&mut self) -> &mut Capture {
         &mut self.capture
     }
 
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         let lane = batch.lane();
-        for judged in batch.packets() {
-            let packet = judged?.packet;
+        for packet in batch.packets() {
+            let packet = packet?.packet;
             let verdict = self.decide(packet.data, packet.slot().wire_length);
             self.dropped += u64::from(verdict == Verdict::Drop);
             let sequence = packet.sequence;
-            self.verdicts.give(Judgement {
+            self.verdicts.push(PacketVerdict {
                 lane,
                 sequence,
                 verdict,

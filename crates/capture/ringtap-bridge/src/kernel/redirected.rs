@@ -11,8 +11,9 @@ use std::os::unix::fs::MetadataExt as _;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 
-use super::BridgeError;
-use crate::bpf::object::{self, ObjectFile};
+use ringtap_capture::bpf::object::{self, ObjectFile};
+
+use crate::BridgeError;
 
 /// The compiled `bpf/redirect.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =

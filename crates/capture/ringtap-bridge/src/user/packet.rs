@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A packet of a bridge in user space: made whole, asked about, shown to readers, and then sent,
-//! dropped, or left waiting.
+//! A packet of a bridge in user space: completed, filtered, shown to readers, and then sent,
+//! dropped, or left waiting for its verdict.
 //!
 //! Invariants
 //! - A packet's bytes are written before it is noted, and never after: from then on readers look.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
+use ringtap_capture::tap::Passing;
+use ringtap_filter::Program;
+use ringtap_ipc::verdict::Verdict;
 use ringtap_pool::number::{to_u32, to_usize};
 
-use super::Verdict;
 use super::checksum::completion;
-use super::memory::Home;
+use super::memory::CellOwner;
 use super::worker::Worker;
-use crate::xdp::capture::{ADDRESSES, LaneCapture, TAG};
-use crate::xdp::layout::{STAMP_BYTES, Stamp};
-use crate::xdp::ring::Piece;
+use ringtap_capture::xdp::capture::{ADDRESSES, LaneCapture, TAG};
+use ringtap_capture::xdp::layout::{STAMP_BYTES, Stamp};
+use ringtap_capture::xdp::ring::Piece;
 
 /// Packets of one port before the next one's turn.
 const BATCH: u32 = 64;
@@ -27,8 +29,8 @@ impl Worker {
         if waiting == 0 {
             return false;
         }
-        if let Some(notes) = self.open_notes(at) {
-            notes.begin();
+        if let Some(capture) = self.open_capture(at) {
+            capture.begin();
         }
         let (mut taken, mut packets) = (0, 0);
         let mut pieces = std::mem::take(&mut self.pieces);
@@ -49,8 +51,8 @@ impl Worker {
             packets += 1;
         }
         self.ports[at].received.release(taken);
-        if let Some(notes) = self.open_notes(at) {
-            notes.end();
+        if let Some(capture) = self.open_capture(at) {
+            capture.end();
         }
         let out = self.ports[at].way_out;
         self.ports[out].transmit.publish();
@@ -59,20 +61,22 @@ impl Worker {
     }
 
     /// A port's lane of the mirror, if packets are noted there.
-    fn open_notes(&mut self, at: usize) -> Option<&mut LaneCapture> {
+    fn open_capture(&mut self, at: usize) -> Option<&mut LaneCapture> {
         let port = &mut self.ports[at];
-        port.notes.as_mut().filter(|_| !port.is_closed)
+        port.capture.as_mut().filter(|_| !port.is_closed)
     }
 
     fn decide(&mut self, at: usize, pieces: &mut [Piece]) {
         self.ports[at].take(pieces);
         let prepared = self.prepare(at, pieces);
-        let verdict = prepared.and_then(|_| self.ask(at, pieces));
+        let verdict = prepared.and_then(|_| self.filter(pieces));
         // After everything that writes there: from now on readers may look.
         let noted = match prepared {
             Some(stamp) => self.note(at, pieces, &stamp),
             None => {
-                self.open_notes(at).into_iter().for_each(LaneCapture::lose);
+                self.open_capture(at)
+                    .into_iter()
+                    .for_each(LaneCapture::lose);
                 None
             }
         };
@@ -92,28 +96,28 @@ impl Worker {
     /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the
     /// pool. Gives its sequence if somebody wants it.
     fn note(&mut self, at: usize, pieces: &[Piece], stamp: &Stamp) -> Option<u64> {
-        let next = self.open_notes(at)?.next_sequence();
+        let next = self.open_capture(at)?.next_sequence();
         let is_ours =
-            |piece: &Piece| self.umem.home(piece.address) == Some(Home::Chunk { port: at });
+            |piece: &Piece| self.memory.owner(piece.address) == Some(CellOwner::Chunk { port: at });
         let lies_in_pool = pieces.iter().all(is_ours);
         let frame = match (lies_in_pool, pieces) {
             (true, [_]) => Vec::new(),
             _ => self.frame(pieces),
         };
-        let notes = self.open_notes(at)?;
-        notes.account(stamp);
+        let capture = self.open_capture(at)?;
+        capture.account(stamp);
         match (lies_in_pool, pieces) {
             (true, [piece]) => {
                 let length = to_usize(piece.length);
-                match notes.parts.cells.locate(piece.address) {
-                    Some(place) => notes.note(place, length, stamp),
-                    None => notes.lose(),
+                match capture.parts.cells.locate(piece.address) {
+                    Some(place) => capture.note(place, length, stamp),
+                    None => capture.lose(),
                 }
             }
-            (true, _) => notes.copy(&frame, stamp),
-            (false, _) => notes.miss(&frame),
+            (true, _) => capture.copy(&frame, stamp),
+            (false, _) => capture.miss(&frame),
         }
-        let is_noted = notes.next_sequence() != next;
+        let is_noted = capture.next_sequence() != next;
         self.gathered = frame;
         is_noted.then_some(next)
     }
@@ -123,7 +127,7 @@ impl Worker {
         let first = pieces.first_mut()?;
         // SAFETY: a piece that was received, whose cell the kernel has not got back, and that is
         // noted later.
-        let bytes = unsafe { self.umem.bytes(*first, STAMP_BYTES) }?;
+        let bytes = unsafe { self.memory.bytes(*first, STAMP_BYTES) }?;
         let stamp = Stamp::from_bytes(bytes.first_chunk()?);
         if let Some(tag) = stamp.tag
             && bytes.len() >= STAMP_BYTES + ADDRESSES
@@ -146,7 +150,7 @@ impl Worker {
     fn complete_checksum(&mut self, pieces: &[Piece]) {
         let completion = match pieces {
             // SAFETY: as in `prepare`.
-            [piece] => unsafe { self.umem.bytes(*piece, 0) }.and_then(|frame| completion(frame)),
+            [piece] => unsafe { self.memory.bytes(*piece, 0) }.and_then(|frame| completion(frame)),
             _ => {
                 let frame = self.frame(pieces);
                 let completion = completion(&frame);
@@ -158,7 +162,7 @@ impl Worker {
             return;
         };
         // SAFETY: as in `prepare`.
-        let first = unsafe { self.umem.bytes(pieces[0], 0) };
+        let first = unsafe { self.memory.bytes(pieces[0], 0) };
         if let Some(place) = first.and_then(|bytes| bytes.get_mut(field..field + 2)) {
             place.copy_from_slice(&value);
         }
@@ -170,22 +174,35 @@ impl Worker {
         gathered.clear();
         for piece in pieces {
             // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.umem.bytes(*piece, 0) };
+            let bytes = unsafe { self.memory.bytes(*piece, 0) };
             gathered.extend_from_slice(bytes.unwrap_or_default());
         }
         gathered
     }
 
-    fn ask(&mut self, at: usize, pieces: &[Piece]) -> Option<Verdict> {
-        let side = self.ports[at].side;
+    /// What the filter decides.
+    fn filter(&mut self, pieces: &[Piece]) -> Option<Verdict> {
         if let [piece] = pieces {
             // SAFETY: as in `prepare`.
-            let bytes = unsafe { self.umem.bytes(*piece, 0) }?;
-            return Some(self.judge.judge(side, bytes));
+            let bytes = unsafe { self.memory.bytes(*piece, 0) }?;
+            return Some(verdict(&self.passing, bytes));
         }
         let frame = self.frame(pieces);
-        let verdict = self.judge.judge(side, &frame);
+        let verdict = verdict(&self.passing, &frame);
         self.gathered = frame;
         Some(verdict)
+    }
+}
+
+fn verdict(passing: &Passing, frame: &[u8]) -> Verdict {
+    let matches = |filter: &Program| filter.matches(frame, to_u32(frame.len()));
+    let passes = match passing {
+        Passing::All => true,
+        Passing::Matching(filter) => matches(filter),
+        Passing::Others(filter) => !matches(filter),
+    };
+    match passes {
+        true => Verdict::Pass,
+        false => Verdict::Drop,
     }
 }

@@ -9,17 +9,17 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use ringtap_ipc::verdict::{Judgement, Verdict};
+use ringtap_ipc::verdict::{PacketVerdict, Verdict};
 
-use crate::xdp::ring::Piece;
+use ringtap_capture::xdp::ring::Piece;
 
-/// What becomes of a packet, and who said so.
+/// What happens to a packet, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The judge, or the filter before it.
-    Judged(Verdict),
-    /// Nobody: the judge did not see it, or not answer in time.
-    Unjudged(Verdict),
+    /// The inline reader decided.
+    Decided(Verdict),
+    /// The inline reader did not see the packet, or did not answer in time.
+    NoVerdict(Verdict),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,16 +66,16 @@ impl Waiting {
     }
 
     /// Takes note of a verdict; one on a packet that does not wait is passed over.
-    pub(super) fn decide(&mut self, judgement: &Judgement) {
+    pub(super) fn decide(&mut self, verdict: &PacketVerdict) {
         // Entries have the low bits only, and far fewer packets than that wait.
         let first = self.packets.front().map_or(0, |packet| packet.sequence);
         let at = self.packets.partition_point(|packet| {
-            Judgement::distance(first, packet.sequence) < judgement.distance_from(first)
+            PacketVerdict::distance(first, packet.sequence) < verdict.distance_from(first)
         });
         let same = self.packets.range_mut(at..);
-        let mut same = same.take_while(|packet| judgement.is_of(packet.sequence));
+        let mut same = same.take_while(|packet| verdict.is_of(packet.sequence));
         if let Some(packet) = same.find(|packet| packet.fate.is_none()) {
-            packet.fate = Some(Fate::Judged(judgement.verdict));
+            packet.fate = Some(Fate::Decided(verdict.verdict));
         }
     }
 
@@ -114,10 +114,10 @@ mod tests {
 
     use super::*;
 
-    const OPEN: Fate = Fate::Unjudged(Verdict::Pass);
+    const OPEN: Fate = Fate::NoVerdict(Verdict::Pass);
 
-    fn verdict(sequence: u64, verdict: Verdict) -> Judgement {
-        Judgement {
+    fn verdict(sequence: u64, verdict: Verdict) -> PacketVerdict {
+        PacketVerdict {
             lane: LaneId(0),
             sequence,
             verdict,
@@ -148,10 +148,10 @@ mod tests {
         waiting.decide(&verdict(11, Verdict::Drop));
         assert_eq!(waiting.pop(&mut pieces), None, "the first is undecided");
         waiting.decide(&verdict(10, Verdict::Pass));
-        assert_eq!(waiting.pop(&mut pieces), Some(Fate::Judged(Verdict::Pass)));
+        assert_eq!(waiting.pop(&mut pieces), Some(Fate::Decided(Verdict::Pass)));
         assert_eq!(waiting.pop(&mut pieces), Some(OPEN));
         assert_eq!(pieces, [piece(2), piece(3)]);
-        assert_eq!(waiting.pop(&mut pieces), Some(Fate::Judged(Verdict::Drop)));
+        assert_eq!(waiting.pop(&mut pieces), Some(Fate::Decided(Verdict::Drop)));
         assert!(waiting.is_empty() && waiting.cells() == 0);
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let first = waiting.pop(&mut Vec::new());
         assert_eq!(
             first,
-            Some(Fate::Judged(Verdict::Pass)),
+            Some(Fate::Decided(Verdict::Pass)),
             "the first one counts"
         );
     }
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(waiting.pop(&mut pieces), Some(OPEN));
         assert_eq!(waiting.pop(&mut pieces), Some(OPEN));
         assert_eq!(waiting.pop(&mut pieces), None);
-        waiting.give_up(Fate::Unjudged(Verdict::Drop));
+        waiting.give_up(Fate::NoVerdict(Verdict::Drop));
         let last = waiting.pop(&mut pieces);
-        assert_eq!(last, Some(Fate::Unjudged(Verdict::Drop)));
+        assert_eq!(last, Some(Fate::NoVerdict(Verdict::Drop)));
     }
 }

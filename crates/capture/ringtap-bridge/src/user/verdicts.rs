@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bridge's thread and its judge: lets packets wait, hears verdicts, gives up.
+//! Packets that wait for verdicts: the thread receives verdicts, and gives up late ones.
 //!
 //! Invariants
 //! - So many cells wait at most that the port's own ones go on receiving.
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use ringtap_ipc::verdict::Verdict;
 use ringtap_pool::number::to_usize;
 
-use super::judging::Judging;
+use super::inline::InlineReader;
 use super::memory::CELLS;
 use super::waiting::Fate;
 use super::worker::Worker;
-use crate::xdp::ring::Piece;
+use ringtap_capture::xdp::ring::Piece;
 
 /// Most cells of a port whose packets wait: half of its own ones, if it comes to the worst.
 const MOST_WAITING: u32 = CELLS / 2;
@@ -24,27 +24,30 @@ const MOST_VERDICTS: u32 = 4096;
 
 impl Worker {
     /// Sends a packet on that passed the filter, or lets it wait for its verdict; `noted` is its
-    /// sequence in the mirror, if the judge can see it.
+    /// sequence in the mirror, if the inline reader can see it.
     pub(super) fn submit(&mut self, at: usize, pieces: &[Piece], noted: Option<u64>) {
-        let Some(judging) = &self.judging else {
+        let Some(inline) = &self.inline else {
             return self.push(at, pieces);
         };
-        let unjudged = judging.unjudged();
+        let no_verdict = inline.no_verdict();
         let fate = match noted {
-            Some(_) if judging.answers() => None,
-            _ => Some(unjudged),
+            Some(_) if inline.answers() => None,
+            _ => Some(no_verdict),
         };
         let port = &mut self.ports[at];
         match fate {
             Some(fate) if port.waiting.is_empty() => return self.meet(at, pieces, fate),
             _ => {}
         }
-        let next = port.notes.as_ref().map_or(0, |notes| notes.next_sequence());
+        let next = port
+            .capture
+            .as_ref()
+            .map_or(0, |capture| capture.next_sequence());
         let sequence = noted.unwrap_or(next);
         port.waiting.push(pieces, sequence, fate, self.now);
         let most = to_usize(MOST_WAITING);
         while self.ports[at].waiting.cells() > most {
-            self.ports[at].waiting.give_up_first(unjudged);
+            self.ports[at].waiting.give_up_first(no_verdict);
             self.release(at);
         }
     }
@@ -52,11 +55,11 @@ impl Worker {
     fn meet(&mut self, at: usize, pieces: &[Piece], fate: Fate) {
         let way = self.way(at);
         let counter = match fate {
-            Fate::Judged(Verdict::Pass) => return self.push(at, pieces),
-            Fate::Judged(Verdict::Drop) => &way.filtered,
-            Fate::Unjudged(Verdict::Drop) => &way.unjudged_dropped,
-            Fate::Unjudged(Verdict::Pass) => {
-                way.unjudged_passed.fetch_add(1, Release);
+            Fate::Decided(Verdict::Pass) => return self.push(at, pieces),
+            Fate::Decided(Verdict::Drop) => &way.filtered,
+            Fate::NoVerdict(Verdict::Drop) => &way.no_verdict_dropped,
+            Fate::NoVerdict(Verdict::Pass) => {
+                way.no_verdict_passed.fetch_add(1, Release);
                 return self.push(at, pieces);
             }
         };
@@ -75,26 +78,26 @@ impl Worker {
         self.ports[out].transmit.publish();
     }
 
-    /// Hears the judge, if there is one, and gives up what waited for too long; tells whether
-    /// anything came.
-    pub(super) fn hear(&mut self) -> bool {
-        let Some(mut judging) = self.judging.take() else {
+    /// Receives the inline reader's verdicts, and gives up packets that waited past the timeout.
+    /// Returns whether a verdict came.
+    pub(super) fn receive_verdicts(&mut self) -> bool {
+        let Some(mut inline) = self.inline.take() else {
             return false;
         };
         self.now = Instant::now();
-        judging.look(self.now);
+        inline.look(self.now);
         let mut heard = 0;
         while heard < MOST_VERDICTS
-            && let Some(judgement) = judging.next()
+            && let Some(verdict) = inline.next()
         {
             heard += 1;
-            if let Some(port) = self.ports.get_mut(judgement.lane.index()) {
-                port.waiting.decide(&judgement);
+            if let Some(port) = self.ports.get_mut(verdict.lane.index()) {
+                port.waiting.decide(&verdict);
             }
-            judging.heard(&judgement, || self.next_sequences(), self.now);
+            inline.received(&verdict, || self.next_sequences(), self.now);
         }
-        self.give_up_late(&mut judging);
-        self.judging = Some(judging);
+        self.give_up_late(&mut inline);
+        self.inline = Some(inline);
         for at in 0..self.ports.len() {
             if !self.ports[at].waiting.is_empty() {
                 self.release(at);
@@ -104,41 +107,41 @@ impl Worker {
     }
 
     fn next_sequences(&self) -> Vec<u64> {
-        let notes = self.ports.iter().map(|port| port.notes.as_ref());
-        notes
-            .map(|notes| notes.map_or(0, |notes| notes.next_sequence()))
+        let capture = self.ports.iter().map(|port| port.capture.as_ref());
+        capture
+            .map(|capture| capture.map_or(0, |capture| capture.next_sequence()))
             .collect()
     }
 
-    /// Lets nothing wait for a judge that is not there, or that let a packet wait for too long.
-    fn give_up_late(&mut self, judging: &mut Judging) {
+    /// Gives up all packets when the inline reader has left, or is late.
+    fn give_up_late(&mut self, inline: &mut InlineReader) {
         let since = self.ports.iter().filter_map(|port| port.waiting.since());
         let Some(since) = since.min() else { return };
-        if judging.answers() && judging.left(since, self.now) > Duration::ZERO {
+        if inline.answers() && inline.left(since, self.now) > Duration::ZERO {
             return;
         }
-        if judging.answers() {
-            judging.is_late(self.next_sequences(), self.now);
+        if inline.answers() {
+            inline.is_late(self.next_sequences(), self.now);
         }
         for port in &mut self.ports {
-            port.waiting.give_up(judging.unjudged());
+            port.waiting.give_up(inline.no_verdict());
         }
     }
 
     /// Lets nothing wait any longer: the end has come.
     pub(super) fn give_up(&mut self) {
-        let Some(judging) = &self.judging else { return };
-        let unjudged = judging.unjudged();
+        let Some(inline) = &self.inline else { return };
+        let no_verdict = inline.no_verdict();
         for at in 0..self.ports.len() {
-            self.ports[at].waiting.give_up(unjudged);
+            self.ports[at].waiting.give_up(no_verdict);
             self.release(at);
         }
     }
 
     /// How long the thread may sleep before it has to give something up.
-    pub(super) fn patience(&self) -> Option<Duration> {
-        let judging = self.judging.as_ref()?;
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        let inline = self.inline.as_ref()?;
         let since = self.ports.iter().filter_map(|port| port.waiting.since());
-        Some(judging.left(since.min()?, Instant::now()))
+        Some(inline.left(since.min()?, Instant::now()))
     }
 }

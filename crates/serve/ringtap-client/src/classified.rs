@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which packets of a pool are a reader's own.
+//! Packets of a pool, each with the reader that it is for.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -10,11 +10,11 @@ use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Gap, Packet, RecvError};
 
-/// How one endpoint's packets are told from those of others.
-pub(crate) struct Judge {
+/// Tells the packets of this reader from those of other readers, for one endpoint.
+pub(crate) struct PacketClassifier {
     mask: u64,
     group: u64,
-    /// Runs for every packet; else only for those that the source did not judge.
+    /// Runs for every packet; else only for those that the source did not classify.
     always: bool,
     filter: Option<Program>,
     from: Vec<u64>,
@@ -27,7 +27,7 @@ pub(crate) struct Judge {
 /// reader that keeps more batches than its credit allows misses packets, which count as overrun.
 pub struct Batch {
     pub(crate) inner: reader::Batch,
-    pub(crate) judge: Arc<Judge>,
+    pub(crate) classifier: Arc<PacketClassifier>,
     /// Lanes of the endpoints before this one.
     pub(crate) lanes_before: u32,
     /// All packets are for other readers, so that no slot need be read. Computed once: the chunk
@@ -37,7 +37,7 @@ pub struct Batch {
 
 /// A packet of the pool, and the reader that it is for.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
+pub struct ReceivedPacket<'a> {
     /// The packet.
     pub packet: Packet<'a>,
     /// The reader that it is for, as far as this reader knows.
@@ -55,7 +55,7 @@ pub enum Recipient {
     NoMember,
 }
 
-impl Judged<'_> {
+impl ReceivedPacket<'_> {
     /// Whether the packet is for this reader.
     #[inline]
     pub fn is_ours(&self) -> bool {
@@ -66,14 +66,14 @@ impl Judged<'_> {
 /// Iterator over the packets of a [`Batch`].
 pub struct Packets<'a> {
     inner: reader::Packets<'a>,
-    judge: &'a Judge,
+    classifier: &'a PacketClassifier,
     from: u64,
 }
 
-impl Judge {
+impl PacketClassifier {
     pub(crate) fn new(wanted: &Wanted) -> Self {
         let filter = Some(&wanted.filter).filter(|filter| !filter.takes_everything());
-        Judge {
+        PacketClassifier {
             mask: wanted.mask,
             group: wanted.group,
             always: wanted.place != Place::Source,
@@ -82,20 +82,20 @@ impl Judge {
         }
     }
 
-    /// A batch whose packets are judged.
+    /// A batch whose packets are classified.
     #[inline]
-    pub(crate) fn judged(self: &Arc<Self>, inner: reader::Batch, lanes_before: u32) -> Batch {
+    pub(crate) fn classify(self: &Arc<Self>, inner: reader::Batch, lanes_before: u32) -> Batch {
         Batch {
             is_for_others: inner.wanted() & self.mask == 0,
             inner,
-            judge: Arc::clone(self),
+            classifier: Arc::clone(self),
             lanes_before,
         }
     }
 
-    /// From which packet of a lane on the source judges for this reader.
+    /// From which packet of a lane on the source classifies for this reader.
     #[inline]
-    fn judges_from(&self, lane: usize) -> u64 {
+    fn classifies_from(&self, lane: usize) -> u64 {
         match self.filter {
             None => 0,
             Some(_) => self.from.get(lane).copied().unwrap_or(0),
@@ -146,9 +146,13 @@ impl Batch {
 
     /// Number of packets among these sequences that are for other members of the group.
     pub(crate) fn count_other_members(&self, sequences: Range<u64>) -> u64 {
-        match self.judge.group {
+        match self.classifier.group {
             0 => 0,
-            group => self.inner.count_masks(sequences, self.judge.mask, group).1,
+            group => {
+                self.inner
+                    .count_masks(sequences, self.classifier.mask, group)
+                    .1
+            }
         }
     }
 
@@ -161,14 +165,14 @@ impl Batch {
                 true => self.inner.no_packets(),
                 false => self.inner.packets(),
             },
-            judge: &self.judge,
-            from: self.judge.judges_from(lane),
+            classifier: &self.classifier,
+            from: self.classifier.classifies_from(lane),
         }
     }
 }
 
 impl<'a> Iterator for Packets<'a> {
-    type Item = Result<Judged<'a>, Box<RecvError>>;
+    type Item = Result<ReceivedPacket<'a>, Box<RecvError>>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
@@ -176,8 +180,8 @@ impl<'a> Iterator for Packets<'a> {
             Ok(packet) => packet,
             Err(error) => return Some(Err(error)),
         };
-        let recipient = self.judge.recipient(&packet, self.from);
-        Some(Ok(Judged { packet, recipient }))
+        let recipient = self.classifier.recipient(&packet, self.from);
+        Some(Ok(ReceivedPacket { packet, recipient }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! C programs as judges of a bridge: they decide by content, and what they do wrong is refused.
+//! C programs as decides of a bridge: they decide by content, and what they do wrong is refused.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,25 +9,33 @@ use rustix::process::Signal;
 
 use crate::support::{LIMIT, build, crate_folder, ringtap, with_library};
 
-/// A bridge that a reader of the group `ips` judges; without one, packets pass.
+/// A bridge that a reader of the group `ips` decides; without one, packets pass.
 fn bridge(ringtap: &Path, wire: &Wire, socket: &Path) -> Running {
     let mut command = wire.middle.command(ringtap);
-    command.args(["bridge", "a1", "b1", "--judge", "ips", "--unjudged", "pass"]);
-    // So long that no judge is late, however busy the machine is.
-    command.args(["--judge-limit", "60000", "--json", "--interval", "0.1"]);
+    command.args([
+        "bridge",
+        "a1",
+        "b1",
+        "--inline",
+        "ips",
+        "--no-verdict",
+        "pass",
+    ]);
+    // So long that no inline reader is late, however busy the machine is.
+    command.args(["--verdict-timeout", "60000", "--json", "--interval", "0.1"]);
     command.arg("--socket").arg(socket);
     let bridge = Running::start(command);
     bridge.wait_for_stderr("bridge of a1 and b1", LIMIT);
     bridge
 }
 
-/// A C program that judges when this returns.
-fn judge(wire: &Wire, program: &Path, socket: &Path, args: &[&str]) -> Running {
+/// A C program that decides when this returns.
+fn inline(wire: &Wire, program: &Path, socket: &Path, args: &[&str]) -> Running {
     let mut command: Command = with_library(wire.middle.command(program), socket);
     command.args(args);
-    let judge = Running::start(command);
-    judge.wait_for_stderr(": judging", LIMIT);
-    judge
+    let reader = Running::start(command);
+    reader.wait_for_stderr(": deciding", LIMIT);
+    reader
 }
 
 fn balanced_end(bridge: Running) -> Vec<String> {
@@ -45,19 +53,19 @@ fn the_example_decides_by_content_and_may_be_killed() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
     let Some(ringtap) = ringtap() else { return };
-    let wire = Wire::new("c-judge", 1500, Ends::Napi);
+    let wire = Wire::new("c-inline", 1500, Ends::Napi);
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("hub.sock");
     let bridge = bridge(&ringtap, &wire, &socket);
     let program = build(&crate_folder().join("examples/inline_ips.c"));
-    let ips = judge(&wire, &program, &socket, &["ips", "forbidden"]);
+    let ips = inline(&wire, &program, &socket, &["ips", "forbidden"]);
     wire.drops_34_forbidden_words_of_100();
     ips.signal(Signal::KILL);
     let _killed = ips.wait(LIMIT);
-    bridge.wait_for_stderr("there is no judge", LIMIT);
+    bridge.wait_for_stderr("there is no inline reader", LIMIT);
     let both = ["allowed", "forbidden"].map(String::from);
     assert_eq!(wire.words(&both), both, "nobody decides any more");
-    let next = judge(&wire, &program, &socket, &["ips", "forbidden"]);
+    let next = inline(&wire, &program, &socket, &["ips", "forbidden"]);
     assert_eq!(wire.words(&both), ["allowed"], "the next one decides");
     let counters = balanced_end(bridge);
     let dropped = counters.iter().any(|one| one.contains("\"filtered\":35,"));
@@ -67,21 +75,21 @@ fn the_example_decides_by_content_and_may_be_killed() {
 }
 
 #[test]
-fn what_a_judge_does_wrong_is_refused_and_its_first_verdict_counts() {
+fn what_an_inline_reader_does_wrong_is_refused_and_its_first_verdict_counts() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
     let Some(ringtap) = ringtap() else { return };
-    let wire = Wire::new("c-misjudge", 1500, Ends::Napi);
+    let wire = Wire::new("c-bad_verdict", 1500, Ends::Napi);
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("hub.sock");
     let bridge = bridge(&ringtap, &wire, &socket);
-    let program = build(&crate_folder().join("tests/library/misjudge.c"));
-    let judge = judge(&wire, &program, &socket, &[]);
+    let program = build(&crate_folder().join("tests/library/bad_verdict.c"));
+    let reader = inline(&wire, &program, &socket, &[]);
     let words: Vec<_> = (0..20).map(|number| format!("word {number}")).collect();
     assert_eq!(wire.words(&words), words);
     for counters in balanced_end(bridge) {
         assert!(counters.contains("\"filtered\":0,"), "{counters}");
     }
-    let told = judge.wait(LIMIT).success().stdout;
-    assert!(told.contains("packets judged twice"), "{told}");
+    let told = reader.wait(LIMIT).success().stdout;
+    assert!(told.contains("packets decided twice"), "{told}");
 }

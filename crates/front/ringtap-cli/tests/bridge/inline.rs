@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A bridge whose packets another process judges: by content, while it lives, and after.
+//! A bridge about whose packets another process decides: by content, while it lives, and after.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::support::{BINARY, Ends, LIMIT, Wire, counters};
 
-/// So long that no judge is late, however busy the machine is.
-const LONG: [&str; 2] = ["--judge-limit", "60000"];
+/// So long that no inline reader is late, however busy the machine is.
+const LONG: [&str; 2] = ["--verdict-timeout", "60000"];
 
 fn lost(counters: &Value, reason: &str) -> u64 {
     counters["dropped"][reason].as_u64().expect("a number")
@@ -53,9 +53,9 @@ fn example(name: &str) -> Option<PathBuf> {
 fn another_process_decides_by_content() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
-    let wire = Wire::new("bridge-judge", 9000, Ends::Napi);
-    let bridge = wire.judged(&LONG);
-    let judge = wire.judge(&["--drop-text", "forbidden"]);
+    let wire = Wire::new("bridge-inline", 9000, Ends::Napi);
+    let bridge = wire.inline_bridge(&LONG);
+    let reader = wire.inline_reader(&["--drop-text", "forbidden"]);
     assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 9000 - 28), 5);
     wire.drops_34_forbidden_words_of_100();
     wire.tcp(&wire.left, &wire.right, "10.9.0.2", 5_000_000);
@@ -64,7 +64,7 @@ fn another_process_decides_by_content() {
     let [forth, back] = counters(bridge);
     assert_eq!(forth["filtered"], 34, "{forth}");
     balanced(&[forth, back]);
-    let end = judge.wait(LIMIT);
+    let end = reader.wait(LIMIT);
     assert!(
         end.stderr.contains("34 packets were dropped"),
         "{}",
@@ -80,24 +80,24 @@ fn the_example_in_rust_decides_by_content_and_may_be_killed() {
         return;
     };
     let wire = Wire::new("bridge-example", 1500, Ends::Napi);
-    let options = ["--unjudged", "pass", "--interval", "0.1"];
-    let bridge = wire.judged(&[&LONG[..], &options].concat());
-    let judge = || {
+    let options = ["--no-verdict", "pass", "--interval", "0.1"];
+    let bridge = wire.inline_bridge(&[&LONG[..], &options].concat());
+    let reader = || {
         let mut command = wire.middle.command(&example);
         command.args(["ips", "forbidden"]);
         command.env("RINGTAP_SOCKET", wire.socket());
-        let judge = Running::start(command);
-        judge.wait_for_stderr("inline_ips: judging", LIMIT);
-        judge
+        let reader = Running::start(command);
+        reader.wait_for_stderr("inline_ips: deciding", LIMIT);
+        reader
     };
-    let first = judge();
+    let first = reader();
     wire.drops_34_forbidden_words_of_100();
     first.signal(Signal::KILL);
     let _killed = first.wait(LIMIT);
-    bridge.wait_for_stderr("there is no judge", LIMIT);
+    bridge.wait_for_stderr("there is no inline reader", LIMIT);
     let both = ["allowed", "forbidden"].map(String::from);
     assert_eq!(wire.words(&both), both, "nobody decides any more");
-    let next = judge();
+    let next = reader();
     assert_eq!(wire.words(&both), ["allowed"], "the next one decides");
     let [forth, back] = counters(bridge);
     assert_eq!(forth["filtered"], 35, "{forth}");
@@ -106,78 +106,84 @@ fn the_example_in_rust_decides_by_content_and_may_be_killed() {
 }
 
 #[test]
-fn without_its_judge_a_bridge_does_as_it_was_told() {
+fn without_its_inline_reader_a_bridge_does_as_it_was_told() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
-    for (unjudged, passes) in [("pass", true), ("drop", false)] {
-        let wire = Wire::new("bridge-unjudged", 1500, Ends::Napi);
-        let options = ["--unjudged", unjudged, "--interval", "0.1"];
-        let bridge = wire.judged(&[&LONG[..], &options].concat());
-        let judge = wire.judge(&["--drop-text", "forbidden"]);
-        assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5, "{unjudged}");
-        let second = wire.middle.run(BINARY, &["judge", "-i", &wire.judges()]);
+    for (no_verdict, passes) in [("pass", true), ("drop", false)] {
+        let wire = Wire::new("bridge-none", 1500, Ends::Napi);
+        let options = ["--no-verdict", no_verdict, "--interval", "0.1"];
+        let bridge = wire.inline_bridge(&[&LONG[..], &options].concat());
+        let reader = wire.inline_reader(&["--drop-text", "forbidden"]);
+        assert_eq!(wire.ping(&wire.left, "10.9.0.2", 5, 56), 5, "{no_verdict}");
+        let second = wire
+            .middle
+            .run(BINARY, &["inline", "-i", &wire.inline_group()]);
         assert!(
             second.stderr.contains("is more than the 1"),
             "{}",
             second.stderr
         );
-        judge.signal(Signal::KILL);
-        let _killed = judge.wait(LIMIT);
-        bridge.wait_for_stderr("there is no judge", LIMIT);
-        assert_eq!(is_answered(&wire, passes), passes, "{unjudged}");
-        let next = wire.judge(&["--drop-text", "forbidden"]);
+        reader.signal(Signal::KILL);
+        let _killed = reader.wait(LIMIT);
+        bridge.wait_for_stderr("there is no inline reader", LIMIT);
+        assert_eq!(is_answered(&wire, passes), passes, "{no_verdict}");
+        let next = wire.inline_reader(&["--drop-text", "forbidden"]);
         let words = ["allowed", "forbidden", "allowed too"].map(String::from);
-        assert_eq!(wire.words(&words), ["allowed", "allowed too"], "{unjudged}");
-        ends_having_dropped(bridge, !passes, unjudged);
+        assert_eq!(
+            wire.words(&words),
+            ["allowed", "allowed too"],
+            "{no_verdict}"
+        );
+        ends_having_dropped(bridge, !passes, no_verdict);
         let _end = next.wait(LIMIT);
     }
 }
 
 #[test]
-fn a_judge_that_is_stopped_holds_nothing_up() {
+fn an_inline_reader_that_is_stopped_holds_nothing_up() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
-    for (unjudged, passes) in [("pass", true), ("drop", false)] {
+    for (no_verdict, passes) in [("pass", true), ("drop", false)] {
         let wire = Wire::new("bridge-late", 1500, Ends::Napi);
         let options = [
-            "--unjudged",
-            unjudged,
-            "--judge-limit",
-            "300",
+            "--no-verdict",
+            no_verdict,
+            "--verdict-timeout",
+            "3000",
             "--interval",
             "0.1",
         ];
-        let bridge = wire.judged(&[&options[..], &["--pool", "1MiB"]].concat());
-        let judge = wire.judge(&["--drop-text", "forbidden"]);
-        judge.signal(Signal::STOP);
+        let bridge = wire.inline_bridge(&[&options[..], &["--pool", "1MiB"]].concat());
+        let reader = wire.inline_reader(&["--drop-text", "forbidden"]);
+        reader.signal(Signal::STOP);
         // The first one waits for its time; then nothing waits any more.
-        assert_eq!(is_answered(&wire, passes), passes, "{unjudged}");
-        bridge.wait_for_stderr("let packets wait for 300 ms", LIMIT);
+        assert_eq!(is_answered(&wire, passes), passes, "{no_verdict}");
+        bridge.wait_for_stderr("let packets wait for 3000 ms", LIMIT);
         if passes {
             // Many times what the mirror's pools hold.
             wire.tcp(&wire.left, &wire.right, "10.9.0.2", 20_000_000);
         }
-        judge.signal(Signal::CONT);
+        reader.signal(Signal::CONT);
         let words = ["allowed", "forbidden"].map(String::from);
         let tries = (0..100).filter(|_| wire.words(&words) == ["allowed"]);
-        assert_eq!(tries.take(1).count(), 1, "{unjudged}: it judges again");
-        ends_having_dropped(bridge, !passes, unjudged);
-        let _end = judge.wait(LIMIT);
+        assert_eq!(tries.take(1).count(), 1, "{no_verdict}: it decides again");
+        ends_having_dropped(bridge, !passes, no_verdict);
+        let _end = reader.wait(LIMIT);
     }
 }
 
 #[test]
-fn a_judge_is_refused_where_nothing_is_judged() {
+fn an_inline_reader_is_refused_where_nothing_waits_for_verdicts() {
     require_root!();
     require_tool!("ip", "ethtool");
-    let wire = Wire::new("bridge-judges", 1500, Ends::Napi);
+    let wire = Wire::new("bridge-refuse", 1500, Ends::Napi);
     for (args, text) in [
         (
-            &["--judge", "ips", "--mode", "native"][..],
-            "asked for in user space",
+            &["--inline", "ips", "--mode", "native"][..],
+            "awaited in user space",
         ),
-        (&["--judge", "ips:tcp"], "sees every packet"),
-        (&["--unjudged", "pass"], "--judge"),
+        (&["--inline", "ips:tcp"], "sees every packet"),
+        (&["--no-verdict", "pass"], "--inline"),
     ] {
         let all = [&["bridge", "a1", "b1"][..], args].concat();
         let end = wire.middle.run(BINARY, &all);
@@ -188,30 +194,30 @@ fn a_judge_is_refused_where_nothing_is_judged() {
         );
     }
     let (bridge, reader) = wire.mirrored(&["--mode", "user"]);
-    let device = wire.judges().replace("ips", "wire");
-    let judge = wire.middle.run(BINARY, &["judge", "-i", &device]);
+    let device = wire.inline_group().replace("ips", "wire");
+    let refused = wire.middle.run(BINARY, &["inline", "-i", &device]);
     assert!(
-        judge.stderr.contains("nothing is judged here"),
+        refused.stderr.contains("nothing waits for verdicts here"),
         "{}",
-        judge.stderr
+        refused.stderr
     );
     balanced(&counters(bridge));
     let _end = reader.wait(LIMIT);
 }
 
 #[test]
-fn a_judge_that_is_interrupted_leaves_in_order() {
+fn an_inline_reader_that_is_interrupted_leaves_in_order() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
     let wire = Wire::new("bridge-leaves", 1500, Ends::Napi);
-    let options = ["--unjudged", "pass", "--interval", "0.1"];
-    let bridge = wire.judged(&[&LONG[..], &options].concat());
-    let judge = wire.judge(&["--drop", "icmp"]);
+    let options = ["--no-verdict", "pass", "--interval", "0.1"];
+    let bridge = wire.inline_bridge(&[&LONG[..], &options].concat());
+    let reader = wire.inline_reader(&["--drop", "icmp"]);
     // They know each other's address then, and do not hold the pings back.
     wire.tcp(&wire.left, &wire.right, "10.9.0.2", 1000);
     assert_eq!(wire.ping_in_vain(&wire.left, "10.9.0.2", 2, 56), 0);
-    judge.interrupt();
-    let end = judge.wait(LIMIT).success();
+    reader.interrupt();
+    let end = reader.wait(LIMIT).success();
     let told: Value = serde_json::from_str(end.stdout.trim()).expect("counters");
     assert_eq!(told["balanced"], true, "{told}");
     assert!(
@@ -219,21 +225,21 @@ fn a_judge_that_is_interrupted_leaves_in_order() {
         "{}",
         end.stderr
     );
-    bridge.wait_for_stderr("there is no judge", LIMIT);
+    bridge.wait_for_stderr("there is no inline reader", LIMIT);
     assert_eq!(wire.ping(&wire.left, "10.9.0.2", 2, 56), 2);
     ends_having_dropped(bridge, false, "interrupted");
 }
 
 #[test]
-fn a_judge_whose_bridge_is_killed_is_told() {
+fn an_inline_reader_whose_bridge_is_killed_is_told() {
     require_root!();
     require_tool!("ip", "ethtool");
     let wire = Wire::new("bridge-orphan", 1500, Ends::Napi);
-    let bridge = wire.judged(&LONG);
-    let judge = wire.judge(&[]);
+    let bridge = wire.inline_bridge(&LONG);
+    let reader = wire.inline_reader(&[]);
     bridge.signal(Signal::KILL);
     let _killed = bridge.wait(LIMIT);
-    let end = judge.wait(LIMIT);
+    let end = reader.wait(LIMIT);
     assert!(!end.status.success());
     assert!(end.stderr.contains("the hub left"), "{}", end.stderr);
     assert!(!wire.middle.has_xdp("a1") && !wire.middle.has_xdp("b1"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A judge that does everything wrong that can be done wrong, and wants the right error for each. */
+/* An inline reader that does everything wrong that can be done wrong, and wants the right error for each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static void refused(const struct ringtap_options *options, const char *text)
     ringtap_handle *handle;
 
     WANT(ringtap_open(&handle, NULL, "ips", options), RINGTAP_OK);
-    WANT(ringtap_judge(handle), RINGTAP_ERROR_REFUSED);
+    WANT(ringtap_inline(handle), RINGTAP_ERROR_REFUSED);
     SAID(handle, text);
     WANT(ringtap_close(handle), RINGTAP_OK);
 }
@@ -31,9 +31,9 @@ int main(void)
     refused(&private_pool, "not private");
 
     WANT(ringtap_open(&handle, NULL, "ips", NULL), RINGTAP_OK);
-    WANT(ringtap_judge(handle), RINGTAP_OK);
-    WANT(ringtap_judge(handle), RINGTAP_ERROR_REFUSED);
-    SAID(handle, "a judge already");
+    WANT(ringtap_inline(handle), RINGTAP_OK);
+    WANT(ringtap_inline(handle), RINGTAP_ERROR_REFUSED);
+    SAID(handle, "an inline reader already");
     WANT(ringtap_set_filter(handle, "udp"), RINGTAP_ERROR_REFUSED);
     WANT(ringtap_set_filter(handle, NULL), RINGTAP_OK);
     WANT(ringtap_verdict(handle, 0, 0, -1), RINGTAP_ERROR_ARGUMENT);
@@ -42,7 +42,7 @@ int main(void)
     /* Packets that never were: passed over. */
     WANT(ringtap_verdict(handle, 0, UINT64_MAX, RINGTAP_DROP), RINGTAP_OK);
     WANT(ringtap_send_verdicts(handle), RINGTAP_OK);
-    fprintf(stderr, "misjudge: judging\n");
+    fprintf(stderr, "bad_verdict: deciding\n");
 
     /* Each one by itself, twice and the other way round the second time: the first counts. */
     while ((got = ringtap_next(handle, &packet, -1)) == 1) {
@@ -52,7 +52,7 @@ int main(void)
         verdicts++;
     }
     WANT(got, RINGTAP_END);
-    printf("%d packets judged twice\n", verdicts);
+    printf("%d packets decided twice\n", verdicts);
     WANT(ringtap_close(handle), RINGTAP_OK);
     return 0;
 }

@@ -2,8 +2,8 @@
 //! The memory of a bridge in user space: cells that packets are received into and sent from,
 //! without a copy in between.
 //!
-//! It is one UMEM: the two mirrors' pools, if readers may look on, and behind them cells that
-//! nobody but the bridge sees.
+//! It is one UMEM: the pools of the two mirrors, if there are readers, and behind them cells that
+//! only the bridge sees.
 //!
 //! Invariants
 //! - Each cell belongs to one port, to which it goes back when its packet was sent or dropped.
@@ -14,15 +14,13 @@ use std::ops::Range;
 
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE};
-use ringtap_pool::ids::{ChunkId, LaneId};
 use ringtap_pool::memory::Region;
 use ringtap_pool::number::{to_u32, to_u64};
-use ringtap_pool::source;
 use ringtap_pool::writer::{Cell, CellLayout};
 
-use crate::xdp::cells::Share;
-use crate::xdp::options::HEADROOM;
-use crate::xdp::ring::Piece;
+use ringtap_capture::xdp::cells::Share;
+use ringtap_capture::xdp::options::HEADROOM;
+use ringtap_capture::xdp::ring::Piece;
 
 /// Own cells of each port.
 pub(super) const CELLS: u32 = 4096;
@@ -82,9 +80,9 @@ impl MirrorPlan {
     }
 }
 
-/// Whose a cell is.
+/// The owner of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum CellOwner {
     /// A port's own, which begins there.
     Own { port: usize, cell: u64 },
     /// Of a chunk of a port's lane.
@@ -92,7 +90,7 @@ pub(super) enum Home {
 }
 
 /// The cells of all ports.
-pub(super) struct Umem {
+pub(super) struct BridgeMemory {
     region: Region,
     cell_size: u32,
     /// Where each port's chunks lie, if there are any.
@@ -101,7 +99,7 @@ pub(super) struct Umem {
     own: u64,
 }
 
-impl Umem {
+impl BridgeMemory {
     /// Own cells of this size for each of `ports` ports, and these pools.
     pub(super) fn new(
         cell_size: u32,
@@ -115,13 +113,13 @@ impl Umem {
         let geometries: Vec<_> = plans.iter().map(|plan| plan.geometry).collect();
         let own = own.ok_or(io::ErrorKind::OutOfMemory)?;
         let (pools, region) = SealedPool::side_by_side(&geometries, own)?;
-        let umem = Umem {
+        let memory = BridgeMemory {
             region,
             cell_size,
             lanes: Vec::new(),
             own: geometries.iter().map(Geometry::region_bytes).sum(),
         };
-        Ok((umem, pools))
+        Ok((memory, pools))
     }
 
     pub(super) fn cell(&self) -> Cell {
@@ -132,31 +130,22 @@ impl Umem {
         &self.region
     }
 
-    /// Gives the next port a lane's chunks of the pool that begins at `base`.
-    pub(super) fn add_lane(&mut self, base: u64, geometry: &Geometry, lane: LaneId) -> Share {
-        let chunks = source::share(geometry, lane);
-        let first = chunks.last().copied().unwrap_or(ChunkId(0));
-        let size = u64::from(geometry.chunk_size);
-        let begin = base + u64::from(first.0) * size;
-        let bytes = size * to_u64(chunks.len());
-        self.lanes.push(begin..begin + bytes);
-        Share {
-            base,
-            chunk_size: geometry.chunk_size,
-            first,
-            count: chunks.len(),
-        }
+    /// Gives the next port the chunks of a lane.
+    pub(super) fn add_lane(&mut self, share: &Share) {
+        let size = u64::from(share.chunk_size);
+        let begin = share.base + u64::from(share.first.0) * size;
+        self.lanes.push(begin..begin + size * to_u64(share.count));
     }
 
-    /// Whose the cell at this address is; `None` if nobody's.
-    pub(super) fn home(&self, address: u64) -> Option<Home> {
+    /// The owner of the cell at this address, if it has one.
+    pub(super) fn owner(&self, address: u64) -> Option<CellOwner> {
         if let Some(at) = address.checked_sub(self.own) {
             let port = usize::try_from(at / u64::from(self.cell_size) / u64::from(CELLS)).ok()?;
             let cell = address - at % u64::from(self.cell_size);
-            return Some(Home::Own { port, cell });
+            return Some(CellOwner::Own { port, cell });
         }
         let port = self.lanes.iter().position(|lane| lane.contains(&address))?;
-        Some(Home::Chunk { port })
+        Some(CellOwner::Chunk { port })
     }
 
     /// The addresses of a port's own cells.
@@ -191,31 +180,37 @@ impl Umem {
 
 #[cfg(test)]
 mod tests {
+    use ringtap_pool::ids::{ChunkId, LaneId};
+
     use super::*;
 
     #[test]
-    fn every_cell_has_a_home() {
+    fn every_cell_has_an_owner() {
         let plan = MirrorPlan::new(4 << 20, 1, 1518).unwrap();
-        let (mut umem, pools) = Umem::new(2048, &[plan, plan], 2).unwrap();
+        let (mut memory, pools) = BridgeMemory::new(2048, &[plan, plan], 2).unwrap();
         let begin = |pool: &SealedPool| {
             let address = pool.writable.region().address().addr().get();
-            let base = umem.region.address().addr().get();
+            let base = memory.region.address().addr().get();
             u64::try_from(address - base).unwrap()
         };
         let bases: Vec<_> = pools.iter().map(begin).collect();
         for base in &bases {
-            let share = umem.add_lane(*base, &plan.geometry, LaneId(0));
+            let share = Share::of(&plan.geometry, LaneId(0), *base);
+            memory.add_lane(&share);
             assert_eq!(share.first, ChunkId(1), "after the header's chunk");
         }
         let chunk = u64::from(plan.geometry.chunk_size);
-        assert_eq!(umem.home(0), None, "the header");
-        assert_eq!(umem.home(chunk), Some(Home::Chunk { port: 0 }));
-        assert_eq!(umem.home(bases[1] + chunk), Some(Home::Chunk { port: 1 }));
+        assert_eq!(memory.owner(0), None, "the header");
+        assert_eq!(memory.owner(chunk), Some(CellOwner::Chunk { port: 0 }));
+        assert_eq!(
+            memory.owner(bases[1] + chunk),
+            Some(CellOwner::Chunk { port: 1 })
+        );
         for port in [0, 1] {
-            let cells: Vec<_> = umem.of_port(port).collect();
+            let cells: Vec<_> = memory.of_port(port).collect();
             for cell in [cells[0], cells[4095]] {
-                let expected = Some(Home::Own { port, cell });
-                assert_eq!(umem.home(cell + 280), expected);
+                let expected = Some(CellOwner::Own { port, cell });
+                assert_eq!(memory.owner(cell + 280), expected);
             }
         }
     }

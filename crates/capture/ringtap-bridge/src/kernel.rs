@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Forwarding in the kernel: each side is a tap whose program redirects packets.
+//!
+//! The program captures a packet first where readers want it.
+#![forbid(unsafe_code)]
+
+mod counters;
+mod redirected;
+
+use ringtap_capture::CaptureError;
+use ringtap_capture::nic::NicLosses;
+use ringtap_capture::tap::{Checksums, Forward, Tap, TapOptions};
+use ringtap_device::{Direction, Mode};
+use ringtap_filter::Rules;
+use ringtap_net::interface::Interface;
+use ringtap_net::kernel::{self, Feature};
+use ringtap_net::netlink::xdp_features;
+use ringtap_net::rights::{Purpose, Rights};
+use ringtap_pool::source::Source;
+
+use crate::{BridgeError, BridgeOptions};
+use counters::KernelCounters;
+use redirected::Redirected;
+
+/// Memory of a tap that nobody reads, in bytes for each CPU.
+const LEAST_POOL_BYTES: u64 = 1 << 20;
+/// What XDP adds to the MTU of the interface that it redirects to: header and one tag.
+const HEADER_AND_TAG: u32 = 14 + 4;
+/// Largest frame that lies in one buffer, whatever the driver.
+const ONE_BUFFER: u32 = 3000;
+
+/// A bridge whose taps forward.
+pub(crate) struct KernelBridge {
+    /// The taps of both sides; they capture nothing before a reader subscribes.
+    sides: Vec<Tap>,
+    pub(crate) counters: KernelCounters,
+}
+
+impl KernelBridge {
+    /// Begins to forward.
+    pub(crate) fn open(
+        options: &BridgeOptions,
+        mode: Mode,
+        interfaces: &[Interface; 2],
+    ) -> Result<Self, BridgeError> {
+        let name = || interfaces[0].name.clone();
+        kernel::require(Feature::Tcx).map_err(|reason| CaptureError::TooOld {
+            interface: "bridge".into(),
+            reason,
+        })?;
+        if mode == Mode::Native {
+            interfaces.iter().try_for_each(require_redirects)?;
+        }
+        // Before the tracepoints, whose refusal would not mention rights.
+        let rights = Rights::of_this_process().require(Purpose::Tap);
+        rights.map_err(|reason| CaptureError::NoRights {
+            interface: name(),
+            reason,
+        })?;
+        let redirected = Redirected::watch([interfaces[0].index, interfaces[1].index])?;
+        let nics = [
+            NicLosses::of(&interfaces[0])?,
+            NicLosses::of(&interfaces[1])?,
+        ];
+        let attach = |from: usize| -> Result<Tap, BridgeError> {
+            let side = side(options, mode, &interfaces[from], &interfaces[1 - from]);
+            Ok(Tap::attach(&side)?)
+        };
+        let mut sides = vec![attach(0)?, attach(1)?];
+        let forwarded = [sides[0].forwarded(), sides[1].forwarded()];
+        for tap in &mut sides {
+            // With the first rules, which want nothing, forwarding begins.
+            let wants_nothing = tap.classify(&Rules::default());
+            wants_nothing.map_err(|reason| BridgeError::Rules {
+                reason: reason.to_string(),
+            })?;
+        }
+        Ok(KernelBridge {
+            sides,
+            counters: KernelCounters {
+                forwarded,
+                redirected,
+                nics,
+            },
+        })
+    }
+
+    pub(crate) fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
+        let sides = self.sides.drain(..);
+        sides.map(|tap| Box::new(tap) as Box<dyn Source>).collect()
+    }
+}
+
+/// The tap of one side.
+fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -> TapOptions {
+    let mut side = TapOptions {
+        direction: Direction::In,
+        mode,
+        pool_bytes: options.mirror_bytes.unwrap_or_else(least_pool_bytes),
+        forward: Some(Forward {
+            interface: to.index,
+            largest_frame: to.mtu_bytes.saturating_add(HEADER_AND_TAG),
+            checksums: match from.is_virtual() {
+                true => Checksums::MayBeMissing,
+                false => Checksums::Complete,
+            },
+            passing: options.passing.clone(),
+        }),
+        ..TapOptions::new(&from.name)
+    };
+    if mode == Mode::Auto
+        && let Some(why) = why_not_xdp(to)
+    {
+        side.mode = Mode::Tc;
+        side.notes.push(format!(
+            "{} {why}; falling back to traffic control (tcx): packets from {} go through the \
+             host's buffers, which is slower",
+            to.name, from.name
+        ));
+    }
+    side
+}
+
+/// Why an interface cannot send what XDP redirects to it, if it cannot.
+fn why_not_xdp(to: &Interface) -> Option<String> {
+    // Where the kernel does not say, it is tried.
+    let features = xdp_features(to.index)?;
+    let peer = match to.kind.as_deref() {
+        Some("veth") => "; a veth does while its other end has GRO (`ethtool -K PEER gro on`)",
+        _ => "",
+    };
+    if !features.takes_redirected() {
+        return Some(format!("takes no packets from XDP{peer}"));
+    }
+    let has_pieces = to.largest_frame_bytes() > ONE_BUFFER;
+    (has_pieces && !features.takes_redirected_pieces())
+        .then(|| format!("takes no frames of several buffers from XDP{peer}"))
+}
+
+/// Refuses an interface that would drop whatever native XDP redirects to it.
+fn require_redirects(to: &Interface) -> Result<(), BridgeError> {
+    match why_not_xdp(to) {
+        None => Ok(()),
+        Some(reason) => Err(BridgeError::NoRedirects {
+            interface: to.name.clone(),
+            reason,
+        }),
+    }
+}
+
+fn least_pool_bytes() -> u64 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    LEAST_POOL_BYTES * u64::try_from(cpus).unwrap_or(1)
+}

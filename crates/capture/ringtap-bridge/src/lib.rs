@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ringtap's bridge: packets that arrive at one interface leave by the other.
+//!
+//! The kernel forwards: each side is a tap whose program redirects packets. Where a filter does
+//! not fit into the kernel, or an inline reader decides, a thread forwards through AF_XDP sockets.
+//!
+//! Invariants
+//! - Every packet that arrived was sent, filtered, or counted as lost, in both directions.
+//! - What cannot be forwarded right (frames that do not fit, merged packets) is refused at the
+//!   start, with the reason; nothing is forwarded wrong.
+
+mod error;
+mod kernel;
+mod user;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringtap_device::Mode;
+use ringtap_ipc::verdict::{Verdict, VerdictChannel};
+use ringtap_net::interface::{Interface, InterfaceError};
+use ringtap_pool::counters::Counters;
+use ringtap_pool::source::Source;
+
+pub use error::BridgeError;
+use kernel::KernelBridge;
+pub use ringtap_capture::tap::Passing;
+use user::UserBridge;
+pub use user::{InlineReport, InlineState};
+
+/// Where packets are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BridgeMode {
+    /// In the kernel.
+    Kernel(Mode),
+    /// By a thread of this process.
+    User,
+}
+
+/// What a caller asks of a bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeOptions {
+    /// The two interfaces.
+    pub interfaces: [String; 2],
+    /// Which packets pass, in both directions.
+    pub passing: Passing,
+    /// Where packets are forwarded; an inline reader needs [`BridgeMode::User`].
+    pub mode: BridgeMode,
+    /// Memory for packets that readers see, for each side; `None` if there are no readers.
+    pub mirror_bytes: Option<u64>,
+    /// The inline reader that decides about packets that pass the filter; it needs a mirror.
+    pub inline: Option<InlineOptions>,
+}
+
+/// What a caller asks of an inline reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlineOptions {
+    /// The group of the inline reader.
+    pub group: String,
+    /// What happens to a packet that gets no verdict.
+    pub no_verdict: Verdict,
+    /// Longest wait for a verdict.
+    pub timeout: Duration,
+}
+
+/// Whether packets may be on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Packets may be on their way; they are left out.
+    Running,
+    /// The bridge was stopped.
+    Final,
+}
+
+enum Kind {
+    Kernel(Box<KernelBridge>),
+    User(Box<UserBridge>),
+}
+
+/// A bridge that forwards until it is stopped, or until the sources of a kernel bridge are.
+pub struct Bridge {
+    interfaces: [String; 2],
+    kind: Kind,
+}
+
+impl Bridge {
+    /// Begins to forward.
+    ///
+    /// # Errors
+    ///
+    /// Every [`BridgeError`]; nothing is attached then.
+    pub fn open(options: &BridgeOptions) -> Result<Self, BridgeError> {
+        let [one, other] = &options.interfaces;
+        if one == other {
+            return Err(BridgeError::Same {
+                interface: one.clone(),
+            });
+        }
+        let interfaces = [Interface::find(one)?, Interface::find(other)?];
+        check(&interfaces)?;
+        let kind = match options.mode {
+            BridgeMode::Kernel(mode) => {
+                Kind::Kernel(Box::new(KernelBridge::open(options, mode, &interfaces)?))
+            }
+            BridgeMode::User => Kind::User(Box::new(UserBridge::open(options, &interfaces)?)),
+        };
+        Ok(Bridge {
+            interfaces: options.interfaces.clone(),
+            kind,
+        })
+    }
+
+    /// The sources of what arrives at each side. A hub drives them; stopping those of a kernel
+    /// bridge ends the forwarding. Empty for a user-space bridge without readers.
+    pub fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
+        match &mut self.kind {
+            Kind::Kernel(bridge) => bridge.take_sources(),
+            Kind::User(bridge) => bridge.take_sources(),
+        }
+    }
+
+    /// Fall-backs taken and why, a line each; those of the sources are in their facts.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        match &self.kind {
+            Kind::Kernel(_) => &[],
+            Kind::User(bridge) => &bridge.notes,
+        }
+    }
+
+    /// The channel of the inline reader's verdicts, for the hub's server.
+    #[must_use]
+    pub fn verdict_channel(&self) -> Option<Arc<VerdictChannel>> {
+        match &self.kind {
+            Kind::Kernel(_) => None,
+            Kind::User(bridge) => bridge.verdict_channel(),
+        }
+    }
+
+    /// What the inline reader does; `None` if the bridge has none.
+    #[must_use]
+    pub fn inline(&self) -> Option<InlineReport> {
+        match &self.kind {
+            Kind::Kernel(_) => None,
+            Kind::User(bridge) => bridge.inline(),
+        }
+    }
+
+    /// The way from side 0 or 1 to the other, as in `eth0>eth1`.
+    #[must_use]
+    pub fn way(&self, from: usize) -> String {
+        let [one, other] = [from & 1, 1 - (from & 1)].map(|side| &self.interfaces[side]);
+        format!("{one}>{other}")
+    }
+
+    /// The counters of the packets that arrived at side 0 or 1.
+    #[must_use]
+    pub fn counters(&mut self, from: usize, moment: Moment) -> Counters {
+        match &mut self.kind {
+            Kind::Kernel(bridge) => bridge.counters.of(from, moment),
+            Kind::User(bridge) => bridge.counters(from, moment),
+        }
+    }
+
+    /// Why the bridge has to end, if one of its sides was removed. The sources of a kernel bridge
+    /// report that by themselves.
+    pub fn failure(&mut self) -> Option<InterfaceError> {
+        match &mut self.kind {
+            Kind::Kernel(_) => None,
+            Kind::User(bridge) => bridge.failure(),
+        }
+    }
+
+    /// Stops a user-space bridge; a kernel bridge ends with its sources.
+    pub fn stop(&mut self) {
+        if let Kind::User(bridge) = &mut self.kind {
+            bridge.stop();
+        }
+    }
+}
+
+/// Refuses interfaces that cannot be bridged.
+fn check(interfaces: &[Interface; 2]) -> Result<(), BridgeError> {
+    for interface in interfaces {
+        interface.require_up()?;
+        if !interface.link_type.is_ethernet() || interface.is_loopback {
+            return Err(BridgeError::NotEthernet {
+                interface: interface.name.clone(),
+            });
+        }
+        if interface.offloads.lro == Some(true) {
+            return Err(BridgeError::Lro {
+                interface: interface.name.clone(),
+            });
+        }
+    }
+    let [one, other] = interfaces;
+    if one.mtu_bytes != other.mtu_bytes {
+        let (small, large) = match one.mtu_bytes < other.mtu_bytes {
+            true => (one, other),
+            false => (other, one),
+        };
+        return Err(BridgeError::Mtu {
+            small: small.name.clone(),
+            small_bytes: small.mtu_bytes,
+            large: large.name.clone(),
+            large_bytes: large.mtu_bytes,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Forwarding in user space: AF_XDP sockets of two interfaces on one memory, in which a packet is
+//! received and sent without being moved.
+//!
+//! Invariants
+//! - Every packet that arrived was sent, filtered, or counted as lost, in both directions.
+//! - Readers see packets where they were received; forwarding waits for an inline reader only, and
+//!   for that one no longer than its timeout.
+mod checksum;
+mod inline;
+mod memory;
+mod mirror;
+mod packet;
+mod port;
+mod setup;
+mod shared;
+mod verdicts;
+mod waiting;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use ringtap_capture::CaptureError;
+use ringtap_capture::bpf::attach::{self, Variants};
+use ringtap_capture::bpf::link::Hook;
+use ringtap_capture::bpf::{conflict, wait_for_running_programs};
+use ringtap_capture::nic::NicLosses;
+use ringtap_capture::queues;
+use ringtap_capture::xdp::layout::{QueueWords, state};
+use ringtap_capture::xdp::options::{Plan, XdpOptions};
+use ringtap_capture::xdp::program::QueueProgram;
+use ringtap_capture::xdp::setup::explain;
+use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, Wanted, XskSocket};
+use ringtap_device::{Mode, Queues};
+use ringtap_ipc::verdict::VerdictChannel;
+use ringtap_net::interface::{Interface, InterfaceError, Promiscuous, Watch};
+use ringtap_net::rights::{Purpose, Rights};
+use ringtap_pool::counters::{Counters, Dropped};
+use ringtap_pool::source::Source;
+use rustix::net::xdp::SocketAddrXdpFlags as Flags;
+
+use crate::{BridgeOptions, Moment};
+use inline::InlineReader;
+use memory::{BridgeMemory, CELLS, cell_for};
+use port::Port;
+use setup::Setup;
+use shared::Shared;
+pub use shared::{InlineReport, InlineState};
+use worker::Worker;
+
+/// One interface of the bridge.
+struct Side {
+    name: String,
+    program: QueueProgram,
+    queues: Vec<u16>,
+    sockets: Vec<Arc<XskSocket>>,
+    nic: NicLosses,
+    interface: Interface,
+    watch: Watch,
+    _promiscuous: Promiscuous,
+}
+
+/// A bridge whose packets a thread forwards.
+pub(crate) struct UserBridge {
+    sides: Vec<Side>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    mirrors: Vec<Box<dyn Source>>,
+    channel: Option<Arc<VerdictChannel>>,
+    /// Fall-backs taken and why, a line each.
+    pub(crate) notes: Vec<String>,
+}
+
+impl UserBridge {
+    /// Begins to forward.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CaptureError`] that concern AF_XDP; nothing is attached then.
+    pub(crate) fn open(
+        options: &BridgeOptions,
+        interfaces: &[Interface; 2],
+    ) -> Result<Self, CaptureError> {
+        let rights = Rights::of_this_process().require(Purpose::Xdp);
+        rights.map_err(|reason| CaptureError::NoRights {
+            interface: interfaces[0].name.clone(),
+            reason,
+        })?;
+        let both = format!("{} and {}", interfaces[0].name, interfaces[1].name);
+        let shared = Arc::new(Shared::new().map_err(system(&both, "making an event"))?);
+        let mut notes = Vec::new();
+        let mut sides = Vec::new();
+        for interface in interfaces {
+            sides.push(Side::load(interface, &mut notes)?);
+        }
+        let setup = Setup::new(options.mirror_bytes, &both, &mut sides, &shared, &mut notes)?;
+        let inline = options.inline.as_ref().map(|inline| {
+            let channel = Arc::new(VerdictChannel::new(&inline.group, shared.wake.clone()));
+            let reader = InlineReader::new(inline, Arc::clone(&channel), Arc::clone(&shared));
+            (channel, reader)
+        });
+        let (channel, inline) = inline.unzip();
+        let mut worker = Worker {
+            ports: setup.ports,
+            memory: setup.memory,
+            passing: options.passing.clone(),
+            shared: Arc::clone(&shared),
+            mirrors: setup.writers,
+            completes_checksums: [0, 1].map(|side| interfaces[side].is_virtual()),
+            gathered: Vec::new(),
+            pieces: Vec::new(),
+            inline,
+            released: Vec::new(),
+            now: Instant::now(),
+        };
+        // Before the first packet, so that none is lost.
+        worker.ports.iter_mut().for_each(Port::feed);
+        for side in &mut sides {
+            for (queue, socket) in side.queues.iter().zip(&side.sockets) {
+                let set = side.program.set_socket(*queue, socket);
+                set.map_err(system(&both, "telling the program of its sockets"))?;
+                side.program.set_state(*queue, state::ON);
+            }
+        }
+        let thread = std::thread::Builder::new().name("bridge".into());
+        let thread = thread.spawn(move || worker.work());
+        let mut bridge = UserBridge {
+            sides,
+            shared,
+            thread: Some(thread.map_err(system(&both, "starting a thread"))?),
+            mirrors: setup.mirrors,
+            channel,
+            notes,
+        };
+        for side in &mut bridge.sides {
+            side.program.attach(&side.interface)?;
+        }
+        Ok(bridge)
+    }
+
+    pub(crate) fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
+        std::mem::take(&mut self.mirrors)
+    }
+
+    pub(crate) fn verdict_channel(&self) -> Option<Arc<VerdictChannel>> {
+        self.channel.clone()
+    }
+
+    pub(crate) fn inline(&self) -> Option<InlineReport> {
+        self.channel.as_ref().map(|_| self.shared.inline())
+    }
+
+    pub(crate) fn failure(&mut self) -> Option<InterfaceError> {
+        let mut sides = self.sides.iter_mut();
+        sides.find_map(|side| side.watch.why_it_ended(&side.interface))
+    }
+
+    /// The counters of the packets that arrived at side 0 or 1.
+    pub(crate) fn counters(&mut self, from: usize, moment: Moment) -> Counters {
+        let (from, to) = (from & 1, 1 - (from & 1));
+        let not_sent = self.sides[to].nic.not_sent();
+        let (side, way) = (&mut self.sides[from], &self.shared.ways[from]);
+        let sent = way.sent.load(Acquire);
+        // The driver dropped them after it had taken them.
+        let not_sent = not_sent.min(sent);
+        let (filtered, full) = (way.filtered.load(Acquire), way.full.load(Acquire));
+        let lost = side.lost();
+        let no_verdict = way.no_verdict_dropped.load(Acquire);
+        let settled = sent + filtered + full + lost + no_verdict;
+        let seen = match moment {
+            // Packets that are on their way are left out.
+            Moment::Running => side.seen().min(settled),
+            Moment::Final => side.seen(),
+        };
+        let nic = side.nic.lost();
+        Counters {
+            offered: seen + nic,
+            delivered: sent - not_sent,
+            filtered,
+            bytes: way.bytes.load(Relaxed),
+            dropped: Dropped {
+                nic,
+                kernel: full + lost + not_sent,
+                no_verdict,
+                ..Dropped::default()
+            },
+            ..Counters::default()
+        }
+    }
+
+    /// Stops forwarding; counters are final when it returns.
+    pub(crate) fn stop(&mut self) {
+        for side in &mut self.sides {
+            side.program.detach();
+        }
+        // The packets that the programs handed over are in the rings when this returns.
+        wait_for_running_programs();
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for UserBridge {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Makes the error of a system call that failed for both interfaces.
+fn system(both: &str, action: &'static str) -> impl FnOnce(io::Error) -> CaptureError + use<> {
+    CaptureError::system(both, action)
+}
+
+impl Side {
+    fn load(interface: &Interface, notes: &mut Vec<String>) -> Result<Self, CaptureError> {
+        let queues = queues::selected(&Queues::All, interface)?;
+        conflict::wait_for_another(interface, |_| true)?;
+        let hook = attach::hooks(Mode::Auto, Variants::Xdp, interface, notes);
+        let hook = hook.first().copied().unwrap_or(Hook::Generic);
+        Ok(Side {
+            name: interface.name.clone(),
+            program: QueueProgram::load(hook, interface, u32::MAX)?,
+            queues,
+            sockets: Vec::new(),
+            nic: NicLosses::of(interface)?,
+            watch: Watch::new(interface)?,
+            _promiscuous: Promiscuous::enable(interface.index)?,
+            interface: interface.clone(),
+        })
+    }
+
+    /// Packets that the program saw.
+    fn seen(&self) -> u64 {
+        self.words(|words| words.seen.load(Acquire))
+    }
+
+    /// Packets that the sockets or the program lost.
+    fn lost(&self) -> u64 {
+        let sockets = self.sockets.iter().filter_map(|socket| socket.lost().ok());
+        sockets.sum::<u64>() + self.words(|words| words.failed.load(Acquire))
+    }
+
+    fn words(&self, count: impl Fn(&QueueWords) -> u64) -> u64 {
+        let queues = self.queues.iter().map(|queue| usize::from(*queue));
+        let words = queues.filter_map(|queue| self.program.counters.get(queue));
+        words.map(count).sum()
+    }
+}
+
+fn bind(
+    side: &Side,
+    queue: u16,
+    first: Option<&XskSocket>,
+    memory: &BridgeMemory,
+    notes: &mut Vec<String>,
+) -> Result<BothWays, CaptureError> {
+    let (_, needs_several) = cell_for(side.interface.largest_frame_bytes());
+    let several = match needs_several {
+        true => Flags::XDP_USE_SG,
+        false => Flags::empty(),
+    };
+    let wanted = |mode| Wanted {
+        interface: side.interface.index,
+        cell: memory.cell(),
+        entries: CELLS,
+        flags: mode | Flags::XDP_USE_NEED_WAKEUP | several,
+    };
+    let attempt = |mode| -> io::Result<BothWays> {
+        let shared = match first {
+            Some(socket) => socket::Umem::Of(socket),
+            None => socket::Umem::New(SocketMemory::of(memory.region())?),
+        };
+        socket::both_ways(&wanted(mode), queue, shared)
+    };
+    let is_native = side.program.hook != Hook::Generic;
+    if first.is_none() && is_native {
+        match attempt(Flags::XDP_ZEROCOPY) {
+            Err(error) if error.raw_os_error() != Some(libc::EBUSY) => notes.push(format!(
+                "{}: the driver gives AF_XDP no zero-copy ({error}); falling back to copy mode: \
+                 the kernel copies each packet in and out",
+                side.name
+            )),
+            done => return done.map_err(|error| explain_bind(error, queue, side)),
+        }
+    }
+    attempt(Flags::XDP_COPY).map_err(|error| explain_bind(error, queue, side))
+}
+
+fn explain_bind(error: io::Error, queue: u16, side: &Side) -> CaptureError {
+    let plan = Plan::new(&XdpOptions::new(&side.name), &side.interface, 1);
+    plan.map_or_else(
+        |error| error,
+        |plan| explain(error, queue, &side.interface, &plan),
+    )
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The bridge's side of its inline reader: whether it is connected, and whether it answers in time.
+//!
+//! An inline reader that lets a packet wait past the timeout is *late*: until it has caught up, no
+//! packet waits for a verdict.
+//!
+//! Invariants
+//! - No packet waits longer than the timeout, or for an inline reader that is not connected.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::verdict::{PacketVerdict, Verdict, VerdictChannel, VerdictQueue};
+
+use super::shared::{InlineState, Shared};
+use super::waiting::Fate;
+use crate::InlineOptions;
+
+/// How often a bridge that does not sleep checks whether the inline reader is connected.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The moment after which verdicts on newer packets show that a late reader has caught up.
+struct Mark {
+    at: Instant,
+    /// The next packet's sequence on each lane.
+    sequences: Vec<u64>,
+}
+
+/// The bridge's side of its inline reader.
+pub(super) struct InlineReader {
+    channel: Arc<VerdictChannel>,
+    pub(super) queue: Option<VerdictQueue>,
+    timeout: Duration,
+    no_verdict: Verdict,
+    late: Option<Mark>,
+    /// When the connection was last checked.
+    looked: Instant,
+    shared: Arc<Shared>,
+}
+
+impl InlineReader {
+    pub(super) fn new(
+        options: &InlineOptions,
+        channel: Arc<VerdictChannel>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        InlineReader {
+            channel,
+            queue: None,
+            timeout: options.timeout,
+            no_verdict: options.no_verdict,
+            late: None,
+            looked: Instant::now(),
+            shared,
+        }
+    }
+
+    /// What happens to a packet that gets no verdict.
+    pub(super) fn no_verdict(&self) -> Fate {
+        Fate::NoVerdict(self.no_verdict)
+    }
+
+    /// Whether packets wait for verdicts.
+    pub(super) fn answers(&self) -> bool {
+        self.queue.is_some() && self.late.is_none()
+    }
+
+    /// How much longer a packet that came at `since` waits.
+    pub(super) fn left(&self, since: Instant, now: Instant) -> Duration {
+        self.timeout
+            .saturating_sub(now.saturating_duration_since(since))
+    }
+
+    /// Accepts an inline reader that has connected, and checks now and then whether it still is.
+    pub(super) fn look(&mut self, now: Instant) {
+        if self.queue.is_none()
+            && let Some(queue) = self.channel.arrived()
+        {
+            self.queue = Some(queue);
+            self.looked = now;
+            self.late = None;
+            self.tell();
+        }
+        if now.saturating_duration_since(self.looked) >= LOOK_INTERVAL {
+            self.looked = now;
+            self.wake_up();
+        }
+    }
+
+    /// The inline reader's next verdict.
+    pub(super) fn next(&mut self) -> Option<PacketVerdict> {
+        match self.queue.as_mut()?.take() {
+            Ok(verdict) => verdict,
+            Err(_) => {
+                self.end();
+                None
+            }
+        }
+    }
+
+    /// Clears the inline reader's signals, and notices that it has left.
+    pub(super) fn wake_up(&mut self) {
+        if self
+            .queue
+            .as_ref()
+            .is_some_and(|queue| queue.wake_up().is_err())
+        {
+            self.end();
+        }
+    }
+
+    /// The inline reader has left, or broke the protocol.
+    fn end(&mut self) {
+        if self.queue.take().is_some() {
+            self.channel.left();
+            self.late = None;
+            self.tell();
+        }
+    }
+
+    /// A packet waited past the timeout; `sequences` are those of the lanes' next packets.
+    pub(super) fn is_late(&mut self, sequences: Vec<u64>, now: Instant) {
+        self.late = Some(Mark { at: now, sequences });
+        self.shared.late_count.fetch_add(1, Relaxed);
+        self.tell();
+    }
+
+    /// A verdict came: a late reader has caught up if the verdict is on a new enough packet.
+    pub(super) fn received(
+        &mut self,
+        verdict: &PacketVerdict,
+        next: impl Fn() -> Vec<u64>,
+        now: Instant,
+    ) {
+        let Some(mark) = &self.late else { return };
+        let lane = verdict.lane.index();
+        let is_newest = |next: &[u64]| {
+            let newest = next.get(lane).and_then(|next| next.checked_sub(1));
+            newest.is_some_and(|newest| verdict.is_of(newest))
+        };
+        let Some(marked) = mark.sequences.get(lane) else {
+            return;
+        };
+        let is_after = verdict.distance_from(*marked) < PacketVerdict::FAR;
+        let sequences = next();
+        if is_newest(&sequences) || (is_after && self.left(mark.at, now) > Duration::ZERO) {
+            self.late = None;
+            self.tell();
+        } else if is_after {
+            self.late = Some(Mark { at: now, sequences });
+        }
+    }
+
+    fn tell(&self) {
+        let state = match (&self.queue, &self.late) {
+            (None, _) => InlineState::Absent,
+            (Some(_), None) => InlineState::Deciding,
+            (Some(_), Some(_)) => InlineState::Late,
+        };
+        self.shared.inline_state.store(state as u32, Release);
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A mirror: what arrives at one side of a bridge, as a source. Readers see each packet where it
+//! was received, while the bridge forwards it.
+//!
+//! Invariants
+//! - Forwarding does not depend on readers: a packet for which the mirror has no chunk counts as
+//!   `pool_full` here, and is forwarded.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use ringtap_capture::bpf::link::Hook;
+use ringtap_capture::nic::NicLosses;
+use ringtap_capture::source::{RulesHook, SourceDriver};
+use ringtap_capture::xdp::{QueueLane, wait_for_received};
+use ringtap_filter::LinkType;
+use ringtap_pool::distributor::Policy;
+use ringtap_pool::source::{Counts, Facts};
+
+use super::shared::Shared;
+
+const NAP: Duration = Duration::from_millis(1);
+
+/// The bridge's part of a mirror.
+pub(super) struct MirrorDriver {
+    pub(super) side: usize,
+    pub(super) lanes: Arc<[QueueLane]>,
+    pub(super) nic: NicLosses,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl SourceDriver for MirrorDriver {
+    fn counts(&mut self) -> Counts {
+        let lanes = self.lanes.iter();
+        Counts {
+            lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
+            nic: self.nic.lost(),
+            kernel: 0,
+        }
+    }
+
+    fn rules_hook(&self) -> Option<RulesHook> {
+        let lanes = Arc::clone(&self.lanes);
+        Some(Box::new(move |_rules| wait_for_received(&lanes)))
+    }
+
+    /// The bridge continues without this mirror.
+    fn stop(&mut self) {
+        self.shared.close_mirror(self.side);
+        // The thread closes the mirror in its next round, or when it ends.
+        while !self.shared.is_mirror_closed(self.side) {
+            sleep(NAP);
+        }
+    }
+
+    fn finish(&mut self) {
+        for lane in &*self.lanes {
+            lane.statistics.close();
+        }
+        self.nic.finish();
+    }
+}
+
+/// Describes the mirror of an interface.
+pub(super) fn facts(interface: &str, hook: Hook, snap_length: u32) -> Facts {
+    Facts {
+        device: format!("xdp:{interface}"),
+        interface: Some(interface.to_owned()),
+        link_type: LinkType::ETHERNET.0,
+        snap_length,
+        policy: Policy::DropNewest,
+        notes: Vec::new(),
+        offered_from: format!(
+            "the packets that the program of the bridge's sockets saw ({}) and the interface's \
+             missed packets",
+            hook.words()
+        ),
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Puts a bridge in user space together: memory, a socket for each queue of both sides, mirrors.
+//!
+//! Invariants
+//! - Each queue's lane of the mirror has one writer: its port.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use ringtap_capture::CaptureError;
+use ringtap_capture::nic::NicLosses;
+use ringtap_capture::source::SourceSetup;
+use ringtap_capture::xdp::QueueLane;
+use ringtap_capture::xdp::capture::{self, LaneCapture};
+use ringtap_capture::xdp::cells::{Cells, Share};
+use ringtap_capture::xdp::socket::{BothWays, XskSocket};
+use ringtap_capture::xdp::statistics::LaneStatistics;
+use ringtap_filter::Rules;
+use ringtap_ipc::event::Event;
+use ringtap_ipc::memfd::SealedPool;
+use ringtap_pool::number::{to_u32, to_usize};
+use ringtap_pool::source::Source;
+
+use super::memory::{BridgeMemory, CELLS, MirrorPlan, cell_for};
+use super::mirror::{self, MirrorDriver};
+use super::port::Port;
+use super::shared::Shared;
+use super::waiting::Waiting;
+use super::{Side, bind, system};
+
+/// What the thread holds of a mirror while it writes there; dropping it ends the source.
+pub(super) struct MirrorWriter {
+    pub(super) outcome: Sender<CaptureError>,
+    pub(super) event: Event,
+}
+
+/// A bridge before its thread is started.
+pub(super) struct Setup {
+    pub(super) ports: Vec<Port>,
+    pub(super) memory: BridgeMemory,
+    pub(super) mirrors: Vec<Box<dyn Source>>,
+    /// One for each side, if readers may see packets.
+    pub(super) writers: [Option<MirrorWriter>; 2],
+}
+
+impl Setup {
+    /// Makes a port for each queue of both sides, on one memory.
+    pub(super) fn new(
+        mirror_bytes: Option<u64>,
+        both: &str,
+        sides: &mut [Side],
+        shared: &Arc<Shared>,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, CaptureError> {
+        let (cell_size, _) = cell_for(largest(sides));
+        let plans = plans(mirror_bytes, sides, notes)?;
+        let count = sides.iter().map(|side| side.queues.len()).sum();
+        let memory = BridgeMemory::new(cell_size, &plans, count);
+        let (memory, pools) = memory.map_err(system(both, "making the memory"))?;
+        let mut setup = Setup {
+            ports: ports(sides, &memory, notes)?,
+            memory,
+            mirrors: Vec::new(),
+            writers: [None, None],
+        };
+        let mut base = 0;
+        for (at, (pool, plan)) in pools.into_iter().zip(&plans).enumerate() {
+            setup.mirror(at, &sides[at], pool, plan, base, shared)?;
+            base += plan.geometry.region_bytes();
+        }
+        Ok(setup)
+    }
+
+    /// Makes this pool the mirror of a side: its ports write the packets there.
+    fn mirror(
+        &mut self,
+        at: usize,
+        side: &Side,
+        pool: SealedPool,
+        plan: &MirrorPlan,
+        base: u64,
+        shared: &Arc<Shared>,
+    ) -> Result<(), CaptureError> {
+        let mut setup = SourceSetup::with_pool(&side.name, pool)?;
+        let mut lanes = Vec::new();
+        let ports = self.ports.iter_mut().filter(|port| port.side == at);
+        for (new, (port, queue)) in setup.lanes(None).into_iter().zip(ports.zip(&side.queues)) {
+            let share = Share::of(&plan.geometry, new.id, base);
+            self.memory.add_lane(&share);
+            let mut writer = new.writer;
+            writer.divide(plan.layout);
+            let capture = |stop| -> io::Result<_> {
+                let counters = side.program.counters.clone();
+                let socket = Arc::clone(&port.socket);
+                let statistics = LaneStatistics::new(socket, stop, counters, *queue);
+                let capture = LaneCapture::new(capture::Parts {
+                    cells: Cells::new(plan.layout, share),
+                    writer,
+                    classifier: new.classifier,
+                    statistics: Arc::clone(&statistics),
+                    queue: *queue,
+                })?;
+                Ok((capture, statistics))
+            };
+            let made = Event::new().and_then(capture);
+            let (capture, statistics) = made.map_err(system(&side.name, "making a lane"))?;
+            port.capture = Some(capture);
+            lanes.push(QueueLane {
+                queue: *queue,
+                statistics,
+                ring: port.received.watch(),
+            });
+        }
+        let driver = MirrorDriver {
+            side: at,
+            lanes: lanes.into(),
+            nic: NicLosses::of(&side.interface)?,
+            shared: Arc::clone(shared),
+        };
+        let facts = mirror::facts(&side.name, side.program.hook, plan.geometry.snap_length);
+        let event = setup.event();
+        let (mut source, outcome) = setup.without_threads(facts, Box::new(driver))?;
+        // Until readers subscribe, nothing is wanted.
+        let set = source.classify(&Rules::default()).map_err(io::Error::other);
+        set.map_err(system(&side.name, "setting the mirror's rules"))?;
+        self.mirrors.push(Box::new(source));
+        self.writers[at & 1] = Some(MirrorWriter { outcome, event });
+        Ok(())
+    }
+}
+
+/// Bytes of the largest frame of either side.
+fn largest(sides: &[Side]) -> u32 {
+    let frames = sides
+        .iter()
+        .map(|side| side.interface.largest_frame_bytes());
+    frames.max().unwrap_or(0)
+}
+
+/// Sizes of the mirrors, if there are any.
+fn plans(
+    mirror_bytes: Option<u64>,
+    sides: &[Side],
+    notes: &mut Vec<String>,
+) -> Result<Vec<MirrorPlan>, CaptureError> {
+    let Some(bytes) = mirror_bytes else {
+        return Ok(Vec::new());
+    };
+    let mut plans = Vec::new();
+    for side in sides {
+        let lanes = to_u32(side.queues.len());
+        let plan = MirrorPlan::new(bytes, lanes, largest(sides));
+        let plan = plan.map_err(|reason| CaptureError::Sizes {
+            device: side.name.clone(),
+            reason,
+        })?;
+        let real = plan.geometry.region_bytes();
+        if real > bytes.saturating_add(1 << 20) {
+            notes.push(format!(
+                "{}: the mirror's pool has {} MiB, not {}: with less, slow readers would take the \
+                 cells that packets are received into",
+                side.name,
+                real >> 20,
+                bytes >> 20
+            ));
+        }
+        plans.push(plan);
+    }
+    Ok(plans)
+}
+
+fn ports(
+    sides: &mut [Side],
+    memory: &BridgeMemory,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Port>, CaptureError> {
+    let mut first: Option<Arc<XskSocket>> = None;
+    let mut ports: Vec<Port> = Vec::new();
+    let counts: Vec<_> = sides.iter().map(|side| side.queues.len()).collect();
+    for (at, side) in sides.iter_mut().enumerate() {
+        for (number, queue) in side.queues.clone().into_iter().enumerate() {
+            let both: BothWays = bind(side, queue, first.as_deref(), memory, notes)?;
+            let socket = Arc::new(both.bound.socket);
+            first.get_or_insert_with(|| Arc::clone(&socket));
+            side.sockets.push(Arc::clone(&socket));
+            let others = if at == 0 { counts[0] } else { 0 };
+            let mut idle = Vec::with_capacity(to_usize(CELLS));
+            idle.extend(memory.of_port(ports.len()));
+            ports.push(Port {
+                side: at,
+                socket,
+                received: both.bound.received,
+                fill: both.bound.fill,
+                transmit: both.transmit,
+                completed: both.completed,
+                way_out: others + number % counts[1 - at].max(1),
+                idle,
+                filled: 0,
+                ends: VecDeque::new(),
+                dropped: 0,
+                capture: None,
+                waiting: Waiting::default(),
+                is_closed: false,
+            });
+        }
+    }
+    Ok(ports)
+}
