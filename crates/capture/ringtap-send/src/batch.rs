@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets side by side in one buffer, on their way to a device.
+//! Packets in one buffer, in the order of sending.
 #![forbid(unsafe_code)]
 
-/// Packets in the order in which they are to be sent.
+/// Packets in the order of sending.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
-    /// Where each packet ends.
+    /// End of each packet in `bytes`.
     ends: Vec<usize>,
 }
 
@@ -28,7 +28,7 @@ impl Batch {
         self.push_with(|bytes| bytes.extend_from_slice(packet));
     }
 
-    /// Adds what `write` appends as one packet.
+    /// Adds the bytes that `write` appends as one packet.
     pub(super) fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
         self.ends.push(self.bytes.len());

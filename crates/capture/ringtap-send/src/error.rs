@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong while sending, and what to do about it.
+//! Errors of sending, with their remedies.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -13,18 +13,18 @@ use ringtap_net::rights::Capability;
 
 use ringtap_packet::TrafficError;
 
-/// Why packets cannot be sent, or no longer.
+/// Reason why packets cannot be sent, or no longer.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no such interface, it is down, or it went away while packets were sent.
+    /// The interface does not exist, is down, or was removed while packets were sent.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The interface carries something else than Ethernet frames.
+    /// The interface does not carry Ethernet frames.
     #[error("{name} carries packets of link type {link_type}: only Ethernet can be sent")]
     NotAnEthernetInterface { name: String, link_type: u16 },
-    /// Frames do not fit the interface.
+    /// Frames exceed the MTU.
     #[error(
         "{size_bytes}-byte packets need an MTU of {needed_bytes} and {name} has {mtu_bytes}: \
          `ip link set {name} mtu {needed_bytes}`"
@@ -35,37 +35,37 @@ pub enum SendError {
         needed_bytes: u32,
         mtu_bytes: u32,
     },
-    /// Such packets cannot be made.
+    /// The packets cannot be generated.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
-    /// Live frames were asked for and cannot be used.
+    /// The options ask for live frames, which cannot be used.
     #[error("{0}; `--method packet` sends through AF_PACKET instead")]
     Live(NoLiveFrames),
-    /// No right to a packet socket.
+    /// The process may not open a packet socket.
     #[error("sending needs CAP_NET_RAW: run with sudo, or give the program the capability")]
     NoRights,
-    /// The file cannot be read, or not to its end; what came before was sent.
+    /// The file cannot be read to its end; the packets before the error were sent.
     #[error(transparent)]
     File(#[from] ReadError),
-    /// The file holds something else than Ethernet frames.
+    /// The file does not hold Ethernet frames.
     #[error("{file}: packets of link type {link_type} cannot be sent, only Ethernet (1)")]
     NotEthernet { file: String, link_type: u16 },
-    /// The file holds no packet.
+    /// The file has no packets.
     #[error("{file}: there is no packet in it to be sent")]
     NoPackets { file: String },
-    /// What was read from a pipe is gone.
+    /// A pipe cannot be read twice.
     #[error("standard input cannot be sent again and again: save it to a file for --loop")]
     LoopOfStream,
-    /// The thread cannot run there.
+    /// The sending thread cannot run on this CPU.
     #[error("CPU {cpu} cannot be used: /sys/devices/system/cpu/online lists those that can")]
     Cpu { cpu: usize },
-    /// The kernel refused something that should work.
+    /// A system call failed.
     #[error("{action}: {source}")]
     Kernel {
         action: &'static str,
         source: io::Error,
     },
-    /// The sending thread failed; a defect.
+    /// The sending thread panicked.
     #[error("the sending thread ended unexpectedly: please report this")]
     Lost,
 }
@@ -76,21 +76,21 @@ impl SendError {
     }
 }
 
-/// Why live frames cannot be used here.
+/// Reason why live frames cannot be used.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoLiveFrames {
-    /// The process may not load such programs.
+    /// The process may not load eBPF programs.
     #[error("live frames need {}: run with sudo, or give the program the capabilities", list(.missing))]
     NoRights { missing: Vec<Capability> },
-    /// It may, but only inside a user namespace.
+    /// The process is in a user namespace.
     #[error("live frames need eBPF programs, which no process inside a user namespace may load")]
     UserNamespace,
-    /// The kernel does not know them.
+    /// The kernel lacks live frames.
     #[error("sending live frames {0}")]
     KernelTooOld(TooOld),
-    /// The device's driver does not take them.
+    /// The driver does not accept live frames.
     #[error(
         "{name} takes no live frames ({}): {}",
         error_name(*.errno),
@@ -106,13 +106,13 @@ pub enum NoLiveFrames {
         errno: i32,
         is_veth: bool,
     },
-    /// Frames are longer than a page has room for.
+    /// Frames are longer than a memory page can hold.
     #[error("{frame_bytes}-byte frames are too long for live frames, which hold {most_bytes}")]
     TooLong {
         frame_bytes: usize,
         most_bytes: usize,
     },
-    /// Anything else.
+    /// Any other failure.
     #[error("live frames: {action}: {source}")]
     Kernel {
         action: &'static str,
@@ -125,7 +125,7 @@ fn list(capabilities: &[Capability]) -> String {
     names.join(", ")
 }
 
-/// `ENXIO` and the like, where they matter here.
+/// The name of an error number, such as `ENXIO`, with its meaning for sending.
 pub(super) fn error_name(errno: i32) -> String {
     let name = match Errno::from_raw_os_error(errno) {
         Errno::NXIO => "ENXIO",

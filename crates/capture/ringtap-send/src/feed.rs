@@ -1,39 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of a capture file, each with the time at which it is due.
+//! Reads the packets of a capture file, and computes when each is due.
 //!
 //! Invariants
-//! - Packets come in the order of the file; one that is not due yet waits, none is skipped.
-//! - A damaged file yields everything before the damage first.
+//! - Packets keep the order of the file; a packet that is not due waits, none is skipped.
+//! - Of a damaged file, all packets before the damage are sent.
 #![forbid(unsafe_code)]
 
-use std::{num::NonZeroU64, sync::Arc};
+use std::sync::Arc;
 
 use ringtap_device::Rate;
 use ringtap_packet::WIRE_OVERHEAD_BYTES;
 
 use super::{
-    Timing,
-    batch::Batch,
-    error::SendError,
-    live,
-    note::Note,
-    pace::{Pace, bit_due_ns},
-    shared::Shared,
+    Timing, batch::Batch, error::SendError, live, note::Note, pace::due_ns, shared::Shared,
 };
 use ringtap_device::Speed;
 use ringtap_file::{Reader, Schedule};
 use ringtap_filter::LinkType;
 
-/// Bytes of an Ethernet header, without which nothing can be sent.
+/// Bytes of an Ethernet header, the shortest packet that can be sent.
 const LEAST_BYTES: usize = 14;
 
-/// A file, perhaps again and again.
+/// A file, read once or repeatedly.
 pub(super) struct Feed {
     reader: Reader,
     path: String,
     repeat: bool,
     due: Due,
-    /// Read, but not due yet.
+    /// A packet that is not due yet, and its time.
     waiting: Option<(u64, Vec<u8>)>,
     number: u64,
     short: u64,
@@ -70,24 +64,24 @@ impl Feed {
         })
     }
 
-    /// Packets so far that are too short to be sent.
+    /// Packets so far that were too short to send.
     pub(super) fn short(&self) -> u64 {
         self.short
     }
 
-    /// When the run ends whose last packet was given, so that it takes its share of time, too.
+    /// End of a run after its last packet, including the time of that packet.
     pub(super) fn end_ns(&self) -> u64 {
         self.due.end_ns()
     }
 
-    /// Why the packets ended before the file did.
+    /// The error that ended the packets before the file, if there was one.
     pub(super) fn outcome(&mut self) -> Result<(), SendError> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
     /// Adds packets that are due at `now_ns`, until the batch holds `most`.
     ///
-    /// Tells when the next one is due; `None` at the end.
+    /// Returns when the next packet is due; `None` at the end.
     pub(super) fn fill(&mut self, batch: &mut Batch, now_ns: u64, most: usize) -> Option<u64> {
         if let Some((due_ns, packet)) = self.waiting.take() {
             if due_ns > now_ns {
@@ -114,7 +108,7 @@ impl Feed {
         (!self.ended).then_some(now_ns)
     }
 
-    /// Reads one packet into the batch; tells when it is due if it has to wait instead.
+    /// Reads one packet into the batch; if it has to wait, returns when it is due.
     fn read(&mut self, batch: &mut Batch, now_ns: u64) -> Result<Option<u64>, SendError> {
         let Some(packet) = self.reader.next_packet()? else {
             return self.rewind().map(|()| None);
@@ -150,7 +144,7 @@ impl Feed {
         Ok(Some(due_ns))
     }
 
-    /// Starts again, or ends.
+    /// Reads the file again, or ends.
     fn rewind(&mut self) -> Result<(), SendError> {
         if self.number == 0 && !self.shared.is_stopped() {
             let file = self.path.clone();
@@ -166,20 +160,17 @@ impl Feed {
     }
 }
 
-/// When packets are due, whatever decides it.
+/// Computes when packets are due, in nanoseconds since the run began.
 enum Due {
-    Even {
-        pace: Pace,
-        given: u64,
-    },
-    Bits {
-        rate_bps: u64,
+    Steady {
+        rate: Rate,
+        /// Packets or bits so far, as `rate` counts them.
         given: u64,
     },
     Recorded {
         factor: f64,
         schedule: Schedule,
-        /// When this pass through the file began.
+        /// Start of this pass through the file.
         pass_ns: u64,
         /// Packets of this pass.
         given: u64,
@@ -190,11 +181,7 @@ enum Due {
 impl Due {
     fn new(timing: Timing) -> Self {
         match timing {
-            Timing::Rate(Rate::BitsPerSecond(rate_bps)) => Self::Bits { rate_bps, given: 0 },
-            Timing::Rate(rate) => Self::Even {
-                pace: Pace::new(rate, NonZeroU64::MIN, NonZeroU64::MIN),
-                given: 0,
-            },
+            Timing::Rate(rate) => Self::Steady { rate, given: 0 },
             Timing::Recorded { factor } => Self::Recorded {
                 factor,
                 schedule: Schedule::new(Speed::Recorded { factor }),
@@ -207,13 +194,12 @@ impl Due {
 
     fn next_ns(&mut self, recorded_ns: u64, length: u64) -> u64 {
         match self {
-            Self::Even { pace, given } => {
-                *given += 1;
-                pace.due_ns(*given - 1)
-            }
-            Self::Bits { rate_bps, given } => {
-                let due_ns = bit_due_ns(*given, *rate_bps);
-                *given += (length + WIRE_OVERHEAD_BYTES) * 8;
+            Self::Steady { rate, given } => {
+                let due_ns = steady_ns(*rate, *given);
+                *given += match rate {
+                    Rate::BitsPerSecond(_) => (length + WIRE_OVERHEAD_BYTES) * 8,
+                    Rate::PacketsPerSecond(_) | Rate::Max => 1,
+                };
                 due_ns
             }
             Self::Recorded {
@@ -231,7 +217,7 @@ impl Due {
         }
     }
 
-    /// Another pass through the file begins, a mean gap after the last packet of this one.
+    /// Begins another pass through the file, a mean gap after the last packet of this one.
     fn again(&mut self) {
         if let Self::Recorded {
             factor,
@@ -250,9 +236,18 @@ impl Due {
 
     fn end_ns(&self) -> u64 {
         match self {
-            Self::Even { pace, given } => pace.due_ns(*given),
-            Self::Bits { rate_bps, given } => bit_due_ns(*given, *rate_bps),
+            Self::Steady { rate, given } => steady_ns(*rate, *given),
             Self::Recorded { last_ns, .. } => *last_ns,
+        }
+    }
+}
+
+/// When a packet or bit is due after the first one at a steady rate.
+fn steady_ns(rate: Rate, number: u64) -> u64 {
+    match rate {
+        Rate::Max => 0,
+        Rate::PacketsPerSecond(rate) | Rate::BitsPerSecond(rate) => {
+            due_ns(number.into(), rate.into())
         }
     }
 }

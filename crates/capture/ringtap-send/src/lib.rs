@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sender: made packets or those of a file, out of one interface, at a rate, all counted.
+//! Sends generated packets or those of a file out of one interface, at a rate, and counts all.
 //!
 //! ```no_run
 //! use ringtap_device::Rate;
@@ -18,8 +18,8 @@
 //! ```
 //!
 //! Invariants
-//! - A packet that was tried counts either as sent or as refused, by the device's own word.
-//! - Nothing is left behind when the sender is dropped or its process killed.
+//! - Each tried packet counts as sent or as refused, by the result of the device.
+//! - Dropping the sender, or killing its process, leaves no eBPF program behind.
 
 mod batch;
 mod clock;
@@ -53,23 +53,23 @@ pub use error::{NoLiveFrames, SendError};
 pub use note::Note;
 pub use packet::Qdisc;
 
-/// What to send.
+/// Packets to send.
 #[derive(Clone, Debug)]
 pub enum Load {
-    /// Packets made on the way.
+    /// Generated packets.
     Made {
-        /// What they look like.
+        /// Their headers, sizes and flows.
         traffic: Traffic,
-        /// How fast.
+        /// Rate.
         rate: Rate,
     },
     /// The packets of a pcap or pcapng file.
     File {
-        /// Which file; `-` is standard input.
+        /// Path; `-` is standard input.
         path: String,
-        /// Whether to start again at its end.
+        /// Read the file again at its end.
         repeat: bool,
-        /// How fast.
+        /// Rate.
         timing: Timing,
     },
 }
@@ -77,12 +77,12 @@ pub enum Load {
 /// Time after the duration of a run until [`Sender::wait`] stops it.
 const GRACE: Duration = Duration::from_nanos(2 * worker::GRACE_NS);
 
-/// How fast the packets of a file are sent.
+/// Times at which the packets of a file are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
     /// At a steady rate.
     Rate(Rate),
-    /// With the gaps with which they were recorded.
+    /// With the recorded gaps.
     Recorded {
         /// 1 is the recorded speed, 10 is ten times as fast.
         factor: f64,
@@ -105,7 +105,7 @@ pub enum Method {
 pub struct SenderOptions {
     /// Interface to send out of; its name in the calling thread's network namespace.
     pub interface: String,
-    /// What to send, and how fast.
+    /// Packets to send, and their rate.
     pub load: Load,
     /// Stop after this many packets, sent or refused.
     pub count: Option<u64>,
@@ -120,7 +120,7 @@ pub struct SenderOptions {
 }
 
 impl SenderOptions {
-    /// Sends `load` out of `interface` without an end, in the best way there is.
+    /// Sends `load` out of `interface` without limits, by the best method.
     #[must_use]
     pub fn new(interface: &str, load: Load) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl SendCounters {
         (self.bytes + self.sent * WIRE_OVERHEAD_BYTES) * 8
     }
 
-    /// Why the latest refused packet was refused, if any was.
+    /// Reason of the latest refusal, if there was one.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         match (self.refused, self.refusal_errno) {
@@ -202,16 +202,14 @@ pub struct Sender {
 pub struct Stopper(Arc<AtomicBool>);
 
 impl Stopper {
-    /// Asks the sender to end; it does within some 20 ms.
+    /// Asks the sender to end, which takes about 20 ms.
     pub fn stop(&self) {
         self.0.store(true, Relaxed);
     }
 }
 
 impl Sender {
-    /// Starts to send, in a thread of its own.
-    ///
-    /// Returns when everything is in place, at about the time of the first packet.
+    /// Starts a thread that sends; returns at about the time of the first packet.
     ///
     /// # Errors
     ///
@@ -258,7 +256,7 @@ impl Sender {
         self.shared.take_notes()
     }
 
-    /// Asks the sender to end; it does within some 20 ms.
+    /// Asks the sender to end, which takes about 20 ms.
     pub fn stop(&self) {
         self.stopper().stop();
     }
@@ -288,7 +286,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// What ended it early; [`counters`](Self::counters) has the figures up to there.
+    /// The error that ended the run early.
     pub fn finish(mut self) -> Result<SendCounters, SendError> {
         while !self.wait(Duration::from_millis(100)) {}
         let thread = self.thread.take();
@@ -309,7 +307,7 @@ impl Drop for Sender {
     }
 }
 
-/// The interface, if such packets can leave it.
+/// Finds the interface, and checks that it can send the packets.
 fn usable(options: &SenderOptions) -> Result<Interface, SendError> {
     let interface = Interface::find(&options.interface)?;
     interface.require_up()?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Live frames: the kernel runs an XDP program on pages of its own and redirects them to a device.
 //!
-//! No packet passes a socket or a queueing discipline. What the device took is counted by
-//! tracepoint programs, from the result of the driver itself.
+//! No packet passes a socket or a queueing discipline. Tracepoint programs count the packets that
+//! the device accepted, from the result of its driver.
 //!
 //! Invariants
 //! - One thread runs the programs; they keep their state in plain variables.
@@ -45,7 +45,7 @@ pub(super) use layout::LONGEST_BYTES;
 /// Most packets of one [`Live::send`].
 pub(super) const MOST_PACKETS: usize = CELLS;
 
-/// How long one wait for a page pool is, and how many there are before it is an error.
+/// Wait for the number of a page pool, and the most waits before an error.
 const WAIT: Duration = Duration::from_millis(10);
 const MOST_WAITS: u32 = 500;
 
@@ -55,7 +55,7 @@ pub(super) struct Live {
     program: &'static str,
     counters: MapHandle,
     clock: MapHandle,
-    /// What a page starts as.
+    /// First content of each memory page.
     page: Vec<u8>,
     cells: Option<Cells>,
     _tracepoints: Vec<Link>,
@@ -63,11 +63,8 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// For packets that the program makes itself.
-    ///
-    /// # Errors
-    ///
-    /// Why live frames cannot be used; that the device takes none shows only when one is sent.
+    /// Loads the program that generates packets. Whether the device accepts live frames shows with
+    /// the first packet.
     pub(super) fn for_plan(ifindex: u32, plan: &Plan) -> Result<Self, NoLiveFrames> {
         let longest = plan.longest();
         if longest > LONGEST_BYTES {
@@ -79,11 +76,7 @@ impl Live {
         Self::load(object::MADE, &layout::config(ifindex, Some(plan)), page)
     }
 
-    /// For packets that are handed over in batches.
-    ///
-    /// # Errors
-    ///
-    /// As [`Live::for_plan`].
+    /// Loads the program that sends packets from batches.
     pub(super) fn for_file(ifindex: u32) -> Result<Self, NoLiveFrames> {
         let config = layout::config(ifindex, None);
         let mut this = Self::load(object::FILE, &config, Vec::new())?;
@@ -110,10 +103,6 @@ impl Live {
     }
 
     /// Sends the packets of a batch, at most [`MOST_PACKETS`] and none above [`LONGEST_BYTES`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Live::make`].
     pub(super) fn send(&mut self, batch: &Batch) -> Result<SendCounters, SendError> {
         self.page.resize(batch.longest(), 0);
         if let Some(cells) = &mut self.cells {
@@ -168,7 +157,7 @@ impl Live {
         Ok(())
     }
 
-    /// Whether runs start at once; otherwise the kernel makes each wait some 10 to 40 ms.
+    /// Whether runs start at once; otherwise the kernel delays each by 10 to 40 ms.
     pub(super) fn starts_at_once(&self) -> bool {
         self.active.is_some()
     }
@@ -182,7 +171,7 @@ impl Live {
         raw.ok_or_else(|| failed(&io::Error::from(io::ErrorKind::InvalidData).into()))
     }
 
-    /// Tells the program how far the clock of the stamps is ahead of its own.
+    /// Sets the difference between the clock of the stamps and the program's clock.
     fn set_clock(&self) -> Result<(), SendError> {
         let monotonic = clock_gettime(ClockId::Monotonic);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -195,7 +184,7 @@ impl Live {
     }
 }
 
-/// The refusal of frames of this length.
+/// The error for frames of this length.
 pub(super) fn too_long(frame_bytes: usize) -> NoLiveFrames {
     NoLiveFrames::TooLong {
         frame_bytes,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which packet is due when: absolute deadlines, so that lateness never adds up.
+//! Absolute deadlines of packets at a steady rate, so that lateness never adds up.
 //!
 //! Invariants
-//! - Packet `n` is due `n / rate` after the first one, whatever happened to those before it.
+//! - Packet `n` is due `n / rate` after the first one, however late earlier packets were.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroU64;
@@ -11,7 +11,7 @@ use ringtap_device::Rate;
 
 const NS_PER_SECOND: u128 = 1_000_000_000;
 
-/// A steady rate as a fraction, in packets per second; none for as fast as possible.
+/// A steady rate as a fraction, in packets per second; `None`: as fast as possible.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(Option<Steady>);
 
@@ -37,7 +37,7 @@ impl Pace {
         })
     }
 
-    /// Packets that are due `elapsed_ns` after the first one, with that one.
+    /// Packets that are due `elapsed_ns` after the first one, including that one.
     pub(super) fn due(&self, elapsed_ns: u64) -> u64 {
         self.0.map_or(u64::MAX, |Steady { packets, seconds }| {
             let behind_first =
@@ -46,18 +46,17 @@ impl Pace {
         })
     }
 
-    /// When packet number `sequence`, from 0, is due, after the first one.
+    /// When packet number `sequence`, from 0, is due after the first one.
     pub(super) fn due_ns(&self, sequence: u64) -> u64 {
         self.0.map_or(0, |Steady { packets, seconds }| {
-            let ns = (u128::from(sequence) * seconds * NS_PER_SECOND).div_ceil(packets.max(1));
-            u64::try_from(ns).unwrap_or(u64::MAX)
+            due_ns(u128::from(sequence) * seconds, packets)
         })
     }
 }
 
-/// When bit number `bits` is due at `rate_bps`, after the first one.
-pub(super) fn bit_due_ns(bits: u64, rate_bps: u64) -> u64 {
-    let ns = u128::from(bits) * NS_PER_SECOND / u128::from(rate_bps.max(1));
+/// When a unit is due after the first one, given the number of units before it.
+pub(super) fn due_ns(number: u128, per_second: u128) -> u64 {
+    let ns = (number * NS_PER_SECOND).div_ceil(per_second.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending through AF_PACKET: works on every device, copies each packet.
+//! Sends through AF_PACKET, which works on every device and copies each packet.
 //!
 //! Invariants
-//! - A packet counts as sent when the system call took it, as refused when it did not.
+//! - A packet counts as sent if the system call accepted it, else as refused.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -38,10 +38,10 @@ pub(super) struct PacketSocket {
 /// Whether packets pass the interface's queueing discipline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Qdisc {
-    /// They do, as those of any program.
+    /// Packets pass the discipline, as those of any program.
     #[default]
     Use,
-    /// They go straight to the driver; those that find its queue full are refused.
+    /// Packets go straight to the driver, which refuses them while its queue is full.
     Bypass,
 }
 
@@ -75,7 +75,7 @@ impl PacketSocket {
     ///
     /// # Errors
     ///
-    /// When the interface went down or away; other packets that it refuses are only counted.
+    /// The interface went down or was removed. All other refusals are counted.
     pub(super) fn send(&mut self, batch: &Batch, stop: &AtomicBool) -> Result<(), Errno> {
         let packets: Vec<&[u8]> = batch.packets().collect();
         packets

@@ -2,9 +2,9 @@
 //! The sending thread: passes due packets to the output, and sleeps until more are due.
 //!
 //! Invariants
-//! - Deadlines are absolute: what one slice sends late, the next ones make up for.
-//! - A run lasts until its last packet left and the time of that packet is over; how late the
-//!   thread wakes up after that does not count.
+//! - Deadlines are absolute: later slices make up for late packets.
+//! - A run lasts until its last packet left and the time of that packet is over. A late wake-up of
+//!   the thread after that does not count.
 #![forbid(unsafe_code)]
 
 use std::{num::NonZeroU64, sync::Arc};
@@ -19,15 +19,14 @@ use super::{
     output::Output, pace::Pace, shared::Shared,
 };
 
-/// Time between two runs at a steady rate, as long as what is due fits into one. Every run takes
-/// a number of the kernel's 65,534 page pools, which it gives back only when all CPUs have passed
-/// a quiet state.
+/// Time between two runs at a steady rate, if the due packets fit into one run. Every run takes one
+/// of the kernel's 65,534 numbers of page pools, which the kernel frees after an RCU grace period.
 const SLICE_NS: u64 = 200_000;
-/// Time between two batches of a file at recorded speed, so that gaps are kept.
+/// Time between two batches of a file at recorded speed: short, to keep recorded gaps.
 const FINE_SLICE_NS: u64 = 100_000;
-/// How much longer a run may take to send what was due in time.
+/// Time after the duration of a run in which it may send packets that were due before.
 pub(super) const GRACE_NS: u64 = 100_000_000;
-/// Packets of one run, so that stopping and counting never wait long.
+/// Most packets of one run: few, so that stopping and counting never wait long.
 const MOST_AT_ONCE: u64 = 8192;
 
 /// Binds the calling thread to one CPU and lets it wake up on time.
@@ -57,12 +56,12 @@ pub(super) enum Packets {
     File(Box<Feed>, bool),
 }
 
-/// When a run ends, in nanoseconds since it began.
+/// End of a run, in nanoseconds since it began.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    /// When the latest packet had left.
+    /// Departure of the latest packet.
     last_ns: u64,
-    /// When the time of all packets is over; the end of time while that is not known.
+    /// End of the time of all packets; the maximum while unknown.
     end_ns: u64,
 }
 
@@ -76,7 +75,7 @@ impl Default for Span {
 }
 
 impl Span {
-    /// How long a run has lasted that ends `now_ns`.
+    /// Duration of a run that ends at `now_ns`.
     fn until(self, now_ns: u64) -> u64 {
         now_ns.min(self.end_ns.max(self.last_ns))
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let silent = ReadingArgs::silent();
     let outcome_of = Arc::clone(captures[0].control());
     let (outcome, traffic) = thread::scope(|scope| {
-        // However this ends, readers find the end of the capture, and the scope its own.
+        // Ends the capture, and so the readers' threads, also after an error.
         let stop = StopAtEnd(hub.handle().clone());
         let running = readers::start_all(scope, &silent, captures, (&places, &file))?;
         let table = Table::begin(hub.handle());

@@ -2,7 +2,7 @@
 //! `ringtap exec`: runs a program that uses libpcap, with Ringtap's in its place.
 //!
 //! Invariants
-//! - The program takes this process over: signals and its exit status are its own.
+//! - The program replaces this process, and gets its signals and exit status.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -19,13 +19,13 @@ use ringtap_device::DeviceSpec;
 
 use crate::print;
 
-/// What the library is called where cargo builds it, and where it is installed.
+/// Names of the library in cargo's folder and where it is installed.
 const LIBRARY: [&str; 3] = [
     "libringtap_pcap.so",
     "deps/libringtap_pcap.so",
     "../lib/ringtap/libpcap.so.1",
 ];
-/// Exit statuses of shells for a program that cannot be run, or is not there.
+/// Exit statuses of shells for a program that cannot run, or does not exist.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -38,7 +38,7 @@ pub(crate) struct ExecArgs {
     #[arg(long, value_name = "DEVICE", value_parser = via)]
     via: Option<String>,
 
-    /// Do not say how a device is read.
+    /// Do not print how a device is read.
     #[arg(short, long)]
     quiet: bool,
 
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     let mut command = Command::new(program);
     command.args(arguments);
     command.env("LD_PRELOAD", first(library.as_os_str(), "LD_PRELOAD"));
-    // Programs that load libpcap by its name when they run find it by this.
+    // For programs that load libpcap by its name at run time.
     if let Some(folder) = folder_of_names(&library) {
         command.env(
             "LD_LIBRARY_PATH",
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     if args.quiet {
         command.env("RINGTAP_QUIET", "1");
     }
-    // The library writes to this standard error only, not to one that a program gives its children.
+    // The library prints only to this standard error, not to that of the program's children.
     if let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") {
         command.env(
             "RINGTAP_STDERR",
@@ -122,7 +122,7 @@ fn library(own: &Path) -> Result<PathBuf> {
     let folder = own.parent().unwrap_or(Path::new("/"));
     let mut places = LIBRARY.iter().map(|name| folder.join(name));
     match places.find(|place| place.is_file()) {
-        // Its names lie beside it: the link is not followed.
+        // Keeps a symbolic link: libpcap's names are beside the link.
         Some(place) => std::path::absolute(place).context("the library has no path"),
         None => bail!(
             "Ringtap's libpcap is not there: `make build` or `make install` puts it beside {}, or \
@@ -144,7 +144,7 @@ fn folder_of_names(library: &Path) -> Option<PathBuf> {
     places.into_iter().find(has_both)
 }
 
-/// A path put before what a variable lists already.
+/// A path in front of a variable's list.
 fn first(path: &OsStr, variable: &str) -> OsString {
     let mut list = path.to_owned();
     if let Some(more) = env::var_os(variable).filter(|more| !more.is_empty()) {

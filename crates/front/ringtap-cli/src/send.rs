@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap send`: packets out of an interface, at a rate, counted as the device took them.
+//! `ringtap send`: sends packets out of an interface at a rate, counted by the result of the device.
 #![forbid(unsafe_code)]
 
 mod load;
@@ -21,10 +21,10 @@ use crate::reading::seconds;
 use load::LoadArgs;
 use report::Report;
 
-/// How often the end of the run and notes are looked for.
+/// Longest time between checks for the end of the run and for notes.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What `ringtap send --help` starts with.
+/// Introduction of `ringtap send --help`.
 pub(crate) const LONG_ABOUT: &str = "\
 Sends packets out of an interface: made ones, or those of a capture file. Prints a line a second \
 and a final one with what the device took (sent) and what it did not (refused).
@@ -48,7 +48,7 @@ Examples:
   ringtap send -i veth0 -r first.pcapng          as recorded
   ringtap send -i veth0 -r first.pcapng --rate max --loop --duration 5";
 
-/// Packets out of an interface.
+/// Sends packets out of an interface.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SendArgs {
@@ -68,7 +68,7 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
 
-    /// Way out of the machine.
+    /// How packets leave the machine.
     #[arg(long, value_enum, value_name = "METHOD", default_value = "auto")]
     method: MethodArg,
 
@@ -130,7 +130,7 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     };
     outcome?;
     match printed {
-        // Whoever read the lines has seen enough.
+        // The program that reads the lines needs no more.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error.into()),
         Ok(()) if counters.sent == 0 && counters.refused > 0 => Ok(ExitCode::FAILURE),

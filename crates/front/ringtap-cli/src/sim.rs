@@ -16,18 +16,18 @@ use crate::report::{self, CounterFields, grouped};
 
 /// Simulates a NIC, the capture and one reader for each queue in virtual time.
 ///
-/// Every run gives the same result to the packet.
+/// Every run has exactly the same result.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SimArgs {
     /// The NIC and the pool, as for `-i`: `sim:10Gbps?burst=100000&packets=256&chunks=100`.
     device: DeviceSpec,
 
-    /// Packets per second that a reader can do, or `max`; the default is the WireCAP paper's.
+    /// Packets per second that a reader can process, or `max`; the default is the WireCAP paper's.
     #[arg(long, value_name = "RATE", default_value = "38844pps", value_parser = time_ps)]
     service: u64,
 
-    /// Packets per second that the capture step of a queue can do, or `max`.
+    /// Packets per second that the capture of a queue can process, or `max`.
     #[arg(long, value_name = "RATE", default_value = "max", value_parser = time_ps)]
     capture: u64,
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signs of the syntax inside names: `%2C` is a comma, as in URLs.
+//! Escapes characters of the syntax inside names: `%2C` is a comma, as in URLs.
 
-/// A name with the signs that mean something in a device's text written as `%XX`.
+/// A name with the characters of the device syntax written as `%XX`.
 pub(super) fn escape(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for sign in name.chars() {
@@ -18,7 +18,7 @@ pub(super) fn escape(name: &str) -> String {
 
 /// The name that a text stands for; `None` if the bytes are not UTF-8.
 ///
-/// A percent sign that no two hexadecimal digits follow stands for itself.
+/// A percent sign without two hexadecimal digits after it stands for itself.
 pub(super) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

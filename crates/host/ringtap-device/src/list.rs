@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several devices in one text: `eth0,eth1`.
 //!
-//! A comma separates devices, unless it stands inside a choice of queues: what follows the comma
-//! is then a number or a range of numbers. So `eth0@1-3,5,eth1` is two devices; an interface
-//! whose name is a number is written with its source, `tap:5`.
+//! A comma separates devices, except inside a choice of queues, where a number or a range of numbers
+//! follows the comma. So `eth0@1-3,5,eth1` is two devices. An interface whose name is a number needs
+//! its source: `tap:5`.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::{DeviceError, DeviceSpec, parse};
 ///
 /// # Errors
 ///
-/// - [`DeviceError::Syntax`]: with the place in the whole text.
+/// - [`DeviceError::Syntax`]: points to the place in the whole text.
 pub fn parse_list(text: &str) -> Result<Vec<DeviceSpec>, DeviceError> {
     let places = split(text).into_iter();
     places.map(|place| parse::device(text, place)).collect()

@@ -10,7 +10,7 @@ use super::{DeviceError, DeviceSpec, Kind, Options, Queues, Rate, escape, option
 /// Linux keeps 16 bytes for the name of an interface, the last one a NUL.
 const INTERFACE_NAME_BYTES: usize = 15;
 
-/// Where a device stands in a text, so that errors can point there.
+/// Position of a device in a text, for errors.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     text: &'a str,
@@ -54,7 +54,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The device that stands at `place` of `text`.
+/// The device at `place` of `text`.
 pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, DeviceError> {
     let whole = Place {
         text,
@@ -82,7 +82,7 @@ pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, Devi
     })
 }
 
-/// The kind that a text begins with, and where its name starts.
+/// The kind that a text begins with, and the offset of the name.
 pub(super) fn kind(text: &str) -> Option<(Kind, usize)> {
     let (prefix, _) = text.split_once(':')?;
     let kind = Kind::PREFIXED
@@ -144,7 +144,7 @@ fn parse_name(kind: Kind, place: Place<'_>) -> Result<String, DeviceError> {
     }
 }
 
-/// What Linux accepts as the name of an interface.
+/// Checks the name of an interface by the rules of Linux.
 fn check_interface(name: &str) -> Result<(), String> {
     let bytes = name.len();
     let is_bad = |sign: char| sign == '/' || sign == ':' || sign == '\0' || sign.is_whitespace();

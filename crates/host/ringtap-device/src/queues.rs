@@ -6,13 +6,13 @@
 
 use std::{fmt, ops::RangeInclusive};
 
-/// Which receive queues to capture from.
+/// Receive queues to capture from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum Queues {
-    /// All of them, also those that appear later.
+    /// All queues, also those that appear later.
     #[default]
     All,
-    /// These, and at least one.
+    /// These ranges, at least one.
     Chosen(Vec<RangeInclusive<u16>>),
 }
 
@@ -40,7 +40,7 @@ impl Queues {
         }
     }
 
-    /// Whether a queue is among them.
+    /// Whether a queue is chosen.
     #[must_use]
     pub fn contains(&self, queue: u16) -> bool {
         match self {
@@ -49,7 +49,7 @@ impl Queues {
         }
     }
 
-    /// The highest queue that was chosen by its number.
+    /// The highest queue that was chosen by number.
     #[must_use]
     pub fn highest(&self) -> Option<u16> {
         match self {

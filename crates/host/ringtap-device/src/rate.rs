@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast to send: packets per second, bits per second on the wire, or as fast as possible.
+//! Rates: packets per second, bits per second on the wire, or as fast as possible.
 #![forbid(unsafe_code)]
 
 use std::{fmt, str::FromStr};
@@ -16,7 +16,7 @@ pub enum Rate {
     BitsPerSecond(u64),
 }
 
-/// Text that is no rate.
+/// A text that is not a rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{given}\" is not a rate: {why}")]
 pub struct RateError {
@@ -68,7 +68,7 @@ enum Kind {
     Bits,
 }
 
-/// `mbps` is `m` and bits; `None` where it ends in nothing known.
+/// Splits a unit: `mbps` is `m` and bits; `None` if unknown.
 fn split_unit(unit: &str) -> Option<(&str, Kind)> {
     if let Some(prefix) = unit.strip_suffix("pps") {
         return Some((prefix, Kind::Packets));
@@ -81,7 +81,7 @@ fn split_unit(unit: &str) -> Option<(&str, Kind)> {
     (unit.len() <= 1).then_some((unit, Kind::Bare))
 }
 
-/// A decimal number times a power of ten, exactly; `None` where that is not whole or too large.
+/// A decimal number times a power of ten, exactly; `None` if not an integer or too large.
 fn scaled(number: &str, power: u32) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let fraction = fraction.trim_end_matches('0');

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the packets of a file are given: at top speed, as recorded, or at a rate.
+//! Speeds at which a file is read: top speed, as recorded, or a rate.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How fast the packets of a file are to be given.
+/// Speed at which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
     /// As fast as the machine can.
@@ -15,14 +15,14 @@ pub enum Speed {
         /// 1 is the recorded speed, 10 is ten times as fast.
         factor: f64,
     },
-    /// Evenly, whatever the recorded times.
+    /// At a steady rate, without regard to recorded times.
     Rate {
         /// Packets per second.
         rate_pps: f64,
     },
 }
 
-/// A speed that cannot be understood.
+/// A text that is not a speed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{given:?} is not a speed: use top, a factor like 1x or 0.5x, or a rate like 1000pps or 2Mpps"

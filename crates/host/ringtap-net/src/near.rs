@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds words that are spelled nearly like one that does not exist.
+//! Finds known words that are spelled nearly like an unknown one.
 #![forbid(unsafe_code)]
 
 /// At most three candidates that look like `word`, the nearest first.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tests that need root share: private networks, bounded child processes, loud skips.
+//! Tools for tests that need root: private networks, child processes with time limits, skips that
+//! are always printed.
 //!
 //! Invariants
 //! - Used as a dev-dependency only; a failure here panics, because the panic is the test's report.
-//! - Nothing outlives its guard: dropping a [`Namespace`] or a [`Running`] removes what it made,
-//!   also while a panic unwinds.
-//! - Whatever was not tested is printed as a line that starts with `SKIPPED:`.
+//! - Dropping a [`Namespace`] or a [`Running`] removes everything that it made, also while a panic
+//!   unwinds.
+//! - Each skipped test prints a line that starts with `SKIPPED:`.
 //!
 //! ```no_run
 //! use ringtap_testkit::{Namespace, require_root, require_tool};
@@ -33,9 +34,7 @@ mod script;
 mod settle;
 mod wire;
 
-/// More than anything in a test takes, on a machine that is slow and does other things as well.
-///
-/// Only who fails waits so long.
+/// Time limit for each step of a test; only a failing test on a busy machine takes so long.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
 pub use leftovers::{

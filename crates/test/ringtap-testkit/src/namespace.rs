@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - The name is `rt-t<pid>-<number>-<test>`: no two tests share one, and a namespace whose
-//!   process is gone can be recognised and swept.
-//! - Interfaces inside speak only when spoken to: no IPv6, no ARP, no offloads that change frames.
+//!   process has ended can be recognised and removed.
+//! - Interfaces inside send nothing by themselves: no IPv6, no ARP.
 
 use std::{
     fmt::Write as _,
@@ -42,7 +42,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes an empty namespace with `lo` up, after sweeping those that killed tests left behind.
+    /// Makes an empty namespace with `lo` up, after removing those of killed tests.
     ///
     /// # Panics
     ///
@@ -77,7 +77,7 @@ impl Namespace {
         this
     }
 
-    /// Adds a veth pair whose ends both stay here: what enters one end comes out of the other.
+    /// Adds a veth pair with both ends in this namespace.
     ///
     /// # Panics
     ///
@@ -242,7 +242,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Ends every process inside the namespace and removes it; silent where it is gone already.
+/// Kills every process inside the namespace and removes it, if it exists.
 fn remove(name: &str) {
     let inside = Command::new("ip").args(["netns", "pids", name]).output();
     for pid in inside

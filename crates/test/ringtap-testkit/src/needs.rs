@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a test needs from the machine, and the line it prints where that is missing.
+//! Requirements of tests; a test whose requirements are missing prints a line and returns.
 
 use std::{
     env, fs,
@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// Returns from the calling test, saying so, unless it may make namespaces and load eBPF programs.
+/// Skips the calling test unless it may make namespaces and load eBPF programs.
 #[macro_export]
 macro_rules! require_root {
     () => {
@@ -20,7 +20,7 @@ macro_rules! require_root {
     };
 }
 
-/// Returns from the calling test, saying so, unless each named program is installed.
+/// Skips the calling test unless each named program is installed.
 #[macro_export]
 macro_rules! require_tool {
     ($($tool:expr),+ $(,)?) => {
@@ -40,7 +40,7 @@ const CAPABILITIES: [(&str, u32); 5] = [
     ("CAP_BPF", 39),
 ];
 
-/// The first capability that this process lacks, or nothing where all are there.
+/// The first capability that this process lacks, if any.
 #[must_use]
 pub fn missing_capability() -> Option<&'static str> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn tool_exists(tool: &str) -> bool {
         .any(|folder| Path::new(folder).join(tool).is_file())
 }
 
-/// A `bpftool` that runs here, wherever it lies.
+/// Path of a `bpftool` that runs.
 #[must_use]
 pub fn bpftool() -> Option<PathBuf> {
     let tools = fs::read_dir("/usr/lib/linux-tools").into_iter().flatten();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program where every user can run it, whatever folder the tests were built in.
+//! A copy of a program that every user can run, wherever the tests were built.
 
 use std::{
     fs::{self, Permissions},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A child process that a test started: watched, bounded in time, and gone when its guard is.
+//! Child processes of tests: output captured, waits limited, killed when dropped.
 
 use std::{
     io::Read,
@@ -113,7 +113,7 @@ impl Running {
         );
     }
 
-    /// Presses Ctrl-C.
+    /// Sends the signal of Ctrl-C.
     pub fn interrupt(&self) {
         self.signal(Signal::INT);
     }

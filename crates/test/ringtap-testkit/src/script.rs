@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Decisions taken from bytes: how fuzz targets and property tests choose what a liar does.
+//! Takes decisions from bytes, for fuzz targets and property tests.
 
-/// Bytes that are used up from the front; zeros follow the last one.
+/// Consumes bytes from the front; zeros follow the last one.
 #[derive(Debug)]
 pub struct Script<'a>(&'a [u8]);
 
@@ -12,7 +12,7 @@ impl<'a> Script<'a> {
         Self(bytes)
     }
 
-    /// Whether all was used up.
+    /// Whether all bytes are consumed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -40,12 +40,12 @@ impl<'a> Script<'a> {
         usize::from(number) % limit
     }
 
-    /// One of these, which are not none.
+    /// One of `choices`, which is not empty.
     pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.byte()) % choices.len()]
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

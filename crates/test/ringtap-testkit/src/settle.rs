@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting until the kernel has handed on what was sent from one CPU.
+//! Waits until the kernel has delivered packets that were sent from one CPU.
 //!
-//! A packet that is sent into a veth pair waits in its CPU's list of work, and is done before the
-//! sending call returns, or, when the machine is busy, later in a thread of the kernel. A datagram
-//! to oneself over the loopback joins the same list: when it is back, what stood before it is done.
+//! A packet that enters a veth pair waits in the backlog of its CPU. The kernel processes the backlog
+//! before the sending call returns or, on a busy machine, later in a thread. A datagram over the
+//! loopback interface enters the same backlog: its arrival proves that earlier packets are processed.
 
 use std::net::UdpSocket;
 use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// More than a packet of the tests has interfaces on its way.
+/// More than the number of interfaces on any packet's way in tests.
 const ROUNDS: usize = 8;
 
 /// The CPU from which the tests send: the first that this process may use.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two hosts in namespaces of their own, and a third between them that may connect them.
+//! Two hosts, each in its own namespace, and a namespace between them for a bridge.
 
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use crate::{LIMIT, Namespace, sending_cpu};
 
-/// Whether the hosts' ends take packets from XDP.
+/// Whether the hosts' interfaces accept packets from XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// They do: GRO is on.
+    /// They accept packets from XDP: GRO is on.
     Napi,
-    /// They do not, so a bridge has to use the stack's buffers.
+    /// They do not: a bridge has to use the stack's buffers.
     Plain,
 }
 
@@ -18,7 +18,7 @@ pub enum Ends {
 pub struct Wire {
     /// One host.
     pub left: Namespace,
-    /// Where whatever connects them runs.
+    /// The namespace of the bridge.
     pub middle: Namespace,
     /// The other host.
     pub right: Namespace,
@@ -54,11 +54,11 @@ impl Wire {
         }
     }
 
-    /// Sends each word in a UDP packet from left to right; gives those that arrive.
+    /// Sends each word in a UDP packet from left to right; returns the words that arrive.
     ///
-    /// The hosts learn each other's address first: what a host holds back until it knows the
-    /// address is overtaken by what it sends on another core when it does. All are sent from one
-    /// core, for the same reason, and to a port that no word of an earlier call is on its way to.
+    /// The hosts resolve their addresses first, and all words leave from one CPU: else packets that
+    /// wait for an address could be overtaken. Each call uses another port, so that no word of an
+    /// earlier call arrives.
     pub fn words(&self, words: &[String]) -> Vec<String> {
         static PORT: AtomicU16 = AtomicU16::new(10_000);
         assert!(self.answers(), "the hosts do not reach each other");
@@ -74,8 +74,8 @@ impl Wire {
         heard.stdout.lines().map(String::from).collect()
     }
 
-    /// Sends 100 words and fails unless those 34 that begin with `forbidden` are stopped, and the
-    /// others come in order.
+    /// Sends 100 words; fails unless the 34 words that begin with `forbidden` are dropped, and the
+    /// others arrive in order.
     pub fn drops_34_forbidden_words_of_100(&self) {
         let words: Vec<_> = (0..100)
             .map(|number| match number % 3 {
@@ -88,7 +88,7 @@ impl Wire {
         assert_eq!(self.words(&words), allowed, "in order, and nothing else");
     }
 
-    /// Sends `bytes` by TCP from one host to the other and fails unless the same arrive.
+    /// Sends `bytes` by TCP from one host to the other; fails unless the same bytes arrive.
     pub fn tcp(&self, from: &Namespace, to: &Namespace, address: &str, bytes: u32) {
         let server = to.spawn("python3", &["-c", RECEIVE]);
         server.wait_for_stderr("listening", LIMIT);
@@ -99,20 +99,19 @@ impl Wire {
         assert_eq!(received.stdout, sent.stdout, "length and digest");
     }
 
-    /// Sends `count` pings with `bytes` of data; gives how many were answered, with the same data.
+    /// Sends `count` pings with `bytes` of data; returns the number of correct answers.
     ///
-    /// Waits for an answer as long as it may take: after the first that does not come none is sent.
+    /// Waits long for each answer, and ends after the first missing one.
     pub fn ping(&self, from: &Namespace, address: &str, count: u32, bytes: u32) -> u32 {
-        echo(from, address, count, bytes, Patience::Long)
+        echo(from, address, count, bytes, Wait::Long)
     }
 
-    /// The same where no answer is to come: waits for a moment each time.
+    /// As [`ping`](Self::ping), but expects no answers: waits only a moment for each.
     pub fn ping_in_vain(&self, from: &Namespace, address: &str, count: u32, bytes: u32) -> u32 {
-        echo(from, address, count, bytes, Patience::Short)
+        echo(from, address, count, bytes, Wait::Short)
     }
 
-    /// Whether `right` answers `left` sooner or later: hosts that could not reach each other take a
-    /// while to ask again for addresses.
+    /// Whether `right` answers `left` within 30 tries: hosts repeat address requests only slowly.
     pub fn answers(&self) -> bool {
         (0..30).any(|_| self.ping_in_vain(&self.left, "10.9.0.2", 1, 56) == 1)
     }
@@ -129,16 +128,16 @@ impl Wire {
     }
 }
 
-/// How long a ping waits for its answer.
-enum Patience {
+/// Time that a ping waits for its answer.
+enum Wait {
     Long,
     Short,
 }
 
-fn echo(from: &Namespace, address: &str, count: u32, bytes: u32, patience: Patience) -> u32 {
-    let seconds = match patience {
-        Patience::Long => "40",
-        Patience::Short => "2",
+fn echo(from: &Namespace, address: &str, count: u32, bytes: u32, wait: Wait) -> u32 {
+    let seconds = match wait {
+        Wait::Long => "40",
+        Wait::Short => "2",
     };
     let (count, bytes) = (count.to_string(), bytes.to_string());
     let done = from.run("python3", &["-c", PING, address, &count, &bytes, seconds]);
@@ -169,8 +168,7 @@ c.close()
 print(n, h.hexdigest())
 ";
 
-/// Prints what it hears until the other side has nothing more to say, over and over so that the
-/// end is heard.
+/// Prints received words until the sender's end mark, which the sender repeats until confirmed.
 const HEAR: &str = "
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -203,8 +201,8 @@ import socket, struct, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 s.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO: no fragments
 address, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-patience = float(sys.argv[4])
-s.settimeout(patience)
+wait = float(sys.argv[4])
+s.settimeout(wait)
 def checksum(b):
     t = sum(struct.unpack('!%dH' % (len(b) // 2), b))
     while t >> 16: t = (t & 0xffff) + (t >> 16)
@@ -220,7 +218,7 @@ for n in range(count):
             if p[0] == 0 and struct.unpack('!HH', p[4:8]) == (77, n): break
         answered += p[8:] == data
     except TimeoutError:
-        if patience > 2: break
+        if wait > 2: break
 print(answered)
 ";
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Keeps a sending program active in the kernel's XDP dispatcher, so that runs start at once.
 //!
-//! The kernel calls XDP programs through a dispatcher, which it rewrites when a program comes into
-//! use or goes out of it; each time it waits until every CPU has left the old one: 10 to 40 ms. A
-//! test run does both, unless its program is in use anyhow. So the program is attached where no
-//! packet ever comes: to the loopback interface, which is down, of a network namespace without a
-//! name, which goes away with this value or with its process.
+//! The kernel calls XDP programs through a dispatcher. When a program becomes active or inactive, the
+//! kernel rewrites the dispatcher and waits until every CPU has left the old one: 10 to 40 ms. A test
+//! run causes both, unless its program is active already. So this module attaches the program where
+//! no packet arrives: to the loopback interface, which is down, of a network namespace without a
+//! name. The namespace ends with this value or with its process.
 //!
 //! Invariants
-//! - Only a thread made for it enters the namespace; it ends before [`ActiveProgram::new`] returns.
+//! - Only a new thread enters the namespace; it ends before [`ActiveProgram::new`] returns.
 
 use std::{fs::File, io, thread};
 
@@ -19,7 +19,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 /// The loopback interface's index in every namespace.
 const LOOPBACK: i32 = 1;
 
-/// A program in use.
+/// An active program.
 pub(super) struct ActiveProgram {
     /// Before the namespace: fields are dropped in this order.
     _link: Link,
@@ -27,7 +27,7 @@ pub(super) struct ActiveProgram {
 }
 
 impl ActiveProgram {
-    /// Brings a loaded program into use; needs `CAP_SYS_ADMIN` for the namespace.
+    /// Activates a loaded program; needs `CAP_SYS_ADMIN` for the namespace.
     pub(super) fn new(object: &Object, program: &str) -> io::Result<Self> {
         thread::scope(|scope| {
             let attached = scope.spawn(|| attach(object, program)).join();

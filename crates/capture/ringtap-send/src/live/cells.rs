@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of a file where the eBPF program finds them: a map that this process has mapped.
+//! Passes packets of a file to the eBPF program, in a memory-mapped map.
 //!
 //! Invariants
-//! - Nothing is written while the program runs: `&mut self` here, and one thread for both.
+//! - This process writes nothing while the program runs: one thread does both.
 //! - A packet never reaches beyond its cell.
 
 use std::{io, os::fd::AsFd, ptr::NonNull};
@@ -15,7 +15,7 @@ const BYTES: usize = CELLS * CELL_STRIDE_BYTES;
 
 pub(super) struct Cells {
     start: NonNull<u8>,
-    /// The cell that the program will look at next.
+    /// The cell that the program reads next.
     next: usize,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Cells {
 unsafe impl Send for Cells {}
 
 impl Cells {
-    /// Maps the map behind `fd`, whose first cell the program has not looked at yet.
+    /// Maps the map behind `fd`, whose first cell the program has not read yet.
     pub(super) fn new(fd: impl AsFd) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
@@ -43,8 +43,8 @@ impl Cells {
 
     /// Writes a packet into the next cell.
     ///
-    /// The caller lets the program take it before it writes more than [`CELLS`]. A packet that
-    /// is too long is cut; the caller keeps those out.
+    /// The caller runs the program before it writes more than [`CELLS`] packets. A packet that is too
+    /// long is cut; the caller prevents that.
     pub(super) fn write(&mut self, packet: &[u8]) {
         let packet = &packet[..packet.len().min(LONGEST_BYTES)];
         let length = u32::try_from(packet.len()).unwrap_or(0).to_ne_bytes();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Remembers the settings that a capture changes, so that the next start restores them after a kill.
 //!
-//! Each process has one file below `/run/ringtap/settings`, which it keeps locked. A file that
-//! nobody locks belongs to a process that was killed.
+//! Each process keeps one file below `/run/ringtap/settings` locked. An unlocked file belongs to a
+//! process that was killed.
 //!
 //! Invariants
 //! - A setting is in the file before it is changed.
@@ -87,7 +87,7 @@ pub(super) fn restore() {
         let Ok(file) = File::open(&path) else {
             continue;
         };
-        // A lock that is free belongs to a process that is gone.
+        // A free lock belongs to a process that has ended.
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
@@ -121,7 +121,7 @@ fn put_back(setting: Setting) {
     }
 }
 
-/// The whole lines of a file; one that was cut off is of a setting that was not changed.
+/// The whole lines of a file; an incomplete line belongs to a setting that did not change.
 fn lines_of(file: impl BufRead) -> Vec<Line> {
     let lines = file.lines().map_while(Result::ok);
     lines

@@ -24,9 +24,9 @@ use explain::{Answer, Finding, explain};
 pub(super) use words::span;
 use words::wrapped;
 
-/// Says where a running hub lost packets, since when, how many, and what to change.
+/// Explains where a running hub lost packets, since when, how many, and what to change.
 ///
-/// It reads the hub's counters twice, to tell past losses from those that go on.
+/// Reads the hub's counters twice, to separate past losses from present ones.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WhyArgs {
@@ -48,7 +48,7 @@ Examples:
   ringtap why --interval 60       losses of the next minute, and before it
   ringtap why || mail -s loss me  in a script
 
-Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was shut out
+Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was cut off
 or counters do not add up, and also if no hub runs or the hub ended.";
 
 /// The answer as JSON.
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
             findings: &answer.findings,
             checked: &answer.checked,
         })?,
-        false => page(&answer),
+        false => lines(&answer),
     };
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
 }
 
 /// The answer as text; on a terminal, lines are no longer than its width.
-fn page(answer: &Answer) -> String {
+fn lines(answer: &Answer) -> String {
     let width = match io::stdout().is_terminal() {
         true => terminal::size()
             .ok()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What to send, as flags.
+//! The packets to send, as flags.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use ringtap_device::{Rate, Speed};
 use ringtap_packet::{MacAddress, Sizes, Traffic, Transport};
 use ringtap_send::{Load, Timing};
 
-/// Without `--rate` nobody is flooded by mistake.
+/// Low, so that a forgotten `--rate` floods no network.
 const DEFAULT_RATE: Rate = Rate::PacketsPerSecond(1000);
 
 /// What to send, and how fast.
@@ -91,7 +91,7 @@ struct MadeArgs {
     #[arg(long, value_name = "MAC")]
     src_mac: Option<MacAddress>,
 
-    /// Destination MAC address; the default belongs to nobody, so that hosts ignore the packets.
+    /// Destination MAC address; the default belongs to no interface, so that hosts ignore the packets.
     #[arg(long, value_name = "MAC", default_value_t = Traffic::default().destination_mac)]
     dst_mac: MacAddress,
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was sent, in lines for people or, one object a line, for programs.
+//! Prints the counters of the sender, as text or as one JSON object a line.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
-/// Prints what changes.
+/// Prints the growth of the counters.
 pub(super) struct Report {
     device: String,
     is_json: bool,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The few questions that only ethtool's ioctl answers for every driver.
+//! Queries that only ethtool's ioctl answers for every driver.
 //!
-//! Each answer is optional: an interface without ethtool is a normal thing.
+//! Each answer is optional: many interfaces lack ethtool.
 #![allow(unsafe_code, reason = "ioctl(SIOCETHTOOL) has no safe binding")]
 
 use std::{
@@ -53,14 +53,14 @@ struct Channels {
 ///
 /// The type is the one that ethtool's ABI gives for every command it is used with, and any bytes
 /// are a valid value of it.
-unsafe trait Question {}
+unsafe trait Query {}
 
 // SAFETY: GET_FLAGS and GET_GRO fill a `struct ethtool_value`; two integers take any bytes.
-unsafe impl Question for Value {}
+unsafe impl Query for Value {}
 // SAFETY: GET_CHANNELS fills a `struct ethtool_channels`; nine integers take any bytes.
-unsafe impl Question for Channels {}
+unsafe impl Query for Channels {}
 // SAFETY: GET_DRIVER_INFO fills a `struct ethtool_drvinfo` of 196 bytes; integers take any bytes.
-unsafe impl Question for DriverInfo {}
+unsafe impl Query for DriverInfo {}
 
 const _: () = assert!(size_of::<Value>() == 8 && size_of::<DriverInfo>() == 196);
 
@@ -71,7 +71,7 @@ pub(super) fn driver(interface: &str) -> Option<String> {
         driver: [0; 32],
         rest: [0; 160],
     };
-    ask(interface, &mut info).ok()?;
+    send(interface, &mut info).ok()?;
     let name = info.driver.split(|byte| *byte == 0).next()?;
     let name = std::str::from_utf8(name).ok()?;
     (!name.is_empty()).then(|| name.to_owned())
@@ -87,7 +87,7 @@ pub(super) fn receive_queues(interface: &str) -> Option<u32> {
         other: 0,
         both_ways: 0,
     };
-    ask(interface, &mut channels).ok()?;
+    send(interface, &mut channels).ok()?;
     Some(channels.receiving + channels.both_ways).filter(|count| *count > 0)
 }
 
@@ -103,11 +103,11 @@ pub(super) fn offloads(interface: &str) -> Offloads {
 
 fn value(interface: &str, command: u32) -> Option<u32> {
     let mut value = Value { command, data: 0 };
-    ask(interface, &mut value).ok()?;
+    send(interface, &mut value).ok()?;
     Some(value.data)
 }
 
-fn ask<Q: Question>(interface: &str, question: &mut Q) -> io::Result<()> {
+fn send<Q: Query>(interface: &str, query: &mut Q) -> io::Result<()> {
     let socket: OwnedFd = socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
@@ -124,11 +124,11 @@ fn ask<Q: Question>(interface: &str, question: &mut Q) -> io::Result<()> {
     let mut request = libc::ifreq {
         ifr_name: name,
         ifr_ifru: libc::__c_anonymous_ifr_ifru {
-            ifru_data: std::ptr::from_mut(question).cast(),
+            ifru_data: std::ptr::from_mut(query).cast(),
         },
     };
-    // SAFETY: the request and the question that it points to live until the call returns, and
-    // `Question` promises that the kernel writes no more than the question holds.
+    // SAFETY: the request and the query that it points to live until the call returns, and
+    // `Query` promises that the kernel writes no more than the query holds.
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
     match outcome {
         0 => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests about links, one or all of them, and commands that change them.
+//! Queries of one link or all links, and commands that change links.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -34,7 +34,7 @@ pub(super) fn link(index: u32) -> Result<Option<LinkMessage>, InterfaceError> {
     }
 }
 
-/// Makes the kernel change something; `flags` have to ask for an acknowledgement.
+/// Sends a command; `flags` must ask for an acknowledgement.
 pub(super) fn command(message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
     ask(message, flags, |_| None::<()>).map(drop)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes a pair of virtual Ethernet interfaces: what enters one comes out of the other.
+//! Makes pairs of virtual Ethernet interfaces.
 #![forbid(unsafe_code)]
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
@@ -27,7 +27,7 @@ pub fn add_veth(one: &str, other: &str) -> Result<(), InterfaceError> {
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     netlink::command(RouteNetlinkMessage::NewLink(message), flags)
         .map_err(InterfaceError::kernel("adding a pair of veth interfaces"))?;
-    // Not before: the kernel sets no veth up that has no peer yet.
+    // The kernel refuses to set up a veth without a peer.
     let up = end(other, LinkFlags::Up);
     netlink::command(RouteNetlinkMessage::SetLink(up), NLM_F_ACK)
         .map_err(InterfaceError::kernel("setting a veth interface up"))

@@ -10,7 +10,7 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket, protocols::NETLINK_GENERIC};
 
-/// Message type of the family that knows all families.
+/// Message type of the family that lists all families.
 const CONTROL: u16 = 16;
 /// Bytes of `struct genlmsghdr`: command, version, two reserved bytes.
 const HEADER: usize = 4;

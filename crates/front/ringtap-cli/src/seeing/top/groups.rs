@@ -5,7 +5,7 @@
 use ratatui::text::Line;
 use ringtap_ipc::protocol::GroupStatus;
 
-use super::table::{Cell, Column, Palette, loss_mood, plain, rate, short};
+use super::table::{Cell, Column, Palette, loss_emphasis, plain, rate, short};
 use crate::seeing::change::Change;
 
 const COLUMNS: [Column<'static>; 7] = [
@@ -34,7 +34,7 @@ pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<L
 fn row(change: Change<'_>, group: &GroupStatus) -> Option<Vec<Cell>> {
     let before = change.group(&group.name);
     let before = before.map(|before| before.offloaded_chunks);
-    let warn = |count: u64| (short(count), loss_mood(count, None));
+    let warn = |count: u64| (short(count), loss_emphasis(count, None));
     Some(vec![
         plain(&group.name),
         plain(format!("{}%", group.offload_percent?)),

@@ -5,7 +5,7 @@
 use ratatui::text::Line;
 use ringtap_ipc::protocol::SourceStatus;
 
-use super::table::{Cell, Column, Mood, Palette, loss_mood, plain, rate};
+use super::table::{Cell, Column, Emphasis, Palette, loss_emphasis, plain, rate};
 use crate::report::grouped;
 use crate::seeing::change::{Change, total};
 
@@ -32,12 +32,12 @@ struct Loss {
 
 impl Loss {
     fn row(self) -> Vec<Cell> {
-        let mood = loss_mood(self.packets, self.rate);
+        let emphasis = loss_emphasis(self.packets, self.rate);
         vec![
             plain(self.place),
             plain(self.reason),
-            (grouped(self.packets), mood),
-            (rate(self.rate), mood),
+            (grouped(self.packets), emphasis),
+            (rate(self.rate), emphasis),
         ]
     }
 }
@@ -46,14 +46,14 @@ impl Loss {
 pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
     let losses = losses(change);
     let mut lines = match losses.is_empty() {
-        true => vec![palette.line("nothing lost", Mood::Plain)],
+        true => vec![palette.line("nothing lost", Emphasis::Plain)],
         false => {
             let rows = losses.into_iter().map(Loss::row);
             palette.table(width, "LOST BY", &COLUMNS, rows)
         }
     };
     let faults = faults(change).into_iter();
-    lines.extend(faults.map(|fault| palette.line(fault, Mood::Bad)));
+    lines.extend(faults.map(|fault| palette.line(fault, Emphasis::Bad)));
     lines
 }
 
@@ -101,7 +101,7 @@ fn faults(change: Change<'_>) -> Vec<String> {
     let corrupt = change.now.readers.iter().filter(|reader| reader.corrupt);
     faults.extend(corrupt.map(|reader| {
         let (number, name) = (reader.reader, &reader.name);
-        format!("reader {number} {name} broke the protocol: the hub has shut it out")
+        format!("reader {number} {name} broke the protocol: the hub cut it off")
     }));
     faults
 }

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use ratatui::text::Line;
 use ringtap_ipc::protocol::ReaderStatus;
 
-use super::table::{Cell, Column, Mood, Palette, loss_mood, plain, rate, short};
+use super::table::{Cell, Column, Emphasis, Palette, loss_emphasis, plain, rate, short};
 use crate::report::as_f64;
 use crate::seeing::change::Change;
 
@@ -69,7 +69,7 @@ pub(super) fn lines(
     let rows = readers.iter().map(|reader| row(change, reader, lanes));
     let mut lines = palette.table(width, "READER", &COLUMNS, rows);
     if readers.is_empty() {
-        lines.push(palette.line("no readers", Mood::Plain));
+        lines.push(palette.line("no readers", Emphasis::Plain));
     }
     lines
 }
@@ -112,17 +112,17 @@ fn compare(change: Change<'_>, order: Order, a: &ReaderStatus, b: &ReaderStatus)
 fn row(change: Change<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Cell> {
     let per_second = |counter| per_second(change, reader, counter);
     let lost_rate = per_second(|reader| reader.overrun);
-    let lost = loss_mood(reader.overrun, lost_rate);
+    let lost = loss_emphasis(reader.overrun, lost_rate);
     let bits = per_second(|reader| reader.bytes).map(|bytes| bytes * 8.0);
     let held = u64::from(reader.lag_chunks);
     let credit = u64::from(reader.credit_chunks) * lanes;
     let late = match held > 0 && held * 100 >= credit * NEARLY_LATE {
-        true => Mood::Warn,
-        false => Mood::Plain,
+        true => Emphasis::Warn,
+        false => Emphasis::Plain,
     };
     let broken = match reader.corrupt {
-        true => Mood::Bad,
-        false => Mood::Plain,
+        true => Emphasis::Bad,
+        false => Emphasis::Plain,
     };
     vec![
         (reader.name.clone(), broken),

@@ -13,7 +13,7 @@ use ringtap_ipc::protocol::HubStatus;
 use ringtap_pool::number::to_u16;
 
 use super::readers::Order;
-use super::table::{Mood, Palette};
+use super::table::{Emphasis, Palette};
 use super::{groups, losses, readers, sources};
 use crate::seeing::change::Change;
 use crate::seeing::why::span;
@@ -92,7 +92,7 @@ impl Screen {
     fn title(&self, now: &HubStatus) -> Line<'static> {
         if let Some(seconds) = self.silence_s {
             let text = format!("THE HUB HAS NOT ANSWERED for {seconds} s");
-            return self.palette.line(text, Mood::Bad);
+            return self.palette.line(text, Emphasis::Bad);
         }
         let up = span(now.time_ns.saturating_sub(now.started_ns));
         let text = format!(
@@ -102,7 +102,7 @@ impl Screen {
             self.socket,
             self.interval.as_secs_f64()
         );
-        self.palette.line(text, Mood::Head)
+        self.palette.line(text, Emphasis::Head)
     }
 
     fn keys(&self, hidden: u16) -> Line<'static> {
@@ -111,6 +111,6 @@ impl Screen {
             let above = self.view.scroll;
             text = format!("{above} above, {} below: arrows  {text}", hidden - above);
         }
-        self.palette.line(text, Mood::Plain)
+        self.palette.line(text, Emphasis::Plain)
     }
 }

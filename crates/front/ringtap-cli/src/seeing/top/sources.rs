@@ -5,7 +5,9 @@
 use ratatui::text::Line;
 use ringtap_ipc::protocol::{LaneStatus, SourceState, SourceStatus};
 
-use super::table::{Cell, Column, Mood, Palette, bar, loss_mood, percent, plain, rate, short};
+use super::table::{
+    Cell, Column, Emphasis, Palette, bar, loss_emphasis, percent, plain, rate, short,
+};
 use crate::seeing::change::{Change, total};
 
 const COLUMNS: [Column<'static>; 7] = [
@@ -90,13 +92,13 @@ fn row(
     let (used, all) = (now.chunks_in_use, now.chunks);
     let percent = percent(used, all);
     let pool = match state {
-        Some("FAILED") => ("FAILED".to_owned(), Mood::Bad),
-        Some(state) => (format!("{state:<12} {percent:>3}%"), Mood::Warn),
-        None if percent >= NEARLY_FULL => (bar(used, all), Mood::Warn),
+        Some("FAILED") => ("FAILED".to_owned(), Emphasis::Bad),
+        Some(state) => (format!("{state:<12} {percent:>3}%"), Emphasis::Warn),
+        None if percent >= NEARLY_FULL => (bar(used, all), Emphasis::Warn),
         None => plain(bar(used, all)),
     };
     let lost_rate = per_second(lost);
-    let mood = loss_mood(lost(now), lost_rate);
+    let emphasis = loss_emphasis(lost(now), lost_rate);
     vec![
         plain(name),
         plain(rate(per_second(|lane| lane.seen))),
@@ -104,7 +106,7 @@ fn row(
         plain(rate(per_second(|lane| lane.unwanted))),
         plain(rate(bits)),
         pool,
-        (rate(lost_rate), mood),
-        (short(lost(now)), mood),
+        (rate(lost_rate), emphasis),
+        (short(lost(now)), emphasis),
     ]
 }

@@ -13,9 +13,9 @@ use crate::report::{as_f64, rounded};
 /// Width of a terminal from which on the [`Column::wide`] columns are shown.
 const WIDE: usize = 96;
 
-/// The meaning of a colour.
+/// Emphasis of a text, by colour or style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum Emphasis {
     #[default]
     Plain,
     /// A heading.
@@ -26,7 +26,7 @@ pub(super) enum Mood {
     Bad,
 }
 
-/// Styles of the moods on this terminal.
+/// Styles of the emphases on this terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Palette {
     pub(super) colours: bool,
@@ -42,7 +42,7 @@ pub(super) struct Column<'a> {
 }
 
 /// A text and its colour.
-pub(super) type Cell = (String, Mood);
+pub(super) type Cell = (String, Emphasis);
 
 impl<'a> Column<'a> {
     /// A column of numbers.
@@ -97,20 +97,20 @@ impl Palette {
         Palette { colours: !unwanted }
     }
 
-    fn style(self, mood: Mood) -> Style {
+    fn style(self, emphasis: Emphasis) -> Style {
         let style = Style::new();
-        match (mood, self.colours) {
-            (Mood::Plain, _) | (Mood::Warn, false) => style,
-            (Mood::Head, _) => style.add_modifier(Modifier::BOLD),
-            (Mood::Warn, true) => style.fg(Color::Yellow),
-            (Mood::Bad, true) => style.fg(Color::Red),
-            (Mood::Bad, false) => style.add_modifier(Modifier::REVERSED),
+        match (emphasis, self.colours) {
+            (Emphasis::Plain, _) | (Emphasis::Warn, false) => style,
+            (Emphasis::Head, _) => style.add_modifier(Modifier::BOLD),
+            (Emphasis::Warn, true) => style.fg(Color::Yellow),
+            (Emphasis::Bad, true) => style.fg(Color::Red),
+            (Emphasis::Bad, false) => style.add_modifier(Modifier::REVERSED),
         }
     }
 
     /// One line of text.
-    pub(super) fn line(self, text: impl Into<String>, mood: Mood) -> Line<'static> {
-        Line::from(Span::styled(text.into(), self.style(mood)))
+    pub(super) fn line(self, text: impl Into<String>, emphasis: Emphasis) -> Line<'static> {
+        Line::from(Span::styled(text.into(), self.style(emphasis)))
     }
 
     /// A table of this width with its heads; the first column takes the width that is left.
@@ -128,16 +128,16 @@ impl Palette {
         let columns: Vec<_> = once(&first).chain(columns).collect();
         let line = |cells: Vec<Cell>| {
             let mut spans = Vec::new();
-            for (column, (text, mood)) in columns.iter().zip(cells) {
+            for (column, (text, emphasis)) in columns.iter().zip(cells) {
                 if shown(column) {
-                    spans.push(Span::styled(column.padded(&text), self.style(mood)));
+                    spans.push(Span::styled(column.padded(&text), self.style(emphasis)));
                     spans.push(Span::raw(" "));
                 }
             }
             spans.pop();
             Line::from(spans)
         };
-        let head = |column: &&Column<'_>| (column.head.to_owned(), Mood::Head);
+        let head = |column: &&Column<'_>| (column.head.to_owned(), Emphasis::Head);
         let heads = columns.iter().map(head).collect();
         once(heads).chain(rows).map(line).collect()
     }
@@ -145,7 +145,7 @@ impl Palette {
 
 /// A cell without a colour.
 pub(super) fn plain(text: impl Into<String>) -> Cell {
-    (text.into(), Mood::Plain)
+    (text.into(), Emphasis::Plain)
 }
 
 /// A rate of at most five characters; `-` where there is none yet.
@@ -195,11 +195,11 @@ pub(super) fn percent(part: u32, whole: u32) -> u64 {
         .min(100)
 }
 
-/// The mood of a counter of losses and of its rate.
-pub(super) fn loss_mood(lost: u64, rate: Option<f64>) -> Mood {
+/// Emphasis for a counter of losses and its rate.
+pub(super) fn loss_emphasis(lost: u64, rate: Option<f64>) -> Emphasis {
     match rate {
-        Some(rate) if rate > 0.0 => Mood::Bad,
-        _ if lost > 0 => Mood::Warn,
-        _ => Mood::Plain,
+        Some(rate) if rate > 0.0 => Emphasis::Bad,
+        _ if lost > 0 => Emphasis::Warn,
+        _ => Emphasis::Plain,
     }
 }

@@ -13,7 +13,7 @@ use crate::seeing::change::total;
 pub(super) const REPORT: &str = "This is a fault of Ringtap. Please report it with the output of \
     `ringtap status` and the name of the driver (`ethtool -i`).";
 
-/// For losses of the network card: nobody empties it fast enough.
+/// For losses of the network card, whose ring was full.
 pub(super) fn nic(source: &SourceStatus) -> Vec<String> {
     let Some((_, name)) = interface(source) else {
         return Vec::new();

@@ -202,7 +202,7 @@ impl Case<'_> {
         let mut findings: Vec<_> = self.slow(reader, &place).into_iter().collect();
         if reader.corrupt {
             let sentence = format!(
-                "{place} wrote values that no reader may write, and the hub has shut it out: the \
+                "{place} wrote values that no reader may write, and the hub cut it off: the \
                  program is broken or hostile."
             );
             let advice = format!("End process {} and start it again.", reader.pid);
