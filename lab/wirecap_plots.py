@@ -54,12 +54,10 @@ def skew(found: dict[str, list[dict]]):
     figure, panels = pyplot.subplots(1, len(found), figsize=(5 * len(found), 4.2), sharey=True,
                                      squeeze=False)
     for axes, (name, rows) in zip(panels[0], found.items()):
-        for affinity, line in (("chunk", "-"), ("flow", ":")):
-            own = [row for row in rows if row["affinity"] == affinity]
-            labels = ["basic" if row["T"] is None else f"{row['T']} %" for row in own]
-            for key, mark, what in (("loss", "o", "lost"), ("disordered", "s", "out of order")):
-                values = [row[key] * 100 for row in own]
-                axes.plot(labels, values, mark + line, label=f"{affinity}s: {what}", alpha=0.8)
+        labels = ["basic" if row["T"] is None else f"{row['T']} %" for row in rows]
+        for key, mark, what in (("loss", "o-", "lost"), ("disordered", "s-", "out of order")):
+            values = [row[key] * 100 for row in rows]
+            axes.plot(labels, values, mark, label=what, alpha=0.8)
         axes.set(xlabel="offload threshold T", title=f"Skewed queues, {name}")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)

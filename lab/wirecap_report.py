@@ -8,7 +8,7 @@ from pathlib import Path
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 #: Bursts and offload thresholds that the page shows; the plots show all bursts.
 SHOWN = frozenset((1_000, 6_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000, 10_000_000))
-SHOWN_T = {"chunk": (None, 20, 60, 95), "flow": (None, 20, 40, 60)}
+SHOWN_T = (None, 20, 60, 95)
 
 
 def percent(share: float) -> str:
@@ -49,18 +49,15 @@ def absorption(rows: list[dict]) -> str:
 
 def mode(row: dict) -> str:
     """What a row of the skewed load shows."""
-    by_flow = row["affinity"] == "flow"
-    if row["T"] is None:
-        return "flows, no handoff" if by_flow else "basic"
-    return f"{'flows' if by_flow else 'advanced'}, T = {row['T']} %"
+    return "basic" if row["T"] is None else f"advanced, T = {row['T']} %"
 
 
 def skew(rows: list[dict]) -> str:
-    head = ["Mode", "Lost", "Offloaded", "Out of order", "Buckets moved", "Most chunks of a lane"]
+    head = ["Mode", "Lost", "Offloaded", "Out of order", "Most chunks of a lane"]
     return table(head, [
         [mode(row), percent(row["loss"]), percent(row["offloaded"]), percent(row["disordered"]),
-         f"{row['moved']}", f"{row['most_chunks']} of 100"]
-        for row in rows if row["T"] in SHOWN_T[row["affinity"]]
+         f"{row['most_chunks']} of 100"]
+        for row in rows if row["T"] in SHOWN_T
     ])
 
 

@@ -22,14 +22,12 @@ except ImportError as error:
 NAMES = ("no-load", "loaded", "product", "absorption", "skew")
 
 
-def mode(affinity: str, threshold: int | None, loss: float, disordered: float) -> dict:
-    return {"affinity": affinity, "T": threshold, "loss": loss, "disordered": disordered}
+def mode(threshold: int | None, loss: float, disordered: float) -> dict:
+    return {"T": threshold, "loss": loss, "disordered": disordered}
 
 
 SKEW = {
-    "7:1:1:1": [mode("chunk", None, 0.43, 0.0), mode("chunk", 20, 0.0, 0.25),
-                mode("chunk", 80, 0.01, 0.5), mode("flow", None, 0.04, 0.0),
-                mode("flow", 20, 0.0, 0.0)],
+    "7:1:1:1": [mode(None, 0.43, 0.0), mode(20, 0.0, 0.25), mode(80, 0.01, 0.5)],
 }
 FOUND = {
     "no_load": [{"P": burst, "pool": 0.0, "ring": 0.1, "copy": 0.2} for burst in (1000, 10_000)],
@@ -68,14 +66,12 @@ class Plots(unittest.TestCase):
         self.assertEqual(titles, ["Skewed queues, 7:1:1:1", "Skewed queues, elephant:60"])
         shown = {line.get_label(): (list(line.get_xdata()), [round(y) for y in line.get_ydata()])
                  for line in axes.get_lines()}
-        chunks, flows = ["basic", "20 %", "80 %"], ["basic", "20 %"]
+        modes = ["basic", "20 %", "80 %"]
         self.assertEqual(shown, {
-            "chunks: lost": (chunks, [43, 0, 1]),
-            "chunks: out of order": (chunks, [0, 25, 50]),
-            "flows: lost": (flows, [4, 0]),
-            "flows: out of order": (flows, [0, 0]),
+            "lost": (modes, [43, 0, 1]),
+            "out of order": (modes, [0, 25, 50]),
         })
-        self.assertEqual(len(axes.get_legend().get_texts()), 4)
+        self.assertEqual(len(axes.get_legend().get_texts()), 2)
 
     def test_the_papers_values_stand_beside_ours(self):
         with mock.patch.object(wirecap_plots, "save", return_value=[]) as save:

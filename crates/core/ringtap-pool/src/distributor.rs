@@ -14,7 +14,6 @@
 mod buddies;
 mod chunks;
 mod entry;
-mod following;
 mod lending;
 #[cfg(test)]
 mod tests;
@@ -38,7 +37,6 @@ use chunks::Chunks;
 use chunks::Missed;
 use entry::Entry;
 pub use entry::{Missing, Policy, ReaderOptions};
-pub use following::HeldBack;
 pub use wakeups::Returns;
 
 /// Most readers of one distributor.
@@ -265,7 +263,6 @@ impl Distributor {
             return;
         }
         self.groups.leave(id.index());
-        self.release_followers_of(id.index());
         for lane in &mut self.lanes {
             lane.missed.retain(|missed| missed.reader != id.index());
         }
@@ -292,20 +289,18 @@ impl Distributor {
                 moved = true;
             }
             self.deliver_missed(lane);
-            moved |= self.release_followers(lane);
         }
         Ok(moved)
     }
 
     /// Whether every chunk that was opened has been handed over, or missed.
     pub fn is_drained(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.ends.opened.is_empty()) && !self.anyone_follows()
+        self.lanes.iter().all(|lane| lane.ends.opened.is_empty())
     }
 
     /// Tells every reader that nothing follows. The writers have ended; call it once
     /// [`Distributor::step`] moves nothing and [`Distributor::is_drained`].
     pub fn finish(&mut self) {
-        self.release_all_followers();
         for lane in 0..self.lanes.len() {
             if let Some(chunk) = self.lanes[lane].open.take() {
                 self.settle(lane, chunk);

@@ -12,8 +12,6 @@ pub mod format;
 pub mod ids;
 pub mod memory;
 pub mod number;
-#[cfg(not(loom))]
-pub mod offload;
 pub mod publish;
 pub mod queue;
 mod sync;

@@ -204,14 +204,6 @@ impl<'a> Chunk<'a> {
         counts
     }
 
-    /// Bucket of the packet in a published slot, if it has one of the bits of `mask` and a hash.
-    pub(crate) fn bucket(self, index: u32, mask: u64) -> Option<usize> {
-        let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
-        let slot = publish::get_slot(words);
-        let hash = slot.hash().filter(|_| slot.mask & mask != 0)?;
-        Some(usize::from(hash.to_le_bytes()[0]))
-    }
-
     /// Flow of the packet in a published slot; all packets without a hash are one flow.
     pub(crate) fn flow(self, index: u32) -> Option<u32> {
         let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;

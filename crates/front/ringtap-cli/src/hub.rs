@@ -51,7 +51,7 @@ pub(crate) struct HubArgs {
     /// BALANCE is broadcast (each member gets everything; the default), flow, inner-flow,
     /// address, inner-address, vlan, round-robin, program:FILE, or lanes (each lane's chunks go
     /// to one member). With offload, a member that holds more than PERCENT of a lane's chunks
-    /// leaves further chunks (lanes) or some of its flows (flow) to the least busy member.
+    /// leaves further chunks to the least busy member; this is for lanes only.
     #[allow(
         rustdoc::broken_intra_doc_links,
         reason = "brackets are what may be left out"

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use ringtap_capture::sim::run::{Affinity, Experiment, LaneOutcome, SimOutcome};
+use ringtap_capture::sim::run::{Experiment, LaneOutcome, SimOutcome};
 use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
 use ringtap_device::{DeviceSpec, Kind, Rate};
 use serde::Serialize;
@@ -36,11 +36,6 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     offload: Option<u8>,
 
-    /// What readers divide and a busy one leaves to others: `chunk` (each lane has a reader, whole
-    /// chunks go elsewhere) or `flow` (hash buckets of flows, which stay in order).
-    #[arg(long, value_name = "WHAT", default_value = "chunk", value_parser = affinity)]
-    affinity: Affinity,
-
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -51,16 +46,7 @@ Examples:
   ringtap sim 'sim:10Gbps?burst=100000&packets=256&chunks=100'    WireCAP-B-(256,100)
   ringtap sim 'sim:10Gbps?burst=100000&packets=256&chunks=500'    ... and its larger pool
   ringtap sim 'sim:190000pps?skew=7:1:1:1&burst=400000&chunks=100&packets=64' \\
-              --service 50000pps --offload 60                     advanced mode, T = 60 %
-  ... --offload 60 --affinity flow                                no flow out of order";
-
-fn affinity(text: &str) -> Result<Affinity, String> {
-    match text {
-        "chunk" => Ok(Affinity::Chunk),
-        "flow" => Ok(Affinity::Flow),
-        _ => Err("want chunk or flow".to_owned()),
-    }
-}
+              --service 50000pps --offload 60                     advanced mode, T = 60 %";
 
 /// Time for a packet at a rate given as text, in picoseconds.
 fn time_ps(text: &str) -> Result<u64, String> {
@@ -87,8 +73,6 @@ struct SimLine<'a> {
     offloaded_chunks: u64,
     offloaded_packets: u64,
     disordered_packets: u64,
-    moved_buckets: u64,
-    unordered_moves: u64,
 }
 
 #[derive(Serialize)]
@@ -123,7 +107,6 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         nic: SimOptions::from_device(&args.device)?,
         capture_ps: args.capture,
         service_ps: args.service,
-        affinity: args.affinity,
         offload_percent: args.offload,
     };
     let outcome = experiment.run()?;
@@ -153,12 +136,10 @@ fn print_text(args: &SimArgs, device: &str, outcome: &SimOutcome) -> Result<()> 
     if args.offload.is_some() {
         let buddies = outcome.buddies;
         print::line(format_args!(
-            "  offloaded {} of {} chunks ({} packets), moved {} buckets of flows; \
-             {} packets out of order within their flow",
+            "  offloaded {} of {} chunks ({} packets); {} packets out of order within their flow",
             grouped(buddies.offloaded_chunks),
             grouped(buddies.chunks),
             grouped(buddies.offloaded_packets),
-            grouped(outcome.moved_buckets),
             grouped(outcome.disordered_packets)
         ))?;
     }
@@ -179,8 +160,6 @@ fn line<'a>(device: &'a str, outcome: &SimOutcome) -> SimLine<'a> {
         offloaded_chunks: buddies.offloaded_chunks,
         offloaded_packets: buddies.offloaded_packets,
         disordered_packets: outcome.disordered_packets,
-        moved_buckets: outcome.moved_buckets,
-        unordered_moves: outcome.unordered_moves,
     }
 }
 

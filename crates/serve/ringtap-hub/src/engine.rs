@@ -27,9 +27,6 @@ use crate::subscribers::{Changes, Sleepers, Subscribers};
 /// Time between two looks at losses, which dates them.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How long the hub sleeps at most while flows move.
-const MOVING_SLEEP: Duration = Duration::from_millis(5);
-
 /// The state of the hub's thread.
 pub(crate) struct Engine {
     pub(crate) captures: Vec<Capture>,
@@ -42,8 +39,6 @@ pub(crate) struct Engine {
     /// Gets a message when every source has ended and no reader is left.
     over: Option<Sender<()>>,
     looked_for_losses: Instant,
-    /// Times of moves are counted from here.
-    began: Instant,
     phase: Phase,
     /// How long the last sleep was, and whether it was shorter than a nap and chunks ended it.
     slept: Duration,
@@ -77,7 +72,6 @@ impl Engine {
             inbox,
             over: None,
             looked_for_losses: Instant::now(),
-            began: Instant::now(),
             phase: Phase::Awake,
             slept: Duration::MAX,
             fast: false,
@@ -119,9 +113,6 @@ impl Engine {
                 self.looked_for_losses = Instant::now();
                 self.note_losses(now_ns());
             }
-        }
-        if self.membership.is_moving() || (moved && self.membership.may_offload()) {
-            self.offload_flows(self.began.elapsed());
         }
         moved
     }
@@ -209,8 +200,7 @@ impl Engine {
 
     /// Sleeps until a signal comes or a reader below its watermark is due.
     fn sleep(&mut self, at_most: Option<Duration>) {
-        let moving = self.membership.is_moving().then_some(MOVING_SLEEP);
-        let timeouts = [at_most, self.look_again, moving];
+        let timeouts = [at_most, self.look_again];
         let timeout = timeouts.into_iter().flatten().min();
         let begun = Instant::now();
         let signalled = self.sleep_on(true, timeout);

@@ -40,9 +40,8 @@ pub struct Group {
     pub division: Division,
     /// How its packets are divided between members, if they are.
     pub balance: Balance,
-    /// The offload threshold: a member that holds more than so many percent of a lane's chunks
-    /// leaves what comes to its least busy buddy (advanced mode): whole chunks of its lanes, or
-    /// whole buckets of its flows, whichever is divided.
+    /// The offload threshold of a group that divides lanes: a member that holds more than this
+    /// percentage of a lane's chunks leaves further chunks to the least busy member.
     pub offload_percent: Option<u8>,
     /// How they are delivered.
     pub delivery: Delivery,

@@ -8,18 +8,16 @@
 //!   a chunk while the chunk's packets are classified.
 //! - A balanced group has one more bit, which all its packets have: a member counts packets with
 //!   this bit but without its own as those of other members.
-//! - Each bucket of a balanced group belongs to one member; shares differ by one bucket at most,
-//!   until a busy member with an offload threshold gives some away.
+//! - Each bucket of a balanced group that has members belongs to one of them; shares differ by one
+//!   bucket at most.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringtap_filter::{BUCKETS, Balance, Place, Program, Rule, Rules};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::distributor::Buddies;
 use ringtap_pool::number::{to_u32, to_usize};
-use ringtap_pool::offload::buckets::{Buckets, Due, Members};
 
 use crate::group::{Division, Group};
 
@@ -40,8 +38,8 @@ struct GroupMembers {
     members: Vec<Member>,
     /// The bit of all packets of a balanced group that has members.
     bit: Option<u32>,
-    buckets: Buckets<SubscriptionId>,
-    unordered_moves: u64,
+    /// The owner of each bucket.
+    owners: [Option<SubscriptionId>; BUCKETS],
 }
 
 /// All groups and their members.
@@ -78,8 +76,7 @@ impl Membership {
             group,
             members: Vec::new(),
             bit: None,
-            buckets: Buckets::default(),
-            unordered_moves: 0,
+            owners: [None; BUCKETS],
         };
         Membership {
             groups: groups.into_iter().map(subscriptions).collect(),
@@ -199,19 +196,6 @@ impl Membership {
         Err(Full::NoGroup)
     }
 
-    /// Buckets that a group's busy members gave away, and how often their new owner did not wait
-    /// until the former one was done.
-    pub(crate) fn moved_buckets(&self, name: &str) -> (u64, u64) {
-        let mut named = self
-            .groups
-            .iter()
-            .filter(|subscriptions| subscriptions.group.name == name);
-        let counts = |subscriptions: &GroupMembers| {
-            (subscriptions.buckets.moved(), subscriptions.unordered_moves)
-        };
-        named.next().map_or((0, 0), counts)
-    }
-
     /// Buckets that are a subscription's own; 0 in a group that does not divide by buckets.
     pub(crate) fn buckets_of(&self, subscription: SubscriptionId) -> u32 {
         let has = |subscriptions: &&GroupMembers| subscriptions.ids().contains(&subscription);
@@ -221,49 +205,10 @@ impl Membership {
                 && subscriptions.group.balance != Balance::Everyone
         });
         let own = divided.map_or(0, |subscriptions| {
-            let owners = subscriptions.buckets.owners().iter();
+            let owners = subscriptions.owners.iter();
             owners.filter(|owner| **owner == Some(subscription)).count()
         });
         to_u32(own)
-    }
-
-    /// Whether a busy member of some group may give flows away.
-    pub(crate) fn may_offload(&self) -> bool {
-        self.groups.iter().any(GroupMembers::offloads_flows)
-    }
-
-    /// Whether flows are on their way from a busy member to an idle one.
-    pub(crate) fn is_moving(&self) -> bool {
-        self.groups
-            .iter()
-            .any(|subscriptions| subscriptions.buckets.is_moving())
-    }
-
-    /// What is due at this moment for busy members to give buckets to idle ones.
-    pub(crate) fn due(
-        &mut self,
-        now: Duration,
-        known: &impl Members<SubscriptionId>,
-    ) -> Vec<Due<SubscriptionId>> {
-        let mut due = Vec::new();
-        for subscriptions in &mut self.groups {
-            let Some(threshold) = subscriptions.group.offload_percent else {
-                continue;
-            };
-            if subscriptions.offloads_flows() || subscriptions.buckets.is_moving() {
-                let members = subscriptions.ids();
-                due.extend(subscriptions.buckets.due(&members, threshold, now, known));
-            }
-        }
-        due
-    }
-
-    /// A move to this subscription is over; so often it did not wait for the former owner.
-    pub(crate) fn moved(&mut self, subscription: SubscriptionId, unordered_moves: u64) {
-        let has = |subscriptions: &&mut GroupMembers| subscriptions.ids().contains(&subscription);
-        if let Some(subscriptions) = self.groups.iter_mut().find(has) {
-            subscriptions.unordered_moves += unordered_moves;
-        }
     }
 
     /// The rules for every source.
@@ -387,11 +332,6 @@ impl GroupMembers {
         }
     }
 
-    fn offloads_flows(&self) -> bool {
-        let divides = self.group.division == Division::Packets;
-        divides && self.group.offload_percent.is_some() && self.members.len() > 1
-    }
-
     fn ids(&self) -> Vec<SubscriptionId> {
         self.members
             .iter()
@@ -407,7 +347,7 @@ impl GroupMembers {
                 .find(|member| Some(member.subscription) == *subscription);
             member.map_or(0, Member::mask) | self.group_mask()
         };
-        Arc::new(self.buckets.owners().each_ref().map(mask))
+        Arc::new(self.owners.each_ref().map(mask))
     }
 
     /// The bit that all packets of a balanced group have, or 0.
@@ -415,9 +355,28 @@ impl GroupMembers {
         self.bit.map_or(0, |bit| 1 << bit)
     }
 
+    /// Gives every bucket an owner, moving as few as possible.
     fn share_out(&mut self) {
         let members = self.ids();
-        self.buckets.share_out(&members);
+        for owner in &mut self.owners {
+            *owner = owner.filter(|owner| members.contains(owner));
+        }
+        let Some(least) = BUCKETS.checked_div(members.len()) else {
+            return;
+        };
+        let extra = BUCKETS % members.len();
+        let due = |at: usize| least + usize::from(at < extra);
+        for (at, member) in members.iter().enumerate() {
+            let own = self.owners.iter_mut();
+            let own = own.filter(|owner| **owner == Some(*member));
+            own.skip(due(at)).for_each(|surplus| *surplus = None);
+        }
+        for (at, member) in members.iter().enumerate() {
+            let have = self.owners.iter().filter(|owner| **owner == Some(*member));
+            let lacks = due(at).saturating_sub(have.count());
+            let free = self.owners.iter_mut().filter(|owner| owner.is_none());
+            free.take(lacks).for_each(|owner| *owner = Some(*member));
+        }
     }
 }
 

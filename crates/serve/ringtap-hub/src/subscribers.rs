@@ -4,7 +4,6 @@
 
 mod attach;
 mod changes;
-mod moving;
 mod statistics;
 mod waking;
 

@@ -16,14 +16,13 @@ use super::SimLink;
 use super::frames::SimFrame;
 use super::ring::ReceiveRing;
 use super::spread::LinkPacket;
-use crate::classifier::{LaneClassifier, LaneRules};
+use crate::classifier::LaneClassifier;
 use crate::source::{LaneTotals, NewLane};
 
 /// State of a queue that other threads read and change.
 #[derive(Debug)]
 pub(super) struct QueueState {
     pub(super) totals: LaneTotals,
-    pub(super) rules: Arc<LaneRules>,
     /// Packets that found the ring full because capture was too slow.
     pub(super) nic: AtomicU64,
     /// Packets that arrive meanwhile are lost.
@@ -64,7 +63,6 @@ impl SimQueue {
             classifier: lane.classifier,
             state: Arc::new(QueueState {
                 totals: lane.totals,
-                rules: lane.rules,
                 nic: AtomicU64::new(0),
                 is_paused: AtomicBool::new(false),
             }),

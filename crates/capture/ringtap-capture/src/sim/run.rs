@@ -3,14 +3,13 @@
 //! thread, each at the exact picosecond at which it would act.
 //!
 //! Pool, writer, queues, distributor, credit, buddy groups and wake-ups are those of live capture;
-//! only time is simulated. Simultaneous events have one order (readers, capture, arrivals, the
-//! hub's own clock), so every run of one experiment gives the same result to the packet.
+//! only time is simulated. Simultaneous events have one order (readers, capture, arrivals), so
+//! every run of one experiment gives the same result to the packet.
 //!
 //! Invariants
 //! - An actor that waits is woken as in live capture: by its signal, its flag or a free chunk.
 #![forbid(unsafe_code)]
 
-mod flows;
 mod outcome;
 mod queue;
 mod reader;
@@ -26,7 +25,6 @@ use ringtap_pool::wake::Signal;
 use super::lane::SimQueue;
 use super::{SimLink, SimOptions};
 use crate::{CaptureError, source};
-use flows::FlowGroup;
 use outcome::disorder;
 pub use outcome::{LaneOutcome, ReaderOutcome, SimOutcome};
 use queue::VirtualQueue;
@@ -41,20 +39,8 @@ pub struct Experiment {
     pub capture_ps: u64,
     /// Time that a reader takes for a packet, in picoseconds.
     pub service_ps: u64,
-    /// What the readers divide between them.
-    pub affinity: Affinity,
     /// The offload threshold of advanced mode; basic mode without it.
     pub offload_percent: Option<u8>,
-}
-
-/// What a group of readers divides, and a busy reader leaves to others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Affinity {
-    /// Lanes: whole chunks go to the least busy reader.
-    #[default]
-    Chunk,
-    /// Flows: whole hash buckets move, and every flow is read in order.
-    Flow,
 }
 
 /// The group of all readers of an experiment.
@@ -75,10 +61,7 @@ struct VirtualRun {
     readers: Vec<VirtualReader>,
     distributor: Distributor,
     signal: Arc<HubSignal>,
-    flows: Option<FlowGroup>,
     now_ps: u64,
-    /// Time of the hub's last turn.
-    hub_ps: u64,
 }
 
 /// Source of the next event, in the order of simultaneous events.
@@ -87,7 +70,6 @@ enum Actor {
     Reader(usize),
     Capture(usize),
     Link(usize),
-    Hub,
 }
 
 impl Experiment {
@@ -127,44 +109,24 @@ impl Experiment {
         let queues: Vec<_> = (0..).zip(lanes).map(queue).collect();
         let mut distributor = Distributor::new(pool, ends, signal.clone());
         let mut readers = Vec::new();
-        for number in 0..self.nic.queues {
-            let options = self.reader(number);
+        for _ in 0..self.nic.queues {
+            let options = self.reader();
             let added = distributor.add_reader(&options);
             let (id, reader) = added.map_err(|error| CaptureError::Run(error.to_string()))?;
-            let records = self.divides_flows() || self.offload_percent.is_some();
+            let records = self.offload_percent.is_some();
             let reader = VirtualReader::new(id, reader, options.mask, self.service_ps, records);
             readers.push(reader);
         }
-        let flows = match self.divides_flows() {
-            true => {
-                let ids = readers.iter().map(|reader| reader.id).collect();
-                Some(FlowGroup::new(ids, self.offload_percent, &queues)?)
-            }
-            false => None,
-        };
         Ok(VirtualRun {
             queues,
             readers,
             distributor,
             signal,
-            flows,
             now_ps: 0,
-            hub_ps: 0,
         })
     }
 
-    fn divides_flows(&self) -> bool {
-        self.affinity == Affinity::Flow && self.nic.queues > 1
-    }
-
-    fn reader(&self, number: u32) -> ReaderOptions {
-        if self.divides_flows() {
-            // Every chunk goes to all readers, as at a hub: credit limits each of them.
-            return ReaderOptions {
-                mask: flows::mask(number),
-                ..ReaderOptions::default()
-            };
-        }
+    fn reader(&self) -> ReaderOptions {
         // Every reader may hold all chunks: only the pool limits them.
         ReaderOptions {
             credit: Some(u32::MAX),
@@ -184,7 +146,6 @@ impl VirtualRun {
         while let Some((at_ps, actor)) = self.next() {
             self.now_ps = at_ps;
             match actor {
-                Actor::Hub => self.hub()?,
                 Actor::Link(at) => self.queues[at].arrive(at_ps),
                 Actor::Capture(at) => self.queues[at].copy(at_ps),
                 Actor::Reader(at) => self.readers[at].read(at_ps)?,
@@ -213,26 +174,11 @@ impl VirtualRun {
             offer(queue.copied_ps, Actor::Capture(at));
             offer(queue.next_arrival_ps(), Actor::Link(at));
         }
-        if self.flows.as_ref().is_some_and(FlowGroup::is_moving) {
-            offer(Some(self.hub_ps + flows::LOOK_PS), Actor::Hub);
-        }
         next
     }
 
-    /// One turn of the hub's thread.
-    fn hub(&mut self) -> Result<(), CaptureError> {
-        self.hub_ps = self.now_ps;
-        self.serve()?;
-        while let Some(flows) = &mut self.flows
-            && flows.advance(self.now_ps, &mut self.distributor, &self.queues)?
-        {
-            self.serve()?;
-        }
-        Ok(())
-    }
-
     /// Moves chunks until none is left to be moved, and wakes readers and capture threads.
-    fn serve(&mut self) -> Result<(), CaptureError> {
+    fn hub(&mut self) -> Result<(), CaptureError> {
         let mut woken: Vec<ReaderId> = Vec::new();
         loop {
             let moved = self.step()?;
@@ -284,8 +230,6 @@ impl VirtualRun {
             readers: readers.map(|one| one.outcome(&self.distributor)).collect(),
             buddies: self.distributor.buddy_counts(GROUP),
             disordered_packets,
-            moved_buckets: self.flows.as_ref().map_or(0, FlowGroup::moved_buckets),
-            unordered_moves: self.flows.as_ref().map_or(0, |flows| flows.unordered_moves),
             chunks: self.distributor.chunks_of(LaneId(0)),
         })
     }

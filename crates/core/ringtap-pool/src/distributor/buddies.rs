@@ -15,9 +15,7 @@ use super::chunks::Missed;
 use super::entry::Policy;
 use crate::ids::{ChunkId, ReaderId};
 use crate::number::to_u64;
-use crate::offload::Load;
 use crate::view::Pool;
-use ringtap_filter::BUCKETS;
 
 /// Most buddy groups of one distributor.
 const MOST_GROUPS: usize = 64;
@@ -270,38 +268,6 @@ impl Distributor {
             held.take_while(|held| place(*held) < mine)
         });
         earlier.collect()
-    }
-}
-
-impl Distributor {
-    /// Chunks of that lane of which a reader holds most, in percent of all chunks of the lane.
-    pub fn load(&self, id: ReaderId) -> Load {
-        let Some(entry) = self.readers.get(id.index()).and_then(Option::as_ref) else {
-            return Load::default();
-        };
-        let lanes = entry.lanes.iter().zip(&self.lanes);
-        let percents = lanes.map(|(account, lane)| account.held * 100 / lane.ends.chunks.max(1));
-        Load {
-            percent: percents.max().unwrap_or(0),
-        }
-    }
-
-    /// Adds up, bucket by bucket, packets of a reader's own in the newest chunks that it holds.
-    pub fn weigh(&self, id: ReaderId, weights: &mut [u64; BUCKETS]) {
-        let Some(entry) = self.readers.get(id.index()).and_then(Option::as_ref) else {
-            return;
-        };
-        for lane in 0..self.lanes.len() {
-            let newest = self.chunks.leased_to(id.index(), lane).next_back();
-            let Some(chunk) = newest.and_then(|id| self.pool.chunk(id)) else {
-                continue;
-            };
-            for slot in 0..chunk.state().published {
-                if let Some(bucket) = chunk.bucket(slot, entry.mask) {
-                    weights[bucket] += 1;
-                }
-            }
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use super::buddies::Buddies;
-use super::following::Following;
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
@@ -144,12 +143,8 @@ pub(super) struct Entry {
     pub(super) corrupt: bool,
     /// It sleeps and is not to be woken yet.
     pub(super) deferred: bool,
-    /// What it waits for, if it is held back.
-    pub(super) following: Option<Following>,
     /// Chunks that it took instead of their lane's owner.
     pub(super) helped_chunks: u64,
-    /// How often it went on too soon, a lane each.
-    pub(super) unordered: u64,
     /// It has not been told yet that nothing follows.
     pub(super) untold_end: bool,
     /// How often it had slept when it was last seen awake.
@@ -182,9 +177,7 @@ impl Entry {
             buddies: options.buddies.map(|buddies| buddies.group),
             corrupt: false,
             deferred: false,
-            following: None,
             helped_chunks: 0,
-            unordered: 0,
             untold_end: false,
             slept: 0,
             control,
@@ -227,23 +220,9 @@ impl Entry {
         }
     }
 
-    /// Hands a chunk over, after the news of what was lost; `false` if the queue is corrupt.
+    /// Hands a chunk over, after a report of what was missed; `false` if the queue is corrupt.
     pub(super) fn deliver(&mut self, lane: usize, chunk: ChunkId, from: u32, cut: bool) -> bool {
         let missed = self.lanes[lane].take_unreported();
-        let handed_over = self.hand_over(lane, chunk, from, cut, missed);
-        self.lanes[lane].held += u32::from(handed_over);
-        handed_over
-    }
-
-    /// As [`Entry::deliver`], of a chunk that is counted as held or will be.
-    pub(super) fn hand_over(
-        &mut self,
-        lane: usize,
-        chunk: ChunkId,
-        from: u32,
-        cut: bool,
-        missed: Missing,
-    ) -> bool {
         let reported = self.report(lane, missed);
         // There is room for every chunk of the pool: only a corrupt reader refuses one.
         let delivery = Delivery::Chunk { chunk, from, cut };
@@ -251,6 +230,7 @@ impl Entry {
             self.corrupt = true;
             return false;
         }
+        self.lanes[lane].held += 1;
         true
     }
 

@@ -108,8 +108,7 @@ impl Distributor {
         };
         let terms = entry.terms(lane, room);
         let cut = terms == Terms::Cut;
-        let lent = terms != Terms::No
-            && (entry.parks(lane, chunk, from, cut) || entry.deliver(lane, chunk, from, cut));
+        let lent = terms != Terms::No && entry.deliver(lane, chunk, from, cut);
         if lent {
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             self.chunks.lease(chunk, reader);

@@ -87,9 +87,8 @@ impl Distributor {
         let dry = |lane: &Lane| lane.free() <= entry::reserve(lane.ends.chunks);
         // What a lane opened is left in its queue only while a blocking reader has no credit.
         let waits = |lane: &Lane| !lane.ends.opened.is_empty();
-        let wants = returns == Returns::Wanted
-            || self.lanes.iter().any(|lane| dry(lane) || waits(lane))
-            || self.anyone_follows();
+        let wants =
+            returns == Returns::Wanted || self.lanes.iter().any(|lane| dry(lane) || waits(lane));
         for entry in self.readers.iter().flatten() {
             let flag = &entry.control.hub().wants_returns;
             if wants {

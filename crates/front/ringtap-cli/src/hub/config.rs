@@ -63,7 +63,6 @@ struct GroupTable {
     members: Option<Spanned<u32>>,
     balance: Option<Spanned<String>>,
     offload: Option<Spanned<u8>>,
-    affinity: Option<Spanned<String>>,
     filter: Option<Spanned<String>>,
     delivery: Option<Spanned<String>>,
     policy: Option<Spanned<String>>,
@@ -192,19 +191,10 @@ impl Text<'_> {
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
         let dividing = Dividing {
             word: self.option("balance", table.balance.as_ref(), groups::division)?,
-            affinity: self.option("affinity", table.affinity.as_ref(), groups::affinity)?,
             offload_percent: table.offload.as_ref().map(|percent| *percent.get_ref()),
         };
-        // What does not fit together is shown where the help between members is asked for.
-        let places = [
-            table.offload.as_ref().map(Spanned::span),
-            table.affinity.as_ref().map(Spanned::span),
-        ];
-        let place = places
-            .into_iter()
-            .flatten()
-            .next()
-            .unwrap_or(table.name.span());
+        let offload = table.offload.as_ref().map(Spanned::span);
+        let place = offload.unwrap_or(table.name.span());
         if let Some(percent) = dividing.offload_percent {
             groups::offload(&percent.to_string())
                 .map_err(|error| self.error("offload", &place, &error))?;
@@ -298,10 +288,10 @@ mod tests {
         assert!(user.contains("line 3, users"), "{user}");
         let device = error("\n[[source]]\ndevice = \"tap:\"\n");
         assert!(device.contains("line 3, device"), "{device}");
-        let flows = "[[group]]\nname = \"a\"\nbalance = \"lanes\"\naffinity = \"flow\"\n";
+        let flows = "[[group]]\nname = \"a\"\nbalance = \"flow\"\noffload = 60\n";
         let flows = error(flows);
         assert!(
-            flows.contains("line 4") && flows.contains("balance = flow"),
+            flows.contains("line 4") && flows.contains("balance = lanes"),
             "{flows}"
         );
         let percent = error("[[group]]\nname = \"a\"\noffload = 101\n");

@@ -5,7 +5,7 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
-use ringtap_filter::{Balance, Headers};
+use ringtap_filter::Balance;
 use ringtap_hub::access::Access;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
 use ringtap_hub::{Congestion, Delivery, Group};
@@ -124,34 +124,22 @@ impl GroupText {
     }
 }
 
-/// What stays together when a busy member is helped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Affinity {
-    /// The packets of a chunk.
-    Chunk,
-    /// The packets of a flow.
-    Flow,
-}
-
 /// How a group divides its traffic, as its user says it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dividing {
     /// `lanes`, or the balance; absent if nothing was said.
     pub(super) word: Option<String>,
     pub(super) offload_percent: Option<u8>,
-    pub(super) affinity: Option<Affinity>,
 }
 
 impl GroupText {
     /// Divides as these words say, if they fit together.
     pub(super) fn divide(&mut self, dividing: &Dividing) -> Result<()> {
-        let word = dividing.word.as_deref();
-        let usual = match (dividing.affinity, dividing.offload_percent) {
-            (Some(Affinity::Flow), _) => "flow",
-            (Some(Affinity::Chunk), _) | (None, Some(_)) => LANES,
-            (None, None) => "broadcast",
+        let usual = match dividing.offload_percent {
+            Some(_) => LANES,
+            None => "broadcast",
         };
-        let word = word.unwrap_or(usual);
+        let word = dividing.word.as_deref().unwrap_or(usual);
         let by_lanes = word == LANES;
         self.division = if by_lanes {
             Division::Lanes
@@ -164,29 +152,16 @@ impl GroupText {
             balance(word)?
         };
         self.offload_percent = dividing.offload_percent;
-        let by_hash = matches!(self.balance, Balance::Flow(Headers::Outer));
-        match dividing.affinity {
-            Some(Affinity::Flow) => ensure!(
-                by_hash,
-                "affinity = flow keeps flows together, balance = {word} does not: use balance = flow"
-            ),
-            Some(Affinity::Chunk) => ensure!(
-                by_lanes,
-                "affinity = chunk is for balance = {LANES}, not for {word}"
-            ),
-            None => {}
-        }
         ensure!(
-            dividing.offload_percent.is_none() || by_lanes || by_hash,
-            "offload is for balance = {LANES} (whole chunks) and flow (whole buckets of flows), \
-             not for {word}"
+            dividing.offload_percent.is_none() || by_lanes,
+            "offload moves whole chunks: use balance = {LANES} instead of {word}"
         );
         Ok(())
     }
 }
 
 /// `NAME[:MEMBERS][:BALANCE][:FILTER]`; `private` among them asks for private delivery,
-/// `offload=PERCENT` and `affinity=chunk|flow` for help between members.
+/// `offload=PERCENT` for help between members.
 impl FromStr for GroupText {
     type Err = anyhow::Error;
 
@@ -209,8 +184,6 @@ impl FromStr for GroupText {
                 group.delivery = delivery;
             } else if let Some(percent) = word.strip_prefix("offload=") {
                 dividing.offload_percent = Some(offload(percent)?);
-            } else if let Some(word) = word.strip_prefix("affinity=") {
-                dividing.affinity = Some(affinity(word)?);
             } else {
                 rest.clone_into(&mut group.filter);
                 break;
@@ -256,14 +229,6 @@ pub(super) fn offload(text: &str) -> Result<u8> {
         .ok()
         .filter(|p| *p <= 100);
     percent.with_context(|| format!("\"{text}\" is no offload threshold: want 0 to 100 percent"))
-}
-
-pub(super) fn affinity(word: &str) -> Result<Affinity> {
-    match word {
-        "chunk" => Ok(Affinity::Chunk),
-        "flow" => Ok(Affinity::Flow),
-        _ => bail!("\"{word}\" is no affinity: want chunk or flow"),
-    }
 }
 
 pub(super) fn delivery(word: &str) -> Result<Delivery> {
@@ -312,6 +277,8 @@ pub(super) fn group_of_users(text: &str) -> Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use ringtap_filter::Headers;
+
     use super::*;
 
     fn parsed(text: &str) -> GroupText {
@@ -340,15 +307,10 @@ mod tests {
             (Balance::Everyone, "udp")
         );
         assert_eq!(parsed("ids:offload=60%").division, Division::Lanes);
-        let flows = parsed("ids:offload=60:affinity=flow");
-        assert_eq!(flows.division, Division::Packets);
-        assert_eq!(flows.balance, Balance::Flow(Headers::Outer));
         for wrong in [
-            "a:lanes:affinity=flow",
-            "a:flow:affinity=chunk",
             "a:round-robin:offload=50",
+            "a:flow:offload=50",
             "a:offload=101",
-            "a:affinity=lane",
         ] {
             assert!(wrong.parse::<GroupText>().is_err(), "{wrong}");
         }

@@ -61,8 +61,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
     let socket = folder.path().join("hub.sock");
     let mut hub = command(&socket, &["hub"]);
     hub.args(["-i", "sim:20kpps?queues=2&flows=200&chunks=64&packets=16"])
-        .args(["-g", "chunks:4:lanes:offload=20"])
-        .args(["-g", "flows:4:flow:offload=20"])
+        .args(["-g", "chunks:4:lanes:offload=20", "-g", "all"])
         .args(["--congestion", "1:2", "--metrics", "127.0.0.1:0"]);
     let hub = Running::start(hub);
     hub.wait_for_stderr("hub of", LIMIT);
@@ -71,7 +70,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
         .split_whitespace()
         .find(|word| word.starts_with("http://"));
     let address = address.expect("an address").to_owned();
-    let readers = readers(&socket, &["chunks", "chunks", "flows", "flows"]);
+    let readers = readers(&socket, &["chunks", "chunks", "all"]);
     let stopped = [&readers[0], &readers[2]];
     let stopped = stopped.map(|one| Pid::from_raw(number(one)).expect("a process"));
     for pid in stopped {
@@ -79,7 +78,6 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
     }
     let status = status_when(&socket, |status| {
         group(status, "chunks").offloaded_packets > 0
-            && group(status, "flows").moved_buckets > 0
             && status.readers.iter().any(|one| one.overrun > 0)
     });
     assert_eq!(group(&status, "chunks").policy, "drop");
@@ -97,10 +95,6 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
             group(&status, "chunks").offloaded_packets,
         ),
         (
-            r#"ringtap_group_moved_buckets_total{group="flows"}"#,
-            group(&status, "flows").moved_buckets,
-        ),
-        (
             r#"ringtap_captured_wire_bytes_total{source="sim:20kpps?chunks=64&packets=16&flows=200&queues=2",lane="1"}"#,
             status.sources[0].lanes[1].bytes,
         ),
@@ -109,16 +103,11 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
         let now = value(&page, sample);
         assert!(now >= then && then > 0, "{sample}: {then}, then {now}");
     }
-    for (sample, want) in [
-        (r#"ringtap_group_offload_percent{group="flows"}"#, 20),
-        (r#"ringtap_group_moved_buckets_total{group="chunks"}"#, 0),
-    ] {
-        assert_eq!(value(&page, sample), want, "{sample}");
-    }
+    let threshold = r#"ringtap_group_offload_percent{group="chunks"}"#;
+    assert_eq!(value(&page, threshold), 20);
     for name in [
         "ringtap_group_info",
         "ringtap_group_disordered_packets_total",
-        "ringtap_group_unordered_moves_total",
         "ringtap_reader_helped_chunks_total",
         "ringtap_reader_buckets",
         "ringtap_source_congestion_percent",
@@ -132,7 +121,6 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
     let why = seen(&socket, &["why", "--interval", "0.1"]).stdout;
     for words in [
         "Group chunks offloads above 20 percent of a lane's chunks: ",
-        "Group flows moves flows above 20 percent of a lane's chunks: ",
         "(drop: past 56 chunks of a lane the newest packets are lost)",
     ] {
         assert!(why.contains(words), "no {words:?} in\n{why}");

@@ -134,12 +134,6 @@ pub struct GroupStatus {
     /// Packets that a member was done with while another held earlier packets of the same flow.
     #[serde(default)]
     pub disordered_packets: u64,
-    /// Buckets of flows that moved from a busy member to another.
-    #[serde(default)]
-    pub moved_buckets: u64,
-    /// How often their new owner did not wait until the former one was done, a lane each.
-    #[serde(default)]
-    pub unordered_moves: u64,
 }
 
 /// A reader.

@@ -234,7 +234,6 @@ impl Engine {
 
     /// Removes a subscriber and takes back all that its reader holds.
     pub(crate) fn leave(&mut self, id: SubscriptionId) {
-        self.note_unordered(id);
         self.membership.leave(id);
         if let Some(mut subscriber) = self.subscribers.all.remove(&id) {
             self.subscribers.departed_overrun += self.lost_by(&subscriber);

@@ -41,11 +41,6 @@ pub(crate) enum Change {
         filter: Program,
         responder: Responder<Result<Vec<Wanted>, AttachError>>,
     },
-    /// New owners of buckets, which the membership has already.
-    Handoff {
-        from: SubscriptionId,
-        to: SubscriptionId,
-    },
 }
 
 impl Change {
@@ -67,7 +62,6 @@ impl Change {
         match self {
             Change::Attach { responder, .. } => drop(responder.send(Err(error))),
             Change::Filter { responder, .. } => drop(responder.send(Err(error))),
-            Change::Handoff { .. } => tracing::error!("the rules by which flows move: {error}"),
         }
     }
 }
@@ -106,14 +100,6 @@ impl Changes {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.loading.is_none()
-    }
-
-    /// Whether new owners of buckets are not yet in force.
-    pub(super) fn has_handoff(&self) -> bool {
-        let mut waiting = self.waiting.iter();
-        let mut loading = self.loading.iter().flatten();
-        waiting.any(|change| matches!(change, Change::Handoff { .. }))
-            || loading.any(|applied| matches!(applied.change, Change::Handoff { .. }))
     }
 }
 
@@ -195,7 +181,6 @@ impl Engine {
             Change::Filter { id, filter, .. } => self
                 .replace_filter(*id, filter.clone())
                 .map(|before| (*id, Some(before))),
-            Change::Handoff { to, .. } => Ok((*to, None)),
         };
         match applied {
             Ok((id, before)) => Some(Applied {
@@ -245,7 +230,6 @@ impl Engine {
             Change::Filter { responder, .. } => {
                 responder.send(share.map(|share| self.filtered(id, &share, places)));
             }
-            Change::Handoff { from, to } => self.change_hands(from, to),
         }
     }
 
@@ -267,10 +251,6 @@ impl Engine {
                 }
                 (Change::Filter { .. }, Some(before)) => {
                     self.membership.set_filter(one.id, before).is_err()
-                }
-                (Change::Handoff { to, .. }, _) if is_alone => {
-                    self.end_handoff(*to);
-                    false
                 }
                 _ => false,
             };

@@ -84,7 +84,6 @@ impl Engine {
         let now = now_ns();
         self.note_losses(now);
         let ids: Vec<_> = self.subscribers.all.keys().copied().collect();
-        ids.iter().for_each(|id| self.note_unordered(*id));
         let sources = self.captures.iter_mut().map(of_source).collect();
         let groups = self.membership.groups();
         let groups = groups.map(|(group, members)| self.of_group(group, members));
@@ -106,7 +105,6 @@ impl Engine {
     }
 
     fn of_group(&self, group: &Group, members: usize) -> GroupStatus {
-        let (moved_buckets, unordered_moves) = self.membership.moved_buckets(&group.name);
         let mut status = GroupStatus {
             name: group.name.clone(),
             balance: division_word(group),
@@ -116,8 +114,6 @@ impl Engine {
             most_members: group.most_members,
             policy: policy_word(group.policy),
             offload_percent: group.offload_percent,
-            moved_buckets,
-            unordered_moves,
             ..GroupStatus::default()
         };
         if let Some(buddies) = self.membership.buddies(&group.name) {

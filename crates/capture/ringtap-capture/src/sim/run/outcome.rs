@@ -47,10 +47,6 @@ pub struct SimOutcome {
     /// Packets that a reader finished before an earlier one of the same flow was finished; exact
     /// to the packet, while [`BuddyCounts`] goes by chunks.
     pub disordered_packets: u64,
-    /// Buckets of flows that busy readers gave away.
-    pub moved_buckets: u64,
-    /// Number of lanes and moves in which the new owner did not wait for the former one.
-    pub unordered_moves: u64,
     /// Chunks of each lane.
     pub chunks: u32,
 }

@@ -4,10 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ringtap_filter::{LinkType, Rules};
-
 use super::LaneOutcome;
-use crate::CaptureError;
 use crate::sim::lane::{CaptureStep, SimQueue};
 
 /// A queue, its capture thread and their clocks.
@@ -33,17 +30,6 @@ impl VirtualQueue {
             lacks_chunk: false,
             most_chunks: 0,
         }
-    }
-
-    /// Puts these rules in force.
-    pub(super) fn classify(&self, rules: &Rules) -> Result<(), CaptureError> {
-        let set = self
-            .queue
-            .state()
-            .rules
-            .set(rules, "sim:", LinkType::ETHERNET);
-        set.map(drop)
-            .map_err(|error| CaptureError::Run(error.to_string()))
     }
 
     /// Arrival of the next packet, unless `retry` will account for it.

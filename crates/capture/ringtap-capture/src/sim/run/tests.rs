@@ -18,7 +18,6 @@ fn wirecap(chunks: u32, packets: u32, burst: u64) -> Experiment {
         },
         capture_ps: 0,
         service_ps: PS_PER_SECOND / 38_844,
-        affinity: Affinity::Chunk,
         offload_percent: None,
     }
 }
@@ -150,7 +149,6 @@ fn skewed(offload_percent: Option<u8>) -> Experiment {
         },
         capture_ps: 0,
         service_ps,
-        affinity: Affinity::Chunk,
         offload_percent,
     }
 }
@@ -178,41 +176,6 @@ fn broken_order_is_counted_and_never_too_low() {
         advanced.buddies.disordered_packets >= advanced.disordered_packets,
         "{advanced:?}"
     );
-}
-
-/// The same load, divided by flows.
-fn by_flow(offload_percent: Option<u8>, skew: Skew) -> Experiment {
-    let mut experiment = skewed(offload_percent);
-    experiment.affinity = Affinity::Flow;
-    experiment.nic.skew = Some(skew);
-    experiment.nic.traffic = LinkTraffic::Generated(Traffic {
-        flows: 400,
-        ..Traffic::default()
-    });
-    experiment
-}
-
-#[test]
-fn flows_that_move_are_never_out_of_order() {
-    for skew in [Skew::Weights(vec![7, 1, 1, 1]), Skew::Elephant(60)] {
-        let still = run(&by_flow(None, skew.clone()));
-        assert_eq!((still.moved_buckets, still.disordered_packets), (0, 0));
-        assert!(still.counters().dropped.overrun > 10_000, "{still:?}");
-        for percent in [20, 80] {
-            let moved = run(&by_flow(Some(percent), skew.clone()));
-            assert!(moved.moved_buckets > 10, "T = {percent} %: {moved:?}");
-            assert_eq!(moved.disordered_packets, 0, "T = {percent} %");
-            assert_eq!(moved.buddies.offloaded_chunks, 0, "no chunk is given away");
-            assert!(moved.loss() < still.loss(), "T = {percent} %: {moved:?}");
-        }
-    }
-    let early = run(&by_flow(Some(20), Skew::Weights(vec![7, 1, 1, 1])));
-    assert_eq!(
-        early.counters().dropped.total(),
-        0,
-        "who helps early loses nothing"
-    );
-    assert_eq!(early.unordered_moves, 0);
 }
 
 #[test]
@@ -255,39 +218,11 @@ proptest! {
             },
             capture_ps: times.0,
             service_ps: times.1,
-            affinity: Affinity::Chunk,
             offload_percent,
         };
         let outcome = experiment.run().unwrap();
         prop_assert!(outcome.counters().balance().holds(), "{:?}", outcome);
         prop_assert_eq!(outcome.counters().dropped.overrun, 0, "{:?}", outcome);
         prop_assert!(outcome.buddies.disordered_packets >= outcome.disordered_packets);
-    }
-
-    #[test]
-    fn no_flow_is_out_of_order_but_where_waiting_was_given_up(
-        queues in 2_u32..5,
-        chunks in 4_u32..60,
-        packets in 8_u32..80,
-        flows in 2_u32..300,
-        service_pps in 20_000_u64..80_000,
-        offload_percent in 0_u8..=100,
-        elephant in prop::option::of(1_u32..90),
-    ) {
-        let skew = elephant.map(Skew::Elephant);
-        let mut experiment = by_flow(Some(offload_percent), Skew::Weights(vec![]));
-        experiment.nic = SimOptions {
-            queues,
-            skew,
-            traffic: LinkTraffic::Generated(Traffic { flows: flows * queues, ..Traffic::default() }),
-            burst: Some(40_000),
-            pool: pool(chunks, packets),
-            ..SimOptions::new(Rate::PacketsPerSecond(190_000))
-        };
-            experiment.service_ps = PS_PER_SECOND / service_pps;
-        let outcome = experiment.run().unwrap();
-        prop_assert!(outcome.counters().balance().holds(), "{:?}", outcome);
-        let given_up = outcome.unordered_moves > 0;
-        prop_assert!(given_up || outcome.disordered_packets == 0, "{:?}", outcome);
     }
 }

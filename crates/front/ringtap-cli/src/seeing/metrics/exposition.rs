@@ -40,8 +40,6 @@ group  gauge   offload_percent    ringtap_group_offload_percent -       Chunks o
 group  counter offloaded_chunks   ringtap_group_offloaded       chunks  Chunks delivered to another member than the lane's owner.
 group  counter offloaded_packets  ringtap_group_offloaded       packets Packets in these chunks.
 group  counter disordered_packets ringtap_group_disordered      packets Packets that may have been read before earlier packets of their flow.
-group  counter moved_buckets      ringtap_group_moved           buckets Buckets of flows that moved from a busy member to an idle one.
-group  counter unordered_moves    ringtap_group_unordered       moves   Moves whose new owner did not wait for the former one.
 reader counter delivered          ringtap_reader_delivered      packets Packets that a reader took.
 reader counter filtered           ringtap_reader_filtered       packets Packets that did not pass a reader's filter.
 reader counter other_members      ringtap_reader_other_members  packets Packets for other members of a reader's group.

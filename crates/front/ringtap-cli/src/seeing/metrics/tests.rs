@@ -72,8 +72,6 @@ fn hub() -> HubStatus {
             offloaded_chunks: 42,
             offloaded_packets: 4200,
             disordered_packets: 99,
-            moved_buckets: 17,
-            unordered_moves: 3,
             ..GroupStatus::default()
         }],
         readers: vec![reader(1), reader(2)],
@@ -128,8 +126,6 @@ fn every_counter_has_its_line() {
         r#"ringtap_group_offloaded_chunks_total{group="ids"} 42"#.to_owned(),
         r#"ringtap_group_offloaded_packets_total{group="ids"} 4200"#.to_owned(),
         r#"ringtap_group_disordered_packets_total{group="ids"} 99"#.to_owned(),
-        r#"ringtap_group_moved_buckets_total{group="ids"} 17"#.to_owned(),
-        r#"ringtap_group_unordered_moves_total{group="ids"} 3"#.to_owned(),
         format!(r#"ringtap_reader_helped_chunks_total{{group="ids",reader="2",{name}}} 21"#),
         format!(r#"ringtap_reader_buckets{{group="ids",reader="2",{name}}} 128"#),
         format!(r#"ringtap_reader_delivered_packets_total{{group="ids",reader="1",{name}}} 60"#),

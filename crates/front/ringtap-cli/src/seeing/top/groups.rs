@@ -8,14 +8,12 @@ use ringtap_ipc::protocol::GroupStatus;
 use super::table::{Cell, Column, Palette, loss_emphasis, plain, rate, short};
 use crate::seeing::change::Change;
 
-const COLUMNS: [Column<'static>; 7] = [
+const COLUMNS: [Column<'static>; 5] = [
     Column::right("ABOVE", 6),
     Column::right("CHUNKS/s", 8),
     Column::right("CHUNKS", 7),
     Column::right("PACKETS", 7),
     Column::right("DISORDERED", 10),
-    Column::right("BUCKETS", 7),
-    Column::right("UNORDERED", 9),
 ];
 
 /// The lines, `width` columns wide; none if no group has an offload threshold.
@@ -34,15 +32,15 @@ pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<L
 fn row(change: Change<'_>, group: &GroupStatus) -> Option<Vec<Cell>> {
     let before = change.group(&group.name);
     let before = before.map(|before| before.offloaded_chunks);
-    let warn = |count: u64| (short(count), loss_emphasis(count, None));
     Some(vec![
         plain(&group.name),
         plain(format!("{}%", group.offload_percent?)),
         plain(rate(change.per_second(before, group.offloaded_chunks))),
         plain(short(group.offloaded_chunks)),
         plain(short(group.offloaded_packets)),
-        warn(group.disordered_packets),
-        plain(short(group.moved_buckets)),
-        warn(group.unordered_moves),
+        (
+            short(group.disordered_packets),
+            loss_emphasis(group.disordered_packets, None),
+        ),
     ])
 }

@@ -40,56 +40,35 @@ pub(super) fn helped(change: Change<'_>) -> Vec<Finding> {
 
 fn of_group(change: Change<'_>, group: &GroupStatus) -> Option<Finding> {
     let percent = group.offload_percent?;
+    if group.offloaded_chunks == 0 {
+        return None;
+    }
     let name = &group.name;
-    let begin = |verb| format!("Group {name} {verb} above {percent} percent of a lane's chunks");
-    let rate = |counter: fn(&GroupStatus) -> u64| {
-        let before = change.group(name).map(counter);
-        match change.per_second(before, counter(group)) {
-            Some(rate) if rate > 0.0 => format!(" ({} now)", a_second(rate)),
-            _ => String::new(),
-        }
+    let before = change.group(name).map(|before| before.offloaded_chunks);
+    let rate = match change.per_second(before, group.offloaded_chunks) {
+        Some(rate) if rate > 0.0 => format!(" ({} now)", a_second(rate)),
+        _ => String::new(),
     };
     let mut advice = Vec::new();
-    let sentence = if group.offloaded_chunks > 0 {
-        let disorder = match group.disordered_packets {
-            0 => String::new(),
-            disordered => {
-                advice.push(
-                    "If its readers need flows in order: `balance = \"flow\"` with the same \
-                     `offload` moves whole flows instead."
-                        .to_owned(),
-                );
-                let packets = packets(disordered);
-                format!(" {packets} may have been read before earlier ones of their flow.")
-            }
-        };
-        format!(
-            "{}: {} chunks ({}) went to a member other than their lane's owner{}{}.{disorder}",
-            begin("offloads"),
-            grouped(group.offloaded_chunks),
-            packets(group.offloaded_packets),
-            rate(|group| group.offloaded_chunks),
-            members(change, name, "took", |reader| reader.helped_chunks),
-        )
-    } else if group.moved_buckets > 0 {
-        let disorder = match group.unordered_moves {
-            0 => String::new(),
-            times => format!(
-                " {} times the new owner did not wait for the former one: flows may be out of \
-                 order there.",
-                grouped(times)
-            ),
-        };
-        format!(
-            "{}: {} buckets of 256 moved from a busy member to an idle one{}{}.{disorder}",
-            begin("moves flows"),
-            grouped(group.moved_buckets),
-            rate(|group| group.moved_buckets),
-            members(change, name, "now has", |reader| reader.buckets.into()),
-        )
-    } else {
-        return None;
+    let disorder = match group.disordered_packets {
+        0 => String::new(),
+        disordered => {
+            advice.push(
+                "If its readers need flows in order: `balance = \"flow\"` divides whole flows \
+                 instead of chunks."
+                    .to_owned(),
+            );
+            let packets = packets(disordered);
+            format!(" {packets} may have been read before earlier ones of their flow.")
+        }
     };
+    let sentence = format!(
+        "Group {name} offloads above {percent} percent of a lane's chunks: {} chunks ({}) went to \
+         a member other than their lane's owner{rate}{}.{disorder}",
+        grouped(group.offloaded_chunks),
+        packets(group.offloaded_packets),
+        members(change, name, "took", |reader| reader.helped_chunks),
+    );
     let finding = Finding::hint("offloaded", &format!("group {name}"), sentence);
     Some(Finding { advice, ..finding })
 }

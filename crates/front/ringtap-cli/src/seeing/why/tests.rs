@@ -227,29 +227,11 @@ fn a_group_that_offloads_says_how_much_went_to_whom() {
              went to a member other than their lane's owner (617 a second now): reader 3 \"zeek\" \
              took 700, reader 4 \"zeek\" took 400, reader 5 \"zeek\" took 100, one other the rest.",
             "321 packets may have been read before earlier ones of their flow.",
-            "moves whole flows instead",
+            "divides whole flows instead of chunks",
         ],
     );
     let idle = after(|hub| hub.groups[0].offload_percent = Some(60));
     assert!(idle.findings.is_empty(), "nothing was offloaded");
-}
-
-#[test]
-fn a_group_whose_flows_move_says_who_has_them_now() {
-    let answer = always(|hub| {
-        hub.groups[0].offload_percent = Some(20);
-        hub.groups[0].moved_buckets = 34;
-        hub.groups[0].unordered_moves = 2;
-        hub.readers[0].buckets = 94;
-    });
-    says(
-        &answer,
-        &[
-            "Group ids moves flows above 20 percent of a lane's chunks: 34 buckets of 256 moved \
-             from a busy member to an idle one: reader 1 \"zeek\" now has 94.",
-            "2 times the new owner did not wait for the former one",
-        ],
-    );
 }
 
 #[test]
