@@ -42,8 +42,6 @@ pub(crate) enum CallError {
     Control(#[from] ControlError),
     #[error(transparent)]
     Filter(#[from] FilterError),
-    #[error("the hub's sources have different link types: one filter cannot be for all")]
-    LinkTypes,
     #[error("this is no inline reader: call ringtap_inline() first")]
     NotInline,
     #[error(transparent)]
@@ -70,7 +68,7 @@ impl CallError {
             CallError::Connect(error) => of_connect(error),
             CallError::Receive(error) => of_receive(error),
             CallError::Control(error) => of_control(error),
-            CallError::Filter(_) | CallError::LinkTypes => types::ERROR_FILTER,
+            CallError::Filter(_) => types::ERROR_FILTER,
             CallError::Verdict(VerdictError::Corrupt(_)) => types::ERROR_CORRUPT,
             CallError::Verdict(_) => types::ERROR_HUB_LEFT,
             CallError::Internal(_) => types::ERROR_INTERNAL,
@@ -91,6 +89,7 @@ fn of_connect(error: &ConnectError) -> c_int {
 
 fn of_receive(error: &ReceiveError) -> c_int {
     match error {
+        ReceiveError::LinkTypes => types::ERROR_FILTER,
         ReceiveError::HubLeft => types::ERROR_HUB_LEFT,
         ReceiveError::System(_) => types::ERROR_SYSTEM,
         ReceiveError::Control(error) => of_control(error),

@@ -19,8 +19,6 @@ use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
 
-/// `LINKTYPE_ETHERNET`: the link type of sources until the hub says otherwise.
-const ETHERNET: LinkType = LinkType(1);
 /// For filters: more than the bytes of any packet.
 const SNAP_BYTES: u32 = 262_144;
 
@@ -47,24 +45,12 @@ impl Session {
     /// Subscribes; compiles `filter` for the link type of the hub's sources.
     pub(crate) fn open(
         socket: Option<PathBuf>,
-        mut request: SubscriptionRequest,
+        request: SubscriptionRequest,
         filter: &str,
     ) -> Result<Self, CallError> {
         let path = socket.unwrap_or_else(ringtap_client::default_socket);
-        request.filter = compile(filter, ETHERNET)?;
-        let mut session = Session::attach(&path, &request)?;
-        // The hub tells the link type only now; the program has read no packet yet.
-        if !filter.trim().is_empty() && session.link_type()? != ETHERNET {
-            request.filter = compile(filter, session.link_type()?)?;
-            drop(session);
-            session = Session::attach(&path, &request)?;
-        }
-        Ok(session)
-    }
-
-    fn attach(path: &std::path::Path, request: &SubscriptionRequest) -> Result<Self, CallError> {
-        let (subscription, connection) = Connection::attach(path, request)?;
-        let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
+        let (receiver, connection) =
+            Receiver::subscribe(&path, request, |link_type| compile(filter, link_type))?;
         let sources = receiver.sources().map(|(facts, lanes)| SourceText {
             device: c_text(&facts.device),
             offered_from: c_text(&facts.offered_from),
@@ -89,16 +75,6 @@ impl Session {
         self.sources.get(index)
     }
 
-    /// The one link type of all sources.
-    fn link_type(&self) -> Result<LinkType, CallError> {
-        let mut types = self.sources.iter().map(|source| source.link_type);
-        let first = types.next().unwrap_or(ETHERNET.0);
-        match types.all(|other| other == first) {
-            true => Ok(LinkType(first)),
-            false => Err(CallError::LinkTypes),
-        }
-    }
-
     /// Takes the next packet that [`Session::look`] found.
     pub(crate) fn take_one(&mut self) -> Option<&CursorPacket> {
         self.cursor.take_one()
@@ -121,7 +97,7 @@ impl Session {
     }
 
     pub(crate) fn set_filter(&mut self, text: &str) -> Result<(), CallError> {
-        let filter = compile(text, self.link_type()?)?;
+        let filter = compile(text, self.cursor.receiver().link_type()?)?;
         Ok(self.cursor.set_filter(&filter)?)
     }
 

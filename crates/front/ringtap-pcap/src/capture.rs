@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::ReentrantMutex;
 use ringtap_client::{Connection, Control as _, Deadline, Look, Receiver};
-use ringtap_filter::{Instruction, LinkType, Program};
+use ringtap_filter::{Instruction, Program};
 use ringtap_ipc::protocol::{MOST_INSTRUCTIONS, SourceSnapshot};
 use ringtap_ipc::subscription::Subscription;
 
@@ -90,14 +90,11 @@ impl PcapCapture {
         close_timeout: Duration,
     ) -> Result<Self, LibpcapError> {
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
+        let link_type = receiver.link_type();
+        let link_type =
+            link_type.map_err(|error| LibpcapError::general(format!("{name}: {error}")))?;
+        let sources: Vec<_> = receiver.facts().cloned().collect();
         let reader = PacketReader::new(receiver, settings);
-        let sources = reader.sources();
-        let link_type = sources.first().map_or(1, |source| source.link_type);
-        if sources.iter().any(|source| source.link_type != link_type) {
-            let text =
-                format!("{name}: its sources have different link types: read them one by one");
-            return Err(LibpcapError::general(text));
-        }
         let interface = match &sources[..] {
             [only] => only.interface.clone(),
             _ => None,
@@ -105,7 +102,7 @@ impl PcapCapture {
         let devices: Vec<_> = sources.iter().map(|source| &*source.device).collect();
         Ok(PcapCapture {
             sources: devices.join(", "),
-            dlt: LinkType(link_type).dlt().into(),
+            dlt: link_type.dlt().into(),
             snap_bytes: c_int::try_from(settings.snap_length()).unwrap_or(c_int::MAX),
             nanoseconds: settings.nanoseconds(),
             timeout: settings.timeout(),

@@ -16,7 +16,7 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::Facts;
 
-use crate::{Counted, Error, compile, open};
+use crate::{Counted, Error, compile};
 
 /// A running capture. Dropping it ends the capture; batches that are kept stay readable.
 pub struct Capture {
@@ -196,10 +196,7 @@ impl Capture {
     ///
     /// [`Error::Filter`], [`Error::Receive`]; the old filter stays in force then.
     pub fn set_filter(&mut self, filter: &str) -> Result<(), Error> {
-        if !open::has_one_link_type(&self.receiver) {
-            let device = self.facts.device.clone();
-            return Err(Error::LinkTypes { device });
-        }
+        self.receiver.link_type()?;
         let filter = compile(filter, &self.facts)?;
         Ok(self.receiver.set_filter(filter.program())?)
     }

@@ -20,12 +20,6 @@ pub enum Error {
     /// The filter is not valid.
     #[error("the filter is of no use: {0}")]
     Filter(#[from] FilterError),
-    /// The hub's sources have different link types, so that one filter cannot be compiled for all.
-    #[error("the sources of {device} have different link types: use no filter, or read them apart")]
-    LinkTypes {
-        /// The hub's group.
-        device: String,
-    },
     /// The hub cannot be reached, or refused the subscription.
     #[error(transparent)]
     Connect(#[from] ConnectError),

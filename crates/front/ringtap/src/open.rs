@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringtap_client::{Connection, Receiver, SubscriptionRequest, Watermark, default_socket};
+use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
+use ringtap_filter::LinkType;
 use ringtap_filter::text::Filter;
-use ringtap_filter::{LinkType, Program};
 use ringtap_hub::{Group, Hub};
 use ringtap_pool::source::Facts;
 
@@ -15,8 +15,6 @@ use crate::{Capture, Error};
 
 /// The one group of a hub that runs for one capture.
 const ONLY_GROUP: &str = "local";
-/// Link type of a hub's sources until the hub says otherwise.
-const ETHERNET: LinkType = LinkType(1);
 /// More than the bytes of any captured packet.
 const SNAP_BYTES: u32 = 262_144;
 
@@ -175,41 +173,14 @@ impl OpenOptions {
     fn subscribe(&self, device: &DeviceSpec) -> Result<Capture, Error> {
         let own = device.options.socket.as_ref().map(PathBuf::from);
         let socket = self.socket.clone().or(own).unwrap_or_else(default_socket);
-        let mut request = self.request(&device.name, &device.options);
-        let device = format!("hub:{}", request.group);
-        let attach = |request: &SubscriptionRequest| {
-            let (subscription, connection) = Connection::attach(&socket, request)?;
-            let receiver = Receiver::new(subscription, connection)?;
-            match self.filter.trim().is_empty() || has_one_link_type(&receiver) {
-                true => Ok(Capture::new(receiver)),
-                false => Err(Error::LinkTypes {
-                    device: device.clone(),
-                }),
-            }
+        let request = self.request(&device.name, &device.options);
+        let compile = |link_type| -> Result<_, Error> {
+            let filter = Filter::compile(&self.filter, link_type, SNAP_BYTES)?;
+            Ok(filter.program().clone())
         };
-        request.filter = self.compile_for(ETHERNET)?;
-        let mut capture = attach(&request)?;
-        // The hub tells the link type only now; the program has read no packet yet.
-        let link_type = LinkType(capture.facts().link_type);
-        if !self.filter.trim().is_empty() && link_type != ETHERNET {
-            request.filter = self.compile_for(link_type)?;
-            drop(capture);
-            capture = attach(&request)?;
-        }
-        Ok(capture.named(device))
+        let (receiver, _connection) = Receiver::subscribe(&socket, request, compile)?;
+        Ok(Capture::new(receiver).named(format!("hub:{}", device.name)))
     }
-
-    fn compile_for(&self, link_type: LinkType) -> Result<Program, Error> {
-        let filter = Filter::compile(&self.filter, link_type, SNAP_BYTES)?;
-        Ok(filter.program().clone())
-    }
-}
-
-/// Whether one filter can be compiled for all sources.
-pub(crate) fn has_one_link_type(receiver: &Receiver) -> bool {
-    let mut types = receiver.facts().map(|facts| facts.link_type);
-    let first = types.next();
-    types.all(|other| Some(other) == first)
 }
 
 /// Compiles a filter for the packets of a source.

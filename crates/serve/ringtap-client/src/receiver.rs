@@ -8,15 +8,16 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use ringtap_filter::Program;
+use ringtap_filter::{LinkType, Program};
 use ringtap_ipc::doorbell::Doorbell;
 use ringtap_ipc::event::has_left;
 use ringtap_ipc::protocol::Snapshot;
-use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
+use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted, Watermark};
 use ringtap_ipc::waiter::{Beside, Waited, Waiter};
 use ringtap_pool::control::ControlError as RegionError;
 use ringtap_pool::reader::{self, Reader, RecvError};
@@ -24,6 +25,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
 
 use crate::classified::{Batch, PacketClassifier};
+use crate::connection::{ConnectError, Connection};
 use crate::control::{Control, ControlError};
 use crate::merge::{Merge, Order, Turn};
 use crate::tally::Tally;
@@ -41,6 +43,9 @@ pub enum ReceiveError {
     /// The hub died or was stopped.
     #[error("the hub left: start it again, then this reader")]
     HubLeft,
+    /// The sources have different link types.
+    #[error("the hub's sources have different link types: read them one by one")]
+    LinkTypes,
     /// The system refused to wait.
     #[error("cannot wait for packets: {0}")]
     System(#[from] io::Error),
@@ -49,6 +54,8 @@ pub enum ReceiveError {
     Control(#[from] ControlError),
 }
 
+/// Link type of a hub's sources until the hub says otherwise.
+const ETHERNET: LinkType = LinkType(1);
 /// Shortest sleep while packets are gathered.
 const LEAST_NAP: Duration = Duration::from_micros(250);
 
@@ -161,6 +168,33 @@ impl Receiver {
         })
     }
 
+    /// Subscribes to a group with a filter that `compile` makes for the sources' link type.
+    ///
+    /// # Errors
+    ///
+    /// Every [`ConnectError`]; [`ReceiveError::Region`], [`ReceiveError::LinkTypes`]; those of
+    /// `compile`.
+    pub fn subscribe<E: From<ConnectError> + From<ReceiveError>>(
+        socket: &Path,
+        mut request: SubscriptionRequest,
+        compile: impl Fn(LinkType) -> Result<Program, E>,
+    ) -> Result<(Self, Arc<Connection>), E> {
+        let attach = |request: &SubscriptionRequest| {
+            let (subscription, connection) = Connection::attach(socket, request)?;
+            let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
+            Ok::<_, E>((receiver, connection))
+        };
+        request.filter = compile(ETHERNET)?;
+        let attached = attach(&request)?;
+        // The hub tells the link type only now; the program has read no packet yet.
+        if request.filter.takes_everything() || attached.0.link_type()? == ETHERNET {
+            return Ok(attached);
+        }
+        request.filter = compile(attached.0.link_type()?)?;
+        drop(attached);
+        attach(&request)
+    }
+
     /// Facts about each source.
     pub fn facts(&self) -> impl Iterator<Item = &Facts> {
         self.endpoints.iter().map(|endpoint| &endpoint.facts)
@@ -175,6 +209,20 @@ impl Receiver {
                 endpoint.lanes_before..endpoint.lanes_before + lanes,
             )
         })
+    }
+
+    /// The link type of all sources.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::LinkTypes`].
+    pub fn link_type(&self) -> Result<LinkType, ReceiveError> {
+        let mut types = self.facts().map(|facts| LinkType(facts.link_type));
+        let first = types.next().unwrap_or(ETHERNET);
+        match types.all(|other| other == first) {
+            true => Ok(first),
+            false => Err(ReceiveError::LinkTypes),
+        }
     }
 
     /// Number of lanes of all sources.

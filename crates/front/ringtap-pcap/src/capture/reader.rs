@@ -15,7 +15,6 @@ use ringtap_filter::Program;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::format::flag;
-use ringtap_pool::source::Facts;
 
 use super::injector::Injector;
 use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
@@ -60,11 +59,6 @@ impl PacketReader {
                 wire_bytes: 0,
             }),
         }
-    }
-
-    /// What the packets come from.
-    pub(super) fn sources(&self) -> Vec<Facts> {
-        self.cursor.receiver().facts().cloned().collect()
     }
 
     /// The next packet at hand, and its header. Packets in another direction, and those that the
