@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rules are put in force while the hub serves: nobody waits for another reader's filter.
 
+mod counting;
 mod gated;
 
 use std::os::fd::AsFd as _;

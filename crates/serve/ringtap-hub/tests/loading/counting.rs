@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Counters of subscriptions, from their beginning to their end.
+
+use std::sync::mpsc;
+use std::time::Instant;
+
+use ringtap_filter::Program;
+use ringtap_ipc::protocol::{LaneSnapshot, Reply, SourceSnapshot};
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest};
+use ringtap_ipc::time::now_ns;
+use ringtap_testkit::LIMIT;
+
+use crate::{ATTACH, Connection, Setup, read, reader_of};
+
+/// Packets in one chunk of the gated source, or a few more.
+const CHUNK_PACKETS: u64 = 60;
+
+/// Attaches a reader of this process; its rules are put in force at once.
+fn attach(setup: &Setup, request: SubscriptionRequest) -> Subscription {
+    setup.gate.open(1);
+    let attached = setup.handle().attach(request);
+    assert!(setup.rules_of_next_set() > 0);
+    attached.expect("a subscription")
+}
+
+fn source(setup: &Setup, id: SubscriptionId) -> SourceSnapshot {
+    let snapshot = setup.handle().snapshot(id).expect("it is attached");
+    snapshot.sources.into_iter().next().expect("one source")
+}
+
+#[test]
+fn a_subscription_counts_from_its_first_packet() {
+    let setup = Setup::new();
+    let _early = attach(&setup, SubscriptionRequest::new("all", "early"));
+    setup.gate.write(30);
+    let late = attach(&setup, SubscriptionRequest::new("all", "late"));
+    setup.gate.write(12);
+    let source = source(&setup, late.id);
+    let expected = LaneSnapshot {
+        start: 30,
+        position: 42,
+        seen: 12,
+        ..LaneSnapshot::default()
+    };
+    assert_eq!(source.lanes, [expected]);
+    assert!(!source.ended && source.failure.is_none());
+}
+
+#[test]
+fn a_loss_past_the_credit_is_counted_dated_and_kept_when_the_reader_leaves() {
+    let setup = Setup::new();
+    let begun = now_ns();
+    let request = |credit| SubscriptionRequest {
+        credit_chunks: Some(credit),
+        ..SubscriptionRequest::new("all", "slow")
+    };
+    let (slow, fast) = (attach(&setup, request(1)), attach(&setup, request(50)));
+    setup.gate.write(8 * CHUNK_PACKETS);
+    let lost = source(&setup, slow.id).lanes[0].missed_packets;
+    assert!(lost > 0 && lost < 8 * CHUNK_PACKETS, "{lost}");
+    assert_eq!(source(&setup, fast.id).lanes[0].missed_packets, 0);
+    let status = setup.handle().status().expect("the hub is there");
+    let reader = |id: SubscriptionId| status.readers.iter().find(|one| one.reader == id.0);
+    let (slow_status, fast_status) = (reader(slow.id).unwrap(), reader(fast.id).unwrap());
+    assert_eq!((slow_status.overrun, fast_status.overrun), (lost, 0));
+    assert!((begun..=now_ns()).contains(&slow_status.last_loss_ns));
+    assert_eq!(fast_status.last_loss_ns, 0);
+    assert_eq!(
+        (slow_status.credit_chunks, fast_status.credit_chunks),
+        (1, 50)
+    );
+    setup.gate.open(1);
+    setup.handle().leave(slow.id);
+    let after = setup.handle().status().expect("the hub is there");
+    assert_eq!((after.departed_overrun, after.readers.len()), (lost, 1));
+    assert!(setup.handle().snapshot(slow.id).is_none());
+}
+
+#[test]
+fn a_private_reader_counts_the_packets_that_were_copied_for_it() {
+    let setup = Setup::new();
+    let mut private = attach(
+        &setup,
+        SubscriptionRequest {
+            private: true,
+            ..SubscriptionRequest::new("all", "private")
+        },
+    );
+    let id = private.id;
+    let mut reader = reader_of(&mut private);
+    setup.gate.write(20);
+    read(&mut reader, 20);
+    let copied = LaneSnapshot {
+        position: 20,
+        seen: 20,
+        ..LaneSnapshot::default()
+    };
+    let until = Instant::now() + LIMIT;
+    // The relay tells its counters after the packets.
+    while source(&setup, id).lanes != [copied] {
+        assert!(Instant::now() < until, "{:?}", source(&setup, id));
+    }
+    let status = setup.handle().status().expect("the hub is there");
+    assert_eq!(status.readers[0].delivery, "private");
+}
+
+#[test]
+fn a_refused_filter_leaves_the_one_before_in_force() {
+    let setup = Setup::new();
+    let subscription = attach(&setup, SubscriptionRequest::new("all", "reader"));
+    let nothing = Program::from_entries(&[6]).expect("a return");
+    let (handle, id) = (setup.handle().clone(), subscription.id);
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(|| handle.set_filter(id, nothing.clone()));
+        let rules = setup.gate.begun.recv_timeout(LIMIT).expect("a new set");
+        assert_eq!(rules.0[0].filter, nothing);
+        let refused = Err("no such filter".to_owned());
+        setup
+            .gate
+            .outcome
+            .send(refused)
+            .expect("the source is there");
+        let error = changed.join().expect("no panic").expect_err("refused");
+        assert!(error.to_string().contains("no such filter"), "{error}");
+    });
+    let restored = setup
+        .gate
+        .begun
+        .recv_timeout(LIMIT)
+        .expect("the set before");
+    assert!(restored.0[0].filter.takes_everything());
+    setup.gate.open(1);
+}
+
+#[test]
+fn a_reader_that_leaves_while_its_rules_are_loaded_leaves_nothing_behind() {
+    let setup = Setup::new();
+    let (gone, other) = (setup.connect(), setup.connect());
+    gone.send(ATTACH);
+    assert_eq!(setup.rules_of_next_set(), 1);
+    let Connection(socket) = gone;
+    drop(socket);
+    setup.gate.open(2);
+    let until = Instant::now() + LIMIT;
+    loop {
+        let status = other.status();
+        if status.groups[0].members == 0 && status.readers.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < until, "{status:?}");
+    }
+}
+
+#[test]
+fn the_end_is_reported_when_the_source_has_stopped_and_the_last_reader_left() {
+    let setup = Setup::new();
+    let reader = attach(&setup, SubscriptionRequest::new("all", "last"));
+    let (over, is_over) = mpsc::channel();
+    setup.handle().when_over(over);
+    setup.handle().stop();
+    let until = Instant::now() + LIMIT;
+    while !source(&setup, reader.id).ended {
+        assert!(Instant::now() < until, "the source does not end");
+    }
+    assert!(is_over.try_recv().is_err(), "a reader is there");
+    setup.gate.open(1);
+    setup.handle().leave(reader.id);
+    is_over.recv_timeout(LIMIT).expect("it is over");
+}
+
+#[test]
+fn a_readers_name_is_cut_and_has_no_control_characters() {
+    let setup = Setup::new();
+    let connection = Connection::new(&setup.socket.path().join("hub.sock"));
+    let name = format!("a\\u0007b{}", "x".repeat(100));
+    let hello = format!(r#"{{"ask":"hello","protocol":1,"name":"{name}"}}"#);
+    assert!(matches!(connection.ask(&hello), Reply::Hello { .. }));
+    setup.gate.open(1);
+    assert!(matches!(connection.ask(ATTACH), Reply::Attached(_)));
+    let shown = format!("ab{}", "x".repeat(62));
+    assert_eq!(connection.status().readers[0].name, shown);
+}
