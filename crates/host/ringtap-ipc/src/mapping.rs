@@ -204,5 +204,34 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(8192).unwrap();
         assert!(Mapping::of_peer(&file, 4096, Access::Read).is_err());
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let unsealed = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&unsealed, 8192).unwrap();
+        assert!(Mapping::of_peer(&unsealed, 4096, Access::Read).is_err());
+    }
+
+    #[test]
+    fn parts_and_words_lie_inside_and_are_aligned() {
+        let memory = SharedMemory::create(8192).unwrap();
+        let mapping = Arc::new(Mapping::new(&memory.file, 8192, Access::ReadWrite).unwrap());
+        for (at, bytes, fits) in [
+            (0, 8192, true),
+            (4096, 4096, true),
+            (8, 8184, true),
+            (4, 8, false),
+            (4096, 4104, false),
+            (usize::MAX - 7, 8, false),
+        ] {
+            let part = mapping.part(at, bytes);
+            assert_eq!(part.is_some(), fits, "{bytes} bytes from {at}");
+            assert!(part.is_none_or(|part| part.bytes() == bytes));
+        }
+        let words = |at, count| {
+            mapping
+                .words::<std::sync::atomic::AtomicU32>(at, count)
+                .is_some()
+        };
+        assert!(words(8188, 1) && words(4, 2));
+        assert!(!words(8188, 2) && !words(2, 1) && !words(0, usize::MAX / 2));
     }
 }

@@ -331,6 +331,16 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_is_too_long_is_refused_at_both_ends() {
+        let (near, far) = Socket::pair().unwrap();
+        let long = vec![7; MOST_BYTES + 1];
+        assert!(near.send(&long, &[]).is_err());
+        near.send(&long[..5000], &[]).unwrap();
+        let error = far.receive(&mut [0; 4999]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
     fn a_socket_that_a_dead_hub_left_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hub.sock");

@@ -322,10 +322,7 @@ impl Capture {
             let free = chunks - self.distributor.chunks_in_use(lane).min(chunks);
             let percent = u64::from(free) * 100 / u64::from(chunks);
             let credit = self.distributor.anyone_has_credit(lane);
-            let pause = match self.paused[at] {
-                false => percent < u64::from(congestion.low_percent) || !credit,
-                true => percent < u64::from(congestion.high_percent) || !credit,
-            };
+            let pause = !credit || congestion.pauses(percent, self.paused[at]);
             if pause != self.paused[at] {
                 self.paused[at] = pause;
                 let how = if pause {

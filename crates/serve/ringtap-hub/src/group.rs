@@ -69,6 +69,17 @@ pub struct Congestion {
     pub high_percent: u8,
 }
 
+impl Congestion {
+    /// Whether a lane with this many percent of free chunks is paused; `is_paused` if it was.
+    pub(crate) fn pauses(self, free_percent: u64, is_paused: bool) -> bool {
+        let least = match is_paused {
+            false => self.low_percent,
+            true => self.high_percent,
+        };
+        free_percent < u64::from(least)
+    }
+}
+
 impl Group {
     /// A group of this name that gives everything to each of its members.
     pub fn new(name: impl Into<String>) -> Self {
@@ -180,6 +191,20 @@ mod tests {
             assert_eq!(balance_word(&parse_balance(word).unwrap()), word);
         }
         assert_eq!(parse_balance("hash"), None);
+    }
+
+    #[test]
+    fn a_lane_pauses_below_the_low_mark_and_continues_at_the_high_one() {
+        let congestion = Congestion {
+            low_percent: 10,
+            high_percent: 50,
+        };
+        let pauses = [9, 10, 49, 50].map(|free| {
+            let [running, paused] = [false, true].map(|is| congestion.pauses(free, is));
+            (running, paused)
+        });
+        let expected = [(true, true), (false, true), (false, true), (false, false)];
+        assert_eq!(pauses, expected);
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Acceptor {
                 .iter()
                 .filter(|connection| connection.uid() == peer.uid)
                 .count();
-            if self.connections.len() >= MOST_CONNECTIONS || (!own && of_user >= MOST_OF_ONE_USER) {
+            if !has_room(self.connections.len(), (!own).then_some(of_user)) {
                 tracing::warn!(pid = peer.pid, uid = peer.uid, "too many connections");
                 connection::refuse_connection(
                     &socket,
@@ -173,5 +173,26 @@ impl Acceptor {
             self.connections
                 .push(ClientConnection::new(Box::new(socket), peer, hub, verdicts));
         }
+    }
+}
+
+/// Whether another connection is allowed beside this many, of which `of_user` are of the same
+/// user (absent: a user without a limit).
+fn has_room(connections: usize, of_user: Option<usize>) -> bool {
+    connections < MOST_CONNECTIONS && of_user.is_none_or(|of_user| of_user < MOST_OF_ONE_USER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_limited_together_and_for_each_user() {
+        assert!(has_room(MOST_CONNECTIONS - 1, None));
+        assert!(!has_room(MOST_CONNECTIONS, None));
+        assert!(has_room(MOST_OF_ONE_USER, Some(MOST_OF_ONE_USER - 1)));
+        assert!(!has_room(MOST_OF_ONE_USER, Some(MOST_OF_ONE_USER)));
+        assert!(has_room(MOST_OF_ONE_USER, None));
+        assert!(!has_room(MOST_CONNECTIONS, Some(0)));
     }
 }

@@ -85,3 +85,63 @@ impl RelayCounters {
         status.corrupt |= self.corrupt;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_reader_sees_the_packets_that_the_relay_has_looked_at() {
+        let counters = RelayCounters {
+            endpoints: vec![RelayEndpointCounters {
+                lanes: vec![RelayLaneCounters {
+                    position: 140,
+                    copied: 20,
+                    filtered: 12,
+                    other_members: 5,
+                    lost: 3,
+                    full: 2,
+                }],
+                ended: false,
+            }],
+            ..RelayCounters::default()
+        };
+        let inner = SourceSnapshot {
+            lanes: vec![LaneSnapshot {
+                start: 100,
+                position: 150,
+                seen: 54,
+                unwanted: 1,
+                pool_full: 2,
+                kernel: 1,
+                missed_sequences: 9,
+                missed_packets: 9,
+                other_members: 0,
+                missed_other_members: 0,
+            }],
+            ended: true,
+            ..SourceSnapshot::default()
+        };
+        let outer = counters.as_private(0, inner.clone());
+        assert!(!outer.ended, "the reader has not got all");
+        let lane = outer.lanes[0];
+        assert_eq!((lane.start, lane.position), (0, 20));
+        assert_eq!(lane.seen, 44, "ten packets are still to be looked at");
+        assert_eq!((lane.unwanted, lane.other_members), (13, 5));
+        assert_eq!((lane.missed_sequences, lane.missed_packets), (0, 3));
+        let settled = lane.position + lane.unwanted + lane.other_members;
+        assert_eq!(
+            lane.seen,
+            settled + lane.missed_packets + lane.pool_full + lane.kernel
+        );
+        assert_eq!(counters.lost(), 2);
+        let mut status = ReaderStatus::default();
+        counters.fill(&mut status);
+        assert_eq!((status.filtered, status.delivered), (12, 0));
+        assert_eq!(
+            counters.as_private(1, inner.clone()),
+            inner,
+            "no such endpoint"
+        );
+    }
+}

@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use ringtap_filter::Program;
-use ringtap_ipc::protocol::{LaneSnapshot, Reply, SourceSnapshot};
-use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest};
+use ringtap_hub::Group;
+use ringtap_ipc::protocol::{LaneSnapshot, Reply, SourceSnapshot, SourceState};
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Watermark};
 use ringtap_ipc::time::now_ns;
 use ringtap_testkit::LIMIT;
 
@@ -179,4 +180,56 @@ fn a_readers_name_is_cut_and_has_no_control_characters() {
     assert!(matches!(connection.ask(ATTACH), Reply::Attached(_)));
     let shown = format!("ab{}", "x".repeat(62));
     assert_eq!(connection.status().readers[0].name, shown);
+}
+
+#[test]
+fn a_hub_whose_sources_ended_is_not_over_while_rules_are_loaded() {
+    let setup = Setup::new();
+    let late = setup.connect();
+    late.send(ATTACH);
+    assert_eq!(setup.rules_of_next_set(), 1);
+    let (over, is_over) = mpsc::channel();
+    setup.handle().when_over(over);
+    setup.handle().stop();
+    let until = Instant::now() + LIMIT;
+    let status = || setup.handle().status().expect("the hub is there");
+    while status().sources[0].state != SourceState::Ended {
+        assert!(Instant::now() < until, "the source does not end");
+    }
+    // The hub's thread has been round at least once since.
+    let _after = (status(), status());
+    assert!(is_over.try_recv().is_err(), "a reader waits for its answer");
+    setup.gate.open(2);
+    assert!(matches!(late.answer(), Reply::Attached(_)));
+    drop(late);
+    is_over.recv_timeout(LIMIT).expect("it is over");
+}
+
+#[test]
+fn a_request_up_to_the_groups_limits_is_granted_and_one_more_is_refused() {
+    let group = Group {
+        most_watermark_packets: 10,
+        credit_chunks: Some(4),
+        ..Group::new("all")
+    };
+    let setup = Setup::with(group);
+    let request = |packets, credit| SubscriptionRequest {
+        watermark: Watermark {
+            packets,
+            ..Watermark::default()
+        },
+        credit_chunks: Some(credit),
+        ..SubscriptionRequest::new("all", "reader")
+    };
+    let granted = attach(&setup, request(10, 4));
+    for (packets, credit, numbers) in [(11, 4, ["11", "10"]), (10, 5, ["5", "4"])] {
+        let refused = setup.handle().attach(request(packets, credit));
+        let message = refused.err().expect("too much").to_string();
+        assert!(
+            numbers.iter().all(|number| message.contains(number)),
+            "{message}"
+        );
+    }
+    assert!(setup.handle().set_credit(granted.id, 4).is_ok());
+    assert!(setup.handle().set_credit(granted.id, 5).is_err());
 }

@@ -38,8 +38,12 @@ struct Setup {
 
 impl Setup {
     fn new() -> Self {
+        Setup::with(Group::new("all"))
+    }
+
+    fn with(group: Group) -> Self {
         let (source, gate) = gated();
-        let groups = vec![Group::new("all")];
+        let groups = vec![group];
         let started = Hub::start(vec![Box::new(source)], groups, None, Vec::new());
         let (hub, _) = started.expect("a hub starts");
         let socket = tempfile::tempdir().expect("a folder");
