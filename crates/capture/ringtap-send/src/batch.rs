@@ -4,13 +4,13 @@
 
 /// Packets in the order of sending.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct PacketBatch {
     bytes: Vec<u8>,
     /// End of each packet in `bytes`.
     ends: Vec<usize>,
 }
 
-impl Batch {
+impl PacketBatch {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn packets_come_back_as_they_went_in() {
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         let packets: [&[u8]; 4] = [b"one", b"", b"three", b"4"];
         for packet in packets {
             batch.push(packet);

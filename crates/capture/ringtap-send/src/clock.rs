@@ -15,9 +15,9 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Measures nanoseconds since its start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock(Instant);
+pub(super) struct RunClock(Instant);
 
-impl Clock {
+impl RunClock {
     pub(super) fn start() -> Self {
         Self(Instant::now())
     }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn sleep_ends_not_before_its_moment_and_at_once_when_stopped() {
-        let clock = Clock::start();
+        let clock = RunClock::start();
         clock.sleep_until(3_000_000, &AtomicBool::new(false));
         assert!(clock.elapsed_ns() >= 3_000_000);
         clock.sleep_until(u64::MAX, &AtomicBool::new(true));

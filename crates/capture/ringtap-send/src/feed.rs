@@ -12,7 +12,7 @@ use ringtap_device::Rate;
 use ringtap_packet::WIRE_OVERHEAD_BYTES;
 
 use super::{
-    Timing, batch::Batch, error::SendError, live, note::Note, pace::due_ns, shared::Shared,
+    Timing, batch::PacketBatch, error::SendError, live, note::Note, pace::due_ns, shared::SharedRun,
 };
 use ringtap_device::Speed;
 use ringtap_file::{Reader, Schedule};
@@ -26,7 +26,7 @@ pub(super) struct Feed {
     reader: Reader,
     path: String,
     repeat: bool,
-    due: Due,
+    due: DueTimes,
     /// A packet that is not due yet, and its time.
     waiting: Option<(u64, Vec<u8>)>,
     number: u64,
@@ -34,7 +34,7 @@ pub(super) struct Feed {
     cut_was_said: bool,
     ended: bool,
     failure: Option<SendError>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedRun>,
 }
 
 impl Feed {
@@ -43,7 +43,7 @@ impl Feed {
         path: &str,
         repeat: bool,
         timing: Timing,
-        shared: Arc<Shared>,
+        shared: Arc<SharedRun>,
     ) -> Result<Self, SendError> {
         let reader = Reader::open(path)?.stop_when(Arc::clone(&shared.stop));
         if repeat && reader.is_stream() {
@@ -53,7 +53,7 @@ impl Feed {
             reader,
             path: path.to_owned(),
             repeat,
-            due: Due::new(timing),
+            due: DueTimes::new(timing),
             waiting: None,
             number: 0,
             short: 0,
@@ -82,7 +82,12 @@ impl Feed {
     /// Adds packets that are due at `now_ns`, until the batch holds `most`.
     ///
     /// Returns when the next packet is due; `None` at the end.
-    pub(super) fn fill(&mut self, batch: &mut Batch, now_ns: u64, most: usize) -> Option<u64> {
+    pub(super) fn fill(
+        &mut self,
+        batch: &mut PacketBatch,
+        now_ns: u64,
+        most: usize,
+    ) -> Option<u64> {
         if let Some((due_ns, packet)) = self.waiting.take() {
             if due_ns > now_ns {
                 self.waiting = Some((due_ns, packet));
@@ -109,7 +114,7 @@ impl Feed {
     }
 
     /// Reads one packet into the batch; if it has to wait, returns when it is due.
-    fn read(&mut self, batch: &mut Batch, now_ns: u64) -> Result<Option<u64>, SendError> {
+    fn read(&mut self, batch: &mut PacketBatch, now_ns: u64) -> Result<Option<u64>, SendError> {
         let Some(packet) = self.reader.next_packet()? else {
             return self.rewind().map(|()| None);
         };
@@ -161,7 +166,7 @@ impl Feed {
 }
 
 /// Computes when packets are due, in nanoseconds since the run began.
-enum Due {
+enum DueTimes {
     Steady {
         rate: Rate,
         /// Packets or bits so far, as `rate` counts them.
@@ -178,7 +183,7 @@ enum Due {
     },
 }
 
-impl Due {
+impl DueTimes {
     fn new(timing: Timing) -> Self {
         match timing {
             Timing::Rate(rate) => Self::Steady { rate, given: 0 },
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn recorded_gaps_are_kept_and_a_mean_gap_parts_two_passes() {
-        let mut due = Due::new(Timing::Recorded { factor: 2.0 });
+        let mut due = DueTimes::new(Timing::Recorded { factor: 2.0 });
         let times = [1000, 1400, 1300, 3000];
         let pass = times.map(|time_ns| due.next_ns(time_ns, 60));
         assert_eq!(pass, [0, 200, 200, 1000]);
@@ -269,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_bit_rate_counts_what_the_wire_carries() {
-        let mut due = Due::new(Timing::Rate(Rate::BitsPerSecond(1_000_000)));
+        let mut due = DueTimes::new(Timing::Rate(Rate::BitsPerSecond(1_000_000)));
         assert_eq!(due.next_ns(0, 60), 0);
         assert_eq!(due.next_ns(0, 1514), 672_000);
         assert_eq!(due.end_ns(), 672_000 + 12_304_000);

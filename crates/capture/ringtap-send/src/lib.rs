@@ -46,8 +46,8 @@ use std::{
 use ringtap_device::Rate;
 use ringtap_net::interface::Interface;
 use ringtap_packet::{FCS_BYTES, Traffic, WIRE_OVERHEAD_BYTES};
-use shared::Shared;
-use worker::Worker;
+use shared::SharedRun;
+use worker::SendWorker;
 
 pub use error::{NoLiveFrames, SendError};
 pub use note::Note;
@@ -192,7 +192,7 @@ impl SendCounters {
 /// A running sender; dropping it stops it.
 #[derive(Debug)]
 pub struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRun>,
     thread: Option<JoinHandle<Result<(), SendError>>>,
     deadline: Option<Instant>,
 }
@@ -223,11 +223,11 @@ impl Sender {
         let deadline = options
             .duration
             .and_then(|one| Instant::now().checked_add(one + GRACE));
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedRun>::default();
         let (ready, is_ready) = mpsc::channel();
         let at_end = EndOnDrop(Arc::clone(&shared));
         let thread = thread::Builder::new().name("sender".into()).spawn(move || {
-            let prepared = Worker::prepare(options, interface, Arc::clone(&at_end.0));
+            let prepared = SendWorker::prepare(options, interface, Arc::clone(&at_end.0));
             let (start, run) = match prepared {
                 Ok(run) => (Ok(()), Some(run)),
                 Err(error) => (Err(error), None),
@@ -335,7 +335,7 @@ fn usable(options: &SenderOptions) -> Result<Interface, SendError> {
 }
 
 /// Marks the run as ended, however its thread ends.
-struct EndOnDrop(Arc<Shared>);
+struct EndOnDrop(Arc<SharedRun>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {

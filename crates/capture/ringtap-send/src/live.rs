@@ -32,11 +32,11 @@ use ringtap_packet::Plan;
 
 use super::{
     SendCounters,
-    batch::Batch,
+    batch::PacketBatch,
     error::{NoLiveFrames, SendError},
 };
 use active::ActiveProgram;
-use cells::Cells;
+use cells::FileCells;
 use layout::{CELLS, Raw};
 use ringtap_net::kernel::{self, Feature};
 
@@ -57,7 +57,7 @@ pub(super) struct Live {
     clock: MapHandle,
     /// First content of each memory page.
     page: Vec<u8>,
-    cells: Option<Cells>,
+    cells: Option<FileCells>,
     _tracepoints: Vec<Link>,
     active: Option<ActiveProgram>,
 }
@@ -81,7 +81,7 @@ impl Live {
         let config = layout::config(ifindex, None);
         let mut this = Self::load(object::FILE, &config, Vec::new())?;
         let map = bpf::map(&this.object, "rt_send_cells");
-        let cells = map.and_then(Cells::new);
+        let cells = map.and_then(FileCells::new);
         this.cells = Some(cells.map_err(object::refused("sharing the packets"))?);
         Ok(this)
     }
@@ -103,7 +103,7 @@ impl Live {
     }
 
     /// Sends the packets of a batch, at most [`MOST_PACKETS`] and none above [`LONGEST_BYTES`].
-    pub(super) fn send(&mut self, batch: &Batch) -> Result<SendCounters, SendError> {
+    pub(super) fn send(&mut self, batch: &PacketBatch) -> Result<SendCounters, SendError> {
         self.page.resize(batch.longest(), 0);
         if let Some(cells) = &mut self.cells {
             batch.packets().for_each(|packet| cells.write(packet));

@@ -15,11 +15,11 @@ use ringtap_packet::Plan;
 
 use super::{
     Method, Note, SendCounters, SenderOptions,
-    batch::Batch,
+    batch::PacketBatch,
     error::{NoLiveFrames, SendError},
     live::{self, Live},
-    packet::{PacketSocket, Qdisc},
-    shared::Shared,
+    packet::{Qdisc, SendSocket},
+    shared::SharedRun,
 };
 use ringtap_net::interface::Interface;
 
@@ -28,11 +28,11 @@ const MOST_COPIES: u64 = 256;
 
 enum Backend {
     Live(Box<Live>),
-    Packet(PacketSocket),
+    Packet(SendSocket),
 }
 
 /// One interface and how packets reach it.
-pub(super) struct Output {
+pub(super) struct SendOutput {
     backend: Backend,
     /// Counters of the method before this one.
     before: SendCounters,
@@ -41,23 +41,23 @@ pub(super) struct Output {
     interface: Interface,
     method: Option<Method>,
     qdisc: Qdisc,
-    shared: Arc<Shared>,
-    batch: Batch,
+    shared: Arc<SharedRun>,
+    batch: PacketBatch,
 }
 
-impl Output {
+impl SendOutput {
     /// Opens an output for the packets of a plan, or of a file if there is none.
     pub(super) fn open(
         options: &SenderOptions,
         interface: Interface,
-        shared: Arc<Shared>,
+        shared: Arc<SharedRun>,
         plan: Option<&Plan>,
     ) -> Result<Self, SendError> {
         let live = || match plan {
             Some(plan) => Live::for_plan(interface.index, plan),
             None => Live::for_file(interface.index),
         };
-        let packet = || PacketSocket::open(interface.index, options.qdisc).map(Backend::Packet);
+        let packet = || SendSocket::open(interface.index, options.qdisc).map(Backend::Packet);
         let backend = match options.method {
             Some(Method::Packet) => packet()?,
             Some(Method::Live) => Backend::Live(Box::new(live().map_err(SendError::Live)?)),
@@ -83,7 +83,7 @@ impl Output {
             method: options.method,
             qdisc: options.qdisc,
             shared,
-            batch: Batch::default(),
+            batch: PacketBatch::default(),
         })
     }
 
@@ -132,7 +132,7 @@ impl Output {
     /// # Errors
     ///
     /// When nothing can be sent any more.
-    pub(super) fn send(&mut self, batch: &Batch) -> Result<(), SendError> {
+    pub(super) fn send(&mut self, batch: &PacketBatch) -> Result<(), SendError> {
         let longest = batch.longest();
         if let Backend::Live(live) = &mut self.backend {
             if longest > live::LONGEST_BYTES {
@@ -177,14 +177,14 @@ impl Output {
         if self.method == Some(Method::Live) {
             return Err(SendError::Live(why));
         }
-        let packet = PacketSocket::open(self.interface.index, self.qdisc)?;
+        let packet = SendSocket::open(self.interface.index, self.qdisc)?;
         self.before = self.before.and(std::mem::take(&mut self.now));
         self.backend = Backend::Packet(packet);
         self.shared.say(Note::FellBack(why));
         Ok(())
     }
 
-    fn copy(&mut self, batch: &Batch) -> Result<(), SendError> {
+    fn copy(&mut self, batch: &PacketBatch) -> Result<(), SendError> {
         let Backend::Packet(packet) = &mut self.backend else {
             return Ok(());
         };

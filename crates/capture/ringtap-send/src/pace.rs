@@ -13,7 +13,7 @@ const NS_PER_SECOND: u128 = 1_000_000_000;
 
 /// A steady rate as a fraction, in packets per second; `None`: as fast as possible.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace(Option<Steady>);
+pub(super) struct SteadyPace(Option<Steady>);
 
 #[derive(Clone, Copy, Debug)]
 struct Steady {
@@ -21,7 +21,7 @@ struct Steady {
     seconds: u128,
 }
 
-impl Pace {
+impl SteadyPace {
     /// For packets whose sizes repeat every `cycle` packets, which take `cycle_bits` on the wire.
     pub(super) fn new(rate: Rate, cycle: NonZeroU64, cycle_bits: NonZeroU64) -> Self {
         Self(match rate {
@@ -64,9 +64,9 @@ pub(super) fn due_ns(number: u128, per_second: u128) -> u64 {
 mod tests {
     use super::*;
 
-    fn pace(rate: Rate, cycle: u64, bits: u64) -> Pace {
+    fn pace(rate: Rate, cycle: u64, bits: u64) -> SteadyPace {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
-        Pace::new(rate, nonzero(cycle), nonzero(bits))
+        SteadyPace::new(rate, nonzero(cycle), nonzero(bits))
     }
 
     #[test]

@@ -19,7 +19,7 @@ use rustix::{
     net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg},
 };
 
-use super::{SendCounters, batch::Batch, error::SendError};
+use super::{SendCounters, batch::PacketBatch, error::SendError};
 
 /// Most packets of one system call.
 const MOST_MESSAGES: usize = 64;
@@ -30,7 +30,7 @@ const TICK: Timespec = Timespec {
 };
 
 /// A packet socket that sends out of one interface.
-pub(super) struct PacketSocket {
+pub(super) struct SendSocket {
     fd: OwnedFd,
     counters: SendCounters,
 }
@@ -45,7 +45,7 @@ pub enum Qdisc {
     Bypass,
 }
 
-impl PacketSocket {
+impl SendSocket {
     /// Opens a socket that receives nothing.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl PacketSocket {
     /// # Errors
     ///
     /// The interface went down or was removed. All other refusals are counted.
-    pub(super) fn send(&mut self, batch: &Batch, stop: &AtomicBool) -> Result<(), Errno> {
+    pub(super) fn send(&mut self, batch: &PacketBatch, stop: &AtomicBool) -> Result<(), Errno> {
         let packets: Vec<&[u8]> = batch.packets().collect();
         packets
             .chunks(MOST_MESSAGES)

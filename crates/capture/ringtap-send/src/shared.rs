@@ -14,20 +14,20 @@ use super::{Note, SendCounters};
 
 /// Counters, notes and the end of a run; a flag that asks for the end.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedRun {
     pub(super) stop: Arc<AtomicBool>,
-    state: Mutex<State>,
+    state: Mutex<RunState>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RunState {
     counters: SendCounters,
     notes: Vec<Note>,
     is_over: bool,
 }
 
-impl Shared {
+impl SharedRun {
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
@@ -55,12 +55,12 @@ impl Shared {
 
     /// Waits for the end, at most `timeout`; returns whether the run has ended.
     pub(super) fn wait(&self, timeout: Duration) -> bool {
-        let running = |state: &mut State| !state.is_over;
+        let running = |state: &mut RunState| !state.is_over;
         let waited = self.ended.wait_timeout_while(self.lock(), timeout, running);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

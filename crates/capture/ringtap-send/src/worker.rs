@@ -15,8 +15,8 @@ use ringtap_packet::{MacAddress, Plan, Sizes};
 use rustix::{io::Errno, thread::set_current_timer_slack};
 
 use super::{
-    Load, Note, SenderOptions, Timing, batch::Batch, clock::Clock, error::SendError, feed::Feed,
-    output::Output, pace::Pace, shared::Shared,
+    Load, Note, SenderOptions, Timing, batch::PacketBatch, clock::RunClock, error::SendError,
+    feed::Feed, output::SendOutput, pace::SteadyPace, shared::SharedRun,
 };
 
 /// Time between two runs at a steady rate, if the due packets fit into one run. Every run takes one
@@ -38,20 +38,20 @@ fn settle(cpu: Option<usize>) -> Result<(), SendError> {
 }
 
 /// Sends the packets of one run.
-pub(super) struct Worker {
-    output: Output,
-    shared: Arc<Shared>,
+pub(super) struct SendWorker {
+    output: SendOutput,
+    shared: Arc<SharedRun>,
     /// Most packets, sent or refused.
     count: u64,
     duration_ns: u64,
-    clock: Clock,
+    clock: RunClock,
     span: Span,
 }
 
 /// The packets of a run.
-pub(super) enum Packets {
+pub(super) enum RunPackets {
     /// Generated packets.
-    Made(Box<Plan>, Pace),
+    Made(Box<Plan>, SteadyPace),
     /// Packets of a file, and whether they keep their recorded gaps.
     File(Box<Feed>, bool),
 }
@@ -81,13 +81,13 @@ impl Span {
     }
 }
 
-impl Worker {
+impl SendWorker {
     /// Opens everything that the run needs, on the sending thread.
     pub(super) fn prepare(
         options: SenderOptions,
         interface: Interface,
-        shared: Arc<Shared>,
-    ) -> Result<(Self, Packets), SendError> {
+        shared: Arc<SharedRun>,
+    ) -> Result<(Self, RunPackets), SendError> {
         settle(options.cpu)?;
         let (output, packets) = match &options.load {
             Load::Made { traffic, rate } => {
@@ -98,9 +98,10 @@ impl Worker {
                     shared.say(Note::MixRaised { least_bytes });
                 }
                 let (packets, bits) = plan.cycle();
-                let pace = Pace::new(*rate, packets, bits);
-                let output = Output::open(&options, interface, Arc::clone(&shared), Some(&plan))?;
-                (output, Packets::Made(Box::new(plan), pace))
+                let pace = SteadyPace::new(*rate, packets, bits);
+                let output =
+                    SendOutput::open(&options, interface, Arc::clone(&shared), Some(&plan))?;
+                (output, RunPackets::Made(Box::new(plan), pace))
             }
             Load::File {
                 path,
@@ -109,27 +110,27 @@ impl Worker {
             } => {
                 let feed = Feed::open(path, *repeat, *timing, Arc::clone(&shared))?;
                 let is_recorded = matches!(timing, Timing::Recorded { .. });
-                let output = Output::open(&options, interface, Arc::clone(&shared), None)?;
-                (output, Packets::File(Box::new(feed), is_recorded))
+                let output = SendOutput::open(&options, interface, Arc::clone(&shared), None)?;
+                (output, RunPackets::File(Box::new(feed), is_recorded))
             }
         };
-        let worker = Worker {
+        let worker = SendWorker {
             output,
             shared,
             count: options.count.unwrap_or(u64::MAX),
             duration_ns: options.duration.map_or(u64::MAX, nanoseconds),
-            clock: Clock::start(),
+            clock: RunClock::start(),
             span: Span::default(),
         };
         Ok((worker, packets))
     }
 
     /// Sends until the packets end or a limit is reached, and publishes the final counters.
-    pub(super) fn run(mut self, packets: Packets) -> Result<(), SendError> {
-        self.clock = Clock::start();
+    pub(super) fn run(mut self, packets: RunPackets) -> Result<(), SendError> {
+        self.clock = RunClock::start();
         let (outcome, short) = match packets {
-            Packets::Made(plan, pace) => (self.run_made(&plan, pace), 0),
-            Packets::File(mut feed, is_recorded) => {
+            RunPackets::Made(plan, pace) => (self.run_made(&plan, pace), 0),
+            RunPackets::File(mut feed, is_recorded) => {
                 (self.run_file(&mut feed, is_recorded), feed.short())
             }
         };
@@ -137,7 +138,7 @@ impl Worker {
         outcome
     }
 
-    fn run_made(&mut self, plan: &Plan, pace: Pace) -> Result<(), SendError> {
+    fn run_made(&mut self, plan: &Plan, pace: SteadyPace) -> Result<(), SendError> {
         let within = self.duration_ns.saturating_sub(1);
         let most = self.count.min(pace.due(within));
         let grace_ns = if most < u64::MAX { GRACE_NS } else { 0 };
@@ -176,7 +177,7 @@ impl Worker {
     fn run_file(&mut self, feed: &mut Feed, is_recorded: bool) -> Result<(), SendError> {
         let slice_ns = if is_recorded { FINE_SLICE_NS } else { SLICE_NS };
         let most = self.count;
-        let mut batch = Batch::default();
+        let mut batch = PacketBatch::default();
         loop {
             let so_far = self.output.counters().attempted() + feed.short();
             let room = usize::try_from(most - so_far.min(most)).unwrap_or(usize::MAX);

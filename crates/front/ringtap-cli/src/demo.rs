@@ -33,7 +33,7 @@ use crate::affinity;
 use crate::interrupt;
 use crate::print;
 use crate::reading::ReadingArgs;
-use places::Places;
+use places::DemoCpus;
 use readers::Outcome;
 use table::Table;
 
@@ -71,7 +71,7 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let standing = private::enter().context("no private network")?;
     add_veth(TX, RX)?;
-    let places = Places::choose()?;
+    let places = DemoCpus::choose()?;
     let file = places::file(args.write.as_deref())?;
     let (hub, captures) = affinity::on(places.counter, || {
         let source = open_source(standing)?;
@@ -143,7 +143,7 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
 }
 
 /// The sender's and the kernel's counters of sent packets.
-struct Sent {
+struct SentCounters {
     counters: ringtap_send::SendCounters,
     tx_packets: u64,
     tx_dropped: u64,
@@ -154,7 +154,7 @@ fn send(
     options: SenderOptions,
     mut table: Table<'_>,
     is_reader_over: impl Fn() -> bool,
-) -> Result<Sent> {
+) -> Result<SentCounters> {
     let sender = Sender::start(options)?;
     let stopper = sender.stopper();
     interrupt::on_interrupt(move || stopper.stop())?;
@@ -172,7 +172,7 @@ fn send(
     let counters = sender.finish()?;
     table.last_line(counters)?;
     let kernel = Interface::find(TX)?.counters;
-    Ok(Sent {
+    Ok(SentCounters {
         counters,
         tx_packets: kernel.tx_packets,
         tx_dropped: kernel.tx_dropped,

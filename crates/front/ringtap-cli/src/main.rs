@@ -69,7 +69,7 @@ enum Verb {
     Sim(sim::SimArgs),
     /// Write a small capture to try the other verbs on.
     #[command(hide = true)]
-    Sample(sample::Options),
+    Sample(sample::SampleArgs),
 }
 
 fn main() -> ExitCode {

@@ -74,20 +74,20 @@ const VOICE: u16 = 16_386;
 
 /// Options of the verb.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct SampleArgs {
     /// File to write; "-" is standard output.
     #[arg(default_value = "examples/first.pcapng")]
     file: String,
 }
 
-struct Frame {
+struct SampleFrame {
     time_ns: u64,
     direction: Direction,
     bytes: Vec<u8>,
 }
 
 /// Writes the sample and prints its path.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+pub(crate) fn run(options: &SampleArgs) -> Result<ExitCode> {
     if let Some(folder) = Path::new(&options.file).parent() {
         fs::create_dir_all(folder)
             .with_context(|| format!("{}: cannot be created", folder.display()))?;
@@ -131,7 +131,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 /// All frames, in the order of their times.
-fn frames() -> Result<Vec<Frame>> {
+fn frames() -> Result<Vec<SampleFrame>> {
     let mut frames = Vec::new();
     for (start_us, gap_us, packets, vlans, is_ipv6, transport, port, size_bytes) in FLOWS {
         let (source, destination) = Traffic::benchmark_addresses(is_ipv6);
@@ -161,7 +161,7 @@ fn frames() -> Result<Vec<Frame>> {
             };
             let mut bytes = Vec::new();
             plan.write(number, time_ns, &mut bytes);
-            frames.push(Frame {
+            frames.push(SampleFrame {
                 time_ns,
                 direction,
                 bytes,

@@ -20,14 +20,14 @@ use crate::reading;
 
 /// Selects a hub.
 #[derive(Args, Debug)]
-pub(crate) struct HubArgs {
+pub(crate) struct HubSocketArgs {
     /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
     /// $XDG_RUNTIME_DIR/ringtap.sock.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
 
-impl HubArgs {
+impl HubSocketArgs {
     /// The path of the hub's socket.
     pub(crate) fn path(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(default_socket)

@@ -31,16 +31,16 @@ const EVERY: &[Kind] = &[
 ];
 
 /// One option.
-pub(super) struct Key {
+pub(super) struct OptionKey {
     pub(super) name: &'static str,
     /// What follows `=`; empty for an option without a value.
     pub(super) value: &'static str,
     pub(super) kinds: &'static [Kind],
-    field: Field,
+    field: OptionField,
 }
 
 /// The field of [`Options`] that an option sets.
-enum Field {
+enum OptionField {
     /// Present or absent.
     Flag(fn(&mut Options) -> &mut bool),
     /// `on` or `off`.
@@ -54,13 +54,13 @@ enum Field {
     ),
 }
 
-impl Key {
+impl OptionKey {
     pub(super) fn set(&self, options: &mut Options, text: &str) -> Result<(), String> {
         match self.field {
-            Field::Flag(field) => *field(options) = true,
-            Field::Switch(field) => return choose(field(options), &SWITCH, text),
-            Field::Number(field) => return set_number(field(options), text),
-            Field::Other(set, _) => return set(options, text),
+            OptionField::Flag(field) => *field(options) = true,
+            OptionField::Switch(field) => return choose(field(options), &SWITCH, text),
+            OptionField::Number(field) => return set_number(field(options), text),
+            OptionField::Other(set, _) => return set(options, text),
         }
         Ok(())
     }
@@ -69,16 +69,21 @@ impl Key {
     pub(super) fn get(&self, options: &Options) -> Option<String> {
         let mut copy = options.clone();
         match self.field {
-            Field::Flag(field) => field(&mut copy).then(String::new),
-            Field::Switch(field) => named(*field(&mut copy), &SWITCH),
-            Field::Number(field) => field(&mut copy).map(|number| number.to_string()),
-            Field::Other(_, get) => get(options),
+            OptionField::Flag(field) => field(&mut copy).then(String::new),
+            OptionField::Switch(field) => named(*field(&mut copy), &SWITCH),
+            OptionField::Number(field) => field(&mut copy).map(|number| number.to_string()),
+            OptionField::Other(_, get) => get(options),
         }
     }
 }
 
-const fn key(name: &'static str, value: &'static str, kinds: &'static [Kind], field: Field) -> Key {
-    Key {
+const fn key(
+    name: &'static str,
+    value: &'static str,
+    kinds: &'static [Kind],
+    field: OptionField,
+) -> OptionKey {
+    OptionKey {
         name,
         value,
         kinds,
@@ -91,24 +96,24 @@ const fn number(
     value: &'static str,
     kinds: &'static [Kind],
     field: fn(&mut Options) -> &mut Option<u32>,
-) -> Key {
-    key(name, value, kinds, Field::Number(field))
+) -> OptionKey {
+    key(name, value, kinds, OptionField::Number(field))
 }
 
 const fn flag(
     name: &'static str,
     kinds: &'static [Kind],
     field: fn(&mut Options) -> &mut bool,
-) -> Key {
-    key(name, "", kinds, Field::Flag(field))
+) -> OptionKey {
+    key(name, "", kinds, OptionField::Flag(field))
 }
 
 const fn switch(
     name: &'static str,
     kinds: &'static [Kind],
     field: fn(&mut Options) -> &mut Option<bool>,
-) -> Key {
-    key(name, "on|off", kinds, Field::Switch(field))
+) -> OptionKey {
+    key(name, "on|off", kinds, OptionField::Switch(field))
 }
 
 const fn other(
@@ -117,12 +122,12 @@ const fn other(
     kinds: &'static [Kind],
     set: fn(&mut Options, &str) -> Result<(), String>,
     get: fn(&Options) -> Option<String>,
-) -> Key {
-    key(name, value, kinds, Field::Other(set, get))
+) -> OptionKey {
+    key(name, value, kinds, OptionField::Other(set, get))
 }
 
 /// Every option, in the order of the canonical text.
-pub(super) static KEYS: [Key; 23] = [
+pub(super) static KEYS: [OptionKey; 23] = [
     flag("exclusive", TAP, |to| &mut to.exclusive),
     other(
         "mode",

@@ -12,8 +12,8 @@ use crate::speed::Speed;
 
 use super::{
     DeviceError, DeviceSpec, Kind, Size,
-    keys::{KEYS, Key},
-    parse::{Place, meant},
+    keys::{KEYS, OptionKey},
+    parse::{TextPlace, meant},
     shaping::{ChunkOptions, SimAsked},
 };
 
@@ -94,7 +94,7 @@ pub struct Options {
 }
 
 /// The options of a device of this kind.
-pub(super) fn parse(kind: Kind, place: Place<'_>) -> Result<Options, DeviceError> {
+pub(super) fn parse(kind: Kind, place: TextPlace<'_>) -> Result<Options, DeviceError> {
     let mut options = Options::default();
     for part in place.split('&') {
         let (name, value) = match part.str().split_once('=') {
@@ -118,7 +118,7 @@ pub(super) fn parse(kind: Kind, place: Place<'_>) -> Result<Options, DeviceError
     Ok(options)
 }
 
-fn find(kind: Kind, name: &str) -> Result<&'static Key, String> {
+fn find(kind: Kind, name: &str) -> Result<&'static OptionKey, String> {
     let known = || KEYS.iter().filter(|key| key.kinds.contains(&kind));
     if let Some(key) = known().find(|key| key.name == name) {
         return Ok(key);
@@ -150,14 +150,14 @@ fn why_not(kind: Kind, name: &str) -> &'static str {
     }
 }
 
-fn written(key: &Key) -> String {
+fn written(key: &OptionKey) -> String {
     match key.value {
         "" => key.name.to_owned(),
         value => format!("{}={value}", key.name),
     }
 }
 
-fn kinds(key: &Key) -> String {
+fn kinds(key: &OptionKey) -> String {
     let prefixes = key.kinds.iter().map(|kind| kind.prefix());
     let prefixes: Vec<_> = prefixes.filter(|prefix| !prefix.is_empty()).collect();
     prefixes.join(", ")

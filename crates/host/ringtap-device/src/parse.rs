@@ -12,13 +12,13 @@ const INTERFACE_NAME_BYTES: usize = 15;
 
 /// Position of a device in a text, for errors.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct TextPlace<'a> {
     text: &'a str,
     start: usize,
     end: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TextPlace<'a> {
     pub(super) fn str(self) -> &'a str {
         &self.text[self.start..self.end]
     }
@@ -56,7 +56,7 @@ impl<'a> Place<'a> {
 
 /// The device at `place` of `text`.
 pub(super) fn device(text: &str, place: Range<usize>) -> Result<DeviceSpec, DeviceError> {
-    let whole = Place {
+    let whole = TextPlace {
         text,
         start: place.start,
         end: place.end,
@@ -91,10 +91,10 @@ pub(super) fn kind(text: &str) -> Option<(Kind, usize)> {
     Some((kind, prefix.len() + 1))
 }
 
-fn split_kind(target: Place<'_>) -> Result<(Kind, Place<'_>), DeviceError> {
+fn split_kind(target: TextPlace<'_>) -> Result<(Kind, TextPlace<'_>), DeviceError> {
     if let Some((kind, skip)) = kind(target.str()) {
         let start = target.start + skip;
-        return Ok((kind, Place { start, ..target }));
+        return Ok((kind, TextPlace { start, ..target }));
     }
     let (prefix, rest) = target.split_at(':');
     match rest {
@@ -103,7 +103,7 @@ fn split_kind(target: Place<'_>) -> Result<(Kind, Place<'_>), DeviceError> {
     }
 }
 
-fn unknown_kind(prefix: Place<'_>) -> DeviceError {
+fn unknown_kind(prefix: TextPlace<'_>) -> DeviceError {
     let known: Vec<_> = Kind::PREFIXED.iter().map(|kind| kind.prefix()).collect();
     let meant = meant(&near(prefix.str(), known.iter().copied()));
     let known = known.join(", ");
@@ -121,7 +121,7 @@ pub(super) fn meant(near: &[String]) -> String {
     }
 }
 
-fn parse_name(kind: Kind, place: Place<'_>) -> Result<String, DeviceError> {
+fn parse_name(kind: Kind, place: TextPlace<'_>) -> Result<String, DeviceError> {
     let Some(name) = escape::unescape(place.str()) else {
         return Err(place.error("the name is not UTF-8 once its %XX are replaced"));
     };
@@ -167,7 +167,7 @@ fn check_interface(name: &str) -> Result<(), String> {
     }
 }
 
-fn parse_queues(name: Place<'_>, place: Place<'_>) -> Result<Queues, DeviceError> {
+fn parse_queues(name: TextPlace<'_>, place: TextPlace<'_>) -> Result<Queues, DeviceError> {
     let starts_as_number = place.str().starts_with(|sign: char| sign.is_ascii_digit());
     if !starts_as_number && !place.str().is_empty() {
         return Err(place.error(format!(
@@ -181,7 +181,7 @@ fn parse_queues(name: Place<'_>, place: Place<'_>) -> Result<Queues, DeviceError
     Ok(Queues::chosen(ranges?))
 }
 
-fn parse_range(place: Place<'_>) -> Result<std::ops::RangeInclusive<u16>, DeviceError> {
+fn parse_range(place: TextPlace<'_>) -> Result<std::ops::RangeInclusive<u16>, DeviceError> {
     let (first, last) = place.split_at('-');
     let from = parse_queue(first)?;
     let to = last.map_or(Ok(from), parse_queue)?;
@@ -193,7 +193,7 @@ fn parse_range(place: Place<'_>) -> Result<std::ops::RangeInclusive<u16>, Device
     }
 }
 
-fn parse_queue(place: Place<'_>) -> Result<u16, DeviceError> {
+fn parse_queue(place: TextPlace<'_>) -> Result<u16, DeviceError> {
     let is_number = place.str().bytes().all(|byte| byte.is_ascii_digit());
     match place.str().parse() {
         Ok(queue) if is_number => Ok(queue),

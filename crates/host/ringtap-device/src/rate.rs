@@ -55,30 +55,32 @@ impl FromStr for Rate {
         let value = scaled(number, power).ok_or_else(|| refuse(FORMS))?;
         match (value, kind) {
             (0, _) => Err(refuse("it must be at least 1 a second")),
-            (_, Kind::Bare) if power > 0 => Err(refuse("add pps or bps to say what is counted")),
-            (value, Kind::Bare | Kind::Packets) => Ok(Self::PacketsPerSecond(value)),
-            (value, Kind::Bits) => Ok(Self::BitsPerSecond(value)),
+            (_, RateUnit::Bare) if power > 0 => {
+                Err(refuse("add pps or bps to say what is counted"))
+            }
+            (value, RateUnit::Bare | RateUnit::Packets) => Ok(Self::PacketsPerSecond(value)),
+            (value, RateUnit::Bits) => Ok(Self::BitsPerSecond(value)),
         }
     }
 }
 
-enum Kind {
+enum RateUnit {
     Bare,
     Packets,
     Bits,
 }
 
 /// Splits a unit: `mbps` is `m` and bits; `None` if unknown.
-fn split_unit(unit: &str) -> Option<(&str, Kind)> {
+fn split_unit(unit: &str) -> Option<(&str, RateUnit)> {
     if let Some(prefix) = unit.strip_suffix("pps") {
-        return Some((prefix, Kind::Packets));
+        return Some((prefix, RateUnit::Packets));
     }
     for bits in ["bps", "bit/s"] {
         if let Some(prefix) = unit.strip_suffix(bits) {
-            return Some((prefix, Kind::Bits));
+            return Some((prefix, RateUnit::Bits));
         }
     }
-    (unit.len() <= 1).then_some((unit, Kind::Bare))
+    (unit.len() <= 1).then_some((unit, RateUnit::Bare))
 }
 
 /// A decimal number times a power of ten, exactly; `None` if not an integer or too large.

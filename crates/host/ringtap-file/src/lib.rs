@@ -19,7 +19,7 @@ pub mod write;
 pub use bytes::ByteOrder;
 pub use damage::{Damage, ReadError};
 pub use interface::{Interface, Resolution, Statistics};
-pub use pace::{Pace, Schedule, Turn};
+pub use pace::{Pace, PaceTurn, Schedule};
 pub use reader::{Direction, Format, RawPacket, Reader};
 
 #[cfg(test)]

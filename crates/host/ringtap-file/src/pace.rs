@@ -64,7 +64,7 @@ fn scaled(amount: f64, per_second: f64) -> Duration {
 /// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Turn {
+pub enum PaceTurn {
     /// The packet is due.
     Due,
     /// The stop flag was set.
@@ -99,23 +99,23 @@ impl Pace {
     /// Sleeps and never spins: above 20,000 packets per second, packets come in small bursts, one
     /// for each wake-up. The rate over a millisecond is exact.
     #[inline]
-    pub fn wait(&mut self, time_ns: u64) -> Turn {
+    pub fn wait(&mut self, time_ns: u64) -> PaceTurn {
         if self.stop.load(Relaxed) {
-            return Turn::Stopped;
+            return PaceTurn::Stopped;
         }
         if self.schedule.speed == Speed::Top {
-            return Turn::Due;
+            return PaceTurn::Due;
         }
         let due = self.schedule.next_due(time_ns);
         let began = *self.began.get_or_insert_with(Instant::now);
         loop {
             let left = due.saturating_sub(began.elapsed());
             if left.is_zero() {
-                return Turn::Due;
+                return PaceTurn::Due;
             }
             thread::sleep(left.min(SLICE));
             if self.stop.load(Relaxed) {
-                return Turn::Stopped;
+                return PaceTurn::Stopped;
             }
         }
     }

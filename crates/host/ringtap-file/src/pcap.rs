@@ -9,7 +9,7 @@ use super::{
     bytes::ByteOrder,
     damage::{Damage, ReadError},
     interface::{Interface, Resolution},
-    reader::Found,
+    reader::FoundPacket,
     window::Window,
 };
 
@@ -32,12 +32,12 @@ pub(super) fn packet_limit(snap_length: u32) -> u32 {
 
 /// What the magic number at the start of a file says.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct PcapKind {
     order: ByteOrder,
     resolution: Resolution,
 }
 
-impl Kind {
+impl PcapKind {
     pub(super) fn recognise(start: [u8; 4]) -> Option<Self> {
         [ByteOrder::Little, ByteOrder::Big]
             .into_iter()
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// The error for a file that is not pcapng and that [`Kind::recognise`] does not know.
+/// The error for a file that is not pcapng and that [`PcapKind::recognise`] does not know.
 pub(super) fn refuse(file: String, start: [u8; 4]) -> ReadError {
     if start == PATCHED.to_le_bytes() || start == PATCHED.to_be_bytes() {
         let variant = "pcap of a patched libpcap".to_owned();
@@ -65,7 +65,7 @@ pub(super) fn refuse(file: String, start: [u8; 4]) -> ReadError {
     ReadError::NotACapture { file, start }
 }
 
-pub(super) struct Header {
+pub(super) struct PcapHeader {
     order: ByteOrder,
     resolution: Resolution,
     link_type: LinkType,
@@ -73,8 +73,8 @@ pub(super) struct Header {
     packet_limit: u32,
 }
 
-impl Header {
-    pub(super) fn read(window: &mut Window, kind: Kind) -> Result<Self, ReadError> {
+impl PcapHeader {
+    pub(super) fn read(window: &mut Window, kind: PcapKind) -> Result<Self, ReadError> {
         let ready = window.fill(FILE_HEADER)?;
         let Some(header) = window.ready().first_chunk::<FILE_HEADER>() else {
             return Err(window.truncated("file header", FILE_HEADER, ready));
@@ -111,7 +111,7 @@ impl Header {
     }
 
     #[inline]
-    pub(super) fn next(&self, window: &mut Window) -> Result<Option<Found>, ReadError> {
+    pub(super) fn next(&self, window: &mut Window) -> Result<Option<FoundPacket>, ReadError> {
         let ready = window.fill(PACKET_HEADER)?;
         let Some(header) = window.ready().first_chunk::<PACKET_HEADER>() else {
             return match ready {
@@ -135,7 +135,7 @@ impl Header {
             return Err(window.truncated("packet", whole, ready));
         }
         let taken = window.take(whole);
-        Ok(Some(Found {
+        Ok(Some(FoundPacket {
             time_ns: seconds * 1_000_000_000 + self.resolution.nanoseconds(fraction),
             wire_length,
             interface: 0,

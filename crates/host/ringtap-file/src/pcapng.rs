@@ -17,7 +17,7 @@ use super::{
     describe,
     interface::Interface,
     pcap::{USUAL_PACKET_LIMIT, packet_limit},
-    reader::Found,
+    reader::FoundPacket,
     window::Window,
 };
 
@@ -74,7 +74,7 @@ impl Section {
         &mut self,
         window: &mut Window,
         interfaces: &mut Vec<Interface>,
-    ) -> Result<Option<Found>, ReadError> {
+    ) -> Result<Option<FoundPacket>, ReadError> {
         loop {
             let ready = window.fill(FRAME)?;
             let Some(head) = window.ready().first_chunk::<FRAME>() else {
@@ -103,7 +103,7 @@ impl Section {
         window: &mut Window,
         interfaces: &mut Vec<Interface>,
         block: Block,
-    ) -> Result<Option<Found>, ReadError> {
+    ) -> Result<Option<FoundPacket>, ReadError> {
         match block.kind {
             SECTION_HEADER => {
                 self.order = section_header(window)?;
@@ -129,7 +129,7 @@ impl Section {
         window: &mut Window,
         interfaces: &[Interface],
         block: Block,
-    ) -> Result<Found, ReadError> {
+    ) -> Result<FoundPacket, ReadError> {
         const FIXED: usize = HEAD + 20;
         let bytes = self.packet_block(window, block, FIXED)?;
         let number = match block.kind {
@@ -145,7 +145,7 @@ impl Section {
         Ok(self.found(
             window,
             block,
-            Parts {
+            BlockParts {
                 number,
                 time_ns: interface.time_ns(ticks),
                 link_type: interface.link_type,
@@ -162,7 +162,7 @@ impl Section {
         window: &mut Window,
         interfaces: &[Interface],
         block: Block,
-    ) -> Result<Found, ReadError> {
+    ) -> Result<FoundPacket, ReadError> {
         const FIXED: usize = HEAD + 4;
         let bytes = self.packet_block(window, block, FIXED)?;
         let wire_length = self.order.u32_at(bytes, 8);
@@ -175,7 +175,7 @@ impl Section {
         Ok(self.found(
             window,
             block,
-            Parts {
+            BlockParts {
                 number: 0,
                 time_ns: 0,
                 link_type: interface.link_type,
@@ -188,11 +188,11 @@ impl Section {
 
     /// Moves past the block and says where its parts are in the window.
     #[inline]
-    fn found(&self, window: &mut Window, block: Block, parts: Parts) -> Found {
+    fn found(&self, window: &mut Window, block: Block, parts: BlockParts) -> FoundPacket {
         let at = window.take(block.whole()).start;
         // The interface is known, so its number was added to `first_interface` before.
         let first = u32::try_from(self.first_interface).unwrap_or(u32::MAX);
-        Found {
+        FoundPacket {
             time_ns: parts.time_ns,
             wire_length: parts.wire_length,
             interface: first.saturating_add(parts.number),
@@ -328,7 +328,7 @@ impl Section {
 }
 
 /// The parts of a packet block, as offsets from its first byte.
-struct Parts {
+struct BlockParts {
     number: u32,
     time_ns: u64,
     link_type: LinkType,

@@ -78,12 +78,12 @@ pub enum Format {
 }
 
 pub(super) enum Parser {
-    Pcap(pcap::Header),
+    Pcap(pcap::PcapHeader),
     Pcapng(pcapng::Section),
 }
 
 /// Position of a packet in the window, and the fields of its header.
-pub(super) struct Found {
+pub(super) struct FoundPacket {
     pub(super) time_ns: u64,
     pub(super) wire_length: u32,
     pub(super) interface: u32,
@@ -201,8 +201,8 @@ impl Reader {
         };
         let parser = if start == pcapng::SECTION_HEADER.to_be_bytes() {
             Parser::Pcapng(pcapng::Section::first(&mut window)?)
-        } else if let Some(kind) = pcap::Kind::recognise(start) {
-            let header = pcap::Header::read(&mut window, kind)?;
+        } else if let Some(kind) = pcap::PcapKind::recognise(start) {
+            let header = pcap::PcapHeader::read(&mut window, kind)?;
             interfaces.push(header.interface());
             Parser::Pcap(header)
         } else {

@@ -13,7 +13,7 @@ use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 use crate::CaptureError;
 use crate::classifier::LaneClassifier;
-use ringtap_file::{Direction, Pace, RawPacket, Reader, Turn};
+use ringtap_file::{Direction, Pace, PaceTurn, RawPacket, Reader};
 use ringtap_filter::LinkType;
 
 /// Packets that are published at a time when a file is read at top speed.
@@ -118,7 +118,7 @@ impl FileWriter {
 impl Lane {
     /// Writes a packet when it is due and there is room; `false` if stopped meanwhile.
     fn write(&mut self, packet: &RawPacket<'_>) -> bool {
-        if self.pace.wait(packet.time_ns) == Turn::Stopped || !self.classify_and_stage(packet) {
+        if self.pace.wait(packet.time_ns) == PaceTurn::Stopped || !self.classify_and_stage(packet) {
             return false;
         }
         self.seen += 1;

@@ -13,16 +13,16 @@ use super::layout::{CELL_HEADER_BYTES, CELL_STRIDE_BYTES, CELLS, LONGEST_BYTES};
 
 const BYTES: usize = CELLS * CELL_STRIDE_BYTES;
 
-pub(super) struct Cells {
+pub(super) struct FileCells {
     start: NonNull<u8>,
     /// The cell that the program reads next.
     next: usize,
 }
 
 // SAFETY: the mapping belongs to this value alone and is not tied to a thread.
-unsafe impl Send for Cells {}
+unsafe impl Send for FileCells {}
 
-impl Cells {
+impl FileCells {
     /// Maps the map behind `fd`, whose first cell the program has not read yet.
     pub(super) fn new(fd: impl AsFd) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -62,7 +62,7 @@ impl Cells {
     }
 }
 
-impl Drop for Cells {
+impl Drop for FileCells {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length, and nobody keeps a pointer into it. Failing
         // would only leave the mapping until the process ends.

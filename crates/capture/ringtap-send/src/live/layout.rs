@@ -19,7 +19,7 @@ pub(super) const CELL_STRIDE_BYTES: usize = CELL_HEADER_BYTES + LONGEST_BYTES;
 
 /// `struct rt_send_config` for the packets of a plan; without one only the interface matters.
 pub(super) fn config(ifindex: u32, plan: Option<&Plan>) -> Vec<u8> {
-    let mut out = Words(Vec::new());
+    let mut out = ConfigWords(Vec::new());
     out.word(ifindex);
     let Some(plan) = plan else {
         // The program for made packets is not loaded, and the one for files reads only the first word.
@@ -49,9 +49,9 @@ pub(super) fn config(ifindex: u32, plan: Option<&Plan>) -> Vec<u8> {
     out.0
 }
 
-struct Words(Vec<u8>);
+struct ConfigWords(Vec<u8>);
 
-impl Words {
+impl ConfigWords {
     fn word(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_ne_bytes());
     }

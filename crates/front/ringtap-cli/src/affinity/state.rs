@@ -25,7 +25,7 @@ const FOLDER: &str = "/run/ringtap/settings";
 
 /// One line of the file: a setting as it was before the change.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Line {
+struct SettingLine {
     /// Inode of the network namespace.
     namespace: u64,
     path: PathBuf,
@@ -61,7 +61,7 @@ impl StateFile {
 
     /// Remembers a setting that is about to be changed.
     pub(super) fn keep(&mut self, setting: &Setting) -> io::Result<()> {
-        let line = Line {
+        let line = SettingLine {
             namespace: self.namespace,
             path: setting.path.clone(),
             text: setting.text.clone(),
@@ -92,7 +92,7 @@ pub(super) fn restore() {
             continue;
         }
         let lines = lines_of(BufReader::new(&file));
-        let is_here = |line: &Line| line.namespace == namespace;
+        let is_here = |line: &SettingLine| line.namespace == namespace;
         if !lines.iter().all(is_here) {
             continue;
         }
@@ -122,7 +122,7 @@ fn put_back(setting: Setting) {
 }
 
 /// The whole lines of a file; an incomplete line belongs to a setting that did not change.
-fn lines_of(file: impl BufRead) -> Vec<Line> {
+fn lines_of(file: impl BufRead) -> Vec<SettingLine> {
     let lines = file.lines().map_while(Result::ok);
     lines
         .map_while(|line| serde_json::from_str(&line).ok())

@@ -10,7 +10,7 @@ use ringtap_net::cpu;
 const FILE: &str = "ringtap-demo.pcapng";
 
 /// A CPU for each thread; none if the machine has only one.
-pub(super) struct Places {
+pub(super) struct DemoCpus {
     /// The sender and, in its softirq, the capture.
     pub(super) sender: Option<usize>,
     /// The reader that counts, and the hub.
@@ -19,7 +19,7 @@ pub(super) struct Places {
     pub(super) recorder: Option<usize>,
 }
 
-impl Places {
+impl DemoCpus {
     /// Chooses among the CPUs that this process may use.
     pub(super) fn choose() -> Result<Self> {
         let cpus = cpu::allowed().context("cannot ask for the CPUs of this process")?;
@@ -32,7 +32,7 @@ impl Places {
             _ => (None, &[][..]),
         };
         let counter = others.first().copied();
-        Places {
+        DemoCpus {
             sender,
             counter,
             recorder: others.get(1).copied().or(counter),
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn places(cpus: &[usize]) -> [Option<usize>; 3] {
-        let places = Places::among(cpus);
+        let places = DemoCpus::among(cpus);
         [places.sender, places.counter, places.recorder]
     }
 

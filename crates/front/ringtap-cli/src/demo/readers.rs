@@ -10,7 +10,7 @@ use ringtap::{Batch, Capture, Counters};
 use ringtap_ipc::time::now_ns;
 
 use super::FILTER;
-use super::places::Places;
+use super::places::DemoCpus;
 use crate::affinity;
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
@@ -21,9 +21,9 @@ use crate::session::{self, Consumer, Flow};
 const TICK: Duration = Duration::from_millis(200);
 
 /// Counts all packets of its subscription.
-struct Counter<'a>(Reading<'a>);
+struct CountingReader<'a>(Reading<'a>);
 
-impl Consumer for Counter<'_> {
+impl Consumer for CountingReader<'_> {
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         self.0.batch(batch, |_, _| Ok(()))
     }
@@ -37,10 +37,10 @@ impl Consumer for Counter<'_> {
 type Done<'scope, R> = ScopedJoinHandle<'scope, (R, Result<()>)>;
 
 /// All readers while they run.
-pub(super) struct Running<'scope, 'a> {
-    counter: Done<'scope, Counter<'a>>,
+pub(super) struct RunningReaders<'scope, 'a> {
+    counter: Done<'scope, CountingReader<'a>>,
     recorder: Done<'scope, Recorder<'a>>,
-    members: [Done<'scope, Counter<'a>>; 2],
+    members: [Done<'scope, CountingReader<'a>>; 2],
 }
 
 /// The results of all readers.
@@ -56,8 +56,8 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     args: &'a ReadingArgs,
     captures: Vec<Capture>,
-    (places, file): (&Places, &str),
-) -> Result<Running<'scope, 'a>> {
+    (places, file): (&DemoCpus, &str),
+) -> Result<RunningReaders<'scope, 'a>> {
     let captures: Result<[Capture; 4], _> = captures.try_into();
     let Ok([first, second, third, fourth]) = captures else {
         bail!("the hub did not give four subscriptions");
@@ -72,10 +72,10 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     let recording = Reading::new(args, second, "record");
     let recorder = Recorder::new(recording, writer, start_ns, false);
     let count = |capture, name, cpu| {
-        let counter = Counter(Reading::new(args, capture, name));
+        let counter = CountingReader(Reading::new(args, capture, name));
         start(scope, counter, cpu)
     };
-    Ok(Running {
+    Ok(RunningReaders {
         counter: count(first, "count", places.counter),
         recorder: start(scope, recorder, places.recorder),
         members: [
@@ -96,7 +96,7 @@ fn start<'scope, C: Consumer + Send + 'scope>(
     })
 }
 
-impl Running<'_, '_> {
+impl RunningReaders<'_, '_> {
     /// Whether a reader has ended already.
     pub(super) fn is_any_over(&self) -> bool {
         let members = self.members.iter().any(ScopedJoinHandle::is_finished);
@@ -125,7 +125,7 @@ impl Running<'_, '_> {
 }
 
 /// The final counters of a reader that counts.
-fn counters(done: Done<'_, Counter<'_>>, title: &str) -> Result<Counters> {
+fn counters(done: Done<'_, CountingReader<'_>>, title: &str) -> Result<Counters> {
     let (counter, counting) = done
         .join()
         .map_err(|_| anyhow!("{title}: its thread is gone"))?;

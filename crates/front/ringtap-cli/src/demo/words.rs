@@ -6,7 +6,7 @@ use anyhow::Result;
 use ringtap_net::private::Standing;
 
 use super::readers::Outcome;
-use super::{FILTER, FLOWS, HALF, RX, Sent, TX};
+use super::{FILTER, FLOWS, HALF, RX, SentCounters, TX};
 use crate::print::line as say;
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
@@ -35,7 +35,7 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
 }
 
 /// Prints the comparison of sent and captured packets, and next steps.
-pub(super) fn end(outcome: &Outcome, sent: &Sent, standing: Standing) -> Result<()> {
+pub(super) fn end(outcome: &Outcome, sent: &SentCounters, standing: Standing) -> Result<()> {
     let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
     let (rate_pps, rate_bps) = match seconds > 0.0 {
         true => (
@@ -69,7 +69,7 @@ pub(super) fn end(outcome: &Outcome, sent: &Sent, standing: Standing) -> Result<
 }
 
 /// Compares the kernel's counter of sent packets with the capture's counter of offered ones.
-fn comparison(sent: &Sent, offered: u64) -> String {
+fn comparison(sent: &SentCounters, offered: u64) -> String {
     let (tx_packets, dropped) = (sent.tx_packets, sent.tx_dropped);
     let counts = format!(
         "Kernel's counter of packets out of {TX}: {}; offered to the capture at {RX}: {}; difference: ",

@@ -12,12 +12,12 @@ use crate::report::as_f64;
 
 /// Two snapshots of one hub; `before` may be missing.
 #[derive(Clone, Copy)]
-pub(crate) struct Change<'a> {
+pub(crate) struct StatusChange<'a> {
     before: Option<&'a HubStatus>,
     pub(crate) now: &'a HubStatus,
 }
 
-impl<'a> Change<'a> {
+impl<'a> StatusChange<'a> {
     /// From `before` to `now`; ignores `before` if it is of another hub or not earlier.
     pub(crate) fn between(before: Option<&'a HubStatus>, now: &'a HubStatus) -> Self {
         let same = |before: &&HubStatus| {
@@ -25,7 +25,7 @@ impl<'a> Change<'a> {
                 && before.started_ns == now.started_ns
                 && before.time_ns < now.time_ns
         };
-        Change {
+        StatusChange {
             before: before.filter(same),
             now,
         }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_rate_is_growth_over_the_time_between_the_snapshots() {
         let (before, now) = (hub(1, 10, 100), hub(1, 14, 500));
-        let change = Change::between(Some(&before), &now);
+        let change = StatusChange::between(Some(&before), &now);
         let then = change.reader(7).map(|reader| reader.delivered);
         assert_eq!(change.per_second(then, 500), Some(100.0));
         assert_eq!(change.per_second(None, 500), None);
@@ -121,8 +121,12 @@ mod tests {
     #[test]
     fn another_hub_or_no_time_between_gives_no_rate() {
         let (before, now) = (hub(1, 10, 100), hub(2, 14, 500));
-        assert!(Change::between(Some(&before), &now).reader(7).is_none());
-        assert!(Change::between(Some(&now), &now).seconds().is_none());
-        assert!(Change::between(None, &now).seconds().is_none());
+        assert!(
+            StatusChange::between(Some(&before), &now)
+                .reader(7)
+                .is_none()
+        );
+        assert!(StatusChange::between(Some(&now), &now).seconds().is_none());
+        assert!(StatusChange::between(None, &now).seconds().is_none());
     }
 }

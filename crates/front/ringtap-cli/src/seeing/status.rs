@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 
-use super::{HubArgs, seconds};
+use super::{HubSocketArgs, seconds};
 
 /// Prints all counters of a running hub as one JSON object: its sources with their lanes, its
 /// groups, its readers.
@@ -18,7 +18,7 @@ use super::{HubArgs, seconds};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    hub: HubArgs,
+    hub: HubSocketArgs,
 
     /// Print each object on one line, also on a terminal.
     #[arg(long)]

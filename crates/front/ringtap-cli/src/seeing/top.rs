@@ -29,7 +29,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::{HubArgs, seconds};
+use super::{HubSocketArgs, seconds};
 use crate::print;
 use poller::Poller;
 use screen::{Screen, View};
@@ -46,7 +46,7 @@ const USAGE: u8 = 2;
 #[command(after_help = HELP)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    hub: HubArgs,
+    hub: HubSocketArgs,
 
     /// Seconds between two snapshots of the counters; rates are averages over that time.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]

@@ -19,8 +19,8 @@ use ratatui::crossterm::terminal;
 use ringtap_client::{Connection, Control as _};
 use serde::Serialize;
 
-use super::{HubArgs, seconds};
-use explain::{Answer, Finding, explain};
+use super::{HubSocketArgs, seconds};
+use explain::{Explanation, Finding, explain};
 pub(super) use words::span;
 use words::wrapped;
 
@@ -31,7 +31,7 @@ use words::wrapped;
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WhyArgs {
     #[command(flatten)]
-    hub: HubArgs,
+    hub: HubSocketArgs,
 
     /// Seconds between the two readings.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
 }
 
 /// The answer as text; on a terminal, lines are no longer than its width.
-fn lines(answer: &Answer) -> String {
+fn lines(answer: &Explanation) -> String {
     let width = match io::stdout().is_terminal() {
         true => terminal::size()
             .ok()

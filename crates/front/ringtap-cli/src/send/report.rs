@@ -19,7 +19,7 @@ pub(super) struct Report {
 
 /// The names are part of the interface.
 #[derive(Serialize)]
-struct Line<'a> {
+struct SendLine<'a> {
     /// Since 1970.
     time_ns: u64,
     device: &'a str,
@@ -104,7 +104,7 @@ impl Report {
     }
 
     fn json(&self, now: SendCounters, rates: &Rates, is_final: bool) -> io::Result<String> {
-        let line = Line {
+        let line = SendLine {
             time_ns: now_ns(),
             device: &self.device,
             method: match now.method {

@@ -14,7 +14,7 @@ use std::{
 
 use ringtap_device::Speed;
 
-use super::super::{Pace, Reader, Schedule, Turn};
+use super::super::{Pace, PaceTurn, Reader, Schedule};
 use super::made::{Made, ORDERS};
 
 #[test]
@@ -63,7 +63,7 @@ fn pacing_is_never_early() {
     let mut pace = Pace::new(Speed::Rate { rate_pps: 10_000.0 }, Arc::default());
     let began = Instant::now();
     for _ in 0..1001 {
-        assert_eq!(pace.wait(0), Turn::Due);
+        assert_eq!(pace.wait(0), PaceTurn::Due);
     }
     assert!(began.elapsed() >= Duration::from_millis(100));
 }
@@ -72,11 +72,11 @@ fn pacing_is_never_early() {
 fn waiting_ends_when_told_to_stop() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut pace = Pace::new(Speed::Recorded { factor: 1.0 }, Arc::clone(&stop));
-    assert_eq!(pace.wait(0), Turn::Due);
+    assert_eq!(pace.wait(0), PaceTurn::Due);
     let waiter = thread::spawn(move || pace.wait(u64::MAX));
     thread::sleep(Duration::from_millis(20));
     stop.store(true, Relaxed);
-    assert_eq!(waiter.join().unwrap(), Turn::Stopped);
+    assert_eq!(waiter.join().unwrap(), PaceTurn::Stopped);
 }
 
 #[test]

@@ -54,16 +54,16 @@ const NO_UNIT: &str = "-";
 /// All metrics of a hub at one moment.
 pub(super) fn exposition(status: &HubStatus) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Snapshot(status.clone())));
+    registry.register_collector(Box::new(HubMetrics(status.clone())));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
 }
 
 #[derive(Debug)]
-struct Snapshot(HubStatus);
+struct HubMetrics(HubStatus);
 
-impl Collector for Snapshot {
+impl Collector for HubMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let hub = &self.0;
         let mut metrics = Metrics(encoder);

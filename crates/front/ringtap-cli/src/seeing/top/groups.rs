@@ -6,7 +6,7 @@ use ratatui::text::Line;
 use ringtap_ipc::protocol::GroupStatus;
 
 use super::table::{Cell, Column, Palette, loss_emphasis, plain, rate, short};
-use crate::seeing::change::Change;
+use crate::seeing::change::StatusChange;
 
 const COLUMNS: [Column<'static>; 5] = [
     Column::right("ABOVE", 6),
@@ -17,7 +17,11 @@ const COLUMNS: [Column<'static>; 5] = [
 ];
 
 /// The lines, `width` columns wide; none if no group has an offload threshold.
-pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
+pub(super) fn lines(
+    change: StatusChange<'_>,
+    width: usize,
+    palette: Palette,
+) -> Vec<Line<'static>> {
     let groups = change.now.groups.iter();
     let row = |group| row(change, group);
     let rows: Vec<_> = groups.filter_map(row).collect();
@@ -29,7 +33,7 @@ pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<L
     lines
 }
 
-fn row(change: Change<'_>, group: &GroupStatus) -> Option<Vec<Cell>> {
+fn row(change: StatusChange<'_>, group: &GroupStatus) -> Option<Vec<Cell>> {
     let before = change.group(&group.name);
     let before = before.map(|before| before.offloaded_chunks);
     Some(vec![

@@ -7,7 +7,7 @@ use ringtap_ipc::protocol::SourceStatus;
 
 use super::table::{Cell, Column, Emphasis, Palette, loss_emphasis, plain, rate};
 use crate::report::grouped;
-use crate::seeing::change::{Change, total};
+use crate::seeing::change::{StatusChange, total};
 
 const COLUMNS: [Column<'static>; 3] = [
     Column::left("REASON", 12),
@@ -23,14 +23,14 @@ const REASONS: [(&str, Counter); 3] = [
     ("pool_full", |source| total(source).pool_full),
 ];
 
-struct Loss {
+struct LossRow {
     place: String,
     reason: &'static str,
     packets: u64,
     rate: Option<f64>,
 }
 
-impl Loss {
+impl LossRow {
     fn row(self) -> Vec<Cell> {
         let emphasis = loss_emphasis(self.packets, self.rate);
         vec![
@@ -43,12 +43,16 @@ impl Loss {
 }
 
 /// The lines, `width` columns wide.
-pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
+pub(super) fn lines(
+    change: StatusChange<'_>,
+    width: usize,
+    palette: Palette,
+) -> Vec<Line<'static>> {
     let losses = losses(change);
     let mut lines = match losses.is_empty() {
         true => vec![palette.line("nothing lost", Emphasis::Plain)],
         false => {
-            let rows = losses.into_iter().map(Loss::row);
+            let rows = losses.into_iter().map(LossRow::row);
             palette.table(width, "LOST BY", &COLUMNS, rows)
         }
     };
@@ -58,8 +62,8 @@ pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<L
 }
 
 /// The losses that are not 0, the fastest first.
-fn losses(change: Change<'_>) -> Vec<Loss> {
-    let loss = |place: &str, reason, before, packets| Loss {
+fn losses(change: StatusChange<'_>) -> Vec<LossRow> {
+    let loss = |place: &str, reason, before, packets| LossRow {
         place: place.to_owned(),
         reason,
         packets,
@@ -88,7 +92,7 @@ fn losses(change: Change<'_>) -> Vec<Loss> {
     losses
 }
 
-fn faults(change: Change<'_>) -> Vec<String> {
+fn faults(change: StatusChange<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     for source in &change.now.sources {
         let device = &source.device;

@@ -9,7 +9,7 @@ use ringtap_ipc::protocol::ReaderStatus;
 
 use super::table::{Cell, Column, Emphasis, Palette, loss_emphasis, plain, rate, short};
 use crate::report::as_f64;
-use crate::seeing::change::Change;
+use crate::seeing::change::StatusChange;
 
 const COLUMNS: [Column<'static>; 9] = [
     Column::left("GROUP", 8),
@@ -27,7 +27,7 @@ const NEARLY_LATE: u64 = 75;
 
 /// The column that readers are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum SortOrder {
     #[default]
     Loss,
     Rate,
@@ -35,30 +35,30 @@ pub(super) enum Order {
     Name,
 }
 
-impl Order {
+impl SortOrder {
     pub(super) fn next(self) -> Self {
         match self {
-            Order::Loss => Order::Rate,
-            Order::Rate => Order::Lag,
-            Order::Lag => Order::Name,
-            Order::Name => Order::Loss,
+            SortOrder::Loss => SortOrder::Rate,
+            SortOrder::Rate => SortOrder::Lag,
+            SortOrder::Lag => SortOrder::Name,
+            SortOrder::Name => SortOrder::Loss,
         }
     }
 
     pub(super) fn word(self) -> &'static str {
         match self {
-            Order::Loss => "loss",
-            Order::Rate => "rate",
-            Order::Lag => "lag",
-            Order::Name => "name",
+            SortOrder::Loss => "loss",
+            SortOrder::Rate => "rate",
+            SortOrder::Lag => "lag",
+            SortOrder::Name => "name",
         }
     }
 }
 
 /// The lines, `width` columns wide.
 pub(super) fn lines(
-    change: Change<'_>,
-    order: Order,
+    change: StatusChange<'_>,
+    order: SortOrder,
     width: usize,
     palette: Palette,
 ) -> Vec<Line<'static>> {
@@ -76,7 +76,7 @@ pub(super) fn lines(
 
 /// Growth of a reader's counter in a second.
 fn per_second(
-    change: Change<'_>,
+    change: StatusChange<'_>,
     reader: &ReaderStatus,
     counter: fn(&ReaderStatus) -> u64,
 ) -> Option<f64> {
@@ -85,16 +85,21 @@ fn per_second(
 }
 
 /// The greatest first; equals by group and number, so that rows keep their places.
-fn compare(change: Change<'_>, order: Order, a: &ReaderStatus, b: &ReaderStatus) -> Ordering {
+fn compare(
+    change: StatusChange<'_>,
+    order: SortOrder,
+    a: &ReaderStatus,
+    b: &ReaderStatus,
+) -> Ordering {
     let rate = |reader: &_, counter| per_second(change, reader, counter).unwrap_or(0.0);
     let key = |reader: &ReaderStatus| match order {
-        Order::Loss => (
+        SortOrder::Loss => (
             rate(reader, |reader| reader.overrun),
             as_f64(reader.overrun),
         ),
-        Order::Rate => (rate(reader, |reader| reader.delivered), 0.0),
-        Order::Lag => (reader.lag_chunks.into(), as_f64(reader.lag_ms)),
-        Order::Name => (0.0, 0.0),
+        SortOrder::Rate => (rate(reader, |reader| reader.delivered), 0.0),
+        SortOrder::Lag => (reader.lag_chunks.into(), as_f64(reader.lag_ms)),
+        SortOrder::Name => (0.0, 0.0),
     };
     let (greatest, next) = (key(b), key(a));
     let by_number = greatest
@@ -102,14 +107,14 @@ fn compare(change: Change<'_>, order: Order, a: &ReaderStatus, b: &ReaderStatus)
         .total_cmp(&next.0)
         .then(greatest.1.total_cmp(&next.1));
     let by_name = match order {
-        Order::Name => a.name.cmp(&b.name),
+        SortOrder::Name => a.name.cmp(&b.name),
         _ => Ordering::Equal,
     };
     let by_place = || (&a.group, a.reader).cmp(&(&b.group, b.reader));
     by_number.then(by_name).then_with(by_place)
 }
 
-fn row(change: Change<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Cell> {
+fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Cell> {
     let per_second = |counter| per_second(change, reader, counter);
     let lost_rate = per_second(|reader| reader.overrun);
     let lost = loss_emphasis(reader.overrun, lost_rate);

@@ -12,16 +12,16 @@ use ratatui::widgets::Paragraph;
 use ringtap_ipc::protocol::HubStatus;
 use ringtap_pool::number::to_u16;
 
-use super::readers::Order;
+use super::readers::SortOrder;
 use super::table::{Emphasis, Palette};
 use super::{groups, losses, readers, sources};
-use crate::seeing::change::Change;
+use crate::seeing::change::StatusChange;
 use crate::seeing::why::span;
 
 /// The user's choices.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    pub(super) order: Order,
+    pub(super) order: SortOrder,
     /// Lines of the tables above the first one that is shown.
     pub(super) scroll: u16,
 }
@@ -78,7 +78,7 @@ impl Screen {
     }
 
     fn lines(&self, now: &HubStatus, width: usize) -> Vec<Line<'static>> {
-        let change = Change::between(self.snapshots[0].as_ref(), now);
+        let change = StatusChange::between(self.snapshots[0].as_ref(), now);
         let palette = self.palette;
         let mut lines = sources::lines(change, width, palette);
         lines.push(Line::default());

@@ -8,7 +8,7 @@ use ringtap_ipc::protocol::{LaneStatus, SourceState, SourceStatus};
 use super::table::{
     Cell, Column, Emphasis, Palette, bar, loss_emphasis, percent, plain, rate, short,
 };
-use crate::seeing::change::{Change, total};
+use crate::seeing::change::{StatusChange, total};
 
 const COLUMNS: [Column<'static>; 7] = [
     Column::right("SEEN/s", 10),
@@ -23,14 +23,18 @@ const COLUMNS: [Column<'static>; 7] = [
 const NEARLY_FULL: u64 = 75;
 
 /// The lines, `width` columns wide.
-pub(super) fn lines(change: Change<'_>, width: usize, palette: Palette) -> Vec<Line<'static>> {
+pub(super) fn lines(
+    change: StatusChange<'_>,
+    width: usize,
+    palette: Palette,
+) -> Vec<Line<'static>> {
     let sources = change.now.sources.iter().enumerate();
     let rows = sources.flat_map(|(at, source)| rows(change, at, source));
     palette.table(width, "SOURCE", &COLUMNS, rows)
 }
 
 /// The source, then its lanes that saw packets, the busiest first, if there are several.
-fn rows(change: Change<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<Cell>> {
+fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<Cell>> {
     let before = change.source(at).map(whole);
     let name = source.device.clone();
     let mut rows = vec![row(
@@ -78,7 +82,7 @@ fn state(source: &SourceStatus) -> Option<&'static str> {
 }
 
 fn row(
-    change: Change<'_>,
+    change: StatusChange<'_>,
     name: String,
     before: Option<&LaneStatus>,
     now: &LaneStatus,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::words::{a_second, ago, packets, percent, share};
 use super::{advice, groups};
 use crate::report::grouped;
-use crate::seeing::change::{Change, total};
+use crate::seeing::change::{StatusChange, total};
 
 /// One fact that the user should know.
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +62,7 @@ impl Finding {
 
 /// All findings, and the equations that were checked.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Explanation {
     verdict: String,
     /// The worst first.
     pub(crate) findings: Vec<Finding>,
@@ -75,9 +75,9 @@ pub(crate) fn explain(
     before: &HubStatus,
     now: &HubStatus,
     is_stopped: &dyn Fn(i32) -> bool,
-) -> Answer {
+) -> Explanation {
     let case = Case {
-        change: Change::between(Some(before), now),
+        change: StatusChange::between(Some(before), now),
         now,
         is_stopped,
     };
@@ -87,14 +87,14 @@ pub(crate) fn explain(
     findings.extend(case.departed());
     findings.extend(groups::helped(case.change));
     findings.sort_by_key(|one| (!one.bad, std::cmp::Reverse(one.lost_packets)));
-    Answer {
+    Explanation {
         verdict: verdict(now, &findings),
         findings,
         checked: now.sources.iter().map(equation).collect(),
     }
 }
 
-impl Answer {
+impl Explanation {
     /// Whether packets were lost or there is a fault.
     pub(crate) fn is_bad(&self) -> bool {
         self.findings.iter().any(|finding| finding.bad)
@@ -130,7 +130,7 @@ struct Loss<'a> {
 }
 
 struct Case<'a> {
-    change: Change<'a>,
+    change: StatusChange<'a>,
     now: &'a HubStatus,
     is_stopped: &'a dyn Fn(i32) -> bool,
 }

@@ -9,7 +9,7 @@ use ringtap_ipc::protocol::{GroupStatus, ReaderStatus};
 use super::explain::Finding;
 use super::words::{a_second, packets};
 use crate::report::grouped;
-use crate::seeing::change::Change;
+use crate::seeing::change::StatusChange;
 
 /// Most members that a sentence names.
 const MAX_NAMED: usize = 3;
@@ -33,12 +33,12 @@ pub(super) fn policy(policy: &str, credit_chunks: u32) -> Option<String> {
 }
 
 /// Help for busy members, one finding for each group.
-pub(super) fn helped(change: Change<'_>) -> Vec<Finding> {
+pub(super) fn helped(change: StatusChange<'_>) -> Vec<Finding> {
     let groups = change.now.groups.iter();
     groups.filter_map(|group| of_group(change, group)).collect()
 }
 
-fn of_group(change: Change<'_>, group: &GroupStatus) -> Option<Finding> {
+fn of_group(change: StatusChange<'_>, group: &GroupStatus) -> Option<Finding> {
     let percent = group.offload_percent?;
     if group.offloaded_chunks == 0 {
         return None;
@@ -74,7 +74,12 @@ fn of_group(change: Change<'_>, group: &GroupStatus) -> Option<Finding> {
 }
 
 /// `: reader 2 "b" took 700, reader 3 "c" took 34`, for the members with the largest parts.
-fn members(change: Change<'_>, group: &str, verb: &str, part: fn(&ReaderStatus) -> u64) -> String {
+fn members(
+    change: StatusChange<'_>,
+    group: &str,
+    verb: &str,
+    part: fn(&ReaderStatus) -> u64,
+) -> String {
     let readers = change.now.readers.iter();
     let mut readers: Vec<_> = readers
         .filter(|reader| reader.group == group && part(reader) > 0)

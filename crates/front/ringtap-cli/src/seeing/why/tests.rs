@@ -58,7 +58,7 @@ fn well() -> HubStatus {
 }
 
 /// The answer if this changed within the last two seconds.
-fn after(change: impl Fn(&mut HubStatus)) -> Answer {
+fn after(change: impl Fn(&mut HubStatus)) -> Explanation {
     let mut now = well();
     now.time_ns += 2 * SECOND;
     change(&mut now);
@@ -66,7 +66,7 @@ fn after(change: impl Fn(&mut HubStatus)) -> Answer {
 }
 
 /// The answer if this was so at the first snapshot already.
-fn always(change: impl Fn(&mut HubStatus)) -> Answer {
+fn always(change: impl Fn(&mut HubStatus)) -> Explanation {
     let mut before = well();
     change(&mut before);
     let now = HubStatus {
@@ -77,7 +77,7 @@ fn always(change: impl Fn(&mut HubStatus)) -> Answer {
 }
 
 #[track_caller]
-fn says(answer: &Answer, words: &[&str]) {
+fn says(answer: &Explanation, words: &[&str]) {
     let text = answer.sentences().join("\n");
     for words in words {
         assert!(text.contains(words), "{words:?} is missing in:\n{text}");
