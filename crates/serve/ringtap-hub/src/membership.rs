@@ -72,14 +72,14 @@ pub(crate) enum Full {
 
 impl Membership {
     pub(crate) fn new(groups: Vec<Group>) -> Self {
-        let subscriptions = |group| GroupMembers {
+        let empty = |group| GroupMembers {
             group,
             members: Vec::new(),
             bit: None,
             owners: [None; BUCKETS],
         };
         Membership {
-            groups: groups.into_iter().map(subscriptions).collect(),
+            groups: groups.into_iter().map(empty).collect(),
             used_bits: 0,
         }
     }
@@ -88,29 +88,32 @@ impl Membership {
     pub(crate) fn groups(&self) -> impl Iterator<Item = (&Group, usize)> {
         self.groups
             .iter()
-            .map(|subscriptions| (&subscriptions.group, subscriptions.members.len()))
+            .map(|one| (&one.group, one.members.len()))
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
-        let subscriptions = self
-            .groups
-            .iter()
-            .find(|subscriptions| subscriptions.group.name == name)?;
-        Some(&subscriptions.group)
+        let mut groups = self.groups.iter().map(|one| &one.group);
+        groups.find(|group| group.name == name)
     }
 
-    /// With sleepers a member of this group shares chunks, if the group divides them.
+    /// A subscription's group and its member there.
+    fn member(&self, subscription: SubscriptionId) -> Option<(&GroupMembers, &Member)> {
+        self.groups
+            .iter()
+            .find_map(|one| Some((one, one.members.get(one.position(subscription)?)?)))
+    }
+
+    /// The buddy group of this group's members, if it divides chunks.
     pub(crate) fn buddies(&self, name: &str) -> Option<Buddies> {
         let mut numbered = (0..).zip(&self.groups);
-        let (number, subscriptions) =
-            numbered.find(|(_, subscriptions)| subscriptions.group.name == name)?;
-        (subscriptions.group.division == Division::Lanes).then_some(Buddies {
+        let (number, one) = numbered.find(|(_, one)| one.group.name == name)?;
+        (one.group.division == Division::Lanes).then_some(Buddies {
             group: number,
-            offload_percent: subscriptions.group.offload_percent,
+            offload_percent: one.group.offload_percent,
         })
     }
 
-    /// Gives a subscription in a group.
+    /// Makes a subscription a member of a group.
     pub(crate) fn join(
         &mut self,
         name: &str,
@@ -119,96 +122,80 @@ impl Membership {
     ) -> Result<(), Full> {
         let used_bits = self.used_bits;
         let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);
-        let subscriptions = self
-            .groups
-            .iter_mut()
-            .find(|subscriptions| subscriptions.group.name == name);
-        let subscriptions = subscriptions.ok_or(Full::NoGroup)?;
-        let bit = match subscriptions.members.first() {
-            Some(buddy) if subscriptions.group.division == Division::Lanes => buddy.bit,
+        let one = self.groups.iter_mut().find(|one| one.group.name == name);
+        let one = one.ok_or(Full::NoGroup)?;
+        let bit = match one.members.first() {
+            Some(buddy) if one.group.division == Division::Lanes => buddy.bit,
             _ => free_bits.next(),
         };
-        let is_balanced = subscriptions.group.balance != Balance::Everyone;
-        let group_bit = match subscriptions.bit {
-            None if is_balanced => free_bits.next(),
+        let group_bit = match one.bit {
+            None if one.is_balanced() => free_bits.next(),
             known => known,
         };
-        if subscriptions.members.len() >= to_usize(subscriptions.group.most_members) {
-            return Err(Full::Members(subscriptions.group.most_members));
+        if one.members.len() >= to_usize(one.group.most_members) {
+            return Err(Full::Members(one.group.most_members));
         }
-        if is_balanced && (bit.is_none() || group_bit.is_none()) {
+        if one.is_balanced() && (bit.is_none() || group_bit.is_none()) {
             return Err(Full::NoBit);
         }
-        subscriptions.group.filter.and(&own).ok_or(Full::Filter)?;
-        subscriptions.bit = group_bit;
+        one.group.filter.and(&own).ok_or(Full::Filter)?;
+        one.bit = group_bit;
         for bit in [bit, group_bit].into_iter().flatten() {
             self.used_bits |= 1 << bit;
         }
-        subscriptions.members.push(Member {
+        one.members.push(Member {
             subscription,
             bit,
             own,
         });
-        subscriptions.share_out();
+        one.share_out();
         Ok(())
     }
 
-    /// Takes a subscription away; what it had goes to the other members.
+    /// Removes a subscription; its buckets go to the other members of its group.
     pub(crate) fn leave(&mut self, subscription: SubscriptionId) {
-        for subscriptions in &mut self.groups {
-            let Some(at) = subscriptions
-                .members
-                .iter()
-                .position(|member| member.subscription == subscription)
-            else {
+        for one in &mut self.groups {
+            let Some(at) = one.position(subscription) else {
                 continue;
             };
-            let bit = subscriptions.members.remove(at).bit;
-            let is_shared = subscriptions.members.iter().any(|member| member.bit == bit);
-            let is_empty = subscriptions.members.is_empty();
-            let group_bit = subscriptions.bit.take_if(|_| is_empty);
-            for bit in [bit.filter(|_| !is_shared), group_bit]
-                .into_iter()
-                .flatten()
-            {
+            let bit = one.members.remove(at).bit;
+            let is_shared = one.members.iter().any(|member| member.bit == bit);
+            let is_empty = one.members.is_empty();
+            let group_bit = one.bit.take_if(|_| is_empty);
+            let own_bit = bit.filter(|_| !is_shared);
+            for bit in [own_bit, group_bit].into_iter().flatten() {
                 self.used_bits &= !(1 << bit);
             }
-            subscriptions.share_out();
+            one.share_out();
         }
     }
 
-    /// Changes a subscription's own filter; gives the one before.
+    /// Changes a subscription's own filter; returns the one before.
     pub(crate) fn set_filter(
         &mut self,
         subscription: SubscriptionId,
         own: Program,
     ) -> Result<Program, Full> {
-        for subscriptions in &mut self.groups {
-            let found = subscriptions
-                .members
-                .iter_mut()
-                .find(|member| member.subscription == subscription);
-            if let Some(member) = found {
-                subscriptions.group.filter.and(&own).ok_or(Full::Filter)?;
-                return Ok(std::mem::replace(&mut member.own, own));
+        for one in &mut self.groups {
+            if let Some(at) = one.position(subscription) {
+                one.group.filter.and(&own).ok_or(Full::Filter)?;
+                return Ok(std::mem::replace(&mut one.members[at].own, own));
             }
         }
         Err(Full::NoGroup)
     }
 
-    /// Buckets that are a subscription's own; 0 in a group that does not divide by buckets.
+    /// Number of a subscription's buckets; 0 in a group that does not divide by buckets.
     pub(crate) fn buckets_of(&self, subscription: SubscriptionId) -> u32 {
-        let has = |subscriptions: &&GroupMembers| subscriptions.ids().contains(&subscription);
-        let subscriptions = self.groups.iter().find(has);
-        let divided = subscriptions.filter(|subscriptions| {
-            subscriptions.group.division == Division::Packets
-                && subscriptions.group.balance != Balance::Everyone
-        });
-        let own = divided.map_or(0, |subscriptions| {
-            let owners = subscriptions.owners.iter();
-            owners.filter(|owner| **owner == Some(subscription)).count()
-        });
-        to_u32(own)
+        let divides =
+            |one: &GroupMembers| one.is_balanced() && one.group.division == Division::Packets;
+        match self.member(subscription) {
+            Some((one, _)) if divides(one) => {
+                let owners = one.owners.iter();
+                to_u32(owners.filter(|owner| **owner == Some(subscription)).count())
+            }
+            _ => 0,
+        }
     }
 
     /// The rules for every source.
@@ -220,15 +207,8 @@ impl Membership {
 
     /// What this subscription gets under these rules.
     pub(crate) fn share(&self, subscription: SubscriptionId) -> Option<Share> {
-        let (subscriptions, member) = self.groups.iter().find_map(|subscriptions| {
-            let member = subscriptions
-                .members
-                .iter()
-                .find(|member| member.subscription == subscription)?;
-            Some((subscriptions, member))
-        })?;
-        let balanced = subscriptions.group.balance != Balance::Everyone
-            || subscriptions.group.division == Division::Lanes;
+        let (one, member) = self.member(subscription)?;
+        let is_shared = one.is_balanced() || one.group.division == Division::Lanes;
         let mut rule = Err(NO_BIT_LEFT);
         let mut index = 0;
         self.each_rule(|_, of| {
@@ -237,35 +217,32 @@ impl Membership {
             }
             index += 1;
         });
-        if balanced && !member.own.takes_everything() {
+        if is_shared && !member.own.takes_everything() {
             rule = Err(NOT_IN_SOURCE);
         }
         Some(Share {
             mask: member.mask(),
-            group: subscriptions.group_mask(),
-            filter: subscriptions.group.filter.and(&member.own)?,
+            group: one.group_mask(),
+            filter: one.group.filter.and(&member.own)?,
             rule,
         })
     }
 
     /// Calls `each` for every rule and the subscriptions it stands for.
     fn each_rule(&self, mut each: impl FnMut(Rule, &[SubscriptionId])) {
-        for subscriptions in &self.groups {
-            subscriptions.each_rule(&mut each);
+        for one in &self.groups {
+            one.each_rule(&mut each);
         }
-        let rest = self.groups.iter().flat_map(|subscriptions| {
-            let without = subscriptions
-                .members
-                .iter()
-                .filter(|member| member.bit.is_none());
-            without.map(|member| (&subscriptions.group, member))
+        let rest = self.groups.iter().flat_map(|one| {
+            let without = one.members.iter().filter(|member| member.bit.is_none());
+            without.map(|member| (&one.group, member))
         });
         let rest: Vec<_> = rest.collect();
         let everything = Rule::everything(1 << OWN_BITS);
         match &rest[..] {
             [] => {}
-            // As long as it is alone nothing need be captured that it does not want. It runs its
-            // filter all the same: others may come.
+            // One reader: the source captures only what it wants. The reader runs its filter all
+            // the same, since others may come.
             [(group, member)] => {
                 let both = group.filter.and(&member.own);
                 let rule = Rule {
@@ -292,12 +269,22 @@ impl Member {
 }
 
 impl GroupMembers {
+    fn is_balanced(&self) -> bool {
+        self.group.balance != Balance::Everyone
+    }
+
+    /// Index of a subscription among the members.
+    fn position(&self, subscription: SubscriptionId) -> Option<usize> {
+        let mut members = self.members.iter();
+        members.position(|member| member.subscription == subscription)
+    }
+
     fn each_rule(&self, each: &mut impl FnMut(Rule, &[SubscriptionId])) {
         let members: Vec<_> = self.members.iter().filter(|m| m.bit.is_some()).collect();
         let subscriptions =
             |of: &[&Member]| -> Vec<SubscriptionId> { of.iter().map(|m| m.subscription).collect() };
         let group = self.group.filter.clone();
-        if self.group.balance != Balance::Everyone {
+        if self.is_balanced() {
             if !members.is_empty() {
                 let balance = self.group.balance.clone();
                 let members_by_bucket = self.masks();
@@ -341,11 +328,8 @@ impl GroupMembers {
 
     fn masks(&self) -> Arc<[u64; BUCKETS]> {
         let mask = |subscription: &Option<SubscriptionId>| {
-            let member = self
-                .members
-                .iter()
-                .find(|member| Some(member.subscription) == *subscription);
-            member.map_or(0, Member::mask) | self.group_mask()
+            let owner = subscription.and_then(|owner| self.position(owner));
+            owner.map_or(0, |at| self.members[at].mask()) | self.group_mask()
         };
         Arc::new(self.owners.each_ref().map(mask))
     }
