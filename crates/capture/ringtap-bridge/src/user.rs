@@ -31,7 +31,7 @@ use ringtap_capture::bpf::{conflict, wait_for_running_programs};
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::queues;
 use ringtap_capture::xdp::layout::{QueueWords, state};
-use ringtap_capture::xdp::options::{Plan, XdpOptions};
+use ringtap_capture::xdp::options::{XdpOptions, XdpPlan};
 use ringtap_capture::xdp::program::QueueProgram;
 use ringtap_capture::xdp::setup::explain;
 use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, Wanted, XskSocket};
@@ -50,7 +50,7 @@ use port::Port;
 use setup::Setup;
 use shared::Shared;
 pub use shared::{InlineReport, InlineState};
-use worker::Worker;
+use worker::BridgeWorker;
 
 /// One interface of the bridge.
 struct Side {
@@ -104,7 +104,7 @@ impl UserBridge {
             (channel, reader)
         });
         let (channel, inline) = inline.unzip();
-        let mut worker = Worker {
+        let mut worker = BridgeWorker {
             ports: setup.ports,
             memory: setup.memory,
             passing: options.passing.clone(),
@@ -293,7 +293,7 @@ fn bind(
 }
 
 fn explain_bind(error: io::Error, queue: u16, side: &Side) -> CaptureError {
-    let plan = Plan::new(&XdpOptions::new(&side.name), &side.interface, 1);
+    let plan = XdpPlan::new(&XdpOptions::new(&side.name), &side.interface, 1);
     plan.map_or_else(
         |error| error,
         |plan| explain(error, queue, &side.interface, &plan),

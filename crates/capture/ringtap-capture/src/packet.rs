@@ -25,10 +25,10 @@ use crate::nic::NicLosses;
 use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
 
 pub use options::PacketOptions;
-use options::Plan;
+use options::PacketPlan;
 use ring::Ring;
 use socket::PacketSocket;
-use worker::{Progress, Worker};
+use worker::{PacketWorker, Progress};
 
 /// Opens an interface; when it returns, every packet is captured.
 ///
@@ -37,7 +37,7 @@ use worker::{Progress, Worker};
 /// Those of [`CaptureError`] that concern packet sockets.
 pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
     let interface = Interface::find(&options.interface)?;
-    let plan = Plan::new(options, &interface)?;
+    let plan = PacketPlan::new(options, &interface)?;
     let mut setup = SourceSetup::new(&options.interface, plan.geometry)?;
     let lane = setup.lane(options.chunks.packets)?;
     let promiscuous = plan.promiscuous;
@@ -52,7 +52,7 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
         _promiscuous: promiscuous.transpose()?,
     };
     let (writer, classifier) = (lane.writer, lane.classifier);
-    let mut worker = Worker::new(ring, writer, classifier, Arc::clone(&progress), &interface);
+    let mut worker = PacketWorker::new(ring, writer, classifier, Arc::clone(&progress), &interface);
     progress.socket().bind(interface.index)?;
     let work = move || worker.work();
     let facts = facts(&plan, &interface, notes);
@@ -69,7 +69,7 @@ fn system(action: &'static str) -> impl FnOnce(io::Error) -> CaptureError {
 }
 
 /// A socket that receives nothing yet, and its ring, smaller where memory is short.
-fn open_ring(plan: &Plan) -> Result<(PacketSocket, Ring, Vec<String>), CaptureError> {
+fn open_ring(plan: &PacketPlan) -> Result<(PacketSocket, Ring, Vec<String>), CaptureError> {
     let mut notes = Vec::new();
     let mut layout = plan.ring;
     loop {
@@ -97,7 +97,7 @@ fn open_ring(plan: &Plan) -> Result<(PacketSocket, Ring, Vec<String>), CaptureEr
     }
 }
 
-fn facts(plan: &Plan, interface: &Interface, mut notes: Vec<String>) -> Facts {
+fn facts(plan: &PacketPlan, interface: &Interface, mut notes: Vec<String>) -> Facts {
     if interface.offloads.lro == Some(true) {
         notes.push(format!(
             "{name} merges packets in the NIC (LRO): they are captured merged; \

@@ -30,7 +30,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::CaptureError;
 use crate::shape::Shape;
-use crate::source::{SourceDriver, SourceSetup, ThreadedSource, Worker};
+use crate::source::{SourceDriver, SourceSetup, SourceThread, ThreadedSource};
 use frames::Frames;
 use lane::{QueueState, SimQueue};
 use spread::Spread;
@@ -134,7 +134,7 @@ pub fn open(options: &SimOptions) -> Result<ThreadedSource, CaptureError> {
     let stop = Arc::new(AtomicBool::new(false));
     let start = Arc::new(OnceLock::new());
     let mut queues = Vec::new();
-    let mut workers: Vec<Worker> = Vec::new();
+    let mut workers: Vec<SourceThread> = Vec::new();
     for (number, lane) in (0..).zip(setup.lanes(shape.packets)) {
         let queue = SimQueue::new(Arc::clone(&link), number, lane);
         queues.push(queue.state());

@@ -164,7 +164,7 @@ pub struct SourceSetup {
 }
 
 /// A thread of a source: its name, and what it does until it is stopped.
-pub type Worker = (String, Box<dyn FnOnce() -> Result<(), CaptureError> + Send>);
+pub type SourceThread = (String, Box<dyn FnOnce() -> Result<(), CaptureError> + Send>);
 
 impl SourceSetup {
     /// Makes the pool of a source.
@@ -228,7 +228,7 @@ impl SourceSetup {
         self,
         facts: Facts,
         driver: Box<dyn SourceDriver>,
-        workers: Vec<Worker>,
+        workers: Vec<SourceThread>,
     ) -> Result<ThreadedSource, CaptureError> {
         let (mut source, outcome) = self.without_threads(facts, driver)?;
         for (name, work) in workers {

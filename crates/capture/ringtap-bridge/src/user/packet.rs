@@ -14,7 +14,7 @@ use ringtap_pool::number::{to_u32, to_usize};
 
 use super::checksum::completion;
 use super::memory::CellOwner;
-use super::worker::Worker;
+use super::worker::BridgeWorker;
 use ringtap_capture::xdp::capture::{ADDRESSES, LaneCapture, TAG};
 use ringtap_capture::xdp::layout::{STAMP_BYTES, Stamp};
 use ringtap_capture::xdp::ring::Piece;
@@ -22,7 +22,7 @@ use ringtap_capture::xdp::ring::Piece;
 /// Packets of one port before the next one's turn.
 const BATCH: u32 = 64;
 
-impl Worker {
+impl BridgeWorker {
     /// Decides about the packets that arrived at a port.
     pub(super) fn forward(&mut self, at: usize) -> bool {
         let waiting = self.ports[at].received.waiting();

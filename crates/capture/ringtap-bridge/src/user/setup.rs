@@ -96,7 +96,7 @@ impl Setup {
                 let counters = side.program.counters.clone();
                 let socket = Arc::clone(&port.socket);
                 let statistics = LaneStatistics::new(socket, stop, counters, *queue);
-                let capture = LaneCapture::new(capture::Parts {
+                let capture = LaneCapture::new(capture::CaptureParts {
                     cells: Cells::new(plan.layout, share),
                     writer,
                     classifier: new.classifier,

@@ -14,7 +14,7 @@ use ringtap_pool::number::to_usize;
 use super::inline::InlineReader;
 use super::memory::CELLS;
 use super::waiting::Fate;
-use super::worker::Worker;
+use super::worker::BridgeWorker;
 use ringtap_capture::xdp::ring::Piece;
 
 /// Most cells of a port whose packets wait: half of its own ones, if it comes to the worst.
@@ -22,7 +22,7 @@ const MOST_WAITING: u32 = CELLS / 2;
 /// Most verdicts between two looks at the ports.
 const MOST_VERDICTS: u32 = 4096;
 
-impl Worker {
+impl BridgeWorker {
     /// Sends a packet on that passed the filter, or lets it wait for its verdict; `noted` is its
     /// sequence in the mirror, if the inline reader can see it.
     pub(super) fn submit(&mut self, at: usize, pieces: &[Piece], noted: Option<u64>) {

@@ -29,7 +29,7 @@ const MOST_DRAINS: u32 = 1000;
 const RETRY: Duration = Duration::from_millis(1);
 
 /// All ports, and what decides about their packets.
-pub(super) struct Worker {
+pub(super) struct BridgeWorker {
     pub(super) ports: Vec<Port>,
     pub(super) memory: BridgeMemory,
     pub(super) passing: Passing,
@@ -47,7 +47,7 @@ pub(super) struct Worker {
     pub(super) now: Instant,
 }
 
-impl Worker {
+impl BridgeWorker {
     /// Forwards until it is stopped, then sends what was received.
     pub(super) fn work(&mut self) {
         while !self.shared.is_stopping() {
@@ -243,7 +243,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for BridgeWorker {
     fn drop(&mut self) {
         // A mirror's source may be waiting for its end.
         self.close_mirrors(|_| true);

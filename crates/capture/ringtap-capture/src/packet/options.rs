@@ -130,7 +130,7 @@ impl RingLayout {
 
 /// What follows from the options and the interface.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct PacketPlan {
     pub(super) link_type: LinkType,
     pub(super) geometry: Geometry,
     pub(super) ring: RingLayout,
@@ -139,7 +139,7 @@ pub(super) struct Plan {
     pub(super) filter: Vec<Instruction>,
 }
 
-impl Plan {
+impl PacketPlan {
     pub(super) fn new(
         options: &PacketOptions,
         interface: &Interface,

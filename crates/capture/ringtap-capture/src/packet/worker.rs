@@ -102,16 +102,16 @@ impl Progress {
 }
 
 /// The copying side.
-pub(super) struct Worker {
+pub(super) struct PacketWorker {
     ring: Ring,
-    lane: Lane,
+    lane: PacketLane,
     progress: Arc<Progress>,
     interface: Interface,
     counters_read_at: u64,
 }
 
 /// The writing end, apart from the ring whose block a packet borrows.
-struct Lane {
+struct PacketLane {
     writer: LaneWriter,
     classifier: LaneClassifier,
     /// A packet with its tag put back, for the classifier.
@@ -122,7 +122,7 @@ struct Lane {
     copied: u64,
 }
 
-impl Worker {
+impl PacketWorker {
     pub(super) fn new(
         ring: Ring,
         writer: LaneWriter,
@@ -132,7 +132,7 @@ impl Worker {
     ) -> Self {
         Self {
             ring,
-            lane: Lane {
+            lane: PacketLane {
                 writer,
                 classifier,
                 tagged: Vec::new(),
@@ -205,7 +205,7 @@ impl Worker {
     }
 }
 
-impl Lane {
+impl PacketLane {
     fn copy(&mut self, block: &[u8]) {
         let mut copied = 0_u32;
         for frame in frame::frames(block) {

@@ -24,12 +24,12 @@ const NO_ROOM_NAP: Duration = Duration::from_micros(100);
 /// Reads a file into a lane.
 pub(super) struct FileWriter {
     reader: Reader,
-    lane: Lane,
+    lane: FileLane,
     link_type: Option<LinkType>,
 }
 
 /// The writing side, apart from the reader whose buffer a packet borrows.
-struct Lane {
+struct FileLane {
     writer: LaneWriter,
     classifier: LaneClassifier,
     pace: Pace,
@@ -54,7 +54,7 @@ impl FileWriter {
         } else {
             BATCH
         };
-        let lane = Lane {
+        let lane = FileLane {
             writer,
             classifier,
             pace,
@@ -115,7 +115,7 @@ impl FileWriter {
     }
 }
 
-impl Lane {
+impl FileLane {
     /// Writes a packet when it is due and there is room; `false` if stopped meanwhile.
     fn write(&mut self, packet: &RawPacket<'_>) -> bool {
         if self.pace.wait(packet.time_ns) == PaceTurn::Stopped || !self.classify_and_stage(packet) {
@@ -171,7 +171,7 @@ fn meta(packet: &RawPacket<'_>, wanted: Verdict) -> PacketMeta {
     }
 }
 
-impl Drop for Lane {
+impl Drop for FileLane {
     fn drop(&mut self) {
         self.writer.close();
         self.classifier.end();

@@ -13,7 +13,7 @@ use ringtap_pool::format::MIN_CHUNK_SIZE;
 
 use super::object::Loaded;
 use super::options::TapOptions;
-use super::plan::Plan;
+use super::plan::TapPlan;
 use super::programs::{AttachedProgram, TapProgram};
 use crate::bpf::attach::{self, Variants};
 use crate::bpf::conflict;
@@ -43,7 +43,7 @@ pub(super) struct Attached {
 ///
 /// [`CaptureError::Queue`], [`CaptureError::NoMemory`], [`CaptureError::Sizes`],
 /// [`CaptureError::System`].
-pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<Plan, CaptureError> {
+pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<TapPlan, CaptureError> {
     let name = &options.interface;
     if let Some(queue) = options.queues.iter().find(|queue| **queue >= queues::MOST) {
         return Err(CaptureError::Queue {
@@ -61,7 +61,7 @@ pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<Plan, Cap
     let possible = possible.and_then(|cpus| u32::try_from(cpus).map_err(io::Error::other));
     let possible = possible.map_err(CaptureError::system(name, "counting CPUs"))?;
     let lanes = online_cpus().unwrap_or(possible).min(possible);
-    let plan = Plan::new(options, largest_frame, lanes, possible);
+    let plan = TapPlan::new(options, largest_frame, lanes, possible);
     plan.map_err(|reason| CaptureError::Sizes {
         device: name.clone(),
         reason,
@@ -83,7 +83,7 @@ fn online_cpus() -> Option<u32> {
 pub(super) fn attach(
     options: &TapOptions,
     interface: &Interface,
-    plan: &Plan,
+    plan: &TapPlan,
 ) -> Result<Attached, CaptureError> {
     let mut notes = options.notes.clone();
     let direction = direction(options, interface, &mut notes);
@@ -117,7 +117,7 @@ fn attach_at(
     direction: Direction,
     options: &TapOptions,
     interface: &Interface,
-    plan: &Plan,
+    plan: &TapPlan,
 ) -> Result<Attached, CaptureError> {
     let mut programs = vec![TapProgram::at(hook)];
     programs.extend(direction.leaving().then_some(TapProgram::TcTx));

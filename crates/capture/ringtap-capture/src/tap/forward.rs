@@ -10,7 +10,7 @@ use ringtap_pool::memory::Words;
 
 use super::layout::ForwardedWords;
 use super::programs::TapProgram;
-use super::rules::fit::Unfit;
+use super::rules::load::RulesNotLoaded;
 use crate::bpf::splice::{Code, SpliceError};
 
 /// `RT_NO_FORWARD` and `RT_VERDICT`.
@@ -54,7 +54,11 @@ pub struct Forward {
 
 impl Forward {
     /// Puts the filter into a copy of one of the tap's programs.
-    pub(super) fn put_into(&self, code: &mut Code, program: TapProgram) -> Result<(), Unfit> {
+    pub(super) fn put_into(
+        &self,
+        code: &mut Code,
+        program: TapProgram,
+    ) -> Result<(), RulesNotLoaded> {
         let context = match program {
             TapProgram::Rx | TapProgram::RxVlan => Context::Xdp,
             TapProgram::TcRx => Context::Tc,

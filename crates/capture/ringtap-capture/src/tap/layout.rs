@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Set before the programs are loaded: `struct rt_config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Config {
+pub(super) struct TapConfig {
     pub(super) segment_mask: u64,
     pub(super) queues: [u64; 4],
     pub(super) all_queues: u32,
@@ -26,7 +26,7 @@ pub(super) struct Config {
     pub(super) chunk_packets: u32,
 }
 
-impl Config {
+impl TapConfig {
     /// These settings as they lie in the program's read-only data.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let wide = [self.segment_mask].into_iter().chain(self.queues);
@@ -52,6 +52,7 @@ impl Config {
 
 /// One CPU's writer: `struct rt_lane`. Only the program writes it.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Default))]
 #[repr(C, align(64))]
 pub(super) struct LaneWords {
     pub(super) chunk: AtomicU32,

@@ -22,7 +22,7 @@ use ringtap_pool::memory::Words;
 use super::groups;
 use super::layout::{ControlWords, ForwardedWords, LaneWords};
 use super::options::TapOptions;
-use super::plan::Plan;
+use super::plan::TapPlan;
 use super::programs::TapProgram;
 use crate::CaptureError;
 use crate::bpf::map::{Access, Mapping, fill, freeze, read_only};
@@ -64,7 +64,7 @@ impl Loaded {
     /// [`CaptureError::Load`], [`CaptureError::System`].
     pub(super) fn new(
         options: &TapOptions,
-        plan: &Plan,
+        plan: &TapPlan,
         interface: u32,
         programs: &[TapProgram],
     ) -> Result<Self, CaptureError> {
@@ -83,7 +83,7 @@ impl Loaded {
         Loaded::map(object, plan).map_err(CaptureError::system(name, action))
     }
 
-    fn map(object: Object, plan: &Plan) -> io::Result<Self> {
+    fn map(object: Object, plan: &TapPlan) -> io::Result<Self> {
         let header = plan.geometry.header();
         let rings = bytes(plan.all_ring_entries(), WORD)?;
         let lanes = bytes(plan.possible, size_of::<LaneWords>())?;
@@ -191,7 +191,7 @@ fn bytes(count: u32, size: usize) -> io::Result<usize> {
         .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-fn size_maps(open: &mut OpenObject, plan: &Plan) -> libbpf_rs::Result<()> {
+fn size_maps(open: &mut OpenObject, plan: &TapPlan) -> libbpf_rs::Result<()> {
     let stride = u32::try_from(plan.geometry.segment_stride).unwrap_or(u32::MAX);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -214,7 +214,7 @@ fn size_maps(open: &mut OpenObject, plan: &Plan) -> libbpf_rs::Result<()> {
 }
 
 /// Each lane's chunks, as a stack.
-fn fill_stacks(bytes: &mut [u8], plan: &Plan) {
+fn fill_stacks(bytes: &mut [u8], plan: &TapPlan) {
     let (entries, _) = bytes.as_chunks_mut::<WORD>();
     for (at, chunk) in plan.free_chunks() {
         if let Some(entry) = usize::try_from(at).ok().and_then(|at| entries.get_mut(at)) {
@@ -224,7 +224,7 @@ fn fill_stacks(bytes: &mut [u8], plan: &Plan) {
 }
 
 /// Each lane's stack depth.
-fn fill_depths(bytes: &mut [u8], plan: &Plan) {
+fn fill_depths(bytes: &mut [u8], plan: &TapPlan) {
     let at = std::mem::offset_of!(LaneWords, free_depth);
     let lanes = bytes
         .chunks_exact_mut(size_of::<LaneWords>())

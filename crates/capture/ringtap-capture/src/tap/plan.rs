@@ -12,7 +12,7 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::source;
 
 use super::forward::Checksums;
-use super::layout::Config;
+use super::layout::TapConfig;
 use super::options::{DEFAULT_CHUNK_SIZE, Taking, TapOptions};
 
 const MAX_SEGMENT: u64 = 256 << 20;
@@ -22,7 +22,7 @@ const SMALL_SEGMENT: u64 = 16 << 20;
 
 /// Sizes of a tap's maps.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct TapPlan {
     pub(super) geometry: Geometry,
     /// Entries in each ring and stack of a lane: a power of two, room for every chunk.
     pub(super) ring_entries: u32,
@@ -32,7 +32,7 @@ pub(super) struct Plan {
     pub(super) possible: u32,
 }
 
-impl Plan {
+impl TapPlan {
     /// Sizes for `lanes` CPUs online of `possible`, and frames of up to `largest_frame` bytes.
     pub(super) fn new(
         options: &TapOptions,
@@ -71,7 +71,7 @@ impl Plan {
             asked => asked.min(most),
         };
         let ring_entries = geometry.chunk_count.next_power_of_two();
-        Ok(Plan {
+        Ok(TapPlan {
             geometry,
             ring_entries,
             lanes,
@@ -109,7 +109,7 @@ impl Plan {
     }
 
     /// The program's settings.
-    pub(super) fn config(&self, options: &TapOptions) -> Config {
+    pub(super) fn config(&self, options: &TapOptions) -> TapConfig {
         let mut queues = [0_u64; 4];
         for queue in &options.queues {
             if let Some(word) = queues.get_mut(usize::from(queue / 64)) {
@@ -117,7 +117,7 @@ impl Plan {
             }
         }
         let per_segment = self.geometry.segment_size / u64::from(self.geometry.chunk_size);
-        Config {
+        TapConfig {
             segment_mask: self.geometry.segment_size - 1,
             queues,
             all_queues: u32::from(options.queues.is_empty()),
@@ -177,12 +177,12 @@ mod tests {
     use super::*;
     use ringtap_device::ChunkOptions;
 
-    fn plan(pool_bytes: u64) -> Plan {
+    fn plan(pool_bytes: u64) -> TapPlan {
         let options = TapOptions {
             pool_bytes,
             ..TapOptions::new("x")
         };
-        Plan::new(&options, 1522, 2, 4).unwrap()
+        TapPlan::new(&options, 1522, 2, 4).unwrap()
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
             snap_length: 96,
             ..TapOptions::new("x")
         };
-        let plan = Plan::new(&options, 1522, 2, 4).unwrap();
+        let plan = TapPlan::new(&options, 1522, 2, 4).unwrap();
         assert_eq!((plan.share(), plan.geometry.chunk_size), (100, 65_536));
         assert_eq!(plan.config(&options).chunk_packets, 256);
         let whole = TapOptions {
@@ -242,7 +242,7 @@ mod tests {
             ..options
         };
         assert!(
-            Plan::new(&whole, 9_014, 2, 4).is_err(),
+            TapPlan::new(&whole, 9_014, 2, 4).is_err(),
             "256 of them do not fit"
         );
     }
@@ -254,7 +254,7 @@ mod tests {
             ..TapOptions::new("x")
         };
         assert!(matches!(
-            Plan::new(&options, 1522, 2, 2),
+            TapPlan::new(&options, 1522, 2, 2),
             Err(GeometryError::ChunkCount { .. })
         ));
     }

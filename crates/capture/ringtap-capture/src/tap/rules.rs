@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
-pub(super) mod fit;
+pub(super) mod load;
 mod user;
 
 use std::io;
@@ -33,7 +33,7 @@ use crate::bpf::link;
 use crate::bpf::namespace::NetworkNamespace;
 use crate::bpf::splice::Code;
 pub use error::RulesError;
-use fit::{Fit, Parts, Tried, Unfit, fit};
+use load::{KnownFilters, LoadedRules, RuleParts, RulesNotLoaded, load};
 use user::{MOST_PROGRAMS, UserProgram};
 
 /// The rules that classify packets now.
@@ -73,7 +73,7 @@ pub(super) struct TapRules {
     controls: Words<ControlWords>,
     forward: Option<Forward>,
     in_force: InForce,
-    tried: Tried,
+    tried: KnownFilters,
 }
 
 impl TapRules {
@@ -101,7 +101,7 @@ impl TapRules {
             controls: loaded.control_words.clone(),
             forward,
             in_force: InForce::default(),
-            tried: Tried::default(),
+            tried: KnownFilters::default(),
         })
     }
 
@@ -162,7 +162,7 @@ impl TapRules {
             })
             .collect();
         let ways = rules.iter().map(|rule| groups::way(&rule.balance));
-        let parts = Parts {
+        let parts = RuleParts {
             originals: &self.originals,
             namespace: &self.namespace,
             interface: self.index,
@@ -172,9 +172,9 @@ impl TapRules {
             users: &users,
             forward: self.forward.as_ref(),
         };
-        let fitted = fit(&parts, &self.in_force.in_source, &mut self.tried);
-        let Fit { programs, places } =
-            fitted.map_err(|unfit| unfit_error(&self.interface, &users, unfit))?;
+        let loaded = load(&parts, &self.in_force.in_source, &mut self.tried);
+        let LoadedRules { programs, places } =
+            loaded.map_err(|error| not_loaded_error(&self.interface, &users, error))?;
         let mut links = self.links_in_use()?;
         write_groups(&self.groups, next, rules);
         object::set_groups(&self.controls, next.set_bits());
@@ -299,12 +299,12 @@ fn load_error(interface: &str, reason: impl ToString) -> RulesError {
 }
 
 /// What it means that not even a program without filters is loaded.
-fn unfit_error(interface: &str, users: &[&UserProgram], unfit: Unfit) -> RulesError {
+fn not_loaded_error(interface: &str, users: &[&UserProgram], error: RulesNotLoaded) -> RulesError {
     match users.first() {
-        Some(user) if unfit.is_of_the_program() => RulesError::Program {
+        Some(user) if error.is_of_the_program() => RulesError::Program {
             path: user.path.clone(),
-            reason: format!("does not fit into the tap's program: {unfit}"),
+            reason: format!("does not fit into the tap's program: {error}"),
         },
-        _ => load_error(interface, unfit),
+        _ => load_error(interface, error),
     }
 }

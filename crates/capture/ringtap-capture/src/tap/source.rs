@@ -25,7 +25,7 @@ use super::attach::{Attached, attach, plan};
 use super::forward::{Forward, Forwarded};
 use super::layout::{ControlWords, LaneWords};
 use super::object::Loaded;
-use super::plan::Plan;
+use super::plan::TapPlan;
 use super::programs::Links;
 use super::rules::TapRules;
 use super::{Tap, TapOptions, Watched};
@@ -83,7 +83,7 @@ impl Tap {
 
     fn assemble(
         watched: Watched,
-        plan: &Plan,
+        plan: &TapPlan,
         attached: Attached,
         facts: Facts,
         forward: Option<Forward>,
@@ -253,7 +253,7 @@ impl Drop for Tap {
     }
 }
 
-fn facts(options: &TapOptions, plan: &Plan, attached: &Attached) -> Facts {
+fn facts(options: &TapOptions, plan: &TapPlan, attached: &Attached) -> Facts {
     Facts {
         device: format!("tap:{}", options.interface),
         interface: Some(options.interface.clone()),
@@ -275,7 +275,7 @@ fn words<T>(mapping: &Arc<Mapping>, at: usize, count: u32) -> io::Result<Words<T
 }
 
 /// The distributor's ends of one lane.
-fn ends(loaded: &Loaded, plan: &Plan, lane: u32) -> io::Result<LaneEnds> {
+fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
     let index = usize::try_from(lane).map_err(io::Error::other)?;
     let (written, ours) = (
         index * size_of::<LaneWords>(),
@@ -342,5 +342,55 @@ pub(super) fn wait_for_running_programs(lanes: &[LaneWords]) {
     // Runs are far shorter than the time that was waited, and marked.
     while lanes.iter().any(|lane| lane.busy.load(Acquire) != 0) {
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    /// Looks between which packets were counted.
+    const LOOKS: u32 = 1000;
+
+    #[test]
+    fn no_packet_is_settled_before_it_is_seen() {
+        let lane = LaneWords::default();
+        let settles = [
+            &lane.sequence,
+            &lane.unwanted,
+            &lane.pool_full,
+            &lane.failed,
+        ];
+        let is_over = AtomicBool::new(false);
+        let all = thread::scope(|scope| {
+            let unsettled = scope.spawn(|| {
+                let (mut looks, mut last, mut found) = (0, 0, None);
+                while looks < LOOKS {
+                    let counts = look(&lane);
+                    looks += u32::from(counts.seen != last);
+                    last = counts.seen;
+                    found = found.or((counts.seen < counts.settled()).then_some(counts));
+                }
+                is_over.store(true, Release);
+                found
+            });
+            // In the order of the program.
+            let mut packets = 0_u64;
+            for settled in settles.iter().cycle() {
+                lane.seen.fetch_add(1, Release);
+                settled.fetch_add(1, Release);
+                packets += 1;
+                if is_over.load(Acquire) {
+                    break;
+                }
+            }
+            assert_eq!(unsettled.join().unwrap(), None);
+            packets
+        });
+        let counts = lane_counts(&lane);
+        assert_eq!((counts.seen, counts.settled()), (all, all));
     }
 }

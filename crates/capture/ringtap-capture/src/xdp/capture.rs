@@ -12,7 +12,7 @@ use ringtap_pool::ids::ChunkId;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 
-use super::cells::{Cells, Place, Standing};
+use super::cells::{CellPlace, Cells, Standing};
 use super::layout::{STAMP_BYTES, Stamp};
 use super::statistics::{LaneStatistics, Settled};
 use crate::bpf::clock;
@@ -24,7 +24,7 @@ pub const ADDRESSES: usize = 12;
 pub const TAG: usize = 4;
 
 /// What it takes to note packets.
-pub struct Parts {
+pub struct CaptureParts {
     pub cells: Cells,
     pub writer: LaneWriter,
     pub classifier: LaneClassifier,
@@ -34,7 +34,7 @@ pub struct Parts {
 
 /// One lane of the pool, and its account.
 pub struct LaneCapture {
-    pub parts: Parts,
+    pub parts: CaptureParts,
     lane: Arc<LaneCounters>,
     settled: Settled,
     tai_minus_utc_ns: i64,
@@ -45,7 +45,7 @@ pub struct LaneCapture {
 }
 
 impl LaneCapture {
-    pub fn new(parts: Parts) -> std::io::Result<Self> {
+    pub fn new(parts: CaptureParts) -> std::io::Result<Self> {
         Ok(LaneCapture {
             lane: parts.writer.counters(),
             parts,
@@ -59,7 +59,7 @@ impl LaneCapture {
 
     /// A chunk whose cells can be given to the kernel.
     pub fn next_chunk(&mut self) -> Option<ChunkId> {
-        let Parts { cells, writer, .. } = &mut self.parts;
+        let CaptureParts { cells, writer, .. } = &mut self.parts;
         cells
             .take_back()
             .or_else(|| std::iter::from_fn(|| writer.take_free()).find(|id| cells.returned(*id)))
@@ -99,14 +99,14 @@ impl LaneCapture {
     /// Says that the packet at this address will be looked at soon.
     #[inline]
     pub fn will_look_at(&self, address: u64) {
-        if let Some(Place { chunk, at }) = self.parts.cells.locate(address) {
+        if let Some(CellPlace { chunk, at }) = self.parts.cells.locate(address) {
             self.parts.writer.will_look_at(chunk, at - STAMP_BYTES);
         }
     }
 
     /// The bytes of a packet that the kernel has just given, and that is not yet noted.
     #[inline]
-    pub fn bytes(&mut self, place: Place, length: usize) -> Option<&mut [u8]> {
+    pub fn bytes(&mut self, place: CellPlace, length: usize) -> Option<&mut [u8]> {
         // SAFETY: the kernel gave this cell back (`place` is that of a received piece), and its
         // packet is noted in the pool only after this borrow has ended.
         unsafe { self.parts.writer.cell(place.chunk, place.at, length) }
@@ -114,9 +114,9 @@ impl LaneCapture {
 
     /// The stamp in front of a packet, whose counts are those of the lane from now on.
     #[inline]
-    pub fn stamp(&mut self, place: Place) -> Option<Stamp> {
+    pub fn stamp(&mut self, place: CellPlace) -> Option<Stamp> {
         let at = place.at.checked_sub(STAMP_BYTES)?;
-        let front = Place { at, ..place };
+        let front = CellPlace { at, ..place };
         let stamp = Stamp::from_bytes(self.bytes(front, STAMP_BYTES)?.first_chunk()?);
         self.account(&stamp);
         Some(stamp)
@@ -139,7 +139,7 @@ impl LaneCapture {
 
     /// LaneCapture a packet of this lane that lies in one cell, if anybody wants it.
     #[inline]
-    pub fn note(&mut self, place: Place, length: usize, stamp: &Stamp) {
+    pub fn note(&mut self, place: CellPlace, length: usize, stamp: &Stamp) {
         let Some(meta) = self.classify(place, length, stamp) else {
             return;
         };
@@ -158,12 +158,12 @@ impl LaneCapture {
 
     /// What is known of a packet that somebody wants; `None`, and counted, if nobody does.
     #[inline]
-    fn classify(&mut self, place: Place, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
+    fn classify(&mut self, place: CellPlace, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
         if !self.parts.classifier.has_rules() {
             return Some(self.meta(stamp, length, (u64::MAX, None)));
         }
         let kept = self.parts.writer.captured_length(length);
-        // SAFETY: as in `bytes`, which would borrow the judge, too.
+        // SAFETY: as in `bytes`, which would borrow the classifier, too.
         let data = unsafe { self.parts.writer.cell(place.chunk, place.at, kept) }?;
         let wire = to_u32(length);
         let verdict = self.parts.classifier.classify(data, wire)?;
@@ -189,7 +189,7 @@ impl LaneCapture {
 
     /// A packet of a chunk that is sealed already, or at an odd place.
     #[cold]
-    fn copy_cell(&mut self, meta: &PacketMeta, place: Place, length: usize) {
+    fn copy_cell(&mut self, meta: &PacketMeta, place: CellPlace, length: usize) {
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
         gathered.extend_from_slice(self.bytes(place, length).unwrap_or_default());

@@ -48,7 +48,7 @@ impl Entry {
 
 /// Where a piece of a packet lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CellPlace {
     pub chunk: ChunkId,
     /// In the chunk.
     pub at: usize,
@@ -169,13 +169,13 @@ impl Cells {
 
     /// Where an address of the kernel's lies; `None` if it is in no cell of this lane.
     #[inline]
-    pub fn locate(&self, address: u64) -> Option<Place> {
+    pub fn locate(&self, address: u64) -> Option<CellPlace> {
         let address = address.checked_sub(self.base)?;
         let chunk = u32::try_from(address >> self.chunk_shift).ok()?;
         let index = usize::try_from(chunk.checked_sub(self.first)?).ok()?;
         let at = address & ((1 << self.chunk_shift) - 1);
         let is_ours = index < self.chunks.len() && at >= u64::from(self.layout.first);
-        is_ours.then_some(Place {
+        is_ours.then_some(CellPlace {
             chunk: ChunkId(chunk),
             at: usize::try_from(at).ok()?,
         })

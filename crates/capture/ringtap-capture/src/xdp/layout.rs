@@ -44,6 +44,7 @@ impl Stamp {
 
 /// One receive queue's counters: `struct rt_queue`. Only the program writes them.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Default))]
 #[repr(C, align(64))]
 pub struct QueueWords {
     pub seen: AtomicU64,
@@ -69,13 +70,13 @@ pub mod state {
 
 /// Set before the program is loaded: `struct rt_xsk_config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct QueueConfig {
     pub snap_length: u32,
     /// Several CPUs may serve one queue at a time.
     pub shared: bool,
 }
 
-impl Config {
+impl QueueConfig {
     /// These settings as they lie in the program's read-only data.
     pub fn to_bytes(self) -> Vec<u8> {
         [self.snap_length, u32::from(self.shared)]
@@ -132,7 +133,7 @@ mod tests {
         same("rt_queue_control", size_of::<QueueControl>(), &control);
         same(
             "rt_xsk_config",
-            Config {
+            QueueConfig {
                 snap_length: 0,
                 shared: false,
             }

@@ -84,7 +84,7 @@ impl XdpOptions {
 
 /// Sizes of a pool with cells.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct XdpPlan {
     pub geometry: Geometry,
     /// Cells for zero-copy drivers.
     pub aligned: CellLayout,
@@ -94,7 +94,7 @@ pub struct Plan {
     pub needs_several: bool,
 }
 
-impl Plan {
+impl XdpPlan {
     /// Sizes for `lanes` queues of this interface.
     pub fn new(
         options: &XdpOptions,
@@ -133,7 +133,7 @@ impl Plan {
             0 => most,
             asked => asked.min(most),
         };
-        Ok(Plan {
+        Ok(XdpPlan {
             geometry,
             aligned,
             staggered,

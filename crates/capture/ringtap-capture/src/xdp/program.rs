@@ -18,7 +18,7 @@ use ringtap_net::interface::Interface;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::memory::Words;
 
-use super::layout::{Config, QUEUES, QueueControl, QueueWords};
+use super::layout::{QUEUES, QueueConfig, QueueControl, QueueWords};
 use super::socket::XskSocket;
 use crate::CaptureError;
 use crate::bpf::link::{self, Hook};
@@ -77,7 +77,7 @@ impl QueueProgram {
     /// [`CaptureError::System`].
     pub fn load(hook: Hook, interface: &Interface, snap_length: u32) -> Result<Self, CaptureError> {
         let name = program_name(hook);
-        let config = Config {
+        let config = QueueConfig {
             snap_length,
             shared: hook == Hook::Generic,
         };

@@ -21,16 +21,16 @@ use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 use super::capture::{self, LaneCapture};
 use super::cells::{Cells, Share};
 use super::layout::state;
-use super::options::{HEADROOM, Plan};
+use super::options::{HEADROOM, XdpPlan};
 use super::program::QueueProgram;
 use super::socket::{self, Bound, PATIENCE, SocketMemory, Umem, Wanted};
 use super::statistics::LaneStatistics;
-use super::worker::{Parts, Worker};
+use super::worker::{QueueWorker, WorkerParts};
 use super::{QueueLane, XdpOptions, facts};
 use crate::bpf::attach::{self, Variants};
 use crate::bpf::conflict;
 use crate::bpf::link::Hook;
-use crate::source::{self, NewLane, SourceSetup};
+use crate::source::{NewLane, SourceSetup, SourceThread};
 use crate::{CaptureError, queues};
 
 /// Most cells of a queue that the kernel has at a time: at five packets a microsecond they last for
@@ -50,7 +50,7 @@ pub(super) struct Setup {
     pub(super) program: QueueProgram,
     pub(super) shell: SourceSetup,
     pub(super) lanes: Vec<QueueLane>,
-    pub(super) workers: Vec<source::Worker>,
+    pub(super) workers: Vec<SourceThread>,
     pub(super) facts: Facts,
 }
 
@@ -71,7 +71,7 @@ impl Setup {
             return Err(CaptureError::NoTc { interface: name() });
         }
         let queues = queues::selected(&options.queues, interface)?;
-        let plan = Plan::new(options, interface, to_u32(queues.len()))?;
+        let plan = XdpPlan::new(options, interface, to_u32(queues.len()))?;
         conflict::wait_for_another(interface, |_| true)?;
         let mut notes = Vec::new();
         let hooks = attach::hooks(options.mode, Variants::Xdp, interface, &mut notes);
@@ -89,7 +89,7 @@ impl Setup {
         program: QueueProgram,
         options: &XdpOptions,
         interface: &Interface,
-        plan: &Plan,
+        plan: &XdpPlan,
         queues: &[u16],
         notes: &[String],
     ) -> Result<Self, CaptureError> {
@@ -136,14 +136,14 @@ impl Setup {
         let ring = bound.received.watch();
         let geometry = self.shell.pool.writable.geometry();
         let share = Share::of(geometry, lane.id, 0);
-        let capture = LaneCapture::new(capture::Parts {
+        let capture = LaneCapture::new(capture::CaptureParts {
             cells: Cells::new(layout, share),
             classifier: lane.classifier,
             writer,
             statistics: Arc::clone(&statistics),
             queue,
         })?;
-        let mut worker = Worker::new(Parts {
+        let mut worker = QueueWorker::new(WorkerParts {
             received: bound.received,
             fill: bound.fill,
             capture,
@@ -168,7 +168,7 @@ impl Setup {
 fn sockets(
     options: &XdpOptions,
     interface: &Interface,
-    plan: &Plan,
+    plan: &XdpPlan,
     program: &QueueProgram,
     queues: &[u16],
     pool: &SealedPool,
@@ -226,7 +226,12 @@ fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>,
 }
 
 /// What a socket that cannot be had means to the user.
-pub fn explain(error: io::Error, queue: u16, interface: &Interface, plan: &Plan) -> CaptureError {
+pub fn explain(
+    error: io::Error,
+    queue: u16,
+    interface: &Interface,
+    plan: &XdpPlan,
+) -> CaptureError {
     let name = interface.name.clone();
     match error.raw_os_error() {
         Some(libc::EBUSY) => CaptureError::Busy {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One lane's account: what the program, the socket and the capturing thread counted.
+//! Counters of one lane, from those of the program, the socket and the capturing thread.
 //!
 //! Invariants
 //! - `seen` is the program's own count: as of the last packet that was captured, which carries it
@@ -24,7 +24,7 @@ pub struct Settled {
     pub seen: u64,
     /// The program's count of those that no rule wanted, as of the same packet.
     pub unwanted: u64,
-    /// Unwanted by the rules as user space judged them.
+    /// Packets that no rule wanted, as the thread classified them.
     pub unwanted_here: u64,
     pub captured: u64,
     /// Bytes on the wire of these.
@@ -43,7 +43,7 @@ struct Lost {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LaneState {
     settled: Settled,
     lost: Lost,
     /// No chunk is free: what the socket loses, it loses for that.
@@ -58,7 +58,7 @@ pub struct LaneStatistics {
     pub socket: Arc<XskSocket>,
     pub stop: Event,
     stopping: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<LaneState>,
     /// Those of every queue, and which one is ours.
     words: Words<QueueWords>,
     queue: usize,
@@ -91,7 +91,7 @@ impl LaneStatistics {
         ringtap_pool::wake::Signal::signal(&self.stop);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,12 +120,12 @@ impl LaneStatistics {
             return state.told;
         }
         state.account(&self.socket);
-        let mut program = Program::look(&self.words[self.queue]);
+        let mut program = ProgramCounts::look(&self.words[self.queue]);
         for _ in 0..MOST_LOOKS {
             if state.settles(&program) {
                 break;
             }
-            program = Program::look(&self.words[self.queue]);
+            program = ProgramCounts::look(&self.words[self.queue]);
         }
         state.balance(&program)
     }
@@ -136,20 +136,20 @@ const MOST_LOOKS: u32 = 100;
 
 /// The program's counters.
 #[derive(Clone, Copy, Debug, Default)]
-struct Program {
+struct ProgramCounts {
     seen: u64,
     unwanted: u64,
     paused: u64,
     failed: u64,
 }
 
-impl Program {
+impl ProgramCounts {
     fn look(words: &QueueWords) -> Self {
         // Later counters first, so that `seen` is never behind what became of the packets.
         let paused = words.paused.load(Acquire);
         let failed = words.failed.load(Acquire);
         let unwanted = words.unwanted.load(Acquire);
-        Program {
+        ProgramCounts {
             seen: words.seen.load(Acquire),
             unwanted,
             paused,
@@ -158,7 +158,7 @@ impl Program {
     }
 }
 
-impl State {
+impl LaneState {
     fn account(&mut self, socket: &XskSocket) {
         // A socket whose statistics cannot be read has nothing new to tell.
         let Ok(told) = socket.lost() else { return };
@@ -177,7 +177,7 @@ impl State {
     }
 
     /// Whether everything that the program counted has come to its end.
-    fn settles(&self, program: &Program) -> bool {
+    fn settles(&self, program: &ProgramCounts) -> bool {
         let gone = program.unwanted + program.paused + program.failed;
         let lost = self.lost.pool_full + self.lost.kernel;
         program.seen == self.settled() + gone + lost
@@ -185,7 +185,7 @@ impl State {
 
     /// The program's counters, if all of what they count is settled; else as of the last packet.
     /// No counter ever goes back.
-    fn balance(&mut self, program: &Program) -> LaneCounts {
+    fn balance(&mut self, program: &ProgramCounts) -> LaneCounts {
         let Settled {
             unwanted_here,
             captured,
@@ -238,8 +238,8 @@ impl State {
 mod tests {
     use super::*;
 
-    fn state() -> State {
-        State {
+    fn state() -> LaneState {
+        LaneState {
             settled: Settled {
                 seen: 100,
                 unwanted: 10,
@@ -253,12 +253,12 @@ mod tests {
                 pool_full: 8,
                 kernel: 6,
             },
-            ..State::default()
+            ..LaneState::default()
         }
     }
 
-    fn program(seen: u64, unwanted: u64, paused: u64, failed: u64) -> Program {
-        Program {
+    fn program(seen: u64, unwanted: u64, paused: u64, failed: u64) -> ProgramCounts {
+        ProgramCounts {
             seen,
             unwanted,
             paused,
@@ -271,6 +271,38 @@ mod tests {
         let counts = state().balance(&program(130, 20, 15, 5));
         assert_eq!((counts.seen, counts.settled()), (130, 130));
         assert_eq!((counts.pool_full, counts.kernel), (1 + 8 + 15, 6 + 5));
+    }
+
+    #[test]
+    fn no_packet_is_settled_before_it_is_seen() {
+        /// Looks between which packets were counted.
+        const LOOKS: u32 = 1000;
+        let words = QueueWords::default();
+        let settles = [&words.unwanted, &words.paused, &words.failed];
+        let settled = |counts: &ProgramCounts| counts.unwanted + counts.paused + counts.failed;
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let unsettled = scope.spawn(|| {
+                let (mut looks, mut last, mut found) = (0, 0, 0);
+                while looks < LOOKS {
+                    let counts = ProgramCounts::look(&words);
+                    looks += u32::from(counts.seen != last);
+                    last = counts.seen;
+                    found += u32::from(counts.seen < settled(&counts));
+                }
+                is_over.store(true, Release);
+                found
+            });
+            // In the order of the program.
+            for word in settles.iter().cycle() {
+                words.seen.fetch_add(1, Release);
+                word.fetch_add(1, Release);
+                if is_over.load(Acquire) {
+                    break;
+                }
+            }
+            assert_eq!(unsettled.join().unwrap(), 0);
+        });
     }
 
     #[test]

@@ -13,7 +13,7 @@ use ringtap_pool::number::to_usize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::capture::{ADDRESSES, LaneCapture, TAG};
-use super::cells::Place;
+use super::cells::CellPlace;
 use super::ring::{Fill, Piece, Received};
 
 /// Packets that become visible at a time.
@@ -28,7 +28,7 @@ const SHORT: Duration = Duration::from_micros(300);
 const HUNGRY_MS: i64 = 1;
 
 /// What the thread needs.
-pub(super) struct Parts {
+pub(super) struct WorkerParts {
     pub(super) received: Received,
     pub(super) fill: Fill,
     pub(super) capture: LaneCapture,
@@ -38,17 +38,17 @@ pub(super) struct Parts {
 }
 
 /// One lane's thread.
-pub(super) struct Worker {
-    parts: Parts,
+pub(super) struct QueueWorker {
+    parts: WorkerParts,
     is_starved: bool,
     comes_fast: bool,
     /// The pieces of a packet that lies in several cells.
     gathered: Vec<u8>,
 }
 
-impl Worker {
-    pub(super) fn new(parts: Parts) -> Self {
-        let mut worker = Worker {
+impl QueueWorker {
+    pub(super) fn new(parts: WorkerParts) -> Self {
+        let mut worker = QueueWorker {
             parts,
             is_starved: false,
             comes_fast: false,
@@ -73,7 +73,7 @@ impl Worker {
 
     /// Hands cells to the kernel, as many as it may have.
     fn feed(&mut self) {
-        let Parts {
+        let WorkerParts {
             capture,
             fill,
             most_cells,
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     #[inline]
-    fn take_cell(&mut self, place: Place, length: usize) {
+    fn take_cell(&mut self, place: CellPlace, length: usize) {
         let Some(stamp) = self.parts.capture.stamp(place) else {
             return self.parts.capture.lose();
         };
@@ -208,7 +208,7 @@ impl Worker {
 
     /// Puts the tag that the driver had stripped back, in the cell; gives the length with it.
     #[cold]
-    fn put_tag_back(&mut self, place: Place, length: usize, tag: [u8; TAG]) -> Option<usize> {
+    fn put_tag_back(&mut self, place: CellPlace, length: usize, tag: [u8; TAG]) -> Option<usize> {
         let longer = length + TAG;
         let bytes = self.parts.capture.bytes(place, longer)?;
         if length < ADDRESSES {

@@ -63,7 +63,7 @@ fn what_user_space_watches_is_not_in_the_writers_cache_line() {
 
 #[test]
 fn settings_lie_where_the_program_has_them() {
-    let numbered = Config {
+    let numbered = TapConfig {
         segment_mask: 1,
         queues: [2, 3, 4, 5],
         all_queues: 6,

@@ -35,7 +35,7 @@ const MOST_TRIED: usize = 256;
 const CALLER: [Insn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085, 0x95];
 
 /// What rules become in the kernel.
-pub(super) struct Fit {
+pub(super) struct LoadedRules {
     /// One for each hook.
     pub(super) programs: Vec<OwnedFd>,
     /// One for each rule.
@@ -44,7 +44,7 @@ pub(super) struct Fit {
 
 /// Why a program cannot be had.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::tap) enum Unfit {
+pub(in crate::tap) enum RulesNotLoaded {
     #[error(transparent)]
     Splice(#[from] SpliceError),
     #[error(transparent)]
@@ -59,19 +59,21 @@ pub(in crate::tap) enum Unfit {
     TooHard { steps: u32 },
 }
 
-impl Unfit {
+impl RulesNotLoaded {
     /// Whether another program might do; else something is in short supply.
     pub(super) fn is_of_the_program(&self) -> bool {
         match self {
-            Unfit::Splice(_) | Unfit::Translate(_) | Unfit::TooHard { .. } => true,
-            Unfit::Namespace(_) => false,
-            Unfit::Refused(refusal) => refusal.is_of_the_program(),
+            RulesNotLoaded::Splice(_)
+            | RulesNotLoaded::Translate(_)
+            | RulesNotLoaded::TooHard { .. } => true,
+            RulesNotLoaded::Namespace(_) => false,
+            RulesNotLoaded::Refused(refusal) => refusal.is_of_the_program(),
         }
     }
 }
 
 /// What is put together.
-pub(super) struct Parts<'a> {
+pub(super) struct RuleParts<'a> {
     /// The tap's programs as they were loaded.
     pub(super) originals: &'a [(TapProgram, Code)],
     /// The interface's network namespace, and its number there.
@@ -95,14 +97,14 @@ fn translate(filters: &[Filter], program: TapProgram) -> Result<Vec<Insn>, Trans
     Ok(insns.into_iter().map(|insn| insn.0).collect())
 }
 
-impl Parts<'_> {
+impl RuleParts<'_> {
     /// The instructions for one hook, with the filters that are `taken`.
     fn insns(
         &self,
         program: TapProgram,
         original: &Code,
         taken: &[bool],
-    ) -> Result<Vec<Insn>, Unfit> {
+    ) -> Result<Vec<Insn>, RulesNotLoaded> {
         let filter = |(filter, taken): (&Filter, &bool)| match taken {
             true => filter.clone(),
             false => Filter::everything(),
@@ -125,19 +127,22 @@ impl Parts<'_> {
         Ok(code.to_insns()?)
     }
 
-    fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, Unfit> {
+    fn load(&self, taken: &[bool]) -> Result<Vec<OwnedFd>, RulesNotLoaded> {
         let load = |(program, original): &(TapProgram, Code)| {
             let insns = self.insns(*program, original, taken)?;
             let kind = program.kind(self.interface);
             let load = || program::load(&kind, &insns);
-            let loaded = self.namespace.run(load).map_err(Unfit::Namespace)?;
-            Ok(loaded.map_err(Unfit::Refused)?.program)
+            let loaded = self
+                .namespace
+                .run(load)
+                .map_err(RulesNotLoaded::Namespace)?;
+            Ok(loaded.map_err(RulesNotLoaded::Refused)?.program)
         };
         self.originals.iter().map(load).collect()
     }
 
     /// Verifies one filter alone, within its budget, for each kind of hook.
-    fn check_alone(&self, filter: &Filter) -> Result<(), Unfit> {
+    fn check_alone(&self, filter: &Filter) -> Result<(), RulesNotLoaded> {
         for xdp in [true, false] {
             let mut programs = self.originals.iter().map(|(program, _)| *program);
             let Some(program) = programs.find(|program| program.is_xdp() == xdp) else {
@@ -145,10 +150,11 @@ impl Parts<'_> {
             };
             let mut insns = CALLER.to_vec();
             insns.extend(translate(std::slice::from_ref(filter), program)?);
-            let loaded = program::load(&program.filter_kind(), &insns).map_err(Unfit::Refused)?;
+            let loaded =
+                program::load(&program.filter_kind(), &insns).map_err(RulesNotLoaded::Refused)?;
             let steps = loaded.verifier_steps;
             if steps > MOST_STEPS {
-                return Err(Unfit::TooHard { steps });
+                return Err(RulesNotLoaded::TooHard { steps });
             }
         }
         Ok(())
@@ -157,9 +163,9 @@ impl Parts<'_> {
 
 /// Filters that were tried at this source; each is tried alone once.
 #[derive(Default)]
-pub(super) struct Tried(HashMap<Filter, Place>);
+pub(super) struct KnownFilters(HashMap<Filter, Place>);
 
-impl Tried {
+impl KnownFilters {
     /// Makes room for so many filters; forgets all where there is none.
     fn reserve(&mut self, filters: usize) {
         if self.0.len() + filters > MOST_TRIED {
@@ -171,8 +177,8 @@ impl Tried {
         self.0.insert(filter.clone(), place);
     }
 
-    fn refuse(&mut self, filter: &Filter, unfit: &Unfit) {
-        let reason = format!("it does not fit into the tap's program: {unfit}");
+    fn refuse(&mut self, filter: &Filter, error: &RulesNotLoaded) {
+        let reason = format!("it does not fit into the tap's program: {error}");
         self.insert(filter, Place::Reader(reason));
     }
 
@@ -186,11 +192,11 @@ impl Tried {
 /// # Errors
 ///
 /// The programs cannot be loaded even without the new filters, or something is in short supply.
-pub(super) fn fit(
-    parts: &Parts<'_>,
+pub(super) fn load(
+    parts: &RuleParts<'_>,
     in_source: &[Filter],
-    tried: &mut Tried,
-) -> Result<Fit, Unfit> {
+    tried: &mut KnownFilters,
+) -> Result<LoadedRules, RulesNotLoaded> {
     let is_known = |filter: &Filter| filter.takes_everything() || in_source.contains(filter);
     tried.reserve(parts.filters.len());
     let mut fresh: Vec<&Filter> = Vec::new();
@@ -201,8 +207,8 @@ pub(super) fn fit(
         if tried.place(filter).is_none() {
             match parts.check_alone(filter) {
                 Ok(()) => tried.insert(filter, Place::Source),
-                Err(unfit) if unfit.is_of_the_program() => tried.refuse(filter, &unfit),
-                Err(unfit) => return Err(unfit),
+                Err(error) if error.is_of_the_program() => tried.refuse(filter, &error),
+                Err(error) => return Err(error),
             }
         }
         if tried.place(filter) == Some(&Place::Source) && !fresh.contains(&filter) {
@@ -223,10 +229,10 @@ pub(super) fn fit(
                 let middle = fit.midpoint(too_many);
                 match parts.load(&taken(&fresh[..middle])) {
                     Ok(loaded) => (programs, fit) = (loaded, middle),
-                    Err(unfit) if unfit.is_of_the_program() => {
-                        (reason, too_many) = (unfit, middle);
+                    Err(error) if error.is_of_the_program() => {
+                        (reason, too_many) = (error, middle);
                     }
-                    Err(unfit) => return Err(unfit),
+                    Err(error) => return Err(error),
                 }
             }
             for filter in &fresh[fit..] {
@@ -240,7 +246,7 @@ pub(super) fn fit(
         true => Place::Source,
         false => tried.place(filter).cloned().unwrap_or(Place::Source),
     };
-    Ok(Fit {
+    Ok(LoadedRules {
         programs,
         places: parts.filters.iter().map(place).collect(),
     })
