@@ -86,6 +86,8 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let reading = Reading::new(&args.reading, capture, "count");
     let mut counter = Counter { reading, extras };
     let received = session::receive(args.reading.interval, &mut counter);
+    // Before the capture ends: NAPI may be gone with its program.
+    steered.undo();
     counter.finish()?;
     received?;
     counter.reading.capture.outcome()?;

@@ -75,6 +75,8 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
     let mut recorder = Recorder::new(reading, writer, start_ns, progress);
     let received = session::receive(args.reading.interval, &mut recorder);
+    // Before the capture ends: NAPI may be gone with its program.
+    steered.undo();
     recorder.finish(received)?;
     let capture = recorder.capture();
     if let Some(kept) = reading::order_kept(capture) {
