@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 #define RT_MAGIC 0x31504154474e4952ULL /* "RINGTAP1" */
-#define RT_VERSION 2
+#define RT_VERSION 3
 
 #define RT_MAX_CHUNK_SIZE (512 * 1024)
 #define RT_SEALED 0x80000000U /* in rt_chunk.state: nothing more will be published here */
@@ -26,6 +26,7 @@ struct rt_region {
 	__u32 snap_length;
 	__u64 segment_size;   /* bytes of chunks in one segment: a power of two */
 	__u64 segment_stride; /* bytes from one segment to the next */
+	__u64 epoch;          /* tells the region from others that were in its place before */
 };
 
 /* First bytes of a chunk; slots follow it upwards, payloads come down from the chunk's end. */

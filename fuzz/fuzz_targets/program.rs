@@ -7,9 +7,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use ringtap_filter::{
-    Program,
+    Headers, Program,
     ebpf::{self, Hook, TranslateError},
-    hash::{self, Headers, Link},
+    hash::{self, Link},
 };
 
 fuzz_target!(|input: &[u8]| {

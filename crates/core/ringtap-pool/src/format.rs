@@ -17,9 +17,11 @@ use crate::ids::{ChunkId, RegionOffset, widen};
 /// First eight bytes of a region: "RINGTAP1".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RINGTAP1");
 /// Version of this format.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the region header at the start of chunk 0.
-pub const REGION_HEADER_SIZE: usize = 56;
+pub const REGION_HEADER_SIZE: usize = 64;
+/// Epoch of a region that no other one replaced.
+pub const FIRST_EPOCH: u64 = 1;
 /// Bytes of a chunk's header.
 pub const CHUNK_HEADER_SIZE: usize = 64;
 /// Bytes of a slot.
@@ -67,6 +69,8 @@ pub mod region {
     pub const SEGMENT_SIZE: usize = 40;
     /// Bytes from one segment to the next, u64.
     pub const SEGMENT_STRIDE: usize = 48;
+    /// Epoch of the region, u64.
+    pub const EPOCH: usize = 56;
 }
 
 /// Offsets in a chunk's header.
@@ -293,8 +297,8 @@ impl Geometry {
         widen(self.chunk_size)
     }
 
-    /// The region header that tells these sizes.
-    pub fn header(&self) -> [u8; REGION_HEADER_SIZE] {
+    /// The header of a region with these sizes.
+    pub fn header(&self, epoch: u64) -> [u8; REGION_HEADER_SIZE] {
         let mut bytes = [0; REGION_HEADER_SIZE];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(region::MAGIC, &MAGIC.to_le_bytes());
@@ -309,6 +313,7 @@ impl Geometry {
         put(region::SNAP_LENGTH, &self.snap_length.to_le_bytes());
         put(region::SEGMENT_SIZE, &self.segment_size.to_le_bytes());
         put(region::SEGMENT_STRIDE, &self.segment_stride.to_le_bytes());
+        put(region::EPOCH, &epoch.to_le_bytes());
         bytes
     }
 
@@ -341,6 +346,11 @@ impl Geometry {
         }
         .checked()?)
     }
+}
+
+/// The epoch in a region header.
+pub fn epoch(bytes: &[u8; REGION_HEADER_SIZE]) -> u64 {
+    u64_at(bytes, region::EPOCH)
 }
 
 /// Why bytes are not a region header.

@@ -25,6 +25,7 @@ const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
 pub struct Pool {
     region: Region,
     geometry: Geometry,
+    epoch: u64,
 }
 
 /// Why a region cannot be used as a pool.
@@ -42,6 +43,14 @@ pub enum PoolError {
     /// The header is not a region's.
     #[error(transparent)]
     Header(#[from] HeaderError),
+    /// Another region took the place of the one that the reader wants.
+    #[error("the region has epoch {have}, the reader wants {want}: subscribe again")]
+    Epoch {
+        /// Epoch in the header.
+        have: u64,
+        /// Epoch that the reader wants.
+        want: u64,
+    },
 }
 
 impl Pool {
@@ -53,7 +62,11 @@ impl Pool {
     pub fn new(region: Region, geometry: Geometry) -> Result<Self, PoolError> {
         let need_bytes = geometry.region_bytes();
         if u64::try_from(region.bytes()).is_ok_and(|have| have >= need_bytes) {
-            return Ok(Pool { region, geometry });
+            return Ok(Pool {
+                region,
+                geometry,
+                epoch: format::FIRST_EPOCH,
+            });
         }
         Err(PoolError::TooSmall {
             have_bytes: region.bytes(),
@@ -61,12 +74,12 @@ impl Pool {
         })
     }
 
-    /// The pool in a region that somebody else formatted.
+    /// The pool in a region that another process formatted, in this epoch.
     ///
     /// # Errors
     ///
     /// Every [`PoolError`].
-    pub fn open(region: Region) -> Result<Self, PoolError> {
+    pub fn open(region: Region, epoch: u64) -> Result<Self, PoolError> {
         let need = format::REGION_HEADER_SIZE;
         let Some(piece) = region.piece(0, need) else {
             let need_bytes = to_u64(need);
@@ -79,7 +92,15 @@ impl Pool {
         for (bytes, at) in header.chunks_exact_mut(8).zip((0..).step_by(8)) {
             bytes.copy_from_slice(&piece.word64(at).load(Relaxed).to_ne_bytes());
         }
-        Self::new(region, Geometry::from_header(&header)?)
+        let geometry = Geometry::from_header(&header)?;
+        let (have, want) = (format::epoch(&header), epoch);
+        if have != want {
+            return Err(PoolError::Epoch { have, want });
+        }
+        Ok(Pool {
+            epoch,
+            ..Self::new(region, geometry)?
+        })
     }
 
     /// A pool on the heap of this process, for sources in user space and for tests.
@@ -88,6 +109,7 @@ impl Pool {
         let pool = Pool {
             region: Region::on_heap(bytes),
             geometry,
+            epoch: format::FIRST_EPOCH,
         };
         // SAFETY: just allocated, writable, and nobody else knows of it.
         unsafe { pool.write_header() };
@@ -100,11 +122,16 @@ impl Pool {
     ///
     /// The region must be writable, and nobody may be reading or writing it yet.
     pub unsafe fn write_header(&self) {
-        let header = self.geometry.header();
+        let header = self.geometry.header(self.epoch);
         if let Some(piece) = self.region.piece(0, header.len()) {
             // SAFETY: writable and ours alone, by the caller's word.
             unsafe { piece.write(0, &header) };
         }
+    }
+
+    /// Tells the pool from others that were in its place before.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// The mapping that the pool lies in.

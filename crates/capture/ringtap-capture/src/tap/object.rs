@@ -17,6 +17,7 @@ use std::sync::atomic::{
 use libbpf_rs::{MapHandle, Object, OpenObject, RingBuffer, RingBufferBuilder};
 
 use ringtap_net::rights::Purpose;
+use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::memory::Words;
 
 use super::groups;
@@ -84,7 +85,7 @@ impl Loaded {
     }
 
     fn map(object: Object, plan: &TapPlan) -> io::Result<Self> {
-        let header = plan.geometry.header();
+        let header = plan.geometry.header(FIRST_EPOCH);
         let rings = bytes(plan.all_ring_entries(), WORD)?;
         let lanes = bytes(plan.possible, size_of::<LaneWords>())?;
         fill(bpf::map(&object, "rt_pool")?, header.len(), |bytes| {

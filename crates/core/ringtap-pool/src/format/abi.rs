@@ -36,6 +36,7 @@ fn claims() -> Vec<(String, u64)> {
         ("rt_region, snap_length", region::SNAP_LENGTH, 4),
         ("rt_region, segment_size", region::SEGMENT_SIZE, 8),
         ("rt_region, segment_stride", region::SEGMENT_STRIDE, 8),
+        ("rt_region, epoch", region::EPOCH, 8),
         ("rt_chunk, state", chunk::STATE, 4),
         ("rt_chunk, lane", chunk::LANE, 4),
         ("rt_chunk, first_sequence", chunk::FIRST_SEQUENCE, 8),
@@ -157,10 +158,10 @@ fn c_reads_the_slot_and_the_region_that_we_write() {
         segment_stride: (1 << 20) + 4096,
     };
     let words = slot.to_words().map(|word| format!("{word}ULL")).join(",");
-    let header = geometry.header().map(|byte| byte.to_string()).join(",");
+    let header = geometry.header(42).map(|byte| byte.to_string()).join(",");
     let program = format!(
         "static union {{ unsigned long long words[4]; struct rt_slot slot; }} s = {{{{{words}}}}};
-        static union {{ unsigned char bytes[56]; struct rt_region region; }} r = {{{{{header}}}}};
+        static union {{ unsigned char bytes[64]; struct rt_region region; }} r = {{{{{header}}}}};
         int main(void) {{
             struct rt_slot *slot = &s.slot; struct rt_region *region = &r.region;
             return !(slot->time_ns == {}ULL && slot->mask == {}ULL && slot->hash == {}
@@ -169,7 +170,7 @@ fn c_reads_the_slot_and_the_region_that_we_write() {
                 && region->version == RT_VERSION && region->header_size == sizeof(*region)
                 && region->features == 0 && region->chunk_size == {} && region->chunk_count == {}
                 && region->lane_count == {} && region->snap_length == {}
-                && region->segment_size == {} && region->segment_stride == {});
+                && region->segment_size == {} && region->segment_stride == {} && region->epoch == 42);
         }}",
         slot.time_ns,
         slot.mask,

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slots, headers and sizes.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use super::*;
+use crate::memory::Region;
+use crate::number::to_usize;
+use crate::view::{Pool, PoolError};
 
 #[test]
 fn a_slot_survives_its_words() {
@@ -21,12 +26,29 @@ fn a_slot_survives_its_words() {
 #[test]
 fn a_geometry_survives_its_header() {
     let geometry = Geometry::contiguous(65_536, 500, 2, 262_144).unwrap();
-    assert_eq!(Geometry::from_header(&geometry.header()), Ok(geometry));
+    assert_eq!(Geometry::from_header(&geometry.header(7)), Ok(geometry));
+    assert_eq!(epoch(&geometry.header(7)), 7);
+}
+
+#[test]
+fn a_region_opens_in_its_epoch_only_and_may_be_larger_than_its_chunks() {
+    let geometry = Geometry::contiguous(4096, 5, 1, 100).unwrap();
+    let region = Region::on_heap(to_usize(geometry.region_bytes().next_power_of_two()));
+    let words = region
+        .words::<AtomicU64>(0, REGION_HEADER_SIZE / 8)
+        .unwrap();
+    for (word, bytes) in words.iter().zip(geometry.header(7).chunks_exact(8)) {
+        word.store(u64::from_ne_bytes(bytes.try_into().unwrap()), Relaxed);
+    }
+    let pool = Pool::open(region.clone(), 7).unwrap();
+    assert_eq!((pool.epoch(), *pool.geometry()), (7, geometry));
+    let refused = Pool::open(region, FIRST_EPOCH).map(|_| ()).unwrap_err();
+    assert_eq!(refused, PoolError::Epoch { have: 7, want: 1 });
 }
 
 #[test]
 fn a_foreign_header_is_refused() {
-    let mut header = Geometry::contiguous(65_536, 5, 2, 100).unwrap().header();
+    let mut header = Geometry::contiguous(65_536, 5, 2, 100).unwrap().header(1);
     header[region::VERSION] = 9;
     assert_eq!(Geometry::from_header(&header), Err(HeaderError::Version(9)));
     header[0] = b'X';

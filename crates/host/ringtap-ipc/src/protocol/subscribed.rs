@@ -35,6 +35,8 @@ pub struct AttachedEndpoint {
     /// Description of the source, with the reader's policy.
     #[serde(flatten)]
     pub facts: Facts,
+    /// Epoch of the pool, as its header has it.
+    pub epoch: u64,
     /// Bytes to map of the pool.
     pub pool_bytes: u64,
     /// Bytes to map of the control region.
@@ -75,6 +77,7 @@ impl Attached {
             fds.extend([files.pool.as_fd(), files.control.as_fd()]);
             endpoints.push(AttachedEndpoint {
                 facts: endpoint.facts.clone(),
+                epoch: endpoint.pool.epoch(),
                 pool_bytes: endpoint.pool.geometry().region_bytes(),
                 control_bytes: to_u64(endpoint.control.bytes()),
                 wakes: endpoint.wake.is_some(),
@@ -131,7 +134,7 @@ impl AttachedEndpoint {
         let control = map(control, self.control_bytes, Access::ReadWrite)?;
         Ok(Endpoint {
             facts: self.facts,
-            pool: Pool::open(pool.region())?,
+            pool: Pool::open(pool.region(), self.epoch)?,
             control: control.region(),
             wake: None,
             wanted: self.wanted,

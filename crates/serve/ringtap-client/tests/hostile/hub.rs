@@ -16,6 +16,7 @@ use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::subscription::{SubscriptionId, Wanted};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_pool::distributor::Policy;
+use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::source::Facts;
 use ringtap_testkit::{LIMIT, Script};
 
@@ -74,6 +75,7 @@ fn endpoint(script: &mut Script<'_>, regions: &Regions) -> AttachedEndpoint {
             ]),
             ..Facts::default()
         },
+        epoch: number(script, FIRST_EPOCH),
         pool_bytes: number(script, bytes(&regions.pool)),
         control_bytes: number(script, bytes(&regions.control)),
         wakes: script.byte() % 8 == 7,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ringtap_pool::distributor::Policy;
+use ringtap_pool::format::FIRST_EPOCH;
 use ringtap_pool::reader::{Next, Reader};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -41,7 +42,7 @@ pub(crate) fn run(bytes: &[u8]) {
     for _ in 0..script.byte() % 8 {
         regions.spoil(&mut script);
     }
-    let Ok(pool) = Pool::open(regions.pool.clone()) else {
+    let Ok(pool) = Pool::open(regions.pool.clone(), FIRST_EPOCH) else {
         return;
     };
     let policy = Policy::Cut { snap_bytes: 60 };

@@ -114,6 +114,7 @@ fn the_format_is_the_programs_too() {
         ("snap_length", region::SNAP_LENGTH),
         ("segment_size", region::SEGMENT_SIZE),
         ("segment_stride", region::SEGMENT_STRIDE),
+        ("epoch", region::EPOCH),
     ];
     same("rt_region", format::REGION_HEADER_SIZE, &fields);
     let header = [
