@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tap: an eBPF program that writes each packet once into a pool that nobody else can write.
+//! The tap: an eBPF program that writes each packet once into a pool that no process can write.
 //!
 //! Invariants
-//! - Attached by links only: whatever ends the process, the interface is as it was.
-//! - The pool cannot be written by user space, not even by us: its map is frozen.
+//! - Programs are attached by links only: the kernel detaches them when the process ends.
+//! - No process can write the pool, not even this one: its map is frozen.
 //! - Every fall-back is a note in [`Facts::notes`](ringtap_pool::source::Facts).
 
 mod attach;

@@ -3,13 +3,13 @@
 //! where readers read them.
 //!
 //! Each receive queue is a lane: a socket, a thread, and chunks divided into cells. The kernel
-//! fills the cells; the thread notes each packet in a slot of its cell's chunk; when the readers
-//! have given a chunk back, its cells go to the kernel again.
+//! fills the cells. The thread writes each packet's slot into the chunk of its cell. When the
+//! readers have released a chunk, the kernel gets its cells again.
 //!
 //! Invariants
-//! - Nobody but the kernel and this process can map the pool writable.
-//! - A program in front counts every packet of the chosen queues: each is captured, unwanted, or
-//!   counted as lost.
+//! - Only the kernel and this process can write the pool.
+//! - The program of the sockets counts every packet of the chosen queues: each is captured,
+//!   unwanted, or counted as lost.
 //! - Every fall-back is a note in [`Facts::notes`].
 
 // For ringtap-bridge, which forwards through the same sockets; not a stable interface.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules judge what arrives, tags included, and change while it arrives.
+//! Rules classify packets with their tags, and change while packets arrive.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -78,14 +78,14 @@ fn rules_change_under_traffic_without_loss() {
     let (packets, counts) = capture.finish();
     assert_eq!((packets.len(), counts.lanes[0].unwanted), (3_000, 0));
     let masks: Vec<_> = packets.iter().map(|one| one.slot.mask).collect();
-    let judged = masks.iter().filter(|mask| **mask != u64::MAX).count();
+    let classified = masks.iter().filter(|mask| **mask != u64::MAX).count();
     assert!(
-        changes > 20 && judged > 100,
-        "{changes} changes, {judged} judged"
+        changes > 20 && classified > 100,
+        "{changes} changes, {classified} classified"
     );
     let in_order = masks
         .iter()
         .skip_while(|mask| **mask == u64::MAX)
         .is_sorted();
-    assert!(in_order, "a packet was judged by rules that were replaced");
+    assert!(in_order, "replaced rules classified a packet");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules that change while traffic runs: no packet is lost, twice, or judged by parts of both.
+//! Rules that change while traffic runs: no packet is lost, delivered twice, or classified by parts of both.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

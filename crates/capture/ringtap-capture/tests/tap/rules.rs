@@ -295,7 +295,7 @@ fn what_nobody_wants_is_dropped_by_an_exclusive_tap_and_passes_another() {
 }
 
 #[test]
-fn sixty_four_rules_are_judged_at_once() {
+fn sixty_four_rules_classify_at_once() {
     require_root!();
     require_tool!("ip", "python3");
     for mode in HOOKS {
