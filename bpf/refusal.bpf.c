@@ -4,7 +4,7 @@
 #include <bpf/bpf_helpers.h>
 
 struct rt_refusal {
-	__u64 thread; /* of whom; set by user space to its own */
+	__u64 thread; /* the loading thread; set by user space */
 	char reason[120];
 };
 

@@ -162,7 +162,7 @@ def faults(
         if report.offered is not None and report.offered != sent:
             found.append(f"{reader}it says that it was offered {report.offered} packets, not {sent}")
         if not one.matches:
-            # What it lost of packets that nobody judged for it is only known to be at most so much.
+            # What it lost of packets that no filter classified for it is only known to be at most so much.
             report = replace(report, lost=0)
         share = _share(one, sent, report.delivered + report.lost)
         own = contradictions(replace(report, offered=None), share, share)

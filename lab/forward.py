@@ -168,7 +168,7 @@ def _contradictions(text: str, offered: int, forwarded: int) -> list[str]:
     if counters["delivered"] != forwarded:
         found.append(f"it says that it forwarded {counters['delivered']}, but {forwarded} came out")
     if not counters["balanced"]:
-        found.append("its counters does not balance")
+        found.append("its counters do not balance")
     return found
 
 

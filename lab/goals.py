@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The figures that the project wants to reach, each judged by what one run measured.
+"""The figures that the project wants to reach, each compared with what one run measured.
 
 Invariants
 - A goal whose figure was not measured, or whose measurement contradicts itself, is never met.
@@ -192,7 +192,7 @@ GOALS = [
 ]  # fmt: skip
 
 
-def judge(result: dict) -> list[dict]:
+def evaluate(result: dict) -> list[dict]:
     """Every goal with the figure of this result and the verdict: met, MISSED or not measured."""
     return [_verdict(goal, goal.figure(result), goal.beside(result)) for goal in GOALS]
 

@@ -72,7 +72,7 @@ def _measure(run: Run, name: str, rate: str) -> dict:
         received = sandbox.counter("rx_packets") - received
         text = tool.end()
     report = parse.ringtap(text)
-    problems = [] if report.balanced else ["its counters does not balance"]
+    problems = [] if report.balanced else ["its counters do not balance"]
     if received != sent.packets:
         problems.append(f"the device received {received} packets, {sent.packets} were sent")
     return {

@@ -45,7 +45,7 @@ def head(run: Run, command: str, root: Path) -> dict:
 
 def finish(result: dict, run: Run) -> None:
     """Adds verdicts, faults, and what a reader of the figures must know first."""
-    result["goals"] = goals.judge(result)
+    result["goals"] = goals.evaluate(result)
     result["problems"] = run.problems
     result["notes"] = notes(result, run.settings.is_full())
 

@@ -6,7 +6,7 @@ Exit status: 0 if every check held, 1 if one failed, 2 if nothing could be run, 
 
 Invariants
 - Packets that are lost and counted are no failure; a packet that nobody accounts for is.
-- Memory is judged after the warm-up only: until then pages of the pool are touched once.
+- Memory is compared after the warm-up only: until then pages of the pool are touched once.
 """
 
 from __future__ import annotations

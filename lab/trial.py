@@ -123,7 +123,7 @@ def contradictions(report: parse.Report, offered: int, received: int) -> list[st
     if report.offered is not None and report.offered != offered:
         found.append(f"it says that it was offered {report.offered} packets, not {offered}")
     if report.balanced is False:
-        found.append("its counters does not balance")
+        found.append("its counters do not balance")
     return found
 
 

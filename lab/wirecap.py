@@ -57,7 +57,7 @@ class Simulator:
             raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
         found = json.loads(done.stdout)
         if not found["balanced"]:
-            raise Failed(f"{' '.join(command)}: the counters does not balance: {done.stdout}")
+            raise Failed(f"{' '.join(command)}: the counters do not balance: {done.stdout}")
         return found
 
     def pool(self, burst: int, chunks: int, packets: int, *flags: str, fifo: int = FIFO) -> float:

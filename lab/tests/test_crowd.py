@@ -104,7 +104,7 @@ class Filters(unittest.TestCase):
 
 class Goals(unittest.TestCase):
     def figures(self, result):
-        return {one["goal"]: one for one in goals.judge(result) if one["goal"].startswith("hub")}
+        return {one["goal"]: one for one in goals.evaluate(result) if one["goal"].startswith("hub")}
 
     def test_every_goal_of_the_hub_is_judged(self):
         found = self.figures(stored())
@@ -141,7 +141,7 @@ class Tables(unittest.TestCase):
 
     def test_the_readme_shows_only_goals_that_a_result_judged(self):
         result = stored()
-        result |= {"goals": goals.judge(result), "notes": [], "date": "2026-01-01T00:00:00Z",
+        result |= {"goals": goals.evaluate(result), "notes": [], "date": "2026-01-01T00:00:00Z",
                    "revision": "abc", "tools": dict.fromkeys(
                        ("tcpdump", "dumpcap", "netsniff-ng"), "1"),
                    "machine": {"cpu": "A CPU", "cores": 2, "virtual": True, "kernel": "6.18",

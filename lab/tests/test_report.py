@@ -48,7 +48,7 @@ def stored(tap=(1.6, 1.7), lost=0, tcpdump_missing=None):
         "quiet": {"busy_share": 0.0, "load_average": 0.1},
         "sender_command": "send it", "capture": sizes, "problems": [],
     }  # fmt: skip
-    one["goals"], one["notes"] = goals.judge(one), result.notes(one, full=True)
+    one["goals"], one["notes"] = goals.evaluate(one), result.notes(one, full=True)
     return one
 
 
@@ -73,7 +73,7 @@ class Tables(unittest.TestCase):
 
 class Goals(unittest.TestCase):
     def verdict(self, found, text):
-        (one,) = [one for one in goals.judge(found) if text in one["goal"]]
+        (one,) = [one for one in goals.evaluate(found) if text in one["goal"]]
         return one
 
     def test_a_goal_is_met_by_the_median_of_the_rounds(self):
@@ -92,7 +92,7 @@ class Goals(unittest.TestCase):
     def test_a_measurement_at_fault_meets_no_goal(self):
         found = stored()
         for row in found["capture"]["64"][TAP_EXCLUSIVE.name]["rounds"]:
-            row["problems"] = ["its counters does not balance"]
+            row["problems"] = ["its counters do not balance"]
         for text in ("tap exclusive against the XDP_DROP floor", "that tap exclusive lost", "against tcpdump"):
             self.assertEqual(self.verdict(found, text)["verdict"], "not measured")
 

@@ -29,7 +29,7 @@ class Contradictions(unittest.TestCase):
         report = Report(delivered=100, lost=0, offered=101, balanced=False)
         found = trial.contradictions(report, 100, 100)
         self.assertEqual(len(found), 2)
-        self.assertEqual(found[1], "its counters does not balance")
+        self.assertEqual(found[1], "its counters do not balance")
 
 
 class Lossless(unittest.TestCase):

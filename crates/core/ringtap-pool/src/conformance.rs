@@ -201,8 +201,8 @@ impl Run {
     /// on; what may be lost before the source sees it is waited for a while only.
     fn read_to_end(&mut self, offered: usize, harness: &dyn Harness) -> Counts {
         let mut last_progress = Instant::now();
-        let patience = if harness.lossless() { LONG } else { SHORT };
-        while last_progress.elapsed() < patience {
+        let limit = if harness.lossless() { LONG } else { SHORT };
+        while last_progress.elapsed() < limit {
             let moved = self.distributor.step().expect("a source's lanes are sound");
             let ended = match self.source.status() {
                 Status::Running => false,

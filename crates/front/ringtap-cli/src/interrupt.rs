@@ -25,7 +25,7 @@ const ONE_REQUEST: Duration = Duration::from_millis(500);
 
 /// Stops a capture at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
 ///
-/// Readers then get what is still in the pool, so that the counters is complete. Before that
+/// Readers then get what is still in the pool, so that the counters are complete. Before that
 /// interrupts go back to where they were: once a program is detached, NAPI may be gone.
 pub(crate) fn stop_on_time_or_signal(
     control: &Arc<dyn Control>,

@@ -47,13 +47,13 @@ impl<'a> Iterator for Counted<'a> {
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let judged = match self.packets.next()? {
-                Ok(judged) => judged,
+            let classified = match self.packets.next()? {
+                Ok(classified) => classified,
                 Err(error) => return Some(Err(failed(*error))),
             };
-            self.capture.tally.at(self.lane).count(&judged);
-            if judged.is_ours() {
-                return Some(Ok(judged.packet));
+            self.capture.tally.at(self.lane).count(&classified);
+            if classified.is_ours() {
+                return Some(Ok(classified.packet));
             }
         }
     }

@@ -33,7 +33,7 @@ fn read(capture: &mut Capture) {
 }
 
 fn bytes(batch: &Batch) -> Vec<Vec<u8>> {
-    let packets = batch.packets().map(|judged| judged.unwrap().packet);
+    let packets = batch.packets().map(|classified| classified.unwrap().packet);
     packets.map(|packet| packet.data.to_vec()).collect()
 }
 

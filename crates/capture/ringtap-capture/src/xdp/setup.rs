@@ -23,7 +23,7 @@ use super::cells::{Cells, Share};
 use super::layout::state;
 use super::options::{HEADROOM, XdpPlan};
 use super::program::QueueProgram;
-use super::socket::{self, Bound, PATIENCE, SocketMemory, Umem, Wanted};
+use super::socket::{self, BUSY_LIMIT, Bound, SocketMemory, Umem, Wanted};
 use super::statistics::LaneStatistics;
 use super::worker::{QueueWorker, WorkerParts};
 use super::{QueueLane, XdpOptions, facts};
@@ -237,7 +237,7 @@ pub fn explain(
         Some(libc::EBUSY) => CaptureError::Busy {
             interface: name,
             queue,
-            waited_ms: PATIENCE.as_millis(),
+            waited_ms: BUSY_LIMIT.as_millis(),
         },
         Some(libc::ENOBUFS | libc::ENOMEM) => CaptureError::NotPinned {
             interface: name,

@@ -28,7 +28,7 @@ use super::ring::{Completed, Fill, Received, Transmit};
 
 /// How long a queue may be held by a socket that is about to go: the kernel ends one later than
 /// its process.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const BUSY_LIMIT: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
 /// The kernel wants this ring, too, where nothing is sent.
 const COMPLETION_ENTRIES: u32 = 64;
@@ -163,7 +163,7 @@ impl AsFd for XskSocket {
 ///
 /// # Errors
 ///
-/// The kernel's. `EBUSY` if the queue is still held after [`PATIENCE`].
+/// The kernel's. `EBUSY` if the queue is still held after [`BUSY_LIMIT`].
 pub fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
     patiently(|| {
         let socket = open(wanted, umem)?;
@@ -251,7 +251,7 @@ fn patiently<T>(attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
     loop {
         match attempt() {
             Err(error)
-                if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < PATIENCE =>
+                if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < BUSY_LIMIT =>
             {
                 sleep(NAP);
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! C programs as decides of a bridge: they decide by content, and what they do wrong is refused.
+//! C programs as inline readers of a bridge: verdicts by content, and refused misuse.
 
 use std::path::Path;
 use std::process::Command;

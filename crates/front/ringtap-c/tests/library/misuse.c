@@ -105,7 +105,7 @@ static void use_wrongly(ringtap_handle *handle)
     WANT(strncmp(source.device, "pcap:", 5), 0);
     WANT(ringtap_source(handle, 1, &source), 0);
     WANT(ringtap_inline(handle), RINGTAP_ERROR_REFUSED);
-    SAID(handle, "nothing is decided here");
+    SAID(handle, "nothing waits for verdicts here");
     WANT(ringtap_verdict(handle, 0, 0, RINGTAP_PASS), RINGTAP_ERROR_ARGUMENT);
     SAID(handle, "ringtap_inline() first");
     WANT(ringtap_verdict(handle, 0, 0, 2), RINGTAP_ERROR_ARGUMENT);

@@ -77,12 +77,12 @@ fn the_same_as_libpcap(name: &str, device: &str, filters: &[&[&str]]) {
         let sent = frames(300, tags);
         net.inject("tx0", &sent);
         // Another check compares the packets themselves.
-        let judge = Filter::compile(expression(filter), LinkType::ETHERNET, 65_535);
-        let judge = judge.expect("a filter");
+        let filter_of_libpcap = Filter::compile(expression(filter), LinkType::ETHERNET, 65_535);
+        let filter_of_libpcap = filter_of_libpcap.expect("a filter");
         let length = |frame: &[u8]| u32::try_from(frame.len()).expect("a frame");
         let taken = sent
             .iter()
-            .filter(|frame| judge.matches(frame, length(frame)));
+            .filter(|frame| filter_of_libpcap.matches(frame, length(frame)));
         let (expected, _) = stop(libpcap, &theirs, taken.count());
         let (found, told) = stop(ringtap, &ours, expected.len());
         assert!(!expected.is_empty(), "{filter:?} takes something");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of promises: numbered without gaps, and every holder is real.
+//! The page of promises: numbered without gaps, and every named test exists.
 //!
-//! A row is `| number | promise | holder, holder | last result |`. A holder is a test's name or a
+//! A row is `| number | promise | evidence, evidence | last result |`. Evidence is a test's name or a
 //! file's path in backquotes; a promise without one says `no test yet`.
 
 use crate::files::Source;
@@ -23,15 +23,15 @@ pub(crate) fn faults(page: &str, sources: &[Source]) -> Vec<String> {
         if !row.text.contains(|c: char| c.is_ascii_digit()) {
             faults.push(format!("promise {} has no number in it", row.number));
         }
-        if row.holders.is_empty() && !row.says_none {
+        if row.evidence.is_empty() && !row.says_none {
             faults.push(format!("promise {} names no test", row.number));
         }
         if row.result.is_empty() {
             faults.push(format!("promise {} states no last result", row.number));
         }
-        for holder in &row.holders {
-            if !exists(holder, sources) {
-                faults.push(format!("promise {}: there is no {holder}", row.number));
+        for evidence in &row.evidence {
+            if !exists(evidence, sources) {
+                faults.push(format!("promise {}: there is no {evidence}", row.number));
             }
         }
     }
@@ -41,7 +41,7 @@ pub(crate) fn faults(page: &str, sources: &[Source]) -> Vec<String> {
 struct Row<'a> {
     number: usize,
     text: &'a str,
-    holders: Vec<&'a str>,
+    evidence: Vec<&'a str>,
     says_none: bool,
     result: &'a str,
 }
@@ -51,21 +51,21 @@ impl<'a> Row<'a> {
         let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
         let number = cells.next()?.parse().ok()?;
         let text = cells.next()?;
-        let holders = cells.next()?;
+        let evidence = cells.next()?;
         Some(Self {
             number,
             text,
-            holders: holders.split('`').skip(1).step_by(2).collect(),
-            says_none: holders.contains("no test yet"),
+            evidence: evidence.split('`').skip(1).step_by(2).collect(),
+            says_none: evidence.contains("no test yet"),
             result: cells.next()?,
         })
     }
 }
 
-fn exists(holder: &str, sources: &[Source]) -> bool {
-    let function = format!("fn {holder}(");
+fn exists(evidence: &str, sources: &[Source]) -> bool {
+    let function = format!("fn {evidence}(");
     sources.iter().any(|source| {
-        source.name == holder || source.name.ends_with(".rs") && source.text().contains(&function)
+        source.name == evidence || source.name.ends_with(".rs") && source.text().contains(&function)
     })
 }
 
