@@ -26,7 +26,7 @@ fn meta(mask: u64) -> PacketMeta {
     }
 }
 
-struct VerdictChannel {
+struct OneReader {
     writer: LaneWriter,
     distributor: Distributor,
     reader: reader::Reader,
@@ -34,7 +34,7 @@ struct VerdictChannel {
 }
 
 /// A reader with bit 1 of the group with bit 4.
-fn bench() -> VerdictChannel {
+fn one_reader() -> OneReader {
     let geometry = Geometry::contiguous(4096, 4, 1, 100).unwrap();
     let pool = Pool::on_heap(geometry);
     let chunks = source::share(&geometry, LaneId(0));
@@ -49,7 +49,7 @@ fn bench() -> VerdictChannel {
         filter: Program::everything(),
         from: vec![0],
     });
-    VerdictChannel {
+    OneReader {
         writer,
         distributor,
         reader,
@@ -57,7 +57,7 @@ fn bench() -> VerdictChannel {
     }
 }
 
-impl VerdictChannel {
+impl OneReader {
     fn write(&mut self, mask: u64) {
         self.writer.write(&meta(mask), [&[0; 60]]).unwrap();
         self.distributor.step().unwrap();
@@ -73,11 +73,11 @@ impl VerdictChannel {
 
 #[test]
 fn a_batch_for_others_stays_one_when_the_chunk_gets_a_packet_for_us() {
-    let mut bench = bench();
-    bench.write(2);
-    let batch = bench.batch();
+    let mut fixture = one_reader();
+    fixture.write(2);
+    let batch = fixture.batch();
     assert!(batch.is_for_others);
-    bench.write(1 | 4);
+    fixture.write(1 | 4);
     let mut tally = Tally::new(1);
     tally.begin(&batch);
     assert_eq!((tally.filtered(), tally.other_members()), (1, 0));
@@ -87,9 +87,9 @@ fn a_batch_for_others_stays_one_when_the_chunk_gets_a_packet_for_us() {
 #[test]
 fn packets_for_other_members_are_not_filtered() {
     let masks = [1 | 4, 2 | 4, 2 | 4, 8, 1 | 4, 8, 2 | 4];
-    let mut bench = bench();
-    masks.iter().for_each(|mask| bench.write(*mask));
-    let (batch, mut counted) = (bench.batch(), Tally::new(1));
+    let mut fixture = one_reader();
+    masks.iter().for_each(|mask| fixture.write(*mask));
+    let (batch, mut counted) = (fixture.batch(), Tally::new(1));
     counted.begin(&batch);
     for received in batch.packets() {
         counted.at(LaneId(0)).count(&received.unwrap());
@@ -110,11 +110,11 @@ fn packets_for_other_members_are_not_filtered() {
 
 #[test]
 fn a_whole_batch_for_other_members_is_not_filtered() {
-    let mut bench = bench();
+    let mut fixture = one_reader();
     [2 | 4, 8, 2 | 4]
         .into_iter()
-        .for_each(|mask| bench.write(mask));
+        .for_each(|mask| fixture.write(mask));
     let mut tally = Tally::new(1);
-    tally.begin(&bench.batch());
+    tally.begin(&fixture.batch());
     assert_eq!((tally.filtered(), tally.other_members()), (1, 2));
 }

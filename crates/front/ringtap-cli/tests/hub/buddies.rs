@@ -6,31 +6,31 @@ use std::path::Path;
 use ringtap_testkit::require_root;
 use rustix::process::Signal;
 
-use crate::support::{Account, BINARY, VerdictChannel};
+use crate::support::{Account, BINARY, RunningHub};
 
 /// Packets from each of the first two CPUs, which are two lanes of a tap.
 const EACH: u64 = 8_000;
 
-fn send_from(bench: &VerdictChannel, cpu: &str) {
+fn send_from(hub: &RunningHub, cpu: &str) {
     let count = EACH.to_string();
     let args = [
         "send", "-i", "tx0", "--size", "64", "--rate", "20000pps", "-c", &count, "--cpu", cpu,
     ];
-    let _sent = bench.net.run(BINARY, &args).success();
+    let _sent = hub.net.run(BINARY, &args).success();
 }
 
 fn buddies_help_on(test: &str, device: &str) {
     let groups = ["-g", "ids:2:lanes:offload=20"];
-    let bench = VerdictChannel::with(test, device, &groups);
-    let members = [bench.count("ids", &[]), bench.count("ids", &[])];
+    let hub = RunningHub::with(test, device, &groups);
+    let members = [hub.count("ids", &[]), hub.count("ids", &[])];
     // Whichever lanes are its own: one of them gets packets.
     members[0].signal(Signal::STOP);
     let is_there = |cpu: &&str| Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
     let sending: Vec<_> = ["0", "1"].into_iter().filter(is_there).collect();
     for cpu in &sending {
-        send_from(&bench, cpu);
+        send_from(&hub, cpu);
     }
-    let status = bench.wait_until("somebody helps", |status| {
+    let status = hub.wait_until("somebody helps", |status| {
         status.groups[0].offloaded_packets > 0
     });
     assert!(status.groups[0].offloaded_chunks > 0, "{status:#?}");
@@ -45,7 +45,7 @@ fn buddies_help_on(test: &str, device: &str) {
     // The hosts' own packets come on top of those that were sent.
     assert!(delivered + lost >= sent, "{accounts:?}");
     assert!(accounts[1].number("delivered") > 0, "{accounts:?}");
-    bench.finish();
+    hub.finish();
 }
 
 #[test]

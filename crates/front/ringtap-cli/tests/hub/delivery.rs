@@ -8,21 +8,21 @@ use ringtap_client::{Cursor, Deadline, Look, Next, SubscriptionRequest, Tally, W
 use ringtap_testkit::{Running, require_root, require_tool};
 
 use crate::support::{
-    Account, BINARY, LIMIT, VerdictChannel, drain, missing_stamps, read_all, request, sent,
+    Account, BINARY, LIMIT, RunningHub, drain, missing_stamps, read_all, request, sent,
 };
 
 #[test]
 fn shared_and_private_readers_get_the_same_packets() {
     require_root!();
-    let bench = VerdictChannel::new("hub-same", &["shared", "own:private"]);
+    let hub = RunningHub::new("hub-same", &["shared", "own:private"]);
     let readers = [
-        bench.count("shared", &["--stamps"]),
-        bench.count("own", &["--stamps"]),
-        bench.count("shared", &["--stamps", "udp src port 10003"]),
-        bench.count("own", &["--stamps", "udp src port 10003"]),
+        hub.count("shared", &["--stamps"]),
+        hub.count("own", &["--stamps"]),
+        hub.count("shared", &["--stamps", "udp src port 10003"]),
+        hub.count("own", &["--stamps", "udp src port 10003"]),
     ];
     // As many as a lane of either pool holds, whoever is late.
-    let sent = bench.send(200_000, 112_000);
+    let sent = hub.send(200_000, 112_000);
     let accounts = readers.map(Account::of);
     for (account, end) in &accounts[..2] {
         assert_eq!(account.lost(), 0, "{account:?}");
@@ -32,30 +32,30 @@ fn shared_and_private_readers_get_the_same_packets() {
     for (account, _) in &accounts[2..] {
         assert_eq!(account.number("delivered"), sent / 16, "{account:?}");
     }
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn a_recorder_at_a_hub_writes_a_whole_file() {
     require_root!();
     require_tool!("capinfos");
-    let bench = VerdictChannel::new("hub-record", &["rec"]);
-    let file = bench.path("all.pcapng");
+    let hub = RunningHub::new("hub-record", &["rec"]);
+    let file = hub.path("all.pcapng");
     let mut command = Command::new(BINARY);
     command
-        .args(["record", "-q", "-i", &bench.device("rec"), "-w"])
+        .args(["record", "-q", "-i", &hub.device("rec"), "-w"])
         .arg(&file);
     command.arg("udp");
     let recorder = Running::start(command);
-    bench.wait_until("it attaches", |status| !status.readers.is_empty());
-    let sent = bench.send(100_000, 100_000);
+    hub.wait_until("it attaches", |status| !status.readers.is_empty());
+    let sent = hub.send(100_000, 100_000);
     recorder.interrupt();
     let _ended = recorder.wait(LIMIT).success();
     let mut command = Command::new("capinfos");
     command.args(["-M", "-c"]).arg(&file);
     let told = Running::start(command).wait(LIMIT).success().stdout;
     assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
-    bench.finish();
+    hub.finish();
 }
 
 /// Lanes are CPUs: two senders fill two of them.
@@ -66,25 +66,25 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
         return ringtap_testkit::say_skipped("there is one CPU, so one lane");
     }
-    let bench = VerdictChannel::new("hub-merge", &["rec"]);
-    let file = bench.path("all.pcapng");
+    let hub = RunningHub::new("hub-merge", &["rec"]);
+    let file = hub.path("all.pcapng");
     let mut command = Command::new(BINARY);
     command
         .args(["record", "-q", "--in-order", "2000", "-i"])
-        .arg(bench.device("rec"))
+        .arg(hub.device("rec"))
         .arg("-w")
         .arg(&file);
     let recorder = Running::start(command);
-    bench.wait_until("it attaches", |status| !status.readers.is_empty());
+    hub.wait_until("it attaches", |status| !status.readers.is_empty());
     let senders = ["0", "1"].map(|cpu| {
-        let mut command = bench.net.command("taskset");
+        let mut command = hub.net.command("taskset");
         command.args(["-c", cpu, BINARY, "send", "-i", "tx0", "--size", "64"]);
         command.args(["--json", "--rate", "20000pps", "-c", "20000"]);
         Running::start(command)
     });
     let sent = senders.map(|sender| sent(&sender.wait(LIMIT).success()));
     let sent: u64 = sent.iter().sum();
-    let status = bench.status();
+    let status = hub.status();
     recorder.interrupt();
     let told = recorder.wait(LIMIT).success();
     assert!(
@@ -102,36 +102,36 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
     let told = Running::start(command).wait(LIMIT).success().stdout;
     assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
     assert!(told.contains("True"), "in the order of time: {told}");
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn eighty_readers_each_get_everything() {
     require_root!();
-    let bench = VerdictChannel::new("hub-eighty", &["all"]);
-    let mut readers: Vec<_> = (0..80).map(|_| bench.receiver("all")).collect();
-    let last = bench
+    let hub = RunningHub::new("hub-eighty", &["all"]);
+    let mut readers: Vec<_> = (0..80).map(|_| hub.receiver("all")).collect();
+    let last = hub
         .status()
         .readers
         .into_iter()
         .next_back()
         .expect("eighty");
     assert!(last.not_in_source.is_some(), "said aloud: {last:?}");
-    let sent = bench.send(10_000, 1_000);
+    let sent = hub.send(10_000, 1_000);
     for receiver in &mut readers {
         let counters = read_all(receiver, sent);
         assert!(counters.delivered >= sent, "{counters:?}");
     }
     drop(readers);
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     require_root!();
-    let bench = VerdictChannel::new("hub-mark", &["all"]);
+    let hub = RunningHub::new("hub-mark", &["all"]);
     let limit = Duration::from_secs(1);
-    let mut receiver = bench.attach(&SubscriptionRequest {
+    let mut receiver = hub.attach(&SubscriptionRequest {
         watermark: Watermark {
             packets: 1000,
             time_limit: limit,
@@ -143,7 +143,7 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     drain(&mut receiver, &mut tally);
     let begun = Instant::now();
     // So fast that they leave together, whatever else the machine does.
-    let sending = bench.start_sending(1_000_000, 5);
+    let sending = hub.start_sending(1_000_000, 5);
     let mut together = loop {
         if let Next::Batch(batch) = receiver.next(Some(LIMIT)).expect("the hub is there") {
             break batch.len();
@@ -157,18 +157,18 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
     assert!(together >= 5, "and come together: {together}");
     assert!(sending.wait(LIMIT).status.success());
     drop(receiver);
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn a_reader_that_asks_without_waiting_is_not_held_up() {
     require_root!();
-    let bench = VerdictChannel::new("hub-poll", &["all"]);
-    let mut cursor = Cursor::new(bench.receiver("all"));
+    let hub = RunningHub::new("hub-poll", &["all"]);
+    let mut cursor = Cursor::new(hub.receiver("all"));
     let mut look = || cursor.look(Deadline::Now, None).expect("the hub is there");
     assert_eq!([look(), look()], [Look::Empty; 2]);
     cursor.descriptor().expect("a descriptor is free");
-    bench.send(1_000, 1);
+    hub.send(1_000, 1);
     // It is readable at once, then for each announced sleep.
     while cursor.look(Deadline::Now, None).expect("the hub is there") == Look::Empty {
         let descriptor = cursor.watched().expect("it is in use");
@@ -177,5 +177,5 @@ fn a_reader_that_asks_without_waiting_is_not_held_up() {
     }
     assert!(cursor.take_one().is_some());
     drop(cursor);
-    bench.finish();
+    hub.finish();
 }

@@ -11,7 +11,7 @@ use ringtap_filter::text::Filter;
 use ringtap_packet::stamp;
 use ringtap_testkit::require_root;
 
-use crate::support::{Account, LARGE_POOL, LIMIT, VerdictChannel, missing_stamps};
+use crate::support::{Account, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
 
 const CHANGES: u16 = 60;
 const MOMENT: Duration = Duration::from_millis(30);
@@ -51,10 +51,10 @@ fn ports(receiver: &mut Receiver, packets: u64) -> HashMap<u16, u64> {
 #[test]
 fn a_filter_that_changes_under_traffic_holds_from_the_next_packet_on() {
     require_root!();
-    let bench = VerdictChannel::with("hub-change", LARGE_POOL, &["-g", "all"]);
-    let steady = bench.count("all", &["--stamps"]);
-    let mut changing = bench.receiver("all");
-    let sending = bench.start_sending(100_000, 500_000);
+    let hub = RunningHub::with("hub-change", LARGE_POOL, &["-g", "all"]);
+    let steady = hub.count("all", &["--stamps"]);
+    let mut changing = hub.receiver("all");
+    let sending = hub.start_sending(100_000, 500_000);
     let mut any = 0;
     for change in 0..CHANGES {
         let port = 10_000 + change % 16;
@@ -80,52 +80,52 @@ fn a_filter_that_changes_under_traffic_holds_from_the_next_packet_on() {
         "no packet comes twice: {account:?}"
     );
     drop(changing);
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn a_private_readers_filter_changes_where_its_packets_are_copied() {
     require_root!();
-    let bench = VerdictChannel::new("hub-own-change", &["own:private"]);
-    let mut receiver = bench.receiver("own");
+    let hub = RunningHub::new("hub-own-change", &["own:private"]);
+    let mut receiver = hub.receiver("own");
     receiver
         .set_filter(&program("udp src port 10004"))
         .expect("it is changed");
-    bench.send(50_000, 16_000);
+    hub.send(50_000, 16_000);
     let seen = ports(&mut receiver, 1_000);
     assert_eq!(seen, HashMap::from([(10_004, 1_000)]));
     receiver
         .set_filter(&program("udp src port 10005"))
         .expect("it is changed again");
-    bench.send(50_000, 16_000);
+    hub.send(50_000, 16_000);
     let seen = ports(&mut receiver, 1_000);
     assert_eq!(seen, HashMap::from([(10_005, 1_000)]));
     drop(receiver);
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn sixty_four_readers_with_sixty_four_filters_each_get_their_own() {
     require_root!();
-    let bench = VerdictChannel::new("hub-64", &["all"]);
+    let hub = RunningHub::new("hub-64", &["all"]);
     let mut readers = Vec::new();
     for reader in 0..63_u16 {
         let filter = program(&format!(
             "udp src port {} or tcp port {reader}",
             10_000 + reader
         ));
-        readers.push(bench.attach(&ringtap_client::SubscriptionRequest {
+        readers.push(hub.attach(&ringtap_client::SubscriptionRequest {
             filter,
             ..crate::support::request("all")
         }));
     }
-    let status = bench.status();
+    let status = hub.status();
     let elsewhere = status
         .readers
         .iter()
         .find(|reader| reader.not_in_source.is_some());
     assert!(elsewhere.is_none(), "all run in the kernel: {elsewhere:?}");
-    let sent = bench.send(20_000, 16_000);
+    let sent = hub.send(20_000, 16_000);
     for (reader, receiver) in (0_u16..).zip(&mut readers) {
         let expected = if reader < 16 { sent / 16 } else { 0 };
         let seen = ports(receiver, expected);
@@ -137,5 +137,5 @@ fn sixty_four_readers_with_sixty_four_filters_each_get_their_own() {
         );
     }
     drop(readers);
-    bench.finish();
+    hub.finish();
 }

@@ -9,20 +9,20 @@ use ringtap_pool::counters::Counters;
 use ringtap_testkit::require_root;
 use rustix::process::Signal;
 
-use crate::support::{Account, LIMIT, VerdictChannel, read, request};
+use crate::support::{Account, LIMIT, RunningHub, read, request};
 
 #[test]
 fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
     require_root!();
-    let bench = VerdictChannel::new("hub-share", &["ids:4:flow", "rec"]);
-    let members: Vec<_> = (0..4).map(|_| bench.count("ids", &[])).collect();
-    let recorder = bench.count("rec", &[]);
-    let first = bench.send(100_000, 80_000);
+    let hub = RunningHub::new("hub-share", &["ids:4:flow", "rec"]);
+    let members: Vec<_> = (0..4).map(|_| hub.count("ids", &[])).collect();
+    let recorder = hub.count("rec", &[]);
+    let first = hub.send(100_000, 80_000);
     let delivered = |status: &HubStatus| {
         let of_group = status.readers.iter().filter(|reader| reader.group == "ids");
         of_group.map(|reader| reader.delivered).collect::<Vec<_>>()
     };
-    let all = bench.wait_until("members and recorder took each packet", |status| {
+    let all = hub.wait_until("members and recorder took each packet", |status| {
         let mut readers = status.readers.iter();
         let recorder = readers.find(|reader| reader.group == "rec");
         let recorded = recorder.is_some_and(|recorder| recorder.delivered >= first);
@@ -38,9 +38,9 @@ fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
         member.signal(Signal::KILL);
         let _killed = member.wait(LIMIT);
     }
-    let left = bench.wait_until("three left", |status| status.readers.len() == 2);
+    let left = hub.wait_until("three left", |status| status.readers.len() == 2);
     let before = delivered(&left)[0];
-    let second = bench.send(100_000, 80_000);
+    let second = hub.send(100_000, 80_000);
     let (last, _) = Account::of(members.next().expect("the fourth"));
     assert!(
         last.number("delivered") - before >= second,
@@ -49,7 +49,7 @@ fn members_share_by_flow_and_a_killed_one_hands_its_share_over() {
     let (all, _) = Account::of(recorder);
     assert!(all.number("delivered") >= first + second);
     assert_eq!(all.lost() + last.lost(), 0);
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
@@ -57,18 +57,18 @@ fn members_count_packets_of_other_members_apart_from_filtered_ones() {
     require_root!();
     // The other group takes everything, so that packets which the balanced group does not take
     // are in the pool, too.
-    let bench = VerdictChannel::new("hub-others", &["ids:3:flow:udp", "all"]);
+    let hub = RunningHub::new("hub-others", &["ids:3:flow:udp", "all"]);
     let attach = |private, credit_chunks| {
         let request = SubscriptionRequest {
             private,
             credit_chunks,
             ..request("ids")
         };
-        let member = bench.attach(&request);
+        let member = hub.attach(&request);
         let tally = Tally::new(member.lanes());
         (member, tally)
     };
-    let everything = bench.count("all", &[]);
+    let everything = hub.count("all", &[]);
     let mut members = [
         attach(false, None),
         attach(true, None),
@@ -78,9 +78,9 @@ fn members_count_packets_of_other_members_apart_from_filtered_ones() {
     let mut frame = vec![0xff; 12];
     frame.extend([0x88, 0xb5]);
     frame.resize(60, 0);
-    bench.net.inject("tx0", &[frame.clone(), frame.clone()]);
-    let sent = bench.send(100_000, 20_000);
-    bench.net.inject("tx0", &[frame]);
+    hub.net.inject("tx0", &[frame.clone(), frame.clone()]);
+    let sent = hub.send(100_000, 20_000);
+    hub.net.inject("tx0", &[frame]);
     let deadline = Instant::now() + LIMIT;
     loop {
         let counters: Vec<_> = members
@@ -110,20 +110,20 @@ fn members_count_packets_of_other_members_apart_from_filtered_ones() {
     drop(members);
     let (all, _) = Account::of(everything);
     assert_eq!(all.number("other_members"), 0);
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn round_robin_gives_every_member_as_much() {
     require_root!();
-    let bench = VerdictChannel::new("hub-robin", &["rr:2:round-robin"]);
-    let members = [bench.count("rr", &[]), bench.count("rr", &[])];
-    let sent = bench.send(100_000, 50_000);
+    let hub = RunningHub::new("hub-robin", &["rr:2:round-robin"]);
+    let members = [hub.count("rr", &[]), hub.count("rr", &[])];
+    let sent = hub.send(100_000, 50_000);
     let shares = members.map(|member| Account::of(member).0.number("delivered"));
     let [one, other] = shares;
     assert!(one + other >= sent, "{shares:?}");
     assert!(one.abs_diff(other) < sent / 20, "{shares:?}");
-    bench.finish();
+    hub.finish();
 }
 
 /// The low byte of the source port, in a packet of IPv4 without options.
@@ -156,8 +156,8 @@ fn a_users_own_program_shares_a_group_out() {
     let compiled = clang.arg(&text).arg("-o").arg(&object).status();
     assert!(compiled.expect("clang runs").success());
     let group = format!("own:2:program:{}:udp", object.display());
-    let bench = VerdictChannel::new("hub-own", &[&group]);
-    let members = [bench.count("own", &[]), bench.count("own", &[])];
+    let hub = RunningHub::new("hub-own", &[&group]);
+    let members = [hub.count("own", &[]), hub.count("own", &[])];
     // Numbers below 128 are the first member's, the others the second's.
     let frame = |port: u8| {
         let mut frame = vec![0; 60];
@@ -166,12 +166,12 @@ fn a_users_own_program_shares_a_group_out() {
         frame
     };
     let ports = [0, 1, 127, 128, 255, 255, 3, 4];
-    bench.net.inject("tx0", &ports.map(frame));
-    bench.wait_until("all are captured", |status| {
+    hub.net.inject("tx0", &ports.map(frame));
+    hub.wait_until("all are captured", |status| {
         let lanes = status.sources[0].lanes.iter();
         lanes.map(|lane| lane.captured).sum::<u64>() == 8
     });
     let shares = members.map(|member| Account::of(member).0.number("delivered"));
     assert_eq!(shares, [5, 3]);
-    bench.finish();
+    hub.finish();
 }

@@ -14,7 +14,7 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::require_root;
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
-use crate::support::{Account, LARGE_POOL, LIMIT, VerdictChannel, missing_stamps};
+use crate::support::{Account, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
 
 /// Longer by hand: `RINGTAP_HOSTILE_SECONDS=300 cargo test -p ringtap-cli --test hub hostile`.
 fn duration() -> Duration {
@@ -50,8 +50,8 @@ struct EndpointFiles {
     signals: Option<OwnedFd>,
 }
 
-fn endpoint_files(bench: &VerdictChannel, group: &str) -> EndpointFiles {
-    let socket = Socket::connect(&bench.socket).expect("it listens");
+fn endpoint_files(hub: &RunningHub, group: &str) -> EndpointFiles {
+    let socket = Socket::connect(&hub.socket).expect("it listens");
     let mut buffer = vec![0; MOST_BYTES];
     let hello = Request::Hello {
         protocol: 1,
@@ -86,20 +86,20 @@ fn endpoint_files(bench: &VerdictChannel, group: &str) -> EndpointFiles {
 fn a_liar_hurts_only_itself() {
     require_root!();
     let groups = ["-g", "all", "-g", "own:private", "-g", "ids:4:flow"];
-    let bench = VerdictChannel::with("hub-liar", LARGE_POOL, &groups);
+    let hub = RunningHub::with("hub-liar", LARGE_POOL, &groups);
     let honest = [
-        bench.count("all", &["--stamps"]),
-        bench.count("own", &["--stamps"]),
+        hub.count("all", &["--stamps"]),
+        hub.count("own", &["--stamps"]),
     ];
     // As many as the private pool holds, unless it is asked to last longer.
-    let sending = bench.start_sending(25_000, 25_000 * duration().as_secs());
+    let sending = hub.start_sending(25_000, 25_000 * duration().as_secs());
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let until = Instant::now() + duration();
     while Instant::now() < until {
         for group in ["all", "own", "ids"] {
-            lie_in_memory(&endpoint_files(&bench, group), &mut random);
+            lie_in_memory(&endpoint_files(&hub, group), &mut random);
         }
-        lie_on_the_socket(&bench, &mut random);
+        lie_on_the_socket(&hub, &mut random);
     }
     assert!(sending.wait(LIMIT + duration()).status.success());
     for reader in honest {
@@ -110,10 +110,10 @@ fn a_liar_hurts_only_itself() {
             "{account:?}"
         );
     }
-    bench.wait_until("every liar's subscription is free", |status| {
+    hub.wait_until("every liar's subscription is free", |status| {
         status.readers.is_empty()
     });
-    bench.finish();
+    hub.finish();
 }
 
 /// Random bytes wherever it may write, for a moment, with signals.
@@ -133,7 +133,7 @@ fn lie_in_memory(files: &EndpointFiles, random: &mut Random) {
 }
 
 /// Random datagrams, and true ones with random insides.
-fn lie_on_the_socket(bench: &VerdictChannel, random: &mut Random) {
+fn lie_on_the_socket(hub: &RunningHub, random: &mut Random) {
     let seeds: [&[u8]; 4] = [
         br#"{"ask":"hello","protocol":1,"name":"x"}"#,
         br#"{"ask":"attach","group":"all","filter":[],"credit_chunks":4294967295}"#,
@@ -141,7 +141,7 @@ fn lie_on_the_socket(bench: &VerdictChannel, random: &mut Random) {
         br#"{"ask":"statistics"}"#,
     ];
     for round in 0..10 {
-        let socket = Socket::connect(&bench.socket).expect("it listens");
+        let socket = Socket::connect(&hub.socket).expect("it listens");
         for seed in seeds {
             let mut message = seed.to_vec();
             if round % 2 == 1 {
@@ -158,12 +158,12 @@ fn lie_on_the_socket(bench: &VerdictChannel, random: &mut Random) {
 #[test]
 fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
     require_root!();
-    let bench = VerdictChannel::new("hub-deaf", &["all", "own:private"]);
-    let honest = [bench.count("all", &[]), bench.count("own", &[])];
+    let hub = RunningHub::new("hub-deaf", &["all", "own:private"]);
+    let honest = [hub.count("all", &[]), hub.count("own", &[])];
     let (shut, loud, deaf) = (
-        endpoint_files(&bench, "all"),
-        endpoint_files(&bench, "own"),
-        endpoint_files(&bench, "own"),
+        endpoint_files(&hub, "all"),
+        endpoint_files(&hub, "own"),
+        endpoint_files(&hub, "own"),
     );
     for one in [&shut, &deaf] {
         rustix::net::shutdown(&one.doorbell, rustix::net::Shutdown::Both).expect("it is ours");
@@ -174,25 +174,25 @@ fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
     let noise = [7; 4096];
     let at_once = rustix::net::SendFlags::DONTWAIT;
     while rustix::net::send(&loud.doorbell, &noise, at_once).is_ok() {}
-    let sent = bench.send(100_000, 50_000);
+    let sent = hub.send(100_000, 50_000);
     for reader in honest {
         let (account, _) = Account::of(reader);
         assert!(account.number("delivered") >= sent, "{account:?}");
         assert_eq!(account.lost(), 0, "{account:?}");
     }
     drop((shut, loud, deaf));
-    bench.wait_until("their subscriptions are free", |status| {
+    hub.wait_until("their subscriptions are free", |status| {
         status.readers.is_empty()
     });
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn nobody_can_write_where_packets_lie() {
     require_root!();
-    let bench = VerdictChannel::new("hub-write", &["all", "own:private"]);
+    let hub = RunningHub::new("hub-write", &["all", "own:private"]);
     for group in ["all", "own"] {
-        let files = endpoint_files(&bench, group);
+        let files = endpoint_files(&hub, group);
         let pool = &files.pool;
         assert!(
             Mapping::new(pool, 4096, Access::Read).is_ok(),
@@ -232,16 +232,16 @@ fn nobody_can_write_where_packets_lie() {
             "{group}: its control region is cut"
         );
     }
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn a_private_reader_never_sees_what_is_not_its_own() {
     require_root!();
-    let bench = VerdictChannel::new("hub-own", &["own:private:udp src port 10003", "all"]);
-    let keeps_all_wanted = bench.count("all", &[]);
-    let files = endpoint_files(&bench, "own");
-    bench.send(100_000, 160_000);
+    let hub = RunningHub::new("hub-own", &["own:private:udp src port 10003", "all"]);
+    let keeps_all_wanted = hub.count("all", &[]);
+    let files = endpoint_files(&hub, "own");
+    hub.send(100_000, 160_000);
     let bytes = usize::try_from(files.facts.pool_bytes).expect("it fits");
     // Each packet's UDP ports lie next to each other; the sender has one destination port.
     let pairs = || {
@@ -278,5 +278,5 @@ fn a_private_reader_never_sees_what_is_not_its_own() {
     }
     drop(files);
     let _account = Account::of(keeps_all_wanted);
-    bench.finish();
+    hub.finish();
 }

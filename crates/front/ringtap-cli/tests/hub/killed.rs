@@ -7,7 +7,7 @@ use ringtap_ipc::protocol::HubStatus;
 use ringtap_testkit::{Running, require_root};
 use rustix::process::Signal;
 
-use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, VerdictChannel, missing_stamps};
+use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
 
 const KILLS: u32 = 100;
 /// Less than four chunks hold, and how often they are sent.
@@ -19,35 +19,35 @@ const PACKETS: u64 = 1_000_000;
 #[test]
 fn a_hundred_killed_readers_cost_the_others_nothing() {
     require_root!();
-    let bench = VerdictChannel::with("hub-kill", LARGE_POOL, &["-g", "all"]);
+    let hub = RunningHub::with("hub-kill", LARGE_POOL, &["-g", "all"]);
     // What the hub makes for its first reader and keeps is no leak: a reader comes and leaves.
-    let first = bench.count("all", &[]);
-    let sent = bench.send(10_000, 100);
-    bench.wait_until("the first reader reads", |status| {
+    let first = hub.count("all", &[]);
+    let sent = hub.send(10_000, 100);
+    hub.wait_until("the first reader reads", |status| {
         status.readers.iter().all(|reader| reader.delivered == sent)
     });
     let _first = Account::of(first);
-    bench.wait_until("the first reader left", |status| status.readers.is_empty());
-    let without_readers = bench.belongings();
-    let readers: Vec<_> = (0..3).map(|_| bench.count("all", &["--stamps"])).collect();
-    let with_readers = bench.belongings();
+    hub.wait_until("the first reader left", |status| status.readers.is_empty());
+    let without_readers = hub.settled_resources();
+    let readers: Vec<_> = (0..3).map(|_| hub.count("all", &["--stamps"])).collect();
+    let with_readers = hub.resources();
     assert!(
-        with_readers.0 >= without_readers.0 + 3,
+        with_readers.descriptors >= without_readers.descriptors + 3,
         "each reader costs descriptors"
     );
-    let sending = bench.start_sending(100_000, PACKETS);
+    let sending = hub.start_sending(100_000, PACKETS);
     for _ in 0..KILLS {
-        let victim = bench.count("all", &[]);
+        let victim = hub.count("all", &[]);
         std::thread::sleep(Duration::from_millis(10));
         victim.signal(Signal::KILL);
         let _killed = victim.wait(LIMIT);
-        bench.wait_until("the subscription is given back", |status| {
+        hub.wait_until("the subscription is given back", |status| {
             status.readers.len() == 3
         });
     }
     assert!(sending.wait(LIMIT).status.success());
     let idle = |chunks: u32| chunks <= 4;
-    bench.wait_until("chunks come back", |status| {
+    hub.wait_until("chunks come back", |status| {
         let mut lanes = status.sources.iter().flat_map(|source| &source.lanes);
         lanes.all(|lane| idle(lane.chunks_in_use))
     });
@@ -57,27 +57,23 @@ fn a_hundred_killed_readers_cost_the_others_nothing() {
         assert!(account.number("delivered") >= PACKETS, "{account:?}");
         assert_eq!(missing_stamps(&end), 0);
     }
-    bench.wait_until("all left", |status| status.readers.is_empty());
-    // A connection that was just closed may still have counted before the readers.
-    bench.wait_until("no descriptors and mappings are left", |_| {
-        let (descriptors, mappings) = bench.belongings();
-        descriptors <= without_readers.0 && mappings <= without_readers.1
-    });
-    bench.finish();
+    hub.wait_until("all left", |status| status.readers.is_empty());
+    assert_eq!(hub.settled_resources(), without_readers, "nothing leaks");
+    hub.finish();
 }
 
 /// Sends bursts to a reader of the group `small`, which is done with all `sent` before each.
-fn send_what_it_can_hold(bench: &VerdictChannel, sent: &mut u64) {
+fn send_what_it_can_hold(hub: &RunningHub, sent: &mut u64) {
     let is_done_with = |status: &HubStatus, packets: u64| {
         let mut readers = status.readers.iter();
         let small = readers.find(|reader| reader.group == "small");
         small.is_some_and(|reader| reader.delivered + reader.overrun >= packets)
     };
     for _ in 0..BURSTS {
-        bench.wait_until("it caught up", |status| is_done_with(status, *sent));
-        *sent += bench.send(200_000, BURST);
+        hub.wait_until("it caught up", |status| is_done_with(status, *sent));
+        *sent += hub.send(200_000, BURST);
     }
-    bench.wait_until("it caught up", |status| is_done_with(status, *sent));
+    hub.wait_until("it caught up", |status| is_done_with(status, *sent));
 }
 
 #[test]
@@ -87,19 +83,19 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
     let text = "[[group]]\nname = \"small\"\ncredit = 4\n[[group]]\nname = \"all\"\n";
     std::fs::write(file.path(), text).expect("it can be written");
     let config = file.path().display().to_string();
-    let bench = VerdictChannel::with("hub-stop", LARGE_POOL, &["-c", &config]);
+    let hub = RunningHub::with("hub-stop", LARGE_POOL, &["-c", &config]);
     let others = [
-        bench.count("all", &["--stamps"]),
-        bench.count("all", &["--stamps"]),
+        hub.count("all", &["--stamps"]),
+        hub.count("all", &["--stamps"]),
     ];
-    let stopped = bench.count("small", &["--stamps"]);
+    let stopped = hub.count("small", &["--stamps"]);
     // Less than its credit at a time, each of which it takes before the next one comes.
     let mut sent = 0;
-    send_what_it_can_hold(&bench, &mut sent);
+    send_what_it_can_hold(&hub, &mut sent);
     stopped.signal(Signal::STOP);
-    sent += bench.send(200_000, 400_000);
+    sent += hub.send(200_000, 400_000);
     stopped.signal(Signal::CONT);
-    send_what_it_can_hold(&bench, &mut sent);
+    send_what_it_can_hold(&hub, &mut sent);
     for reader in others {
         let (account, end) = Account::of(reader);
         assert_eq!(
@@ -118,22 +114,22 @@ fn a_stopped_reader_loses_by_its_own_credit_only_and_is_told_exactly() {
     );
     // Stamps begin anew with each run of the sender, so only the middle run can have holes.
     assert!(missing_stamps(&end) <= lost, "{account:?}");
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn a_killed_hub_is_told_at_once_and_leaves_a_clean_interface() {
     require_root!();
-    let mut bench = VerdictChannel::new("hub-dies", &["all", "own:private"]);
-    let readers = [bench.count("all", &[]), bench.count("own", &[])];
-    let file = bench.path("killed.pcapng");
-    let recorder = bench.record("all", &file);
-    let sent = bench.send(100_000, 10_000);
-    bench.wait_until("all readers have all packets", |status| {
+    let mut hub = RunningHub::new("hub-dies", &["all", "own:private"]);
+    let readers = [hub.count("all", &[]), hub.count("own", &[])];
+    let file = hub.path("killed.pcapng");
+    let recorder = hub.record("all", &file);
+    let sent = hub.send(100_000, 10_000);
+    hub.wait_until("all readers have all packets", |status| {
         let mut readers = status.readers.iter();
         readers.all(|reader| reader.delivered == sent)
     });
-    bench.hub.signal(Signal::KILL);
+    hub.hub.signal(Signal::KILL);
     for reader in readers.into_iter().chain([recorder]) {
         let (account, end) = Account::with_status(reader, 1);
         assert!(end.stderr.contains("the hub left"), "{}", end.stderr);
@@ -145,18 +141,18 @@ fn a_killed_hub_is_told_at_once_and_leaves_a_clean_interface() {
     let (recorded, _) = Account::of_ended(Running::start(again));
     assert_eq!(recorded.number("delivered"), sent, "{recorded:?}");
     let deadline = std::time::Instant::now() + LIMIT;
-    while bench.net.has_xdp("rx0") {
+    while hub.net.has_xdp("rx0") {
         assert!(
             std::time::Instant::now() < deadline,
             "an XDP program is left"
         );
         std::thread::sleep(Duration::from_millis(10));
     }
-    bench.restart(&["-g", "all"]);
-    let reader = bench.count("all", &[]);
-    let sent = bench.send(100_000, 10_000);
+    hub.restart(&["-g", "all"]);
+    let reader = hub.count("all", &[]);
+    let sent = hub.send(100_000, 10_000);
     assert!(Account::of(reader).0.number("delivered") >= sent);
-    bench.finish();
+    hub.finish();
 }
 
 #[test]

@@ -10,18 +10,18 @@ use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_testkit::{Finished, PublicProgram, Running, require_root};
 
-use crate::support::{Account, BINARY, LIMIT, VerdictChannel, request};
+use crate::support::{Account, BINARY, LIMIT, RunningHub, request};
 
-fn config(bench_name: &str, text: &str) -> (tempfile::NamedTempFile, VerdictChannel) {
+fn config(bench_name: &str, text: &str) -> (tempfile::NamedTempFile, RunningHub) {
     let file = tempfile::NamedTempFile::new().expect("a file can be made");
     fs::write(file.path(), text).expect("it can be written");
     let path = file.path().display().to_string();
-    let bench = VerdictChannel::with(bench_name, "tap:rx0?exclusive&direction=in", &["-c", &path]);
-    (file, bench)
+    let hub = RunningHub::with(bench_name, "tap:rx0?exclusive&direction=in", &["-c", &path]);
+    (file, hub)
 }
 
-fn refusal(bench: &VerdictChannel, request: &SubscriptionRequest) -> String {
-    match Connection::attach(&bench.socket, request) {
+fn refusal(hub: &RunningHub, request: &SubscriptionRequest) -> String {
+    match Connection::attach(&hub.socket, request) {
         Ok(_) => panic!("it was granted"),
         Err(error) => error.to_string(),
     }
@@ -31,9 +31,9 @@ fn refusal(bench: &VerdictChannel, request: &SubscriptionRequest) -> String {
 fn more_than_is_allowed_is_refused_with_both_numbers() {
     require_root!();
     let text = "[[group]]\nname = \"small\"\ncredit = 4\nwatermark = 10\nmembers = 1\n";
-    let (_file, bench) = config("hub-much", text);
+    let (_file, hub) = config("hub-much", text);
     let credit = refusal(
-        &bench,
+        &hub,
         &SubscriptionRequest {
             credit_chunks: Some(5),
             ..request("small")
@@ -41,7 +41,7 @@ fn more_than_is_allowed_is_refused_with_both_numbers() {
     );
     assert!(credit.contains('5') && credit.contains('4'), "{credit}");
     let mark = refusal(
-        &bench,
+        &hub,
         &SubscriptionRequest {
             watermark: Watermark {
                 packets: 11,
@@ -51,16 +51,16 @@ fn more_than_is_allowed_is_refused_with_both_numbers() {
         },
     );
     assert!(mark.contains("11") && mark.contains("10"), "{mark}");
-    let attached = Connection::attach(&bench.socket, &request("small"));
+    let attached = Connection::attach(&hub.socket, &request("small"));
     let (subscription, connection) = attached.expect("a subscription");
     let more = connection.set_credit(9).expect_err("too much").to_string();
     assert!(more.contains('9') && more.contains('4'), "{more}");
-    let second = refusal(&bench, &request("small"));
+    let second = refusal(&hub, &request("small"));
     assert!(second.contains("readers"), "{second}");
-    let unknown = refusal(&bench, &request("other"));
+    let unknown = refusal(&hub, &request("other"));
     assert!(unknown.contains("small"), "tells what there is: {unknown}");
     drop((subscription, connection));
-    bench.finish();
+    hub.finish();
 }
 
 /// One message and its answer.
@@ -81,8 +81,8 @@ fn code(reply: &Reply) -> Refusal {
 #[test]
 fn an_invalid_request_is_refused_and_the_next_one_served() {
     require_root!();
-    let bench = VerdictChannel::new("hub-rude", &["all", "more"]);
-    let connect = || Socket::connect(&bench.socket).expect("it listens");
+    let hub = RunningHub::new("hub-rude", &["all", "more"]);
+    let connect = || Socket::connect(&hub.socket).expect("it listens");
     let hello = |protocol| {
         encode(&Request::Hello {
             protocol,
@@ -109,15 +109,15 @@ fn an_invalid_request_is_refused_and_the_next_one_served() {
     assert_eq!(code(&ask(&rude, filter)), Refusal::BadRequest);
     assert_eq!(code(&ask(&rude, b"{]")), Refusal::BadRequest);
     assert_eq!(ask(&rude, &encode(&Request::Detach)), Reply::Done);
-    bench.wait_until("its subscription is free", |status| {
+    hub.wait_until("its subscription is free", |status| {
         status.readers.is_empty()
     });
-    bench.finish();
+    hub.finish();
 }
 
 /// Runs the program as a user without rights, who can reach the hub's socket.
-fn as_nobody(bench: &VerdictChannel, program: &PublicProgram, args: &[&str]) -> Finished {
-    let folder = bench.path("");
+fn as_nobody(hub: &RunningHub, program: &PublicProgram, args: &[&str]) -> Finished {
+    let folder = hub.path("");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
     let mut command = program.as_nobody();
     command.args(args);
@@ -131,36 +131,32 @@ fn only_listed_users_and_groups_get_in_and_they_need_no_rights() {
                 [[group]]\nname = \"theirs\"\ngroups = [\"65534\"]\n\
                 [[group]]\nname = \"others\"\nusers = [\"65533\"]\ngroups = [\"65533\"]\n\
                 [[group]]\nname = \"closed\"\n";
-    let (_file, bench) = config("hub-users", text);
+    let (_file, hub) = config("hub-users", text);
     let program = PublicProgram::copy_of(BINARY);
     for group in ["closed", "others"] {
-        let refused = as_nobody(
-            &bench,
-            &program,
-            &["count", "-q", "-i", &bench.device(group)],
-        );
+        let refused = as_nobody(&hub, &program, &["count", "-q", "-i", &hub.device(group)]);
         assert_eq!(refused.status.code(), Some(1));
         assert!(refused.stderr.contains("65534"), "{}", refused.stderr);
     }
-    let sending = bench.start_sending(1_000, 4_000);
+    let sending = hub.start_sending(1_000, 4_000);
     for group in ["open", "theirs"] {
-        let device = bench.device(group);
+        let device = hub.device(group);
         let args = ["count", "-q", "--json", "-c", "100", "-i", &device];
-        let end = as_nobody(&bench, &program, &args).success();
+        let end = as_nobody(&hub, &program, &args).success();
         assert!(end.stdout.contains("\"delivered\":100"), "{}", end.stdout);
     }
     assert!(sending.wait(LIMIT).status.success());
-    bench.finish();
+    hub.finish();
 }
 
 #[test]
 fn a_second_hub_on_the_same_socket_is_refused() {
     require_root!();
-    let bench = VerdictChannel::new("hub-twice", &["all"]);
-    let mut command = bench.net.command(BINARY);
+    let hub = RunningHub::new("hub-twice", &["all"]);
+    let mut command = hub.net.command(BINARY);
     command
         .args(["hub", "-i", "packet:rx0", "--socket"])
-        .arg(&bench.socket);
+        .arg(&hub.socket);
     let end = Running::start(command).wait(LIMIT);
     assert_eq!(end.status.code(), Some(1));
     assert!(
@@ -168,13 +164,13 @@ fn a_second_hub_on_the_same_socket_is_refused() {
         "{}",
         end.stderr
     );
-    let reader = bench.count("all", &[]);
-    let sent = bench.send(10_000, 1_000);
+    let reader = hub.count("all", &[]);
+    let sent = hub.send(10_000, 1_000);
     assert!(
         Account::of(reader).0.number("delivered") >= sent,
         "the first one is unharmed"
     );
-    bench.finish();
+    hub.finish();
 }
 
 #[test]

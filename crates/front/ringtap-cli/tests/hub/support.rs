@@ -18,7 +18,7 @@ pub(crate) const LARGE_POOL: &str = "tap:rx0?exclusive&direction=in&pool=256MiB"
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 
 /// A running hub.
-pub(crate) struct VerdictChannel {
+pub(crate) struct RunningHub {
     pub(crate) net: Namespace,
     pub(crate) hub: Running,
     pub(crate) socket: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct VerdictChannel {
 #[derive(Debug)]
 pub(crate) struct Account(pub(crate) serde_json::Value);
 
-impl VerdictChannel {
+impl RunningHub {
     /// A hub of `tap:rx0` that takes all packets, with these groups.
     pub(crate) fn new(test: &str, groups: &[&str]) -> Self {
         let args: Vec<_> = groups.iter().flat_map(|group| ["-g", group]).collect();
@@ -41,7 +41,7 @@ impl VerdictChannel {
         let folder = TempDir::new().expect("a folder can be made");
         let socket = folder.path().join("hub.sock");
         let hub = start(&net, &socket, device, args);
-        VerdictChannel {
+        RunningHub {
             net,
             hub,
             socket,
@@ -142,20 +142,37 @@ impl VerdictChannel {
         end
     }
 
-    /// Descriptors and mappings of the hub's process.
-    pub(crate) fn belongings(&self) -> (usize, usize) {
-        let pid = self.hub.pid();
-        let fds = std::fs::read_dir(format!("/proc/{pid}/fd"))
-            .expect("it runs")
-            .count();
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
-        (
-            fds,
-            maps.lines()
-                .filter(|line| line.contains("ringtap-"))
-                .count(),
-        )
+    /// Descriptors of the hub's process, and its mappings of pools.
+    pub(crate) fn resources(&self) -> Resources {
+        let folder = format!("/proc/{}", self.hub.pid());
+        let fds = std::fs::read_dir(format!("{folder}/fd")).expect("it runs");
+        let maps = std::fs::read_to_string(format!("{folder}/maps")).expect("it runs");
+        let is_pool = |line: &&str| line.contains("ringtap-");
+        Resources {
+            descriptors: fds.count(),
+            mappings: maps.lines().filter(is_pool).count(),
+        }
     }
+
+    /// Those once they no longer change: the server closes a connection after its client left.
+    pub(crate) fn settled_resources(&self) -> Resources {
+        let mut last = self.resources();
+        let mut same = 0;
+        while same < 5 {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = self.resources();
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+        }
+        last
+    }
+}
+
+/// What a leak of the hub shows in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resources {
+    pub(crate) descriptors: usize,
+    mappings: usize,
 }
 
 fn start(net: &Namespace, socket: &Path, device: &str, args: &[&str]) -> Running {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringtap_client::{Next, Receiver};
 use ringtap_testkit::require_root;
 
-use crate::support::{LIMIT, VerdictChannel};
+use crate::support::{LIMIT, RunningHub};
 
 const FLOWS: u8 = 64;
 const UDP: u8 = 17;
@@ -130,8 +130,8 @@ fn members_of(members: &mut [Receiver], labels: &[Label]) -> BTreeMap<Label, usi
 fn what_is_in_a_tunnel_is_shared_by_its_own_flows_where_that_is_asked_for() {
     require_root!();
     let groups = ["inner:4:inner-flow:ip", "outer:4:flow:ip"];
-    let bench = VerdictChannel::new("hub-tunnels", &groups);
-    let attach = |group| -> Vec<_> { (0..4).map(|_| bench.receiver(group)).collect() };
+    let hub = RunningHub::new("hub-tunnels", &groups);
+    let attach = |group| -> Vec<_> { (0..4).map(|_| hub.receiver(group)).collect() };
     let (mut inner, mut outer) = (attach("inner"), attach("outer"));
     let ways = [Way::There, Way::Back];
     let each = |tunnel| ways.into_iter().map(move |way| (tunnel, way));
@@ -141,7 +141,7 @@ fn what_is_in_a_tunnel_is_shared_by_its_own_flows_where_that_is_asked_for() {
         .flat_map(|(tunnel, way)| (0..FLOWS).map(move |flow| (tunnel, way, flow)))
         .collect();
     let frames: Vec<_> = labels.iter().map(|label| frame(*label)).collect();
-    bench.net.inject("tx0", &frames);
+    hub.net.inject("tx0", &frames);
 
     let who = members_of(&mut inner, &labels);
     let distinct = |members: &mut dyn Iterator<Item = usize>| members.collect::<BTreeSet<_>>();
@@ -169,5 +169,5 @@ fn what_is_in_a_tunnel_is_shared_by_its_own_flows_where_that_is_asked_for() {
         );
     }
     drop((inner, outer));
-    bench.finish();
+    hub.finish();
 }

@@ -12,13 +12,13 @@ use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 use super::*;
 
-struct VerdictChannel {
+struct TwoLanes {
     writers: Vec<LaneWriter>,
     distributor: Distributor,
     reader: Reader,
 }
 
-fn bench() -> VerdictChannel {
+fn two_lanes() -> TwoLanes {
     let geometry = Geometry::contiguous(4096, 21, 2, 1500).unwrap();
     let pool = Pool::on_heap(geometry);
     let lane = |lane| {
@@ -29,14 +29,14 @@ fn bench() -> VerdictChannel {
     let (writers, ends) = [LaneId(0), LaneId(1)].map(lane).into_iter().unzip();
     let mut distributor = Distributor::new(pool, ends, Arc::new(NoSignal));
     let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-    VerdictChannel {
+    TwoLanes {
         writers,
         distributor,
         reader,
     }
 }
 
-impl VerdictChannel {
+impl TwoLanes {
     fn write(&mut self, lane: usize, time_ns: u64) {
         let meta = PacketMeta {
             time_ns,
@@ -67,12 +67,12 @@ impl VerdictChannel {
 
 #[test]
 fn lanes_come_out_in_the_order_of_time() {
-    let mut bench = bench();
+    let mut fixture = two_lanes();
     for (lane, time) in [(0, 1), (0, 4), (1, 2), (1, 3), (1, 9), (0, 9), (0, 10)] {
-        bench.write(lane, time);
+        fixture.write(lane, time);
     }
     let mut merge = Merge::new(Duration::from_millis(50));
-    assert_eq!(bench.take(&mut merge), [1, 2, 3, 4, 9, 9, 10]);
+    assert_eq!(fixture.take(&mut merge), [1, 2, 3, 4, 9, 9, 10]);
     assert_eq!(
         merge.order,
         Some(Order {
@@ -84,21 +84,21 @@ fn lanes_come_out_in_the_order_of_time() {
 
 #[test]
 fn a_packet_waits_for_its_window_and_what_comes_too_late_is_counted() {
-    let mut bench = bench();
+    let mut fixture = two_lanes();
     let (now, hour) = (now_ns(), Duration::from_secs(3600));
-    bench.write(0, now - nanoseconds(hour));
-    bench.write(0, now);
+    fixture.write(0, now - nanoseconds(hour));
+    fixture.write(0, now);
     let mut merge = Merge::new(hour);
     let older = [now - nanoseconds(hour)];
     assert_eq!(
-        bench.take(&mut merge),
+        fixture.take(&mut merge),
         older,
         "of the other one lane 1 may have an earlier one"
     );
     merge.window = Duration::ZERO;
-    assert_eq!(bench.take(&mut merge), [now]);
-    bench.write(1, now - 5);
-    assert_eq!(bench.take(&mut merge), [now - 5]);
+    assert_eq!(fixture.take(&mut merge), [now]);
+    fixture.write(1, now - 5);
+    assert_eq!(fixture.take(&mut merge), [now - 5]);
     assert_eq!(
         merge.order,
         Some(Order {
@@ -110,14 +110,14 @@ fn a_packet_waits_for_its_window_and_what_comes_too_late_is_counted() {
 
 #[test]
 fn who_leaves_gets_what_waited_in_its_order() {
-    let mut bench = bench();
+    let mut fixture = two_lanes();
     let now = now_ns();
-    bench.write(0, now + 1);
-    bench.write(0, now + 3);
+    fixture.write(0, now + 1);
+    fixture.write(0, now + 3);
     let mut merge = Merge::new(Duration::from_secs(3600));
-    assert!(bench.take(&mut merge).is_empty(), "lane 1 may follow");
-    bench.write(1, now + 2);
-    assert_eq!(bench.take(&mut merge), [now + 1, now + 2]);
-    assert_eq!(bench.take_all(&mut merge, true), [now + 3]);
+    assert!(fixture.take(&mut merge).is_empty(), "lane 1 may follow");
+    fixture.write(1, now + 2);
+    assert_eq!(fixture.take(&mut merge), [now + 1, now + 2]);
+    assert_eq!(fixture.take_all(&mut merge, true), [now + 3]);
     assert_eq!(merge.order.unwrap().late, 0);
 }
