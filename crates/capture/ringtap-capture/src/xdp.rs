@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `xdp` source: AF_XDP sockets whose memory is the pool, so that the kernel writes packets
-//! where readers read them.
+//! The `xdp` source: AF_XDP sockets that receive packets directly into the pool.
 //!
 //! Each receive queue is a lane: a socket, a thread, and chunks divided into cells. The kernel
-//! fills the cells. The thread writes each packet's slot into the chunk of its cell. When the
-//! readers have released a chunk, the kernel gets its cells again.
+//! fills the cells; the thread writes each packet's slot. The kernel gets the cells of a chunk
+//! again when the readers have released the chunk.
 //!
 //! Invariants
 //! - Only the kernel and this process can write the pool.
-//! - The program of the sockets counts every packet of the chosen queues: each is captured,
-//!   unwanted, or counted as lost.
+//! The program counts every packet of the chosen queues: each is captured, unwanted or lost.
 //! - Every fall-back is a note in [`Facts::notes`].
 
 // For ringtap-bridge, which forwards through the same sockets; not a stable interface.
@@ -57,10 +55,10 @@ use ring::RingWatch;
 use setup::Setup;
 use statistics::LaneStatistics;
 
-/// How long new rules wait for packets that were on their way.
+/// How long a change of rules waits for packets that are already in the rings.
 const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
-/// A queue's lane, as its source sees it.
+/// State of one queue's lane that the source and the thread share.
 pub struct QueueLane {
     /// The receive queue.
     pub queue: u16,
@@ -70,7 +68,7 @@ pub struct QueueLane {
     pub ring: RingWatch,
 }
 
-/// Opens the interface; when this returns, packets are being captured.
+/// Opens the interface; packets are captured when the function returns.
 ///
 /// # Errors
 ///
@@ -102,7 +100,6 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
     shell.start(setup.facts, Box::new(driver), setup.workers)
 }
 
-/// AF_XDP's part of the source.
 struct XdpDriver {
     program: Arc<QueueProgram>,
     lanes: Arc<[QueueLane]>,
@@ -124,7 +121,7 @@ impl SourceDriver for XdpDriver {
 
     fn stop(&mut self) {
         self.program.detach();
-        // The packets that the program handed over are in the rings when this returns.
+        // When this returns, every packet that the program handed over is in a ring.
         wait_for_running_programs();
         for lane in &*self.lanes {
             lane.statistics.stop();
@@ -164,8 +161,8 @@ impl SourceDriver for XdpDriver {
     }
 }
 
-/// Waits until the packets that are in the rings now are classified, so that the new rules
-/// classify all packets that a new reader counts.
+/// Waits until the threads have classified all packets that are in the rings now, so that the new
+/// rules apply to every packet that a new reader counts.
 pub fn wait_for_received(lanes: &[QueueLane]) {
     wait_for_running_programs();
     let marks: Vec<_> = lanes.iter().map(|lane| lane.ring.produced()).collect();
@@ -179,7 +176,7 @@ pub fn wait_for_received(lanes: &[QueueLane]) {
     }
 }
 
-/// What the source is, for people and for file headers.
+/// Description of the source for users and file headers.
 fn facts(options: &XdpOptions, snap_length: u32, hook: &str, notes: Vec<String>) -> Facts {
     Facts {
         device: format!("xdp:{}{}", options.interface, options.queues),

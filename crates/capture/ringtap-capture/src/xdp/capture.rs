@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! LaneCapture the packets of one lane in the pool, where they lie.
+//! Writes the slots of one lane's packets, which the kernel received into the pool.
 //!
 //! Invariants
-//! - A packet is in the pool, unwanted, or counted as lost.
+//! Every packet is captured, unwanted or counted as lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use crate::bpf::clock;
 use crate::classifier::LaneClassifier;
 
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// Length of a source and a destination address, after which a VLAN tag stands.
+/// Length of the two MAC addresses; a VLAN tag follows them.
 pub const ADDRESSES: usize = 12;
 pub const TAG: usize = 4;
 
-/// What it takes to note packets.
+/// Parts of a [`LaneCapture`].
 pub struct CaptureParts {
     pub cells: Cells,
     pub writer: LaneWriter,
@@ -32,7 +32,7 @@ pub struct CaptureParts {
     pub queue: u16,
 }
 
-/// One lane of the pool, and its account.
+/// Captures the packets of one lane and counts them.
 pub struct LaneCapture {
     pub parts: CaptureParts,
     lane: Arc<LaneCounters>,
@@ -40,7 +40,7 @@ pub struct LaneCapture {
     tai_minus_utc_ns: i64,
     clock_set: Instant,
     last_time_ns: u64,
-    /// The pieces of a packet that lies in several cells.
+    /// Buffer for packets that span several cells.
     gathered: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl LaneCapture {
         })
     }
 
-    /// A chunk whose cells can be given to the kernel.
+    /// Takes a recycled chunk whose cells can be given to the kernel.
     pub fn next_chunk(&mut self) -> Option<ChunkId> {
         let CaptureParts { cells, writer, .. } = &mut self.parts;
         cells
@@ -65,17 +65,17 @@ impl LaneCapture {
             .or_else(|| std::iter::from_fn(|| writer.take_free()).find(|id| cells.returned(*id)))
     }
 
-    /// Begins a batch of packets, which become visible together.
+    /// Begins a batch of packets, which are published together.
     #[inline]
     pub fn begin(&mut self) {
         self.parts.classifier.begin();
     }
 
-    /// Ends a batch.
+    /// Publishes the batch.
     pub fn end(&mut self) {
         self.parts.writer.publish();
         self.parts.classifier.end();
-        // At once, so that the chunk comes back as soon as it is read.
+        // Seal at once: the readers then return the chunk as soon as they have read it.
         if self.parts.cells.open_is_used_up() {
             self.parts.cells.spent();
             self.parts.writer.close();
@@ -83,7 +83,7 @@ impl LaneCapture {
         self.settle();
     }
 
-    /// Nothing follows.
+    /// Publishes and seals the open chunk at the end of capture.
     pub fn finish(&mut self) {
         self.parts.cells.spent();
         self.parts.writer.close();
@@ -91,12 +91,12 @@ impl LaneCapture {
         self.settle();
     }
 
-    /// Sequence of the next packet that is noted.
+    /// Sequence number of the next captured packet.
     pub fn next_sequence(&self) -> u64 {
         self.parts.writer.next_sequence()
     }
 
-    /// Says that the packet at this address will be looked at soon.
+    /// Prefetches the packet at this address.
     #[inline]
     pub fn will_look_at(&self, address: u64) {
         if let Some(CellPlace { chunk, at }) = self.parts.cells.locate(address) {
@@ -104,15 +104,15 @@ impl LaneCapture {
         }
     }
 
-    /// The bytes of a packet that the kernel has just given, and that is not yet noted.
+    /// Bytes of a received packet that has no slot yet.
     #[inline]
     pub fn bytes(&mut self, place: CellPlace, length: usize) -> Option<&mut [u8]> {
-        // SAFETY: the kernel gave this cell back (`place` is that of a received piece), and its
-        // packet is noted in the pool only after this borrow has ended.
+        // SAFETY: the kernel gave this cell back (`place` is that of a received piece), and no slot
+        // refers to it before this borrow ends.
         unsafe { self.parts.writer.cell(place.chunk, place.at, length) }
     }
 
-    /// The stamp in front of a packet, whose counts are those of the lane from now on.
+    /// Reads the stamp in front of a packet and takes over its counts.
     #[inline]
     pub fn stamp(&mut self, place: CellPlace) -> Option<Stamp> {
         let at = place.at.checked_sub(STAMP_BYTES)?;
@@ -122,7 +122,7 @@ impl LaneCapture {
         Some(stamp)
     }
 
-    /// Takes over what the program had counted when it wrote this stamp.
+    /// Takes over the program's counts from a stamp.
     #[inline]
     pub fn account(&mut self, stamp: &Stamp) {
         let settled = &mut self.settled;
@@ -131,13 +131,13 @@ impl LaneCapture {
         let step = stamp
             .unwanted
             .wrapping_sub(u32::from_le_bytes([a, b, c, d]));
-        // On several CPUs at a time stamps may be a little out of order.
+        // Stamps may be slightly out of order where several CPUs serve the queue.
         if step.cast_signed() > 0 {
             settled.unwanted += u64::from(step);
         }
     }
 
-    /// LaneCapture a packet of this lane that lies in one cell, if anybody wants it.
+    /// Captures a packet that lies in one cell of this lane, if a rule wants it.
     #[inline]
     pub fn note(&mut self, place: CellPlace, length: usize, stamp: &Stamp) {
         let Some(meta) = self.classify(place, length, stamp) else {
@@ -156,7 +156,7 @@ impl LaneCapture {
         self.copy_cell(&meta, place, length);
     }
 
-    /// What is known of a packet that somebody wants; `None`, and counted, if nobody does.
+    /// Classifies a packet; counts it and returns `None` if no rule wants it.
     #[inline]
     fn classify(&mut self, place: CellPlace, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
         if !self.parts.classifier.has_rules() {
@@ -187,7 +187,7 @@ impl LaneCapture {
         }
     }
 
-    /// A packet of a chunk that is sealed already, or at an odd place.
+    /// Copies a packet whose chunk is sealed or whose offset is not 8-byte aligned.
     #[cold]
     fn copy_cell(&mut self, meta: &PacketMeta, place: CellPlace, length: usize) {
         let mut gathered = std::mem::take(&mut self.gathered);
@@ -197,7 +197,7 @@ impl LaneCapture {
         self.gathered = gathered;
     }
 
-    /// Copies a packet into the pool, if anybody wants it.
+    /// Copies a packet into the pool, if a rule wants it.
     pub fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
         let kept = self.parts.writer.captured_length(bytes.len());
         let wire = to_u32(bytes.len());
@@ -211,7 +211,7 @@ impl LaneCapture {
         if self.parts.writer.stage_copy(meta, [bytes]) {
             return;
         }
-        // The open chunk has no room for copies: the next one has.
+        // The open chunk is full: open the next one.
         let opened = match self.parts.cells.oldest_fresh() {
             Some(id) => self.open(id),
             None => false,
@@ -226,7 +226,7 @@ impl LaneCapture {
         self.parts.writer.open(chunk)
     }
 
-    /// A packet that lies outside the pool: somebody loses it, if anybody wants it.
+    /// Counts a packet outside the pool as lost, if a rule wants it.
     pub fn miss(&mut self, bytes: &[u8]) {
         let wire = to_u32(bytes.len());
         if self.parts.classifier.classify(bytes, wire).is_some() {
@@ -234,7 +234,7 @@ impl LaneCapture {
         }
     }
 
-    /// Counts a packet that found no room.
+    /// Counts a packet that found no room in the pool.
     #[cold]
     pub fn lose(&mut self) {
         self.settled.pool_full += 1;
@@ -248,11 +248,11 @@ impl LaneCapture {
         self.parts.statistics.settle(self.settled);
     }
 
-    /// Asks now and then what the clock of the stamps is ahead of UTC.
+    /// Updates the offset between the stamps' clock and UTC from time to time.
     pub fn mind_clock(&mut self) {
         if self.clock_set.elapsed() >= CLOCK_INTERVAL {
             self.clock_set = Instant::now();
-            // It could be read when the source was opened, so it can now.
+            // The first reading succeeded when the source was opened; keep the old value on a failure.
             self.tai_minus_utc_ns = clock::tai_minus_utc_ns().unwrap_or(self.tai_minus_utc_ns);
         }
     }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose the cells of one lane are: the kernel's, a packet's on its way, or the readers'.
+//! Ownership of the cells of one lane: kernel, packet in transit, or readers.
 //!
-//! A chunk goes round: *free*, *fresh* (its cells are with the kernel), *open* (packets in them
-//! are noted), *spent* (sealed; readers have it, and the kernel perhaps a cell or two).
+//! A chunk is in turn *free*, *fresh* (the kernel fills its cells), *open* (packets get slots) and
+//! *spent* (sealed; readers hold it, and the kernel may still hold some cells).
 //!
 //! Invariants
-//! - A cell is given to the kernel only when no reader can hold its chunk, and all of a chunk's
-//!   cells at once.
-//! - A chunk that comes back while the kernel still has a cell of it, or one is kept to be
-//!   forwarded, waits for that cell. One of which nothing was noted goes round without the readers.
+//! The kernel gets all cells of a chunk at once, and only while no reader can hold the chunk.
+//! A returned chunk waits while the kernel or a forwarder holds a cell of it.
+//! A chunk without a captured packet becomes free without passing through the readers.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -18,7 +17,7 @@ use ringtap_pool::ids::{ChunkId, LaneId};
 use ringtap_pool::source;
 use ringtap_pool::writer::CellLayout;
 
-/// Where a chunk is.
+/// State of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -26,17 +25,17 @@ enum Stage {
     Fresh,
     Open,
     Spent,
-    /// Back from the readers, but not from the kernel.
+    /// Returned by the readers; the kernel or a forwarder still holds cells.
     Parked,
 }
 
-/// A chunk, and its cells that are in use.
+/// A chunk and the number of its cells in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
     stage: Stage,
-    /// With the kernel, to be filled.
+    /// Cells that the kernel holds.
     filled: u32,
-    /// Filled, and needed until their packets are forwarded.
+    /// Received cells that are kept until their packets are forwarded.
     kept: u32,
 }
 
@@ -46,30 +45,29 @@ impl Entry {
     }
 }
 
-/// Where a piece of a packet lies.
+/// Position of a piece of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellPlace {
     pub chunk: ChunkId,
-    /// In the chunk.
+    /// Offset in the chunk.
     pub at: usize,
 }
 
-/// What has to be done before a packet can be noted in its chunk.
+/// State of a packet's chunk before the packet gets a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing: it is open.
+    /// Ready for slots.
     Open,
-    /// It has to be opened.
+    /// Must be opened first.
     Fresh,
-    /// It cannot be: the chunk was sealed when packets of a later one came. Such packets are
-    /// copied.
+    /// Sealed, because packets of a later chunk came first; the packet is copied.
     Spent,
 }
 
-/// Where a lane's chunks lie.
+/// The chunks of one lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// Where the pool begins in the UMEM.
+    /// Offset of the pool in the UMEM.
     pub base: u64,
     pub chunk_size: u32,
     pub first: ChunkId,
@@ -77,7 +75,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The chunks of a lane in a pool that begins at `base`.
+    /// The chunks of `lane` in a pool at offset `base`.
     pub fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
         let chunks = source::share(geometry, lane);
         Share {
@@ -96,17 +94,17 @@ pub struct Cells {
     chunk_shift: u32,
     first: u32,
     chunks: Vec<Entry>,
-    /// Those whose cells the kernel has, oldest first.
+    /// Chunks whose cells the kernel fills, oldest first.
     fresh: VecDeque<ChunkId>,
     open: Option<ChunkId>,
-    /// Cells that the kernel has to fill.
+    /// Cells that the kernel holds.
     held: u32,
-    /// Chunks that are free and that no reader has to give back.
+    /// Free chunks that did not come from the readers.
     back: Vec<ChunkId>,
 }
 
 impl Cells {
-    /// The cells of these chunks.
+    /// Tracks the cells of these chunks; all are free.
     pub fn new(layout: CellLayout, share: Share) -> Self {
         Cells {
             layout,
@@ -121,12 +119,12 @@ impl Cells {
         }
     }
 
-    /// Cells that the kernel has to fill.
+    /// Number of cells that the kernel holds.
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// Cells of a chunk.
+    /// Number of cells in a chunk.
     pub fn per_chunk(&self) -> u32 {
         self.layout.count
     }
@@ -136,8 +134,8 @@ impl Cells {
         self.chunks.get_mut(index)
     }
 
-    /// A chunk came back from the readers (or was never used). Tells whether its cells can be
-    /// given to the kernel; else that is told by [`Cells::take_back`] later.
+    /// Marks a chunk as returned by the readers (or never used). Returns whether the kernel can have
+    /// its cells now; otherwise [`Cells::take_back`] returns the chunk later.
     pub fn returned(&mut self, id: ChunkId) -> bool {
         let Some(entry) = self.entry(id) else {
             return false;
@@ -147,12 +145,12 @@ impl Cells {
         !waits
     }
 
-    /// A chunk that is free and was not told of by [`Cells::returned`].
+    /// Takes a free chunk for which [`Cells::returned`] returned `false` or was not called.
     pub fn take_back(&mut self) -> Option<ChunkId> {
         self.back.pop()
     }
 
-    /// Gives the addresses of a free chunk's cells, which are the kernel's from now on.
+    /// Gives a free chunk to the kernel and returns the addresses of its cells.
     pub fn hand_over(&mut self, id: ChunkId) -> impl Iterator<Item = u64> + use<> {
         let count = self.layout.count;
         if let Some(entry) = self.entry(id) {
@@ -167,7 +165,7 @@ impl Cells {
             .map(move |offset| base + u64::from(offset))
     }
 
-    /// Where an address of the kernel's lies; `None` if it is in no cell of this lane.
+    /// Finds the cell of a UMEM address; `None` if no cell of this lane contains it.
     #[inline]
     pub fn locate(&self, address: u64) -> Option<CellPlace> {
         let address = address.checked_sub(self.base)?;
@@ -181,8 +179,8 @@ impl Cells {
         })
     }
 
-    /// The kernel gave a filled cell of this chunk. Tells whether it was the chunk's last: then
-    /// [`Cells::let_go`] once its packet is noted.
+    /// Marks a cell as received. Returns whether the kernel holds no other cell of the chunk: the
+    /// caller then calls [`Cells::let_go`] after the packet has its slot.
     #[inline]
     pub fn came_back(&mut self, id: ChunkId) -> bool {
         self.held = self.held.saturating_sub(1);
@@ -193,14 +191,14 @@ impl Cells {
         entry.filled == 0
     }
 
-    /// A cell that came back is still needed: its packet is to be forwarded.
+    /// Keeps a received cell until its packet is forwarded.
     pub fn keep(&mut self, id: ChunkId) {
         if let Some(entry) = self.entry(id) {
             entry.kept += 1;
         }
     }
 
-    /// A cell that was kept is not needed any more.
+    /// Ends the use of a kept cell.
     pub fn release(&mut self, id: ChunkId) {
         if let Some(entry) = self.entry(id) {
             entry.kept = entry.kept.saturating_sub(1);
@@ -208,15 +206,14 @@ impl Cells {
         self.let_go(id);
     }
 
-    /// What came back of this chunk is dealt with: it is free if nothing of it is in use, and no
-    /// reader has it.
+    /// Frees the chunk if no cell is in use and no reader holds it.
     pub fn let_go(&mut self, id: ChunkId) {
         let Some(entry) = self.entry(id).filter(|entry| !entry.is_in_use()) else {
             return;
         };
         match entry.stage {
             Stage::Parked => {}
-            // Nobody wanted any of its packets, so no reader will give it back.
+            // No packet was captured: no reader will return the chunk.
             Stage::Fresh => self.fresh.retain(|fresh| *fresh != id),
             Stage::Free | Stage::Open | Stage::Spent => return,
         }
@@ -239,12 +236,12 @@ impl Cells {
         }
     }
 
-    /// The fresh chunk that was handed over first.
+    /// The fresh chunk that the kernel got first.
     pub fn oldest_fresh(&self) -> Option<ChunkId> {
         self.fresh.front().copied()
     }
 
-    /// A fresh chunk is open from now on, and the one before is spent.
+    /// Opens a fresh chunk; the chunk that was open is spent.
     pub fn opened(&mut self, id: ChunkId) {
         self.spent();
         if let Some(at) = self.fresh.iter().position(|fresh| *fresh == id) {
@@ -256,14 +253,14 @@ impl Cells {
         self.open = Some(id);
     }
 
-    /// The open chunk, if there is one, is sealed.
+    /// Marks the open chunk, if any, as sealed.
     pub fn spent(&mut self) {
         if let Some(entry) = self.open.take().and_then(|id| self.entry(id)) {
             entry.stage = Stage::Spent;
         }
     }
 
-    /// Whether the kernel has no cell of the open chunk to fill any more.
+    /// Whether the kernel holds no cell of the open chunk.
     pub fn open_is_used_up(&mut self) -> bool {
         let open = self.open;
         open.and_then(|id| self.entry(id))

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Filters in front of the sockets, changed on a thread of their own.
+//! Loads kernel filters for the sockets on a separate thread.
 //!
-//! The lanes' threads classify whatever passes the program. A filter that the kernel refuses
-//! therefore costs time, not packets.
+//! The lanes' threads classify every packet that the program passes. A refused filter therefore
+//! costs time, not packets.
 //!
 //! Invariants
-//! - A filter that the kernel refused once is not tried again; all packets pass while it is in use.
+//! A refused filter is not tried again; all packets pass while it is in use.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -16,10 +16,10 @@ use ringtap_filter::{Program as Filter, Rules};
 use super::program::{NoFilter, QueueProgram};
 use super::{QueueLane, wait_for_received};
 
-/// Refused filters that are remembered; beyond this number all are forgotten.
+/// Number of refused filters remembered; beyond it all are forgotten.
 const MOST_REFUSED: usize = 256;
 
-/// Changes the filters of one program.
+/// Filters of one program.
 pub(super) struct QueueFilters {
     program: Arc<QueueProgram>,
     lanes: Arc<[QueueLane]>,
@@ -35,8 +35,8 @@ impl QueueFilters {
         }
     }
 
-    /// Lets only packets through that match one of the rules' filters. Returns once the lanes have
-    /// classified all packets that were on their way.
+    /// Passes only packets that match a rule's filter. Returns when the lanes have classified all
+    /// packets that were in the rings.
     pub(super) fn change(&mut self, rules: &Rules) {
         let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
         let passes_all = |filter| Filter::takes_everything(filter) || self.refused.contains(filter);
@@ -44,12 +44,12 @@ impl QueueFilters {
             true => None,
             false => self.load(&filters),
         };
-        // A program that stays in force passes what the threads then classify.
+        // On failure the old program stays attached, and the threads classify what it passes.
         let _stays = self.program.replace(filtered.as_ref());
         wait_for_received(&self.lanes);
     }
 
-    /// The program with these filters; remembers those that the kernel refuses.
+    /// Loads the program with these filters; remembers refused filters.
     fn load(&mut self, filters: &[Filter]) -> Option<std::os::fd::OwnedFd> {
         match self.program.with_filters(filters) {
             Ok(program) => return Some(program),
@@ -65,7 +65,7 @@ impl QueueFilters {
         };
         let refused: Vec<_> = filters.iter().filter(is_refused).cloned().collect();
         match refused.is_empty() {
-            // Each of them fits, and not all together.
+            // Each filter fits alone, but not all together.
             true => self.refused.extend(filters.last().cloned()),
             false => self.refused.extend(refused),
         }

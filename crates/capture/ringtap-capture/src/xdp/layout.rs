@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the program that serves the sockets shares with user space: `bpf/xsk.h` is the C view.
+//! Data shared by the program of the sockets and user space; `bpf/xsk.h` is the C view.
 //!
 //! Invariants
-//! - Sizes and places are those of `bpf/xsk.h`; a test compares them with the object's BTF.
+//! Sizes and offsets equal those in `bpf/xsk.h`; a test compares them with the object's BTF.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Receive queues that a source may have: `RT_XSK_QUEUES`.
+/// Maximum number of receive queues: `RT_XSK_QUEUES`.
 pub const QUEUES: u16 = crate::queues::MOST;
 
 /// Bytes in front of each packet: `struct rt_stamp`.
 pub const STAMP_BYTES: usize = 24;
 
-/// What the program knew of a packet.
+/// The program's data about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Atomic time.
+    /// TAI time.
     pub time_ns: u64,
-    /// Packets that the program saw on this queue, this one included.
+    /// Packets that the program saw on this queue, including this one.
     pub seen: u64,
-    /// The low half of those that no rule wanted.
+    /// Packets that no rule wanted: the low 32 bits.
     pub unwanted: u32,
-    /// The VLAN tag that the driver had stripped, as on the wire.
+    /// VLAN tag that the driver stripped, as on the wire.
     pub tag: Option<[u8; 4]>,
 }
 
 impl Stamp {
-    /// The stamp in these bytes.
+    /// Decodes a stamp.
     #[inline]
     pub fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
@@ -42,7 +42,7 @@ impl Stamp {
     }
 }
 
-/// One receive queue's counters: `struct rt_queue`. Only the program writes them.
+/// Counters of one receive queue: `struct rt_queue`. Only the program writes them.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Default))]
 #[repr(C, align(64))]
@@ -54,7 +54,7 @@ pub struct QueueWords {
     reserved: [AtomicU64; 4],
 }
 
-/// One receive queue's words that user space writes: `struct rt_queue_control`.
+/// Control words of one receive queue, written by user space: `struct rt_queue_control`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct QueueControl {
@@ -62,13 +62,13 @@ pub struct QueueControl {
     reserved: [AtomicU32; 15],
 }
 
-/// What [`QueueControl::state`] says: `RT_XSK_ON`, `RT_XSK_PAUSED`.
+/// Values of [`QueueControl::state`]: `RT_XSK_ON`, `RT_XSK_PAUSED`.
 pub mod state {
     pub const ON: u32 = 1;
     pub const PAUSED: u32 = 2;
 }
 
-/// Set before the program is loaded: `struct rt_xsk_config`.
+/// Settings of the program, fixed before it is loaded: `struct rt_xsk_config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     pub snap_length: u32,
@@ -77,7 +77,7 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// These settings as they lie in the program's read-only data.
+    /// The settings in the format of the program's read-only data.
     pub fn to_bytes(self) -> Vec<u8> {
         [self.snap_length, u32::from(self.shared)]
             .into_iter()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a caller asks of an AF_XDP source, and the sizes that follow from it.
+//! Options of an AF_XDP source, and the sizes that follow from them.
 //!
 //! Invariants
-//! - The region begins at a state; for zero-copy, cells lie at multiples of their size.
+//! The region begins at a page boundary; zero-copy cells lie at multiples of their size.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
@@ -13,41 +13,41 @@ use crate::CaptureError;
 use ringtap_device::{DeviceSpec, Mode, Queues};
 use ringtap_net::interface::Interface;
 
-/// Memory of a pool unless said otherwise, in bytes.
+/// Default pool size, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
-/// Room for the stamp, so that it and the headers of a packet lie in one line of the caches.
+/// Bytes for the stamp: stamp and packet headers share one cache line.
 pub const STAMP_ROOM: u32 = 24;
-/// A packet lies so far in its cell, and what a cell holds is so much less: the kernel's
-/// `XDP_PACKET_HEADROOM`, and ours.
+/// Offset of the packet in its cell: `XDP_PACKET_HEADROOM` and the stamp. Reduces the cell's
+/// capacity by the same amount.
 pub const HEADROOM: u32 = 256 + STAMP_ROOM;
-/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a state).
+/// Cell sizes in bytes: for the usual MTU, and the largest that AF_XDP takes (a page).
 const CELLS: [u32; 2] = [2048, 4096];
 
-/// What a caller asks of an AF_XDP source.
+/// Options of an AF_XDP source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpOptions {
     /// Name of the network interface.
     pub interface: String,
     /// Receive queues to capture.
     pub queues: Queues,
-    /// Where the kernel runs the program in front.
+    /// Where the kernel runs the program.
     pub mode: Mode,
-    /// Whether zero-copy is tried.
+    /// Whether to try zero-copy.
     pub zero_copy: bool,
-    /// Whether the capturing thread asks the driver for packets all the time.
+    /// Whether the capturing thread polls the driver continuously.
     pub busy_poll: bool,
     /// Whether to receive packets for other hosts too.
     pub promiscuous: bool,
-    /// Most bytes captured of a packet; 0 for as many as a chunk holds.
+    /// Maximum number of bytes captured of a packet; 0 for as many as a chunk holds.
     pub snap_length: u32,
     /// Memory for chunks, in bytes.
     pub pool_bytes: u64,
-    /// Bytes of a chunk; 0 for what suits the interface.
+    /// Chunk size in bytes; 0 for a size that suits the interface.
     pub chunk_size: u32,
 }
 
 impl XdpOptions {
-    /// All queues of `interface`, with the usual sizes.
+    /// Captures all queues of `interface`, with default sizes.
     #[must_use]
     pub fn new(interface: impl Into<String>) -> Self {
         XdpOptions {
@@ -63,7 +63,7 @@ impl XdpOptions {
         }
     }
 
-    /// What a device's text asks for.
+    /// The options in a device's text.
     #[must_use]
     pub fn from_device(device: &DeviceSpec) -> Self {
         let asked = &device.options;
@@ -88,9 +88,9 @@ pub struct XdpPlan {
     pub geometry: Geometry,
     /// Cells for zero-copy drivers.
     pub aligned: CellLayout,
-    /// Cells for copy mode, which takes them anywhere.
+    /// Cells for copy mode, at any offset.
     pub staggered: CellLayout,
-    /// Frames may need more than one cell.
+    /// Whether frames may need more than one cell.
     pub needs_several: bool,
 }
 
@@ -142,7 +142,7 @@ impl XdpPlan {
     }
 }
 
-/// As many cells as possible; beside them room to copy frames of several cells, or the odd one.
+/// As many cells as possible, with room to copy frames that span several cells or lie unaligned.
 fn layout(chunk: u32, cell: Cell, needs_several: bool) -> Option<CellLayout> {
     if needs_several {
         return CellLayout::new(chunk, cell, cell.size, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program that hands each queue's packets to its socket: loading, attaching, filters.
+//! The XDP program that redirects each queue's packets to its socket: loading, attaching, filters.
 //!
 //! Invariants
-//! - Attached by a link only: whatever ends the process, the kernel detaches the program.
+//! Attached by a link only: the kernel detaches the program when the process ends.
 //! - A queue's packets go to the network stack until its socket is ready for them.
 #![forbid(unsafe_code)]
 
@@ -33,34 +33,34 @@ use crate::bpf::{MARK_FILTERS, MARK_RULES, attach};
 static OBJECT: &ObjectFile<[u8]> =
     &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/xsk.bpf.o")));
 
-/// The program that hands packets to the sockets of one interface.
+/// The program that redirects the packets of one interface to the sockets.
 pub struct QueueProgram {
-    /// Absent before the program is attached and after it is detached.
+    /// Present while the program is attached.
     link: Mutex<Option<OwnedFd>>,
     /// The hook for which the program is loaded.
     pub hook: Hook,
     namespace: NetworkNamespace,
     interface: u32,
     program: OwnedFd,
-    /// The program's instructions, for changed copies.
+    /// The program's instructions, from which filtered copies are made.
     original: Code,
     sockets: MapHandle,
     /// The counters of each queue.
     pub counters: Words<QueueWords>,
     controls: Words<QueueControl>,
-    /// Keeps the maps' descriptors open, whose numbers are in the instructions of `original`.
+    /// Keeps the maps open; `original` refers to their descriptors.
     _object: Object,
 }
 
-/// Why there is no program with some filters.
+/// Why a program with filters was not loaded.
 pub enum NoFilter {
-    /// It cannot be translated, or the verifier refuses it.
+    /// The filters cannot be translated, or the verifier refuses the program.
     Refused,
-    /// A resource is missing: it may be tried again.
+    /// A resource is missing; a later attempt may succeed.
     Unavailable,
 }
 
-/// The name of the program for a hook.
+/// Name of the program for a hook.
 fn program_name(hook: Hook) -> &'static str {
     match hook {
         Hook::NativeVlan => "rt_xsk_vlan",
@@ -69,7 +69,7 @@ fn program_name(hook: Hook) -> &'static str {
 }
 
 impl QueueProgram {
-    /// Loads the program for a hook; every queue is still off.
+    /// Loads the program for a hook; every queue is off.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl QueueProgram {
         })
     }
 
-    /// Attaches the program: packets go to the sockets from now on.
+    /// Attaches the program; the sockets receive packets from now on.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl QueueProgram {
         Ok(())
     }
 
-    /// Sets the socket that gets a queue's packets.
+    /// Sets the socket of a queue.
     ///
     /// # Errors
     ///
@@ -151,11 +151,11 @@ impl QueueProgram {
         }
     }
 
-    /// Puts a program with filters in force, or the one that passes all packets.
+    /// Replaces the attached program by one with filters, or by the one that passes all packets.
     ///
     /// # Errors
     ///
-    /// The kernel's: the program before stays in force.
+    /// The kernel's: the old program stays attached.
     pub fn replace(&self, filtered: Option<&OwnedFd>) -> io::Result<()> {
         match &*self.link() {
             Some(link) => link::replace(link.as_fd(), filtered.unwrap_or(&self.program).as_fd()),
@@ -187,7 +187,7 @@ impl QueueProgram {
         }
     }
 
-    /// Detaches the program; runs that are under way still hand packets over.
+    /// Detaches the program; running instances still redirect packets.
     pub fn detach(&self) {
         let link = self.link().take();
         if let Some(link) = link {

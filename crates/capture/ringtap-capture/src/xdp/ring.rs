@@ -2,8 +2,8 @@
 //! The rings that an AF_XDP socket shares with the kernel.
 //!
 //! Invariants
-//! - One side produces, the other consumes; indices only grow and wrap, and places are masked, so
-//!   that whatever an index says, no access leaves the ring.
+//! One side produces, the other consumes. Indices only grow and wrap; positions are masked, so no
+//! index leads outside the ring.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -59,7 +59,7 @@ impl Shared {
         })
     }
 
-    /// Entries that can be produced now by who has produced up to `next`.
+    /// Entries that a producer at index `next` can still write.
     #[inline]
     fn room(&self, next: u32) -> u32 {
         let waiting = next.wrapping_sub(self.consumer[0].load(Acquire));
@@ -81,30 +81,30 @@ impl Shared {
     }
 }
 
-/// Whether a consumer is at this place or behind it; indices wrap.
+/// Whether a consumer has reached `mark`; indices wrap.
 fn has_passed(consumer: &Words<AtomicU32>, mark: u32) -> bool {
     let consumed = consumer[0].load(Acquire);
     consumed.wrapping_sub(mark).cast_signed() >= 0
 }
 
-/// What the kernel gives: descriptors of received packets.
+/// The receive ring: descriptors of received packets.
 pub struct Received {
     ring: Shared,
-    /// Ours: consumed so far.
+    /// Consumer index; only this side writes it.
     next: u32,
 }
 
 /// One piece of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Offset of its first byte in the UMEM.
+    /// Offset of the first byte in the UMEM.
     pub address: u64,
     pub length: u32,
-    /// The packet goes on in the next piece.
+    /// Whether the packet continues in the next piece.
     pub goes_on: bool,
 }
 
-/// Where a packet begins, if its descriptor tells cell and offset apart, as for unaligned cells.
+/// Start of a packet, from a descriptor with separate cell and offset (unaligned cells).
 #[inline]
 fn whole(address: u64) -> u64 {
     (address & XSK_UNALIGNED_BUF_ADDR_MASK) + (address >> XSK_UNALIGNED_BUF_OFFSET_SHIFT)
@@ -121,15 +121,15 @@ impl Received {
         Ok(Received { ring, next: 0 })
     }
 
-    /// Pieces that wait.
+    /// Number of pieces in the ring.
     #[inline]
     pub fn waiting(&self) -> u32 {
-        // Pairs with the kernel's release store: what it counted is complete.
+        // Pairs with the kernel's release store: the counted descriptors are complete.
         let produced = self.ring.producer[0].load(Acquire);
         produced.wrapping_sub(self.next).min(self.ring.size)
     }
 
-    /// The piece that is `ahead` of the first one that waits.
+    /// The piece `ahead` entries after the oldest one.
     #[inline]
     pub fn peek(&self, ahead: u32) -> Piece {
         let at = self
@@ -146,15 +146,15 @@ impl Received {
         }
     }
 
-    /// Gives the places of the first `count` pieces back to the kernel.
+    /// Returns the first `count` entries to the kernel.
     #[inline]
     pub fn release(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
-        // Pairs with the kernel's acquire load: we have read what it may write over.
+        // Pairs with the kernel's acquire load: our reads precede its next writes.
         self.ring.consumer[0].store(self.next, Release);
     }
 
-    /// A look at the ring from another thread.
+    /// Gives another thread access to the ring's progress.
     pub fn watch(&self) -> RingWatch {
         RingWatch {
             producer: self.ring.producer.clone(),
@@ -163,14 +163,14 @@ impl Received {
     }
 }
 
-/// How far a ring is, for whoever waits for it.
+/// Progress of a ring, for threads that wait for it.
 pub struct RingWatch {
     producer: Words<AtomicU32>,
     consumer: Words<AtomicU32>,
 }
 
 impl RingWatch {
-    /// Entries that were produced so far.
+    /// Number of entries produced so far.
     pub fn produced(&self) -> u32 {
         self.producer[0].load(Acquire)
     }
@@ -181,10 +181,10 @@ impl RingWatch {
     }
 }
 
-/// What the kernel takes: cells to fill.
+/// The fill ring: cells for the kernel to fill.
 pub struct Fill {
     ring: Shared,
-    /// Ours: produced so far.
+    /// Producer index; only this side writes it.
     next: u32,
 }
 
@@ -199,12 +199,12 @@ impl Fill {
         Ok(Fill { ring, next: 0 })
     }
 
-    /// Entries that can be produced now.
+    /// Number of entries that can be produced now.
     pub fn room(&self) -> u32 {
         self.ring.room(self.next)
     }
 
-    /// Hands these addresses over; there is room for them.
+    /// Pushes these addresses; the caller has checked that there is room.
     pub fn push(&mut self, addresses: impl Iterator<Item = u64>) {
         for address in addresses {
             let at = self.ring.place(self.next, 1);
@@ -215,16 +215,16 @@ impl Fill {
         self.ring.producer[0].store(self.next, Release);
     }
 
-    /// Whether the kernel wants to be told that there is something new.
+    /// Whether the kernel needs a wake-up call for new entries.
     pub fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
     }
 }
 
-/// What the kernel takes: pieces of packets to send.
+/// The transmit ring: pieces of packets to send.
 pub struct Transmit {
     ring: Shared,
-    /// Ours: produced so far, published or not.
+    /// Producer index, including unpublished entries; only this side writes it.
     next: u32,
 }
 
@@ -239,12 +239,12 @@ impl Transmit {
         Ok(Transmit { ring, next: 0 })
     }
 
-    /// Pieces that can be pushed now.
+    /// Number of pieces that can be pushed now.
     pub fn room(&self) -> u32 {
         self.ring.room(self.next)
     }
 
-    /// Puts a piece behind the others; there is room for it. Not seen before it is published.
+    /// Appends a piece without publishing it; the caller has checked that there is room.
     pub fn push(&mut self, piece: Piece) {
         let at = self.ring.place(self.next, DESCRIPTOR_WORDS);
         self.ring.entries[at].store(piece.address, Relaxed);
@@ -257,32 +257,32 @@ impl Transmit {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Lets the kernel see what was pushed.
+    /// Publishes the pushed pieces.
     pub fn publish(&self) {
         // Pairs with the kernel's acquire load of the producer's index.
         self.ring.producer[0].store(self.next, Release);
     }
 
-    /// Whether the kernel has not yet taken all.
+    /// Whether the kernel has entries left to take.
     pub fn is_pending(&self) -> bool {
         self.ring.consumer[0].load(Acquire) != self.next
     }
 
-    /// Where the next piece will stand.
+    /// Index of the next piece.
     pub fn end(&self) -> u32 {
         self.next
     }
 
-    /// Whether the kernel has taken all pieces before this place.
+    /// Whether the kernel has taken all pieces before this index.
     pub fn has_taken(&self, end: u32) -> bool {
         has_passed(&self.ring.consumer, end)
     }
 }
 
-/// What the kernel gives back: cells that were sent.
+/// The completion ring: cells whose packets were sent.
 pub struct Completed {
     ring: Shared,
-    /// Ours: consumed so far.
+    /// Consumer index; only this side writes it.
     next: u32,
 }
 
@@ -297,7 +297,7 @@ impl Completed {
         Ok(Completed { ring, next: 0 })
     }
 
-    /// Takes the next address.
+    /// Takes the oldest address.
     pub fn pop(&mut self) -> Option<u64> {
         // Pairs with the kernel's release store.
         if self.ring.producer[0].load(Acquire) == self.next {

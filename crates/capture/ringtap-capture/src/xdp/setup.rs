@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts a source together: program, pool, a socket and a worker for each queue.
+//! Builds a source: program, pool, and a socket and a worker for each queue.
 //!
 //! Invariants
-//! - Zero-copy is left for copy mode only where the kernel refuses it, and a note says why.
+//! Copy mode replaces zero-copy only where the kernel refuses zero-copy; a note gives the reason.
 
 use std::io;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ use crate::bpf::link::Hook;
 use crate::source::{NewLane, SourceSetup, SourceThread};
 use crate::{CaptureError, queues};
 
-/// Most cells of a queue that the kernel has at a time: at five packets a microsecond they last for
-/// three milliseconds in which the thread is not scheduled. Fewer are faster, as they stay in the
-/// caches, and lose packets then.
+/// Maximum number of a queue's cells that the kernel holds. At 5 million packets/s the cells last
+/// 3 ms while the thread is not scheduled. Fewer cells stay in the caches and are faster, but lose
+/// packets in these gaps.
 const MOST_CELLS: u32 = 16_384;
 const LEAST_ENTRIES: u32 = 64;
 
-/// Cells of a queue that the kernel has at most.
+/// Limit of cells that the kernel holds, for one queue.
 fn most_cells(geometry: &Geometry, layout: CellLayout) -> u32 {
     let all = (geometry.chunk_count - 1) / geometry.lane_count * layout.count;
     all.min(MOST_CELLS)
@@ -55,11 +55,11 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Makes what `options` ask for.
+    /// Sets up the source that `options` describe.
     ///
     /// # Errors
     ///
-    /// Every [`CaptureError`] but those of an interface that goes away later.
+    /// Every [`CaptureError`] except those of a later removal of the interface.
     pub(super) fn new(options: &XdpOptions, interface: &Interface) -> Result<Self, CaptureError> {
         let name = || interface.name.clone();
         let rights = Rights::of_this_process().require(Purpose::Xdp);
@@ -78,13 +78,13 @@ impl Setup {
         attach::first_accepted(&hooks, &mut notes, |hook, notes| {
             let program = QueueProgram::load(hook, interface, plan.geometry.snap_length)?;
             let setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;
-            // Last, so that every packet that the program sees finds its socket ready.
+            // Last: every packet that the program sees finds its socket ready.
             setup.program.attach(interface)?;
             Ok(setup)
         })
     }
 
-    /// Everything behind a program that is not yet attached.
+    /// Sets up everything except attaching the program.
     fn behind(
         program: QueueProgram,
         options: &XdpOptions,
@@ -164,7 +164,8 @@ impl Setup {
     }
 }
 
-/// A socket for each queue, in the best mode that the kernel gives, and how chunks are divided then.
+/// Opens a socket for each queue in the best mode that the kernel accepts; returns the cell layout
+/// of that mode too.
 fn sockets(
     options: &XdpOptions,
     interface: &Interface,
@@ -225,7 +226,7 @@ fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>,
     Ok(sockets)
 }
 
-/// What a socket that cannot be had means to the user.
+/// The error for a socket that could not be opened.
 pub fn explain(
     error: io::Error,
     queue: u16,

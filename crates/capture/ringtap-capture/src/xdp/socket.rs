@@ -2,8 +2,8 @@
 //! AF_XDP sockets: one for each receive queue, all on one UMEM, which is the pool.
 //!
 //! Invariants
-//! - The first socket registers the pool; the others share it, each with rings of its own.
-//! - Every fall-back becomes a note; nothing falls back silently.
+//! The first socket registers the pool; the others share it, each with its own rings.
+//! Every fall-back becomes a note.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -26,41 +26,40 @@ use rustix::net::{
 use super::options::STAMP_ROOM;
 use super::ring::{Completed, Fill, Received, Transmit};
 
-/// How long a queue may be held by a socket that is about to go: the kernel ends one later than
-/// its process.
+/// How long to retry a busy queue: the kernel closes a socket some time after its process ends.
 pub const BUSY_LIMIT: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
-/// The kernel wants this ring, too, where nothing is sent.
+/// The kernel requires a completion ring even without sending.
 const COMPLETION_ENTRIES: u32 = 64;
 
 /// One queue's socket.
 pub struct XskSocket(OwnedFd);
 
-/// What the kernel said when it was told to send.
+/// Result of a send call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     Done,
-    /// It sends so many at a time.
+    /// The kernel sends a limited number of packets per call; more remain.
     MoreToDo,
-    /// The interface did not take one, which is gone.
+    /// The interface refused one packet, which is lost.
     DroppedOne,
 }
 
-/// A socket that was bound, with its rings.
+/// A bound receive socket and its rings.
 pub struct Bound {
     pub socket: XskSocket,
     pub received: Received,
     pub fill: Fill,
 }
 
-/// A socket that was bound to receive and to send.
+/// A socket bound for receiving and sending.
 pub struct BothWays {
     pub bound: Bound,
     pub transmit: Transmit,
     pub completed: Completed,
 }
 
-/// SocketMemory that packets are received into and sent from.
+/// Memory for received and sent packets.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketMemory {
     address: u64,
@@ -77,23 +76,23 @@ impl SocketMemory {
     }
 }
 
-/// Whose memory a socket uses.
+/// UMEM of a socket.
 #[derive(Clone, Copy)]
 pub enum Umem<'a> {
-    /// It registers this.
+    /// The socket registers this memory.
     New(SocketMemory),
-    /// It shares that of another socket.
+    /// The socket shares the memory of this socket.
     Of(&'a XskSocket),
 }
 
-/// What all sockets of a source have in common.
+/// Settings common to all sockets of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub interface: u32,
     pub cell: Cell,
-    /// Places in each ring: a power of two.
+    /// Entries in each ring: a power of two.
     pub entries: u32,
-    /// Bind flags of the first socket; the others follow it.
+    /// Bind flags of the first socket; the others inherit them.
     pub flags: Flags,
 }
 
@@ -104,35 +103,35 @@ impl XskSocket {
         Ok(XskSocket(socket))
     }
 
-    /// The kernel's counters since the socket was made.
+    /// The kernel's counters since the socket was created.
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
         Ok(sockopt::xdp_statistics(&self.0)?)
     }
 
-    /// Packets that it was given and did not take.
+    /// Number of packets that the socket received but dropped.
     pub fn lost(&self) -> io::Result<u64> {
         let now = self.statistics()?;
         Ok(now.rx_dropped + now.rx_ring_full.unwrap_or(0))
     }
 
-    /// Tells the kernel to look at the fill ring, and to poll the driver if it does so.
+    /// Makes the kernel read the fill ring, and poll the driver in busy-poll mode.
     pub fn kick(&self) {
-        // What it says (nothing there, the interface is down) is seen elsewhere.
+        // Errors (no packet, interface down) are detected elsewhere.
         let _nothing = recv(&self.0, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
-    /// Tells the kernel to send what was pushed. Tells whether it says that it dropped a packet.
+    /// Makes the kernel send the pushed pieces.
     pub fn send(&self) -> Sent {
         use rustix::io::Errno;
         match send(&self.0, &[], SendFlags::DONTWAIT) {
             Err(Errno::BUSY) => Sent::DroppedOne,
             Err(Errno::AGAIN) => Sent::MoreToDo,
-            // What else it says (the interface is down, say) is seen elsewhere.
+            // Other errors (interface down) are detected elsewhere.
             _ => Sent::Done,
         }
     }
 
-    /// From now on a kick polls the driver, which else leaves its interrupts alone.
+    /// Makes each kick poll the driver, whose interrupts are then deferred.
     pub fn prefer_busy_poll(&self) -> io::Result<()> {
         const BUDGET: c_int = 64;
         const POLL_US: c_int = 20;
@@ -159,7 +158,7 @@ impl AsFd for XskSocket {
     }
 }
 
-/// A socket on `queue` that receives.
+/// Opens a receive socket on `queue`.
 ///
 /// # Errors
 ///
@@ -173,7 +172,7 @@ pub fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Boun
     })
 }
 
-/// A socket on `queue` that receives and sends.
+/// Opens a socket on `queue` that receives and sends.
 ///
 /// # Errors
 ///
@@ -245,7 +244,7 @@ fn with_rings(socket: XskSocket, entries: u32, completions: u32) -> io::Result<B
     })
 }
 
-/// Tries again while the queue is held.
+/// Retries while the queue is busy.
 fn patiently<T>(attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {

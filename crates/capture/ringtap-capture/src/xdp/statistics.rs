@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of one lane, from those of the program, the socket and the capturing thread.
+//! Counters of one lane, from the counters of program, socket and capturing thread.
 //!
 //! Invariants
-//! - `seen` is the program's own count: as of the last packet that was captured, which carries it
-//!   in its stamp, or of now, when all that it counted is accounted for.
+//! `seen` is the program's count: that in the stamp of the last captured packet, or the current
+//! one when every counted packet is accounted for.
 //! - The socket's losses are `pool_full` when no chunk was free at that time, else `kernel`.
 #![forbid(unsafe_code)]
 
@@ -17,26 +17,26 @@ use ringtap_pool::source::LaneCounts;
 use super::layout::QueueWords;
 use super::socket::XskSocket;
 
-/// What the capturing thread knows after a batch.
+/// Counters of the capturing thread after a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// The program's count of packets, as of the last one.
+    /// The program's count of packets at the last packet.
     pub seen: u64,
-    /// The program's count of those that no rule wanted, as of the same packet.
+    /// The program's count of unwanted packets at the last packet.
     pub unwanted: u64,
-    /// Packets that no rule wanted, as the thread classified them.
+    /// Unwanted packets by the thread's own classification.
     pub unwanted_here: u64,
     pub captured: u64,
-    /// Bytes on the wire of these.
+    /// Bytes on the wire of the captured packets.
     pub bytes: u64,
-    /// Lost for want of a chunk, or of room in one.
+    /// Packets lost because no chunk was free, or the chunk was full.
     pub pool_full: u64,
 }
 
 /// Packets that the socket lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lost {
-    /// All that it has told of so far.
+    /// The socket's total at the last reading.
     told: u64,
     pool_full: u64,
     kernel: u64,
@@ -46,20 +46,20 @@ struct Lost {
 struct LaneState {
     settled: Settled,
     lost: Lost,
-    /// No chunk is free: what the socket loses, it loses for that.
+    /// Whether no chunk is free; the socket's losses then count as `pool_full`.
     is_starved: bool,
-    /// What was told last.
+    /// The counters returned last.
     told: LaneCounts,
     is_closed: bool,
 }
 
-/// What a lane's thread shares with the source.
+/// State shared by a lane's thread and the source.
 pub struct LaneStatistics {
     pub socket: Arc<XskSocket>,
     pub stop: Event,
     stopping: AtomicBool,
     state: Mutex<LaneState>,
-    /// Those of every queue, and which one is ours.
+    /// Counters of all queues; `queue` selects this lane's.
     words: Words<QueueWords>,
     queue: usize,
 }
@@ -85,7 +85,7 @@ impl LaneStatistics {
         self.stopping.load(Acquire)
     }
 
-    /// Asks the thread to take what is left and to end.
+    /// Makes the thread capture the remaining packets and end.
     pub fn stop(&self) {
         self.stopping.store(true, Release);
         ringtap_pool::wake::Signal::signal(&self.stop);
@@ -95,25 +95,25 @@ impl LaneStatistics {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// LaneCapture how far the thread is.
+    /// Stores the thread's counters.
     pub fn settle(&self, settled: Settled) {
         self.state().settled = settled;
     }
 
-    /// LaneCapture whether chunks are free; what was lost until now was lost as it was before.
+    /// Stores whether no chunk is free; earlier losses keep their earlier reason.
     pub fn set_starved(&self, is_starved: bool) {
         let mut state = self.state();
         state.account(&self.socket);
         state.is_starved = is_starved;
     }
 
-    /// The account is closed: the thread has ended, and the program is detached.
+    /// Makes the counters final: the thread has ended and the program is detached.
     pub fn close(&self) {
         self.counts();
         self.state().is_closed = true;
     }
 
-    /// The lane's counters now, of one moment.
+    /// A consistent snapshot of the lane's counters.
     pub fn counts(&self) -> LaneCounts {
         let mut state = self.state();
         if state.is_closed {
@@ -131,7 +131,7 @@ impl LaneStatistics {
     }
 }
 
-/// How often the program's counters are read for some that fit together.
+/// Maximum number of attempts to read a consistent set of the program's counters.
 const MOST_LOOKS: u32 = 100;
 
 /// The program's counters.
@@ -160,7 +160,7 @@ impl ProgramCounts {
 
 impl LaneState {
     fn account(&mut self, socket: &XskSocket) {
-        // A socket whose statistics cannot be read has nothing new to tell.
+        // A socket whose statistics cannot be read adds nothing.
         let Ok(told) = socket.lost() else { return };
         let new = told.saturating_sub(self.lost.told);
         self.lost.told = told;
@@ -170,21 +170,21 @@ impl LaneState {
         }
     }
 
-    /// Packets whose end the thread knows.
+    /// Number of packets that the thread has accounted for.
     fn settled(&self) -> u64 {
         let settled = &self.settled;
         settled.captured + settled.unwanted_here + settled.pool_full
     }
 
-    /// Whether everything that the program counted has come to its end.
+    /// Whether every packet that the program counted is accounted for.
     fn settles(&self, program: &ProgramCounts) -> bool {
         let gone = program.unwanted + program.paused + program.failed;
         let lost = self.lost.pool_full + self.lost.kernel;
         program.seen == self.settled() + gone + lost
     }
 
-    /// The program's counters, if all of what they count is settled; else as of the last packet.
-    /// No counter ever goes back.
+    /// The program's current counters if every counted packet is accounted for, else those of the last
+    /// packet. No counter ever decreases.
     fn balance(&mut self, program: &ProgramCounts) -> LaneCounts {
         let Settled {
             unwanted_here,
@@ -206,8 +206,8 @@ impl LaneState {
             };
             return self.told;
         }
-        // Some packets are on their way: what came after the last one is left out, and what was
-        // lost before it is what the program saw and nobody has.
+        // Some packets are in transit: leave out those after the last packet. Packets before it that
+        // the program saw and the thread does not have are lost.
         let before = self.told;
         let unwanted = self.settled.unwanted + unwanted_here;
         let least = captured + unwanted + before.kernel + before.pool_full.max(pool_full);
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn no_packet_is_settled_before_it_is_seen() {
-        /// Looks between which packets were counted.
+        /// Reads during which packets are counted.
         const LOOKS: u32 = 1000;
         let words = QueueWords::default();
         let settles = [&words.unwanted, &words.paused, &words.failed];
@@ -293,7 +293,7 @@ mod tests {
                 is_over.store(true, Release);
                 found
             });
-            // In the order of the program.
+            // In the program's order.
             for word in settles.iter().cycle() {
                 words.seen.fetch_add(1, Release);
                 word.fetch_add(1, Release);
@@ -316,7 +316,7 @@ mod tests {
     fn no_counter_goes_back() {
         let mut state = state();
         let first = state.balance(&program(130, 20, 15, 5));
-        // Packets that nobody wanted came, and one that is on its way.
+        // Only unwanted packets and one in transit were added.
         assert_eq!(state.balance(&program(151, 40, 15, 5)), first);
         state.settled.seen = 151;
         state.settled.unwanted = 40;

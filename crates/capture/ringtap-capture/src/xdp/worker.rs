@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One lane's thread: takes the packets of one socket, and hands the cells of recycled chunks to
-//! the kernel.
+//! Thread of one lane: receives the packets of one socket and refills the kernel with recycled cells.
 //!
 //! Invariants
-//! - A cell is dealt with exactly once.
-//! - A chunk is given to the kernel only after the readers have given it back.
+//! Each received cell is handled exactly once.
+//! The kernel gets a chunk only after the readers have returned it.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -16,23 +15,23 @@ use super::capture::{ADDRESSES, LaneCapture, TAG};
 use super::cells::CellPlace;
 use super::ring::{Fill, Piece, Received};
 
-/// Packets that become visible at a time.
+/// Packets published at a time.
 const BATCH: u32 = 64;
-/// How far ahead the stamps and headers of packets are asked for.
+/// Prefetch distance for stamps and headers, in packets.
 const AHEAD: u32 = 8;
-/// While packets come fast the thread naps instead of being woken, which would cost the sender.
+/// At high rates the thread sleeps this long instead of waiting for wake-ups, which cost the sender.
 const NAP: Duration = Duration::from_micros(100);
-/// A sleep that was shorter shows that packets come fast.
+/// A shorter sleep indicates a high packet rate.
 const SHORT: Duration = Duration::from_micros(300);
-/// How often recycled chunks are looked for when the kernel has few cells.
+/// Interval between checks for recycled chunks while the kernel has few cells.
 const HUNGRY_MS: i64 = 1;
 
-/// What the thread needs.
+/// Parts of a [`QueueWorker`].
 pub(super) struct WorkerParts {
     pub(super) received: Received,
     pub(super) fill: Fill,
     pub(super) capture: LaneCapture,
-    /// Most cells that the kernel gets at a time.
+    /// Maximum number of cells that the kernel holds.
     pub(super) most_cells: u32,
     pub(super) busy_poll: bool,
 }
@@ -42,7 +41,7 @@ pub(super) struct QueueWorker {
     parts: WorkerParts,
     is_starved: bool,
     comes_fast: bool,
-    /// The pieces of a packet that lies in several cells.
+    /// Buffer for packets that span several cells.
     gathered: Vec<u8>,
 }
 
@@ -54,12 +53,12 @@ impl QueueWorker {
             comes_fast: false,
             gathered: Vec::new(),
         };
-        // Before the first packet, so that none is lost.
+        // Before the first packet arrives.
         worker.feed();
         worker
     }
 
-    /// Captures until it is stopped, then what is left.
+    /// Captures until stopped, then captures the remaining packets.
     pub(super) fn work(&mut self) {
         while !self.parts.capture.parts.statistics.is_stopping() {
             self.feed();
@@ -71,7 +70,7 @@ impl QueueWorker {
         self.parts.capture.finish();
     }
 
-    /// Hands cells to the kernel, as many as it may have.
+    /// Gives the kernel as many cells as it may hold.
     fn feed(&mut self) {
         let WorkerParts {
             capture,
@@ -98,7 +97,7 @@ impl QueueWorker {
         }
     }
 
-    /// Takes what waits, as far as a batch goes; tells how many packets it was.
+    /// Captures up to one batch of packets; returns their number.
     fn take_batch(&mut self) -> u32 {
         let waiting = self.parts.received.waiting();
         if waiting == 0 {
@@ -126,7 +125,7 @@ impl QueueWorker {
         packets
     }
 
-    /// Pieces of the packet that begins at `first`; `None` if it is not there as a whole.
+    /// Number of pieces of the packet at `first`; `None` if pieces are missing.
     #[inline]
     fn pieces_of_packet(&self, first: u32, waiting: u32) -> Option<u32> {
         let mut last = first;
@@ -139,7 +138,7 @@ impl QueueWorker {
         None
     }
 
-    /// Takes a packet that lies in one cell.
+    /// Captures a packet that lies in one cell.
     #[inline]
     fn take(&mut self, piece: Piece) {
         let capture = &mut self.parts.capture;
@@ -168,7 +167,7 @@ impl QueueWorker {
         self.parts.capture.note(place, length, &stamp);
     }
 
-    /// Takes a packet whose pieces lie in several cells: it is put together in the chunk.
+    /// Captures a packet that spans several cells by copying the pieces into the chunk.
     fn take_several(&mut self, first: u32, count: u32) {
         let mut stamp = None;
         let mut gathered = std::mem::take(&mut self.gathered);
@@ -196,7 +195,7 @@ impl QueueWorker {
             None => self.parts.capture.lose(),
         }
         self.gathered = gathered;
-        // Last: the copy may have needed a chunk to be opened.
+        // Last: the copy may have had to open a chunk.
         for index in first..first + count {
             let piece = self.parts.received.peek(index);
             let cells = &mut self.parts.capture.parts.cells;
@@ -206,7 +205,7 @@ impl QueueWorker {
         }
     }
 
-    /// Puts the tag that the driver had stripped back, in the cell; gives the length with it.
+    /// Restores a stripped VLAN tag in the cell; returns the length including the tag.
     #[cold]
     fn put_tag_back(&mut self, place: CellPlace, length: usize, tag: [u8; TAG]) -> Option<usize> {
         let longer = length + TAG;
@@ -219,7 +218,7 @@ impl QueueWorker {
         Some(longer)
     }
 
-    /// Nothing waits: sleeps until something may.
+    /// Sleeps until packets, chunks or a stop request may be there.
     fn idle(&mut self) {
         self.parts.capture.mind_clock();
         if self.parts.busy_poll {
@@ -249,9 +248,9 @@ impl QueueWorker {
             tv_sec: 0,
             tv_nsec: HUNGRY_MS * 1_000_000,
         };
-        // A signal that interrupts is as good as a packet.
+        // An interruption by a signal counts as a wake-up.
         let _interrupted = poll(&mut polled, is_hungry.then_some(&limit));
-        // A socket whose interface is gone is readable for ever: its source will be stopped.
+        // A socket stays readable after its interface is removed; the source then stops the thread.
         if polled[1]
             .revents()
             .intersects(PollFlags::ERR | PollFlags::HUP)
