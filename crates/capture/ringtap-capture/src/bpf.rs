@@ -21,17 +21,16 @@ use std::time::Duration;
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// `RT_NO_RULES` and `RT_FILTERS` of `bpf/splice.h`: give way to the number of rules and to the
-/// filters of a changed copy.
+/// `RT_NO_RULES` and `RT_FILTERS` of `bpf/splice.h`: replaced by the number of rules and by the
+/// filters in a changed copy.
 pub(crate) const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
 pub(crate) const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
 
-/// Waits until every program run and every round of a driver that is under way has ended.
+/// Waits until all running programs and driver polling rounds have ended.
 ///
-/// Returns `false` where the kernel cannot tell (`nohz_full`): the function then has waited for
-/// much longer than a run takes.
+/// Returns `false` where the kernel cannot tell (`nohz_full`), after a wait far longer than a run.
 pub fn wait_for_running_programs() -> bool {
-    // The kernel waits for every CPU to pass through a quiet state, which a program run is not.
+    // The kernel waits until every CPU has left its running programs.
     let is_sure = membarrier(MembarrierCommand::Global).is_ok();
     if !is_sure {
         std::thread::sleep(Duration::from_millis(50));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Classification in user space: rules that change while a thread captures.
 //!
-//! The thread takes the rules at the beginning of a *batch* of packets, and ends the batch when
-//! they are published. [`LaneRules::set`] waits until no batch uses the old rules.
+//! The thread reads the rules at the start of a *batch* of packets, and ends the batch when they
+//! are published. [`LaneRules::set`] waits until no batch uses the old rules.
 //!
 //! Invariants
 //! - One set of rules classifies all packets of a batch.
-//! - When `LaneRules::set` has returned, no packet is published that the old rules classified.
+//! - After `LaneRules::set` returns, no packet classified by the old rules is published.
 //! - A batch never waits, so `set` returns soon.
 #![forbid(unsafe_code)]
 
@@ -27,27 +27,27 @@ use ringtap_filter::{
 };
 use ringtap_pool::source::SourceError;
 
-/// Why a source in user space refuses rules; the rules before stay in force.
+/// Reason why a user-space source refuses rules; the old rules stay in force.
 #[derive(Debug, thiserror::Error)]
 #[error("{device}: {reason}")]
 pub struct ClassifyError {
     /// The device.
     pub device: String,
-    /// What cannot be done.
+    /// What the classifier cannot do.
     pub reason: ClassifierError,
 }
 
-/// How often `set` looks whether a batch has ended.
+/// Interval at which `set` checks whether a batch has ended.
 const NAP: Duration = Duration::from_micros(50);
 
-/// The rules of a lane, shared with the thread that captures.
+/// The rules of a lane, shared with the capturing thread.
 #[derive(Debug, Default)]
 pub struct LaneRules {
     /// `None` until rules are given.
     rules: Mutex<Option<Arc<Classifier>>>,
-    /// How often the rules were changed.
+    /// Number of changes of the rules.
     edition: AtomicU64,
-    /// Odd while a batch is under way.
+    /// Odd during a batch.
     batches: AtomicU64,
     unwanted: AtomicU64,
 }
@@ -59,19 +59,19 @@ pub struct LaneClassifier {
     rules: Option<Arc<Classifier>>,
     edition: u64,
     turns: Turns,
-    /// What [`LaneRules::unwanted`] will be after this batch.
+    /// Value of [`LaneRules::unwanted`] after this batch.
     unwanted: u64,
-    /// A batch has begun.
+    /// Whether a batch has begun.
     is_busy: bool,
 }
 
 impl LaneRules {
-    /// Packets that no rule wanted.
+    /// Number of packets that no rule wanted.
     pub fn unwanted(&self) -> u64 {
         self.unwanted.load(Relaxed)
     }
 
-    /// Puts rules in force; returns where the filter of each runs.
+    /// Sets the rules; returns where the filter of each rule runs.
     pub fn set(
         &self,
         rules: &Rules,
@@ -83,7 +83,7 @@ impl LaneRules {
             reason,
         })?;
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(classifier));
-        // With the order in `LaneClassifier::begin`: a batch either sees this edition, or is seen here.
+        // Pairs with `LaneClassifier::begin`: a batch sees this edition, or the loop below sees the batch.
         self.edition.fetch_add(1, SeqCst);
         let before = self.batches.load(SeqCst);
         while before % 2 == 1 && self.batches.load(SeqCst) == before {
@@ -107,7 +107,7 @@ impl LaneClassifier {
         }
     }
 
-    /// Begins a batch, unless one is under way.
+    /// Begins a batch unless one has begun.
     #[inline]
     pub fn begin(&mut self) {
         if self.is_busy {
@@ -124,7 +124,7 @@ impl LaneClassifier {
         }
     }
 
-    /// Changes when the rules have changed since the batch before.
+    /// Number that changes when the rules have changed since the last batch.
     pub fn edition(&self) -> u64 {
         self.edition
     }
@@ -135,7 +135,7 @@ impl LaneClassifier {
         self.rules.is_some()
     }
 
-    /// The verdict on a packet of which `data` is captured; `None`, and counted, if no rule wants it.
+    /// Classifies a packet with captured bytes `data`; counts it and returns `None` if no rule wants it.
     #[inline]
     pub fn classify(&mut self, data: &[u8], wire_length: u32) -> Option<Verdict> {
         let Some(rules) = &self.rules else {
@@ -152,12 +152,12 @@ impl LaneClassifier {
         Some(verdict)
     }
 
-    /// Packets that no rule wanted, as of now.
+    /// Current number of packets that no rule wanted.
     pub fn unwanted(&self) -> u64 {
         self.unwanted
     }
 
-    /// Ends a batch, all of whose packets are published.
+    /// Ends a batch; all of its packets are published.
     #[inline]
     pub fn end(&mut self) {
         if self.is_busy {

@@ -27,7 +27,7 @@ pub enum CaptureError {
     /// The text names no device that this version can open.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device is a hub's group, which has readers, not sources.
+    /// The device is a hub's group: readers subscribe to it.
     #[error("{0} is a group of a hub, not a source: subscribe to it")]
     Group(String),
     /// The pool is larger than the machine's memory.
@@ -243,7 +243,7 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// Makes the error of a system call that failed, from what the system said.
+    /// Converts the error of a failed system call.
     pub fn system<E: Into<io::Error>>(
         device: &str,
         action: &'static str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ringtap's sources: what writes packets into a pool.
+//! Ringtap's sources, which write packets into a pool.
 
 pub mod bpf;
 pub mod classifier;

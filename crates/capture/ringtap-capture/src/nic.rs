@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that an interface lost since a capture began.
+//! Number of packets that an interface lost since a capture began.
 #![forbid(unsafe_code)]
 
 use ringtap_net::interface::Interface;

@@ -13,10 +13,10 @@ use crate::sim::{self, SimOptions};
 use crate::tap::{Tap, TapOptions};
 use crate::xdp::{self, XdpOptions};
 
-/// Opens a device; its source captures from now on.
+/// Opens a device; packets are captured when the function returns.
 ///
-/// An interface without a kind is opened as a tap, or as a packet socket where the tap cannot
-/// start and nothing was asked that only a tap can do; a note in the source's facts says so.
+/// An interface without a kind is opened as a tap. A packet socket replaces a tap that cannot
+/// start, unless an option needs a tap; a note in the source's facts says so.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     };
     let options = &device.options;
     let needs_tap = options.exclusive || options.mode.is_some() || device.queues != Queues::All;
-    // No other source changes that the interface is missing, or that the sizes are too small.
+    // No other source helps against a missing interface or too small sizes.
     let is_final = matches!(
         reason,
         CaptureError::Interface(_) | CaptureError::Sizes { .. }

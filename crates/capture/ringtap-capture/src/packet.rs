@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `packet` source: an AF_PACKET ring (TPACKET_V3) that a thread copies into the pool.
+//! The `packet` source: a thread copies an AF_PACKET ring (TPACKET_V3) into the pool.
 //!
 //! Invariants
 //! - Works with `CAP_NET_RAW` alone, also inside a user namespace.
-//! - What this source does not take (the other direction, each packet's second passage on `lo`)
-//!   the kernel rejects before it counts: `seen` is the kernel's count of what was offered.
-//! - After a stop every packet that the kernel counted is captured, or counted as lost.
+//! - The kernel rejects unwanted packets (other direction, second passage on `lo`) before it
+//!   counts them: `seen` is the kernel's count of offered packets.
+//! - After a stop every packet that the kernel counted is captured or counted as lost.
 
 mod frame;
 mod options;
@@ -30,7 +30,7 @@ use ring::Ring;
 use socket::PacketSocket;
 use worker::{PacketWorker, Progress};
 
-/// Opens an interface; when it returns, every packet is captured.
+/// Opens an interface; packets are captured when the function returns.
 ///
 /// # Errors
 ///
@@ -63,12 +63,12 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
     )
 }
 
-/// Makes the error of a system call that failed.
+/// Converts the error of a failed system call.
 fn system(action: &'static str) -> impl FnOnce(io::Error) -> CaptureError {
     CaptureError::system("packet socket", action)
 }
 
-/// A socket that receives nothing yet, and its ring, smaller where memory is short.
+/// Opens a socket that receives nothing yet, and its ring, which is smaller if memory is short.
 fn open_ring(plan: &PacketPlan) -> Result<(PacketSocket, Ring, Vec<String>), CaptureError> {
     let mut notes = Vec::new();
     let mut layout = plan.ring;
@@ -129,7 +129,7 @@ impl SourceDriver for PacketDriver {
         let kernel = self.progress.kernel();
         let mut lane = self.totals.counts();
         lane.kernel = kernel.lost;
-        // While the thread works, packets in the kernel's ring do not count as seen.
+        // Until the thread has ended, packets in the kernel's ring do not count as seen.
         lane.seen = match kernel.is_final {
             true => kernel.seen,
             false => lane.settled(),
@@ -142,7 +142,7 @@ impl SourceDriver for PacketDriver {
     }
 
     fn stop(&mut self) {
-        // Read while the interface may still exist.
+        // Last reading while the interface may still exist.
         self.nic.finish();
         self.progress.stop();
     }

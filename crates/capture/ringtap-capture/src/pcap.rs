@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - Nothing is lost: when no chunk is free the file waits.
-//! - What stands before damage in the file is delivered before the damage is reported.
+//! - Packets before damaged data are delivered before the damage is reported.
 
 #[cfg(test)]
 mod tests;
@@ -25,24 +25,24 @@ use writer::FileWriter;
 
 /// Bytes of the pool unless the user says otherwise.
 const POOL_BYTES: u64 = 64 << 20;
-/// The most that libpcap's programs keep of a packet: a chunk of so many packets has room for it.
+/// Largest packet that libpcap's programs keep; each packet of a chunk has room for it.
 const LARGEST_PACKET: u32 = 262_144;
 
-/// What to read, and how.
+/// Options of a file source.
 #[derive(Clone, Debug)]
 pub struct PcapOptions {
     /// Path of the file; `-` is standard input.
     pub file: String,
-    /// How fast.
+    /// Replay speed.
     pub speed: Speed,
-    /// Most bytes kept of a packet.
+    /// Maximum number of bytes kept of a packet.
     pub snap_length: Option<u32>,
     /// The pool and its chunks.
     pub pool: PoolAsked,
 }
 
 impl PcapOptions {
-    /// All of this file, at top speed, into a pool of the usual size.
+    /// Reads the whole file at top speed into a pool of the default size.
     pub fn new(file: impl Into<String>) -> Self {
         PcapOptions {
             file: file.into(),
@@ -52,7 +52,7 @@ impl PcapOptions {
         }
     }
 
-    /// What a `pcap:` device asks for.
+    /// The options in a `pcap:` device's text.
     pub fn from_device(device: &DeviceSpec) -> Self {
         let options = &device.options;
         PcapOptions {
@@ -66,7 +66,7 @@ impl PcapOptions {
 
 /// Opens a file and begins to read it into the pool.
 ///
-/// Waits for the first packet, which tells the link type.
+/// Waits for the first packet, which determines the link type.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ struct FileDriver {
 
 impl SourceDriver for FileDriver {
     fn counts(&mut self) -> Counts {
-        // Before the other counters, which are final once this one is set.
+        // Before the other counters: they are final once this one is set.
         let seen = self.seen.get().copied();
         let mut lane = self.totals.counts();
         lane.seen = seen.unwrap_or(lane.seen);

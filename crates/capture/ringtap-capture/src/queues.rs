@@ -8,7 +8,7 @@ use ringtap_pool::number::to_u16;
 
 use crate::CaptureError;
 
-/// Queues that the programs can select: those below.
+/// Number of queues that the programs can select, from 0.
 pub(crate) const MOST: u16 = 256;
 
 /// The queues of `interface` that `queues` selects, in ascending order.

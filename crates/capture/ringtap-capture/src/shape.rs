@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shape of a pool in user space: bytes of a chunk, chunks of a lane, packets of a chunk.
+//! Shape of a user-space pool: chunk size, chunks per lane, packets per chunk.
 //!
 //! Invariants
-//! - Where packets per chunk (M) were asked for, so many of the largest fit, so that a full chunk
-//!   has exactly so many.
-//! - Where chunks per lane (R) were asked for, every lane has exactly so many.
+//! - A requested number of packets per chunk (M) is exact for packets of any size.
+//! - A requested number of chunks per lane (R) is exact.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{
@@ -14,30 +13,30 @@ use ringtap_pool::number::{to_u32, to_u64};
 
 use ringtap_device::{ChunkOptions, Options};
 
-/// Sizes of a pool, and how many packets a writer puts into each chunk.
+/// Sizes of a pool, and the number of packets that a writer puts into each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) geometry: Geometry,
-    /// Packets of a chunk; as many as fit if absent.
+    /// Packets per chunk; as many as fit if absent.
     pub(crate) packets: Option<u32>,
 }
 
-/// What was asked of a pool.
+/// Requested sizes of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolAsked {
-    /// Bytes of all chunks.
+    /// Total bytes of all chunks.
     pub bytes: Option<u64>,
     /// Bytes of a chunk.
     pub chunk_bytes: Option<u32>,
-    /// Chunks of a lane, packets of a chunk.
+    /// Chunks per lane and packets per chunk.
     pub chunks: ChunkOptions,
 }
 
-/// Why a pool cannot have the shape that was asked for.
+/// Why a pool cannot have the requested shape.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// Two sizes for one thing.
+    /// Two sizes that exclude each other.
     #[error("both pool={pool_bytes} and chunks={chunks} say how large the pool is: give only one")]
     Both {
         /// Bytes of the pool.
@@ -45,28 +44,28 @@ pub enum ShapeError {
         /// Chunks of a lane.
         chunks: u32,
     },
-    /// So many packets do not fit into a chunk.
+    /// The packets do not fit into a chunk.
     #[error(
         "{packets} packets of {packet_bytes} bytes need a chunk of {need_bytes} bytes, and {most} \
          is the most here: ask for fewer packets, or for less of each (snap)"
     )]
     Packets {
-        /// Packets of a chunk.
+        /// Packets per chunk.
         packets: u32,
-        /// Bytes of the largest.
+        /// Bytes of the largest packet.
         packet_bytes: u32,
-        /// Bytes of such a chunk.
+        /// Chunk size that these packets need, in bytes.
         need_bytes: u64,
-        /// Most bytes of a chunk.
+        /// Largest chunk size, in bytes.
         most: u32,
     },
-    /// The sizes cannot be a pool's.
+    /// A pool cannot have these sizes.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
 }
 
 impl PoolAsked {
-    /// What a device's options ask for.
+    /// The sizes in a device's options.
     #[must_use]
     pub fn of(options: &Options) -> Self {
         let narrow = |size: ringtap_device::Size| to_u32(size.0);
@@ -77,8 +76,8 @@ impl PoolAsked {
         }
     }
 
-    /// The pool of so many lanes whose packets have at most `packet_bytes`; what was not asked
-    /// for is as in `usual`, bytes of the pool and of a chunk.
+    /// Computes a pool with `lanes` lanes for packets of at most `packet_bytes` bytes. `usual` gives
+    /// the default pool and chunk sizes in bytes.
     pub(crate) fn shape(
         &self,
         lanes: u32,

@@ -4,7 +4,7 @@
 //! Invariants
 //! - No other process can map the pool writable: it is a sealed memfd.
 //! - A thread publishes and seals its open chunk before its end becomes visible.
-//! - After a stop no thread writes any more, and the counters are final.
+//! - After a stop no thread writes, and the counters are final.
 #![allow(unsafe_code, reason = "promises to be each lane's only writer")]
 
 use std::io;
@@ -30,40 +30,40 @@ use rustix::event::epoll;
 use crate::CaptureError;
 use crate::classifier::{LaneClassifier, LaneRules};
 
-/// What distinguishes one source from another.
+/// The part that differs between sources.
 pub trait SourceDriver: Send {
     /// Returns the counters of all lanes.
     fn counts(&mut self) -> Counts;
 
-    /// Makes the threads end after the packets that were already captured.
+    /// Makes the threads end after the packets that are already captured.
     fn stop(&mut self);
 
     /// Makes the counters final: the threads have ended.
     fn finish(&mut self) {}
 
-    /// Stops capture on a lane, or continues it.
+    /// Pauses or resumes capture on a lane.
     fn pause(&mut self, lane: LaneId, pause: Pause) {
         let _cannot = (lane, pause);
     }
 
-    /// What new rules need besides the lanes' classifiers, if that takes long. It is called with
-    /// rules that the lanes use already.
+    /// Work for new rules beyond the lanes' classifiers, if it can take long. It runs after the lanes
+    /// use the rules.
     fn rules_hook(&self) -> Option<RulesHook> {
         None
     }
 
-    /// What becomes readable when [`SourceDriver::failure`] may have an answer.
+    /// Descriptor that becomes readable when [`SourceDriver::failure`] may return an error.
     fn watched(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Why capture has ended by itself, if it has.
+    /// The error that ended capture, if any.
     fn failure(&mut self) -> Option<CaptureError> {
         None
     }
 }
 
-/// Does what a source needs when its rules change.
+/// Updates a source after its rules changed.
 pub type RulesHook = Box<dyn FnMut(&Rules) + Send>;
 
 /// The writing side of a lane.
@@ -76,7 +76,7 @@ pub struct NewLane {
     pub classifier: LaneClassifier,
     /// The lane's rules.
     pub rules: Arc<LaneRules>,
-    /// Counts what became of packets.
+    /// Counts packets by outcome.
     pub totals: LaneTotals,
 }
 
@@ -88,7 +88,7 @@ pub struct LaneTotals {
 }
 
 impl LaneTotals {
-    /// The counters now; a packet counts as seen once its end is known.
+    /// Reads the counters; a packet counts as seen once its outcome is known.
     #[must_use]
     pub fn counts(&self) -> LaneCounts {
         let mut counts = LaneCounts {
@@ -104,11 +104,11 @@ impl LaneTotals {
     }
 }
 
-/// Makes all lanes of a pool.
+/// Creates all lanes of a pool.
 ///
 /// # Safety
 ///
-/// The pool is mapped writable, and nobody else makes lanes of it.
+/// The pool is mapped writable, and no other code creates lanes of it.
 unsafe fn lanes(
     pool: &Pool,
     signal: &Arc<dyn Signal>,
@@ -140,7 +140,7 @@ unsafe fn lanes(
         .unzip()
 }
 
-/// Makes a pool in this process's own memory, and its lanes.
+/// Creates a pool in this process's own memory, and its lanes.
 pub(crate) fn on_heap(
     geometry: Geometry,
     signal: &Arc<dyn Signal>,
@@ -163,11 +163,11 @@ pub struct SourceSetup {
     rules: Vec<Arc<LaneRules>>,
 }
 
-/// A thread of a source: its name, and what it does until it is stopped.
+/// A thread of a source: its name, and its work until it is stopped.
 pub type SourceThread = (String, Box<dyn FnOnce() -> Result<(), CaptureError> + Send>);
 
 impl SourceSetup {
-    /// Makes the pool of a source.
+    /// Creates the pool of a source.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl SourceSetup {
         SourceSetup::with_pool(device, pool)
     }
 
-    /// Uses a pool that already exists, and that has no lanes yet.
+    /// Uses an existing pool without lanes.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl SourceSetup {
         })
     }
 
-    /// Makes the lanes; empty when called again.
+    /// Creates the lanes; returns none on later calls.
     pub fn lanes(&mut self, packets_per_chunk: Option<u32>) -> Vec<NewLane> {
         if !self.ends.is_empty() {
             return Vec::new();
@@ -208,7 +208,7 @@ impl SourceSetup {
         lanes
     }
 
-    /// Makes the only lane.
+    /// Creates the only lane.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl SourceSetup {
         lane.map_err(CaptureError::system(&self.device, "making a lane"))
     }
 
-    /// Starts the threads, and with them the source.
+    /// Starts the threads and returns the source.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl SourceSetup {
         Ok(source)
     }
 
-    /// A source that other threads write: it ends when the sender is dropped.
+    /// A source written by other threads; it ends when the sender is dropped.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl SourceSetup {
     }
 }
 
-/// What becomes readable when one of both does.
+/// Descriptor that becomes readable when either one does.
 fn events(event: &Event, watched: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for fd in [event.as_fd(), watched] {
@@ -305,11 +305,11 @@ pub struct ThreadedSource {
     facts: Facts,
     pool: Pool,
     file: Arc<OwnedFd>,
-    /// Until the distributor takes them.
+    /// Present until the distributor takes them.
     ends: Vec<LaneEnds>,
     rules: SourceRules,
     event: Event,
-    /// The event and what the driver watches, if it watches something.
+    /// The event and the driver's descriptor, if it has one.
     events: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     /// Failures of threads; disconnected when the last thread has ended.
@@ -320,7 +320,7 @@ pub struct ThreadedSource {
     driver: Box<dyn SourceDriver>,
 }
 
-/// The rules of all lanes, and what else changes with them.
+/// The rules of all lanes, and the driver's hook for changes.
 struct SourceRules {
     device: String,
     link_type: LinkType,

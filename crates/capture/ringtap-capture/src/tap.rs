@@ -43,26 +43,26 @@ use ringtap_net::interface::{Interface, Promiscuous, Watch};
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
 pub struct Tap {
     links: Links,
-    /// Until somebody takes it to a thread of its own.
+    /// Present until [`Source`](ringtap_pool::source::Source) hands it to another thread.
     rules: Option<TapRules>,
-    /// The link of the program that helps to forward.
+    /// Link of the program that forwards from the network stack's buffers.
     forward_link: Option<OwnedFd>,
     watched: Watched,
     facts: Facts,
     pool: Pool,
-    /// Until the distributor takes them.
+    /// Present until the distributor takes them.
     ends: Vec<LaneEnds>,
     lanes: Words<LaneWords>,
     signals: RingBuffer<'static>,
-    /// Readable when there are signals or changes of the interface.
+    /// Readable on signals of the lanes and on changes of the interface.
     events: OwnedFd,
-    /// Set when capture is over; the reason stays until it is told.
+    /// Set when capture has ended; holds the reason until it is reported.
     ended: Option<Option<CaptureError>>,
     clock_set: Instant,
     loaded: Loaded,
 }
 
-/// The interface, and how to hear of it.
+/// The interface, and the notifications about it.
 struct Watched {
     interface: Interface,
     watch: Watch,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attaching of capture programs: which hooks to try, falling back, and what a refusal means.
+//! Attaches capture programs: selects hooks, falls back, and explains refusals.
 //!
 //! Invariants
 //! - The next hook is tried only where the kernel refuses one, and a note says why.
@@ -30,7 +30,7 @@ pub enum Variants {
     Xdp,
 }
 
-/// The hooks to try on an interface, best first; `notes` gets what the user should know.
+/// Hooks to try on an interface, best first; appends messages for the user to `notes`.
 pub fn hooks(
     mode: Mode,
     variants: Variants,
@@ -87,7 +87,7 @@ pub fn hooks(
 ///
 /// # Errors
 ///
-/// That of the last attempt, or the first that another hook would not avoid.
+/// The error of the last attempt, or the first error that another hook would not avoid.
 pub(crate) fn first_accepted<T>(
     hooks: &[Hook],
     notes: &mut Vec<String>,
@@ -130,7 +130,7 @@ pub(crate) fn attach(
     {
         return Err(error);
     }
-    // Once more, recording the reason.
+    // Repeat the call and record the reason.
     let refusals = Refusals::record();
     attach().map_err(|error| {
         let reason = refusals.and_then(|refusals| refusals.last());

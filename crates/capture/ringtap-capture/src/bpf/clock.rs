@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The difference between atomic time, which eBPF can read, and UTC, which slots hold.
+//! Difference between TAI, which eBPF can read, and UTC, which slots hold.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -9,13 +9,13 @@ use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_getti
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// TAI minus UTC in nanoseconds, a whole number of seconds (0 where nobody told the kernel).
+/// TAI minus UTC in nanoseconds, a whole number of seconds (0 if the kernel's offset is not set).
 pub(crate) fn tai_minus_utc_ns() -> io::Result<i64> {
     loop {
         let before = clock_gettime(ClockId::Realtime);
         let atomic = clock_gettime_dynamic(DynamicClockId::Tai)?;
         let after = clock_gettime(ClockId::Realtime);
-        // Not interrupted for long in between: then rounding gives the exact second.
+        // Without a long interruption, rounding gives the exact second.
         if nanoseconds(after) - nanoseconds(before) < 100_000_000 {
             return Ok(round(nanoseconds(atomic) - nanoseconds(before)));
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another XDP program on an interface: finding it, waiting for its end, and how to detach it.
+//! Detects another XDP program on an interface, waits for its end, and explains how to detach it.
 #![forbid(unsafe_code)]
 
 use std::thread::sleep;
@@ -11,7 +11,7 @@ use ringtap_net::interface::Interface;
 use super::{link, object};
 use crate::CaptureError;
 
-/// Longest wait for a program whose process has ended: the kernel detaches it a little later.
+/// Longest wait for a program whose process has ended; the kernel detaches it with a delay.
 const LEAVING: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
 
@@ -20,11 +20,11 @@ pub fn is_ours(name: &str) -> bool {
     name.starts_with("rt_")
 }
 
-/// Waits until no other XDP program is attached, if the one that is may be about to leave.
+/// Waits until no other XDP program is attached, if the attached one may be about to leave.
 ///
 /// # Errors
 ///
-/// [`CaptureError::AnotherProgram`]: it stays, or is not one that `may_leave`.
+/// [`CaptureError::AnotherProgram`]: the program stays, or `may_leave` rejects it.
 pub fn wait_for_another(
     interface: &Interface,
     may_leave: impl Fn(&str) -> bool,

@@ -54,7 +54,7 @@ impl Hook {
                 link(program, interface, BPF_XDP, XDP_FLAGS_DRV_MODE)
             }
             Hook::Generic => link(program, interface, BPF_XDP, XDP_FLAGS_SKB_MODE),
-            // The first in the row: a program before it could hide packets from it.
+            // First in the chain: a program before it could hide packets from it.
             Hook::Tc => link(program, interface, BPF_TCX_INGRESS, BPF_F_BEFORE),
         }
     }

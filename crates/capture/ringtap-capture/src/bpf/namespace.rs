@@ -2,7 +2,7 @@
 //! Network namespaces: calls that name an interface run in the namespace of that interface.
 //!
 //! Invariants
-//! - The calling thread stays in the namespace it is in.
+//! - The calling thread stays in its namespace.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ impl NetworkNamespace {
         File::open(HERE).map(NetworkNamespace)
     }
 
-    /// Runs `work` in the namespace: on this thread if the thread is in it, else on a new thread.
+    /// Runs `work` in the namespace: on this thread if it is there, else on a new thread.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
         let (here, there) = (fs::metadata(HERE)?, self.0.metadata()?);
         if (here.dev(), here.ino()) == (there.dev(), there.ino()) {

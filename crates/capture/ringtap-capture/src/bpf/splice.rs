@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Takes a loaded eBPF program apart into its functions, and puts others in their place.
+//! Splits a loaded eBPF program into functions and replaces some of them.
 //!
-//! `bpf/steer.h` marks with a number what gives way: a constant, or a whole function.
+//! Marker numbers of `bpf/splice.h` show what to replace: a constant or a whole function.
 //!
 //! Invariants
-//! - Function 0 is where the program starts; every call names a function that exists.
-//! - Jumps stay inside their function, as the verifier wants it, so functions can be moved whole.
+//! - Function 0 is the program's entry; every call names an existing function.
+//! - Jumps stay inside their function, as the verifier requires, so functions can be moved whole.
 #![forbid(unsafe_code)]
 
 /// One instruction as the kernel reads it: opcode, registers, offset and constant, from the
@@ -15,11 +15,11 @@ pub(crate) type Insn = u64;
 const LOAD_WIDE: u8 = 0x18;
 const CALL: u8 = 0x85;
 const EXIT: Insn = 0x95;
-/// In the source register: a call of, or a pointer to, a function of the same program.
+/// Value of the source register for a call of, or a pointer to, a function of the same program.
 const OUR_CALL: u8 = 1;
 const OUR_FUNCTION: u8 = 4;
 
-/// Why a program cannot be taken apart.
+/// Why a program cannot be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpliceError {
     #[error("instruction {at} calls a function outside the program")]
@@ -30,7 +30,7 @@ pub(crate) enum SpliceError {
     TooLong,
 }
 
-/// A program in functions.
+/// A program split into functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Code {
     functions: Vec<Function>,
@@ -39,7 +39,7 @@ pub(crate) struct Code {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Function {
     insns: Vec<Insn>,
-    /// Where it refers to which function.
+    /// References to functions: position, function.
     calls: Vec<(usize, usize)>,
 }
 
@@ -62,7 +62,7 @@ fn with_constant(insn: Insn, constant: i32) -> Insn {
     Insn::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Which function of the same program an instruction at `at` refers to, by where that starts.
+/// The function of the same program to which the instruction at `at` refers, by its start.
 fn target(insn: Insn, at: usize) -> Option<Result<usize, SpliceError>> {
     let refers = match opcode(insn) {
         CALL => source(insn) == OUR_CALL,
@@ -74,7 +74,7 @@ fn target(insn: Insn, at: usize) -> Option<Result<usize, SpliceError>> {
     refers.then(|| start().ok_or(SpliceError::WildCall { at }))
 }
 
-/// Instructions with their places; the second half of a wide load is part of the first.
+/// Instructions with their positions; the second half of a wide load is skipped.
 fn walk(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -86,7 +86,7 @@ fn walk(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)> {
 }
 
 impl Code {
-    /// A whole program, its functions one after the other.
+    /// Splits a whole program into functions.
     pub(crate) fn parse(insns: &[Insn]) -> Result<Self, SpliceError> {
         let mut starts = vec![0];
         for (at, insn) in walk(insns) {
@@ -105,8 +105,8 @@ impl Code {
         })
     }
 
-    /// A function that calls the one of these whose number is its second argument, with its
-    /// first; it gives 0 for other numbers.
+    /// A function that calls the program whose number is its second argument, with its first
+    /// argument; returns 0 for other numbers.
     pub(crate) fn choice(programs: &[&Code]) -> Self {
         let mut code = Code {
             functions: vec![Function::default()],
@@ -125,7 +125,7 @@ impl Code {
         code
     }
 
-    /// Puts `value` in place of each wide constant `mark`.
+    /// Replaces each wide constant `mark` by `value`.
     pub(crate) fn set_number(&mut self, mark: u64, value: u64) -> Result<(), SpliceError> {
         let mut found = false;
         for function in &mut self.functions {
@@ -142,7 +142,7 @@ impl Code {
         found.then_some(()).ok_or(SpliceError::NoMark { mark })
     }
 
-    /// Puts a program in place of the function that holds the wide constant `mark`.
+    /// Replaces the function that holds the wide constant `mark` by a program.
     pub(crate) fn set_function(&mut self, mark: u64, program: Code) -> Result<(), SpliceError> {
         let holds = |function: &Function| function.marked(mark).next().is_some();
         let marked = self.functions.iter().position(holds);
@@ -150,14 +150,14 @@ impl Code {
         let start = self.append(program);
         self.functions[place] = std::mem::take(&mut self.functions[start]);
         self.functions.swap_remove(start);
-        // The last function took the place of the one that was moved.
+        // The last function has moved to the place of the removed one.
         let last = self.functions.len();
         self.redirect(start, place);
         self.redirect(last, start);
         Ok(())
     }
 
-    /// Adds a program's functions; gives the number of its first.
+    /// Appends a program's functions; returns the number of the first.
     fn append(&mut self, program: Code) -> usize {
         let base = self.functions.len();
         self.functions.extend(program.functions);
@@ -176,7 +176,7 @@ impl Code {
         }
     }
 
-    /// The instructions, to be loaded.
+    /// Joins the functions to one program.
     pub(crate) fn to_insns(&self) -> Result<Vec<Insn>, SpliceError> {
         let mut starts = Vec::new();
         let mut all = Vec::new();
@@ -195,7 +195,7 @@ impl Code {
         Ok(all)
     }
 
-    /// The numbers of the kernel's helpers that are called.
+    /// Numbers of the kernel helpers that the program calls.
     pub(crate) fn helpers(&self) -> impl Iterator<Item = i32> {
         let insns = self.functions.iter().flat_map(|it| walk(&it.insns));
         insns
@@ -223,7 +223,7 @@ impl Function {
         Ok(Function { insns, calls })
     }
 
-    /// Where the wide constant `mark` is loaded.
+    /// Positions where the wide constant `mark` is loaded.
     fn marked(&self, mark: u64) -> impl Iterator<Item = usize> {
         let low = mark.to_le_bytes();
         let is_mark = move |at: usize, insn: Insn| {

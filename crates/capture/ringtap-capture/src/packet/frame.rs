@@ -2,8 +2,8 @@
 //! Reads the packets of one block of a TPACKET_V3 ring.
 //!
 //! Invariants
-//! - Every offset is checked against the block: bytes that cannot be a block give fewer packets,
-//!   never a panic.
+//! - Every offset is checked against the block: an invalid block gives fewer packets and never
+//!   panics.
 #![forbid(unsafe_code)]
 
 /// Offsets in a block's header.
@@ -36,24 +36,24 @@ const TPID_8021Q: u16 = 0x8100;
 /// One packet in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
-    /// From the link header on; without the VLAN tag, if there is one beside.
+    /// Captured bytes from the link header on, without a tag that the kernel passes separately.
     pub(super) data: &'a [u8],
-    /// Length without that tag.
+    /// Length on the wire without that tag.
     pub(super) wire_length: u32,
     pub(super) time_ns: u64,
-    /// A VLAN tag that was taken out: TPID and TCI, as they stood on the wire.
+    /// The VLAN tag that the kernel passes separately: TPID and TCI as on the wire.
     pub(super) tag: Option<[u8; 4]>,
     pub(super) is_outgoing: bool,
     pub(super) is_merged: bool,
     pub(super) lacks_checksum: bool,
 }
 
-/// Packets that the kernel says are in the block.
+/// Number of packets in the block, as the kernel reports it.
 pub(super) fn count(block: &[u8]) -> u32 {
     u32_at(block, PACKET_COUNT).unwrap_or(0)
 }
 
-/// The packets of a block; ends early where the block makes no sense.
+/// The packets of a block; ends early if the block is invalid.
 pub(super) fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
     let mut left = count(block);
     let mut at = u32_at(block, FIRST_PACKET).and_then(index);
@@ -62,7 +62,7 @@ pub(super) fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
         let packet = block.get(at?..)?;
         let next = u32_at(packet, header::NEXT).and_then(index)?;
         at = at?.checked_add(next);
-        // A packet that does not advance would be read again.
+        // A zero offset would read the same packet again.
         if next == 0 {
             left = 0;
         }
@@ -95,7 +95,7 @@ fn tag(packet: &[u8], status: u32) -> Option<[u8; 4]> {
         0 => TPID_8021Q,
         _ => u16_at(packet, header::VLAN_TPID)?,
     };
-    // The kernel keeps the 16 bits of the tag in a field of 32.
+    // The kernel stores the 16-bit tag in a 32-bit field.
     let tci = u16::try_from(u32_at(packet, header::VLAN_TCI)? & 0xffff).ok()?;
     let ([t0, t1], [c0, c1]) = (tpid.to_be_bytes(), tci.to_be_bytes());
     Some([t0, t1, c0, c1])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a caller asks of a packet socket, and the sizes that follow from it.
+//! Options of a packet socket, and the sizes that follow from them.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
@@ -14,44 +14,44 @@ use ringtap_net::rights::{Purpose, Rights};
 
 use crate::CaptureError;
 
-/// Memory of the pool unless said otherwise, in bytes.
+/// Default pool size, in bytes.
 const POOL_BYTES: u64 = 64 << 20;
-/// A chunk holds the largest packet that GRO merges, and some more.
+/// Default chunk size, in bytes: a chunk holds the largest packet that GRO merges, and some more.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// Memory of the kernel's ring, in bytes.
+/// Size of the kernel's ring, in bytes.
 const RING_BYTES: u64 = 32 << 20;
-/// Smallest ring that is tried when memory is short, in bytes.
+/// Smallest ring to try when memory is short, in bytes.
 const LEAST_RING_BYTES: u64 = 2 << 20;
-/// Smaller blocks would be handed over too often when packets come fast, in bytes.
+/// Smallest block, in bytes; at high rates the kernel would hand over smaller blocks too often.
 const LEAST_BLOCK_BYTES: u32 = 64 << 10;
 /// Room in a block for its header, a packet's header and a link header.
 const HEADERS: u32 = 1024;
-/// What may stand before the largest IP packet.
+/// Largest link header before an IP packet, in bytes.
 const LINK_HEADER: u32 = 64;
 
-/// What to capture, and how.
+/// Options of a packet socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketOptions {
     /// Name of the interface.
     pub interface: String,
-    /// Which packets; both ways unless said otherwise.
+    /// Captured directions; both by default.
     pub direction: Direction,
     /// Whether to receive packets for other hosts too.
     pub promiscuous: bool,
-    /// Most bytes kept of a packet; all unless said otherwise.
+    /// Maximum number of bytes captured of a packet; unlimited by default.
     pub snap_length: Option<u32>,
-    /// Bytes of the pool.
+    /// Pool size in bytes.
     pub pool_bytes: Option<u64>,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub chunk_bytes: Option<u32>,
-    /// Chunks, packets of a chunk.
+    /// Chunks per lane and packets per chunk.
     pub chunks: ChunkOptions,
-    /// Notes that the source's facts begin with: why a packet socket was chosen.
+    /// First notes of the source's facts: why a packet socket was chosen.
     pub notes: Vec<String>,
 }
 
 impl PacketOptions {
-    /// Everything that passes an interface.
+    /// Captures both directions of an interface.
     #[must_use]
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl PacketOptions {
         }
     }
 
-    /// What a device's text asks for.
+    /// The options in a device's text.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl RingLayout {
     fn new(largest_packet: u32) -> Self {
         let block_bytes = largest_packet.saturating_add(HEADERS).next_power_of_two();
         let block_bytes = block_bytes.max(LEAST_BLOCK_BYTES);
-        // Not more than one block in sixteen is being filled, copied or given back.
+        // At most one block in sixteen is being filled, copied or returned.
         let block_count = (RING_BYTES / u64::from(block_bytes)).max(16);
         Self {
             block_bytes,
@@ -118,7 +118,7 @@ impl RingLayout {
         u64::from(self.block_bytes) * u64::from(self.block_count)
     }
 
-    /// Half as many blocks, if that is still a ring of use.
+    /// Half as many blocks; `None` if the ring would be too small.
     pub(super) fn halved(&self) -> Option<Self> {
         let half = Self {
             block_count: self.block_count / 2,
@@ -128,14 +128,14 @@ impl RingLayout {
     }
 }
 
-/// What follows from the options and the interface.
+/// Sizes and filter from the options and the interface.
 #[derive(Debug)]
 pub(super) struct PacketPlan {
     pub(super) link_type: LinkType,
     pub(super) geometry: Geometry,
     pub(super) ring: RingLayout,
     pub(super) promiscuous: bool,
-    /// Rejects in the kernel what is not wanted, and cuts to the snap length.
+    /// Rejects unwanted packets in the kernel and cuts to the snap length.
     pub(super) filter: Vec<Instruction>,
 }
 
@@ -186,7 +186,7 @@ fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, CaptureEr
     let chunk = options.chunk_bytes.unwrap_or(usual);
     let pool = options.pool_bytes.unwrap_or(POOL_BYTES);
     let chunks = pool / u64::from(chunk.max(1));
-    // One more for the header; a lane needs two at least.
+    // One more for the region header; a lane needs at least two.
     let chunks = to_u32(chunks).max(2);
     let snap_length = options.snap_length.unwrap_or(u32::MAX);
     let geometry = Geometry::contiguous(chunk, chunks.saturating_add(1), 1, snap_length);
@@ -197,10 +197,10 @@ fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, CaptureEr
     })
 }
 
-/// A classic BPF program for the socket.
+/// Builds a classic BPF program for the socket.
 ///
-/// On `lo` each packet passes twice, once out and once in: unless only the way out is asked
-/// for, the way in is the one that counts (as libpcap decides too).
+/// Each packet passes `lo` twice, first out, then in. As in libpcap, the incoming passage counts
+/// unless only outgoing packets are captured.
 fn filter(direction: Direction, is_loopback: bool, snap_length: u32) -> Vec<Instruction> {
     match (direction, is_loopback) {
         (Direction::InOut, false) => vec![give(snap_length)],
@@ -209,7 +209,7 @@ fn filter(direction: Direction, is_loopback: bool, snap_length: u32) -> Vec<Inst
     }
 }
 
-/// Gives so many bytes of packets that leave, and so many of those that arrive.
+/// Keeps `leaving` bytes of outgoing packets and `arriving` bytes of incoming ones.
 fn by_way(leaving: u32, arriving: u32) -> Vec<Instruction> {
     const LOAD_BYTE: u16 = 0x30;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -227,7 +227,7 @@ fn by_way(leaving: u32, arriving: u32) -> Vec<Instruction> {
     ]
 }
 
-/// A program that takes nothing: what it rejects the kernel does not count.
+/// A program that rejects every packet; the kernel does not count rejected packets.
 pub(super) fn nothing() -> Vec<Instruction> {
     vec![give(0)]
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that the kernel and this process share: blocks in a ring, each owned by one side.
+//! Memory shared with the kernel: a ring of blocks, each owned by one side.
 //!
 //! Invariants
-//! - A block is read only between the kernel's "user" status and our giving it back.
-//! - Blocks are taken in order, the only order in which the kernel fills them.
+//! - A block is read only between the kernel's "user" status and its return to the kernel.
+//! - Blocks are read in order, as the kernel fills them.
 #![allow(unsafe_code, reason = "shared memory of the kernel")]
 
 use std::{
@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{options::RingLayout, socket::PacketSocket};
 
-/// Where a block's header tells its owner.
+/// Offset of the owner in a block's header.
 const BLOCK_STATUS: usize = 8;
 const OWNED_BY_KERNEL: u32 = 0;
 const OWNED_BY_USER: u32 = 1;
@@ -35,7 +35,7 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps the ring that the socket just made.
+    /// Maps the ring of the socket.
     pub(super) fn map(socket: &PacketSocket, layout: &RingLayout) -> io::Result<Self> {
         let too_large = |_| io::Error::from(io::ErrorKind::OutOfMemory);
         let block_bytes = usize::try_from(layout.block_bytes).map_err(too_large)?;
@@ -60,7 +60,7 @@ impl Ring {
         })
     }
 
-    /// Lets `read` see the next block, if the kernel has finished it, and gives it back.
+    /// Passes the next block to `read` if the kernel has finished it, then returns it to the kernel.
     pub(super) fn take<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         // SAFETY: `next` is below `block_count`, so the block lies inside the mapping.
         let block = unsafe { self.base.add(self.next * self.block_bytes) };
@@ -75,7 +75,7 @@ impl Ring {
         // SAFETY: the kernel does not touch a block that is ours, until the store below.
         let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), self.block_bytes) };
         let result = read(bytes);
-        // Pairs with the kernel's read of the status: our reads come before its next writes.
+        // Pairs with the kernel's read of the status: our reads precede its next writes.
         status.store(OWNED_BY_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % self.block_count;
         Some(result)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packet socket: the few options that have no safe binding.
+//! The packet socket: options that have no safe binding.
 #![allow(unsafe_code, reason = "setsockopt, getsockopt and bind of AF_PACKET")]
 
 use std::{
@@ -18,21 +18,21 @@ use ringtap_net::rights::{Capability, Purpose, RightsError};
 use super::{options::RingLayout, system};
 use crate::CaptureError;
 
-/// Milliseconds after which the kernel hands over a block that is not full: the shortest it takes.
+/// Milliseconds after which the kernel hands over a partly filled block: the minimum.
 const HAND_OVER_MS: u32 = 1;
-/// Only checked by the kernel: packets of this ring have the length they have.
+/// The kernel only checks this value; packets of this ring have variable length.
 const FRAME_BYTES: u32 = 2048;
 
-/// A packet socket; receives nothing before `bind`.
+/// A packet socket; it receives nothing before `bind`.
 #[derive(Debug)]
 pub(super) struct PacketSocket(OwnedFd);
 
-/// What the kernel counted since it was last asked.
+/// The kernel's counters since the last reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
-    /// Packets that passed the socket's filter, with those dropped.
+    /// Packets that passed the socket's filter, including dropped ones.
     pub(super) packets: u32,
-    /// Those for which the ring had no room.
+    /// Packets dropped because the ring was full.
     pub(super) drops: u32,
 }
 
@@ -51,7 +51,7 @@ impl PacketSocket {
         }
     }
 
-    /// Replaces the socket's filter, in one step.
+    /// Replaces the socket's filter atomically.
     pub(super) fn attach(&self, program: &[Instruction]) -> Result<(), CaptureError> {
         let program = libc::sock_fprog {
             len: to_u16(program.len()),
@@ -63,7 +63,7 @@ impl PacketSocket {
         outcome.map_err(system("setting the socket's filter"))
     }
 
-    /// Makes the ring, which `Ring::map` then maps.
+    /// Creates the ring; `Ring::map` maps it.
     pub(super) fn make_ring(&self, layout: &RingLayout) -> io::Result<()> {
         let version: c_int = 2;
         // SAFETY: PACKET_VERSION takes an int.
@@ -81,7 +81,7 @@ impl PacketSocket {
         unsafe { self.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &request) }
     }
 
-    /// Receives from now on.
+    /// Starts receiving from `interface`.
     pub(super) fn bind(&self, interface: u32) -> Result<(), CaptureError> {
         const ALL_PROTOCOLS: u16 = 0x0003;
         let address = libc::sockaddr_ll {
@@ -104,7 +104,7 @@ impl PacketSocket {
         }
     }
 
-    /// What was counted since the last call: the kernel starts again from 0.
+    /// Reads the counters; the kernel resets them to 0.
     pub(super) fn statistics(&self) -> io::Result<Statistics> {
         let mut counts = MaybeUninit::<libc::tpacket_stats_v3>::zeroed();
         let mut size = socket_size::<libc::tpacket_stats_v3>();
@@ -129,7 +129,7 @@ impl PacketSocket {
         })
     }
 
-    /// The error that made the socket readable, once.
+    /// Takes the error that made the socket readable.
     pub(super) fn take_error(&self) -> io::Result<()> {
         sockopt::socket_error(&self.0)?.map_err(io::Error::from)
     }

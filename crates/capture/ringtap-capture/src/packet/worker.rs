@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread of the `packet` source: copies finished blocks into the pool, and keeps count.
+//! Thread of the `packet` source: copies finished blocks into the pool and counts packets.
 //!
 //! Invariants
-//! - Every packet that the kernel counted is copied, lost for want of a chunk, or lost in the
-//!   kernel; once stopped, these add up.
+//! - Every packet that the kernel counted is copied, lost because no chunk was free, or lost in the
+//!   kernel. After a stop these numbers add up.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -33,27 +33,27 @@ use ringtap_net::interface::Interface;
 use super::{frame, frame::Frame, options, ring::Ring, socket::PacketSocket, system};
 use crate::CaptureError;
 
-/// Packets that become visible at a time while a block is copied.
+/// Packets published at a time while a block is copied.
 const BATCH: u32 = 64;
-/// Packets after which the kernel's 32-bit counters are read, long before they run over.
+/// Number of packets between readings of the kernel's 32-bit counters, long before they overflow.
 const READ_COUNTERS_EVERY: u64 = 1 << 20;
-/// The kernel hands a block over within milliseconds; after this long it never will.
+/// Longest wait for the last blocks; the kernel hands a block over within milliseconds.
 const LAST_BLOCKS: Duration = Duration::from_secs(2);
-/// Length of a source and a destination address, after which a VLAN tag stands.
+/// Length of the two MAC addresses; a VLAN tag follows them.
 const ADDRESSES: usize = 12;
 
-/// What the kernel counted, in 64 bits.
+/// The kernel's counters, in 64 bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct KernelCounts {
-    /// Packets that were there to be captured.
+    /// Packets offered to capture.
     pub(super) seen: u64,
-    /// Those that never came out of the ring.
+    /// Packets that did not come out of the ring.
     pub(super) lost: u64,
-    /// The thread has ended: nothing waits in the ring.
+    /// Whether the thread has ended; the ring is then empty.
     pub(super) is_final: bool,
 }
 
-/// What the thread shares with its owner.
+/// State shared by the thread and its owner.
 pub(super) struct Progress {
     socket: PacketSocket,
     kernel: Mutex<KernelCounts>,
@@ -75,10 +75,10 @@ impl Progress {
         &self.socket
     }
 
-    /// The kernel's counts up to now, or for good once the thread has ended.
+    /// The kernel's counters now, or the final ones once the thread has ended.
     pub(super) fn kernel(&self) -> KernelCounts {
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        // A socket whose statistics cannot be read has nothing new to tell.
+        // A socket whose statistics cannot be read adds nothing.
         if let (false, Ok(new)) = (kernel.is_final, self.socket.statistics()) {
             kernel.seen += u64::from(new.packets);
             kernel.lost += u64::from(new.drops);
@@ -86,13 +86,13 @@ impl Progress {
         *kernel
     }
 
-    /// Asks the thread to read what is left and to end.
+    /// Makes the thread copy the remaining packets and end.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Release);
         self.stop.signal();
     }
 
-    /// Ends the counting: what the kernel counted and never handed over is lost.
+    /// Makes the counters final: packets counted but never handed over are lost.
     fn finish(&self, copied: u64) {
         self.kernel();
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Progress {
     }
 }
 
-/// The copying side.
+/// Copies packets from the ring into the pool.
 pub(super) struct PacketWorker {
     ring: Ring,
     lane: PacketLane,
@@ -110,15 +110,15 @@ pub(super) struct PacketWorker {
     counters_read_at: u64,
 }
 
-/// The writing end, apart from the ring whose block a packet borrows.
+/// The writing side, separate from the ring whose block a packet borrows.
 struct PacketLane {
     writer: LaneWriter,
     classifier: LaneClassifier,
-    /// A packet with its tag put back, for the classifier.
+    /// Buffer for a packet with its tag restored, for the classifier.
     tagged: Vec<u8>,
     is_ethernet: bool,
     largest_frame: u32,
-    /// Packets that came out of the ring.
+    /// Number of packets taken from the ring.
     copied: u64,
 }
 
@@ -146,7 +146,7 @@ impl PacketWorker {
         }
     }
 
-    /// Copies until it is stopped or the interface goes away, then what is left.
+    /// Copies until stopped or until the interface goes away, then copies the remaining packets.
     pub(super) fn work(&mut self) -> Result<(), CaptureError> {
         let outcome = self.copy_until_stopped();
         self.copy_the_rest();
@@ -179,9 +179,9 @@ impl PacketWorker {
         }
     }
 
-    /// Lets nothing more in, and copies until all that the kernel counted has come.
+    /// Rejects new packets, and copies until all that the kernel counted have come.
     fn copy_the_rest(&mut self) {
-        // Should the kernel refuse, the time limit ends it.
+        // If the kernel refuses the filter, the time limit ends the loop.
         let _refused = self.progress.socket.attach(&options::nothing());
         let started = Instant::now();
         loop {
@@ -225,8 +225,7 @@ impl PacketLane {
         self.classifier.end();
     }
 
-    /// Puts a packet that is wanted into the pool as it was on the wire: with its VLAN tag where
-    /// that belongs.
+    /// Copies a wanted packet into the pool, with its VLAN tag restored.
     fn stage(&mut self, frame: &Frame<'_>) {
         let split = frame.data.split_at_checked(ADDRESSES);
         let tag = frame.tag.filter(|_| self.is_ethernet);
@@ -261,7 +260,7 @@ impl PacketLane {
             mask: verdict.mask,
             hash: verdict.hash,
         };
-        // A packet for which there is no chunk is counted by the writer.
+        // The writer counts a packet for which no chunk is free.
         let _counted = self.writer.stage(&meta, parts);
     }
 

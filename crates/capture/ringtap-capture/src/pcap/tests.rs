@@ -17,7 +17,7 @@ use super::*;
 use ringtap_filter::text::Filter;
 use ringtap_filter::{LinkType, Rule, Rules};
 
-/// A pcap file with nanosecond times, made by hand.
+/// A hand-made pcap file with nanosecond time stamps.
 fn pcap_file(frames: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(0xa1b2_3c4d_u32.to_le_bytes());
@@ -109,7 +109,7 @@ fn packets_before_damage_are_delivered_before_the_error() {
     );
 }
 
-/// What a device of this file with these options asks for.
+/// The options of a device text for this file.
 fn asked(folder: &TempDir, frames: u32, options: &str) -> PcapOptions {
     let file = write(folder, &pcap_file(&conformance::frames(frames))).file;
     PcapOptions::from_device(&format!("pcap:{file}?{options}").parse().unwrap())
@@ -130,7 +130,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
             ..ReaderOptions::default()
         };
         let (id, mut reader) = distributor.add_reader(&options).unwrap();
-        // Nobody reads, so that the file waits when all chunks are full.
+        // Without a reader the file waits when all chunks are full.
         while distributor.chunks_in_use(LaneId(0)) < 5 {
             distributor.step().unwrap();
             std::thread::yield_now();
@@ -221,6 +221,6 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
     }
     let lane = source.counts().lanes[0];
     assert_eq!((lane.seen, lane.pool_full), (200, 0));
-    // Half of those that came after the rules were there.
+    // Half of the packets after the rules were set.
     assert_eq!((lane.captured, lane.unwanted), (150, 50), "{lane:?}");
 }

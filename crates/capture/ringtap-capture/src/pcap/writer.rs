@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread of the `pcap` source: reads packets, waits for their turn and for room.
+//! Thread of the `pcap` source: reads packets and waits for their time and for free chunks.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -48,7 +48,7 @@ impl FileWriter {
         pace: Pace,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        // A pipe may fall silent at any packet: what came must be seen.
+        // The next packet of a pipe may come late: publish each packet at once.
         let batch = if reader.is_stream() || !pace.is_top() {
             1
         } else {
@@ -90,7 +90,7 @@ impl FileWriter {
         self.next().map(|_more| ())
     }
 
-    /// Writes all packets that follow, until the file ends or the source is stopped.
+    /// Writes the remaining packets until the file ends or the source is stopped.
     pub(super) fn write_all(&mut self) -> Result<(), CaptureError> {
         while self.next()? {}
         Ok(())
@@ -116,7 +116,7 @@ impl FileWriter {
 }
 
 impl FileLane {
-    /// Writes a packet when it is due and there is room; `false` if stopped meanwhile.
+    /// Writes a packet when it is due and there is room; returns `false` if stopped before.
     fn write(&mut self, packet: &RawPacket<'_>) -> bool {
         if self.pace.wait(packet.time_ns) == PaceTurn::Stopped || !self.classify_and_stage(packet) {
             return false;
@@ -129,7 +129,7 @@ impl FileLane {
         true
     }
 
-    /// Stages a packet that somebody wants; `false` if stopped while there was no room.
+    /// Stages a packet that a rule wants; returns `false` if stopped while there was no room.
     fn classify_and_stage(&mut self, packet: &RawPacket<'_>) -> bool {
         let kept = self.writer.captured_length(packet.data.len());
         let data = &packet.data[..kept];
@@ -139,11 +139,11 @@ impl FileLane {
         while let Some(wanted) = verdict {
             if self.writer.has_room(packet.data.len()) {
                 let meta = meta(packet, wanted);
-                // Counted by the lane if it should ever fail; there is room, so it does not.
+                // There is room, so this succeeds; the lane counts a failure.
                 let _counted = self.writer.stage(&meta, [packet.data]);
                 return true;
             }
-            // Without room the lane has published all that was staged: the batch can end.
+            // A lane without room has published all staged packets: the batch can end.
             self.classifier.end();
             if self.stop.load(Relaxed) {
                 return false;

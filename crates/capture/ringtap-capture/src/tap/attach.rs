@@ -2,7 +2,7 @@
 //! Loads the tap's programs and attaches them.
 //!
 //! Invariants
-//! - Everything that packets need (pool, clock, stacks) is in place before a program is attached.
+//! - Pool, clock and free-chunk stacks are ready before a program is attached.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -22,22 +22,22 @@ use crate::{CaptureError, queues};
 use ringtap_device::Direction;
 use ringtap_net::interface::Interface;
 
-/// Chunks of a pool that no machine has the memory for.
+/// Limit for the chunks of a pool; no machine has the memory for more.
 const MOST_CHUNKS: u64 = 1 << 28;
 
 /// Loaded programs, attached.
 pub(super) struct Attached {
     pub(super) links: Vec<AttachedProgram>,
     pub(super) loaded: Loaded,
-    /// The program that forwards what XDP leaves to it.
+    /// Link of the program that forwards the packets that XDP leaves to the network stack.
     pub(super) forward_link: Option<OwnedFd>,
-    /// Where packets are captured, in words.
+    /// Where packets are captured, for messages.
     pub(super) hook: &'static str,
-    /// What the user should know, a line each.
+    /// Messages for the user, one per line.
     pub(super) notes: Vec<String>,
 }
 
-/// Sizes for what `options` ask, on this machine.
+/// Computes the sizes of the maps for `options` on this machine.
 ///
 /// # Errors
 ///
@@ -68,14 +68,14 @@ pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<TapPlan, 
     })
 }
 
-/// One more than the highest CPU that is online.
+/// Number of the highest online CPU, plus one.
 fn online_cpus() -> Option<u32> {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let last = list.trim().rsplit([',', '-']).next()?;
     last.parse::<u32>().ok()?.checked_add(1)
 }
 
-/// Loads and attaches the programs for what `options` ask.
+/// Loads and attaches the programs for `options`.
 ///
 /// # Errors
 ///
@@ -99,7 +99,7 @@ pub(super) fn attach(
     }
     let mut hooks = attach::hooks(options.mode, Variants::XdpAndTc, interface, &mut notes);
     if options.forward.is_some() {
-        // Nobody counts the packets that generic XDP redirects.
+        // The kernel does not count the packets that generic XDP redirects.
         hooks.retain(|hook| *hook != Hook::Generic);
     }
     if hooks.first().is_some_and(|hook| hook.is_xdp()) {
@@ -147,7 +147,7 @@ fn attach_at(
     })
 }
 
-/// A loopback interface receives all that it sends: capturing both would show each packet twice.
+/// A loopback interface receives all that it sends: capturing both directions would duplicate packets.
 fn direction(options: &TapOptions, interface: &Interface, notes: &mut Vec<String>) -> Direction {
     if interface.is_loopback && options.direction == Direction::InOut {
         notes.push(format!(

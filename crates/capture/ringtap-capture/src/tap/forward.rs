@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forwarding by a tap: where to, what, and what became of it.
+//! Forwarding by a tap: destination, filter and counters.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Acquire;
@@ -17,43 +17,43 @@ use crate::bpf::splice::{Code, SpliceError};
 const MARK_FORWARD: u64 = 0x5254_5f46_4f52_5744;
 const MARK_VERDICT: u64 = 0x5254_5f56_4552_4449;
 
-/// Which packets are forwarded.
+/// Selects the packets to forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Passing {
-    /// All of them.
+    /// All packets.
     #[default]
     All,
-    /// Those that the filter takes.
+    /// Packets that match the filter.
     Matching(Filter),
-    /// Those that the filter does not take.
+    /// Packets that do not match the filter.
     Others(Filter),
 }
 
-/// Whether checksums of arriving packets are on the wire.
+/// Whether arriving packets have complete checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksums {
-    /// They are: a real NIC's.
+    /// All checksums are complete, as on packets from a real NIC.
     #[default]
     Complete,
-    /// Some may be left to a NIC that there is not: a veth's, a virtual machine's.
+    /// The sender may have left checksums to a NIC: veth pairs, virtual machines.
     MayBeMissing,
 }
 
-/// Where arriving packets go.
+/// Destination of arriving packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Index of the other interface, in the same network namespace.
+    /// Index of the destination interface, in the same network namespace.
     pub interface: u32,
-    /// Bytes of the largest frame that it takes.
+    /// Largest frame that the destination takes, in bytes.
     pub largest_frame: u32,
-    /// What is known of arriving packets.
+    /// State of the checksums of arriving packets.
     pub checksums: Checksums,
-    /// Which packets go there; the others are dropped.
+    /// Packets to forward; the others are dropped.
     pub passing: Passing,
 }
 
 impl Forward {
-    /// Puts the filter into a copy of one of the tap's programs.
+    /// Splices the filter into a copy of one of the tap's programs.
     pub(super) fn put_into(
         &self,
         code: &mut Code,
@@ -81,34 +81,34 @@ impl Forward {
     }
 }
 
-/// What a tap forwarded, for whoever asks, also after the tap has gone.
+/// Handle to a tap's forwarding counters; stays valid after the tap has stopped.
 #[derive(Clone)]
 pub struct Forwarded(pub(super) Words<ForwardedWords>);
 
-/// Packets that a tap forwarded or did not.
+/// Counters of a tap's forwarding, in packets unless noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedCounts {
-    /// That arrived.
+    /// Packets that arrived.
     pub seen: u64,
-    /// That the filter stopped.
+    /// Packets that the filter dropped.
     pub filtered: u64,
-    /// Handed over by XDP; what became of them then the kernel tells elsewhere.
+    /// Packets that XDP redirected; the kernel's tracepoints report what happened to them.
     pub redirected: u64,
-    /// Left to the network stack's buffers.
+    /// Packets left to the network stack's buffers.
     pub to_stack: u64,
-    /// Handed over from there.
+    /// Packets redirected from the network stack's buffers.
     pub from_stack: u64,
-    /// Bytes of those that the filter let pass.
+    /// Bytes of the packets that passed the filter.
     pub bytes: u64,
 }
 
 impl Forwarded {
-    /// The counters now.
+    /// Reads the counters.
     #[must_use]
     pub fn counts(&self) -> ForwardedCounts {
         let mut sum = ForwardedCounts::default();
         for words in self.0.iter() {
-            // Later counters first, so that `seen` is never behind what became of the packets.
+            // Later counters first, so that `seen` is never behind the others.
             sum.from_stack += words.from_stack.load(Acquire);
             sum.to_stack += words.to_stack.load(Acquire);
             sum.redirected += words.redirected.load(Acquire);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who the members of groups are, in the map that the programs read: `rt_groups`.
+//! Members of groups, in the map that the programs read: `rt_groups`.
 //!
 //! Invariants
-//! - A set that a packet may be divided by is never written: the programs in force have one half
-//!   of the sets, of it one set is in force, and it is changed only when nobody uses the other.
+//! - A set in use is never written. The attached programs use one half of the sets, and one set of
+//!   that half is in force; the selection changes only when no program uses the other.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,13 +12,13 @@ use ringtap_filter::{BUCKETS, Balance, Headers, MAX_RULES, Rule};
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
 
-/// Sets in the map: `RT_GROUP_SETS`.
+/// Number of sets in the map: `RT_GROUP_SETS`.
 pub(super) const SETS: usize = 4;
-/// A group in words: its balance and program, then its buckets' members.
+/// Words of a group: balance and program, then the members of each bucket.
 const GROUP_WORDS: usize = 1 + BUCKETS;
 pub(super) const ALL_WORDS: usize = SETS * MAX_RULES * GROUP_WORDS;
 
-/// `RT_BY_*`.
+/// The `RT_BY_*` value of a balance mode.
 pub(super) fn way(balance: &Balance) -> u32 {
     match balance {
         Balance::Everyone => 0,
@@ -34,39 +34,39 @@ pub(super) fn way(balance: &Balance) -> u32 {
 /// `RT_SECOND_HALF`.
 pub(super) const SECOND_HALF: u32 = 0x80;
 
-/// Where the number of rules begins: `RT_COUNT_SHIFT`.
+/// The number of rules, shifted by `RT_COUNT_SHIFT`.
 pub(super) fn count_bits(rules: usize) -> u32 {
     to_u32(rules) << 8
 }
 
-/// Which sets are in force.
+/// The sets in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selection {
-    /// The half of the programs in force.
+    /// The half that the attached programs use.
     half: usize,
-    /// Of each half, which of its sets.
+    /// Index of the set in force, for each half.
     sets: [usize; 2],
 }
 
 impl Selection {
-    /// What programs that follow those in force must use.
+    /// The selection for the next programs.
     pub(super) fn for_next_programs(self) -> Self {
         let half = 1 - self.half;
         Selection { half, ..self }
     }
 
-    /// What the programs in force may be told to use instead.
+    /// The other set of the same half, for the attached programs.
     pub(super) fn for_same_programs(mut self) -> Self {
         self.sets[self.half] = 1 - self.sets[self.half];
         self
     }
 
-    /// The half as the programs have it.
+    /// The half, as encoded in the programs.
     pub(super) fn half_bit(self) -> u32 {
         if self.half == 0 { 0 } else { SECOND_HALF }
     }
 
-    /// The sets as the control words have them.
+    /// The sets, as encoded in the control words.
     pub(super) fn set_bits(self) -> u32 {
         u32::from(self.sets[0] == 1) | u32::from(self.sets[1] == 1) << 1
     }
@@ -76,7 +76,7 @@ impl Selection {
     }
 }
 
-/// Writes the selected set; `program` numbers the users' programs.
+/// Writes the selected set; `program` returns the number of a user's program.
 pub(super) fn write<'a>(
     words: &Words<AtomicU64>,
     selection: Selection,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tap's programs share with user space besides the pool: `bpf/tap.h` is the C view.
+//! Data shared by the tap's programs and user space besides the pool; `bpf/tap.h` is the C view.
 //!
 //! Invariants
-//! - Sizes and places are those of `bpf/tap.h`; a test compares them with the object's BTF.
+//! - Sizes and offsets equal those in `bpf/tap.h`; a test compares them with the object's BTF.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
-/// Set before the programs are loaded: `struct rt_config`.
+/// Settings fixed before the programs are loaded: `struct rt_config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TapConfig {
     pub(super) segment_mask: u64,
@@ -27,7 +27,7 @@ pub(super) struct TapConfig {
 }
 
 impl TapConfig {
-    /// These settings as they lie in the program's read-only data.
+    /// The settings in the format of the program's read-only data.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let wide = [self.segment_mask].into_iter().chain(self.queues);
         let narrow = [
@@ -50,7 +50,7 @@ impl TapConfig {
     }
 }
 
-/// One CPU's writer: `struct rt_lane`. Only the program writes it.
+/// Writer state of one CPU: `struct rt_lane`. Only the program writes it.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Default))]
 #[repr(C, align(64))]
@@ -76,7 +76,7 @@ pub(super) struct LaneWords {
     reserved2: [AtomicU64; 2],
 }
 
-/// One lane's words that user space writes: `struct rt_control`.
+/// Control words of one lane, written by user space: `struct rt_control`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct ControlWords {
@@ -90,7 +90,7 @@ pub(super) struct ControlWords {
     reserved2: [AtomicU64; 4],
 }
 
-/// One CPU's counters of what it forwarded: `struct rt_forwarded`. Only the programs write them.
+/// Forwarding counters of one CPU: `struct rt_forwarded`. Only the programs write them.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct ForwardedWords {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads the tap's programs and maps, fills the maps, and freezes what nobody may write.
+//! Loads the tap's programs and maps, fills the maps, and freezes those that user space must not write.
 //!
 //! Invariants
-//! - The order is: load, fill, freeze, map. Nothing is attached before all of it is done.
-//! - Once frozen, pool, lanes, stacks and capture rings are written by the programs only.
+//! - The order is: load, fill, freeze, map; programs are attached afterwards.
+//! - Only the programs write the frozen maps: pool, lanes, stacks and capture rings.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -35,7 +35,7 @@ use crate::bpf::{attach, clock};
 static OBJECT: &ObjectFile<[u8]> =
     &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/tap.bpf.o")));
 
-/// A page, the least size of a ring buffer.
+/// One page, the smallest size of a ring buffer.
 const WAKEUPS_BYTES: u32 = 4096;
 const WORD: usize = size_of::<u64>();
 
@@ -48,7 +48,7 @@ pub(super) struct Loaded {
     pub(super) control: Arc<Mapping>,
     pub(super) control_words: Words<ControlWords>,
     pub(super) wakeups: MapHandle,
-    /// The same without the right to take signals out.
+    /// The same ring buffer for readers, which can wait on it but not consume signals.
     pub(super) readers_wakeups: Option<OwnedFd>,
     pub(super) capture_ring: Arc<Mapping>,
     pub(super) recycle_ring: Arc<Mapping>,
@@ -57,7 +57,7 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Makes the maps and loads these programs, for this interface if one needs that.
+    /// Creates the maps and loads the programs; binds the program that needs it to `interface`.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Loaded {
             lanes: map("rt_lanes", lanes, Access::Read)?,
             control_words: words.ok_or(io::ErrorKind::UnexpectedEof)?,
             control,
-            // Without it readers are woken by way of the hub.
+            // Without it the hub wakes the readers.
             readers_wakeups: read_only(bpf::map(&object, "rt_wakeups")?).ok(),
             wakeups: bpf::map(&object, "rt_wakeups")?,
             capture_ring: map("rt_capture_ring", rings, Access::Read)?,
@@ -142,31 +142,31 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Tells the programs how far atomic time is ahead of UTC.
+    /// Sets the difference between TAI and UTC in the programs.
     pub(super) fn set_clock(&self, tai_minus_utc_ns: i64) {
         for words in self.control_words.iter() {
             words.tai_minus_utc_ns.store(tai_minus_utc_ns, Relaxed);
         }
     }
 
-    /// Tells the programs whether this lane captures.
+    /// Pauses or resumes capture on a lane.
     pub(super) fn set_paused(&self, lane: usize, paused: bool) {
         if let Some(words) = self.control_words.get(lane) {
             words.paused.store(u32::from(paused), Relaxed);
         }
     }
 
-    /// A loaded program's instructions, as the kernel got them.
+    /// Instructions of a loaded program, as the kernel received them.
     pub(super) fn insns(&self, program: TapProgram) -> io::Result<Vec<Insn>> {
         bpf::insns(&self.object, program.name())
     }
 
-    /// A descriptor of a loaded program.
+    /// Descriptor of a loaded program.
     pub(super) fn program(&self, program: TapProgram) -> io::Result<OwnedFd> {
         bpf::program(&self.object, program.name())
     }
 
-    /// The lanes' signals, whose content is ignored.
+    /// The lanes' signals; their content is ignored.
     pub(super) fn signals(&self) -> io::Result<RingBuffer<'static>> {
         let mut builder = RingBufferBuilder::new();
         builder
@@ -176,11 +176,11 @@ impl Loaded {
     }
 }
 
-/// Tells the programs which sets of groups are in force.
+/// Selects the sets of groups in force.
 pub(super) fn set_groups(controls: &Words<ControlWords>, sets: u32) {
     for words in controls.iter() {
-        // The groups that were written before are visible to the program that reads this: its
-        // loads of them depend on the value.
+        // A program that reads this value also sees the groups written before: its loads of the
+        // groups depend on the value.
         words.group_sets.store(sets, Release);
     }
 }
@@ -214,7 +214,7 @@ fn size_maps(open: &mut OpenObject, plan: &TapPlan) -> libbpf_rs::Result<()> {
     Ok(())
 }
 
-/// Each lane's chunks, as a stack.
+/// Fills each lane's stack of free chunks.
 fn fill_stacks(bytes: &mut [u8], plan: &TapPlan) {
     let (entries, _) = bytes.as_chunks_mut::<WORD>();
     for (at, chunk) in plan.free_chunks() {
@@ -224,7 +224,7 @@ fn fill_stacks(bytes: &mut [u8], plan: &TapPlan) {
     }
 }
 
-/// Each lane's stack depth.
+/// Writes the depth of each lane's stack.
 fn fill_depths(bytes: &mut [u8], plan: &TapPlan) {
     let at = std::mem::offset_of!(LaneWords, free_depth);
     let lanes = bytes

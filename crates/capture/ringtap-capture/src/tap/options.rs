@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a caller asks of a tap.
+//! Options of a tap.
 #![forbid(unsafe_code)]
 
 use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode, Queues};
@@ -10,52 +10,52 @@ use ringtap_pool::number::to_u32;
 use super::forward::Forward;
 use crate::{CaptureError, queues};
 
-/// Memory of a pool unless said otherwise, in bytes.
+/// Default pool size, in bytes.
 pub const DEFAULT_POOL_BYTES: u64 = 128 << 20;
-/// Size of a chunk unless said otherwise, in bytes, if the largest frame of the interface fits.
+/// Default chunk size, in bytes, if the largest frame of the interface fits.
 pub const DEFAULT_CHUNK_SIZE: u32 = 64 << 10;
 
-/// What becomes of a packet after capture.
+/// What happens to a packet after capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Taking {
-    /// It goes its way.
+    /// The packet continues to the network stack.
     #[default]
     Pass,
-    /// It goes no further: for a port that only monitors. What could not be captured passes.
+    /// The packet is dropped, for ports that only monitor. Packets that are not captured continue.
     Exclusive,
 }
 
-/// What a caller asks of a tap.
+/// Options of a tap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapOptions {
     /// Name of the network interface.
     pub interface: String,
-    /// Receive queues to capture, below 256; empty for all. Leaving packets have none.
+    /// Receive queues to capture, below 256; empty for all. Outgoing packets have no queue.
     pub queues: Vec<u16>,
-    /// Which packets.
+    /// Captured directions.
     pub direction: Direction,
-    /// What becomes of them.
+    /// What happens to packets after capture.
     pub taking: Taking,
     /// Where the kernel runs the tap.
     pub mode: Mode,
-    /// Whether to receive packets for other hosts too, as long as the tap lives.
+    /// Whether to receive packets for other hosts too, while the tap exists.
     pub promiscuous: bool,
-    /// Most bytes captured of a packet; 0 for as many as a chunk holds.
+    /// Maximum number of bytes captured of a packet; 0 for as many as a chunk holds.
     pub snap_length: u32,
-    /// Memory for chunks in bytes, rounded up; all of it is taken at once.
+    /// Memory for chunks in bytes, rounded up; allocated at once.
     pub pool_bytes: u64,
-    /// Bytes of a chunk: a power of two from 4 KiB to 512 KiB; 0 for what suits the interface.
+    /// Chunk size in bytes: a power of two from 4 KiB to 512 KiB; 0 for a size that suits the interface.
     pub chunk_size: u32,
-    /// Chunks of each lane, packets of each chunk.
+    /// Chunks per lane and packets per chunk.
     pub chunks: ChunkOptions,
-    /// Where arriving packets go, captured or not; nothing is forwarded before the first rules.
+    /// Destination of arriving packets, captured or not; forwarding begins with the first rules.
     pub forward: Option<Forward>,
-    /// What the user should be told of these options; it comes first in the notes of the source.
+    /// Messages for the user about these options; the source's notes begin with them.
     pub notes: Vec<String>,
 }
 
 impl TapOptions {
-    /// All that arrives at `interface`, with the usual sizes.
+    /// Captures arriving packets of `interface`, with default sizes.
     pub fn new(interface: impl Into<String>) -> Self {
         TapOptions {
             interface: interface.into(),
@@ -73,15 +73,15 @@ impl TapOptions {
         }
     }
 
-    /// What a device's text asks for, on its `interface`.
+    /// The options in a device's text, for its `interface`.
     ///
-    /// Without a direction both are captured, as tcpdump shows them, where that makes sense and
-    /// the kernel can.
+    /// Without a direction the tap captures both, like tcpdump, where this makes sense and the
+    /// kernel supports it.
     ///
     /// # Errors
     ///
-    /// - [`CaptureError::Queue`]: a receive queue that the tap does not know.
-    /// - [`CaptureError::NoQueue`]: a receive queue that the interface does not have.
+    /// - [`CaptureError::Queue`]: the programs cannot select a receive queue.
+    /// - [`CaptureError::NoQueue`]: the interface does not have a receive queue.
     pub fn from_device(device: &DeviceSpec, interface: &Interface) -> Result<Self, CaptureError> {
         let mut options = Self::new(&device.name);
         let asked = &device.options;
@@ -102,7 +102,7 @@ impl TapOptions {
             options.pool_bytes = size.0;
         }
         if let Some(size) = asked.chunk {
-            // No chunk is that large: it is refused with the others that are too large.
+            // Any larger size is refused like this one.
             options.chunk_size = to_u32(size.0);
         }
         options.chunks = asked.chunks;
@@ -111,7 +111,7 @@ impl TapOptions {
 }
 
 fn usual_direction(taking: Taking, interface: &Interface, notes: &mut Vec<String>) -> Direction {
-    // On the loopback every packet that is sent is also received: once is enough.
+    // The loopback receives every packet that it sends: one direction is enough.
     if taking == Taking::Exclusive || interface.is_loopback {
         return Direction::In;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes of a tap's maps, worked out from what the caller asks.
+//! Computes the sizes of a tap's maps from its options.
 //!
 //! Invariants
 //! - A segment is a power of two of at most 256 MiB: the verifier refuses larger offsets.
@@ -16,7 +16,7 @@ use super::layout::TapConfig;
 use super::options::{DEFAULT_CHUNK_SIZE, Taking, TapOptions};
 
 const MAX_SEGMENT: u64 = 256 << 20;
-/// What a chunk with one packet holds besides its bytes, and what aligning them takes.
+/// Bytes of a one-packet chunk besides the packet: header, slot and alignment.
 const CHUNK_OVERHEAD: u32 = 64 + 32 + 8;
 const SMALL_SEGMENT: u64 = 16 << 20;
 
@@ -24,16 +24,16 @@ const SMALL_SEGMENT: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct TapPlan {
     pub(super) geometry: Geometry,
-    /// Entries in each ring and stack of a lane: a power of two, room for every chunk.
+    /// Entries of each ring and stack of a lane: a power of two with room for every chunk.
     pub(super) ring_entries: u32,
-    /// Lanes that have chunks: the CPUs that are online.
+    /// Number of lanes with chunks: the online CPUs.
     pub(super) lanes: u32,
-    /// Lanes in the maps: all CPUs that there may be.
+    /// Number of lanes in the maps: all possible CPUs.
     pub(super) possible: u32,
 }
 
 impl TapPlan {
-    /// Sizes for `lanes` CPUs online of `possible`, and frames of up to `largest_frame` bytes.
+    /// Computes sizes for `lanes` online CPUs of `possible`, and frames of up to `largest_frame` bytes.
     pub(super) fn new(
         options: &TapOptions,
         largest_frame: u32,
@@ -79,7 +79,7 @@ impl TapPlan {
         })
     }
 
-    /// Bytes of the pool's map.
+    /// Size of the pool's map, in bytes.
     pub(super) fn map_bytes(&self) -> u64 {
         u64::from(self.segments()) * self.geometry.segment_stride
     }
@@ -89,17 +89,17 @@ impl TapPlan {
         to_u32(u64::from(self.geometry.chunk_count).div_ceil(chunks))
     }
 
-    /// Entries of a map with one ring a lane.
+    /// Entries of a map with one ring for each lane.
     pub(super) fn all_ring_entries(&self) -> u32 {
         self.possible.saturating_mul(self.ring_entries)
     }
 
-    /// Chunks of each lane.
+    /// Number of chunks of each lane.
     pub(super) fn share(&self) -> u32 {
         (self.geometry.chunk_count - 1) / self.lanes
     }
 
-    /// All chunks of all lanes as the stacks hold them, with their place in the map.
+    /// All chunks with their index in the map of free-chunk stacks.
     pub(super) fn free_chunks(&self) -> impl Iterator<Item = (u32, ChunkId)> {
         (0..self.lanes).flat_map(|lane| {
             let base = lane * self.ring_entries;
@@ -108,7 +108,7 @@ impl TapPlan {
         })
     }
 
-    /// The program's settings.
+    /// Settings of the programs.
     pub(super) fn config(&self, options: &TapOptions) -> TapConfig {
         let mut queues = [0_u64; 4];
         for queue in &options.queues {
@@ -141,7 +141,7 @@ impl TapPlan {
     }
 }
 
-/// The default, or more where a frame of the interface would not fit.
+/// The default chunk size, or a larger one if a frame of the interface needs it.
 fn suitable_chunk(largest_frame: u32) -> u32 {
     let mut chunk = DEFAULT_CHUNK_SIZE;
     while chunk < MAX_CHUNK_SIZE && chunk - CHUNK_OVERHEAD < largest_frame {
@@ -150,7 +150,8 @@ fn suitable_chunk(largest_frame: u32) -> u32 {
     chunk
 }
 
-/// The smallest chunk that holds so many packets of so many bytes; refused if it is too large.
+/// The smallest chunk that holds `packets` packets of `bytes` bytes; later checks refuse it if it
+/// is too large.
 fn chunk_of(packets: u32, bytes: u32) -> u32 {
     let one = bytes.saturating_add(CHUNK_OVERHEAD - 64);
     let all = packets.saturating_mul(one).saturating_add(64);
@@ -158,7 +159,7 @@ fn chunk_of(packets: u32, bytes: u32) -> u32 {
     chunk.max(MIN_CHUNK_SIZE)
 }
 
-/// The largest segment that does not round the pool up by much.
+/// The largest segment that rounds the pool up only slightly.
 fn segment_size(pool_bytes: u64) -> u64 {
     if pool_bytes <= SMALL_SEGMENT {
         return pool_bytes.next_power_of_two();

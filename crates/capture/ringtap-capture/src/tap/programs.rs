@@ -17,7 +17,7 @@ pub(super) enum TapProgram {
     RxVlan,
     TcRx,
     TcTx,
-    /// Forwards what an XDP program left to the network stack's buffers.
+    /// Forwards packets that an XDP program left to the network stack's buffers.
     TcForward,
 }
 
@@ -32,7 +32,7 @@ impl TapProgram {
         }
     }
 
-    /// The program that captures at this hook.
+    /// The program that captures at `hook`.
     pub(super) fn at(hook: Hook) -> Self {
         match hook {
             Hook::NativeVlan => TapProgram::RxVlan,
@@ -45,7 +45,7 @@ impl TapProgram {
         matches!(self, TapProgram::Rx | TapProgram::RxVlan)
     }
 
-    /// How a changed copy is loaded.
+    /// Type and hook for loading a changed copy.
     pub(super) fn kind(self, interface: u32) -> ProgramKind {
         let name = self.name();
         match self {
@@ -56,7 +56,7 @@ impl TapProgram {
         }
     }
 
-    /// How a filter for this program is loaded alone, to verify it.
+    /// Type and hook for loading a filter alone, to verify it.
     pub(super) fn filter_kind(self) -> ProgramKind {
         match self.is_xdp() {
             true => ProgramKind::xdp("rt_filter", None),
@@ -65,12 +65,12 @@ impl TapProgram {
     }
 }
 
-/// A program that is attached to the interface.
+/// A program attached to the interface.
 #[derive(Debug)]
 pub(super) struct AttachedProgram {
     pub(super) program: TapProgram,
     pub(super) link: OwnedFd,
-    /// The copy of the program that the link attaches.
+    /// The loaded copy that the link attaches.
     pub(super) copy: OwnedFd,
 }
 
@@ -83,7 +83,7 @@ impl Links {
         Links(Arc::new(Mutex::new(links)))
     }
 
-    /// The links, which nobody else changes while the guard lives.
+    /// Locks the links: no other thread changes them while the guard lives.
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<AttachedProgram>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

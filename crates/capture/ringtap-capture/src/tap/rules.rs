@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules in the kernel: builds and loads programs from rules, and replaces those attached.
+//! Rules in the kernel: builds and loads programs from rules and replaces the attached programs.
 //!
 //! Invariants
 //! - One program and one set of groups classify each packet.
-//! - Rules that cannot be put in force change nothing: the new programs are loaded before the
-//!   first is attached, and those attached are taken back if one cannot be.
-//! - When new rules are in force, no run of an old program is under way.
+//! - New rules apply completely or not at all: all new programs are loaded before the first is
+//!   attached, and a failed replacement is undone.
+//! - When new rules are in force, no instance of an old program is running.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -36,11 +36,11 @@ pub use error::RulesError;
 use load::{KnownFilters, LoadedRules, RuleParts, RulesNotLoaded, load};
 use user::{MOST_PROGRAMS, UserProgram};
 
-/// The rules that classify packets now.
+/// The rules in force.
 #[derive(Default)]
 struct InForce {
     selection: Selection,
-    /// What programs are made of; nothing before the first rules.
+    /// Filters and balance modes from which the programs were built; `None` before the first rules.
     programs: Option<Vec<(Filter, Balance)>>,
     places: Vec<Place>,
     /// The filters that run in the kernel.
@@ -49,7 +49,7 @@ struct InForce {
 }
 
 impl InForce {
-    /// Whether these rules need no other programs than those in force.
+    /// Whether the attached programs also implement these rules.
     fn has_programs_for(&self, rules: &[Rule]) -> bool {
         let alike = |(rule, (filter, balance)): (&Rule, &(Filter, Balance))| {
             rule.filter == *filter && rule.balance == *balance
@@ -60,12 +60,12 @@ impl InForce {
     }
 }
 
-/// Puts rules in force at a tap's hooks; it works on a thread of its own.
+/// Changes the rules of a tap's programs, on a thread of its own.
 pub(super) struct TapRules {
     interface: String,
     index: u32,
     namespace: NetworkNamespace,
-    /// The programs for the hooks in use, as they were loaded.
+    /// The programs of the hooks in use, as first loaded.
     originals: Vec<(TapProgram, Code)>,
     links: Links,
     lanes: Words<LaneWords>,
@@ -77,7 +77,7 @@ pub(super) struct TapRules {
 }
 
 impl TapRules {
-    /// The rules of a tap whose programs were just attached: none yet.
+    /// Rules of a tap whose programs were just attached; empty.
     pub(super) fn new(
         interface: &Interface,
         loaded: &Loaded,
@@ -105,12 +105,12 @@ impl TapRules {
         })
     }
 
-    /// Whether any rules were put in force yet.
+    /// Whether rules were set at least once.
     pub(super) fn exist(&self) -> bool {
         self.in_force.programs.is_some()
     }
 
-    /// Puts rules in force.
+    /// Sets the rules.
     pub(super) fn put_in_force(&mut self, rules: &Rules) -> Result<Vec<Place>, RulesError> {
         let Rules(rules) = rules;
         drop(self.links_in_use()?);
@@ -128,7 +128,7 @@ impl TapRules {
         Ok(self.in_force.places.clone())
     }
 
-    /// The links, which stay as they are while the guard lives; none are left of a stopped tap.
+    /// Locks the links; fails if the tap is stopped.
     fn links_in_use(&self) -> Result<MutexGuard<'_, Vec<AttachedProgram>>, RulesError> {
         let links = self.links.lock();
         match links.is_empty() {
@@ -206,15 +206,14 @@ impl RuleLoader for TapRules {
     }
 }
 
-/// Puts new programs in the place of those attached: all of them, or none.
+/// Replaces all attached programs, or none.
 fn replace_programs(links: &mut [AttachedProgram], programs: Vec<OwnedFd>) -> io::Result<()> {
     for (at, program) in programs.iter().enumerate() {
         let Err(error) = link::replace(links[at].link.as_fd(), program.as_fd()) else {
             continue;
         };
         for attached in &links[..at] {
-            // This copy was attached a moment ago; if the kernel refuses it now, the interface is
-            // gone.
+            // This copy was attached just before: the kernel refuses it only if the interface is gone.
             let _gone = link::replace(attached.link.as_fd(), attached.copy.as_fd());
         }
         return Err(error);
@@ -225,7 +224,7 @@ fn replace_programs(links: &mut [AttachedProgram], programs: Vec<OwnedFd>) -> io
     Ok(())
 }
 
-/// The tap's programs for these hooks, as they were loaded.
+/// The tap's programs for these hooks, as first loaded.
 fn originals(loaded: &Loaded, hooks: &[TapProgram]) -> io::Result<Vec<(TapProgram, Code)>> {
     let original = |program: &TapProgram| {
         let code = Code::parse(&loaded.insns(*program)?).map_err(io::Error::other)?;
@@ -234,7 +233,7 @@ fn originals(loaded: &Loaded, hooks: &[TapProgram]) -> io::Result<Vec<(TapProgra
     hooks.iter().map(original).collect()
 }
 
-/// The files of users' programs, each once, in the order of their numbers.
+/// Object files of users' programs, each once, in the order of their numbers.
 fn paths(rules: &[Rule]) -> impl Iterator<Item = &PathBuf> {
     let mut seen: Vec<&PathBuf> = Vec::new();
     rules.iter().filter_map(move |rule| {
@@ -247,7 +246,7 @@ fn paths(rules: &[Rule]) -> impl Iterator<Item = &PathBuf> {
     })
 }
 
-/// Loads those users' programs that are not in force already.
+/// Loads the users' programs that are not yet in force.
 fn fresh_users(
     rules: &[Rule],
     in_force: &[UserProgram],
@@ -266,7 +265,7 @@ fn fresh_users(
         .collect()
 }
 
-/// The users' programs of these rules; the others end here, with their maps.
+/// Keeps the users' programs that the rules need; the others close their maps.
 fn keep(fresh: Vec<UserProgram>, old: Vec<UserProgram>, rules: &[Rule]) -> Vec<UserProgram> {
     let mut all: Vec<_> = fresh.into_iter().chain(old).collect();
     let mut kept = Vec::new();
@@ -298,7 +297,7 @@ fn load_error(interface: &str, reason: impl ToString) -> RulesError {
     }
 }
 
-/// What it means that not even a program without filters is loaded.
+/// The error if even a program without filters cannot be loaded.
 fn not_loaded_error(interface: &str, users: &[&UserProgram], error: RulesNotLoaded) -> RulesError {
     match users.first() {
         Some(user) if error.is_of_the_program() => RulesError::Program {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tap as a source: its lanes' ends, its counters, its wake-ups, its end.
+//! A tap as a source: lanes, counters, signals and end of capture.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -36,13 +36,13 @@ use crate::nic::NicLosses;
 use ringtap_net::interface::{Interface, Promiscuous, Watch};
 
 const LINKTYPE_ETHERNET: u16 = 1;
-/// How often the difference between atomic time and UTC is looked up again.
+/// Interval for updates of the difference between TAI and UTC.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a lane that is being written is read again for counters that fit together.
+/// Maximum number of attempts to read consistent counters of a lane that is being written.
 const MOST_LOOKS: u32 = 1000;
 
 impl Tap {
-    /// Attaches a tap: when this returns, packets are being captured.
+    /// Attaches a tap; packets are captured when the function returns.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Tap {
         let nic = NicLosses::of(&interface)?;
         let plan = plan(options, interface.largest_frame_bytes())?;
         let attached = attach(options, &interface, &plan)?;
-        // The loopback has nobody else's packets; a tap of what leaves wants none.
+        // The loopback and outgoing captures do not need promiscuous mode.
         let wanted = options.promiscuous && options.direction.arriving() && !interface.is_loopback;
         let promiscuous = wanted
             .then(|| Promiscuous::enable(interface.index))
@@ -126,7 +126,7 @@ impl Tap {
         })
     }
 
-    /// Looks what became of the interface.
+    /// Checks the state of the interface.
     fn look_at_interface(&mut self) {
         let Watched {
             interface, watch, ..
@@ -136,24 +136,24 @@ impl Tap {
         }
     }
 
-    /// Chunk numbers that were recycled and cannot be, which only a corrupt distributor sends.
+    /// Number of impossible chunk numbers recycled, which only a corrupt distributor sends.
     #[must_use]
     pub fn refused(&self) -> u64 {
         let lanes = self.lanes.iter();
         lanes.map(|lane| lane.refused.load(Relaxed)).sum()
     }
 
-    /// What was forwarded, for as long as somebody asks.
+    /// Handle to the forwarding counters.
     #[must_use]
     pub fn forwarded(&self) -> Forwarded {
         Forwarded(self.loaded.forwarded.clone())
     }
 
-    /// Follows the kernel's idea of UTC.
+    /// Updates the difference between TAI and UTC.
     fn refresh_clock(&mut self) {
         if self.clock_set.elapsed() >= CLOCK_INTERVAL {
             self.clock_set = Instant::now();
-            // It could be read when the tap was attached, so it can now.
+            // The first reading succeeded when the tap was attached; keep the old value on a failure.
             if let Ok(difference_ns) = clock::tai_minus_utc_ns() {
                 self.loaded.set_clock(difference_ns);
             }
@@ -227,7 +227,7 @@ impl Source for Tap {
     }
 
     fn clear_wake(&mut self) {
-        // A failure leaves the signals where they are: the caller is woken again.
+        // After a failure the signals stay, and the caller is woken again.
         let _again = self.signals.consume();
         self.look_at_interface();
     }
@@ -236,7 +236,7 @@ impl Source for Tap {
         for attached in self.links.lock().drain(..) {
             link::detach(attached.link);
         }
-        // After the program that leaves packets to it.
+        // After the XDP program, which leaves packets to it.
         if let Some(link) = self.forward_link.take() {
             wait_for_running_programs(&self.lanes);
             link::detach(link);
@@ -303,7 +303,7 @@ fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
     })
 }
 
-/// A lane's counters that fit together, unless its CPU is too busy to let us see them.
+/// Reads a consistent set of a lane's counters; gives up consistency on a very busy CPU.
 fn lane_counts(lane: &LaneWords) -> LaneCounts {
     let mut counts = look(lane);
     for _ in 0..MOST_LOOKS {
@@ -316,7 +316,7 @@ fn lane_counts(lane: &LaneWords) -> LaneCounts {
 }
 
 fn look(lane: &LaneWords) -> LaneCounts {
-    // Later counters first, so that `seen` is never behind what became of the packets.
+    // Later counters first, so that `seen` is never behind the others.
     let captured = lane.sequence.load(Acquire);
     let pool_full = lane.pool_full.load(Acquire);
     let unwanted = lane.unwanted.load(Acquire);
@@ -334,12 +334,12 @@ fn look(lane: &LaneWords) -> LaneCounts {
     }
 }
 
-/// Returns when no run of a program that was detached or replaced is under way.
+/// Waits until no detached or replaced program is running.
 pub(super) fn wait_for_running_programs(lanes: &[LaneWords]) {
     if bpf::wait_for_running_programs() {
         return;
     }
-    // Runs are far shorter than the time that was waited, and marked.
+    // Runs mark their lane as busy, and are far shorter than the wait above.
     while lanes.iter().any(|lane| lane.busy.load(Acquire) != 0) {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -352,7 +352,7 @@ mod tests {
 
     use super::*;
 
-    /// Looks between which packets were counted.
+    /// Reads during which packets are counted.
     const LOOKS: u32 = 1000;
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
                 is_over.store(true, Release);
                 found
             });
-            // In the order of the program.
+            // In the program's order.
             let mut packets = 0_u64;
             for settled in settles.iter().cycle() {
                 lane.seen.fetch_add(1, Release);

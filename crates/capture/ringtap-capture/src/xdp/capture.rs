@@ -2,7 +2,7 @@
 //! Writes the slots of one lane's packets, which the kernel received into the pool.
 //!
 //! Invariants
-//! Every packet is captured, unwanted or counted as lost.
+//! - Every packet is captured, unwanted or counted as lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -5,9 +5,9 @@
 //! *spent* (sealed; readers hold it, and the kernel may still hold some cells).
 //!
 //! Invariants
-//! The kernel gets all cells of a chunk at once, and only while no reader can hold the chunk.
-//! A returned chunk waits while the kernel or a forwarder holds a cell of it.
-//! A chunk without a captured packet becomes free without passing through the readers.
+//! - The kernel gets all cells of a chunk at once, and only while no reader can hold the chunk.
+//! - A returned chunk waits while the kernel or a forwarder holds a cell of it.
+//! - A chunk without a captured packet becomes free without passing through the readers.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;

@@ -5,7 +5,7 @@
 //! costs time, not packets.
 //!
 //! Invariants
-//! A refused filter is not tried again; all packets pass while it is in use.
+//! - A refused filter is not tried again; all packets pass while it is in use.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;

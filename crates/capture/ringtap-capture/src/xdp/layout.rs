@@ -2,7 +2,7 @@
 //! Data shared by the program of the sockets and user space; `bpf/xsk.h` is the C view.
 //!
 //! Invariants
-//! Sizes and offsets equal those in `bpf/xsk.h`; a test compares them with the object's BTF.
+//! - Sizes and offsets equal those in `bpf/xsk.h`; a test compares them with the object's BTF.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicU64};

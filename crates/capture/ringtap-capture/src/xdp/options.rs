@@ -2,7 +2,7 @@
 //! Options of an AF_XDP source, and the sizes that follow from them.
 //!
 //! Invariants
-//! The region begins at a page boundary; zero-copy cells lie at multiples of their size.
+//! - The region begins at a page boundary; zero-copy cells lie at multiples of their size.
 #![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};

@@ -2,7 +2,7 @@
 //! The XDP program that redirects each queue's packets to its socket: loading, attaching, filters.
 //!
 //! Invariants
-//! Attached by a link only: the kernel detaches the program when the process ends.
+//! - Attached by a link only: the kernel detaches the program when the process ends.
 //! - A queue's packets go to the network stack until its socket is ready for them.
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //! The rings that an AF_XDP socket shares with the kernel.
 //!
 //! Invariants
-//! One side produces, the other consumes. Indices only grow and wrap; positions are masked, so no
-//! index leads outside the ring.
+//! - One side produces, the other consumes. Indices only grow and wrap; positions are masked, so no
+//!   index leads outside the ring.
 #![forbid(unsafe_code)]
 
 use std::io;

@@ -2,7 +2,7 @@
 //! Builds a source: program, pool, and a socket and a worker for each queue.
 //!
 //! Invariants
-//! Copy mode replaces zero-copy only where the kernel refuses zero-copy; a note gives the reason.
+//! - Copy mode replaces zero-copy only where the kernel refuses zero-copy; a note gives the reason.
 
 use std::io;
 use std::sync::Arc;

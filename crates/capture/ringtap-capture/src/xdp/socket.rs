@@ -2,8 +2,8 @@
 //! AF_XDP sockets: one for each receive queue, all on one UMEM, which is the pool.
 //!
 //! Invariants
-//! The first socket registers the pool; the others share it, each with its own rings.
-//! Every fall-back becomes a note.
+//! - The first socket registers the pool; the others share it, each with its own rings.
+//! - Every fall-back becomes a note.
 
 use std::ffi::{c_int, c_void};
 use std::io;

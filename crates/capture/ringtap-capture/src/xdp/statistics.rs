@@ -2,8 +2,8 @@
 //! Counters of one lane, from the counters of program, socket and capturing thread.
 //!
 //! Invariants
-//! `seen` is the program's count: that in the stamp of the last captured packet, or the current
-//! one when every counted packet is accounted for.
+//! - `seen` is the program's count: that in the stamp of the last captured packet, or the current
+//!   one when every counted packet is accounted for.
 //! - The socket's losses are `pool_full` when no chunk was free at that time, else `kernel`.
 #![forbid(unsafe_code)]
 

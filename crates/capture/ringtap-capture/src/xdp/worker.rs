@@ -2,8 +2,8 @@
 //! Thread of one lane: receives the packets of one socket and refills the kernel with recycled cells.
 //!
 //! Invariants
-//! Each received cell is handled exactly once.
-//! The kernel gets a chunk only after the readers have returned it.
+//! - Each received cell is handled exactly once.
+//! - The kernel gets a chunk only after the readers have returned it.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C view and the Rust view of what user space and the programs share.
+//! Compares the C view and the Rust view of data shared with the programs.
 #![forbid(unsafe_code)]
 
 use super::*;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a tap does not take rules; those before stay in force.
+//! Reasons why a tap refuses rules; the old rules stay in force.
 //!
 //! Invariants
-//! - A message says all; no variant has a source that would say it again.
+//! - A message is complete; no variant has a source that would repeat it.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -12,17 +12,17 @@ use ringtap_filter::MAX_RULES;
 
 use super::user::MOST_PROGRAMS;
 
-/// Why a tap does not take rules; those before stay in force.
+/// Reason why a tap refuses rules; the old rules stay in force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RulesError {
-    /// The tap captures no more.
+    /// The tap has stopped.
     #[error("{interface}: the tap was stopped and takes no rules any more")]
     Stopped {
         /// The interface.
         interface: String,
     },
-    /// More rules than a mask has bits.
+    /// The rules outnumber the bits of a mask.
     #[error(
         "{interface}: {count} rules, and a tap takes at most {MAX_RULES}: let some groups share \
          a rule without a filter"
@@ -30,40 +30,40 @@ pub enum RulesError {
     TooMany {
         /// The interface.
         interface: String,
-        /// How many were given.
+        /// Number of rules.
         count: usize,
     },
-    /// More different users' programs than one tap calls.
+    /// More users' programs than one tap can call.
     #[error(
         "{path}: one program more than a tap calls, which is {MOST_PROGRAMS}: balance by fewer \
          different programs"
     )]
     TooManyPrograms {
-        /// The first that is too many.
+        /// The first program beyond the limit.
         path: PathBuf,
     },
-    /// A user's program cannot be used for balancing.
+    /// A user's program cannot balance packets.
     #[error("{path}: {reason}")]
     Program {
         /// Its object file.
         path: PathBuf,
-        /// What is wrong with it, and the end of the verifier's log.
+        /// The defect, and the end of the verifier's log.
         reason: String,
     },
-    /// The kernel does not load the tap's program with these rules.
+    /// The kernel refuses the tap's program with these rules.
     #[error("{interface}: the kernel does not load the program with these rules: {reason}")]
     Load {
         /// The interface.
         interface: String,
-        /// The verifier's last words, or the error.
+        /// The end of the verifier's log, or the error.
         reason: String,
     },
-    /// The new program cannot take the place of the old one.
+    /// The kernel refuses to replace the attached program.
     #[error("{interface}: the program cannot be replaced by one with these rules: {reason}")]
     Replace {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         reason: io::Error,
     },
 }

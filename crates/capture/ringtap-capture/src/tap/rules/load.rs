@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads copies of the tap's programs with rules in them, and finds the filters that do not fit.
+//! Loads the tap's programs with rules spliced in, and finds filters that do not fit.
 //!
 //! Invariants
-//! - A filter that is left out takes everything in the kernel, and its place says why.
-//! - A new filter is left out when it cannot be translated, when the verifier needs more than its
-//!   budget for the filter alone, or when it refuses the filter beside those in the kernel.
+//! - A filter that is left out passes all packets in the kernel; its place names the reason.
+//! - A new filter is left out when it cannot be translated, when it exceeds the verifier budget
+//!   alone, or when the verifier refuses it beside the filters in the kernel.
 //! - A filter that was left out is not tried again. A filter in the kernel stays there.
 #![forbid(unsafe_code)]
 
@@ -26,23 +26,23 @@ use crate::tap::programs::TapProgram;
 /// `RT_PROGRAMS`.
 const MARK_PROGRAMS: u64 = 0x5254_5f50_524f_4753;
 
-/// Instructions that the verifier may follow for one filter: a tenth of what it allows a program.
+/// Verifier budget of one filter, in instructions: a tenth of the limit for a program.
 const MOST_STEPS: u32 = 100_000;
-/// Filters that are remembered; beyond this number all are forgotten.
+/// Number of filters remembered; beyond it all are forgotten.
 const MOST_TRIED: usize = 256;
-/// Calls the function behind it with three numbers that the verifier does not know, from offset 16
-/// of the context, and exits with its result.
+/// Calls the function that follows with three numbers unknown to the verifier (from offset 16 of
+/// the context), and returns its result.
 const CALLER: [Insn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085, 0x95];
 
-/// What rules become in the kernel.
+/// Programs built from rules.
 pub(super) struct LoadedRules {
-    /// One for each hook.
+    /// One program for each hook.
     pub(super) programs: Vec<OwnedFd>,
-    /// One for each rule.
+    /// Where the filter of each rule runs.
     pub(super) places: Vec<Place>,
 }
 
-/// Why a program cannot be had.
+/// Why programs with rules were not loaded.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::tap) enum RulesNotLoaded {
     #[error(transparent)]
@@ -60,7 +60,7 @@ pub(in crate::tap) enum RulesNotLoaded {
 }
 
 impl RulesNotLoaded {
-    /// Whether another program might do; else something is in short supply.
+    /// Whether a different program may load; otherwise a resource is missing.
     pub(super) fn is_of_the_program(&self) -> bool {
         match self {
             RulesNotLoaded::Splice(_)
@@ -72,18 +72,18 @@ impl RulesNotLoaded {
     }
 }
 
-/// What is put together.
+/// Inputs for building the programs.
 pub(super) struct RuleParts<'a> {
-    /// The tap's programs as they were loaded.
+    /// The tap's programs as first loaded.
     pub(super) originals: &'a [(TapProgram, Code)],
-    /// The interface's network namespace, and its number there.
+    /// The interface's network namespace, and its index there.
     pub(super) namespace: &'a NetworkNamespace,
     pub(super) interface: u32,
-    /// What takes the place of `RT_NO_RULES`.
+    /// The value for `RT_NO_RULES`.
     pub(super) number: u32,
     pub(super) filters: &'a [Filter],
     pub(super) users: &'a [&'a UserProgram],
-    /// Where packets go, captured or not.
+    /// Destination of packets, captured or not.
     pub(super) forward: Option<&'a Forward>,
 }
 
@@ -98,7 +98,7 @@ fn translate(filters: &[Filter], program: TapProgram) -> Result<Vec<Insn>, Trans
 }
 
 impl RuleParts<'_> {
-    /// The instructions for one hook, with the filters that are `taken`.
+    /// Instructions for one hook with the filters in `taken`.
     fn insns(
         &self,
         program: TapProgram,
@@ -141,7 +141,7 @@ impl RuleParts<'_> {
         self.originals.iter().map(load).collect()
     }
 
-    /// Verifies one filter alone, within its budget, for each kind of hook.
+    /// Verifies one filter alone, within its budget, for each hook.
     fn check_alone(&self, filter: &Filter) -> Result<(), RulesNotLoaded> {
         for xdp in [true, false] {
             let mut programs = self.originals.iter().map(|(program, _)| *program);
@@ -161,12 +161,12 @@ impl RuleParts<'_> {
     }
 }
 
-/// Filters that were tried at this source; each is tried alone once.
+/// Filters tried at this source; each is verified alone only once.
 #[derive(Default)]
 pub(super) struct KnownFilters(HashMap<Filter, Place>);
 
 impl KnownFilters {
-    /// Makes room for so many filters; forgets all where there is none.
+    /// Makes room for this many filters; forgets all if there is none.
     fn reserve(&mut self, filters: usize) {
         if self.0.len() + filters > MOST_TRIED {
             self.0.clear();
@@ -187,11 +187,11 @@ impl KnownFilters {
     }
 }
 
-/// Loads programs with the filters that run in the kernel now, and those new ones that fit.
+/// Loads programs with the filters already in the kernel and the new filters that fit.
 ///
 /// # Errors
 ///
-/// The programs cannot be loaded even without the new filters, or something is in short supply.
+/// The programs do not load even without the new filters, or a resource is missing.
 pub(super) fn load(
     parts: &RuleParts<'_>,
     in_source: &[Filter],
@@ -219,7 +219,7 @@ pub(super) fn load(
         let taken = |filter| is_known(filter) || more.contains(&filter);
         parts.filters.iter().map(taken).collect()
     };
-    // The smallest first: as many as possible fit.
+    // Smallest first, so that as many as possible fit.
     fresh.sort_by_key(|filter| filter.instructions().len());
     let programs = match parts.load(&taken(&fresh)) {
         Err(mut reason) if reason.is_of_the_program() && !fresh.is_empty() => {

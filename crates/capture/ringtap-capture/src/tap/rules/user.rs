@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A user's program that says into which bucket a packet falls.
+//! A user's program that selects the bucket of a packet.
 //!
-//! libbpf loads it for itself, so that its maps exist and the verifier speaks of it alone; then
-//! its instructions become a function of the tap's program.
+//! libbpf loads it alone, which creates its maps and verifies it separately. Then its instructions
+//! become a function of the tap's program.
 //!
 //! Invariants
-//! - Its maps live as long as rules that use it are in force.
-//! - It may look at packets, not change their length: the tap knows that already.
+//! - Its maps exist while rules that use it are in force.
+//! - It may read packets but not change their length, which the tap has already read.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -21,10 +21,10 @@ use crate::bpf::object;
 use crate::bpf::splice::Code;
 use crate::tap::programs::TapProgram;
 
-/// Different programs that one tap calls.
+/// Maximum number of different programs that one tap calls.
 pub(super) const MOST_PROGRAMS: usize = 4;
 
-/// The kernel's helpers that end the program elsewhere or change a packet's length.
+/// Kernel helpers that leave the program or change a packet's length.
 const FORBIDDEN: [(i32, &str); 12] = [
     (12, "bpf_tail_call"),
     (18, "bpf_skb_vlan_push"),
@@ -40,7 +40,7 @@ const FORBIDDEN: [(i32, &str); 12] = [
     (23, "bpf_redirect"),
 ];
 
-/// Which file it was: another one of the same name is another program.
+/// Identifies a file's content: a changed file of the same name is another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -61,18 +61,18 @@ impl Identity {
     }
 }
 
-/// A user's program, loaded.
+/// A loaded user's program.
 pub(super) struct UserProgram {
     pub(super) path: PathBuf,
     identity: Option<Identity>,
     xdp: Option<Code>,
     tc: Option<Code>,
-    /// Keeps its maps.
+    /// Keeps the program's maps open.
     _object: Object,
 }
 
 impl UserProgram {
-    /// Loads what the file has for these hooks.
+    /// Loads the programs of the file for these hooks.
     pub(super) fn load(path: &Path, hooks: &[TapProgram]) -> Result<Self, RulesError> {
         let refused = |reason| RulesError::Program {
             path: path.to_owned(),
@@ -113,13 +113,13 @@ impl UserProgram {
         })
     }
 
-    /// Whether the file is still the one that was loaded; one that is gone counts as that.
+    /// Whether the file is unchanged since it was loaded; a deleted file counts as unchanged.
     pub(super) fn is_current(&self) -> bool {
         let now = Identity::of(&self.path);
         now.is_none() || now == self.identity
     }
 
-    /// The function for a program of the tap.
+    /// The instructions to splice into `program`.
     pub(super) fn code(&self, program: TapProgram) -> Option<&Code> {
         if program.is_xdp() {
             self.xdp.as_ref()
@@ -129,7 +129,7 @@ impl UserProgram {
     }
 }
 
-/// The name of the only program for this kind of hook.
+/// Name of the only program in the file for this kind of hook.
 fn choose(open: &OpenObject, xdp: bool) -> Result<String, String> {
     let (kind, wanted) = if xdp {
         ("SEC(\"xdp\")", &["xdp"][..])
