@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * The pool's format as eBPF sees it; docs/internals/format.md is the text, ringtap-pool/src/format.rs the
+ * The pool's format as eBPF sees it; docs/internals/format.md is the text, crates/core/ringtap-pool/src/format.rs the
  * Rust view, and a test compares the two. All numbers are little-endian.
  */
 #ifndef RINGTAP_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
  * Numbers in a loaded program that user space finds and replaces:
- * crates/capture/ringtap-capture/src/tap/splice.rs.
+ * crates/capture/ringtap-capture/src/bpf/splice.rs.
  */
 #ifndef RINGTAP_SPLICE_H
 #define RINGTAP_SPLICE_H

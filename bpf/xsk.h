@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
  * What the program in front of AF_XDP sockets shares with user space;
- * crates/capture/ringtap-capture/src/xdp/words.rs is the Rust view, and a test compares the two.
+ * crates/capture/ringtap-capture/src/xdp/layout.rs is the Rust view, and a test compares the two.
  */
 #ifndef RINGTAP_XSK_H
 #define RINGTAP_XSK_H

@@ -129,14 +129,10 @@ pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -
 /// All counters, one per line.
 pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> String {
     let dropped = counters.dropped;
-    let filtered = match title.starts_with("hub:") {
-        true => "did not pass the filter, or went to other members of the group",
-        false => "did not pass the filter",
-    };
     let rows = [
         ("offered", counters.offered, offered_from),
         ("delivered", counters.delivered, ""),
-        ("filtered", counters.filtered, filtered),
+        ("filtered", counters.filtered, "did not pass the filter"),
         (
             "dropped.nic",
             dropped.nic,

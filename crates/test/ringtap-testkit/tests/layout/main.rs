@@ -9,6 +9,7 @@
 
 mod arrows;
 mod files;
+mod paths;
 mod promises;
 
 use std::{fs, path::PathBuf, process::Command};
@@ -81,4 +82,9 @@ fn every_promise_names_a_test_that_exists_or_says_that_there_is_none() {
         .find(|source| source.name == "docs/internals/promises.md")
         .expect("the promises are written down");
     no_faults(&promises::faults(&page.text(), &sources));
+}
+
+#[test]
+fn every_path_in_the_documents_exists() {
+    no_faults(&paths::faults(&sources()));
 }
