@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may attach to a group.
+//! Decides which users may attach to a group.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::peer::Peer;
 
-/// Users and groups that may attach, besides root and the hub's own user, who always may.
+/// Users and groups that may attach. Root and the hub's own user always may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// User ids.
+    /// User ids that may attach.
     pub uids: Vec<u32>,
-    /// Group ids; a user's supplementary groups count.
+    /// Group ids that may attach; a user's supplementary groups count.
     pub gids: Vec<u32>,
 }
 
 impl Access {
-    /// Whether this process may attach to a hub that runs as `hub_uid`.
+    /// Whether the process `peer` may attach to a hub that runs as `hub_uid`.
     pub fn allows(&self, peer: &Peer, hub_uid: u32) -> bool {
         peer.uid == 0
             || peer.uid == hub_uid

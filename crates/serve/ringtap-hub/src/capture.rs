@@ -2,7 +2,7 @@
 //! One source and its distributor, from the first packet to the last.
 //!
 //! Invariants
-//! - A stopped source is drained before its readers see the end.
+//! - A stopped source is drained before its readers receive the end.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -21,22 +21,22 @@ use crate::group::Congestion;
 use crate::hub::AttachError;
 use crate::loader::{LoaderThread, Outcome};
 
-/// Attempts to read counters between two packets.
+/// Attempts to read all counters without a packet in between.
 const STEADY_TRIES: usize = 16;
-/// Attempts to begin a subscription while chunks turn over.
+/// Attempts to find the start of a subscription while writers change chunks.
 const START_TRIES: usize = 10_000;
 
-/// Free chunks without which the hub does not nap: more than any lane fills in that time.
+/// The hub naps only while each lane has this many free chunks: no lane fills more during a nap.
 const NAP_CHUNKS: u32 = 64;
 
-/// How far a source has come.
+/// Phase of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It may write.
+    /// The source may write.
     Running,
-    /// It has stopped; blocking readers still get the rest.
+    /// The source has stopped; readers with a blocking policy still receive the rest.
     Draining,
-    /// All is delivered and settled.
+    /// Every chunk is delivered and settled.
     Ended,
 }
 
@@ -45,28 +45,28 @@ pub(crate) struct Capture {
     source: Box<dyn Source>,
     pub(crate) facts: Facts,
     pub(crate) pool: Pool,
-    /// Where readers may sleep beside their doorbells.
+    /// The source's own signal, on which readers sleep in addition to their doorbells.
     pub(crate) readers_wake: Option<Arc<OwnedFd>>,
     pub(crate) distributor: Distributor,
     pub(crate) stage: Stage,
     pub(crate) failure: Option<String>,
     pub(crate) paused: Vec<bool>,
     pub(crate) congestion: Option<Congestion>,
-    /// A warning said that its lanes have few chunks for this many readers.
+    /// The hub has warned that the lanes have few chunks for this many readers.
     is_scarce: bool,
-    /// Loads rules on a thread, for sources where that takes long.
+    /// Loads rules on a thread, for sources that load them slowly.
     loader: Option<LoaderThread>,
-    /// It has no rules yet: every packet has every bit.
+    /// The source has no rules yet: every packet has every bit.
     gives_everything: bool,
-    /// Outcome of the last rules, and their number.
+    /// Outcome of the last rules, and the number of these rules.
     outcome: Option<Outcome>,
     rule_count: usize,
 }
 
-/// The beginning of a subscription, from which its counters count.
+/// Counters and positions at the start of a subscription.
 #[derive(Clone, Debug)]
 pub(crate) struct Beginning {
-    /// Per lane, the source's counters at the subscription's first packet.
+    /// The source's counters at the subscription's first packet, per lane.
     pub(crate) counts: Counts,
     /// Sequence of the subscription's first packet, per lane.
     pub(crate) starts: Vec<u64>,
@@ -107,7 +107,7 @@ impl Capture {
         (0..self.pool.geometry().lane_count).map(LaneId)
     }
 
-    /// A descriptor by which other processes map the pool.
+    /// Descriptor by which another process maps the pool.
     pub(crate) fn pool_file(&self) -> Option<OwnedFd> {
         self.source.pool_file()?.try_clone_to_owned().ok()
     }
@@ -116,10 +116,10 @@ impl Capture {
         (self.stage == Stage::Running).then(|| self.source.wake_fd())
     }
 
-    /// Begins to load these rules; [`Capture::has_outcome`] then says when that is over.
+    /// Starts to load these rules; [`Capture::has_outcome`] tells when the loading is over.
     ///
-    /// A source without rules gives every packet to every reader. It keeps doing so while all
-    /// rules want that, which saves a tap the loading of programs.
+    /// A source without rules gives every packet to every reader. The hub loads no rules while all of
+    /// them want every packet, which saves a tap the loading of programs.
     pub(crate) fn load(&mut self, rules: &Rules) {
         let Rules(each) = rules;
         let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
@@ -135,7 +135,7 @@ impl Capture {
         }
     }
 
-    /// Whether the rules are in force or refused.
+    /// Whether the source has put the rules in force or refused them.
     pub(crate) fn has_outcome(&mut self) -> bool {
         if self.outcome.is_none() {
             self.outcome = self.loader.as_ref().and_then(LoaderThread::outcome);
@@ -152,7 +152,7 @@ impl Capture {
         match self.outcome.take() {
             Some(Ok(places)) => Ok(places),
             Some(Err(error)) if self.stage == Stage::Running => Err(refused(error)),
-            // It captures no more; the other sources go on.
+            // This source captures no more; the other sources go on.
             _ => {
                 let why = "the source has ended".to_owned();
                 Ok(vec![Place::Reader(why); self.rule_count])
@@ -160,7 +160,7 @@ impl Capture {
         }
     }
 
-    /// Moves chunks wherever possible; returns whether any moved.
+    /// Moves chunks between queues; returns whether any chunk moved.
     pub(crate) fn step(&mut self) -> bool {
         if self.stage == Stage::Ended {
             return false;
@@ -186,7 +186,7 @@ impl Capture {
         }
     }
 
-    /// Handles the source's signal.
+    /// Clears the source's signal, and stops a source that has ended or failed.
     pub(crate) fn look(&mut self) {
         if self.stage != Stage::Running {
             return;
@@ -199,7 +199,7 @@ impl Capture {
         }
     }
 
-    /// Stops the source, which then writes no more.
+    /// Stops the source, which then writes no more packets.
     pub(crate) fn stop(&mut self) {
         if self.stage == Stage::Running {
             self.source.stop();
@@ -220,7 +220,7 @@ impl Capture {
             && self.lanes().all(roomy)
     }
 
-    /// Announces that the hub is about to sleep.
+    /// Announces that the hub is about to sleep, so that lanes signal.
     pub(crate) fn arm(&mut self) {
         let paused = self.paused.iter().any(|paused| *paused);
         let returns = if paused {
@@ -242,7 +242,7 @@ impl Capture {
         self.stage = Stage::Ended;
     }
 
-    /// Counters, read between two packets if possible.
+    /// The source's counters, read without a packet in between if possible.
     pub(crate) fn counts(&mut self) -> Counts {
         let mut counts = self.source.counts();
         for _ in 0..STEADY_TRIES {
@@ -255,7 +255,7 @@ impl Capture {
         counts
     }
 
-    /// Adds a reader that begins with the next packet, or with the source's first one.
+    /// Adds a reader that starts with the next packet, or with the source's first packet.
     pub(crate) fn add_reader(
         &mut self,
         options: &ReaderOptions,
@@ -271,7 +271,7 @@ impl Capture {
         }
         let mut tries = 0;
         loop {
-            // An error shows again at the next step.
+            // The next step reports an error again.
             while self.step() {}
             let counts = self.source.counts();
             let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
@@ -312,7 +312,7 @@ impl Capture {
         }
     }
 
-    /// Pauses lanes whose readers cannot keep up, and wakes them when they can.
+    /// Pauses lanes whose readers cannot keep up, and resumes them when chunks are free again.
     fn check_congestion(&mut self) {
         let Some(congestion) = self.congestion.filter(|_| self.stage == Stage::Running) else {
             return;

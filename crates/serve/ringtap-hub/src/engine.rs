@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hub's thread: steps every distributor when something happened, sleeps in between.
+//! The hub's thread: steps every distributor after a signal, and sleeps in between.
 //!
 //! Invariants
-//! - It owns the sources and the distributors; other threads only send it commands.
-//! - It touches chunks, never packets.
+//! - The thread owns the sources and the distributors; other threads only send it commands.
+//! - The thread touches chunks, never packets.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -24,10 +24,9 @@ use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
 use crate::subscribers::{Changes, Sleepers, Subscribers};
 
-/// Time between two looks at losses, which dates them.
+/// Interval of the checks for losses; a loss is dated by the check that finds it.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The state of the hub's thread.
 pub(crate) struct Engine {
     pub(crate) captures: Vec<Capture>,
     pub(crate) membership: Membership,
@@ -36,14 +35,14 @@ pub(crate) struct Engine {
     pub(crate) event: Event,
     pub(crate) started_ns: u64,
     inbox: Receiver<Command>,
-    /// Gets a message when every source has ended and no reader is left.
+    /// Receives a message when every source has ended and no reader is left.
     over: Option<Sender<()>>,
     looked_for_losses: Instant,
     phase: Phase,
-    /// How long the last sleep was, and whether it was shorter than a nap and chunks ended it.
+    /// Duration of the last sleep, and whether chunks ended it within a nap's length.
     slept: Duration,
     fast: bool,
-    /// When a reader that waits for more packets is to be looked at again.
+    /// Time until the next check of the readers below their watermarks.
     look_again: Option<Duration>,
 }
 
@@ -79,7 +78,6 @@ impl Engine {
         })
     }
 
-    /// Runs until the command to quit.
     pub(crate) fn run(mut self) {
         while self.handle_commands() {
             self.update_rules();
@@ -97,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Moves chunks wherever possible; returns whether any moved.
+    /// Moves chunks between queues; returns whether any chunk moved.
     fn step(&mut self) -> bool {
         let mut moved = false;
         for (at, capture) in self.captures.iter_mut().enumerate() {
@@ -141,7 +139,7 @@ impl Engine {
             .wake(sleepers, &mut self.captures, Instant::now());
     }
 
-    /// Handles the commands that came; `false` after the one to quit.
+    /// Handles all waiting commands; `false` after the quit command.
     fn handle_commands(&mut self) -> bool {
         loop {
             match self.inbox.try_recv() {
@@ -153,7 +151,7 @@ impl Engine {
     }
 
     fn handle(&mut self, command: Command) {
-        // An answer that nobody waits for any more is dropped.
+        // An answer is dropped if its receiver is gone.
         match command {
             Command::Change(change) => self.changes.push(change),
             Command::Credit(subscriber, chunks, responder) => {
@@ -185,15 +183,15 @@ impl Engine {
                 for capture in &mut self.captures {
                     capture.arm();
                 }
-                // No signal announced packets that came before.
+                // Packets captured before the reader attached caused no signal.
                 self.wake_sleepers();
             }
             Next::Sleep(at_most) => self.sleep(at_most),
         }
     }
 
-    /// Sleeps through what is captured meanwhile. Then chunks are found, and sleepers woken, or
-    /// the hub arms itself: in either case before the first sleep of a reader is over.
+    /// Sleeps while packets are captured. After the nap the hub finds chunks and wakes sleepers, or
+    /// arms itself; both happen before the first sleep of a reader is over.
     fn nap(&mut self) {
         self.sleep_on(false, Some(NAP));
     }
@@ -208,7 +206,7 @@ impl Engine {
         if signalled {
             self.phase = Phase::Awake;
         } else {
-            // After the first sleep: what the kernel published while we fell asleep.
+            // After the first sleep: readers of packets published while the hub fell asleep.
             self.wake_sleepers();
         }
     }
@@ -228,14 +226,14 @@ impl Engine {
         if !ready.contains(&true) {
             return false;
         }
-        // First: the sleepers may share this core.
+        // Wake the sleepers first: they may share this core.
         if sources {
             self.wake(Sleepers::WithoutSourceSignal);
         }
         let signalled = ready[of_sources..].contains(&true);
         if signalled {
-            // The same signal woke the readers. On this core they run first: a packet waits for
-            // them, and only the next one for the hub.
+            // The same signal woke the readers. Let them run first on this core: they have a packet to
+            // read, the hub has work only with the next one.
             std::thread::yield_now();
         }
         if ready[0] {

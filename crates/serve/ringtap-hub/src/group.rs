@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a group is: who may be in it, what it takes, how it divides that, how it is served.
+//! Configuration of a group: filter, division, delivery, limits, access.
 #![forbid(unsafe_code)]
 
 use ringtap_filter::{Balance, Headers, Program};
@@ -10,67 +10,67 @@ use crate::access::Access;
 /// How packets reach the readers of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// They read in place, in the source's pool, all of which they can see.
+    /// Readers read in place, and can see the whole pool of the source.
     #[default]
     Shared,
-    /// What passes their filter is copied into a pool of their own.
+    /// Packets that pass a reader's filter are copied into a pool of the reader's own.
     Private,
 }
 
-/// What is divided between the readers of a group.
+/// Unit in which a group's traffic is divided between its readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Division {
     /// Packets, by the group's balance.
     #[default]
     Packets,
-    /// Chunks: each lane has an owner among the readers (WireCAP's basic mode).
+    /// Chunks: each lane has one owner among the readers (WireCAP's basic mode).
     Lanes,
 }
 
 /// Readers that share the traffic of one filter.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What readers call it: `hub:NAME`.
+    /// Name that readers use: `hub:NAME`.
     pub name: String,
-    /// What it takes.
+    /// The group's filter.
     pub filter: Program,
-    /// The same, as the user wrote it.
+    /// The filter as the user wrote it.
     pub filter_text: String,
-    /// What is divided between members.
+    /// Unit in which traffic is divided between members.
     pub division: Division,
-    /// How its packets are divided between members, if they are.
+    /// How packets are divided between members, if they are.
     pub balance: Balance,
-    /// The offload threshold of a group that divides lanes: a member that holds more than this
-    /// percentage of a lane's chunks leaves further chunks to the least busy member.
+    /// Offload threshold of a group that divides lanes: a member that holds more than this percentage
+    /// of a lane's chunks leaves further chunks to the least busy member.
     pub offload_percent: Option<u8>,
-    /// How they are delivered.
+    /// How packets reach the members.
     pub delivery: Delivery,
     /// What happens to a reader past its credit.
     pub policy: Policy,
-    /// Chunks of one lane that a reader may hold; all but a reserve if absent.
+    /// Chunks of one lane that a reader may hold; absent: all but a reserve.
     pub credit_chunks: Option<u32>,
-    /// Bytes of a private pool.
+    /// Bytes of a reader's private pool.
     pub private_pool_bytes: u64,
-    /// Readers that may be in it at once.
+    /// Most readers at one time.
     pub most_members: u32,
-    /// Most packets that a reader may let wait before it is woken.
+    /// Largest watermark that a reader may ask for, in packets.
     pub most_watermark_packets: u32,
-    /// Who may attach.
+    /// Users that may attach.
     pub access: Access,
 }
 
-/// When capture of a lane pauses because readers cannot keep up, and goes on, in percent of its
-/// chunks that are free (Ksensor's congestion control).
+/// Free chunks of a lane, in percent, at which capture pauses because readers cannot keep up, and at
+/// which it resumes (Ksensor's congestion control).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Congestion {
-    /// It pauses below.
+    /// Capture pauses below this percentage.
     pub low_percent: u8,
-    /// It goes on from here.
+    /// Capture resumes from this percentage on.
     pub high_percent: u8,
 }
 
 impl Congestion {
-    /// Whether a lane with this many percent of free chunks is paused; `is_paused` if it was.
+    /// Whether to pause a lane with this percentage of free chunks; `is_paused` is its present state.
     pub(crate) fn pauses(self, free_percent: u64, is_paused: bool) -> bool {
         let least = match is_paused {
             false => self.low_percent,
@@ -81,7 +81,7 @@ impl Congestion {
 }
 
 impl Group {
-    /// A group of this name that gives everything to each of its members.
+    /// A group of this name that gives every packet to every member.
     pub fn new(name: impl Into<String>) -> Self {
         Group {
             name: name.into(),
@@ -102,7 +102,7 @@ impl Group {
 }
 
 impl Delivery {
-    /// Its word in configurations and reports.
+    /// The delivery's word in configurations and reports.
     pub fn word(self) -> &'static str {
         match self {
             Delivery::Shared => "shared",
@@ -133,7 +133,7 @@ pub fn parse_policy(word: &str) -> Option<Policy> {
     }
 }
 
-/// The word for what a group divides, and how, in configurations and reports.
+/// The word for a group's division or balance, in configurations and reports.
 pub fn division_word(group: &Group) -> String {
     match group.division {
         Division::Lanes => LANES.to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub's handle: sends commands of its owner and its server to the hub's thread.
+//! A hub's handle: sends commands of the hub's owner and server to the hub's thread.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -20,7 +20,7 @@ use crate::group::{Congestion, Group};
 use crate::responder::Responder;
 use crate::subscribers::Change;
 
-/// A running hub; it ends when this is dropped.
+/// A running hub, which ends when this is dropped.
 pub struct Hub {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
@@ -49,7 +49,7 @@ pub(crate) enum Command {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// A group's name is used twice, or is none.
+    /// A group's name is used twice or is not valid.
     #[error("group \"{0}\": every group needs a name of its own, of letters, digits, - and _")]
     GroupName(String),
     /// The system refused an event or a thread.
@@ -57,39 +57,39 @@ pub enum HubError {
     System(#[from] io::Error),
 }
 
-/// Why something that a reader asked was not done.
+/// Why the hub refused a reader's request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// No such group.
+    /// The hub has no group of this name.
     #[error("there is no group \"{group}\" here; the groups are: {known}")]
     NoGroup {
-        /// What was asked for.
+        /// The requested group.
         group: String,
-        /// What there is.
+        /// The groups of the hub.
         known: String,
     },
-    /// The user may not.
+    /// The user may not attach to the group.
     #[error("user {uid} may not attach to group \"{group}\": add it to the group's users")]
     NotAllowed {
         /// The group.
         group: String,
-        /// Who asked.
+        /// The user.
         uid: u32,
     },
-    /// More than is allowed.
+    /// The reader asked for more than the group allows.
     #[error("{what}: {asked} is more than the {allowed} that group \"{group}\" allows")]
     TooMuch {
-        /// What of.
+        /// What the reader asked for.
         what: &'static str,
         /// The group.
         group: String,
-        /// What was asked for.
+        /// The requested number.
         asked: u64,
-        /// What is allowed.
+        /// The largest number that the group allows.
         allowed: u64,
     },
-    /// The filter cannot be combined with the group's.
+    /// The reader's filter cannot be combined with the group's.
     #[error("the filter is too long together with that of group \"{0}\"")]
     Filter(String),
     /// A source refused the rules.
@@ -97,13 +97,13 @@ pub enum AttachError {
     Source {
         /// The source.
         device: String,
-        /// What it said.
+        /// The source's error.
         reason: String,
     },
-    /// No place at a pool.
+    /// A distributor refused the reader.
     #[error(transparent)]
     Place(#[from] AddReaderError),
-    /// No such subscription.
+    /// The reader has no subscription.
     #[error("this reader has no subscription")]
     NotSubscribed,
     /// The system refused memory or a descriptor.
@@ -115,7 +115,7 @@ pub enum AttachError {
 }
 
 impl AttachError {
-    /// Its code in the protocol.
+    /// The error's code in the protocol.
     pub fn code(&self) -> Refusal {
         match self {
             AttachError::NoGroup { .. } => Refusal::NoGroup,
@@ -129,8 +129,8 @@ impl AttachError {
 }
 
 impl Hub {
-    /// Starts a hub on sources that capture already. It serves these requests before it moves any
-    /// packet, so that their readers may begin with the first captured packet.
+    /// Starts a hub on sources that capture already. The hub serves these requests before it moves any
+    /// packet, so that their readers can start with the first captured packet.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Hub {
         Ok((hub, subscriptions))
     }
 
-    /// What may be asked of it.
+    /// Sends commands to this hub.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -183,8 +183,8 @@ impl Handle {
         self.ask(|responder| Command::Change(Change::attach(request, responder)))?
     }
 
-    /// The same for a reader of another process, without waiting: `event` is signalled when the
-    /// answer is there, or never will be.
+    /// As [`Handle::attach`], for a reader of another process, without waiting: the hub signals
+    /// `event` when the answer is there, or when no answer will come.
     pub(crate) fn begin_to_attach(
         &self,
         request: SubscriptionRequest,
@@ -201,12 +201,12 @@ impl Handle {
         answer
     }
 
-    /// Changes a subscription's own filter; returns where it runs and from which packets on. Waits
-    /// until the rules are in force at every source.
+    /// Changes a subscription's own filter and waits until the rules are in force at every source;
+    /// returns where the filter runs and from which packets on.
     ///
     /// # Errors
     ///
-    /// Every [`AttachError`]; the filter before is still in force then.
+    /// Every [`AttachError`]; the old filter stays in force then.
     pub fn set_filter(
         &self,
         subscription: SubscriptionId,
@@ -221,7 +221,7 @@ impl Handle {
         })?
     }
 
-    /// The same without waiting, as for [`Handle::begin_to_attach`].
+    /// As [`Handle::set_filter`] without waiting; see [`Handle::begin_to_attach`].
     pub(crate) fn begin_to_filter(
         &self,
         subscription: SubscriptionId,
@@ -237,7 +237,7 @@ impl Handle {
         answer
     }
 
-    /// Changes how many chunks of a lane a subscription may hold.
+    /// Changes how many chunks of a lane a subscription's reader may hold.
     ///
     /// # Errors
     ///
@@ -246,34 +246,34 @@ impl Handle {
         self.ask(|responder| Command::Credit(subscription, chunks, responder))?
     }
 
-    /// Gives a subscription back, and all that it holds.
+    /// Ends a subscription; the hub takes back all chunks that its reader holds.
     pub fn leave(&self, subscription: SubscriptionId) {
         self.send(Command::Leave(subscription));
     }
 
-    /// A subscription's account now; final once the source has ended. `None` if there is no such subscription.
+    /// A subscription's counters now, final once the source has ended; `None` for an unknown one.
     pub fn snapshot(&self, subscription: SubscriptionId) -> Option<Snapshot> {
         self.ask(|responder| Command::Snapshot(subscription, responder))
             .ok()?
     }
 
-    /// Everybody's counters; `None` if the hub has ended.
+    /// The counters of the whole hub; `None` if the hub has ended.
     pub fn status(&self) -> Option<HubStatus> {
         self.ask(Command::Status).ok()
     }
 
-    /// Tells `over` once every source has ended and no reader is left.
+    /// Sends to `over` once every source has ended and no reader is left.
     pub fn when_over(&self, over: Sender<()>) {
         self.send(Command::WhenOver(over));
     }
 
-    /// Stops all sources; readers then find the rest and the end.
+    /// Stops all sources; readers then receive the rest and the end.
     pub fn stop(&self) {
         self.send(Command::Stop);
     }
 
     fn send(&self, command: Command) {
-        // A hub that is gone handles no command: its responder is dropped, which ends the wait.
+        // A hub that has ended drops the command with its responder, which ends the wait.
         let _gone = self.commands.send(command);
         self.event.signal();
     }

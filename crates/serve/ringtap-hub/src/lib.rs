@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hub: captures from sources once, and gives groups of readers what they want.
+//! The hub: captures from sources once, and delivers the packets to groups of readers.
 //!
-//! A [`Hub`] is a thread that moves chunks, never packets; it can be used within a process, and
-//! a [`server::Server`] lets readers of other processes in.
+//! A [`Hub`] is a thread that moves chunks, never packets. A process can use it alone; a
+//! [`server::Server`] accepts readers of other processes.
 
 pub mod access;
 mod capture;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thread that puts one source's rules in force, so that the hub's thread does not wait for it.
+//! Thread that puts one source's rules in force, so that the hub's thread need not wait.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -14,7 +14,7 @@ use ringtap_pool::wake::Signal;
 /// Where each rule's filter runs, or why the rules are not in force.
 pub(crate) type Outcome = Result<Vec<Place>, SourceError>;
 
-/// The thread; it ends when this is dropped.
+/// The thread, which ends when this is dropped.
 pub(crate) struct LoaderThread {
     rules: Option<Sender<Rules>>,
     outcomes: Receiver<Outcome>,
@@ -22,11 +22,11 @@ pub(crate) struct LoaderThread {
 }
 
 impl LoaderThread {
-    /// Starts the thread; `done` is signalled after each set of rules.
+    /// Starts the thread, which signals `done` after each set of rules.
     ///
     /// # Errors
     ///
-    /// The system's: no thread.
+    /// The system's, when no thread can start.
     pub(crate) fn start(
         mut loader: Box<dyn RuleLoader>,
         done: Arc<dyn Signal>,
@@ -49,13 +49,13 @@ impl LoaderThread {
         })
     }
 
-    /// Hands rules over; each set has one outcome.
+    /// Queues a set of rules; each set has one outcome.
     pub(crate) fn load(&self, rules: &Rules) {
-        // A thread that is gone is reported by `outcome`.
+        // `outcome` reports a thread that has ended.
         let _gone = self.rules.as_ref().map(|to| to.send(rules.clone()));
     }
 
-    /// The outcome of the oldest set of rules that has none yet; `None` while it is being loaded.
+    /// Outcome of the oldest set of rules without one; `None` while the thread loads that set.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         match self.outcomes.try_recv() {
             Ok(outcome) => Some(outcome),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Members of groups, and the rules for the sources that follow from them.
+//! Members of groups, and the rules for the sources that result from them.
 //!
 //! Invariants
-//! - Each subscription has its own bit of the mask at every source. Subscriptions for which no bit
-//!   is left share the last one, and run their filters themselves; if there are several, they get
-//!   every packet. Members of a group that divides lanes share one bit: nobody knows the reader of
-//!   a chunk while the chunk's packets are classified.
+//! - Each subscription has its own bit of the mask at every source. Subscriptions beyond the 63
+//!   own bits share the last bit and run their filters themselves; if several share it, they get
+//!   every packet. Members of a group that divides lanes share one bit, because the reader of a
+//!   chunk is not known yet when the chunk's packets are classified.
 //! - A balanced group has one more bit, which all its packets have: a member counts packets with
-//!   this bit but without its own as those of other members.
-//! - Each bucket of a balanced group that has members belongs to one of them; shares differ by one
-//!   bucket at most.
+//!   the group's bit but without its own as those of other members.
+//! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
+//!   by one bucket at most.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
 struct Member {
     subscription: SubscriptionId,
-    /// `None`: it shares the last one.
+    /// `None`: the subscription shares the last bit.
     bit: Option<u32>,
     own: Program,
 }
@@ -42,26 +42,25 @@ struct GroupMembers {
     owners: [Option<SubscriptionId>; BUCKETS],
 }
 
-/// All groups and their members.
 pub(crate) struct Membership {
     groups: Vec<GroupMembers>,
     used_bits: u64,
 }
 
-/// What a subscription gets.
+/// The packets that a subscription gets.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// Its bit.
+    /// Bit of the subscription.
     pub(crate) mask: u64,
-    /// The bit of its balanced group, or 0.
+    /// Bit of the subscription's balanced group, or 0.
     pub(crate) group: u64,
-    /// The program that says which packets are its own: its group's and its own.
+    /// The filters of the group and the subscription, combined.
     pub(crate) filter: Program,
-    /// The rule that stands for it in a source, or why none does.
+    /// Index of the subscription's rule in a source, or the reason why it has none.
     pub(crate) rule: Result<usize, &'static str>,
 }
 
-/// Why there is no subscription.
+/// Why a subscription is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Full {
     NoGroup,
@@ -84,7 +83,7 @@ impl Membership {
         }
     }
 
-    /// The groups with the number of their members.
+    /// The groups, each with its number of members.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (&Group, usize)> {
         self.groups
             .iter()
@@ -152,7 +151,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Removes a subscription; its buckets go to the other members of its group.
+    /// Removes a subscription; its buckets pass to the other members of its group.
     pub(crate) fn leave(&mut self, subscription: SubscriptionId) {
         for one in &mut self.groups {
             let Some(at) = one.position(subscription) else {
@@ -170,7 +169,7 @@ impl Membership {
         }
     }
 
-    /// Changes a subscription's own filter; returns the one before.
+    /// Changes a subscription's own filter; returns the old one.
     pub(crate) fn set_filter(
         &mut self,
         subscription: SubscriptionId,
@@ -205,7 +204,7 @@ impl Membership {
         Rules(rules)
     }
 
-    /// What this subscription gets under these rules.
+    /// The packets that this subscription gets under these rules.
     pub(crate) fn share(&self, subscription: SubscriptionId) -> Option<Share> {
         let (one, member) = self.member(subscription)?;
         let is_shared = one.is_balanced() || one.group.division == Division::Lanes;
@@ -228,7 +227,7 @@ impl Membership {
         })
     }
 
-    /// Calls `each` for every rule and the subscriptions it stands for.
+    /// Calls `each` for every rule and the subscriptions that the rule is for.
     fn each_rule(&self, mut each: impl FnMut(Rule, &[SubscriptionId])) {
         for one in &self.groups {
             one.each_rule(&mut each);
@@ -241,8 +240,8 @@ impl Membership {
         let everything = Rule::everything(1 << OWN_BITS);
         match &rest[..] {
             [] => {}
-            // One reader: the source captures only what it wants. The reader runs its filter all
-            // the same, since others may come.
+            // One reader: the source captures only what the reader wants. The reader still runs its
+            // filter, since other readers may attach.
             [(group, member)] => {
                 let both = group.filter.and(&member.own);
                 let rule = Rule {
@@ -334,12 +333,12 @@ impl GroupMembers {
         Arc::new(self.owners.each_ref().map(mask))
     }
 
-    /// The bit that all packets of a balanced group have, or 0.
+    /// Bit of all packets of a balanced group, or 0.
     fn group_mask(&self) -> u64 {
         self.bit.map_or(0, |bit| 1 << bit)
     }
 
-    /// Gives every bucket an owner, moving as few as possible.
+    /// Gives every bucket an owner and moves as few buckets as possible.
     fn share_out(&mut self) {
         let members = self.ids();
         for owner in &mut self.owners {
@@ -364,7 +363,7 @@ impl GroupMembers {
     }
 }
 
-/// Where a subscription's filter runs, by what a source said of its rules.
+/// Where a subscription's filter runs, given the places that a source reported for its rules.
 pub(crate) fn place(share: &Share, places: &[Place]) -> Place {
     match share.rule {
         Ok(rule) => places.get(rule).cloned().unwrap_or(Place::Source),

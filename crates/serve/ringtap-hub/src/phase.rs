@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the hub falls asleep: it announces the sleep, looks once more, sleeps briefly, then without
-//! limit.
+//! How the hub falls asleep: it announces the sleep, looks for chunks once more, sleeps briefly,
+//! then sleeps without limit.
 //!
 //! A signal for each chunk costs more than the chunk itself. While chunks follow each other within
-//! a nap's length, the hub naps without announcing it, and no lane signals.
+//! a nap's length, the hub naps without an announcement, and no lane signals.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
 use ringtap_pool::wake::FIRST_SLEEP;
 
-/// Length of a nap, by which chunks reach readers later.
+/// Length of a nap, which delays chunks by at most this long.
 pub(crate) const NAP: Duration = Duration::from_micros(400);
 
-/// How far the hub has fallen asleep.
+/// The hub's progress towards a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The hub moved a chunk just now.
     Awake,
     /// A nap is over.
     Napped,
-    /// The sleep is announced; it begins after one more look.
+    /// The sleep is announced and begins after one more look for chunks.
     Armed,
     /// One short sleep is over.
     ShortSleep,
@@ -29,17 +29,17 @@ pub(crate) enum Phase {
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Announce the sleep, then look once more.
+    /// Announce the sleep, then look for chunks once more.
     Arm,
     /// Sleep for a nap's length; only commands and doorbells end it sooner.
     Nap,
-    /// Sleep at most this long (absent: without limit).
+    /// Sleep at most this long; absent: without limit.
     Sleep(Option<Duration>),
 }
 
 impl Phase {
-    /// What to do when nothing was found, and the phase after that; `may_nap` when the last sleep
-    /// was a short one and there is room for what comes during a nap.
+    /// The next action and phase when the hub found no chunk. `may_nap`: the last sleep was short, and
+    /// the lanes have enough free chunks for the length of a nap.
     pub(crate) fn next(self, may_nap: bool) -> (Next, Phase) {
         match self {
             Phase::Awake if may_nap => (Next::Nap, Phase::Napped),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Private delivery: a thread copies what passes a reader's filter into a pool of its own.
+//! Private delivery: a thread copies packets that pass a reader's filter into a private pool.
 //!
-//! The reader maps only that pool, which has no packets but its own.
+//! The reader maps only the private pool, which holds no other packets.
 //!
 //! Invariants
-//! - Each packet that the subscription gets is copied, or counted as filtered, or counted as lost.
+//! - Each packet of the subscription is copied, counted as filtered, or counted as lost.
 
 mod counters;
 mod private_pool;
@@ -32,7 +32,7 @@ struct Common {
     stop: AtomicBool,
 }
 
-/// A running relay; it ends when this is dropped.
+/// A running relay, which ends when this is dropped.
 pub(crate) struct Relay {
     common: Arc<Common>,
     doorbell: Arc<dyn Doorbell>,
@@ -40,7 +40,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts to copy from `inner`; returns the subscription at the private pools.
+    /// Starts to copy from `inner`; returns the subscription to the private pools.
     ///
     /// `doorbell` is the hub's end of the doorbell of `inner`; it wakes the relay.
     pub(crate) fn start(
@@ -66,13 +66,13 @@ impl Relay {
         Ok((relay, private))
     }
 
-    /// Copies what passes these filters from now on.
+    /// Copies only packets that pass these filters from now on.
     pub(crate) fn set_wanted(&self, wanted: Vec<Wanted>) {
         *lock(&self.common.wanted) = Some(wanted);
         self.doorbell.signal();
     }
 
-    /// Packets that did not fit into the reader's pool.
+    /// Packets lost because the reader's pool had no room.
     pub(crate) fn lost(&self) -> u64 {
         lock(&self.common.counters).lost()
     }
@@ -98,7 +98,7 @@ impl Drop for Relay {
     }
 }
 
-/// The `wanted` of a reader behind a relay: all packets that it gets belong to it.
+/// The `wanted` of a reader behind a relay: every packet in its pool belongs to the reader.
 pub(crate) fn all_classified(wanted: &Wanted) -> Wanted {
     Wanted {
         mask: u64::MAX,
@@ -109,7 +109,7 @@ pub(crate) fn all_classified(wanted: &Wanted) -> Wanted {
     }
 }
 
-/// Locks a value that no thread leaves half changed.
+/// Locks a value that no thread leaves in an invalid state.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

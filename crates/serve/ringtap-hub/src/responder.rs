@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The way back to the thread that sent the hub a command.
+//! Sends the answer to a command back to the thread that sent the command.
 #![forbid(unsafe_code)]
 
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -10,12 +10,12 @@ use ringtap_pool::wake::Signal;
 /// Sends one answer, at once or later.
 pub(crate) struct Responder<T> {
     answer: Option<Sender<T>>,
-    /// Signalled when the answer is there, or will never be.
+    /// Signalled when the answer is there, or when none will come.
     event: Option<Event>,
 }
 
 impl<T> Responder<T> {
-    /// A responder for a thread that waits for nothing else.
+    /// A responder for a thread that waits only for the answer.
     pub(crate) fn new() -> (Self, Receiver<T>) {
         let (answer, receiver) = mpsc::channel();
         let responder = Responder {
@@ -25,14 +25,14 @@ impl<T> Responder<T> {
         (responder, receiver)
     }
 
-    /// A responder that signals this event.
+    /// A responder that signals this event after the answer.
     pub(crate) fn with_event(event: Event) -> (Self, Receiver<T>) {
         let (mut responder, receiver) = Responder::new();
         responder.event = Some(event);
         (responder, receiver)
     }
 
-    /// Sends the answer; returns whether anybody can receive it.
+    /// Sends the answer; returns whether the receiver still exists.
     pub(crate) fn send(mut self, answer: T) -> bool {
         let to = self.answer.take();
         to.is_some_and(|to| to.send(answer).is_ok())
@@ -41,7 +41,7 @@ impl<T> Responder<T> {
 
 impl<T> Drop for Responder<T> {
     fn drop(&mut self) {
-        // The receiver finds the channel closed when it looks.
+        // Without an answer the receiver finds the channel closed.
         drop(self.answer.take());
         if let Some(event) = &self.event {
             event.signal();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hub's server: a thread that talks to readers of other processes over the UNIX socket.
+//! The hub's server: a thread that serves readers of other processes over the UNIX socket.
 //!
 //! Invariants
-//! - Messages of a reader can at worst end the reader's own connection.
+//! - A reader's messages can at worst end the reader's own connection.
 //! - The end of a connection ends its subscription.
-//! - The server never waits for a reader: it closes a connection whose reader does not take its
+//! - The server never waits for a reader: it closes the connection of a reader that does not take
 //!   replies.
 #![forbid(unsafe_code)]
 
@@ -28,12 +28,12 @@ use crate::hub::{Handle, Hub};
 use connection::{ClientConnection, Stay};
 pub use one::{refuse, serve_one};
 
-/// Connections at once, of all users.
+/// Most connections at one time.
 const MOST_CONNECTIONS: usize = 512;
-/// Connections at once of one user who is neither root nor the hub's own.
+/// Most connections at one time of one user that is neither root nor the hub's own user.
 const MOST_OF_ONE_USER: usize = 64;
 
-/// An open server; it closes when this is dropped.
+/// An open server, which closes when this is dropped.
 pub struct Server {
     closing: Event,
     thread: Option<JoinHandle<()>>,
@@ -49,17 +49,17 @@ struct Acceptor {
 }
 
 impl Server {
-    /// Serves readers that connect to this socket. `access` lists who may ask for the status: the
-    /// users of all groups.
+    /// Serves readers that connect to this socket. The users in `access`, those of all groups, may ask
+    /// for the status.
     ///
     /// # Errors
     ///
-    /// The system's: no thread, no descriptor.
+    /// The system's, when no thread or descriptor is free.
     pub fn open(listener: Listener, hub: &Hub, access: Vec<Access>) -> io::Result<Self> {
         Server::with_verdicts(listener, hub, access, None)
     }
 
-    /// The same for a bridge whose inline reader uses this channel.
+    /// As [`Server::open`], for a bridge that uses this verdict channel.
     ///
     /// # Errors
     ///
@@ -113,8 +113,7 @@ impl Acceptor {
         }
     }
 
-    /// Waits; returns which of these are ready: the end of the server, the listener, each
-    /// connection.
+    /// Waits; returns which of these are ready: the server's end, the listener, each connection.
     fn wait(&self) -> io::Result<Vec<bool>> {
         let connections = self.connections.iter().map(AsFd::as_fd);
         let fds = [self.closing.as_fd(), self.listener.as_fd()];
@@ -147,7 +146,7 @@ impl Acceptor {
                 Ok(None) => return,
                 Err(error) => {
                     tracing::warn!("cannot accept a reader: {error}");
-                    // Out of descriptors: another connection must end first.
+                    // No descriptor is free: another connection must end first.
                     std::thread::sleep(std::time::Duration::from_millis(100));
                     return;
                 }
@@ -176,8 +175,8 @@ impl Acceptor {
     }
 }
 
-/// Whether another connection is allowed beside this many, of which `of_user` are of the same
-/// user (absent: a user without a limit).
+/// Whether the server accepts a further connection, given the number of all connections and of the
+/// same user's (absent: the user has no limit).
 fn has_room(connections: usize, of_user: Option<usize>) -> bool {
     connections < MOST_CONNECTIONS && of_user.is_none_or(|of_user| of_user < MOST_OF_ONE_USER)
 }

@@ -26,13 +26,12 @@ use crate::relay::Relay;
 
 /// A subscriber's reader at one source.
 pub(crate) struct SourceReader {
-    /// Index of the source.
     pub(crate) capture: usize,
-    /// Its number at the source's distributor.
+    /// Number of the reader at the source's distributor.
     pub(crate) reader: ReaderId,
-    /// The source's counters when it began.
+    /// The source's counters when the subscription started.
     pub(crate) baseline: Counts,
-    /// Its first packet, per lane.
+    /// Sequence of the subscription's first packet, per lane.
     pub(crate) starts: Vec<u64>,
 }
 
@@ -52,14 +51,13 @@ pub(crate) struct Subscriber {
     pub(crate) is_silent: bool,
     pub(crate) relay: Option<Relay>,
     watermark: Watermark,
-    /// Since when packets wait for a reader that sleeps for more of them.
+    /// Since when packets wait for a reader that sleeps below its watermark.
     waits_since: Option<Instant>,
-    /// Packets lost at the last look, and the time of the last loss.
+    /// Packets lost at the last check, and the time of the last loss.
     lost: u64,
     last_loss_ns: u64,
 }
 
-/// All subscribers.
 #[derive(Default)]
 pub(crate) struct Subscribers {
     pub(crate) all: BTreeMap<SubscriptionId, Subscriber>,
@@ -74,7 +72,7 @@ impl Subscribers {
         SubscriptionId(self.last)
     }
 
-    /// A subscriber's readers at the sources; none for an unknown subscriber.
+    /// A subscriber's readers, one per source; empty for an unknown subscriber.
     pub(crate) fn source_readers(&self, subscriber: SubscriptionId) -> &[SourceReader] {
         self.all
             .get(&subscriber)

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of a relay: what became of the packets of its subscription.
+//! Counters of a relay: copied, filtered and lost packets of its subscription.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{LaneSnapshot, ReaderStatus, SourceSnapshot};
 
-/// Counters of one lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RelayLaneCounters {
-    /// Sequence of the source's packet after the last one that was looked at.
+    /// Sequence of the source's packet after the last one that the relay has read.
     pub(super) position: u64,
     /// Packets in the private pool.
     pub(super) copied: u64,
@@ -15,17 +14,16 @@ pub(super) struct RelayLaneCounters {
     pub(super) filtered: u64,
     /// Packets for other members of the group.
     pub(super) other_members: u64,
-    /// Packets for which the private pool had no place, or that were lost before the relay.
+    /// Packets lost before the relay, or because the private pool had no room.
     pub(super) lost: u64,
-    /// Those of them that the private pool had no place for.
+    /// Packets among `lost` for which the private pool had no room.
     pub(super) full: u64,
 }
 
-/// Counters of one endpoint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RelayEndpointCounters {
     pub(super) lanes: Vec<RelayLaneCounters>,
-    /// The reader has got everything there is.
+    /// The reader has received every packet.
     pub(super) ended: bool,
 }
 
@@ -53,7 +51,7 @@ impl RelayCounters {
         let lane = |(lane, counters): (&LaneSnapshot, &RelayLaneCounters)| LaneSnapshot {
             start: 0,
             position: counters.copied,
-            // What the relay has not looked at yet was not offered to the reader yet.
+            // Packets that the relay has not read yet were not offered to the reader yet.
             seen: lane.seen
                 - lane
                     .position

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The private pools of one reader: where a relay writes and the reader reads.
+//! Private pools of one reader: the relay writes, the reader reads.
 
 use std::io;
 use std::sync::Arc;
@@ -15,21 +15,20 @@ use ringtap_pool::source::{self, Facts};
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::LaneWriter;
 
-/// The relay's side of one private pool.
 pub(super) struct Private {
     pub(super) writers: Vec<LaneWriter>,
     pub(super) distributor: Distributor,
     pub(super) reader: ReaderId,
 }
 
-/// Makes the private pool for what comes from `endpoint`.
+/// Makes the private pool for the packets of `endpoint`.
 pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private, Endpoint)> {
     let pool = SealedPool::create(sizes(endpoint.pool.geometry(), pool_bytes)?)?;
     let geometry = *pool.readable.geometry();
     let (mut writers, mut ends) = (Vec::new(), Vec::new());
     for lane in (0..geometry.lane_count).map(LaneId) {
         let chunks = source::share(&geometry, lane);
-        // The relay is writer and driver at once: it needs no signal from itself.
+        // The relay is both writer and distributor, so it needs no signal from itself.
         // SAFETY: mapped writable, made just now, and each lane has chunks of its own.
         let (writer, end) =
             unsafe { source::lane(&pool.writable, lane, chunks, Arc::new(NoSignal)) };
@@ -39,7 +38,7 @@ pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private,
     let mut distributor = Distributor::new(pool.readable.clone(), ends, Arc::new(NoSignal));
     let memory = SharedMemory::create(control_bytes(&geometry))?;
     let options = ReaderOptions {
-        // It is alone there: all chunks are for it.
+        // The pool has only this reader, which may hold all chunks.
         credit: Some(u32::MAX),
         ..ReaderOptions::default()
     };
@@ -73,7 +72,7 @@ fn ends_of(geometry: &Geometry) -> usize {
     to_usize(geometry.lane_count)
 }
 
-/// A pool with as many lanes and chunks as large as the source's.
+/// Geometry of a pool with as many lanes and chunks as large as the source's.
 fn sizes(inner: &Geometry, pool_bytes: u64) -> io::Result<Geometry> {
     let chunks = pool_bytes / u64::from(inner.chunk_size);
     let chunks = to_u32(chunks);

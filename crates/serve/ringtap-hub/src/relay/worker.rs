@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The relay's thread: reads in place, copies packets that pass, wakes its reader.
+//! The relay's thread: reads in place, copies packets that pass the filter, wakes its reader.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -22,18 +22,17 @@ use super::private_pool::{self, Private};
 use super::{Common, lock};
 use crate::group::Group;
 
-/// One source's packets on their way into a private pool.
+/// Copies the packets of one source into a private pool.
 struct Pipe {
     reader: Reader,
     wanted: Wanted,
-    /// Whether a packet waits for a place in the private pool.
+    /// A packet waits for room in the private pool.
     waits: bool,
     private: Private,
     counters: RelayEndpointCounters,
     ended: bool,
 }
 
-/// The state of the relay's thread.
 pub(super) struct Worker {
     pipes: Vec<Pipe>,
     waiter: Waiter,
@@ -98,7 +97,6 @@ impl Worker {
         Ok((worker, subscription, counters))
     }
 
-    /// Copies until the relay is stopped.
     pub(super) fn run(mut self, common: &Common) {
         while !common.stop.load(Relaxed) {
             if let Some(wanted) = lock(&common.wanted).take() {
@@ -122,7 +120,7 @@ impl Worker {
         }
     }
 
-    /// Clears the reader's doorbell; one whose other end is gone is not used again.
+    /// Clears the reader's doorbell, and stops using a doorbell whose other end is gone.
     fn clear_doorbell(&mut self) {
         if !self.is_silent && self.reader.clear().is_err() {
             self.is_silent = true;
@@ -138,7 +136,7 @@ impl Worker {
         }
     }
 
-    /// Copies one batch of each source; returns whether there was any.
+    /// Copies one batch of each source; returns whether there was a batch.
     fn step(&mut self, common: &Common) -> bool {
         let mut moved = false;
         for pipe in &mut self.pipes {
@@ -242,7 +240,7 @@ impl RelayClassifier<'_> {
     }
 }
 
-/// Copies a batch; with `waits` until there is a place for every packet, or the relay is stopped.
+/// Copies a batch. With `waits`, waits for room for each packet, or until the relay is stopped.
 fn copy(
     batch: &Batch,
     classifier: &RelayClassifier<'_>,
@@ -304,12 +302,12 @@ impl Private {
         if writer.stage(&meta, [packet.data]).is_ok() {
             return true;
         }
-        // Chunks that came back meanwhile may be used at once.
+        // Chunks that the reader returned meanwhile can be used at once.
         let _moved = self.distributor.step();
         writer.stage(&meta, [packet.data]).is_ok()
     }
 
-    /// Whether a packet of this many bytes finds a place; takes back what the reader returned.
+    /// Whether the pool has room for a packet of this size; first takes back returned chunks.
     fn has_room(&mut self, lane: LaneId, bytes: usize) -> bool {
         let writer = &mut self.writers[lane.index()];
         if writer.has_room(bytes) {
@@ -321,7 +319,7 @@ impl Private {
         self.writers[lane.index()].has_room(bytes)
     }
 
-    /// Marks the end for the reader; `false` if that was done before.
+    /// Marks the end for the reader; `false` if the end was marked before.
     fn end(&mut self, ended: &mut bool, counters: &mut RelayEndpointCounters) -> bool {
         if *ended {
             return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One connection: what a reader asks, and the answers.
+//! One connection: a reader's requests and the answers.
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub for one reader only, over a connection that is there already.
+//! Serves a single reader over a connection that exists already.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -13,14 +13,14 @@ use ringtap_ipc::transport::{MOST_BYTES, Transport};
 use super::connection::{self, ClientConnection, Stay};
 use crate::hub::Hub;
 
-/// How long a refused reader may take to read the refusal.
+/// Longest wait for a refused reader to read the refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves the reader at the other end, which is `peer`, until it leaves.
+/// Serves the reader at the other end, the process `peer`, until it leaves.
 ///
 /// # Errors
 ///
-/// The system's: `transport` cannot be waited for.
+/// The system's, when it cannot wait for `transport`.
 pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Result<()> {
     let mut connection = ClientConnection::new(transport, peer, hub.handle().clone(), None);
     let mut buffer = vec![0; MOST_BYTES];
@@ -32,10 +32,10 @@ pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Re
     }
 }
 
-/// Tells the reader at the other end why it cannot be served, and waits until it read that.
+/// Tells the reader at the other end why it is refused, and waits until the reader has read that.
 pub fn refuse(transport: &dyn Transport, message: &str) {
     connection::refuse_connection(transport, message);
-    // The reader sends its first request in any case: closing before would lose the refusal.
+    // The reader sends its first request in any case; closing before that would lose the refusal.
     let _heard = sleep_until_readable(&[transport.fd()], Some(REFUSAL_TIMEOUT));
     let _asked = transport.receive(&mut vec![0; MOST_BYTES]);
 }

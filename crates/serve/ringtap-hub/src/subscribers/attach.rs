@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Taking, changing and leaving subscribers.
+//! Attaches, changes and removes subscribers.
 //!
 //! Invariants
-//! - A subscription covers every source or none; an attempt that fails leaves no trace.
-//! - A subscription begins with the first packet that the new rules classified.
+//! - A subscription covers every source or none; a failed attempt leaves no trace.
+//! - A subscription starts with the first packet that the new rules classified.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::membership::{Full, Share, place};
 use crate::relay::{self, Relay};
 
 impl Engine {
-    /// Makes a reader a member of a group, if its user may.
+    /// Makes a reader a member of a group, if its user may attach.
     pub(super) fn join(
         &mut self,
         request: &SubscriptionRequest,
@@ -76,7 +76,7 @@ impl Engine {
         Ok(group.clone())
     }
 
-    /// Gives a new member its endpoints; its rules are in force.
+    /// Creates the endpoints of a new member whose rules are in force.
     pub(super) fn take(
         &mut self,
         id: SubscriptionId,
@@ -147,7 +147,7 @@ impl Engine {
         Ok(subscription)
     }
 
-    /// A place at every source, or at none.
+    /// Adds a reader at every source, or at none.
     fn take_everywhere(
         &mut self,
         options: &ReaderOptions,
@@ -158,7 +158,7 @@ impl Engine {
         let (mut source_readers, mut endpoints) = (Vec::new(), Vec::new());
         for (at, places) in places.iter().enumerate() {
             let options = ReaderOptions {
-                // What cannot drop packets waits for its readers.
+                // A source that cannot drop packets waits for its readers.
                 policy: match self.captures[at].facts.policy {
                     waits @ Policy::Block => waits,
                     _ => options.policy,
@@ -189,7 +189,7 @@ impl Engine {
     ) -> Result<(SourceReader, Endpoint), AttachError> {
         let capture = &mut self.captures[at];
         let memory = SharedMemory::create(control_bytes(capture.pool.geometry()))?;
-        // What was captured before the rules came has every bit, and is not classified yet.
+        // Packets captured before the rules came have every bit, and are not classified yet.
         let classified = capture.counts().lanes;
         let (reader, beginning) = capture.add_reader(options, &memory.region, from_the_first)?;
         let from = match from_the_first {
@@ -232,12 +232,12 @@ impl Engine {
         }
     }
 
-    /// Removes a subscriber and takes back all that its reader holds.
+    /// Removes a subscriber and takes back all chunks that its reader holds.
     pub(crate) fn leave(&mut self, id: SubscriptionId) {
         self.membership.leave(id);
         if let Some(mut subscriber) = self.subscribers.all.remove(&id) {
             self.subscribers.departed_overrun += self.lost_by(&subscriber);
-            // Its thread ends before the chunks that it reads are given back.
+            // End the relay's thread before the chunks that it reads are taken back.
             drop(subscriber.relay.take());
             self.give_back(&subscriber.source_readers);
             tracing::info!(
@@ -250,7 +250,7 @@ impl Engine {
         self.changes.outdate();
     }
 
-    /// Changes a member's own filter; returns the one before.
+    /// Changes a member's own filter; returns the old one.
     pub(super) fn replace_filter(
         &mut self,
         id: SubscriptionId,
@@ -263,7 +263,7 @@ impl Engine {
         before.map_err(|full| refusal(full, &group))
     }
 
-    /// Which packets are a subscriber's once the rules with its new filter are in force.
+    /// The packets of a subscription once the rules with its new filter are in force.
     pub(super) fn filtered(
         &mut self,
         id: SubscriptionId,
@@ -290,7 +290,7 @@ impl Engine {
                 .map_or(Place::Source, |wanted| wanted.place.clone());
             if let Some(relay) = &subscriber.relay {
                 relay.set_wanted(wanted.clone());
-                // What the relay hands on is classified already.
+                // The relay's packets are classified already.
                 return wanted.iter().map(relay::all_classified).collect();
             }
         }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of the rules: a reader attaches, changes its filter, or flows move.
 //!
-//! One set of rules is loaded at a time, by all sources at once, on threads of their own. Changes
-//! that arrive meanwhile form the next set. If a source refuses a set with several changes, each
-//! of them is loaded alone, to find the refused one.
+//! All sources load one set of rules at a time, on threads of their own. Changes that arrive
+//! meanwhile form the next set. If a source refuses a set with several changes, each change is
+//! loaded alone, to find the refused one.
 //!
 //! Invariants
-//! - Each request gets one answer: when a set with it is in force at every source, or when a
-//!   source refused it and the membership is as before.
-//! - The membership has the changes of the set that is being loaded. Of later changes it has only
-//!   that readers left.
+//! - Each request gets one answer: when every source has put its set in force, or when a source
+//!   has refused it and the membership is as before.
+//! - The membership contains the changes of the set that is being loaded; of later changes, only the
+//!   departures of readers.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -26,9 +26,8 @@ use crate::hub::AttachError;
 use crate::membership::Share;
 use crate::responder::Responder;
 
-/// A change of the rules, with the way to answer the request for it.
+/// A change of the rules, with the responder for its request.
 pub(crate) enum Change {
-    /// A new subscription.
     Attach {
         request: Box<SubscriptionRequest>,
         /// The reader's process.
@@ -44,7 +43,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// A new subscription of a reader in this process.
+    /// A new subscription for a reader in this process.
     pub(crate) fn attach(
         request: SubscriptionRequest,
         responder: Responder<Result<Subscription, AttachError>>,
@@ -56,7 +55,7 @@ impl Change {
         }
     }
 
-    /// Answers the request with the reason why it is refused.
+    /// Answers the request with the reason of the refusal.
     fn refuse(self, error: AttachError) {
         // A reader that left needs no answer.
         match self {
@@ -66,25 +65,25 @@ impl Change {
     }
 }
 
-/// A change that the membership has, in the set of rules that is being loaded.
+/// A change in the set of rules that is being loaded; the membership contains it.
 struct Applied {
     change: Change,
-    /// The subscription that is new, or that changes.
+    /// The new or changed subscription.
     id: SubscriptionId,
-    /// Its filter before the change.
+    /// The filter before the change.
     before: Option<Program>,
-    /// What it gets under this set of rules.
+    /// The packets that the subscription gets under this set of rules.
     share: Option<Share>,
 }
 
-/// The changes that wait, and those in the set that is being loaded.
+/// Waiting changes, and the changes in the set that is being loaded.
 #[derive(Default)]
 pub(crate) struct Changes {
     waiting: VecDeque<Change>,
     loading: Option<Vec<Applied>>,
-    /// A reader left since the rules of the sources were made.
+    /// A reader left since the current rules were made.
     are_outdated: bool,
-    /// Number of waiting changes that are to be loaded alone.
+    /// Number of waiting changes to load alone.
     one_by_one: usize,
 }
 
@@ -93,7 +92,7 @@ impl Changes {
         self.waiting.push_back(change);
     }
 
-    /// The rules no longer follow from the membership.
+    /// Marks the rules as outdated by the membership.
     pub(super) fn outdate(&mut self) {
         self.are_outdated = true;
     }
@@ -119,7 +118,7 @@ impl Engine {
             .collect();
         self.update_rules();
         while !self.changes.is_empty() {
-            // A sleep that fails ends at once, and the outcomes are looked at again.
+            // A failed sleep ends at once, and the loop checks the outcomes again.
             let _slept = sleep_until_readable(&[self.event.as_fd()], None);
             self.event.clear();
             self.update_rules();
@@ -130,7 +129,7 @@ impl Engine {
             .collect()
     }
 
-    /// Finishes the set of rules that every source has loaded, and begins with the next one.
+    /// Finishes the set of rules that every source has loaded, and starts the next one.
     pub(crate) fn update_rules(&mut self) {
         loop {
             if self.changes.loading.is_some() {
@@ -145,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Hands the next set of rules to every source; `false` if nothing is to be changed.
+    /// Passes the next set of rules to every source; `false` if nothing changes.
     fn start_loading(&mut self) -> bool {
         let most = match self.changes.one_by_one {
             0 => usize::MAX,
@@ -162,7 +161,7 @@ impl Engine {
             return false;
         }
         self.changes.are_outdated = false;
-        // Shares belong to this set: later sets number their rules otherwise.
+        // A share is valid for this set only: later sets number their rules differently.
         for one in &mut applied {
             one.share = self.membership.share(one.id);
         }
@@ -209,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Finishes a change whose rules are in force at every source.
+    /// Completes a change whose rules are in force at every source.
     fn carry_out(&mut self, applied: Applied, places: &[Vec<Place>]) {
         let Applied { id, change, .. } = applied;
         let share = applied.share.ok_or(AttachError::NotSubscribed);
@@ -233,13 +232,13 @@ impl Engine {
         }
     }
 
-    /// Undoes changes that a source refused: for good if there is only one.
+    /// Undoes the changes of a refused set; refuses the change if it was the only one.
     fn undo(&mut self, applied: Vec<Applied>, error: AttachError) {
         if applied.is_empty() {
             tracing::error!("the rules without a reader that left: {error}");
             return;
         }
-        // Other sources may have the refused rules.
+        // Other sources may have put the refused rules in force.
         self.changes.outdate();
         self.changes.one_by_one = applied.len();
         let is_alone = applied.len() == 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of one subscriber (for its reader) and of the whole hub (for `status`).
+//! Counters of one subscriber, for its reader, and of the whole hub, for `status`.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,9 +22,9 @@ use crate::engine::Engine;
 use crate::group::{Group, division_word, policy_word};
 
 impl Engine {
-    /// A subscriber's counters since it began.
+    /// A subscriber's counters since its start.
     pub(crate) fn snapshot(&mut self, id: SubscriptionId) -> Option<Snapshot> {
-        // Returned chunks decide what was missed.
+        // Take returned chunks first: they decide which packets count as missed.
         self.captures
             .iter_mut()
             .for_each(|capture| while capture.step() {});
@@ -64,7 +64,7 @@ impl Engine {
         subscriber.source_readers.iter().map(lost).sum::<u64>() + relayed
     }
 
-    /// Dates the losses since the last call.
+    /// Stores the time of losses since the last call.
     pub(crate) fn note_losses(&mut self, now: u64) {
         let lost: Vec<_> = self
             .subscribers
@@ -175,7 +175,7 @@ impl Engine {
     }
 }
 
-/// Age of the oldest packet of a lane that a reader holds, in milliseconds.
+/// Age in milliseconds of the oldest packet of a lane that a reader holds.
 fn age_ms(capture: &Capture, reader: ReaderId, lane: LaneId, now: u64) -> u64 {
     let oldest = capture.distributor.oldest_held(reader, lane);
     let time = oldest.and_then(|id| capture.pool.chunk(id)?.first_time_ns());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waking readers that sleep: at once, or when enough packets wait for them.
+//! Wakes sleeping readers: at once, or when enough packets wait for them.
 #![forbid(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use super::{SourceReader, Subscriber, Subscribers};
 use crate::capture::Capture;
 
-/// Shortest time between two looks at a reader below its watermark.
+/// Shortest time between two checks of a reader below its watermark.
 const LOOK: Duration = Duration::from_micros(250);
 
 /// Which sleepers are woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleepers {
-    /// Every reader that has packets left to read.
+    /// Every reader with packets left to read.
     All,
-    /// Of these, readers of sources without a signal of their own. A source's signal has woken its
-    /// readers most likely; the hub looks at them before it sleeps again.
+    /// Only readers of sources without a signal of their own. A source's own signal has most likely
+    /// woken its readers; the hub checks them before it sleeps again.
     WithoutSourceSignal,
 }
 
 impl Subscribers {
-    /// Wakes the sleepers for which enough packets wait; returns when to look again for those with
-    /// too few.
+    /// Wakes the sleepers with enough waiting packets; returns the time until the next check of those
+    /// with too few.
     pub(crate) fn wake(
         &mut self,
         sleepers: Sleepers,
@@ -46,7 +46,7 @@ impl Subscribers {
             if sleepers == Sleepers::WithoutSourceSignal && capture.readers_wake.is_some() {
                 continue;
             }
-            // In ascending order; one pass over the subscribers then finds all of them.
+            // Ascending, so that one pass over the subscribers finds all of them.
             let mut woken = Vec::new();
             capture
                 .distributor
@@ -68,13 +68,13 @@ impl Subscribers {
 }
 
 impl Subscribers {
-    /// The doorbells of all readers, without those whose other end is gone.
+    /// The doorbells of all readers, except those whose other end is gone.
     pub(crate) fn doorbells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let heard = self.all.values().filter(|subscriber| !subscriber.is_silent);
         heard.map(|subscriber| subscriber.doorbell.fd())
     }
 
-    /// Clears the doorbells that are readable; one whose other end is gone is not used again.
+    /// Clears the readable doorbells, and stops using those whose other end is gone.
     pub(crate) fn clear_doorbells(&mut self, readable: impl Iterator<Item = bool>) {
         let listened = self
             .all
@@ -87,7 +87,7 @@ impl Subscribers {
 }
 
 impl Subscriber {
-    /// Time left for a sleeper below its watermark; `None` if it is to be woken, or no packet waits.
+    /// Time left for a sleeper below its watermark; `None` if it must be woken, or no packet waits.
     fn still_waits(&mut self, captures: &mut [Capture], now: Instant) -> Option<Duration> {
         let waiting: u64 = self
             .source_readers
@@ -116,7 +116,7 @@ impl Subscriber {
     }
 }
 
-/// Packets that wait for this reader at a source, according to the reader's own counters.
+/// Packets that wait for a reader at a source, by the reader's own counters.
 fn waiting(source_reader: &SourceReader, captures: &[Capture]) -> u64 {
     let capture = &captures[source_reader.capture];
     let Some(progress) = capture.distributor.progress(source_reader.reader) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader writes what it likes into its control region while another one reads honestly.
+//! One reader writes random values into its control region while another reader reads honestly.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -18,7 +18,7 @@ use ringtap_pool::writer::{LaneWriter, PacketMeta};
 use ringtap_testkit::Script;
 
 const LANE: LaneId = LaneId(0);
-/// Where `docs/internals/format.md` puts the reader's words, and its queue for chunks that it gives back.
+/// Offsets of the reader's words and its return queue, as in `docs/internals/format.md`.
 const RETURNS_TAIL: u64 = 132;
 const RETURNS: u64 = 192 + 64 + 64 * 8;
 const RETURN_PLACES: u32 = 32;
@@ -45,7 +45,7 @@ struct Honest {
 }
 
 impl Honest {
-    /// Reads all there is; every packet is the one that its number says.
+    /// Reads all packets; each must carry the content that its number implies.
     fn read(&mut self) {
         while let Next::Batch(batch) = self.reader.try_next().expect("nobody lied to this one") {
             if let Some(gap) = batch.gap() {
@@ -83,7 +83,7 @@ impl Liar {
         self.file.write_all_at(bytes, at).expect("its own memory");
     }
 
-    /// Gives back a chunk, its own or not, as an honest reader would.
+    /// Returns a chunk as an honest reader would, even one that the reader does not hold.
     fn give_back(&mut self, chunk: u64) {
         let place = u64::from(self.tail % RETURN_PLACES);
         self.write(RETURNS + 8 * place, &chunk.to_le_bytes());
@@ -166,7 +166,7 @@ impl Bench {
         self.honest.read();
     }
 
-    /// The liar leaves: everything that it held is there again, and no packet is unaccounted for.
+    /// Removes the lying reader: all its chunks are free again, and every packet is accounted for.
     fn finish(mut self) {
         self.distributor.remove_reader(self.liar.id);
         self.writer.close();
@@ -184,7 +184,7 @@ impl Bench {
     }
 }
 
-/// What follows from these bytes.
+/// Runs the script in these bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut bench = Bench::new();

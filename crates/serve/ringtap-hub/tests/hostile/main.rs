@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Readers that lie, in memory and on the socket: the hub and the other readers are unharmed.
+//! Readers that lie, in memory and on the socket, do not harm the hub or other readers.
 //!
 //! `fuzz/` runs the same bodies with bytes that a fuzzer chooses.
 
@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::string::string_regex;
 
-/// Messages that are almost true.
+/// Messages that are almost valid.
 fn near() -> impl Strategy<Value = String> {
     let ask = "(hello|attach|filter|credit|statistics|detach|status)";
     let numbers = "[0-9]{1,20}(,[0-9]{1,20}){0,3}";

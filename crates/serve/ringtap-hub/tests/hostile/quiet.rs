@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A source on which nothing ever comes, with a pool that other processes may map.
+//! A source without packets, with a pool that other processes may map.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;

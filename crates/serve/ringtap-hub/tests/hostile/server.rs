@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Any messages at the hub's server: each gets an answer or the server, and others are served on.
+//! The hub's server answers or ends a connection with random messages, and still serves others.
 
 use std::os::fd::AsFd as _;
 use std::time::Instant;
@@ -19,9 +19,9 @@ const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"liar"}"#;
 const ATTACH: &[u8] = br#"{"ask":"attach","group":"all"}"#;
 const STATUS: &[u8] = br#"{"ask":"status"}"#;
 
-/// The next answer; `None` where the hub closed the connection.
+/// The next answer; `None` if the hub closed the connection.
 fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
-    // Descriptors that nobody asked for are closed unseen.
+    // The hub closes unwanted descriptors.
     socket.send(message, &[socket.as_fd()]).ok()?;
     let mut buffer = vec![0; MOST_BYTES];
     match socket.receive(&mut buffer) {
@@ -38,7 +38,7 @@ fn connect(listener_path: &std::path::Path) -> Socket {
     socket
 }
 
-/// The first byte says what is said truly before; the rest are messages, a line each.
+/// The first byte selects the valid messages to begin with; the rest are messages, one per line.
 pub(crate) fn run(bytes: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hub.sock");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of subscriptions, from their beginning to their end.
+//! Counters of subscriptions, from start to end.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use ringtap_testkit::LIMIT;
 
 use crate::{ATTACH, Connection, Setup, read, reader_of};
 
-/// Packets in one chunk of the gated source, or a few more.
+/// Upper bound of the packets in one chunk of the gated source.
 const CHUNK_PACKETS: u64 = 60;
 
-/// Attaches a reader of this process; its rules are put in force at once.
+/// Attaches a reader of this process and puts its rules in force at once.
 fn attach(setup: &Setup, request: SubscriptionRequest) -> Subscription {
     setup.gate.open(1);
     let attached = setup.handle().attach(request);
@@ -97,7 +97,7 @@ fn a_private_reader_counts_the_packets_that_were_copied_for_it() {
         ..LaneSnapshot::default()
     };
     let until = Instant::now() + LIMIT;
-    // The relay tells its counters after the packets.
+    // The relay publishes its counters after the packets.
     while source(&setup, id).lanes != [copied] {
         assert!(Instant::now() < until, "{:?}", source(&setup, id));
     }
@@ -196,7 +196,7 @@ fn a_hub_whose_sources_ended_is_not_over_while_rules_are_loaded() {
     while status().sources[0].state != SourceState::Ended {
         assert!(Instant::now() < until, "the source does not end");
     }
-    // The hub's thread has been round at least once since.
+    // The hub's thread has stepped at least once since then.
     let _after = (status(), status());
     assert!(is_over.try_recv().is_err(), "a reader waits for its answer");
     setup.gate.open(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A source that the test writes packets to, and whose rules take as long as the test wants.
+//! A source whose packets, and the duration of whose rule loading, the test controls.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -31,9 +31,9 @@ pub(crate) struct Gated {
 pub(crate) struct Gate {
     writer: Mutex<LaneWriter>,
     captured: Arc<AtomicU64>,
-    /// Each set of rules when its loading begins.
+    /// Receives each set of rules when its loading starts.
     pub(crate) begun: Receiver<Rules>,
-    /// What becomes of it, which ends its loading.
+    /// Ends the loading of a set with this outcome.
     pub(crate) outcome: Sender<Result<(), String>>,
 }
 
@@ -51,7 +51,7 @@ impl RuleLoader for GatedLoader {
 }
 
 impl Gate {
-    /// Captures so many packets.
+    /// Captures this many packets.
     pub(crate) fn write(&self, packets: u64) {
         let mut writer = self.writer.lock().expect("a writer");
         for _ in 0..packets {
@@ -62,7 +62,7 @@ impl Gate {
         writer.publish();
     }
 
-    /// Lets this many sets of rules be put in force.
+    /// Lets the source put this many sets of rules in force.
     pub(crate) fn open(&self, sets: usize) {
         for _ in 0..sets {
             self.outcome.send(Ok(())).expect("the source is there");

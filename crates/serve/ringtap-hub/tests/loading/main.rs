@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules are put in force while the hub serves: nobody waits for another reader's filter.
+//! The hub serves while rules are loaded: no reader waits for another reader's filter.
 
 mod counting;
 mod gated;
@@ -23,7 +23,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 const HELLO: &str = r#"{"ask":"hello","protocol":1,"name":"test"}"#;
 const ATTACH: &str = r#"{"ask":"attach","group":"all"}"#;
-/// Takes nothing: `ret 0`.
+/// The filter `ret 0` takes no packet.
 const ATTACH_WITH_FILTER: &str = r#"{"ask":"attach","group":"all","filter":[6]}"#;
 const CREDIT: &str = r#"{"ask":"credit","chunks":2}"#;
 const STATUS: &str = r#"{"ask":"status"}"#;
@@ -67,7 +67,7 @@ impl Setup {
         self.hub.handle()
     }
 
-    /// The number of rules of the next set that is being loaded.
+    /// Number of rules in the next set that is being loaded.
     fn rules_of_next_set(&self) -> usize {
         let begun = self.gate.begun.recv_timeout(LIMIT);
         begun.expect("rules are being loaded").0.len()
@@ -76,7 +76,7 @@ impl Setup {
 
 impl Drop for Setup {
     fn drop(&mut self) {
-        // The hub waits for its threads; what they still load is refused.
+        // The hub waits for its loader threads; refuse the sets that they still load.
         for _ in 0..100 {
             let _gone = self.gate.outcome.send(Err("the test is over".to_owned()));
         }
@@ -121,7 +121,7 @@ impl Connection {
     }
 }
 
-/// Reads until this many packets came.
+/// Reads until this many packets have come.
 fn read(reader: &mut Reader, packets: usize) {
     let until = Instant::now() + LIMIT;
     let mut read = 0;
@@ -189,7 +189,7 @@ fn changes_that_come_while_rules_are_loaded_are_loaded_together() {
     for reader in &readers[1..] {
         reader.send(ATTACH_WITH_FILTER);
     }
-    // The server answers in the order of the connections, and the hub in that of commands.
+    // The server answers connections in their order, and the hub commands in theirs.
     assert!(other.status().readers.is_empty());
     setup.gate.open(2);
     for reader in &readers {
