@@ -2,8 +2,8 @@
 //! Wake-up signals between two processes.
 //!
 //! Invariants
-//! - No call waits, whatever the other end does. (An eventfd is no doorbell: a process that holds
-//!   it can fill it, so that writes block.)
+//! - No call waits, whatever the other end does. (So an eventfd is no doorbell: another process that
+//!   holds it can fill it, and then writes block.)
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -16,27 +16,27 @@ use rustix::net::{
     socketpair, sockopt,
 };
 
-/// Most reads that empty a doorbell, whose other end may fill it all the time.
+/// Most reads of one call that empties a doorbell: the other end may refill it all the time.
 const MOST_READS: usize = 512;
 
 /// One end of a wake-up signal; [`Signal::signal`] wakes the sleeper at the other end.
 pub trait Doorbell: Signal {
-    /// Descriptor that is readable after a signal from the other end until [`Doorbell::clear`],
-    /// and for ever once the other end is gone.
+    /// Descriptor that a signal from the other end makes readable until [`Doorbell::clear`]. Once the
+    /// other end is gone, the descriptor stays readable.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Forgets the signals so far.
+    /// Discards the signals so far.
     ///
     /// # Errors
     ///
     /// [`OtherEndGone`].
     fn clear(&self) -> Result<(), OtherEndGone>;
 
-    /// Makes [`Doorbell::fd`] readable for ever, which ends the sleep at this end.
+    /// Makes [`Doorbell::fd`] readable for ever, which ends a sleep at this end.
     fn end_own_sleep(&self);
 }
 
-/// The other end of a doorbell is gone.
+/// The error that the other end of a doorbell is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherEndGone;
 
@@ -48,7 +48,7 @@ impl SocketDoorbell {
     ///
     /// # Errors
     ///
-    /// The system's, when no more descriptors are allowed.
+    /// The system's, when no descriptor is free.
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -59,7 +59,7 @@ impl SocketDoorbell {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidData`] for any other descriptor: calls on it might wait.
+    /// [`io::ErrorKind::InvalidData`] for any other kind of descriptor: calls on it might wait.
     pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
         let is_doorbell = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
@@ -75,8 +75,8 @@ impl SocketDoorbell {
 
 impl Signal for SocketDoorbell {
     fn signal(&self) {
-        // Refused if the buffer is full, so that the sleeper is awake already, or if the other
-        // end is gone.
+        // Fails if the buffer is full, so that the sleeper is awake already, or if the other end is
+        // gone.
         let _refused = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
@@ -100,7 +100,7 @@ impl Doorbell for SocketDoorbell {
     }
 
     fn end_own_sleep(&self) {
-        // Fails only if the other end is gone, which ends every sleep already.
+        // Fails only if the other end is gone, which has ended every sleep already.
         let _gone = shutdown(&self.0, Shutdown::Read);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wake-up signal within a process, and sleeping until descriptors are readable.
+//! Wake-up signal within a process, and waiting for descriptors to become readable.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -11,7 +11,7 @@ use ringtap_pool::wake::Signal;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// An eventfd, which this process signals and sleeps on; clones are the same event.
+/// An eventfd that this process both signals and sleeps on; clones are the same event.
 #[derive(Clone)]
 pub struct Event(Arc<OwnedFd>);
 
@@ -20,22 +20,22 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// The system's, when no more descriptors are allowed.
+    /// The system's, when no descriptor is free.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Event(Arc::new(fd)))
     }
 
-    /// Forgets the signals so far.
+    /// Discards the signals so far.
     pub fn clear(&self) {
-        // An event without a signal refuses the read, which changes nothing.
+        // Without a signal the read fails and changes nothing.
         let _unsignalled = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
 impl Signal for Event {
     fn signal(&self) {
-        // Refused only if the count is full, so that the sleeper is awake already.
+        // Fails only if the count is full, so that the sleeper is awake already.
         let _full = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -46,8 +46,8 @@ impl AsFd for Event {
     }
 }
 
-/// Sleeps until a descriptor is readable or broken, at most `timeout` (absent: without limit);
-/// returns whether one is.
+/// Sleeps until a descriptor is readable or broken, at most for `timeout` (absent: without limit);
+/// returns whether a descriptor is.
 ///
 /// Returns early, with `false`, when a signal handler ran.
 ///
@@ -59,8 +59,7 @@ pub fn sleep_until_readable(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -
     Ok(ready.contains(&true))
 }
 
-/// Sleeps as [`sleep_until_readable`] does; returns for each descriptor whether it is readable or
-/// broken.
+/// Sleeps as [`sleep_until_readable`]; returns for each descriptor whether it is readable or broken.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processes share: mappings, transports, doorbells and the hub protocol.
+//! Shared means of processes: mappings, transports, doorbells and the hub protocol.
 //!
-//! Hub, readers and sources use this crate, and not each other.
+//! Hubs, readers and sources use this crate; they do not depend on each other.
 
 pub mod doorbell;
 pub mod event;

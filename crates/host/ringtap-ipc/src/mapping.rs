@@ -14,7 +14,7 @@ use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::param::page_size;
 
-/// What a mapping allows.
+/// The access that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Loads only.
@@ -23,15 +23,15 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A shared mapping of a file's or map's first bytes.
+/// A shared mapping of the first bytes of a file or BPF map.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: it only keeps an address range mapped; what lies there is reached through `Region` and
-// `Words`, which have their own rules.
+// SAFETY: the type only keeps an address range mapped. `Region` and `Words`, which have their own
+// rules, access the memory.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; a shared reference gives no access to the memory.
 unsafe impl Sync for Mapping {}
@@ -46,7 +46,7 @@ impl Mapping {
         Mapping::at(file, 0, bytes, access)
     }
 
-    /// Maps `bytes` bytes from `offset` on, which is a multiple of the page's size.
+    /// Maps `bytes` bytes from `offset` on, which is a multiple of the page size.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no other mapping is replaced.
         let base = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -71,16 +71,16 @@ impl Mapping {
         Ok(Mapping { base, bytes })
     }
 
-    /// Maps the first `bytes` bytes of what another process sent.
+    /// Maps the first `bytes` bytes of a file that another process sent.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidData`] for a file that is shorter, or that could be cut: whoever
-    /// touches a mapping past the end of its file is killed. Else as for [`Mapping::new`].
+    /// [`io::ErrorKind::InvalidData`] for a file that is shorter or can be truncated: access past the
+    /// end of the file would kill this process. Otherwise as for [`Mapping::new`].
     pub fn of_peer(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
         let refused = |text| io::Error::new(io::ErrorKind::InvalidData, text);
         let stat = fstat(&file)?;
-        // What is no file, a BPF map, is mapped whole or not at all.
+        // The kernel maps a BPF map whole or not at all.
         if FileType::from_raw_mode(stat.st_mode).is_file() {
             let seals = fcntl_get_seals(&file).map_err(|_| refused("a file instead of memory"))?;
             if !seals.contains(SealFlags::SHRINK) {
@@ -94,8 +94,8 @@ impl Mapping {
         Mapping::new(file, bytes, access)
     }
 
-    /// Maps whole files side by side, writable, and behind them `more` zeroed bytes of our own.
-    /// Every length is a multiple of the page's size.
+    /// Maps whole files side by side, writable, followed by `more` zeroed bytes of this process. Every
+    /// length is a multiple of the page size.
     ///
     /// # Errors
     ///
@@ -112,56 +112,55 @@ impl Mapping {
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let anywhere = ptr::null_mut();
-        // SAFETY: the kernel chooses the place, so nothing that is mapped is replaced.
+        // SAFETY: the kernel chooses the address, so no other mapping is replaced.
         let base = unsafe { mmap_anonymous(anywhere, bytes, protection, MapFlags::PRIVATE) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // From here on dropped, and so unmapped, if a file cannot be mapped.
+        // If a file cannot be mapped, dropping this unmaps everything.
         let mapping = Mapping { base, bytes };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let mut at = 0;
         for (file, length) in files {
             // SAFETY: `at` is the sum of lengths before this one, so within the mapping.
             let place = unsafe { base.add(at) }.as_ptr().cast();
-            // SAFETY: replaces pages of `mapping`, made just now and known to nobody else.
+            // SAFETY: replaces pages of `mapping`, which was just made and is not shared yet.
             unsafe { mmap(place, *length, protection, flags, file, 0) }?;
             at += length;
         }
         Ok(mapping)
     }
 
-    /// `bytes` bytes from `at` on as a region, if they are mapped; `at` is a multiple of 8. As for
-    /// [`Mapping::region`].
+    /// The `bytes` bytes from `at`, a multiple of 8, as a region; `None` if they are not all mapped.
+    /// See [`Mapping::region`].
     pub fn part(self: &Arc<Self>, at: usize, bytes: usize) -> Option<Region> {
         if at.checked_add(bytes)? > self.bytes || !at.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: just checked to lie in the mapping.
+        // SAFETY: the check above shows that it lies in the mapping.
         let first = unsafe { self.base.add(at) };
         // SAFETY: as in `region`.
         Some(unsafe { Region::from_raw(first, bytes, self.owner()) })
     }
 
-    /// The whole mapping as a region. It must be mapped [`Access::ReadWrite`] if anybody is to
-    /// store there, and the file must stay as long as it was.
+    /// The whole mapping as a region. To store there, it must be mapped [`Access::ReadWrite`]. The file
+    /// must not become shorter.
     pub fn region(self: &Arc<Self>) -> Region {
         // SAFETY: mapped, page-aligned and readable until the owner, which is this mapping, is
         // dropped; this module gives out no references into a mapping.
         unsafe { Region::from_raw(self.base, self.bytes, self.owner()) }
     }
 
-    /// `count` values of `T`, a struct or word of atomics, from byte `at` on.
-    ///
-    /// `None` if they would not lie in the mapping, or not be aligned.
+    /// `count` values of `T`, a struct or word of atomics, from byte `at` on; `None` if they lie outside
+    /// the mapping or are not aligned.
     pub fn words<T>(self: &Arc<Self>, at: usize, count: usize) -> Option<Words<T>> {
         const { assert!(align_of::<T>() <= 64) };
         let end = count.checked_mul(size_of::<T>())?.checked_add(at)?;
         if end > self.bytes || !at.is_multiple_of(align_of::<T>()) {
             return None;
         }
-        // SAFETY: just checked to lie in the mapping.
+        // SAFETY: the check above shows that it lies in the mapping.
         let first = unsafe { self.base.add(at) };
         // SAFETY: mapped and aligned (checked above) until the owner is dropped. Readable, and
-        // writable where users store: they map such memory ReadWrite.
+        // writable where callers store: they map such memory ReadWrite.
         Some(unsafe { Words::from_raw(first.cast(), count, self.owner()) })
     }
 
@@ -172,21 +171,21 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this size; every view holds this mapping, so none is left.
-        // It cannot fail for a whole mapping, and there would be nothing to do about it.
+        // SAFETY: mapped in `new` with this size; every view holds this mapping, so no view is left.
+        // For a whole mapping the call cannot fail.
         let _always_ok = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// Lets `write` fill the first `bytes` bytes of a file that nobody else knows of yet.
+/// Passes the first `bytes` bytes of a file that is not shared yet to `write`, which fills them.
 ///
 /// # Errors
 ///
 /// As for [`Mapping::new`].
 pub fn fill(file: impl AsFd, bytes: usize, write: impl FnOnce(&mut [u8])) -> io::Result<()> {
     let mapping = Mapping::new(file, bytes, Access::ReadWrite)?;
-    // SAFETY: mapped and writable until `mapping` is dropped below; by the caller's word nobody
-    // else knows of the file, so this is the only access.
+    // SAFETY: mapped and writable until `mapping` is dropped below; the caller guarantees that the
+    // file is not shared, so this is the only access.
     write(unsafe { std::slice::from_raw_parts_mut(mapping.base.as_ptr(), bytes) });
     Ok(())
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is handed to other processes: pools that only we may write, control regions.
+//! Memory that other processes can map: pools that only this process can write, control regions.
 //!
 //! Invariants
-//! - After [`SealedPool::create`] nobody can map the memory writable any more, whoever gets the
-//!   descriptor; and no memory made here can be grown or cut under somebody's mapping.
+//! - After [`SealedPool::create`] no process can map the memory writable, not even one with the
+//!   descriptor. No process can grow or truncate memory made here.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -18,19 +18,19 @@ use crate::mapping::{Access, Mapping};
 
 /// A pool in a sealed memfd.
 pub struct SealedPool {
-    /// For the writer: the only writable mapping there is.
+    /// The only writable mapping, for the writer.
     pub writable: Pool,
-    /// For readers.
+    /// A read-only view, for readers in this process.
     pub readable: Pool,
-    /// For readers in other processes.
+    /// Descriptor for readers in other processes.
     pub file: Arc<OwnedFd>,
 }
 
-/// Memory that a reader and the hub both write.
+/// Memory that both a reader and the hub write.
 pub struct SharedMemory {
-    /// Our mapping of it, zeroed.
+    /// This process's mapping, zeroed.
     pub region: Region,
-    /// For the other process.
+    /// Descriptor for the other process.
     pub file: OwnedFd,
 }
 
@@ -39,7 +39,7 @@ impl SealedPool {
     ///
     /// # Errors
     ///
-    /// The system's, when there is not enough memory or no descriptor is free.
+    /// The system's, when memory or descriptors are not enough.
     pub fn create(geometry: Geometry) -> io::Result<Self> {
         let bytes = geometry.region_bytes();
         let file = make(c"ringtap-pool", bytes)?;
@@ -48,8 +48,8 @@ impl SealedPool {
         SealedPool::finish(file, mapping.region(), geometry)
     }
 
-    /// Makes pools whose writable mappings lie side by side, and behind them `more` bytes of our
-    /// own: one piece of memory for who wants one, of which readers of a pool see that pool.
+    /// Makes pools whose writable mappings lie side by side, followed by `more` bytes of this process:
+    /// one piece of memory for its writer, of which a reader of a pool sees only that pool.
     ///
     /// # Errors
     ///
@@ -77,11 +77,11 @@ impl SealedPool {
         Ok((pools, mapping.region()))
     }
 
-    /// A pool in this file, of which `region` is the writable mapping.
+    /// Makes a pool of this file, of which `region` is the writable mapping.
     fn finish(file: OwnedFd, region: Region, geometry: Geometry) -> io::Result<Self> {
         let bytes = region.bytes();
         let writable = Pool::new(region, geometry).map_err(io::Error::other)?;
-        // SAFETY: mapped writable just now, and nobody else knows of it yet.
+        // SAFETY: mapped writable just now, and not shared yet.
         unsafe { writable.write_header() };
         seal(&file, SealFlags::FUTURE_WRITE)?;
         let readable = Arc::new(Mapping::new(&file, bytes, Access::Read)?);
@@ -94,7 +94,7 @@ impl SealedPool {
 }
 
 impl SharedMemory {
-    /// Zeroed memory of so many bytes.
+    /// Makes this many bytes of zeroed memory.
     ///
     /// # Errors
     ///

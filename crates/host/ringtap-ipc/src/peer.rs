@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is at the other end of a UNIX socket, by the kernel's word.
+//! The process at the other end of a UNIX socket, as the kernel reports it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -13,12 +13,12 @@ pub struct Peer {
     pub pid: i32,
     /// Its effective user.
     pub uid: u32,
-    /// Its effective group, and the supplementary ones.
+    /// Its effective group and its supplementary groups.
     pub gids: Vec<u32>,
 }
 
 impl Peer {
-    /// Who is at the other end.
+    /// The process at the other end of `socket`.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Peer {
         })
     }
 
-    /// This process.
+    /// The calling process.
     pub fn this_process() -> Self {
         Peer {
             pid: rustix::process::getpid().as_raw_nonzero().get(),
@@ -49,7 +49,7 @@ fn supplementary(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let mut gids = vec![0_u32; 65_536];
     let size = size_of::<u32>();
     let mut bytes = u32::try_from(gids.len() * size).map_err(io::Error::other)?;
-    // SAFETY: the buffer has as many bytes as we say and lives during the call.
+    // SAFETY: the buffer has the stated size and lives during the call.
     let outcome = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The messages between a hub and its readers, as `docs/internals/protocol.md` writes them down.
+//! The messages between a hub and its readers; `docs/internals/protocol.md` documents them.
 //!
-//! One message is one JSON object in one datagram. Who does not know a field ignores it.
+//! A message is one JSON object in one datagram. A receiver ignores fields that it does not know.
 //!
 //! Invariants
-//! - Parsing never panics, whatever comes, and never makes more than a bounded amount of memory.
+//! - Parsing any bytes never panics and allocates a bounded amount of memory.
 #![forbid(unsafe_code)]
 
 mod snapshot;
@@ -23,28 +23,28 @@ pub use subscribed::{Attached, AttachedEndpoint, AttachedError};
 
 use crate::subscription::{SubscriptionRequest, Wanted};
 
-/// The version of the protocol; both sides must speak the same.
+/// Version of the protocol; hub and reader must have the same.
 pub const VERSION: u32 = 1;
-/// Most instructions of a filter, as in the kernel.
+/// Most instructions of a filter; the kernel has the same limit.
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
-/// What a reader asks.
+/// A reader's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Request {
-    /// Always first.
+    /// The first message of every connection.
     Hello {
         /// [`VERSION`] of the reader.
         protocol: u32,
-        /// What else it can do; nothing is defined yet.
+        /// Further capabilities of the reader; none is defined yet.
         #[serde(default)]
         features: Vec<String>,
-        /// What it calls itself: `count`, `suricata`.
+        /// The reader's name: `count`, `suricata`.
         name: String,
     },
-    /// Takes a subscription in a group; once per connection.
+    /// Subscribes to a group; once per connection.
     Attach(SubscriptionRequest),
-    /// Changes the reader's own filter while packets come.
+    /// Changes the reader's own filter while packets arrive.
     Filter {
         /// See [`SubscriptionRequest::filter`].
         #[serde(with = "wire::filter")]
@@ -52,7 +52,7 @@ pub enum Request {
     },
     /// Changes how many chunks of a lane the reader may hold.
     Credit {
-        /// At most what its group allows.
+        /// Number of chunks, at most what the group allows.
         chunks: u32,
     },
     /// Asks for the reader's counters.
@@ -61,11 +61,11 @@ pub enum Request {
     Inline,
     /// Leaves the group.
     Detach,
-    /// Asks for everybody's counters.
+    /// Asks for the counters of the whole hub.
     Status,
 }
 
-/// What the hub answers.
+/// The hub's answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Reply {
@@ -73,20 +73,20 @@ pub enum Reply {
     Hello {
         /// [`VERSION`] of the hub.
         protocol: u32,
-        /// What else it can do.
+        /// Further capabilities of the hub.
         #[serde(default)]
         features: Vec<String>,
-        /// The hub's own version.
+        /// The hub's software version.
         version: String,
     },
     /// To `attach`; descriptors accompany it.
     Attached(Attached),
-    /// To `filter`: where it runs now, and from which packets on, for each endpoint.
+    /// To `filter`: where the filter runs now, and from which packets on, for each endpoint.
     Filtered {
         /// In the order of the endpoints.
         wanted: Vec<Wanted>,
     },
-    /// To `inline`. Two descriptors accompany it: the memory for verdicts, and a doorbell.
+    /// To `inline`. Two descriptors accompany it: the memory for verdicts and a doorbell.
     Inline,
     /// To `credit` and `detach`.
     Done,
@@ -94,32 +94,32 @@ pub enum Reply {
     Statistics(Snapshot),
     /// To `status`.
     Status(Box<HubStatus>),
-    /// Not done, and why.
+    /// To a request that the hub refuses.
     Refused {
-        /// What kind of refusal.
+        /// The kind of refusal.
         code: Refusal,
-        /// What to tell the user.
+        /// The reason, for the user.
         message: String,
     },
 }
 
-/// Why something was refused.
+/// Kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// The message makes no sense, or not now.
+    /// The message is invalid, or comes at the wrong time.
     BadRequest,
-    /// Another version of the protocol.
+    /// The reader has another version of the protocol.
     Version,
-    /// No such group.
+    /// The hub has no such group.
     NoGroup,
-    /// The user may not.
+    /// The user may not do this.
     NotAllowed,
-    /// More than the group or the hub allows.
+    /// The request exceeds a limit of the group or the hub.
     TooMuch,
-    /// The filter cannot be used.
+    /// The hub cannot use the filter.
     BadFilter,
-    /// The hub could not do it.
+    /// The hub could not carry out the request.
     Failed,
 }
 
@@ -128,13 +128,13 @@ pub enum Refusal {
 #[error("not a message of this protocol: {0}")]
 pub struct ParseError(#[from] serde_json::Error);
 
-/// The bytes of a message.
+/// Encodes a message.
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
-    // Our own types hold nothing that JSON cannot: an empty message is refused by the other side.
+    // Our own types hold only values that JSON has; the other side refuses an empty message.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
-/// The message in these bytes.
+/// Decodes a message.
 ///
 /// # Errors
 ///
@@ -186,7 +186,7 @@ mod tests {
         let text: String = blocks
             .map(|block| block.split("```").next().unwrap())
             .collect();
-        // A line that begins with a space goes on with the one before.
+        // A line that begins with a space continues the line before.
         let text = text.replace("\n ", "");
         let (mut asks, mut answers) = (0, 0);
         for line in text.lines() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Transport between processes of one host: a UNIX socket, one message a datagram.
+//! Transport between processes of one host: a UNIX socket with one datagram per message.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -30,7 +30,7 @@ const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
 #[derive(Debug)]
 pub struct Socket(OwnedFd);
 
-/// A socket to which readers connect. Its file is removed when this is dropped.
+/// A socket that readers connect to. Dropping this removes the socket's file.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -41,13 +41,13 @@ pub struct Listener {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Another hub listens there.
+    /// Another hub listens on the socket.
     #[error("{path}: a hub is running there already: stop it, or choose another --socket")]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// A file that is no socket is there.
+    /// The path is a file, not a socket.
     #[error("{path}: is a file, not a socket: choose another --socket")]
     NotASocket {
         /// The file.
@@ -76,7 +76,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// The system's: nobody listens there, or the path is too long.
+    /// The system's: no process listens there, or the path is too long.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = make(SocketFlags::CLOEXEC)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -87,14 +87,14 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// The system's, when no more descriptors are allowed.
+    /// The system's, when no descriptor is free.
     pub fn pair() -> io::Result<(Self, Self)> {
         let kind = SocketType::SEQPACKET;
         let (one, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         Ok((Socket(one), Socket(other)))
     }
 
-    /// The end of a connection that another process passed on.
+    /// The end of a connection that another process sent.
     ///
     /// # Errors
     ///
@@ -108,8 +108,8 @@ impl Socket {
         }
     }
 
-    /// Whether a hub answers. The socket of a killed hub may exist a moment longer than the hub:
-    /// its connections then hang up.
+    /// Whether a hub answers. The socket of a killed hub may exist for a moment longer than the hub;
+    /// connections to it then hang up.
     fn is_alive(&self) -> bool {
         let timeout = Some(Duration::from_secs(2));
         if self.send(b"{}", &[]).is_err() {
@@ -119,7 +119,7 @@ impl Socket {
             Ok(true) => self
                 .receive(&mut [0; 4096])
                 .is_ok_and(|(bytes, _)| !bytes.is_empty()),
-            // A hub is there and hangs.
+            // The hub exists but does not answer.
             _ => true,
         }
     }
@@ -180,12 +180,12 @@ impl AsFd for Socket {
 }
 
 impl Listener {
-    /// Listens at `path`, where every user may connect; permission is checked per group.
+    /// Listens at `path`. Every user may connect; each group checks permissions.
     ///
     /// # Errors
     ///
-    /// Every [`ListenError`]. The socket of a killed hub is replaced, any other file is not. Only
-    /// the folder `/run/ringtap` is created.
+    /// Every [`ListenError`]. `bind` replaces the socket of a killed hub, but no other file, and
+    /// creates no folder but `/run/ringtap`.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
         let path = path.to_owned();
         let refused = |reason| ListenError::System {
@@ -233,7 +233,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// The system's: no descriptor is free.
+    /// The system's, when no descriptor is free.
     pub fn accept(&self) -> io::Result<Option<Socket>> {
         match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => Ok(Some(Socket(socket))),
@@ -254,7 +254,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Makes `/run/ringtap`, which readers of every user can enter.
+/// Creates `/run/ringtap`, which every user can enter.
 fn make_standard_folder() -> io::Result<()> {
     match fs::create_dir(STANDARD_FOLDER) {
         Ok(()) => fs::set_permissions(STANDARD_FOLDER, fs::Permissions::from_mode(0o755)),

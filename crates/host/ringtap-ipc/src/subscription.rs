@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader's subscription: the request for it, and what the hub gives.
+//! A reader's subscription: the request, and the hub's answer.
 //!
-//! The same types serve a hub in this process and one in another process; their serde form is
-//! that of the hub protocol.
+//! A hub in this process and one in another process use the same types; the serde form is that of
+//! the hub protocol.
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -27,23 +27,23 @@ pub struct SubscriptionId(pub u64);
 pub struct SubscriptionRequest {
     /// The group.
     pub group: String,
-    /// The reader's name, as `ringtap status` shows it; in the protocol part of `hello`.
+    /// The reader's name in `ringtap status`; the protocol sends it in `hello`.
     #[serde(skip)]
     pub name: String,
-    /// The reader's own filter, which is combined with the group's.
+    /// The reader's own filter, in addition to the group's.
     #[serde(default = "Program::everything", with = "wire::filter")]
     pub filter: Program,
-    /// Chunks of one lane that the reader may hold; the group's number if absent.
+    /// Chunks of one lane that the reader may hold; absent: the group's number.
     #[serde(default)]
     pub credit_chunks: Option<u32>,
-    /// When a sleeping reader is woken.
+    /// When the hub wakes the sleeping reader.
     #[serde(default)]
     pub watermark: Watermark,
-    /// Private delivery even where the group shares.
+    /// Asks for private delivery even in a group with shared delivery.
     #[serde(default)]
     pub private: bool,
-    /// Begin with the first packet that the source captured, instead of the next one. Only for
-    /// readers that attach before the hub runs, hence not part of the protocol.
+    /// Start with the first packet that the source captured, not the next one. Only for readers that
+    /// attach before the hub runs, so it is not part of the protocol.
     #[serde(skip)]
     pub from_the_first: bool,
 }
@@ -63,19 +63,19 @@ impl SubscriptionRequest {
     }
 }
 
-/// When a sleeping reader is woken.
+/// When the hub wakes a sleeping reader: at a number of packets, or after a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watermark {
-    /// When this many packets wait.
+    /// Number of waiting packets at which the reader is woken.
     pub packets: u32,
-    /// Or when the first packet has waited this long.
+    /// Longest wait of the first packet until the reader is woken.
     #[serde(rename = "time_limit_ms", with = "wire::milliseconds")]
     pub time_limit: Duration,
 }
 
 impl Watermark {
-    /// A watermark with the default in place of absent values.
+    /// A watermark with defaults for absent values.
     pub fn or_default(packets: Option<u32>, time_limit: Option<Duration>) -> Self {
         let default = Watermark::default();
         Watermark {
@@ -94,15 +94,15 @@ impl Default for Watermark {
     }
 }
 
-/// A reader's subscription: access to every source of the hub, and a doorbell.
+/// A reader's access to every source of a hub, and a doorbell.
 pub struct Subscription {
-    /// Its number at the hub.
+    /// Number of the subscription at the hub.
     pub id: SubscriptionId,
-    /// One for each source.
+    /// One endpoint for each source.
     pub endpoints: Vec<Endpoint>,
     /// Wakes the sleeping reader; the reader signals it to wake the hub.
     pub doorbell: Arc<dyn Doorbell>,
-    /// When a sleeping reader is woken.
+    /// When the hub wakes the sleeping reader.
     pub watermark: Watermark,
 }
 
@@ -114,11 +114,11 @@ pub struct Endpoint {
     pub pool: Pool,
     /// The reader's control region.
     pub control: Region,
-    /// The source's own signal, if it has one: readable when a lane has news.
+    /// The source's own signal, if it has one; readable when a lane has new packets.
     pub wake: Option<Arc<OwnedFd>>,
     /// Which packets belong to the reader.
     pub wanted: Wanted,
-    /// Descriptors by which another process maps pool and control region, if it can.
+    /// Descriptors with which another process maps pool and control region; `None` if it cannot.
     pub files: Option<EndpointFiles>,
 }
 
@@ -133,10 +133,10 @@ pub struct EndpointFiles {
 /// Which packets of a source belong to a reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// The slot's mask of each of its packets has one of these bits.
+    /// Each of the reader's packets has one of these bits in its slot's mask.
     pub mask: u64,
-    /// The slot's mask of each packet of its balanced group has one of these bits, whichever
-    /// member gets the packet; 0 without such a group.
+    /// Each packet of the reader's balanced group has one of these bits in its slot's mask, also
+    /// packets for other members; 0 without such a group.
     #[serde(default)]
     pub group: u64,
     /// Where the filter runs.
@@ -145,7 +145,7 @@ pub struct Wanted {
     /// The filters of the reader and its group combined.
     #[serde(with = "wire::filter")]
     pub filter: Program,
-    /// Per lane, the first sequence that the source classified with this filter; the reader runs
-    /// the filter on packets before it.
+    /// Per lane, the first sequence that the source classified with this filter; the reader filters
+    /// earlier packets itself.
     pub from: Vec<u64>,
 }

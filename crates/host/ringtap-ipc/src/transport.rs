@@ -10,34 +10,34 @@ pub const MOST_BYTES: usize = 128 * 1024;
 /// Most descriptors with one message.
 pub const MOST_FDS: usize = 64;
 
-/// One end of a channel that carries whole messages, in order, and may carry descriptors.
+/// One end of a channel that carries whole messages in order, and optionally descriptors.
 ///
-/// A [`Socket`](crate::socket::Socket) is the end of a channel between processes of one host.
+/// [`Socket`](crate::socket::Socket) connects processes of one host.
 pub trait Transport: Send + Sync {
     /// Sends one message with descriptors.
     ///
     /// # Errors
     ///
-    /// The system's; [`io::ErrorKind::WouldBlock`] if this end does not wait and the other end
-    /// does not read.
+    /// The system's; [`io::ErrorKind::WouldBlock`] if this end does not wait and the other end does
+    /// not read.
     fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()>;
 
-    /// Takes one message into `buffer` (of [`MOST_BYTES`]); no bytes when the other end has left.
+    /// Receives one message into `buffer` (of [`MOST_BYTES`]); no bytes when the other end has left.
     ///
     /// # Errors
     ///
-    /// The system's; [`io::ErrorKind::WouldBlock`] if this end does not wait and no message is
-    /// there; [`io::ErrorKind::InvalidData`] for a message longer than `buffer`.
+    /// The system's; [`io::ErrorKind::WouldBlock`] if this end does not wait and there is no message;
+    /// [`io::ErrorKind::InvalidData`] for a message longer than `buffer`.
     fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Vec<OwnedFd>)>;
 
-    /// Descriptor that is readable when a message is there and when the other end has left.
+    /// Descriptor that is readable when there is a message or the other end has left.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Descriptor that hangs up when the other end leaves, if there is one.
+    /// Descriptor that hangs up when the other end leaves, if the channel has one.
     fn hang_up(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Ends the channel for the other end, also if another process has a copy of this end.
+    /// Ends the channel for the other end, even if another process has a copy of this end.
     fn finish(&self);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Verdict channel: an inline reader in another process decides which packets pass a bridge.
 //!
-//! The inline reader reads packets as every reader does, and pushes a verdict on each, by lane and
-//! sequence, into a queue. The bridge gives the queue to one inline reader at a time.
+//! The inline reader reads packets as every reader does. It pushes a verdict for each packet, by
+//! lane and sequence, into a queue. The bridge gives a queue to one inline reader at a time.
 //!
 //! Invariants
-//! - The inline reader is not trusted: the bridge checks its index, ignores verdicts on packets
-//!   that do not wait, and never waits for what it writes.
-//! - The bridge notices at once when the inline reader leaves: its end of the doorbell closes.
+//! - The inline reader is not trusted: the bridge checks the reader's index, ignores verdicts on
+//!   packets that do not wait, and never waits for the reader.
+//! - The bridge notices at once when the inline reader leaves: the reader's end of the doorbell closes.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -25,10 +25,10 @@ use crate::event::Event;
 use crate::mapping::{Access, Mapping};
 use crate::memfd::SharedMemory;
 
-/// VerdictSender that may wait for the bridge: more than packets may.
+/// Capacity of the queue: more verdicts than packets that can wait.
 const ENTRIES: usize = 1 << 16;
-/// Offsets in the memory, in bytes: the reader's index, the bridge's, the flag of a sleeping
-/// bridge, the entries.
+/// Offsets in the shared memory, in bytes: the reader's index, the bridge's index, the flag of a
+/// sleeping bridge, the entries.
 const TAIL: usize = 0;
 const HEAD: usize = 64;
 const ASLEEP: usize = 128;
@@ -40,23 +40,23 @@ const LANE_SHIFT: u32 = 48;
 const LANE_MASK: u64 = (1 << 15) - 1;
 const SEQUENCE_MASK: u64 = (1 << LANE_SHIFT) - 1;
 
-/// What happens to a packet.
+/// Decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It leaves by the other interface.
+    /// The packet leaves by the other interface.
     Pass,
-    /// It goes no further.
+    /// The packet is dropped.
     Drop,
 }
 
-/// A verdict on a packet.
+/// A decision, and the packet that it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketVerdict {
-    /// Its lane, counted over all sources.
+    /// Lane of the packet, counted over all sources.
     pub lane: LaneId,
-    /// Its sequence in the lane, of which the low 48 bits count.
+    /// Sequence of the packet in its lane, of which the low 48 bits count.
     pub sequence: u64,
-    /// What happens to it.
+    /// The decision.
     pub verdict: Verdict,
 }
 
@@ -82,30 +82,30 @@ impl PacketVerdict {
         }
     }
 
-    /// Sequences that lie so far apart are not of packets that wait at the same time.
+    /// Upper bound of the distance between two packets of a lane that wait at the same time.
     pub const FAR: u64 = 1 << (LANE_SHIFT - 1);
 
-    /// How far a sequence lies behind another, as far as an entry can tell.
+    /// Distance from one sequence to another, modulo the 48 bits that an entry holds.
     #[must_use]
     pub fn distance(from: u64, to: u64) -> u64 {
         to.wrapping_sub(from) & SEQUENCE_MASK
     }
 
-    /// How far the packet lies behind the one with this sequence; [`PacketVerdict::FAR`] and more if it
-    /// lies before it.
+    /// Distance from the packet with this sequence to this one; [`PacketVerdict::FAR`] or more if this
+    /// one comes first.
     #[must_use]
     pub fn distance_from(&self, sequence: u64) -> u64 {
         PacketVerdict::distance(sequence, self.sequence)
     }
 
-    /// Whether this is about the packet with this sequence.
+    /// Whether this verdict is about the packet with this sequence.
     #[must_use]
     pub fn is_of(&self, sequence: u64) -> bool {
         self.distance_from(sequence) == 0
     }
 }
 
-/// The queue in this memory, and the flag by which the bridge asks to be woken.
+/// Maps the queue and the flag by which the bridge asks to be woken.
 fn map(file: impl AsFd) -> io::Result<(Parts, Words<WakeFlag>)> {
     let mapping = Arc::new(Mapping::of_peer(file, BYTES, Access::ReadWrite)?);
     let outside = || io::Error::from(io::ErrorKind::InvalidData);
@@ -121,7 +121,7 @@ fn map(file: impl AsFd) -> io::Result<(Parts, Words<WakeFlag>)> {
 pub struct VerdictEnds {
     /// The queue's memory.
     pub memory: OwnedFd,
-    /// Signals the bridge.
+    /// The reader's end of the doorbell, which signals the bridge.
     pub doorbell: SocketDoorbell,
 }
 
@@ -132,14 +132,14 @@ pub struct VerdictSender {
     doorbell: SocketDoorbell,
 }
 
-/// Why a verdict could not be given.
+/// Why the reader cannot give a verdict.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VerdictError {
-    /// The bridge does not take verdicts any more, or never did.
+    /// The queue is full: the bridge takes no verdicts, or has ended.
     #[error("the bridge takes no verdicts: it is stuck, or gone")]
     Stuck,
-    /// The bridge's index is impossible.
+    /// The bridge wrote an impossible index.
     #[error("the bridge is corrupt: {0}")]
     Corrupt(#[from] PeerCorrupt),
 }
@@ -149,7 +149,7 @@ impl VerdictSender {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidData`] if it is something else.
+    /// [`io::ErrorKind::InvalidData`] for other descriptors.
     pub fn from_peer(memory: OwnedFd, doorbell: OwnedFd) -> io::Result<Self> {
         let (parts, asleep) = map(memory)?;
         Ok(VerdictSender {
@@ -159,7 +159,7 @@ impl VerdictSender {
         })
     }
 
-    /// Pushes a verdict, in any order; the bridge looks when [`VerdictSender::send`] is called.
+    /// Pushes a verdict, in any order; [`VerdictSender::send`] then wakes the bridge.
     ///
     /// # Errors
     ///
@@ -187,12 +187,12 @@ pub struct VerdictQueue {
     doorbell: SocketDoorbell,
 }
 
-/// Why an inline reader's verdicts end.
+/// Why the bridge lost its inline reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderGone {
-    /// It left.
+    /// The reader left.
     Left,
-    /// It wrote what cannot be.
+    /// The reader wrote an impossible index.
     Corrupt,
 }
 
@@ -207,13 +207,13 @@ impl VerdictQueue {
         Ok(entry.map(PacketVerdict::from_entry))
     }
 
-    /// Says that the bridge sleeps; then look once more whether there is anything.
+    /// Announces that the bridge sleeps; check for verdicts once more after this.
     pub fn announce_sleep(&self) -> bool {
         self.asleep[0].raise();
         self.queue.is_empty()
     }
 
-    /// The bridge is awake.
+    /// Ends the announced sleep.
     ///
     /// # Errors
     ///
@@ -230,7 +230,8 @@ impl AsFd for VerdictQueue {
     }
 }
 
-/// Gives one inline reader at a time a queue: the server accepts it, the bridge's thread serves it.
+/// Gives a queue to one inline reader at a time. The hub's server accepts the reader; the bridge's
+/// thread takes the verdicts.
 pub struct VerdictChannel {
     group: String,
     state: Mutex<State>,
@@ -248,18 +249,18 @@ struct State {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InlineError {
-    /// Another group has the inline reader.
+    /// The inline reader belongs to another group.
     #[error("readers of the group {asked} give no verdicts: the inline group is {group}")]
     Group {
         /// The reader's group.
         asked: String,
-        /// The inline reader's.
+        /// The group of the inline reader.
         group: String,
     },
-    /// There is one already.
+    /// The bridge has an inline reader already.
     #[error("there is an inline reader already: one at a time")]
     Taken,
-    /// The system refused.
+    /// The system has no memory or descriptor.
     #[error("no memory for verdicts: {0}")]
     System(#[from] io::Error),
 }
@@ -311,12 +312,12 @@ impl VerdictChannel {
         })
     }
 
-    /// The queue of an inline reader that has just been accepted, for the bridge's thread.
+    /// Takes the queue of a newly accepted inline reader, for the bridge's thread.
     pub fn arrived(&self) -> Option<VerdictQueue> {
         self.state().arrived.take()
     }
 
-    /// The inline reader has left: another may be accepted.
+    /// Records that the inline reader has left, so that another can be accepted.
     pub fn left(&self) {
         self.state().is_taken = false;
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a reader waits: naps while packets come fast, sleeps until it is woken when they do not.
+//! How a reader waits: it naps while packets come fast, else sleeps until the hub wakes it.
 //!
 //! A wake-up costs the capture side about a microsecond. When packets follow each other within
-//! a nap's length it is cheaper for everybody to look again after the nap.
+//! a nap's length, it costs both sides less to look again after the nap.
 //!
 //! Invariants
-//! - Between the end of a sleep and the first packet nothing is done that can be done before the
-//!   one or after the other: caches are cold then. What is left is settled at the next call.
+//! - Caches are cold after a sleep. So between the end of a sleep and the first packet the waiter
+//!   does only what cannot wait; the next call settles the rest.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -21,44 +21,44 @@ use rustix::io::Errno;
 
 use crate::doorbell::Doorbell;
 
-/// Length of a nap: at a million packets a second about 250 packets come meanwhile.
+/// Length of a nap; at a million packets a second, 250 packets come during a nap.
 const NAP: Duration = Duration::from_micros(250);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Packets came since the last wait.
     Awake,
-    /// A nap is over and nothing came.
+    /// A nap is over without a packet.
     Napped,
-    /// The sleep is announced; after one more look it may begin.
+    /// The sleep is announced and begins after one more look for packets.
     Armed,
     /// One short sleep is over.
     Slept,
-    /// Something ended a sleep, of which nothing is settled yet.
+    /// A sleep has ended; the state is not settled yet.
     Woken,
-    /// The same, and packets were found after it.
+    /// As `Woken`, and packets were found after the sleep.
     Found,
 }
 
 /// What [`Waiter::wait`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// It is time to look again.
+    /// Look for packets again.
     Look,
-    /// The connection that is listened to was ended by the other side.
+    /// The other side ended the connection that the waiter listens to.
     HungUp,
 }
 
-/// Bit of an event of the set: it is the end of a connection.
+/// Bit of a set entry that is the end of a connection.
 const HANG_UP: u64 = 1;
-/// It is the reader's own event.
+/// Bit of the entry for the reader's own doorbell.
 const DOORBELL: u64 = 2;
-/// It is something else.
+/// Value of any other entry.
 const OTHER: u64 = 0;
-/// Events that are taken from the set at once.
+/// Most events taken from the set in one call.
 const MOST_EVENTS: usize = 8;
 
-/// What ends a sleep beside the reader's own event.
+/// An additional event that ends a sleep.
 #[derive(Clone, Copy, Debug)]
 pub enum Beside<'a> {
     /// The end of a connection.
@@ -67,31 +67,31 @@ pub enum Beside<'a> {
     Event(BorrowedFd<'a>),
 }
 
-/// A reader's way to wait.
+/// Waits for packets on behalf of a reader.
 pub struct Waiter {
     sleepers: Vec<Sleeper>,
     doorbell: Arc<dyn Doorbell>,
-    /// All that ends a sleep.
+    /// Epoll descriptor of everything that ends a sleep.
     set: OwnedFd,
-    /// Signals of sources, which others clear: only a new one ends a sleep.
+    /// Signals of sources. Others clear them, so only a new signal ends a sleep.
     wakes: Vec<Arc<OwnedFd>>,
-    /// Its own event may have been signalled since that was last cleared.
+    /// The doorbell may have been signalled since it was last cleared.
     rang: bool,
     phase: Phase,
     /// When the last sleep began.
     begun: Instant,
-    /// The last sleep ended sooner than a nap would have, what was then found first included.
+    /// The last sleep, including the first look for packets after it, was shorter than a nap.
     fast: bool,
 }
 
 impl Waiter {
-    /// A reader's that reads where these sleepers say, and that this event wakes.
+    /// A waiter for a reader with these sleep flags, woken by this doorbell.
     ///
-    /// Signals of the sources themselves (`wakes`) spare it the way over its driver.
+    /// The sources' own signals (`wakes`) wake the reader directly, without the hub.
     ///
     /// # Errors
     ///
-    /// The system's, when no more descriptors are allowed.
+    /// The system's, when no descriptor is free.
     pub fn new(
         sleepers: Vec<Sleeper>,
         doorbell: Arc<dyn Doorbell>,
@@ -115,7 +115,7 @@ impl Waiter {
         })
     }
 
-    /// Lets this end sleeps, too, as long as it is open.
+    /// Lets `beside` end sleeps, too, as long as its descriptor is open.
     ///
     /// # Errors
     ///
@@ -129,34 +129,34 @@ impl Waiter {
         }
     }
 
-    /// Does not let this end sleeps any more.
+    /// No longer lets this descriptor end sleeps.
     ///
     /// # Errors
     ///
-    /// The system's; it was not listened to.
+    /// The system's; also if the waiter does not listen to the descriptor.
     pub fn ignore(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::delete(&self.set, fd)?)
     }
 
-    /// Says that the reader sleeps, so that the event is signalled when packets come; then look
-    /// once more. For readers that wait for it in a loop of their own.
+    /// Announces that the reader sleeps, so that the doorbell is signalled when packets come; look for
+    /// packets once more after this. For readers with an event loop of their own.
     pub fn announce(&mut self) {
         self.settle();
         if self.wakes.is_empty() {
             self.rang = true;
         } else {
-            // Forgets old signals; who cannot look finds them again.
+            // Discards old signals; if the call fails, a later wait finds them again.
             let _found = self.look(Some(&Timespec::default()));
         }
         if std::mem::take(&mut self.rang) {
-            // A hub that is gone is found by those who look at the connection.
+            // Readers notice the end of the hub by its connection.
             let _gone = self.doorbell.clear();
         }
         self.sleepers.iter().for_each(Sleeper::arm);
         self.phase = Phase::Armed;
     }
 
-    /// Says that packets were found.
+    /// Tells the waiter that packets were found.
     #[inline]
     pub fn found(&mut self) {
         match self.phase {
@@ -175,7 +175,7 @@ impl Waiter {
         self.phase = Phase::Awake;
     }
 
-    /// Does what the end of a sleep left undone.
+    /// Settles what the end of a sleep left open.
     fn settle(&mut self) {
         self.phase = match self.phase {
             Phase::Woken => Phase::Napped,
@@ -186,7 +186,7 @@ impl Waiter {
         self.sleepers.iter().for_each(Sleeper::disarm);
     }
 
-    /// Waits a little, at most until `deadline`; then look again.
+    /// Waits briefly, at most until `deadline`; look for packets after it returns.
     ///
     /// It may return at once: a sleep begins only after one more look.
     ///
@@ -211,8 +211,8 @@ impl Waiter {
             std::thread::sleep(left_until(deadline).map_or(NAP, |left| left.min(NAP)));
             self.phase = Phase::Napped;
         } else {
-            // After a sleep that ended for nothing, too: the event stays readable until the sleep
-            // is announced anew, so to sleep on would be to spin.
+            // Also after a sleep that ended without a packet: the doorbell stays readable until the next
+            // announcement, so another sleep would end at once.
             self.announce();
         }
     }
@@ -228,7 +228,7 @@ impl Waiter {
         Ok(found.unwrap_or(Waited::Look))
     }
 
-    /// How long a sleep that begins now may last.
+    /// Longest duration of a sleep that begins now.
     #[inline(never)]
     fn timeout(&mut self, deadline: Option<Instant>) -> Option<Timespec> {
         self.begun = Instant::now();
@@ -240,7 +240,7 @@ impl Waiter {
         timeout.and_then(|timeout| Timespec::try_from(timeout).ok())
     }
 
-    /// Sleeps until something ends the sleep; tells what, if anything did.
+    /// Sleeps until something ends the sleep; returns which entries of the set did.
     #[inline]
     fn look(&mut self, timeout: Option<&Timespec>) -> io::Result<Option<Waited>> {
         let mut events = [epoll::Event {
@@ -252,7 +252,7 @@ impl Waiter {
             Ok(found) => {
                 let events = events.iter().take(found);
                 let what = events.fold(0, |all, one| all | one.data.u64());
-                // There may be more than were taken.
+                // The set may have more events than were taken.
                 self.rang |= what & DOORBELL != 0 || found == MOST_EVENTS;
                 Ok(Some(match what & HANG_UP != 0 {
                     true => Waited::HungUp,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader's side of the account at one moment, as the hub sees it.
+//! The counters of one reader at one moment, as the hub sees them.
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of every source that a reader has a subscription at, since it took that subscription.
+/// Counters of all sources of a subscription, since the subscription started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// In the order of the reader's endpoints.
@@ -20,7 +20,7 @@ pub struct SourceSnapshot {
     pub nic: u64,
     /// Packets lost by the kernel, on no lane in particular.
     pub kernel: u64,
-    /// Whether all this is final: the source has ended and every chunk is settled.
+    /// The counters are final: the source has ended and every chunk is settled.
     pub ended: bool,
     /// Why the source ended, if it failed.
     pub failure: Option<String>,
@@ -33,19 +33,19 @@ pub struct LaneSnapshot {
     pub start: u64,
     /// Sequence of the next packet that is captured.
     pub position: u64,
-    /// Packets that reached the source, by a counter of its own.
+    /// Packets that reached the source, by the source's own counter.
     pub seen: u64,
-    /// Packets that nobody wanted.
+    /// Packets that no reader's filter takes.
     pub unwanted: u64,
-    /// Packets for other members of the group that a copy for this reader alone left out.
+    /// Packets for other members of the group that a private copy left out.
     pub other_members: u64,
     /// Packets lost because no chunk was free.
     pub pool_full: u64,
     /// Packets lost by the kernel.
     pub kernel: u64,
-    /// Packets in chunks that the reader did not get, wanted or not.
+    /// Packets in chunks that the reader did not receive, whether it wanted them or not.
     pub missed_sequences: u64,
-    /// Packets among them that the reader wanted: its losses.
+    /// Packets among them that the reader wanted: the reader's losses.
     pub missed_packets: u64,
     /// Packets among them for other members of the reader's group.
     pub missed_other_members: u64,

@@ -1,59 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everybody's counters at one moment: what `ringtap status` prints.
+//! The counters of a whole hub at one moment, as `ringtap status` prints them.
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 
-/// A hub.
+/// Status of a hub.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HubStatus {
-    /// Now, in nanoseconds since 1970.
+    /// Time of this status, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// When the hub started.
+    /// Time when the hub started, in nanoseconds since 1970.
     pub started_ns: u64,
-    /// Its version.
+    /// Software version.
     pub version: String,
-    /// Its process.
+    /// Process id.
     pub pid: i32,
-    /// Where packets come from.
+    /// The hub's sources.
     pub sources: Vec<SourceStatus>,
-    /// Who may share them.
+    /// The hub's groups.
     pub groups: Vec<GroupStatus>,
-    /// Who reads now.
+    /// The readers that are attached now.
     pub readers: Vec<ReaderStatus>,
-    /// Losses of readers that left, in packets.
+    /// Packets lost by readers that have left.
     pub departed_overrun: u64,
 }
 
-/// Whether a source captures.
+/// State of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceState {
-    /// It does.
+    /// The source captures.
     #[default]
     Capturing,
-    /// Some lane waits for readers to catch up.
+    /// At least one lane waits for readers to catch up.
     Paused,
-    /// No more; see [`SourceStatus::failure`].
+    /// The source has ended; see [`SourceStatus::failure`].
     Ended,
 }
 
-/// A source.
+/// Status of a source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SourceStatus {
     /// The device as the user wrote it.
     pub device: String,
-    /// Whether it captures.
+    /// Whether the source captures.
     pub state: SourceState,
     /// Why it ended, if it failed.
     pub failure: Option<String>,
-    /// What a user should know of it.
+    /// Notes for the user about the source.
     pub notes: Vec<String>,
-    /// Where `seen` comes from.
+    /// Origin of the counter `seen`.
     pub offered_from: String,
-    /// Bytes of its pool.
+    /// Size of the pool.
     pub pool_bytes: u64,
-    /// Bytes of one chunk.
+    /// Size of one chunk.
     pub chunk_bytes: u32,
     /// Packets lost by the NIC or its driver.
     pub nic: u64,
@@ -63,122 +63,122 @@ pub struct SourceStatus {
     pub lanes: Vec<LaneStatus>,
     /// Whether seen = captured + unwanted + dropped on every lane.
     pub balanced: bool,
-    /// When capture of a lane pauses, if it ever does.
+    /// When capture of a lane pauses, if it can.
     #[serde(default)]
     pub congestion: Option<CongestionStatus>,
 }
 
-/// When capture of a lane pauses because readers cannot keep up, by its chunks that are free.
+/// Free chunks of a lane, in percent, at which capture pauses and resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CongestionStatus {
-    /// It pauses while fewer percent of them are free.
+    /// Capture pauses below this percentage.
     pub low_percent: u8,
-    /// It goes on when so many percent are.
+    /// Capture resumes from this percentage on.
     pub high_percent: u8,
 }
 
-/// One lane of a source.
+/// Status of one lane of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneStatus {
-    /// Its number.
+    /// Number of the lane.
     pub lane: u32,
-    /// Packets that reached it.
+    /// Packets that reached the lane.
     pub seen: u64,
     /// Packets in the pool.
     pub captured: u64,
-    /// Bytes on the wire of these.
+    /// Bytes on the wire of the captured packets.
     #[serde(default)]
     pub bytes: u64,
-    /// Packets that nobody wanted.
+    /// Packets that no reader's filter takes.
     pub unwanted: u64,
-    /// Packets lost because no chunk was free, or capture was paused.
+    /// Packets lost because no chunk was free or capture was paused.
     pub pool_full: u64,
     /// Packets lost by the kernel.
     pub kernel: u64,
-    /// Its chunks.
+    /// Number of the lane's chunks.
     pub chunks: u32,
-    /// Those of them that are not free.
+    /// Chunks of the lane that are not free.
     pub chunks_in_use: u32,
     /// Whether capture waits for readers to catch up.
     pub paused: bool,
 }
 
-/// A group.
+/// Status of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
-    /// How it divides packets.
+    /// How the group divides packets.
     pub balance: String,
     /// `shared` or `private`.
     pub delivery: String,
-    /// Its filter, as the user wrote it.
+    /// The group's filter, as the user wrote it.
     pub filter: String,
-    /// Readers in it.
+    /// Number of readers in the group.
     pub members: u32,
-    /// Readers that may be in it.
+    /// Most readers at one time.
     pub most_members: u32,
-    /// What happens to a reader past its credit, as the configuration has it; empty if the hub
-    /// does not tell.
+    /// What happens to a reader past its credit, as in the configuration; empty if the hub does not
+    /// report it.
     #[serde(default)]
     pub policy: String,
-    /// The offload threshold in percent, if there is one.
+    /// The offload threshold in percent, if the group has one.
     #[serde(default)]
     pub offload_percent: Option<u8>,
-    /// Chunks that went to another than their lane's owner.
+    /// Chunks that another member than the lane's owner received.
     #[serde(default)]
     pub offloaded_chunks: u64,
-    /// Packets in these.
+    /// Packets in these chunks.
     #[serde(default)]
     pub offloaded_packets: u64,
-    /// Packets that a member was done with while another held earlier packets of the same flow.
+    /// Packets that a member released while another held earlier packets of the same flow.
     #[serde(default)]
     pub disordered_packets: u64,
 }
 
-/// A reader.
+/// Status of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReaderStatus {
-    /// Its number at this hub.
+    /// Number of the reader at this hub.
     pub reader: u64,
-    /// What it calls itself.
+    /// The reader's name.
     pub name: String,
-    /// Its group.
+    /// The reader's group.
     pub group: String,
-    /// Its process.
+    /// Process id.
     pub pid: i32,
-    /// Its user.
+    /// User id.
     pub uid: u32,
     /// `shared` or `private`.
     pub delivery: String,
-    /// When it attached, in nanoseconds since 1970.
+    /// Time when the reader attached, in nanoseconds since 1970.
     pub attached_ns: u64,
-    /// Packets it says it took.
+    /// Packets delivered, as the reader reports.
     pub delivered: u64,
-    /// Packets it says did not pass its filter.
+    /// Packets that did not pass the filter, as the reader reports.
     pub filtered: u64,
-    /// Packets it says are for other members of its group.
+    /// Packets for other members of the group, as the reader reports.
     pub other_members: u64,
-    /// Bytes on the wire of those it took.
+    /// Bytes on the wire of the delivered packets.
     pub bytes: u64,
-    /// Packets it lost because it was past its credit.
+    /// Packets lost because the reader was past its credit.
     pub overrun: u64,
-    /// When it last lost some, to a fifth of a second, in nanoseconds since 1970; 0 if never.
+    /// Time of the last loss, in nanoseconds since 1970, exact to 0.2 s; 0: no loss.
     pub last_loss_ns: u64,
-    /// Chunks it holds, all lanes together.
+    /// Chunks that the reader holds, of all lanes.
     pub lag_chunks: u32,
-    /// Age of the oldest packet that it holds, in milliseconds.
+    /// Age in milliseconds of the oldest packet that the reader holds.
     pub lag_ms: u64,
-    /// Chunks it may hold of one lane.
+    /// Chunks of one lane that the reader may hold.
     pub credit_chunks: u32,
-    /// Why its filter does not run in the source; absent if it does.
+    /// Why the filter does not run in the source; absent if it does.
     pub not_in_source: Option<String>,
-    /// It broke the rules and gets nothing any more.
+    /// The reader wrote invalid values and receives no more packets.
     pub corrupt: bool,
-    /// Chunks that it took instead of their lane's owner.
+    /// Chunks that the reader received instead of their lane's owner.
     #[serde(default)]
     pub helped_chunks: u64,
-    /// Buckets of flows that are its own, of 256; 0 in groups that have none.
+    /// Buckets of flows, of 256, that the reader owns; 0 in groups without buckets.
     #[serde(default)]
     pub buckets: u32,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A subscription on its way to another process: the message `attached` and its descriptors.
+//! Message and descriptors that pass a subscription to a reader in another process.
 //!
 //! Invariants
-//! - The receiver checks every descriptor: a false hub can make it fail, not misbehave.
+//! - The reader checks every descriptor: a faulty hub can make it fail, not misbehave.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -35,11 +35,11 @@ pub struct AttachedEndpoint {
     /// Description of the source, with the reader's policy.
     #[serde(flatten)]
     pub facts: Facts,
-    /// Epoch of the pool, as its header has it.
+    /// Epoch of the pool, as in the region header.
     pub epoch: u64,
-    /// Bytes to map of the pool.
+    /// Bytes of the pool to map.
     pub pool_bytes: u64,
-    /// Bytes to map of the control region.
+    /// Bytes of the control region to map.
     pub control_bytes: u64,
     /// A descriptor of the source's own signal accompanies the message.
     #[serde(default)]
@@ -48,27 +48,27 @@ pub struct AttachedEndpoint {
     pub wanted: Wanted,
 }
 
-/// Why a message and its descriptors are no subscription.
+/// Why a message and its descriptors are not a valid subscription.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachedError {
     /// Too few descriptors.
     #[error("the hub sent too few descriptors")]
     Missing,
-    /// The first descriptor is no doorbell.
+    /// The first descriptor is not a doorbell.
     #[error("the hub's doorbell cannot be used: {0}")]
     Doorbell(io::Error),
     /// A descriptor cannot be mapped.
     #[error("the hub's memory cannot be read: {0}")]
     Mapping(io::Error),
-    /// A mapping is no pool.
+    /// A mapping is not a valid pool.
     #[error("the hub's memory cannot be read: {0}")]
     Pool(#[from] PoolError),
 }
 
 impl Attached {
-    /// The message for a subscription and the descriptors that accompany it; `None` if another
-    /// process cannot map one of its pools.
+    /// The message and descriptors for a subscription; `None` if another process cannot map one of the
+    /// pools.
     pub fn of(subscription: &Subscription) -> Option<(Self, Vec<BorrowedFd<'_>>)> {
         let mut fds = vec![subscription.doorbell.fd()];
         let mut endpoints = Vec::new();
@@ -97,7 +97,7 @@ impl Attached {
         Some((message, fds))
     }
 
-    /// Maps what the hub sent.
+    /// Maps the memory that the hub sent.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// A subscription at two sources, of which the second has a signal; and that signal.
+    /// A subscription at two sources; the second has a signal of its own, which is returned too.
     fn subscription() -> (Subscription, Event) {
         let signal = Event::new().unwrap();
         let wake = signal.as_fd().try_clone_to_owned().unwrap();

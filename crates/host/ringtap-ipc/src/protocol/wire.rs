@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wire forms of types that are not this crate's.
+//! Wire forms of types from other crates.
 #![forbid(unsafe_code)]
 
-/// A filter as one number per instruction; no numbers stand for every packet.
+/// A filter as one number per instruction; an empty list takes every packet.
 pub(crate) mod filter {
     use ringtap_filter::Program;
     use serde::de::Error as _;
@@ -14,7 +14,7 @@ pub(crate) mod filter {
         filter.to_entries().serialize(to)
     }
 
-    /// Checks the filter, so that no other place has to.
+    /// Checks the filter, so that other code need not.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
         let entries = Vec::deserialize(from)?;
         if entries.len() > MOST_INSTRUCTIONS {
