@@ -5,11 +5,15 @@
 use super::*;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::{Btf, HasSize};
+use ringtap_filter::{Balance, Headers};
 use ringtap_pool::format::{self, chunk, flag, region};
+use ringtap_pool::number::to_u32;
+
+use crate::tap::groups;
 
 /// Size and member offsets of a C struct, from the compiled program's type information.
 fn c_struct(name: &str) -> (usize, BTreeMap<String, usize>) {
@@ -140,10 +144,12 @@ fn the_format_is_the_programs_too() {
 
 #[test]
 fn flags_and_limits_are_the_headers() {
-    let header = include_str!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../bpf/ringtap.h"
-    ));
+    let header = concat!(
+        include_str!("../../../../../../bpf/ringtap.h"),
+        include_str!("../../../../../../bpf/tap.h"),
+        include_str!("../../../../../../bpf/steer.h"),
+    );
+    let by = groups::way;
     for (name, value) in [
         ("RT_OUT", u32::from(flag::OUT)),
         ("RT_VLAN_RESTORED", u32::from(flag::VLAN_RESTORED)),
@@ -152,6 +158,16 @@ fn flags_and_limits_are_the_headers() {
         ("RT_SUPER", u32::from(flag::SUPER)),
         ("RT_SEALED", format::SEALED),
         ("RT_VERSION", format::VERSION),
+        ("RT_GROUP_SETS", to_u32(groups::SETS)),
+        ("RT_BY_FLOW", by(&Balance::Flow(Headers::Outer))),
+        ("RT_BY_INNER_FLOW", by(&Balance::Flow(Headers::Inner))),
+        ("RT_BY_ADDRESS", by(&Balance::Address(Headers::Outer))),
+        ("RT_BY_INNER_ADDRESS", by(&Balance::Address(Headers::Inner))),
+        ("RT_BY_VLAN", by(&Balance::Vlan)),
+        ("RT_BY_TURN", by(&Balance::RoundRobin)),
+        ("RT_BY_PROGRAM", by(&Balance::Program(PathBuf::new()))),
+        ("RT_SECOND_HALF", groups::SECOND_HALF),
+        ("RT_COUNT_SHIFT", groups::count_bits(1).trailing_zeros()),
     ] {
         let line = header
             .lines()
