@@ -18,6 +18,8 @@ mod insn;
 mod kept;
 mod load;
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use crate::Program;
 use assembler::Assembler;

@@ -171,4 +171,4 @@ fn describe(expression: &str, message: &str, place: Option<&Range<usize>>) -> St
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

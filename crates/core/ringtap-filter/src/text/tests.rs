@@ -11,7 +11,7 @@ const UDP: [u8; 46] = [
     1, 10, 0, 0, 2, 3, 0xe8, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4,
 ];
 
-fn filter(expression: &str) -> Filter {
+pub(crate) fn filter(expression: &str) -> Filter {
     Filter::compile(expression, LinkType::ETHERNET, 65535).unwrap()
 }
 
@@ -135,7 +135,7 @@ fn a_nul_is_refused() {
 }
 
 /// Expressions that use every kind of instruction that libpcap makes.
-const EXPRESSIONS: [&str; 24] = [
+pub(crate) const EXPRESSIONS: [&str; 24] = [
     "",
     "ip",
     "ip6 and tcp port 80",
@@ -163,7 +163,7 @@ const EXPRESSIONS: [&str; 24] = [
 ];
 
 /// Bytes that look enough like packets to get past a filter's first instructions.
-fn packets() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn packets() -> impl Strategy<Value = Vec<u8>> {
     let types = prop::sample::select(vec![
         vec![8, 0],
         vec![0x86, 0xdd],
