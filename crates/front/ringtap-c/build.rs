@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sets the name under which programs look for the shared library.
+//! Sets the soname of the shared library, by which programs find it.
 
 fn main() {
-    // The number rises when a call or a structure changes or goes away.
+    // The number rises when a call or a structure changes or is removed.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libringtap.so.0");
     println!("cargo::rerun-if-changed=build.rs");
 }

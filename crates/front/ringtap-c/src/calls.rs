@@ -2,8 +2,8 @@
 //! The calls of `include/ringtap.h`, which documents them.
 //!
 //! Invariants
-//! - Every pointer is checked for null before use; nothing of the caller's is kept.
-//! - Everything else happens behind [`handles`], which catches panics.
+//! - Every pointer is checked for null before use; no pointer of the caller is kept.
+//! - Other work happens behind [`handles`], which catches panics.
 #![expect(
     clippy::missing_safety_doc,
     reason = "include/ringtap.h has the documentation"
@@ -22,19 +22,19 @@ use crate::handles;
 use crate::session::{Session, deadline};
 use crate::types::{DROP, END, Handle, OK, OPEN_PRIVATE, Options, PASS, Source, Statistics};
 
-/// More than the size of any structure, also of later versions.
+/// Larger than any structure, including those of later versions.
 const MOST_STRUCT_BYTES: usize = 4096;
 
 /// The bytes of a text; `None` for NULL.
 ///
 /// # Safety
 ///
-/// `text` is NULL or leads to a text that ends with NUL and outlives `'a`.
+/// `text` is NULL or points to a text that ends with NUL and outlives `'a`.
 unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: not null; the rest is the caller's word.
+    // SAFETY: not null; the caller guarantees the rest.
     Some(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
@@ -44,7 +44,7 @@ unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
 ///
 /// As for [`bytes`].
 unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<Option<&'a str>, CallError> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     let Some(bytes) = (unsafe { bytes(text) }) else {
         return Ok(None);
     };
@@ -56,18 +56,18 @@ unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<Option<&'a
 ///
 /// # Safety
 ///
-/// `options` is NULL or leads to a structure of as many bytes as its first member says.
+/// `options` is NULL or points to a structure of the size in its first member.
 unsafe fn read_options(options: *const Options) -> Result<Option<Options>, CallError> {
     if options.is_null() {
         return Ok(None);
     }
-    // SAFETY: not null; its first member at least is there, by the caller's word.
+    // SAFETY: not null; the caller guarantees at least the first member.
     let size = unsafe { size_of_struct(options.cast(), "options") }?;
     if !(size_of::<Options>()..=MOST_STRUCT_BYTES).contains(&size) {
         let what = "options";
         return Err(CallError::Size { what, size });
     }
-    // SAFETY: as many bytes as were just checked are there, by the caller's word.
+    // SAFETY: the caller guarantees the size that was just checked.
     let whole = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
     if whole[size_of::<Options>()..].iter().any(|byte| *byte != 0) {
         return Err(CallError::NewOptions);
@@ -87,15 +87,15 @@ pub unsafe extern "C" fn ringtap_open(
         if handle.is_null() {
             return Err(CallError::Null("handle"));
         }
-        // SAFETY: not null; a place for a handle, by the header's word.
+        // SAFETY: not null; a place for a handle, by the header.
         unsafe { handle.write(std::ptr::null_mut()) };
-        // SAFETY: NULL or a text, by the header's word; it is copied before the call ends.
+        // SAFETY: NULL or a text, by the header; it is copied before the call ends.
         let group = unsafe { text(group, "group") }?.ok_or(CallError::Null("group"))?;
         // SAFETY: as above.
         let socket = unsafe { bytes(socket) };
-        // SAFETY: NULL or a structure of the size it tells, by the header's word.
+        // SAFETY: NULL or a structure of the size in it, by the header.
         let options = unsafe { read_options(options) }?;
-        // SAFETY: the texts in it are NULL or texts, by the header's word.
+        // SAFETY: the texts in it are NULL or valid texts, by the header.
         let (request, filter) = unsafe { request(group, options.as_ref()) }?;
         let path = socket.map(|path| PathBuf::from(OsStr::from_bytes(path)));
         let session = Session::open(path, request, filter)?;
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn ringtap_open(
 
 /// # Safety
 ///
-/// Texts in `options` are NULL or texts that outlive `'a`.
+/// Texts in `options` are NULL or valid texts that outlive `'a`.
 unsafe fn request<'a>(
     group: &str,
     options: Option<&Options>,
@@ -124,11 +124,11 @@ unsafe fn request<'a>(
             want: "only the bits RINGTAP_OPEN_* are known",
         });
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     if let Some(name) = unsafe { text(options.name, "name") }? {
         request.name = name.to_owned();
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     let filter = unsafe { text(options.filter, "filter") }?.unwrap_or("");
     let given = |value: u32| Some(value).filter(|value| *value != 0);
     let time_limit = given(options.time_limit_ms).map(|ms| Duration::from_millis(ms.into()));
@@ -143,7 +143,7 @@ fn program_name() -> String {
     name.map_or_else(|_| "libringtap".to_owned(), |name| name.trim().to_owned())
 }
 
-/// Receives by `give`, which returns the packets and their number.
+/// Receives packets by `give`, which returns the packets and their number.
 fn receive(
     handle: *mut Handle,
     out: *mut *const CursorPacket,
@@ -162,7 +162,7 @@ fn receive(
                 (packets, c_int::try_from(count).unwrap_or(c_int::MAX))
             }
         };
-        // SAFETY: not null; a place for a pointer, by the header's word.
+        // SAFETY: not null; a place for a pointer, by the header.
         unsafe { out.write(packets) };
         Ok(code)
     })
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn ringtap_fd(handle: *mut Handle) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringtap_set_filter(handle: *mut Handle, filter: *const c_char) -> c_int {
     handles::with(handle, |session| {
-        // SAFETY: NULL or a text, by the header's word; it is not kept.
+        // SAFETY: NULL or a text, by the header; it is not kept.
         let filter = unsafe { text(filter, "filter") }?.unwrap_or("");
         session.set_filter(filter)?;
         Ok(OK)
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn ringtap_statistics(
     statistics: *mut Statistics,
 ) -> c_int {
     handles::with(handle, |session| {
-        // SAFETY: NULL or a structure of the size it tells, by the header's word.
+        // SAFETY: NULL or a structure of the size in it, by the header.
         let size = unsafe { size_of_struct(statistics.cast(), "statistics") }?;
         require(size, size_of::<Statistics>(), "statistics")?;
         let (counters, ended) = session.counters()?;
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn ringtap_source(
     source: *mut Source,
 ) -> c_int {
     handles::with(handle, |session| {
-        // SAFETY: NULL or a structure of the size it tells, by the header's word.
+        // SAFETY: NULL or a structure of the size in it, by the header.
         let size = unsafe { size_of_struct(source.cast(), "source") }?;
         require(size, size_of::<Source>(), "source")?;
         let Some(found) = usize::try_from(index)
@@ -304,16 +304,16 @@ pub unsafe extern "C" fn ringtap_source(
     })
 }
 
-/// The first member of a structure that the caller gave.
+/// The first member of the caller's structure, its size.
 ///
 /// # Safety
 ///
-/// `first` is NULL or leads to the structure.
+/// `first` is NULL or points to the structure.
 unsafe fn size_of_struct(first: *const usize, what: &'static str) -> Result<usize, CallError> {
     if first.is_null() {
         return Err(CallError::Null(what));
     }
-    // SAFETY: not null; the rest is the caller's word.
+    // SAFETY: not null; the caller guarantees the rest.
     Ok(unsafe { first.read() })
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a call failed: a number for programs, a text for people.
+//! Why a call failed: a number for programs and a text for people.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
@@ -53,7 +53,7 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Its number in `ringtap.h`.
+    /// The error's number in `ringtap.h`.
     pub(crate) fn code(&self) -> c_int {
         match self {
             CallError::Null(_)

@@ -4,7 +4,7 @@
 //! Invariants
 //! - A handle is an index and a generation, with a tag that no address has.
 //! - One thread at a time uses a session. A second thread gets an error and does not wait.
-//! - A panic in a session is caught here; after it the session can only be closed.
+//! - This module catches a panic in a session; after it the session can only be closed.
 #![forbid(unsafe_code)]
 
 use std::any::Any;
@@ -20,11 +20,11 @@ use crate::error::CallError;
 use crate::session::Session;
 use crate::types::Handle;
 
-/// Most handles of a process: a hub allows fewer connections.
+/// Most handles of a process; a hub allows fewer connections.
 const MOST: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 10;
 const TAG_BITS: u32 = 4;
-/// No allocation begins at such an address.
+/// No allocation starts at an address with these low bits.
 const TAG: usize = 0b0101;
 const MOST_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
 
@@ -77,7 +77,7 @@ fn parts(handle: *const Handle) -> Result<(usize, usize), CallError> {
     Ok((rest & (MOST - 1), rest >> INDEX_BITS))
 }
 
-/// Locks the place of an open handle for this thread.
+/// Locks the table entry of an open handle for this thread.
 fn enter(handle: *const Handle) -> Result<MutexGuard<'static, Inside>, CallError> {
     let (index, generation) = parts(handle)?;
     let inside = match TABLE[index].inside.try_lock() {
@@ -94,7 +94,7 @@ fn enter(handle: *const Handle) -> Result<MutexGuard<'static, Inside>, CallError
 /// Stores a session and returns its handle.
 pub(crate) fn add(session: Session) -> Result<*mut Handle, CallError> {
     for (index, place) in TABLE.iter().enumerate() {
-        // Another thread uses this place.
+        // Another thread uses this entry.
         let Ok(mut inside) = place.inside.try_lock() else {
             continue;
         };

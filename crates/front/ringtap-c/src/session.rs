@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The session behind a handle: a subscription at a hub, with its sources described for C.
+//! The session behind a handle: a subscription at a hub, with descriptions of its sources for C.
 #![forbid(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -19,10 +19,10 @@ use ringtap_pool::ids::LaneId;
 
 use crate::error::CallError;
 
-/// For filters: more than the bytes of any packet.
+/// Snap length for filters: larger than any packet, in bytes.
 const SNAP_BYTES: u32 = 262_144;
 
-/// A source, with texts for C.
+/// A source, with its texts for C.
 pub(crate) struct SourceText {
     pub(crate) device: CString,
     pub(crate) offered_from: CString,
@@ -37,7 +37,7 @@ pub(crate) struct Session {
     cursor: Cursor,
     connection: Arc<Connection>,
     sources: Vec<SourceText>,
-    /// Where the verdicts of an inline reader go.
+    /// Sends the verdicts of an inline reader.
     verdicts: Option<VerdictSender>,
 }
 
@@ -85,13 +85,13 @@ impl Session {
         self.cursor.take_all()
     }
 
-    /// Looks for packets; releases those that were taken before, and sends the verdicts.
+    /// Looks for packets; releases packets taken before, and sends the verdicts.
     pub(crate) fn look(&mut self, deadline: Deadline) -> Result<Look, CallError> {
         self.verdicts.iter().for_each(VerdictSender::send);
         Ok(self.cursor.look(deadline, None)?)
     }
 
-    /// The descriptor that becomes readable when the program has to call.
+    /// Descriptor that becomes readable when the program must call.
     pub(crate) fn descriptor(&mut self) -> Result<c_int, CallError> {
         Ok(self.cursor.descriptor()?)
     }
@@ -101,13 +101,13 @@ impl Session {
         Ok(self.cursor.set_filter(&filter)?)
     }
 
-    /// Becomes the inline reader of the bridge.
+    /// Makes this session the inline reader of the bridge.
     pub(crate) fn inline(&mut self) -> Result<(), CallError> {
         self.verdicts = Some(self.connection.inline()?);
         Ok(())
     }
 
-    /// Says what becomes of a packet.
+    /// Gives a verdict on a packet.
     pub(crate) fn decide(
         &mut self,
         lane: u32,
@@ -132,14 +132,14 @@ impl Session {
         Ok(())
     }
 
-    /// Lets the bridge look at the verdicts.
+    /// Wakes the bridge, so that it takes the verdicts.
     pub(crate) fn send_verdicts(&self) -> Result<(), CallError> {
         let verdicts = self.verdicts.as_ref().ok_or(CallError::NotInline)?;
         verdicts.send();
         Ok(())
     }
 
-    /// The counters now, and whether they are final.
+    /// The counters now, and whether these are final.
     pub(crate) fn counters(&self) -> Result<(Counters, bool), CallError> {
         let snapshot = self.cursor.receiver().snapshot()?;
         let ended = snapshot.sources.iter().all(|source| source.ended);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structures and numbers of `include/ringtap.h`, which documents them; a test compares.
+//! The structures and numbers of `include/ringtap.h`, which documents them; a test compares both.
 //!
 //! Invariants
-//! - A structure without a `size` never changes under this soname; one with it only grows.
+//! - With the same soname, a structure without a `size` never changes, and one with a `size` only
+//!   grows.
 #![expect(missing_docs, reason = "include/ringtap.h has the documentation")]
 #![forbid(unsafe_code)]
 

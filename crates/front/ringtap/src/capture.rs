@@ -2,7 +2,7 @@
 //! A running capture: one reader, its filter and its counters.
 //!
 //! Invariants
-//! - A capture of a device and one of a hub's group run the same code after they are open.
+//! - Captures of a device and of a hub's group run the same code once they are open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,25 +18,25 @@ use ringtap_pool::source::Facts;
 
 use crate::{Counted, Error, compile};
 
-/// A running capture. Dropping it ends the capture; batches that are kept stay readable.
+/// A running capture. Dropping it ends the capture; kept batches stay readable.
 pub struct Capture {
     pub(crate) receiver: Receiver,
     pub(crate) tally: Tally,
     facts: Facts,
-    /// Delivered packets, and their bytes on the wire, that the program failed to write.
+    /// Packets that were delivered but that the program failed to write, and their bytes on the wire.
     not_written: (u64, u64),
-    /// The capture's own hub. It ends after the receiver.
+    /// The capture's own hub, which ends after the receiver.
     _hub: Option<Hub>,
 }
 
 /// The counters of a capture and of its lanes.
 #[derive(Clone, Debug)]
 pub struct AllCounters {
-    /// The sum over all lanes, with the losses before any lane.
+    /// Sum over all lanes, plus losses before any lane.
     pub total: Counters,
     /// The counters of each lane; empty once the hub has left.
     pub lanes: Vec<(LaneId, Counters)>,
-    /// The hub has left: losses before the reader are unknown and missing in `total`.
+    /// The hub has left, so losses before the reader are unknown and missing in `total`.
     pub hub_left: bool,
 }
 
@@ -80,7 +80,7 @@ impl Capture {
         Capture { receiver, ..self }
     }
 
-    /// Takes the next batch; waits for it, at most for `timeout` if there is one.
+    /// Takes the next batch; waits for it, at most for `timeout` if given.
     ///
     /// # Errors
     ///
@@ -100,19 +100,19 @@ impl Capture {
         Ok(self.receiver.try_next()?)
     }
 
-    /// The packets of a batch that pass the filter. Each is counted as delivered when the iterator
-    /// gives it, so call this once for each batch.
+    /// The packets of a batch that pass the filter. The iterator counts each packet as delivered, so
+    /// call this once for each batch.
     #[inline]
     pub fn packets<'a>(&'a mut self, batch: &'a Batch) -> Counted<'a> {
         Counted::new(self, batch)
     }
 
-    /// Facts about the source; those of several sources joined.
+    /// Facts about the source; for several sources, their facts joined.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Notes for the user about the source: fall-backs, and the reasons for them.
+    /// Notes for the user about the source: fall-backs and their reasons.
     pub fn notes(&self) -> &[String] {
         &self.facts.notes
     }
@@ -127,12 +127,12 @@ impl Capture {
         self.tally.packets()
     }
 
-    /// How well the order of time was kept, if the program asked for it.
+    /// How well time-stamp order was kept, if the program asked for it.
     pub fn order(&self) -> Option<Order> {
         self.receiver.order()
     }
 
-    /// The commands that another thread may give: to stop the capture, for example.
+    /// Commands for use by another thread, for example to stop the capture.
     pub fn control(&self) -> &Arc<dyn Control> {
         self.receiver.control()
     }
@@ -155,7 +155,7 @@ impl Capture {
         Ok(self.all_counters()?.total)
     }
 
-    /// The counters now, of all lanes, too.
+    /// The counters now, with those of each lane.
     ///
     /// # Errors
     ///
@@ -181,16 +181,16 @@ impl Capture {
         })
     }
 
-    /// Counts as delivered only this many packets, with these bytes on the wire, and the others as
-    /// not written; returns the number of the others. For programs that write packets and fail.
-    /// The counters of single lanes do not change.
+    /// Corrects the counters of a program that failed to write: only this many packets, with these
+    /// bytes on the wire, count as delivered, the others as not written. Returns the number of the
+    /// others. The counters of single lanes do not change.
     pub fn keep_written(&mut self, packets: u64, wire_bytes: u64) -> u64 {
         let lost = self.tally.packets().saturating_sub(packets);
         self.not_written = (lost, self.tally.bytes().saturating_sub(wire_bytes));
         lost
     }
 
-    /// Changes the filter while packets arrive. Every batch taken from now on passes the new one.
+    /// Changes the filter while packets arrive. Every batch taken from now on passes the new filter.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl Capture {
         Ok(self.receiver.set_filter(filter.program())?)
     }
 
-    /// How the capture ended.
+    /// Fails if the source failed.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ impl Capture {
     }
 }
 
-/// The facts of all sources as those of one; mostly there is one.
+/// Joins the facts of all sources; mostly there is one.
 fn joined_facts(receiver: &Receiver) -> Facts {
     let mut all = receiver.facts().cloned();
     let mut facts = all.next().unwrap_or_default();
@@ -237,7 +237,7 @@ fn joined_facts(receiver: &Receiver) -> Facts {
     facts
 }
 
-/// The commands to a hub in this process.
+/// Sends commands to a hub in this process.
 struct LocalControl {
     hub: Handle,
     subscription: SubscriptionId,

@@ -2,8 +2,8 @@
 //! Iterates over the packets of a batch and counts them.
 //!
 //! Invariants
-//! - A packet is counted when the iterator gives it or passes over it; the rest of a batch that is
-//!   not read to its end stays uncounted.
+//! - The iterator counts each packet that it gives or passes over. Packets that the program does not
+//!   reach stay uncounted.
 
 use ringtap_client::{Batch, Packets};
 use ringtap_pool::counters::Counters;

@@ -13,9 +13,9 @@ use ringtap_pool::source::Facts;
 
 use crate::{Capture, Error};
 
-/// The one group of a hub that runs for one capture.
+/// The only group of a hub that runs for one capture.
 const ONLY_GROUP: &str = "local";
-/// More than the bytes of any captured packet.
+/// Larger than any captured packet, in bytes.
 const SNAP_BYTES: u32 = 262_144;
 
 /// Opens a device (`eth0`, `tap:eth0?exclusive`, `pcap:FILE`) or a group of a running hub
@@ -98,14 +98,14 @@ impl OpenOptions {
         OpenOptions { private, ..self }
     }
 
-    /// Path of the hub's socket; by default the one of the machine's hub.
+    /// Path of the hub's socket; by default that of this machine's hub.
     pub fn socket(self, path: impl Into<PathBuf>) -> Self {
         let socket = Some(path.into());
         OpenOptions { socket, ..self }
     }
 
-    /// Gives packets of all lanes in the order of their times; holds each packet back for at most
-    /// this long to wait for earlier ones.
+    /// Delivers packets of all lanes in time-stamp order; holds each packet for at most this long to
+    /// wait for earlier ones.
     pub fn in_order(self, window: Duration) -> Self {
         let in_order = Some(window);
         OpenOptions { in_order, ..self }
@@ -120,7 +120,7 @@ impl OpenOptions {
         self.open_device(&device.parse()?)
     }
 
-    /// As [`OpenOptions::open`], for a device that is parsed already.
+    /// As [`OpenOptions::open`], for a device that was parsed before.
     ///
     /// # Errors
     ///
@@ -150,7 +150,7 @@ impl OpenOptions {
         }
     }
 
-    /// Runs a source with a hub of its own, from the source's first packet on.
+    /// Starts a source with a hub of its own, and reads from the source's first packet on.
     fn start(&self, device: &DeviceSpec) -> Result<Capture, Error> {
         let source = ringtap_capture::open(device)?;
         let request = SubscriptionRequest {
@@ -160,7 +160,7 @@ impl OpenOptions {
         };
         let groups = vec![Group::new(ONLY_GROUP)];
         let (hub, subscriptions) = Hub::start(vec![source], groups, None, vec![request])?;
-        // One answer for one request.
+        // One request has one answer.
         let mut captures = Vec::with_capacity(1);
         for subscription in subscriptions {
             captures.push(Capture::at_hub(hub.handle(), subscription?)?);

@@ -57,7 +57,7 @@ fn packets_after_the_filter_changed_pass_the_new_one() {
     let first = next(&mut capture).unwrap();
     let before = count(&mut capture, &first);
     assert!(before > 0 && before < PACKETS);
-    // No packet is so long.
+    // No packet is this long.
     capture.set_filter("greater 20000").unwrap();
     drop(first);
     read(&mut capture);
@@ -85,7 +85,7 @@ fn kept_batches_do_not_change_and_outlive_the_capture() {
         let copy = bytes(&batch);
         kept.push((batch, copy));
         if kept.len() > 2 {
-            // Not the oldest one: out of order.
+            // Not the oldest batch, so the order differs.
             let (batch, copy) = kept.remove(1);
             assert_eq!(bytes(&batch), copy);
         }

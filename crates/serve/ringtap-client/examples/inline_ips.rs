@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An inline IPS in a page: decides about each packet of a bridge, in a process of its own.
+//! An inline IPS on one page: decides about each packet of a bridge, in a process of its own.
 //!
 //! ```sh
 //! sudo ringtap bridge eth0 eth1 --inline ips --no-verdict pass
@@ -17,11 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(group), Some(text)) = (args.next(), args.next()) else {
         return Err("want a group and the text that no packet may contain".into());
     };
-    // A subscription as every reader has one: packets are read where they were received.
+    // A subscription like any reader's: packets are read in place.
     let request = SubscriptionRequest::new(group, "inline_ips");
     let (subscription, connection) = Connection::attach(&default_socket(), &request)?;
     let mut receiver = Receiver::new(subscription, connection.clone())?;
-    // From here on packets wait for what we say.
+    // From here on packets wait for this program's verdicts.
     let mut verdicts = connection.inline()?;
     eprintln!("inline_ips: deciding, nothing may contain {text:?}");
     loop {

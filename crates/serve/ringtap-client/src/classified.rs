@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of a pool, each with the reader that it is for.
+//! Classifies the packets of a pool by recipient.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -10,11 +10,11 @@ use ringtap_ipc::subscription::Wanted;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{self, Gap, Packet, RecvError};
 
-/// Tells the packets of this reader from those of other readers, for one endpoint.
+/// Tells one endpoint's packets for this reader from those for other readers.
 pub(crate) struct PacketClassifier {
     mask: u64,
     group: u64,
-    /// Runs for every packet; else only for those that the source did not classify.
+    /// Classify every packet here; otherwise only packets that the source did not classify.
     always: bool,
     filter: Option<Program>,
     from: Vec<u64>,
@@ -23,35 +23,36 @@ pub(crate) struct PacketClassifier {
 /// Consecutive packets of one lane, in place.
 ///
 /// A batch may be kept, sent to another thread, and outlive its receiver: the hub sees the reader
-/// leave when the last batch is dropped. Dropping a batch releases its packets, in any order. A
-/// reader that keeps more batches than its credit allows misses packets, which count as overrun.
+/// leave when the last batch is dropped. Dropping a batch releases its packets; batches may be
+/// dropped in any order. A reader that keeps more batches than its credit allows misses packets,
+/// which count as overrun.
 pub struct Batch {
     pub(crate) inner: reader::Batch,
     pub(crate) classifier: Arc<PacketClassifier>,
-    /// Lanes of the endpoints before this one.
+    /// Number of lanes of the endpoints before this one.
     pub(crate) lanes_before: u32,
-    /// All packets are for other readers, so that no slot need be read. Computed once: the chunk
-    /// may get packets for this reader meanwhile, behind those of the batch.
+    /// All packets are for other readers, so no slot need be read. Computed once: later the chunk may
+    /// get packets for this reader, behind those of the batch.
     pub(crate) is_for_others: bool,
 }
 
-/// A packet of the pool, and the reader that it is for.
+/// A packet of the pool, and its recipient.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedPacket<'a> {
     /// The packet.
     pub packet: Packet<'a>,
-    /// The reader that it is for, as far as this reader knows.
+    /// The packet's recipient, as far as this reader knows.
     pub recipient: Recipient,
 }
 
-/// The reader that a packet is for, as far as one reader knows.
+/// Recipient of a packet, as far as one reader knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
     /// This reader.
     ThisReader,
     /// Another member of this reader's balanced group.
     OtherMember,
-    /// No member of the group: the packet does not pass a filter.
+    /// No member of the group: the packet does not pass the filter.
     NoMember,
 }
 
@@ -93,7 +94,7 @@ impl PacketClassifier {
         }
     }
 
-    /// From which packet of a lane on the source classifies for this reader.
+    /// First sequence of a lane that the source classified for this reader.
     #[inline]
     fn classifies_from(&self, lane: usize) -> u64 {
         match self.filter {
@@ -129,7 +130,7 @@ impl Batch {
         LaneId(self.lanes_before + self.inner.lane().0)
     }
 
-    /// Packets that this reader does not get just before this batch.
+    /// Packets just before this batch that this reader does not get.
     pub fn gap(&self) -> Option<Gap> {
         self.inner.gap()
     }
@@ -139,7 +140,7 @@ impl Batch {
         self.inner.len()
     }
 
-    /// Never true: without packets there is no batch.
+    /// Always false: a batch has at least one packet.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty()
     }
@@ -156,7 +157,7 @@ impl Batch {
         }
     }
 
-    /// The packets in the order of capture, including those for other readers. None if all are for
+    /// The packets in the order of capture, including those for other readers. Empty if all are for
     /// other readers; [`Tally::begin`](crate::Tally::begin) counts these.
     pub fn packets(&self) -> Packets<'_> {
         let lane = self.inner.lane().index();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader's connection to a hub in another process: `docs/internals/protocol.md` from the reader's side.
+//! A reader's connection to a hub in another process; see `docs/internals/protocol.md`.
 //!
 //! Invariants
-//! - What a hub sends is checked: a false one can make the reader fail, not misbehave.
+//! - The reader checks what a hub sends: a faulty hub can make it fail, not misbehave.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -26,11 +26,11 @@ use ringtap_ipc::verdict::VerdictSender;
 
 use crate::control::{Control, ControlError};
 
-/// How long a hub may take to answer: it may be loading a program for a new filter.
+/// Longest wait for a hub's answer; the hub may be loading a program for a new filter.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where the hub of this machine listens: `$RINGTAP_SOCKET`, else `/run/ringtap/hub.sock`, or in
-/// the user's own runtime folder if that is not root's.
+/// Path of this machine's hub socket: `$RINGTAP_SOCKET`, else `/run/ringtap/hub.sock`, or in the
+/// user's own runtime folder if that is not root's.
 pub fn default_socket() -> PathBuf {
     if let Some(path) = env::var_os("RINGTAP_SOCKET") {
         return path.into();
@@ -50,35 +50,35 @@ fn is_root() -> bool {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nobody listens there.
+    /// No hub listens on the socket.
     #[error("{path}: no hub is running there: start one with `ringtap hub`, or name its --socket")]
     NoHub {
         /// The socket.
         path: PathBuf,
     },
-    /// The system refused.
+    /// The system refused the connection.
     #[error("{path}: {reason}")]
     System {
         /// The socket.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         reason: io::Error,
     },
-    /// The hub refused, or is gone.
+    /// The hub refused the subscription, or is gone.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The hub sent memory or descriptors that cannot be used.
+    /// The hub sent memory or descriptors that the reader cannot use.
     #[error(transparent)]
     Attached(#[from] AttachedError),
     /// The hub's verdict channel cannot be mapped.
     #[error("the hub's memory cannot be read: {0}")]
     Memory(io::Error),
-    /// The hub's answer is not what the protocol says.
+    /// The hub's answer does not follow the protocol.
     #[error("the hub does not keep to the protocol: {0}")]
     Protocol(&'static str),
 }
 
-/// A connection to a hub. It ends, and the subscription with it, when this is dropped.
+/// A connection to a hub. Dropping it ends the connection and its subscription.
 pub struct Connection {
     transport: Box<dyn Transport>,
     /// Held from a request to its answer.
@@ -167,7 +167,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Control`]: there is a classifier, or nothing is received here.
+    /// [`ConnectError::Control`]: the bridge has an inline reader already, or takes none.
     pub fn inline(&self) -> Result<VerdictSender, ConnectError> {
         let (Reply::Inline, fds) = self.ask(&Request::Inline)? else {
             return Err(ConnectError::Protocol("it accepted no inline reader"));
@@ -177,7 +177,7 @@ impl Connection {
         VerdictSender::from_peer(memory, doorbell).map_err(ConnectError::Memory)
     }
 
-    /// Everybody's counters.
+    /// The counters of the whole hub.
     ///
     /// # Errors
     ///
@@ -189,8 +189,8 @@ impl Connection {
         }
     }
 
-    /// Leaves the hub, also if another process has a copy of this connection, and waits at most
-    /// `timeout` until the hub hangs up: a hub for this reader only is gone then.
+    /// Leaves the hub, even if another process has a copy of this connection. Waits at most `timeout`
+    /// until the hub hangs up; a hub for this reader only has ended then.
     pub fn leave(&self, timeout: Duration) {
         let _last = self.lock_request();
         self.transport.finish();

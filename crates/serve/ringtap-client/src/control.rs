@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The commands that a reader sends to its hub, in this process or another.
+//! Commands that a reader sends to its hub, in this process or another.
 #![forbid(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -15,17 +15,17 @@ pub enum ControlError {
     /// The hub is gone.
     #[error("the hub left: {0}")]
     Gone(String),
-    /// The hub refused.
+    /// The hub refused the command.
     #[error("{message}")]
     Refused {
-        /// Kind of refusal.
+        /// Kind of the refusal.
         code: Refusal,
         /// Text for the user.
         message: String,
     },
 }
 
-/// A reader's side of its hub.
+/// Sends a reader's commands to its hub.
 pub trait Control: Send + Sync {
     /// The reader's counters now, as the hub sees them.
     ///
@@ -38,13 +38,13 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Every [`ControlError`]; the filter before is still in force then.
+    /// Every [`ControlError`]; the old filter stays in force then.
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError>;
 
-    /// Ends the capture for this reader, which then receives the packets that are left.
+    /// Ends the capture for this reader, which then receives the remaining packets.
     fn stop(&self);
 
-    /// Whether this reader ends while the hub continues.
+    /// Whether this reader ends while the hub goes on.
     fn is_leaving(&self) -> bool {
         false
     }

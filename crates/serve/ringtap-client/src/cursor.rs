@@ -19,7 +19,7 @@ use crate::pending::Pending;
 use crate::receiver::{Next, ReceiveError, Receiver};
 use crate::tally::Tally;
 
-/// After so many batches without a packet for this reader a call that must not wait returns.
+/// A call that must not wait returns after this many batches without a packet for this reader.
 const MOST_BATCHES: u32 = 64;
 
 /// A packet in the form of the C interface; `ringtap.h` documents it.
@@ -28,9 +28,9 @@ const MOST_BATCHES: u32 = 64;
 pub struct CursorPacket {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Number of the packet in its lane.
+    /// Sequence of the packet in its lane.
     pub sequence: u64,
-    /// Packets that this reader lost just before it, on its lane.
+    /// Packets of this lane that the reader lost just before this one.
     pub lost_before: u64,
     /// The captured bytes, readable until the next call of [`Cursor::look`].
     pub data: *const u8,
@@ -40,7 +40,7 @@ pub struct CursorPacket {
     pub wire_bytes: u32,
     /// Lane, counted over all sources.
     pub lane: u32,
-    /// Flow hash, if the flags say so.
+    /// Flow hash, if the flags say that there is one.
     pub hash: u32,
     /// Number of the source.
     pub source: u32,
@@ -50,10 +50,10 @@ pub struct CursorPacket {
     pub flags: u16,
 }
 
-/// How long a call may wait.
+/// Longest time that a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadline {
-    /// It must not wait.
+    /// The call must not wait.
     Now,
     /// Until this time.
     At(Instant),
@@ -82,9 +82,9 @@ impl Deadline {
 /// Ends a wait from another thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop<'a> {
-    /// True: the wait ends.
+    /// True: the wait must end.
     pub raised: &'a AtomicBool,
-    /// Becomes readable after `raised` was set, to end a sleep; the same one in every call.
+    /// Becomes readable after `raised` is set, to end a sleep; must be the same in every call.
     pub fd: BorrowedFd<'a>,
 }
 
@@ -104,12 +104,12 @@ pub struct Cursor {
     pending: Pending,
     receiver: Receiver,
     tally: Tally,
-    /// Per source, the first lane behind its lanes.
+    /// Per source, the number of lanes up to its last one.
     lanes_until: Vec<u32>,
     descriptor: Option<Descriptor>,
-    /// Packets came since the last announcement that the reader sleeps.
+    /// Packets came since the reader last announced that it sleeps.
     fresh: bool,
-    /// The descriptor was made readable.
+    /// The cursor made the descriptor readable.
     is_readable: bool,
     /// The receiver listens to the caller's [`Stop`].
     listens: bool,
@@ -153,7 +153,7 @@ impl Cursor {
         packets
     }
 
-    /// Looks for packets, unless some are not yet taken; releases the batch of those before.
+    /// Looks for packets, unless some are not yet taken; releases the batch before.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl Cursor {
         let mut batches = 0;
         let mut announced = false;
         loop {
-            // Pairs with the store of the thread that then makes the descriptor readable.
+            // Pairs with the store in the thread that then makes `fd` readable.
             if stop.is_some_and(|stop| stop.raised.load(Acquire)) {
                 return Ok(Look::Empty);
             }
@@ -183,7 +183,7 @@ impl Cursor {
                 Next::Batch(batch) => batch,
                 Next::Ended => return Ok(Look::Ended),
                 Next::Empty if deadline.is_over(MOST_BATCHES) => {
-                    // What a hub delivered before it left is received first.
+                    // First receive what the hub delivered before it left.
                     if !self.receiver.look_for_hub() {
                         if announced || !self.announce()? {
                             return Ok(Look::Empty);
@@ -212,7 +212,7 @@ impl Cursor {
         }
     }
 
-    /// Announces that the reader sleeps, if its descriptor is in use; then look once more.
+    /// Announces that the reader sleeps, if its descriptor is in use; look for packets after this.
     fn announce(&mut self) -> Result<bool, ReceiveError> {
         let Some(descriptor) = &self.descriptor else {
             return Ok(false);
@@ -222,14 +222,14 @@ impl Cursor {
         self.is_readable = false;
         descriptor.arm(match self.receiver.look_again_in()? {
             Some(left) => Alarm::After(left),
-            // Packets published at this very moment may be announced late.
+            // Packets published during the announcement may be signalled late.
             None if fresh => Alarm::After(FIRST_SLEEP),
             None => Alarm::Off,
         })?;
         Ok(true)
     }
 
-    /// Makes the descriptor readable, if it is in use: the caller is to come back.
+    /// Makes the descriptor readable, if it is in use, so that the caller looks again.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl Cursor {
         Some(self.descriptor.as_ref()?.as_fd())
     }
 
-    /// The descriptor that becomes readable when the caller has to call [`Cursor::look`].
+    /// Descriptor that becomes readable when the caller must call [`Cursor::look`].
     ///
     /// # Errors
     ///
@@ -265,18 +265,18 @@ impl Cursor {
         Ok(self.descriptor.insert(descriptor).number())
     }
 
-    /// Changes the filter; packets that are taken from now on pass it.
+    /// Changes the filter; packets taken from now on pass it.
     ///
     /// # Errors
     ///
-    /// [`ReceiveError::Control`]; the filter before is still in force then.
+    /// [`ReceiveError::Control`]; the old filter stays in force then.
     pub fn set_filter(&mut self, filter: &Program) -> Result<(), ReceiveError> {
         self.receiver.set_filter(filter)?;
         self.pending.filter(filter);
         Ok(())
     }
 
-    /// Applies the hub's answer to a filter that was set through its control.
+    /// Applies the hub's answer to a filter set through [`Control`](crate::Control).
     pub fn adopt(&mut self, filter: &Program, wanted: &[Wanted]) {
         self.receiver.adopt(wanted);
         self.pending.filter(filter);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One descriptor for the poll loop of a program that reads.
+//! One descriptor for the poll loop of a program that reads packets.
 //!
 //! Invariants
-//! - It is readable when packets come after the reader announced that it sleeps, when the hub
+//! - The descriptor is readable when packets come after the reader announced a sleep, when the hub
 //!   leaves, and when the alarm is due.
 #![forbid(unsafe_code)]
 
@@ -16,13 +16,13 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// An epoll descriptor over the reader's event, its connection and a timer.
+/// An epoll descriptor over the reader's doorbell, its connection and a timer.
 pub(crate) struct Descriptor {
     all: OwnedFd,
     timer: OwnedFd,
 }
 
-/// When the descriptor becomes readable though no packets came.
+/// When the descriptor becomes readable although no packet came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alarm {
     /// At once.
@@ -40,7 +40,7 @@ impl Descriptor {
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Only the end of the connection matters here, not the answers that come over it.
+        // Watches only for the end of the connection, not for answers.
         let watched = [
             (event, EventFlags::IN),
             (timer.as_fd(), EventFlags::IN),
@@ -56,7 +56,7 @@ impl Descriptor {
         self.all.as_raw_fd()
     }
 
-    /// Sets the alarm, in place of the one before.
+    /// Replaces the alarm.
     pub(crate) fn arm(&self, alarm: Alarm) -> io::Result<()> {
         // Zero would disarm the timer.
         let least = Duration::from_nanos(1);

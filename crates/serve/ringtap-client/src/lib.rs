@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader's side of a hub: attach, receive packets in place, wait for them, count every one.
+//! A reader's side of a hub: attach, receive packets in place, wait for packets, count every one.
 //!
 //! A [`Receiver`] reads from a [`subscription`](ringtap_ipc::subscription::Subscription) at a hub
 //! in this process, or at one in another process by a [`Connection`].
@@ -55,8 +55,8 @@
 //! # }
 //! ```
 //!
-//! A batch may be kept and dropped later. A program with a poll loop of its own uses a [`Cursor`],
-//! which reads packet by packet, counts them, and has a descriptor that says when to call it.
+//! A batch may be kept and dropped later. A program with a poll loop of its own uses a [`Cursor`]:
+//! it reads and counts packets one by one, and has a descriptor that tells when to call it.
 
 mod classified;
 mod connection;

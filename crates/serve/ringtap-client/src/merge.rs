@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Merges the packets of all lanes and sources in the order of their times.
+//! Merges the packets of all lanes and sources in time-stamp order.
 //!
-//! A lane without waiting packets may still get a packet that is earlier than those of the others.
-//! So a packet is held back, at most for the window. A packet that comes later than that is
-//! delivered out of order and counted as late.
+//! A lane without waiting packets may still get a packet earlier than those of other lanes. So a
+//! packet is held back, at most for the window. A packet that comes later than that is delivered
+//! out of order and counted as late.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Reader, RecvError};
 
-/// How well the order of time was kept.
+/// How well time-stamp order was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// Packets delivered.
     pub packets: u64,
-    /// Packets among them that are earlier than one delivered before.
+    /// Packets earlier than a packet delivered before.
     pub late: u64,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct Merge {
 
 /// The lane that delivers next.
 pub(crate) enum Turn {
-    /// This lane of this reader delivers, up to this time.
+    /// This lane of this reader delivers packets up to this time.
     Of(usize, LaneId, u64),
-    /// Packets wait, but an earlier one may still come.
+    /// Packets wait, but an earlier packet may still come.
     Hold(Duration),
     Nothing,
     Ended,
@@ -47,7 +47,7 @@ impl Merge {
         }
     }
 
-    /// A merge of the packets at hand: holds none back and counts none as late.
+    /// A merge of the waiting packets: holds no packet back and counts none as late.
     pub(crate) fn at_hand() -> Self {
         Merge {
             order: None,
@@ -55,7 +55,7 @@ impl Merge {
         }
     }
 
-    /// The lane that delivers next. With `is_leaving`, no packet is held back.
+    /// The lane that delivers next. With `is_leaving`, the merge holds no packet back.
     pub(crate) fn turn<'a>(
         &self,
         readers: impl Iterator<Item = &'a mut Reader>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packets of a cursor's batch that were not yet taken, and the count of those that were.
+//! The packets of a cursor's batch that are not yet taken, and the count of those that are.
 //!
 //! Invariants
 //! - Each packet is counted once, in the order of its lane: as delivered when it is taken, as
-//!   filtered when a later one is taken, or when the batch is finished.
-//! - The batch is kept until all its packets were taken and the caller came back.
+//!   filtered when a later one is taken or the batch is finished.
+//! - The batch is kept until all its packets are taken and the caller looks again.
 
 use std::ops::Range;
 
@@ -17,26 +17,26 @@ use crate::classified::Batch;
 use crate::cursor::CursorPacket;
 use crate::tally::{LaneTally, Tally};
 
-/// Packets for which there is room beside the rest of a reader's state: mostly both lie in one
-/// memory page then.
+/// Initial capacity for packets. They and the rest of a reader's state then usually lie in one
+/// memory page.
 const FEW: usize = 8;
 
-/// The rest of a batch.
+/// The rest of a cursor's batch.
 pub(crate) struct Pending {
     batch: Option<Batch>,
     packets: Vec<CursorPacket>,
-    /// Index of the first packet that was not taken.
+    /// Index of the first packet that is not yet taken.
     at: usize,
     lane: LaneId,
-    /// Sequences of the batch that were not yet counted.
+    /// Sequences of the batch that are not yet counted.
     uncounted: Range<u64>,
-    /// Per lane, losses before a packet that has not come yet.
+    /// Per lane, losses before the next packet.
     lost: Vec<u64>,
     /// Some element of `lost` is not 0.
     has_lost: bool,
 }
 
-// SAFETY: the addresses in `packets` lead into the chunk of `batch`, which may change threads.
+// SAFETY: the addresses in `packets` point into the chunk of `batch`, which may change threads.
 unsafe impl Send for Pending {}
 
 impl Pending {
@@ -57,7 +57,7 @@ impl Pending {
         self.at == self.packets.len()
     }
 
-    /// Takes over a batch in place of the one before.
+    /// Replaces the batch.
     #[inline]
     pub(crate) fn load(
         &mut self,
@@ -113,7 +113,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Number of packets lost before the next packet of the lane, with `more`.
+    /// Number of packets lost before the next packet of the lane, plus `more`.
     #[cold]
     fn lost_before(&mut self, more: u64) -> u64 {
         let lost = std::mem::take(&mut self.lost[self.lane.index()]);
@@ -121,7 +121,7 @@ impl Pending {
         lost.saturating_add(more)
     }
 
-    /// Notes packets lost before a packet of the lane that is still to come.
+    /// Adds packets lost before the next packet of the lane.
     #[cold]
     fn carry_lost(&mut self, packets: u64) {
         let lost = &mut self.lost[self.lane.index()];
@@ -148,7 +148,7 @@ impl Pending {
         rest
     }
 
-    /// Counts the packets behind the last one that was taken, and releases the batch.
+    /// Counts the packets after the last one taken, and releases the batch.
     pub(crate) fn finish(&mut self, tally: &mut Tally) {
         let rest = std::mem::take(&mut self.uncounted);
         skip(self.batch.as_ref(), rest, tally.at(self.lane));
@@ -156,7 +156,7 @@ impl Pending {
         (self.batch, self.at) = (None, 0);
     }
 
-    /// Drops the packets that were not yet taken and do not pass this filter.
+    /// Removes packets that are not yet taken and do not pass this filter.
     pub(crate) fn filter(&mut self, filter: &Program) {
         let Some(batch) = &self.batch else { return };
         let mut data = batch.packets().flatten().map(|received| received.packet);

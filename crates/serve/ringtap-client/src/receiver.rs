@@ -2,7 +2,7 @@
 //! Receives packets from a subscription.
 //!
 //! Invariants
-//! - A reader receives all packets that a hub delivered before it died; then comes the error.
+//! - A reader receives all packets that a hub delivered before it died, and then the error.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -30,17 +30,17 @@ use crate::control::{Control, ControlError};
 use crate::merge::{Merge, Order, Turn};
 use crate::tally::Tally;
 
-/// Why nothing can be received any more.
+/// Why no more packets can be received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// The pool's content is impossible.
+    /// The pool has impossible content.
     #[error(transparent)]
     Corrupt(#[from] RecvError),
     /// The reader's control region is not valid.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The hub died or was stopped.
+    /// The hub has died or was stopped.
     #[error("the hub left: start it again, then this reader")]
     HubLeft,
     /// The sources have different link types.
@@ -54,14 +54,14 @@ pub enum ReceiveError {
     Control(#[from] ControlError),
 }
 
-/// Link type of a hub's sources until the hub says otherwise.
+/// Link type of a hub's sources until the hub reports it.
 const ETHERNET: LinkType = LinkType(1);
-/// Shortest sleep while packets are gathered.
+/// Shortest sleep while packets gather up to the watermark.
 const LEAST_NAP: Duration = Duration::from_micros(250);
 
 /// The result of [`Receiver::next`] and [`Receiver::try_next`].
 pub enum Next {
-    /// Packets.
+    /// Packets of one chunk.
     Batch(Batch),
     /// No packet now.
     Empty,
@@ -90,21 +90,21 @@ struct OpenEndpoint {
     ended: bool,
 }
 
-/// A reader with its subscription.
+/// Receives the packets of a subscription.
 pub struct Receiver {
     endpoints: Vec<OpenEndpoint>,
     turn: usize,
     waiter: Waiter,
     control: Arc<dyn Control>,
     watermark: Watermark,
-    /// When the first of the waiting packets was seen, while they are too few.
+    /// When the first waiting packet was seen, while fewer wait than the watermark.
     gathers_since: Option<Instant>,
-    /// Enough packets waited, and the reader takes them.
+    /// The watermark was reached; the reader takes packets until none waits.
     flows: bool,
     merge: Option<Merge>,
-    /// How long the earliest waiting packet is still held back for an earlier one.
+    /// How much longer the earliest waiting packet is held back for an earlier one.
     holds: Option<Duration>,
-    /// The hub was seen to be gone.
+    /// The reader has noticed that the hub is gone.
     hub_left: bool,
 }
 
@@ -120,7 +120,7 @@ impl Receiver {
     ) -> Result<Self, ReceiveError> {
         let mut endpoints = Vec::with_capacity(subscription.endpoints.len());
         let mut lanes_before = 0;
-        // A source's own signal comes with every packet.
+        // A source's own signal comes with every packet, so it is of no use with a watermark.
         let wakes = match subscription.watermark.packets {
             0 | 1 => subscription
                 .endpoints
@@ -168,7 +168,7 @@ impl Receiver {
         })
     }
 
-    /// Subscribes to a group with a filter that `compile` makes for the sources' link type.
+    /// Subscribes to a group with a filter that `compile` makes for the link type of the sources.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Receiver {
         };
         request.filter = compile(ETHERNET)?;
         let attached = attach(&request)?;
-        // The hub tells the link type only now; the program has read no packet yet.
+        // The hub reports the link type only now; the program has not read a packet yet.
         if request.filter.takes_everything() || attached.0.link_type()? == ETHERNET {
             return Ok(attached);
         }
@@ -200,7 +200,7 @@ impl Receiver {
         self.endpoints.iter().map(|endpoint| &endpoint.facts)
     }
 
-    /// Facts about each source, and its lanes, counted over all sources.
+    /// Facts about each source, and the range of its lanes, counted over all sources.
     pub fn sources(&self) -> impl Iterator<Item = (&Facts, Range<u32>)> {
         self.endpoints.iter().map(|endpoint| {
             let lanes = endpoint.reader.pool().geometry().lane_count;
@@ -232,7 +232,7 @@ impl Receiver {
         })
     }
 
-    /// The commands that a reader may send to the hub, from any thread.
+    /// Commands that the reader may send to the hub, from any thread.
     pub fn control(&self) -> &Arc<dyn Control> {
         &self.control
     }
@@ -246,26 +246,26 @@ impl Receiver {
         self.control.snapshot()
     }
 
-    /// Changes the filter: packets that are received after this returned match it.
+    /// Changes the filter; packets received after this returns pass it.
     ///
     /// # Errors
     ///
-    /// Every [`ControlError`]; the filter before is still in force then.
+    /// Every [`ControlError`]; the old filter stays in force then.
     pub fn set_filter(&mut self, filter: &Program) -> Result<(), ReceiveError> {
         let wanted = self.control.set_filter(filter)?;
         self.adopt(&wanted);
         Ok(())
     }
 
-    /// Applies the hub's answer to a filter that was set through [`Control`].
+    /// Applies the hub's answer to a filter set through [`Control`].
     pub fn adopt(&mut self, wanted: &[Wanted]) {
         for (endpoint, wanted) in self.endpoints.iter_mut().zip(wanted) {
             endpoint.classifier = Arc::new(PacketClassifier::new(wanted));
         }
     }
 
-    /// Takes all published packets of one chunk, sources and lanes in turn; never waits. A reader
-    /// with a watermark finds none until as many packets wait, or until its time limit.
+    /// Takes all published packets of one chunk, from sources and lanes in turn; never waits. With a
+    /// watermark, finds none until that many packets wait or the time limit is over.
     ///
     /// # Errors
     ///
@@ -290,8 +290,7 @@ impl Receiver {
         }
     }
 
-    /// Takes all published packets of one chunk as [`Receiver::try_next`] does, but waits for
-    /// packets, at most for `timeout` if there is one.
+    /// As [`Receiver::try_next`], but waits for packets, at most for `timeout` if given.
     ///
     /// # Errors
     ///
@@ -332,7 +331,7 @@ impl Receiver {
         Ok(None)
     }
 
-    /// Takes packets of the source and lane whose first packet is the earliest.
+    /// Takes packets of the source and lane with the earliest waiting packet.
     fn in_order_of_time(&mut self) -> Result<Option<Batch>, ReceiveError> {
         let Some(merge) = &mut self.merge else {
             return Ok(None);
@@ -364,8 +363,8 @@ impl Receiver {
         Ok(None)
     }
 
-    /// Gives packets of all lanes and sources in the order of their times from now on. A packet
-    /// waits at most for `window` for earlier ones of lanes on which no packet waits.
+    /// Delivers packets of all lanes and sources in time-stamp order from now on. Holds each packet
+    /// for up to `window` to wait for earlier ones of lanes without waiting packets.
     #[must_use]
     pub fn in_order(self, window: Duration) -> Self {
         Receiver {
@@ -374,8 +373,8 @@ impl Receiver {
         }
     }
 
-    /// Gives the packets at hand in the order of their times from now on: holds none back, and
-    /// does not count late ones.
+    /// Delivers the waiting packets in time-stamp order from now on: holds none back, and does not
+    /// count late ones.
     #[must_use]
     pub fn by_time(self) -> Self {
         Receiver {
@@ -384,17 +383,17 @@ impl Receiver {
         }
     }
 
-    /// How well the order of time was kept so far, if the reader asked for it.
+    /// How well time-stamp order was kept, if the reader asked for it.
     pub fn order(&self) -> Option<Order> {
         self.merge.as_ref()?.order
     }
 
-    /// Lets a wait end also when this becomes readable, as long as it is open.
+    /// Lets this descriptor end a wait, too, as long as it is open.
     pub(crate) fn listen(&self, other: BorrowedFd<'_>) -> Result<(), ReceiveError> {
         Ok(self.waiter.listen(Beside::Event(other))?)
     }
 
-    /// Waits a little, at most until `deadline`; then look again.
+    /// Waits briefly, at most until `deadline`; look for packets after this.
     #[inline]
     pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
         if self.merge.is_some() || self.watermark.packets > 1 {
@@ -408,7 +407,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Waits for packets that are to come with, or before, those that wait already.
+    /// Sleeps briefly while packets gather, or while a packet is held back for an earlier one.
     #[cold]
     fn rest(&mut self, left: Duration, deadline: Option<Instant>) {
         let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -417,7 +416,7 @@ impl Receiver {
         self.look_for_hub();
     }
 
-    /// How much longer packets are gathered, if some wait but not enough.
+    /// How much longer packets gather, if fewer wait than the watermark.
     fn still_gathers(&mut self) -> Result<Option<Duration>, ReceiveError> {
         if self.watermark.packets <= 1 {
             return Ok(None);
@@ -433,7 +432,7 @@ impl Receiver {
         let since = *self.gathers_since.get_or_insert_with(Instant::now);
         let left = self.watermark.time_limit.saturating_sub(since.elapsed());
         let enough = waiting >= u64::from(self.watermark.packets) || left.is_zero();
-        // Packets that were gathered are then taken to the last one.
+        // From here on the reader takes packets until none waits.
         self.flows |= enough || self.hub_left || self.is_over();
         Ok((!self.flows).then_some(left))
     }
@@ -442,21 +441,20 @@ impl Receiver {
         self.endpoints.iter().all(|endpoint| endpoint.ended) || self.control.is_leaving()
     }
 
-    /// Becomes readable when packets come after [`Receiver::announce_sleep`].
+    /// Descriptor that becomes readable when packets come after [`Receiver::announce_sleep`].
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.waiter.as_fd()
     }
 
-    /// Announces that the reader sleeps, so that its descriptor becomes readable when packets
-    /// come. Call [`Receiver::try_next`] until it is empty after this, then poll. Packets
-    /// that are published at this very moment may be announced late, so poll for no longer than
-    /// [`ringtap_pool::wake::FIRST_SLEEP`] the first time.
+    /// Announces that the reader sleeps, so that its descriptor becomes readable when packets come.
+    /// After this, call [`Receiver::try_next`] until it is empty, then poll. Packets published during
+    /// the announcement may be signalled late: limit the first poll to
+    /// [`ringtap_pool::wake::FIRST_SLEEP`].
     pub(crate) fn announce_sleep(&mut self) {
         self.waiter.announce();
     }
 
-    /// When a poll loop has to look again at the latest, because packets wait that are too few or
-    /// too new.
+    /// Longest time that a poll loop may wait, because the waiting packets are too few or too new.
     pub(crate) fn look_again_in(&mut self) -> Result<Option<Duration>, ReceiveError> {
         match self.holds {
             Some(left) => Ok(Some(left)),
@@ -464,7 +462,7 @@ impl Receiver {
         }
     }
 
-    /// Looks whether the hub is gone; returns whether that is news.
+    /// Checks whether the hub is gone; returns whether that is new.
     pub(crate) fn look_for_hub(&mut self) -> bool {
         let known = self.hub_left;
         self.hub_left = known || self.control.connection().is_some_and(has_left);

@@ -2,9 +2,9 @@
 //! Counts a reader's packets, and computes its counters from them and the source's.
 //!
 //! Invariants
-//! - Nothing that a hub tells can make the arithmetic fail: sums of lies end at 2^64 - 1.
-//! - A reader's place in a lane comes from the sequences of packets, not from its own counting:
-//!   so the counters can find that a packet was counted twice or not at all.
+//! - No value from a hub makes the arithmetic fail: sums saturate at 2^64 - 1.
+//! - A reader's position in a lane comes from the packets' sequences, not from its own count. So the
+//!   counters reveal a packet that was counted twice or not at all.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -16,22 +16,22 @@ use ringtap_pool::number::to_u64;
 
 use crate::classified::{Batch, ReceivedPacket, Recipient};
 
-/// What a reader counted on one lane.
+/// A reader's counts on one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneTally {
     delivered: u64,
     filtered: u64,
     other_members: u64,
     bytes: u64,
-    /// What gaps reported: losses, packets for other members, and all packets of the lane.
+    /// Losses, packets for other members, and all packets of the lane, as gaps reported them.
     missed: u64,
     missed_other_members: u64,
     left_out: u64,
-    /// Sequence of the packet after the last one that was counted.
+    /// Sequence after that of the last counted packet.
     position: u64,
 }
 
-/// What a reader counted, lane by lane over all sources.
+/// A reader's counts on each lane, counted over all sources.
 #[derive(Clone, Debug)]
 pub struct Tally(Vec<LaneTally>);
 
@@ -59,7 +59,7 @@ impl LaneTally {
         self.position = packet.sequence.wrapping_add(1);
     }
 
-    /// Counts packets that are not for this reader, with so many for other members among them.
+    /// Counts packets that are not for this reader, of which `other_members` are for other members.
     #[inline]
     pub(crate) fn skipped(&mut self, sequences: Range<u64>, other_members: u64) {
         let packets = sequences.end.saturating_sub(sequences.start);
@@ -86,7 +86,7 @@ impl LaneTally {
             },
         };
         let position = self.position.max(counts.start);
-        // Packets left out after the last one read: no gap reported them.
+        // Packets left out after the last one read, which no gap reported.
         let untold = counts.missed_sequences.saturating_sub(self.left_out);
         if position.saturating_add(untold) == counts.position {
             let lost = counts.missed_packets.saturating_sub(self.missed);
@@ -98,7 +98,7 @@ impl LaneTally {
             counters.other_members = counters.other_members.saturating_add(members);
             return counters;
         }
-        // Not yet offered to this reader: packets in the pool, and the one that is being written.
+        // Not yet offered to this reader: packets in the pool, and the one being written.
         let in_pool = counts.position.saturating_sub(position);
         let settled = [
             counts.unwanted,
@@ -117,7 +117,7 @@ impl LaneTally {
 }
 
 impl Tally {
-    /// A tally of this many lanes, with no packet counted.
+    /// A tally of this many lanes, with all counts 0.
     pub fn new(lanes: u32) -> Self {
         Tally((0..lanes).map(|_| LaneTally::default()).collect())
     }
@@ -155,12 +155,12 @@ impl Tally {
         &mut self.0[lane.index()]
     }
 
-    /// Packets that passed the reader's filter so far.
+    /// Packets that passed the reader's filter.
     pub fn packets(&self) -> u64 {
         self.0.iter().map(|lane| lane.delivered).sum()
     }
 
-    /// Packets that did not pass it so far.
+    /// Packets that did not pass the reader's filter.
     pub fn filtered(&self) -> u64 {
         let lanes = self.0.iter().map(|lane| lane.filtered);
         lanes.fold(0, u64::saturating_add)
@@ -172,12 +172,12 @@ impl Tally {
         lanes.fold(0, u64::saturating_add)
     }
 
-    /// Bytes on the wire of those that passed.
+    /// Bytes on the wire of the packets that passed.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|lane| lane.bytes).sum()
     }
 
-    /// Counters for each lane, counted over all sources.
+    /// Counters of each lane, counted over all sources.
     pub fn lanes(&self, snapshot: &Snapshot) -> Vec<(LaneId, Counters)> {
         let counts = snapshot.sources.iter().flat_map(|source| &source.lanes);
         let lanes = (0..).map(LaneId).zip(self.0.iter().zip(counts));
@@ -186,7 +186,7 @@ impl Tally {
             .collect()
     }
 
-    /// The counters as far as the reader knows them, for when the hub has left. Losses before the
+    /// The counters as far as the reader knows them, for use after the hub has left. Losses before the
     /// reader are missing.
     pub fn alone(&self) -> Counters {
         let mut total = Counters::default();

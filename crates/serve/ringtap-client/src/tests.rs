@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Batches, classified and counted while their chunk is still being filled.
+//! Batches are classified and counted while their chunk is still being filled.
 
 use std::sync::Arc;
 

@@ -20,7 +20,7 @@ fn names(text: &str, after: &str) -> Names {
     followed.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// The header without its comments, in which examples call things, too.
+/// The header without its comments, whose examples contain calls.
 fn declarations() -> String {
     let header = fs::read_to_string(crate_folder().join("include/ringtap.h"));
     let header = header.expect("the header is there");

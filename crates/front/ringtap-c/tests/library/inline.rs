@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::support::{LIMIT, build, crate_folder, ringtap, with_library};
 
-/// A bridge that a reader of the group `ips` decides; without one, packets pass.
+/// Starts a bridge with the inline group `ips`; packets pass while it has no inline reader.
 fn bridge(ringtap: &Path, wire: &Wire, socket: &Path) -> Running {
     let mut command = wire.middle.command(ringtap);
     command.args([
@@ -21,7 +21,7 @@ fn bridge(ringtap: &Path, wire: &Wire, socket: &Path) -> Running {
         "--no-verdict",
         "pass",
     ]);
-    // So long that no inline reader is late, however busy the machine is.
+    // Longer than any delay of an inline reader on a busy machine.
     command.args(["--verdict-timeout", "60000", "--json", "--interval", "0.1"]);
     command.arg("--socket").arg(socket);
     let bridge = Running::start(command);
@@ -29,7 +29,7 @@ fn bridge(ringtap: &Path, wire: &Wire, socket: &Path) -> Running {
     bridge
 }
 
-/// A C program that decides when this returns.
+/// Starts a C program, and returns when it is the inline reader.
 fn inline(wire: &Wire, program: &Path, socket: &Path, args: &[&str]) -> Running {
     let mut command: Command = with_library(wire.middle.command(program), socket);
     command.args(args);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Structures and numbers are the same for a C compiler and for the library.
+//! A C compiler and the library agree on structures and numbers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use ringtap_c::types::{self, CursorPacket, Options, Source, Statistics};
 
 use crate::support::{build, installed, with_library};
 
-/// A line of the C program, and what it is to print.
+/// A line of the C program, and its expected output.
 struct Fact {
     expression: String,
     value: i128,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library as C programs find it: what it exports, how it lies in memory, how it behaves.
+//! The library as C programs see it: exports, memory layout, behaviour.
 
 mod exports;
 mod inline;

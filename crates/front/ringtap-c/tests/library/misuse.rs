@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wrong arguments, wrong handles, two threads: each gets its error, and nothing else happens.
+//! Wrong arguments, wrong handles and use by two threads cause an error each, and nothing else.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ fn every_misuse_is_refused_with_its_own_error() {
     let mut sample = Command::new(&ringtap);
     sample.arg("sample").arg(&file);
     let _made = Running::start(sample).wait(LIMIT).success();
-    // 221 packets: for longer than the program takes.
+    // 221 packets take longer than the program runs.
     let device = format!("pcap:{}?speed=2pps", file.display());
     let hub = hub(
         &ringtap,

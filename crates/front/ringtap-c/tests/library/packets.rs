@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! C programs at a real hub with real packets: none is missing, the counters balances, an end is told.
+//! C programs receive every packet of a hub, balanced counters, and the end of the capture.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,7 +38,7 @@ fn the_example_counts_every_packet_and_its_counters_balances() {
     for reader in &readers {
         reader.wait_for_stderr("count: reading", LIMIT);
     }
-    // The second one is left with fewer packets than its watermark at the end.
+    // At the end, fewer packets wait for the second program than its watermark.
     let polling = [&["all"][..], &["all", "7000"]].map(|args| start(&poll, &socket, args));
     for reader in &polling {
         reader.wait_for_stdout("ready", LIMIT);
@@ -57,7 +57,7 @@ fn the_example_counts_every_packet_and_its_counters_balances() {
     let everything = format!("\n{PACKETS} packets");
     let [all, own, some] = readers.map(|reader| {
         let begun = Instant::now();
-        // A line a second; the last one it prints before it is told to end has them all.
+        // One line a second; the last line before the program ends has all packets.
         while ![&everything, &share]
             .into_iter()
             .any(|it| reader.stdout().contains(it))

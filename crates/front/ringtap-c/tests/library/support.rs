@@ -13,7 +13,7 @@ pub(crate) fn crate_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo puts what it built for this test.
+/// Cargo's output folder of this test.
 fn deps() -> PathBuf {
     let exe = env::current_exe().expect("a test has a file");
     exe.parent().expect("in a folder").to_owned()
@@ -49,7 +49,7 @@ fn flags() -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Builds a C program, all warnings being errors.
+/// Builds a C program; warnings are errors.
 pub(crate) fn build(source: &Path) -> PathBuf {
     let name = source.file_stem().expect("a file");
     let program = installed().join(name);
@@ -72,7 +72,7 @@ pub(crate) fn with_library(mut command: Command, socket: &Path) -> Command {
     command
 }
 
-/// The `ringtap` program beside this test; where it was not built that is said.
+/// The `ringtap` program beside this test; prints a message if it was not built.
 pub(crate) fn ringtap() -> Option<PathBuf> {
     let program = deps().parent()?.join("ringtap");
     if program.exists() {
@@ -82,7 +82,7 @@ pub(crate) fn ringtap() -> Option<PathBuf> {
     None
 }
 
-/// Starts a hub, in a namespace if one is given, and waits until it listens.
+/// Starts a hub, in a namespace if given, and waits until it listens.
 pub(crate) fn hub(
     ringtap: &Path,
     network: Option<&Namespace>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The order of time over two lanes.
+//! Time-stamp order over two lanes.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use ringtap_testkit::{LIMIT, Script};
 
 use crate::regions::Regions;
 
-/// A number that is true, or one of those that break things.
+/// A true number, or one that may break the reader.
 fn number(script: &mut Script<'_>, truth: u64) -> u64 {
     match script.byte() % 8 {
         0..=4 => truth,
@@ -32,7 +32,7 @@ fn number(script: &mut Script<'_>, truth: u64) -> u64 {
     }
 }
 
-/// The descriptor that belongs there, or another one.
+/// The right descriptor, or another one.
 fn descriptor<'a>(
     script: &mut Script<'_>,
     truth: BorrowedFd<'a>,
@@ -44,7 +44,7 @@ fn descriptor<'a>(
     }
 }
 
-/// Descriptors that are no pool and no control region; some are doorbells, with nobody behind them.
+/// Descriptors that are neither pool nor control region; some are doorbells without another end.
 fn strangers() -> Vec<OwnedFd> {
     let (near, far) = std::os::unix::net::UnixStream::pair().expect("two descriptors");
     let (reading, writing) = std::io::pipe().expect("two descriptors");
@@ -89,7 +89,7 @@ fn endpoint(script: &mut Script<'_>, regions: &Regions) -> AttachedEndpoint {
     }
 }
 
-/// A message in which the filters may be no programs.
+/// Encodes a message whose filters may be invalid programs.
 fn with_filter(reply: &Reply, script: &mut Script<'_>) -> Vec<u8> {
     let message = encode(reply);
     if script.byte() % 4 < 3 {
@@ -127,7 +127,7 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
     }
 }
 
-/// Serves one connection as the script says, then hangs up.
+/// Serves one connection by the script, then hangs up.
 fn serve(listener: &Listener, script: &mut Script<'_>, regions: &Regions) {
     let until = Instant::now() + LIMIT;
     let socket = loop {
@@ -177,7 +177,7 @@ fn serve(listener: &Listener, script: &mut Script<'_>, regions: &Regions) {
     listen_to_the_end(&socket);
 }
 
-/// Answers are taken whole before the connection ends.
+/// Receives all messages until the connection ends.
 fn listen_to_the_end(socket: &Socket) {
     let mut buffer = vec![0; MOST_BYTES];
     let until = Instant::now() + LIMIT;
@@ -191,7 +191,7 @@ fn listen_to_the_end(socket: &Socket) {
     }
 }
 
-/// A reader of that hub: tells how many packets it got.
+/// Reads from that hub; returns the number of packets received.
 fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
     let request = SubscriptionRequest::new("all", "reader");
     let (subscription, connection) = Connection::attach(path, &request)?;
@@ -216,7 +216,7 @@ fn read(path: &Path) -> Result<u64, Box<dyn std::error::Error>> {
     Ok(tally.packets())
 }
 
-/// What follows from these bytes; how many packets a reader got.
+/// Runs the script in these bytes; returns the number of packets that a reader received.
 pub(crate) fn run(bytes: &[u8]) -> u64 {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hub.sock");

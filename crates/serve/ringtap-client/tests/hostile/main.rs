@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hubs that lie, in memory and in messages: a reader fails with an error, and in no other way.
+//! Hubs that lie, in memory and in messages, make a reader fail with an error and do no other harm.
 //!
 //! `fuzz/` runs the same bodies with bytes that a fuzzer chooses.
 

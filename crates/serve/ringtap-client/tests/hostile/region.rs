@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pool and control region hold what they like: a reader reads what is there, or says what is wrong.
+//! A reader reads a pool and control region with random content, or reports an error.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use ringtap_testkit::Script;
 
 use crate::regions::Regions;
 
-/// Takes what is there now; tells whether the reader is still of use.
+/// Takes all waiting packets; returns whether the reader still works.
 fn read(reader: &mut Reader, script: &mut Script<'_>) -> bool {
     match script.byte() % 4 {
         0 => reader.waiting().is_ok(),
@@ -35,7 +35,7 @@ fn read(reader: &mut Reader, script: &mut Script<'_>) -> bool {
     }
 }
 
-/// What follows from these bytes.
+/// Runs the script in these bytes.
 pub(crate) fn run(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let regions = Regions::new();

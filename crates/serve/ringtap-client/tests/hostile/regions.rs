@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool with some packets and a reader's control region, in memory that a test can spoil.
+//! A pool with some packets and a reader's control region, in memory that a test can corrupt.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -35,12 +35,12 @@ fn memory(bytes: u64) -> (Region, File) {
 }
 
 impl Regions {
-    /// Thirty packets on each of two lanes, delivered to one reader.
+    /// Makes thirty packets on each of two lanes, delivered to one reader.
     pub(crate) fn new() -> Self {
         let geometry = Geometry::contiguous(4096, 17, LANES, 2000).expect("it can be");
         let (region, pool_file) = memory(geometry.region_bytes());
         let pool = Pool::new(region.clone(), geometry).expect("it is large enough");
-        // SAFETY: writable, and nobody else knows of it.
+        // SAFETY: writable, and not shared yet.
         unsafe { pool.write_header() };
         let (mut writers, mut ends) = (Vec::new(), Vec::new());
         for lane in (0..LANES).map(LaneId) {
@@ -70,14 +70,14 @@ impl Regions {
         }
     }
 
-    /// Writes something wrong, mostly where it matters.
+    /// Writes a wrong value, mostly at an offset that matters.
     pub(crate) fn spoil(&self, script: &mut Script<'_>) {
         let (file, bytes) = match script.byte() % 3 {
             0 => (&self.pool_file, self.pool.bytes()),
             _ => (&self.control_file, self.control.bytes()),
         };
         let at = match script.byte() % 4 {
-            // A chunk's header and first slots, or the control region's words.
+            // The header and first slots of a chunk, or the words of the control region.
             0 => script.below(17) * 4096 + script.below(64) * 4,
             1 => script.below(64) * 4,
             _ => script.below(bytes / 4) * 4,
