@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The structures and numbers of `pcap/pcap.h`, which documents them; a test compares.
+//! The structures and numbers of `pcap/pcap.h`, which documents them; a test compares both.
 #![expect(missing_docs, reason = "pcap/pcap.h has the documentation")]
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 pub use ringtap_filter::Instruction;
 
-/// Opaque: what a pointer to a handle points to.
+/// Opaque: a pointer to a handle points to this.
 #[repr(C)]
 pub struct Pcap {
     _opaque: [u8; 0],

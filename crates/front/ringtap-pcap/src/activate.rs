@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Begins a capture with the settings of a handle.
+//! Starts a capture with the settings of a handle.
 //!
 //! Invariants
-//! - The capture misses no packet from the moment that `activate` returns.
-//! - The way that was chosen for a network interface is printed once.
+//! - The capture misses no packet once `activate` has returned.
+//! - The way in which a network interface is captured is printed once.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
@@ -23,17 +23,16 @@ use crate::helper;
 use crate::messages;
 use crate::route::{self, Route};
 
-/// The only group of a capture process.
+/// The only group of a capture process's hub.
 const ONLY_GROUP: &str = "only";
 /// Snap lengths from here on are not passed to a source: no frame is longer.
 const LONG_SNAP_BYTES: u32 = 65_535;
-/// A program that asks for a smaller buffer gets a pool of the usual size.
+/// Smallest pool: a program that asks for a smaller buffer gets this one, in bytes.
 const USUAL_POOL_BYTES: u64 = 128 << 20;
-/// How long closing waits until the capture process has taken its capture down.
+/// Longest wait on close for the capture process to end its capture.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Begins to capture; gives zero or a warning, or `None` if the real library has to open the
-/// device.
+/// Starts to capture; returns zero or a warning, or `None` if the real library must open the device.
 pub(crate) fn activate(handle: &PcapHandle) -> Result<Option<c_int>, LibpcapError> {
     let settings = handle.settings().clone();
     handle
@@ -60,13 +59,13 @@ pub(crate) fn activate(handle: &PcapHandle) -> Result<Option<c_int>, LibpcapErro
     }))
 }
 
-/// Reads an interface through a hub that captures it, else by a capture process; fails with the
-/// reason, if it is worth a message.
+/// Captures an interface through a hub, else by a capture process. Fails with the reason if that is
+/// worth a message.
 fn interface(name: &str, settings: &PcapSettings) -> Result<PcapCapture, Option<String>> {
     if let Some(unsupported) = settings.unsupported() {
         return Err(Some(unsupported.to_owned()));
     }
-    // libpcap has the best error messages for these.
+    // For these interfaces, libpcap has better error messages.
     if route::is_up(name) != Some(true) || !route::has_known_type(name) {
         return Err(None);
     }
@@ -81,8 +80,7 @@ fn interface(name: &str, settings: &PcapSettings) -> Result<PcapCapture, Option<
     Ok(capture)
 }
 
-/// Subscribes to a group of the hub that gives exactly the packets of the interface, if there is
-/// one.
+/// Subscribes to a group of a hub that delivers exactly the packets of the interface, if there is one.
 fn through_hub(name: &str, settings: &PcapSettings) -> Result<Option<PcapCapture>, LibpcapError> {
     let Some(group) = route::group_for(name)? else {
         return Ok(None);
@@ -112,7 +110,7 @@ fn ringtap_device(
     })
 }
 
-/// libpcap's status for a capture process that could not open a device.
+/// libpcap's status number for a capture process that could not open a device.
 fn status(device: &DeviceSpec, otherwise: c_int) -> c_int {
     match route::is_up(&device.name) {
         _ if !device.kind.names_an_interface() => otherwise,

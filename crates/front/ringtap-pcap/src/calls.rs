@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions that are not only forwarded: most are about a handle, which may be Ringtap's.
+//! The functions that are not simply forwarded: most take a handle, which may be Ringtap's.
 //!
 //! Invariants
-//! - Every pointer of the caller's is checked for null before use, and none is kept.
-//! - A call about a handle of the real library goes there with the same arguments.
+//! - Every pointer of the caller is checked for null before use, and none is kept.
+//! - A call for a handle of the real library goes there with the same arguments.
 #![expect(missing_docs, reason = "libpcap's manual has the documentation")]
 #![expect(
     clippy::missing_safety_doc,
@@ -19,7 +19,7 @@ pub mod set;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `work`; after a panic prints a message and returns `otherwise`.
+/// Runs `work`; after a panic, prints a message and returns `otherwise`.
 fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         crate::messages::once("an error in libringtap-pcap itself, please report it");
@@ -27,7 +27,7 @@ fn guarded<T>(otherwise: T, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Defines functions about a handle by what they do with one of Ringtap's.
+/// Defines functions that take a handle by what they do with one of Ringtap's handles.
 macro_rules! on_handle {
     ($(fn $name:ident($p:ident $(, $given:ident: $kind:ty)*) -> $gives:ty => |$handle:ident| $ours:expr;)*) => {$(
         #[unsafe(no_mangle)]
@@ -36,7 +36,7 @@ macro_rules! on_handle {
             $crate::calls::guarded(Absent::VALUE, || match $crate::handles::owner($p) {
                 HandleOwner::Ringtap($handle) => $ours,
                 HandleOwner::Libpcap(real) => match $crate::real::functions() {
-                    // SAFETY: the same call about the real library's handle, by the caller's word.
+                    // SAFETY: the same call with the real library's handle, and the same caller's guarantee.
                     Ok(functions) => unsafe { (functions.$name)(real $(, $given)*) },
                     Err(_) => Absent::VALUE,
                 },

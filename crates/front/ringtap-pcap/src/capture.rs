@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A running capture: reading, its filter, its counters, sending.
+//! A running capture: reads and sends packets, sets the filter, returns the counters.
 #![deny(unsafe_code)]
 
 mod injector;
@@ -26,23 +26,23 @@ use crate::lock;
 use injector::Injector;
 use reader::{NewFilter, PacketReader};
 
-/// How long a loop that must not block sleeps when there are no packets: the manual lets it spin.
+/// Sleep of a loop that must not block when there are no packets; the manual lets it spin.
 const REST: Duration = Duration::from_millis(1);
-/// Class of a return instruction in classic BPF, and its code with a constant operand.
+/// Mask of the class in classic BPF, and code of a return instruction with a constant operand.
 const CLASS: u16 = 0x07;
 const RETURN: u16 = 0x06;
 const RETURN_CONSTANT: u16 = 0x06;
 
-/// When a read returns.
+/// Condition under which a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadUntil {
-    /// After the packets at hand, or after the time-out (`pcap_dispatch`).
+    /// After the waiting packets, or after the time-out (`pcap_dispatch`).
     Batch,
-    /// After the number of packets that was asked for (`pcap_loop`).
+    /// After the requested number of packets (`pcap_loop`).
     Enough,
 }
 
-/// How long a read waits.
+/// Limits to the wait of a read.
 #[derive(Clone, Copy, Debug, Default)]
 struct WaitLimits {
     deadline: Option<Instant>,
@@ -53,36 +53,36 @@ struct WaitLimits {
 pub(crate) struct PcapCapture {
     /// The device as the program named it.
     name: String,
-    /// What the packets come from.
+    /// Names of the sources.
     pub(crate) sources: String,
     /// The network interface, if the capture has exactly one.
     pub(crate) interface: Option<String>,
     pub(crate) dlt: c_int,
     pub(crate) snap_bytes: c_int,
     pub(crate) nanoseconds: bool,
-    /// Longest wait of a read; absent: for ever.
+    /// Longest wait of a read; absent: without limit.
     timeout: Option<Duration>,
-    /// The capture reads files: its end is no failure.
+    /// The capture reads files, so its end is not a failure.
     is_file: bool,
     nonblock: AtomicBool,
     direction: AtomicI32,
     delivered: AtomicU64,
-    /// One thread at a time; that thread may read again in its callback.
+    /// Locked by one thread at a time; the same thread may read again in its callback.
     reader: ReentrantMutex<RefCell<PacketReader>>,
-    /// A filter that the reader has not adopted yet.
+    /// A filter that the reader does not use yet.
     new_filter: Mutex<Option<NewFilter>>,
     has_new_filter: AtomicBool,
     injector: Injector,
     connection: Arc<Connection>,
-    /// How long closing waits for the hub to hang up.
+    /// Longest wait on close for the hub to hang up.
     close_timeout: Duration,
-    /// How often the process was forked when the capture began.
+    /// Number of forks of the process when the capture started.
     forks: usize,
     has_left: AtomicBool,
 }
 
 impl PcapCapture {
-    /// A capture of the device `name` by a subscription at a hub.
+    /// A capture of the device `name`, by a subscription at a hub.
     pub(crate) fn new(
         name: String,
         (subscription, connection): (Subscription, Arc<Connection>),
@@ -123,8 +123,8 @@ impl PcapCapture {
         })
     }
 
-    /// Passes at most `most` packets to `each`, which may call anything of this handle; returns
-    /// what `pcap_dispatch` and `pcap_loop` return.
+    /// Passes at most `most` packets to `each`, which may use this handle; returns the result of
+    /// `pcap_dispatch` or `pcap_loop`.
     pub(crate) fn read(
         &self,
         handle: &PcapHandle,
@@ -134,7 +134,7 @@ impl PcapCapture {
     ) -> Result<c_int, LibpcapError> {
         let locked = self.reader.try_lock().ok_or_else(busy)?;
         let mut count = 0_u64;
-        // Known once there is nothing at hand: most calls find something.
+        // Computed only when no packet waits: most calls find one.
         let mut limits = None;
         loop {
             while most != Some(count) {
@@ -149,7 +149,7 @@ impl PcapCapture {
             }
             let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
             if count > 0 && (until == ReadUntil::Batch || most == Some(count)) {
-                // A program that waits for the descriptor finds it readable if packets are left.
+                // If packets are left, a program that polls finds the descriptor readable.
                 reader.make_readable()?;
                 return Ok(number(until, count));
             }
@@ -192,7 +192,7 @@ impl PcapCapture {
             ReadUntil::Enough => WaitLimits::default(),
             ReadUntil::Batch => WaitLimits {
                 deadline: self.timeout.map(|timeout| Instant::now() + timeout),
-                // A program that waited for the descriptor does not wait again.
+                // A program that polled the descriptor does not wait again.
                 not_at_all: reader.is_readable(),
             },
         }
@@ -210,15 +210,14 @@ impl PcapCapture {
         }
     }
 
-    /// Whether a read that found nothing returns.
+    /// Whether a read that found no packet returns.
     fn is_over(&self, until: ReadUntil, limits: WaitLimits) -> bool {
         let is_late = |deadline| Instant::now() >= deadline;
         let is_late = limits.deadline.is_some_and(is_late);
         until == ReadUntil::Batch && (is_late || self.must_not_wait(limits))
     }
 
-    /// What a read returns when no packet will come any more: for a file its end, otherwise the
-    /// reason.
+    /// The result of a read when no more packets will come: for a file its end, otherwise the reason.
     fn end_of_packets(&self, until: ReadUntil) -> Result<c_int, LibpcapError> {
         if self.is_file {
             return Ok(match until {
@@ -237,15 +236,15 @@ impl PcapCapture {
         LibpcapError::general(format!("{}: {}", self.name, error.text))
     }
 
-    /// The descriptor that becomes readable when there may be packets.
+    /// Descriptor that becomes readable when there may be packets.
     pub(crate) fn descriptor(&self) -> Result<c_int, LibpcapError> {
         let locked = self.reader.try_lock().ok_or_else(busy)?;
         let mut reader = locked.try_borrow_mut().map_err(|_| busy())?;
         Ok(reader.descriptor()?)
     }
 
-    /// Changes the filter, in the kernel where the source can. Packets that are read after this
-    /// returned pass the new filter, also those captured before.
+    /// Changes the filter, in the kernel where the source can. Packets read after this returns pass the
+    /// new filter, even if they were captured before.
     pub(crate) fn set_filter(&self, instructions: &[Instruction]) -> Result<c_int, LibpcapError> {
         let filter = Program::new(instructions)
             .map_err(|error| LibpcapError::general(format!("BPF program is not valid: {error}")))?;
@@ -263,7 +262,7 @@ impl PcapCapture {
         Ok(0)
     }
 
-    /// Whether a filter keeps only a part of some packets.
+    /// Whether a filter cuts some packets to a part of their bytes.
     fn cuts(&self, filter: &Program) -> bool {
         let snap_bytes = u32::try_from(self.snap_bytes).unwrap_or(0);
         let mut returns = filter.instructions().iter();
@@ -292,14 +291,14 @@ impl PcapCapture {
         Ok(statistics(self.delivered.load(Relaxed), &snapshot.sources))
     }
 
-    /// Sends a packet as it is; gives the number of bytes sent.
+    /// Sends a packet unchanged; returns the number of bytes sent.
     pub(crate) fn inject(&self, packet: &[u8]) -> Result<c_int, LibpcapError> {
         let sent = self.injector.send(packet).map_err(LibpcapError::general)?;
         Ok(c_int::try_from(sent).unwrap_or(c_int::MAX))
     }
 
-    /// Leaves the hub, even if a callback that was left by a jump still holds the handle. After a
-    /// fork the other process may still read: then the last one that closes its copy leaves.
+    /// Leaves the hub, even if a callback ended by a jump still holds the handle. After a fork, the other
+    /// process may still read; then the process that closes the last copy leaves the hub.
     pub(crate) fn leave(&self) {
         if self.forks == helper::forks() && !self.has_left.swap(true, Relaxed) {
             self.connection.leave(self.close_timeout);
@@ -313,7 +312,7 @@ impl Drop for PcapCapture {
     }
 }
 
-/// What a read returns after `count` packets.
+/// The result of a read after `count` packets.
 fn number(until: ReadUntil, count: u64) -> c_int {
     match until {
         ReadUntil::Batch => c_int::try_from(count).unwrap_or(c_int::MAX),
@@ -327,8 +326,8 @@ fn busy() -> LibpcapError {
     )
 }
 
-/// libpcap's three counters, from those of the sources. Received packets were delivered or dropped.
-/// A number that does not fit stays at the largest value.
+/// libpcap's three counters, from those of the sources. Received packets are those delivered or
+/// dropped. Each counter saturates.
 fn statistics(delivered: u64, sources: &[SourceSnapshot]) -> PcapStatistics {
     let (mut dropped, mut nic) = (0_u64, 0_u64);
     for source in sources {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One handle: its settings until it is activated, then its capture, and its last error.
+//! One handle: its settings until it is activated, then its capture; and its last error.
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
@@ -17,14 +17,14 @@ use crate::handles::HandleToken;
 use crate::lock;
 use crate::text::ErrorText;
 
-/// libpcap's texts, which programs may look for.
+/// libpcap's error texts, which programs may compare.
 const NOT_ACTIVATED: &str = "This handle hasn't been activated yet";
 const IS_ACTIVATED: &str = "can't perform  operation on activated capture";
 
-/// Settings of a handle. As in libpcap, all numbers are 0 until a `pcap_set_*` function is called.
+/// Settings of a handle. As in libpcap, a number is 0 until a `pcap_set_*` function sets it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PcapSettings {
-    /// The device as the program named it; absent for "any".
+    /// The device as the program named it; absent: "any".
     pub(crate) source: Option<String>,
     pub(crate) snap_bytes: c_int,
     pub(crate) promiscuous: c_int,
@@ -39,7 +39,7 @@ pub(crate) struct PcapSettings {
 }
 
 impl PcapSettings {
-    /// Bytes to keep of each packet; an impossible setting means the largest number.
+    /// Bytes to keep of each packet; an impossible setting counts as the largest number.
     pub(crate) fn snap_length(&self) -> u32 {
         let bytes = match self.snap_bytes {
             possible @ 1..=MOST_SNAP_BYTES => possible,
@@ -48,7 +48,7 @@ impl PcapSettings {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// Longest wait of a read; absent: for ever.
+    /// Longest wait of a read; absent: without limit.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         let ms = u64::try_from(self.timeout_ms).ok().filter(|ms| *ms > 0)?;
         Some(Duration::from_millis(ms))
@@ -59,7 +59,7 @@ impl PcapSettings {
         self.precision == PRECISION_NANO
     }
 
-    /// A setting that only the real library supports, in words.
+    /// Name of a setting in use that only the real library supports.
     pub(crate) fn unsupported(&self) -> Option<&'static str> {
         if self.rfmon != 0 {
             return Some("monitor mode was asked for");
@@ -120,7 +120,7 @@ impl PcapHandle {
         self.capture.get()
     }
 
-    /// Does `work` with the capture; an error before the handle is activated.
+    /// Runs `work` with the capture; fails before the handle is activated.
     pub(crate) fn with_capture(
         &self,
         work: impl FnOnce(&PcapCapture) -> Result<c_int, LibpcapError>,
@@ -132,7 +132,7 @@ impl PcapHandle {
         self.status(work(capture))
     }
 
-    /// The status of an outcome; keeps the text of an error.
+    /// The status of an outcome; stores the text of an error.
     pub(crate) fn status(&self, outcome: Result<c_int, LibpcapError>) -> c_int {
         outcome.unwrap_or_else(|error| {
             self.error.set(&error.text);
@@ -140,29 +140,29 @@ impl PcapHandle {
         })
     }
 
-    /// A number of the capture; libpcap keeps no text where there is none.
+    /// A number of the capture; an error before activation has no text in libpcap.
     pub(crate) fn number(&self, number: impl FnOnce(&PcapCapture) -> c_int) -> c_int {
         self.capture.get().map_or(ERROR_NOT_ACTIVATED, number)
     }
 
-    /// Begins to capture.
+    /// Stores the started capture.
     pub(crate) fn begin(&self, capture: PcapCapture) -> Result<(), LibpcapError> {
         let begun = self.capture.set(capture);
         begun.map_err(|_| LibpcapError::new(ERROR, "the handle is being activated already"))
     }
 
-    /// What ends a wait of this handle.
+    /// Flag and descriptor that end a wait of this handle.
     pub(crate) fn stop(&self) -> Option<Stop<'_>> {
         self.token.stop()
     }
 
-    /// Whether a read is to end: its loop is broken, or the handle closed.
+    /// Whether a read must end: its loop is broken or the handle is closed.
     #[inline]
     pub(crate) fn take_break(&self) -> bool {
         self.token.take_break() || self.closed.load(Acquire)
     }
 
-    /// Ends all reads, now and later.
+    /// Ends all reads, present and future.
     pub(crate) fn close(&self) {
         self.closed.store(true, Release);
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which `pcap_t *` belongs to this library, and what each leads to.
+//! Tells which `pcap_t *` belong to this library, and finds their handles.
 //!
 //! A handle of this library is the address of a [`HandleToken`]. Tokens are reused, never freed.
 //!
 //! Invariants
 //! - A token begins with [`MARK`]. A handle of the real library begins with the address of a
-//!   function, which `MARK` is not: such addresses lie below 2^47.
-//! - A closed handle is recognised until [`REMEMBERED`] other handles were closed.
-//! - [`break_loop`] takes no lock, allocates nothing and leaves `errno` as it was. It never writes
-//!   to a descriptor that was closed.
+//!   function, which `MARK` cannot be: such addresses are below 2^47.
+//! - A closed handle is recognised until [`REMEMBERED`] other handles are closed.
+//! - [`break_loop`] takes no lock, allocates nothing and does not change `errno`. It never writes
+//!   to a closed descriptor.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -27,29 +27,29 @@ const MARK: u64 = u64::from_ne_bytes(*b"Ringtap\xff");
 /// Closed handles whose tokens are not reused yet.
 const REMEMBERED: usize = 64;
 
-/// Tokens of closed handles, the one that was closed first in front.
+/// Tokens of closed handles, the first closed in front.
 static CLOSED: Mutex<VecDeque<&'static HandleToken>> = Mutex::new(VecDeque::new());
 
-/// What a handle of this library points to.
+/// A handle of this library points to its token.
 #[repr(C)]
 pub(crate) struct HandleToken {
     mark: AtomicU64,
-    /// `pcap_breakloop` was called.
+    /// The program called `pcap_breakloop`.
     breaking: AtomicBool,
-    /// Ends a wait; opened when the handle is activated, and kept for the token's next handle.
+    /// Ends a wait; created when the handle is activated, and kept for the token's next handle.
     wakeup: OnceLock<OwnedFd>,
     /// The real library's handle, if that library opened the device.
     real: AtomicPtr<Pcap>,
     open: Mutex<Option<Arc<PcapHandle>>>,
 }
 
-/// Which library a handle belongs to.
+/// Owner of a handle.
 pub(crate) enum HandleOwner {
-    /// This one.
+    /// This library.
     Ringtap(Arc<PcapHandle>),
-    /// The real library, which knows it by this pointer.
+    /// The real library, with its pointer to the handle.
     Libpcap(*mut Pcap),
-    /// None: NULL, or a handle of this library that was closed.
+    /// None: NULL, or a closed handle of this library.
     None,
 }
 
@@ -68,7 +68,7 @@ impl HandleToken {
         lock(&self.open)
     }
 
-    /// Opens what ends a wait.
+    /// Creates the eventfd that ends a wait.
     pub(crate) fn prepare_wakeup(&self) -> Result<(), String> {
         if self.wakeup.get().is_none() {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -79,7 +79,7 @@ impl HandleToken {
         Ok(())
     }
 
-    /// What ends a wait.
+    /// Flag and descriptor that end a wait.
     pub(crate) fn stop(&self) -> Option<Stop<'_>> {
         let fd = self.wakeup.get()?;
         Some(Stop {
@@ -88,7 +88,7 @@ impl HandleToken {
         })
     }
 
-    /// Whether the loop is to be broken; clears the request.
+    /// Whether the loop must be broken; clears the request.
     #[inline]
     pub(crate) fn take_break(&self) -> bool {
         if !self.breaking.load(Relaxed) {
@@ -96,21 +96,21 @@ impl HandleToken {
         }
         self.breaking.store(false, Relaxed);
         if let Some(wakeup) = self.wakeup.get() {
-            // Fails if `break_loop` did not write yet: the next wait then ends early, once.
+            // Fails if `break_loop` has not written yet; one later wait then ends early.
             let _empty = rustix::io::read(wakeup, &mut [0; 8]);
         }
         true
     }
 
     fn break_loop(&self) {
-        // Pairs with the load in the client: a reader that was woken finds it raised.
+        // Pairs with the load in the client: a woken reader finds the flag set.
         self.breaking.store(true, Release);
         if let Some(wakeup) = self.wakeup.get() {
             let _full = rustix::io::write(wakeup, &1_u64.to_ne_bytes());
         }
     }
 
-    /// From now on all calls go to this handle of the real library.
+    /// Directs all further calls to this handle of the real library.
     pub(crate) fn hand_over(&self, real: *mut Pcap) {
         self.real.store(real, Release);
     }
@@ -120,7 +120,7 @@ impl HandleToken {
         (!real.is_null()).then_some(real)
     }
 
-    /// Lets a later handle use the token: nobody uses the last one any more.
+    /// Lets a later handle reuse the token, once nothing uses this handle any more.
     pub(crate) fn retire(&'static self) {
         let mut closed = lock(&CLOSED);
         closed.push_back(self);
@@ -133,10 +133,10 @@ fn token(p: *const Pcap) -> Option<&'static HandleToken> {
     if mark.is_null() || !mark.is_aligned() {
         return None;
     }
-    // SAFETY: a handle, by libpcap's manual: a token, or an open handle of the real library, which
+    // SAFETY: by libpcap's manual a handle: a token, or an open handle of the real library, which
     // is larger than a mark.
     let mark = unsafe { &*mark }.load(Relaxed);
-    // SAFETY: a token, as only tokens begin with the mark, and tokens are never freed.
+    // SAFETY: only tokens begin with the mark, and they are never freed.
     (mark == MARK).then(|| unsafe { &*p.cast::<HandleToken>() })
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn is_ours(p: *const Pcap) -> bool {
     token(p).is_some()
 }
 
-/// The library that this handle belongs to.
+/// The owner of this handle.
 pub(crate) fn owner(p: *mut Pcap) -> HandleOwner {
     let Some(token) = token(p) else {
         return match p.is_null() {
@@ -162,7 +162,7 @@ pub(crate) fn owner(p: *mut Pcap) -> HandleOwner {
         .map_or(HandleOwner::None, HandleOwner::Ringtap)
 }
 
-/// Makes a handle for a device.
+/// Creates a handle for a device.
 pub(crate) fn add(source: Option<String>) -> *mut Pcap {
     let mut closed = lock(&CLOSED);
     let oldest = match closed.len() > REMEMBERED {
@@ -176,8 +176,8 @@ pub(crate) fn add(source: Option<String>) -> *mut Pcap {
     ptr::from_ref(token).cast_mut().cast()
 }
 
-/// Closes a handle, and ends the read that another thread or an outer call is in; gives the handle,
-/// and that of the real library behind it.
+/// Closes a handle and ends its reads, in other threads and outer calls; returns the handle and the
+/// real library's handle behind it.
 pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<PcapHandle>, Option<*mut Pcap>)> {
     let token = token(p)?;
     let handle = token.open().take()?;
@@ -187,7 +187,7 @@ pub(crate) fn remove(p: *const Pcap) -> Option<(Arc<PcapHandle>, Option<*mut Pca
     Some((handle, (!real.is_null()).then_some(real)))
 }
 
-/// Breaks the loop of a handle; fails with the real library's handle if that library has to do it.
+/// Breaks the loop of a handle; fails with the real library's handle if that library must do it.
 pub(crate) fn break_loop(p: *const Pcap) -> Result<(), *mut Pcap> {
     let token = token(p).ok_or(p.cast_mut())?;
     match token.real() {

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - The program gets no SIGCHLD and no child to wait for. Ctrl-C does not reach the capture
-//!   process, and that process keeps no descriptor of the program open.
+//!   process, which keeps no descriptor of the program open.
 //! - The capture process ends when the last copy of its connection is closed.
 
 use std::ffi::{CString, OsStr, c_char};
@@ -21,7 +21,7 @@ use ringtap_ipc::socket::Socket;
 use crate::messages;
 use crate::real::trusted_variable;
 
-/// Where the `ringtap` program may be, seen from the folder of this library.
+/// Possible paths of the `ringtap` program, relative to this library's folder.
 const NEAR: [&str; 4] = [
     "ringtap",
     "../ringtap",
@@ -29,7 +29,7 @@ const NEAR: [&str; 4] = [
     "../../bin/ringtap",
 ];
 
-/// How often this process was forked since this was first called.
+/// Number of forks of this process since the first call.
 pub(crate) fn forks() -> usize {
     static FORKS: AtomicUsize = AtomicUsize::new(0);
     static COUNTS: Once = Once::new();
@@ -37,19 +37,19 @@ pub(crate) fn forks() -> usize {
         FORKS.fetch_add(1, Relaxed);
     }
     COUNTS.call_once(|| {
-        // SAFETY: a function without arguments that may run anywhere and is never unloaded.
+        // SAFETY: the functions take no arguments, may run anywhere and are never unloaded.
         let _refused = unsafe { libc::pthread_atfork(None, Some(count), Some(count)) };
     });
     FORKS.load(Relaxed)
 }
 
-/// Starts a process that captures from `device`; gives our end of the connection to it.
+/// Starts a process that captures from `device`; returns this process's end of the connection.
 pub(crate) fn start(device: &str) -> io::Result<Socket> {
     let (near, far) = Socket::pair()?;
     let socket = beyond_standard(far.as_fd().as_raw_fd())?;
     let text = |text: &OsStr| CString::new(text.as_bytes()).map_err(io::Error::from);
     let arguments = ["ringtap", "serve-one", "-i", device].map(|word| text(OsStr::new(word)));
-    // The capture process must not read through this library.
+    // The capture process itself must not read through this library.
     let environment = std::env::vars_os().filter(|(name, _)| name != "LD_PRELOAD");
     let environment = environment.map(|(name, value)| {
         let entry = [name.as_bytes(), b"=", value.as_bytes()].concat();
@@ -71,16 +71,16 @@ pub(crate) fn start(device: &str) -> io::Result<Socket> {
 
 /// A copy of a descriptor whose number is not 0, 1 or 2.
 fn beyond_standard(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: makes a new descriptor, or fails.
+    // SAFETY: creates a new descriptor, or fails.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just made, and nobody else has it.
+    // SAFETY: just created, and not shared.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// The addresses of some texts, and NULL.
+/// The addresses of these texts, followed by NULL.
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     let texts = texts.iter().map(|text| text.as_ptr());
     texts.chain([ptr::null()]).collect()
@@ -113,36 +113,35 @@ fn own_folder() -> Option<PathBuf> {
         dli_sname: ptr::null(),
         dli_saddr: ptr::null_mut(),
     };
-    // SAFETY: an address of this library, and a structure that is filled.
+    // SAFETY: an address in this library, and a structure to fill.
     let known = unsafe { libc::dladdr((&raw const HERE).cast(), &raw mut found) };
     if known == 0 {
         return None;
     }
-    // SAFETY: a text of the loader's, which lasts as long as the library.
+    // SAFETY: a text of the loader, valid as long as the library is loaded.
     let path = unsafe { crate::text::take(found.dli_fname) }?;
     let path = std::fs::canonicalize(path).ok()?;
     path.parent().map(Path::to_owned)
 }
 
-/// A program to run; everything that the child needs is made before the fork, as the child must not
-/// allocate.
+/// A program to run. The child must not allocate, so everything it needs is made before the fork.
 struct HelperCommand {
     program: *const c_char,
     arguments: Vec<*const c_char>,
     environment: Vec<*const c_char>,
-    /// Becomes the program's standard input.
+    /// The program's future standard input.
     socket: RawFd,
     is_quiet: bool,
 }
 
 impl HelperCommand {
-    /// Starts the program as an orphan.
+    /// Starts the program as an orphan, so that nobody has to wait for it.
     fn spawn(&self) -> io::Result<()> {
         let mut all = empty_set();
         let mut before = empty_set();
         // SAFETY: fills a set of signals.
         let _never = unsafe { libc::sigfillset(&raw mut all) };
-        // No handler of the program runs in the child.
+        // No signal handler of the program runs in the child.
         // SAFETY: two sets of signals.
         let _never =
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
@@ -155,7 +154,7 @@ impl HelperCommand {
         if child < 0 {
             return Err(error);
         }
-        // The child ends at once, and leaves its own child an orphan.
+        // The child ends at once, which orphans its own child.
         loop {
             // SAFETY: waits for the child made above; nothing is written.
             let ended = unsafe { libc::waitpid(child, ptr::null_mut(), libc::__WALL) };
@@ -165,22 +164,22 @@ impl HelperCommand {
         }
     }
 
-    /// Becomes the program. Only calls that are safe after a fork of a process with threads.
+    /// Becomes the program; makes only calls that are safe after a fork of a process with threads.
     fn run(&self) -> ! {
-        // SAFETY: makes a session of its own: no terminal, no Ctrl-C.
+        // SAFETY: starts a new session, without a terminal and Ctrl-C.
         let _leads_already = unsafe { libc::setsid() };
         if fork_silently() != 0 {
-            // SAFETY: ends this process, without any handlers.
+            // SAFETY: ends this process without any exit handlers.
             unsafe { libc::_exit(0) }
         }
-        // SAFETY: a text, and a mode of opening.
+        // SAFETY: a text and flags.
         let nothing = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
         let error = if self.is_quiet { nothing } else { 2 };
         for (from, to) in [(nothing, 1), (error, 2), (self.socket, 0)] {
-            // SAFETY: numbers of descriptors.
+            // SAFETY: takes numbers of descriptors.
             let _copy = unsafe { libc::dup2(from, to) };
         }
-        // SAFETY: closes the copies of the program's descriptors.
+        // SAFETY: closes this process's copies of the program's descriptors.
         let _closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
         set_signal_mask(&empty_set());
         let (arguments, environment) = (self.arguments.as_ptr(), self.environment.as_ptr());
@@ -192,11 +191,11 @@ impl HelperCommand {
 }
 
 fn empty_set() -> libc::sigset_t {
-    // SAFETY: an empty set of signals is all zeros on Linux.
+    // SAFETY: on Linux, an empty set of signals is all zeros.
     unsafe { std::mem::zeroed() }
 }
 
-/// Blocks these signals, and no others.
+/// Blocks exactly these signals.
 fn set_signal_mask(set: &libc::sigset_t) {
     // SAFETY: a set of signals.
     let _never = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, set, ptr::null_mut()) };
@@ -204,7 +203,7 @@ fn set_signal_mask(set: &libc::sigset_t) {
 
 /// Forks without the program's fork handlers, and without a signal when the child ends.
 fn fork_silently() -> libc::pid_t {
-    // SAFETY: without flags the child is a copy that shares nothing, on its own copy of the stack.
+    // SAFETY: without flags the child is a copy that shares nothing, on a copy of the stack.
     let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
     libc::pid_t::try_from(pid).unwrap_or(-1)
 }

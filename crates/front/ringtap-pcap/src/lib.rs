@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! libpcap's interface over Ringtap: exports what `libpcap.so` exports, for programs that are not
-//! rebuilt.
+//! libpcap's interface over Ringtap: exports the functions of `libpcap.so`, for programs that are
+//! not rebuilt.
 //!
-//! Ringtap's devices are read here, through a hub or a capture process. Everything else (files,
-//! filters without a device, `any`, …) goes to the system's own libpcap. `docs/libpcap.md` lists
+//! Ringtap reads its own devices here, through a hub or a capture process. All other calls (files,
+//! filters without a device, `any`, …) go to the system's own libpcap. `docs/libpcap.md` lists
 //! every function.
 //!
 //! Invariants
 //! - No panic crosses into C, and no call ends the process.
-//! - A handle of this library is recognised, also when it was closed; every other handle is the
+//! - A handle of this library is recognised, even when it is closed; every other handle is the
 //!   real library's.
-//! - The library starts no threads, sets no signal handlers and keeps no rights: a program may
-//!   fork, and give up its rights.
+//! - The library starts no threads, sets no signal handlers and keeps no rights, so a program may
+//!   fork and give up its rights.
 
 pub mod abi;
 mod activate;
@@ -29,7 +29,7 @@ mod text;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, also after a panic while it was locked.
+/// Locks a mutex, even after a panic under the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

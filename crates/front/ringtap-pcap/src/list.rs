@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of all functions that libpcap 1.10 exports. From it come the table of the real library's
-//! functions, and the functions that forward calls to it.
+//! All functions that libpcap 1.10 exports. The list makes the table of the real library's functions,
+//! and the functions that forward calls to them.
 #![expect(missing_docs, reason = "pcap/pcap.h has the documentation")]
 #![expect(
     clippy::missing_safety_doc,
@@ -17,7 +17,7 @@ use crate::abi::{
 use crate::real;
 use crate::text;
 
-/// What a function returns if there is no handle, or no real library.
+/// A function's result if there is no handle or no real library.
 pub(crate) trait Absent {
     const VALUE: Self;
 }
@@ -46,11 +46,11 @@ impl<T> Absent for *const T {
     const VALUE: Self = std::ptr::null();
 }
 
-/// Finds a function of type `T`; its name if it is missing.
+/// Finds a function of type `T`; fails with its name.
 ///
 /// # Safety
 ///
-/// What `find` gives is the function of that name of libpcap, and `T` its type.
+/// `find` returns libpcap's function of that name, which has the type `T`.
 unsafe fn function<T>(
     find: &impl Fn(&CStr) -> *mut c_void,
     name: &'static str,
@@ -58,13 +58,13 @@ unsafe fn function<T>(
     let address = CString::new(name).map_or(std::ptr::null_mut(), |name| find(&name));
     match address.is_null() {
         true => Err(name),
-        // SAFETY: by the caller's word it is this function, of this type.
+        // SAFETY: the caller guarantees this function and its type.
         false => Ok(unsafe { std::mem::transmute_copy(&address) }),
     }
 }
 
-/// The `passed` functions are forwarded to the real library; the `ours` are in [`crate::calls`].
-/// A forwarded function that `tells` an error buffer writes there if there is no real library.
+/// Calls of `passed` functions go to the real library; [`crate::calls`] has the `ours`. If there is no
+/// real library, a `passed` function that `tells` an error buffer writes there.
 macro_rules! libpcap {
     (
         passed { $(fn $passed:ident($($given:ident: $kind:ty),*) $(-> $gives:ty)? $(, tells $errbuf:ident)?;)* }
@@ -79,16 +79,16 @@ macro_rules! libpcap {
         }
 
         impl Functions {
-            /// Finds each by its name; the name of one that is missing if there is one.
+            /// Finds all functions by name; fails with the name of a missing one.
             ///
             /// # Safety
             ///
-            /// What `find` gives is the function of that name of libpcap.
+            /// `find` returns libpcap's function of that name.
             pub(crate) unsafe fn find(
                 find: impl Fn(&std::ffi::CStr) -> *mut c_void,
             ) -> Result<Self, &'static str> {
                 Ok(Functions {
-                    // SAFETY: by the caller's word these are functions of these names.
+                    // SAFETY: the caller guarantees functions of these names.
                     $($passed: unsafe { function(&find, stringify!($passed)) }?,)*
                     // SAFETY: as above.
                     $($our: unsafe { function(&find, stringify!($our)) }?,)*
@@ -100,7 +100,7 @@ macro_rules! libpcap {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $passed($($given: $kind),*) $(-> $gives)? {
                 match real::functions() {
-                    // SAFETY: the same call, by the same caller's word.
+                    // SAFETY: the same call with the same caller's guarantee.
                     Ok(real) => unsafe { (real.$passed)($($given),*) },
                     Err(why) => {
                         libpcap!(@tell why $($errbuf)?);
@@ -110,9 +110,9 @@ macro_rules! libpcap {
             }
         )*
 
-        /// Names of the functions that are only forwarded.
+        /// Names of the functions that are forwarded.
         pub const PASSED: &[&str] = &[$(stringify!($passed)),*];
-        /// Names of the functions that this library has itself.
+        /// Names of the functions that this library implements.
         pub const OURS: &[&str] = &[$(stringify!($our)),*];
     };
     (@tell $why:ident $errbuf:ident) => {

@@ -2,8 +2,8 @@
 //! Messages for the user on standard error, each printed once.
 //!
 //! Invariants
-//! - Nothing is printed if `RINGTAP_QUIET` is set, or to a standard error that another program than
-//!   `ringtap exec` gave: Wireshark, for one, reads messages of a protocol from dumpcap's.
+//! - Nothing is printed if `RINGTAP_QUIET` is set, or if standard error differs from that of
+//!   `ringtap exec`: Wireshark, for example, parses dumpcap's standard error.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -27,13 +27,13 @@ pub(crate) fn once(text: &str) {
     }
 }
 
-/// Whether nothing is to be printed.
+/// Whether messages are suppressed.
 pub(crate) fn is_quiet() -> bool {
     static QUIET: OnceLock<bool> = OnceLock::new();
     *QUIET.get_or_init(|| is_set("RINGTAP_QUIET") || is_redirected())
 }
 
-/// Whether standard error is another file than that of `ringtap exec`.
+/// Whether standard error differs from that of `ringtap exec`.
 fn is_redirected() -> bool {
     let Some(original) = std::env::var_os("RINGTAP_STDERR") else {
         return false;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system's own libpcap, found by its path, whatever name this library goes by; and settings
-//! of the environment.
+//! Finds the system's own libpcap by its path, whatever this library's name is, and reads settings
+//! from the environment.
 //!
 //! Invariants
-//! - The real library calls its own functions (`RTLD_DEEPBIND`), though this library's have the
+//! - The real library calls its own functions (`RTLD_DEEPBIND`), although this library's have the
 //!   same names and come first in the process.
-//! - It is never unloaded, so its addresses stay valid.
+//! - The real library is never unloaded, so its addresses stay valid.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -16,9 +16,9 @@ use crate::abi::{ERRBUF_SIZE, Pcap};
 use crate::list::Functions;
 use crate::text;
 
-/// Exported by this library and by no other libpcap.
+/// Only this library exports this name.
 const MARK: &CStr = c"ringtap_pcap_version";
-/// Folders of libraries, after the multiarch folder.
+/// Folders of libraries, in addition to the multiarch folder, which comes first.
 const FOLDERS: [&str; 8] = [
     "/usr/lib64",
     "/lib64",
@@ -29,7 +29,7 @@ const FOLDERS: [&str; 8] = [
     "/opt/lib",
     "/usr/lib/libpcap",
 ];
-/// AddressSanitizer's runtime refuses libraries that look into themselves first.
+/// AddressSanitizer's runtime refuses libraries with `RTLD_DEEPBIND`.
 const DEEPBIND: c_int = match cfg!(fuzzing) {
     true => libc::RTLD_LOCAL,
     false => libc::RTLD_LOCAL | libc::RTLD_DEEPBIND,
@@ -37,7 +37,7 @@ const DEEPBIND: c_int = match cfg!(fuzzing) {
 
 static REAL: OnceLock<Result<Functions, String>> = OnceLock::new();
 
-/// The real library's functions, or why there are none.
+/// The real library's functions, or the reason why there are none.
 pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
     match REAL.get_or_init(load) {
         Ok(functions) => Ok(functions),
@@ -45,14 +45,14 @@ pub(crate) fn functions() -> Result<&'static Functions, &'static str> {
     }
 }
 
-/// The same if the library was loaded before: for signal handlers.
+/// The real library's functions if the library is loaded already; for signal handlers.
 pub(crate) fn found() -> Option<&'static Functions> {
     REAL.get()?.as_ref().ok()
 }
 
-/// A setting of the environment, unless the program runs with rights that its user does not have.
+/// A variable of the environment, unless the program runs with more rights than its user.
 pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
-    // SAFETY: reads one number that the kernel gave the process.
+    // SAFETY: reads a number that the kernel gave the process.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     match secure {
         true => None,
@@ -60,19 +60,19 @@ pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
     }
 }
 
-/// Whether a variable of the environment is set, and is not 0.
+/// Whether a variable of the environment is set to a value other than 0.
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value != "0")
 }
 
-/// A handle of the real library, closed when it goes out of scope.
+/// A handle of the real library. Dropping this closes the handle.
 pub(crate) struct RealHandle {
     pub(crate) functions: &'static Functions,
     pub(crate) p: *mut Pcap,
 }
 
 impl RealHandle {
-    /// A handle for a device, not activated.
+    /// A handle for a device, not activated yet.
     pub(crate) fn create(device: &str) -> Result<Self, String> {
         let functions = functions()?;
         let device = CString::new(device).map_err(|error| error.to_string())?;
@@ -87,11 +87,11 @@ impl RealHandle {
         Ok(RealHandle { functions, p })
     }
 
-    /// A handle without a device, with nanoseconds or without.
+    /// A handle without a device, optionally with nanoseconds.
     pub(crate) fn dead(dlt: c_int, snap: c_int, nanoseconds: bool) -> Result<Self, String> {
         let functions = functions()?;
         let open = functions.pcap_open_dead_with_tstamp_precision;
-        // SAFETY: three numbers.
+        // SAFETY: takes three numbers.
         let p = unsafe { open(dlt, snap, nanoseconds.into()) };
         match p.is_null() {
             true => Err("out of memory".to_owned()),
@@ -103,11 +103,11 @@ impl RealHandle {
     pub(crate) fn error(&self) -> String {
         // SAFETY: an open handle.
         let why = unsafe { (self.functions.pcap_geterr)(self.p) };
-        // SAFETY: a text of that handle, which is still open.
+        // SAFETY: a text that is valid while the handle is open.
         unsafe { text::take(why) }.unwrap_or_default()
     }
 
-    /// Keeps the handle open.
+    /// Returns the handle without closing it.
     pub(crate) fn into_raw(self) -> *mut Pcap {
         std::mem::ManuallyDrop::new(self).p
     }
@@ -115,7 +115,7 @@ impl RealHandle {
 
 impl Drop for RealHandle {
     fn drop(&mut self) {
-        // SAFETY: an open handle that nobody else knows.
+        // SAFETY: an open handle that is not shared.
         unsafe { (self.functions.pcap_close)(self.p) };
     }
 }
@@ -142,14 +142,14 @@ fn load() -> Result<Functions, String> {
     ))
 }
 
-/// Files that may be libpcap, those of the multiarch folder first.
+/// Paths that may be libpcap, those of the multiarch folder first.
 fn candidates() -> Vec<PathBuf> {
     let multiarch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     let folders = FOLDERS.iter().map(PathBuf::from);
     let mut paths = Vec::new();
     for folder in std::iter::once(PathBuf::from(multiarch)).chain(folders) {
         let mut here = libraries_in(&folder);
-        // The names that programs are linked to come before those with whole versions.
+        // Short names, to which programs are linked, come before those with full versions.
         here.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
         paths.extend(here);
     }
@@ -168,7 +168,7 @@ fn libraries_in(folder: &Path) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Result<Functions, String> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: a text; the library's initialisers run, as when a program links it.
+    // SAFETY: a text; the library's initialisers run as if a program linked it.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | DEEPBIND) };
     if library.is_null() {
         return Err(last_error());
@@ -187,12 +187,12 @@ fn open(path: &Path) -> Result<Functions, String> {
 }
 
 fn close(library: *mut c_void) {
-    // SAFETY: opened just before, and nothing of it is kept.
+    // SAFETY: opened just before; no address in it is kept.
     let _closed = unsafe { libc::dlclose(library) };
 }
 
 fn last_error() -> String {
-    // SAFETY: gives NULL or a text of this thread that lasts until the next call.
+    // SAFETY: returns NULL or a text of this thread that is valid until the next call.
     let why = unsafe { libc::dlerror() };
     // SAFETY: as above.
     unsafe { text::take(why) }.unwrap_or_else(|| "cannot be loaded".to_owned())

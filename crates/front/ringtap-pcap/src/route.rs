@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a device is read, from its name: by Ringtap, or by the real library; and which groups the
-//! hub has.
+//! Decides by a device's name whether Ringtap or the real library reads it; finds groups of the hub.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -12,21 +11,21 @@ use ringtap_ipc::protocol::{HubStatus, SourceState};
 use crate::error::LibpcapError;
 use crate::real::trusted_variable;
 
-/// Beginnings of the names of Ringtap's devices.
+/// Prefixes of Ringtap's devices.
 const PREFIXES: [&str; 7] = ["hub:", "tap:", "packet:", "xdp:", "pcap:", "sim:", "host:"];
-/// The kernel's types of interfaces whose packets begin with an Ethernet header or are bare IP.
+/// The kernel's types of interfaces whose packets have an Ethernet header or are bare IP.
 const KNOWN_TYPES: [u32; 7] = [1, 772, 65534, 768, 769, 776, 778];
 /// `IFF_UP`.
 const UP: u32 = 1;
 
-/// How a device is read.
+/// The reader of a device.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Route {
-    /// As this device of Ringtap's.
+    /// Ringtap, as this device.
     Ringtap(Box<DeviceSpec>),
-    /// As a network interface, in the best way there is.
+    /// Ringtap, in the best way for this network interface.
     Interface(String),
-    /// By the real library.
+    /// The real library.
     Libpcap,
 }
 
@@ -62,12 +61,12 @@ impl Route {
     }
 }
 
-/// The way that the user chose for all interfaces: `ringtap exec --via`.
+/// The user's choice for all interfaces: `ringtap exec --via`.
 pub(crate) fn via() -> Option<String> {
     trusted_variable("RINGTAP_VIA")?.into_string().ok()
 }
 
-/// Whether this is a name of a Ringtap device.
+/// Whether this is the name of a Ringtap device.
 pub(crate) fn has_prefix(name: &str) -> bool {
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -76,7 +75,7 @@ fn is_interface(name: &str) -> bool {
     !name.contains('/') && Path::new("/sys/class/net").join(name).exists()
 }
 
-/// A number that the kernel gives of an interface.
+/// A number from an interface's attributes in sysfs.
 fn attribute(interface: &str, attribute: &str) -> Option<u32> {
     let path = Path::new("/sys/class/net").join(interface).join(attribute);
     let text = std::fs::read_to_string(path).ok()?;
@@ -96,8 +95,8 @@ pub(crate) fn has_known_type(interface: &str) -> bool {
     attribute(interface, "type").is_some_and(|kind| KNOWN_TYPES.contains(&kind))
 }
 
-/// The group of the machine's hub whose readers get exactly the packets of `interface`, if there is
-/// a hub and such a group.
+/// The group of the machine's hub whose readers get exactly the packets of `interface`; `None` without
+/// a hub or such a group.
 ///
 /// # Errors
 ///
@@ -132,8 +131,8 @@ fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
     Some(group?.name.clone())
 }
 
-/// PcapDevice name and description of each group of the machine's hub; empty if there is no hub, or if
-/// it refuses this user.
+/// Device name and description of each group of the machine's hub; empty if there is no hub, or if the
+/// hub refuses this user.
 pub(crate) fn groups() -> Vec<(String, String)> {
     let hub = Connection::open(&default_socket(), "libpcap").ok();
     let Some(status) = hub.and_then(|hub| hub.status().ok()) else {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Texts of C: names that programs pass, and error texts that they read.
+//! C texts: names that programs pass, and error texts that they read.
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::abi::ERRBUF_SIZE;
 
-/// Copies the text at this address, with invalid UTF-8 replaced; `None` for NULL.
+/// Copies the text at this address and replaces invalid UTF-8; `None` for NULL.
 ///
 /// # Safety
 ///
-/// `text` is NULL or leads to a text that ends with NUL.
+/// `text` is NULL or points to a text that ends with NUL.
 pub(crate) unsafe fn take(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: not null; the rest is the caller's word.
+    // SAFETY: not null; the caller guarantees the rest.
     let text = unsafe { CStr::from_ptr(text) };
     Some(text.to_string_lossy().into_owned())
 }
 
-/// Writes a text into an error buffer of libpcap's size, cut where it does not fit.
+/// Writes a text, cut to fit, into an error buffer of libpcap's size.
 ///
 /// # Safety
 ///
@@ -30,7 +30,7 @@ pub(crate) unsafe fn give(errbuf: *mut c_char, text: &str) {
         return;
     }
     let bytes = cut(text);
-    // SAFETY: not null and large enough for what was cut and a NUL, by the caller's word.
+    // SAFETY: not null; the caller guarantees room for the cut text and a NUL.
     unsafe { errbuf.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
     // SAFETY: as above.
     let end = unsafe { errbuf.add(bytes.len()) };
@@ -38,7 +38,7 @@ pub(crate) unsafe fn give(errbuf: *mut c_char, text: &str) {
     unsafe { end.write(0) };
 }
 
-/// As much of a text as an error buffer holds: whole characters, up to the first NUL.
+/// The part of a text that fits an error buffer: whole characters, up to the first NUL.
 fn cut(text: &str) -> &[u8] {
     let line = text.split('\0').next().unwrap_or_default();
     let mut end = line.len().min(ERRBUF_SIZE - 1);
@@ -70,7 +70,7 @@ impl ErrorText {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Its address, valid as long as the handle is open.
+    /// Address of the text, valid while the handle is open.
     pub(crate) fn address(&self) -> *mut c_char {
         self.0[0].as_ptr().cast()
     }

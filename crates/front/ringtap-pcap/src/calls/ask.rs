@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Facts about a handle, its descriptor and its counters; versions.
+//! Facts about a handle, its descriptor and its counters; library versions.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -82,8 +82,8 @@ pub(super) fn is_plain(handle: &PcapHandle) -> bool {
     handle.capture().is_none() && name.is_some_and(|name| !route::has_prefix(name))
 }
 
-/// A handle of the real library for the same device, if that library may open it, or else without a
-/// device and of the same link type.
+/// A handle of the real library for the same device if that library may open it, otherwise without a
+/// device and with the same link type.
 pub(super) fn real_handle(handle: &PcapHandle) -> Option<RealHandle> {
     let real = match is_plain(handle) {
         true => RealHandle::create(handle.settings().source.as_deref().unwrap_or_default()),
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn pcap_geterr(p: *mut Pcap) -> *mut c_char {
     guarded(nothing, || match owner(p) {
         HandleOwner::Ringtap(handle) => handle.error.address(),
         HandleOwner::Libpcap(real) => real::functions().map_or(nothing, |functions| {
-            // SAFETY: the same call about the real library's handle, by the caller's word.
+            // SAFETY: the same call with the real library's handle, and the same caller's guarantee.
             unsafe { (functions.pcap_geterr)(real) }
         }),
         HandleOwner::None => nothing,
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn pcap_perror(p: *mut Pcap, prefix: *const c_char) {
     guarded((), || {
         // SAFETY: a handle, by libpcap's manual.
         let error = unsafe { pcap_geterr(p) };
-        // SAFETY: a text, as long as the handle is open.
+        // SAFETY: a text that is valid while the handle is open.
         let error = unsafe { text::take(error) }.unwrap_or_default();
         // SAFETY: NULL or a text, by libpcap's manual.
         let prefix = unsafe { text::take(prefix) }.unwrap_or_default();
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn pcap_lib_version() -> *const c_char {
     guarded(c"Ringtap".as_ptr(), || {
         let version = VERSION.get_or_init(|| {
             let real = real::functions().ok().and_then(|functions| {
-                // SAFETY: takes nothing and gives a text that stays.
+                // SAFETY: takes no arguments and returns a static text.
                 let version = unsafe { (functions.pcap_lib_version)() };
                 // SAFETY: as above.
                 unsafe { text::take(version) }
@@ -141,14 +141,14 @@ pub unsafe extern "C" fn pcap_lib_version() -> *const c_char {
     })
 }
 
-/// This library's version; the real library does not export it.
+/// This library's version; the real library does not export this function.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringtap_pcap_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
 }
 
-/// libpcap's version, where old programs read it.
+/// libpcap's version, where old programs look for it.
 #[unsafe(no_mangle)]
 pub static pcap_version: [u8; 7] = *b"1.10.3\0";
 
@@ -159,7 +159,7 @@ pub struct EthernetProtocol {
     number: u16,
 }
 
-// SAFETY: texts and numbers that never change.
+// SAFETY: constant texts and numbers.
 unsafe impl Sync for EthernetProtocol {}
 
 const fn protocol(name: &'static CStr, number: u16) -> EthernetProtocol {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Filters are compiled and files written by the real library, on a handle without a device that
-//! has the same link type.
+//! The real library compiles filters and writes files, on a handle without a device and with the
+//! same link type.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -15,13 +15,13 @@ use crate::list::Functions;
 use crate::real::RealHandle;
 use crate::text;
 
-/// libpcap's text, before the name of the function.
+/// libpcap's error text, which the name of the function follows.
 const NOT_YET: &str = "not-yet-activated pcap_t passed to ";
 
 on_handle! {
     fn pcap_compile(p, program: *mut BpfProgram, filter: *const c_char, optimize: c_int, mask: u32) -> c_int => |handle| {
         let compiled = with_real(&handle, &format!("{NOT_YET}pcap_compile"), |functions, real| {
-            // SAFETY: an open handle; the rest by the caller's word, as for our own.
+            // SAFETY: an open handle; the caller guarantees the rest, as for our own function.
             let status = unsafe { (functions.pcap_compile)(real, program, filter, optimize, mask) };
             (status >= 0).then_some(status)
         });
@@ -31,7 +31,7 @@ on_handle! {
         // SAFETY: NULL or a text, by libpcap's manual.
         let file = unsafe { text::take(name) };
         dumper(&handle, file, "pcap_dump_open", |functions, real| {
-            // SAFETY: an open handle; the rest by the caller's word, as for our own.
+            // SAFETY: an open handle; the caller guarantees the rest, as for our own function.
             unsafe { (functions.pcap_dump_open)(real, name) }
         })
     };
@@ -71,8 +71,8 @@ fn dumper(
     })
 }
 
-/// Does `work` on a handle of the real library without a device; its error becomes that of our
-/// handle. The error is `not_yet` before our handle is activated.
+/// Runs `work` on a handle of the real library without a device; copies its error to our handle.
+/// Before our handle is activated, the error is `not_yet`.
 fn with_real<T>(
     handle: &PcapHandle,
     not_yet: &str,

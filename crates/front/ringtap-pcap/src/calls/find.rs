@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of devices: the real library's, then the groups of the hub.
+//! The list of devices: the real library's devices, then the groups of the hub.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int};
@@ -13,7 +13,7 @@ use crate::real;
 use crate::route::{self, Route};
 use crate::text;
 
-/// Addresses of the devices in lists that this library allocated.
+/// Addresses of the list entries that this library allocated.
 fn own_devices() -> MutexGuard<'static, BTreeSet<usize>> {
     static OWN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
     lock(&OWN)
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn pcap_findalldevs(
         let groups = route::groups();
         match real::functions() {
             Ok(functions) => {
-                // SAFETY: the same call, by the same caller's word.
+                // SAFETY: the same call with the same caller's guarantee.
                 let status = unsafe { (functions.pcap_findalldevs)(list, errbuf) };
                 if status < 0 {
                     return status;
@@ -48,22 +48,22 @@ pub unsafe extern "C" fn pcap_findalldevs(
             }
             Err(_) => {}
         }
-        // SAFETY: filled just before, by libpcap or with NULL.
+        // SAFETY: libpcap or the line above has written it.
         unsafe { append(list, &groups) };
         0
     })
 }
 
-/// Appends devices with these names and descriptions. Programs take the first device if their user
-/// names none, so these are the last.
+/// Appends devices with these names and descriptions. They are last because programs take the first
+/// device by default.
 ///
 /// # Safety
 ///
-/// `list` is a place that holds NULL or leads to a list of devices.
+/// `list` is a place that holds NULL or points to a list of devices.
 unsafe fn append(list: *mut *mut PcapDevice, groups: &[(String, String)]) {
     let mut end = list;
     loop {
-        // SAFETY: the caller's word, and the last round's.
+        // SAFETY: the caller's guarantee, or the previous round.
         let device = unsafe { *end };
         if device.is_null() {
             break;
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn pcap_freealldevs(list: *mut PcapDevice) {
                 end = unsafe { &raw mut (*device).next };
                 continue;
             }
-            // SAFETY: allocated here, and freed once, as its address was known until now.
+            // SAFETY: allocated here, and freed once: the line above removes its address.
             let device = unsafe { Box::from_raw(device) };
             // SAFETY: a device before, or our own variable.
             unsafe { end.write(device.next) };
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn pcap_freealldevs(list: *mut PcapDevice) {
             }
         }
         if let (false, Ok(functions)) = (head.is_null(), real::functions()) {
-            // SAFETY: what is left is the library's own list.
+            // SAFETY: the rest of the list is the library's own.
             unsafe { (functions.pcap_freealldevs)(head) };
         }
     });
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn pcap_lookupnet(
         let interface = match Route::of(name.as_deref(), None) {
             Ok(Route::Ringtap(of)) if of.kind.names_an_interface() => Some(c_text(&of.name)),
             Ok(Route::Ringtap(_)) => {
-                // libpcap, too, has 0 for a device that is no interface ("any").
+                // libpcap, too, returns 0 for a device that is not an interface ("any").
                 for place in [net, mask].into_iter().filter(|place| !place.is_null()) {
                     // SAFETY: not null; a place for a number, by libpcap's manual.
                     unsafe { place.write(0) };
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn pcap_lookupnet(
             Ok(Route::Interface(_) | Route::Libpcap) | Err(_) => None,
         };
         let device = interface.as_ref().map_or(device, |name| name.as_ptr());
-        // SAFETY: a text or the caller's; the rest by the same caller's word.
+        // SAFETY: our text or the caller's; the caller guarantees the rest.
         unsafe { (functions.pcap_lookupnet)(device, net, mask, errbuf) }
     })
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Handles: created, activated, closed; and how their loops are broken.
+//! Creates, activates and closes handles, and breaks their loops.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn pcap_create(source: *const c_char, errbuf: *mut c_char)
         let name = unsafe { text::take(source) };
         let error = match Route::of(name.as_deref(), route::via().as_deref()) {
             Ok(Route::Libpcap) => match real::functions() {
-                // SAFETY: the same call, by the same caller's word.
+                // SAFETY: the same call with the same caller's guarantee.
                 Ok(functions) => return unsafe { (functions.pcap_create)(source, errbuf) },
                 Err(why) => why.to_owned(),
             },
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn pcap_create(source: *const c_char, errbuf: *mut c_char)
 
 on_handle! {
     fn pcap_activate(p) -> c_int => |handle| {
-        // The same text as for a setting that comes too late.
+        // The same error text as for a setting after activation.
         match handle.set(|_| ()) {
             0 => {}
             is_activated => return is_activated,
@@ -50,7 +50,7 @@ on_handle! {
     };
 }
 
-/// Lets the real library open the device of this handle.
+/// Makes the real library open the device of this handle.
 fn hand_over(handle: &PcapHandle) -> Result<c_int, LibpcapError> {
     let settings = handle.settings().clone();
     let real = RealHandle::create(settings.source.as_deref().unwrap_or("any"));
@@ -67,7 +67,7 @@ fn hand_over(handle: &PcapHandle) -> Result<c_int, LibpcapError> {
 
 fn pass_settings(real: &RealHandle, settings: &PcapSettings) {
     let functions = real.functions;
-    // The real library repeats a refusal when it activates the handle.
+    // If the real library refuses a setting, it does so again when it activates the handle.
     let set = |setter: Setter, value: Option<c_int>| {
         // SAFETY: an open handle.
         value.map(|value| unsafe { setter(real.p, value) })
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn pcap_open_live(
     errbuf: *mut c_char,
 ) -> *mut Pcap {
     guarded(ptr::null_mut(), || {
-        // SAFETY: the same texts, by the same caller's word.
+        // SAFETY: the same texts, and the same caller's guarantee.
         let p = unsafe { pcap_create(device, errbuf) };
         if p.is_null() {
             return p;
@@ -135,11 +135,11 @@ pub unsafe extern "C" fn pcap_open_live(
     })
 }
 
-/// libpcap's text for a device that could not be opened.
+/// libpcap's error text for a device that could not be opened.
 fn message(device: &str, status: c_int, why: &str) -> String {
     // SAFETY: a number.
     let general = unsafe { crate::list::pcap_statustostr(status) };
-    // SAFETY: a text that stays, or lasts until the next call.
+    // SAFETY: a static text, or one that is valid until the next call.
     let general = unsafe { text::take(general) }.unwrap_or_default();
     match status {
         ERROR => format!("{device}: {why}"),
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn pcap_close(p: *mut Pcap) {
             return;
         }
         let real = match handles::is_ours(p) {
-            // Nothing happens if it was closed before.
+            // Does nothing for a handle that was closed before.
             true => handles::remove(p).and_then(|(handle, real)| {
                 if let Some(capture) = handle.capture() {
                     capture.leave();
@@ -167,20 +167,20 @@ pub unsafe extern "C" fn pcap_close(p: *mut Pcap) {
             false => Some(p),
         };
         if let (Some(real), Ok(functions)) = (real, real::functions()) {
-            // SAFETY: the real library's handle, by the caller's word.
+            // SAFETY: the real library's handle, as the caller guarantees.
             unsafe { (functions.pcap_close)(real) };
         }
     });
 }
 
-/// Called from signal handlers: see [`handles::break_loop`].
+/// Signal handlers call this: see [`handles::break_loop`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_breakloop(p: *mut Pcap) {
     if p.is_null() {
         return;
     }
     if let (Err(real), Some(functions)) = (handles::break_loop(p), real::found()) {
-        // SAFETY: the real library's handle, by the caller's word.
+        // SAFETY: the real library's handle, as the caller guarantees.
         unsafe { (functions.pcap_breakloop)(real) };
     }
 }

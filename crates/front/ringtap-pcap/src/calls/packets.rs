@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets: read one by one or by a callback, and sent.
+//! Reads packets, one by one or by a callback, and sends packets.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -10,7 +10,7 @@ use crate::capture::ReadUntil;
 use crate::error::LibpcapError;
 use crate::handle::PcapHandle;
 
-/// libpcap's texts for impossible sizes of packets.
+/// libpcap's error texts for impossible packet sizes.
 const NO_BYTES: &str = "The number of bytes to be injected must not be zero";
 const NOT_POSITIVE: &str = "The number of bytes to be sent must be positive";
 
@@ -40,8 +40,8 @@ on_handle! {
         let _status = next(&handle, |found, data| {
             packet = data;
             if !header.is_null() {
-                // SAFETY: not null; a place for a header, by libpcap's manual. The other one is
-                // valid until the next read.
+                // SAFETY: not null; a place for a header, by libpcap's manual. The source is valid
+                // until the next read.
                 unsafe { header.copy_from(found, 1) };
             }
         });
@@ -54,7 +54,7 @@ on_handle! {
                 Ok(_) => Ok(size),
                 Err(_) => Err(format!("More than {} bytes cannot be injected", c_int::MAX)),
             };
-            // SAFETY: so many bytes are there, by libpcap's manual.
+            // SAFETY: this many bytes are there, by libpcap's manual.
             capture.inject(unsafe { bytes(packet.cast(), size) }?)
         })
     };
@@ -84,7 +84,7 @@ unsafe fn run(
     handle.with_capture(|capture| {
         let callback = callback.ok_or_else(|| LibpcapError::general("no callback was given"))?;
         capture.read(handle, until, most, |header, data| {
-            // SAFETY: the caller's word; header and bytes are valid until the next read.
+            // SAFETY: the caller's guarantee; header and bytes are valid until the next read.
             unsafe { callback(user, header, data) };
         })
     })
@@ -97,7 +97,7 @@ fn next(handle: &PcapHandle, take: impl FnMut(*mut PacketHeader, *const u8)) -> 
 
 /// # Safety
 ///
-/// `packet` is NULL or leads to as many bytes as `size` says, which outlive `'a`.
+/// `packet` is NULL or points to `size` bytes, which outlive `'a`.
 unsafe fn bytes<'a>(
     packet: *const u8,
     size: Result<usize, String>,
@@ -106,6 +106,6 @@ unsafe fn bytes<'a>(
     if packet.is_null() {
         return Err(LibpcapError::general("no packet was given"));
     }
-    // SAFETY: not null, and so many bytes, by the caller's word.
+    // SAFETY: not null; the caller guarantees the size.
     Ok(unsafe { std::slice::from_raw_parts(packet, size) })
 }

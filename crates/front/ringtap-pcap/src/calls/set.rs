@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PcapSettings of a handle: before it is activated, and after.
+//! Changes settings of a handle, before and after it is activated.
 
 use std::ffi::{c_char, c_int};
 
@@ -76,8 +76,8 @@ on_handle! {
     };
 }
 
-/// Whether the device may have time stamps of this type: the real library knows that of a plain
-/// interface, and Ringtap's devices have the host's.
+/// Whether the device supports time stamps of this type. The real library knows that for a plain
+/// interface; Ringtap's devices have the host's time stamps.
 fn supports_tstamp_type(handle: &PcapHandle, kind: c_int) -> bool {
     let real = is_plain(handle).then(|| real_handle(handle)).flatten();
     real.map_or(kind == TSTAMP_HOST, |real| {
@@ -86,13 +86,13 @@ fn supports_tstamp_type(handle: &PcapHandle, kind: c_int) -> bool {
     })
 }
 
-/// A link type's name, as libpcap has it in its messages.
+/// A link type's name, as in libpcap's messages.
 fn name_of(dlt: c_int) -> String {
     let unnamed = || format!("DLT {dlt}");
     let Ok(functions) = crate::real::functions() else {
         return unnamed();
     };
-    // SAFETY: a number; gives NULL or a text that stays.
+    // SAFETY: takes a number; returns NULL or a static text.
     let name = unsafe { (functions.pcap_datalink_val_to_name)(dlt) };
     // SAFETY: as above.
     unsafe { crate::text::take(name) }.unwrap_or_else(unnamed)
@@ -102,12 +102,12 @@ fn name_of(dlt: c_int) -> String {
 ///
 /// # Safety
 ///
-/// `program` is NULL or leads to a program, whose instructions outlive `'a`.
+/// `program` is NULL or points to a program whose instructions outlive `'a`.
 unsafe fn instructions<'a>(program: *const BpfProgram) -> Option<&'a [Instruction]> {
     if program.is_null() {
         return None;
     }
-    // SAFETY: not null; the rest is the caller's word.
+    // SAFETY: not null; the caller guarantees the rest.
     let BpfProgram {
         length,
         instructions,
@@ -116,6 +116,6 @@ unsafe fn instructions<'a>(program: *const BpfProgram) -> Option<&'a [Instructio
         return Some(&[]);
     }
     let length = usize::try_from(length).unwrap_or(0);
-    // SAFETY: so many instructions are there, by the caller's word.
+    // SAFETY: the caller guarantees this many instructions.
     Some(unsafe { std::slice::from_raw_parts(instructions, length) })
 }

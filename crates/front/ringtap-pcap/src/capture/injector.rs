@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sends packets of a handle, and recognises them among the captured ones.
+//! Sends packets of a handle, and recognises them among the captured packets.
 //!
 //! The kernel shows a sent packet to all packet sockets except the one that sent it. So a libpcap
-//! handle does not see its own packets, and a program that forwards between two handles does not
-//! forward for ever. A capture of Ringtap sees all sent packets, so the handle leaves its own out.
+//! handle does not see its own packets, and a program that forwards between two handles makes no
+//! loop. Ringtap captures all sent packets, so the handle leaves its own out.
 //!
 //! Invariants
-//! - One sent packet hides at most one captured packet: an outgoing one of the same length and
-//!   first bytes, captured at about the time it was sent.
+//! - One sent packet hides at most one captured packet: an outgoing packet of the same length and
+//!   first bytes, captured at about the time of sending.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -22,12 +22,12 @@ use rustix::net::SendFlags;
 
 use crate::lock;
 
-/// Packets that are remembered; the oldest is forgotten for one more.
+/// Most packets remembered; one more replaces the oldest.
 const MOST: usize = 8192;
-/// Bytes of each that are remembered.
+/// Bytes remembered of each packet.
 const PREFIX_BYTES: usize = 64;
-/// Longest time between sending and capturing: a packet socket captures behind the interface's
-/// queue.
+/// Longest time in nanoseconds between sending and capture: a packet socket captures behind the
+/// interface's queue.
 const SLACK_NS: u64 = 50_000_000;
 
 struct SentPacket {
@@ -37,16 +37,16 @@ struct SentPacket {
     prefix: [u8; PREFIX_BYTES],
 }
 
-/// The way out of a handle.
+/// Sends the packets of a handle.
 pub(super) struct Injector {
-    /// Or why nothing can be sent. Opened with the capture: a program may give up its rights later.
+    /// Or the reason why there is none. Opened early, as a program may give up its rights later.
     socket: Result<OwnedFd, String>,
     sent: Mutex<VecDeque<SentPacket>>,
     has_sent: AtomicBool,
 }
 
 impl Injector {
-    /// Sends by the interface of the capture `name`, if that has exactly one.
+    /// Sends on the interface of the capture `name`, if that has exactly one.
     pub(super) fn new(name: &str, interface: Option<&str>) -> Self {
         let socket = match interface {
             Some(interface) => open_socket(interface),
@@ -59,10 +59,10 @@ impl Injector {
         }
     }
 
-    /// Sends a packet as it is; gives the number of bytes sent.
+    /// Sends a packet unchanged; returns the number of bytes sent.
     pub(super) fn send(&self, packet: &[u8]) -> Result<usize, String> {
         let socket = self.socket.as_ref().map_err(String::clone)?;
-        // Locked while the packet is sent: a reader that captures it meanwhile waits for its note.
+        // Locked while the packet is sent: a reader that captures it meanwhile waits for its entry.
         let mut all = lock(&self.sent);
         self.has_sent.store(true, Relaxed);
         let from_ns = now_ns();
@@ -80,11 +80,11 @@ impl Injector {
         Ok(sent)
     }
 
-    /// Whether an outgoing packet, `size` bytes long and captured at `time_ns`, was sent here; call
-    /// it once for each packet.
+    /// Whether this handle sent the outgoing packet of `size` bytes captured at `time_ns`. Call this once
+    /// for each packet.
     #[inline]
     pub(super) fn sent(&self, time_ns: u64, size: u32, captured: &[u8]) -> bool {
-        // Set before the packet left, so before it was captured.
+        // Set before the packet is sent, so before it is captured.
         self.has_sent.load(Relaxed) && self.take(time_ns, size, captured)
     }
 
@@ -105,7 +105,7 @@ impl Injector {
     }
 }
 
-/// A packet socket that sends by this interface and receives nothing.
+/// Opens a packet socket that sends on this interface and receives nothing.
 fn open_socket(interface: &str) -> Result<OwnedFd, String> {
     packet_socket::open_by_name(interface).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => format!("{interface}: sending needs CAP_NET_RAW"),
@@ -120,7 +120,7 @@ fn prefix(packet: &[u8]) -> [u8; PREFIX_BYTES] {
     prefix
 }
 
-/// The system's text for an error, without its number, as libpcap prints it.
+/// The system's text for an error, without the error number, as libpcap prints it.
 fn system_text(error: rustix::io::Errno) -> String {
     let text = io::Error::from(error).to_string();
     match text.rsplit_once(" (os error ") {

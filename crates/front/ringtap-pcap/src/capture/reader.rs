@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as libpcap delivers them: with its header, cut, and copied to memory of the handle.
+//! Delivers packets as libpcap does: with libpcap's header, cut, and copied to the handle's memory.
 //!
-//! Everything that reads through the client library is in this file.
+//! Only this file of the crate reads packets through the client library.
 //!
 //! Invariants
 //! - A packet and its header stay valid until the next packet is read.
@@ -21,9 +21,9 @@ use crate::abi::{DIRECTION_IN, DIRECTION_OUT, PacketHeader};
 use crate::handle::PcapSettings;
 use crate::real::is_set;
 
-/// A filter that the hub has taken over already.
+/// A filter that the hub uses already.
 pub(super) struct NewFilter {
-    /// The filter as the hub knows it.
+    /// The filter in the hub's form.
     pub(super) filter: Program,
     pub(super) wanted: Vec<Wanted>,
     /// See [`PacketReader::cut`].
@@ -33,11 +33,11 @@ pub(super) struct NewFilter {
 /// Reads the packets of one capture.
 pub(super) struct PacketReader {
     cursor: Cursor,
-    /// Returns how many bytes of a packet to keep; absent if the hub's filter is enough.
+    /// Program that returns the bytes to keep of a packet; absent if no packet is cut.
     cut: Option<Program>,
     snap_bytes: u32,
     nanoseconds: bool,
-    /// The packet that was read last; absent if packets are read in place.
+    /// The last packet; absent if packets are read in place.
     copy: Option<Box<[u8]>>,
     header: Box<PacketHeader>,
 }
@@ -61,8 +61,8 @@ impl PacketReader {
         }
     }
 
-    /// The next packet at hand, and its header. Packets in another direction, and those that the
-    /// handle sent itself, are left out.
+    /// The next waiting packet and its header. Skips packets in another direction, and those that the
+    /// handle sent itself.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -72,8 +72,8 @@ impl PacketReader {
         loop {
             let packet = *self.cursor.take_one()?;
             let bytes = usize::try_from(packet.captured_bytes).unwrap_or(0);
-            // SAFETY: the cursor just gave this address and length. It keeps the packet's batch
-            // until its next `look`, which is after the last use of `data`; nobody writes there.
+            // SAFETY: the cursor just returned this address and length. It keeps the packet's batch
+            // until its next `look`, after the last use of `data`; no one writes there.
             let data = unsafe { std::slice::from_raw_parts(packet.data, bytes) };
             let out = packet.flags & u16::from(flag::OUT) != 0;
             let elsewhere = match direction {
@@ -118,13 +118,13 @@ impl PacketReader {
         self.cursor.look(deadline, stop)
     }
 
-    /// Puts a new filter in force for all packets that were not delivered yet.
+    /// Applies a new filter to all packets that are not delivered yet.
     pub(super) fn adopt(&mut self, new: NewFilter) {
         self.cursor.adopt(&new.filter, &new.wanted);
         self.cut = new.cut;
     }
 
-    /// The descriptor that becomes readable when there may be packets.
+    /// Descriptor that becomes readable when there may be packets.
     pub(super) fn descriptor(&mut self) -> Result<c_int, ReceiveError> {
         self.cursor.descriptor()
     }
@@ -142,7 +142,7 @@ impl PacketReader {
     }
 }
 
-/// A time as libpcap tells it.
+/// A time in libpcap's form.
 #[inline]
 fn time(time_ns: u64, nanoseconds: bool) -> libc::timeval {
     let fraction = time_ns % 1_000_000_000;

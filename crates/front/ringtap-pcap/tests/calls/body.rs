@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Any sequence of calls on open, closed and failed handles: each call returns.
 //!
-//! A hub in this process delivers packets of a simulated NIC, so some handles capture. Calls whose
-//! result libpcap does not define (invalid pointers, closed handles of libpcap's) are left out.
+//! A hub in this process delivers packets of a simulated NIC, so that some handles capture. Calls
+//! whose result libpcap does not define (invalid pointers, libpcap's closed handles) are left out.
 
 #![expect(
     clippy::multiple_unsafe_ops_per_block,
@@ -25,13 +25,13 @@ use ringtap_pcap::calls::{ask::*, file::*, find::*, open::*, packets::*, set::*}
 use ringtap_pcap::list::*;
 use ringtap_testkit::Script;
 
-/// Packets that were read so far, in all runs.
+/// Packets read in all runs so far.
 pub(crate) static READ: AtomicU64 = AtomicU64::new(0);
 
-/// Handles at once.
+/// Most handles at one time.
 const PLACES: usize = 4;
 
-/// A hub that outlives all runs.
+/// A hub that serves all runs.
 struct HubFixture {
     _hub: Hub,
     _server: Server,
@@ -63,7 +63,7 @@ fn hub_fixture() -> &'static HubFixture {
 #[derive(Clone, Copy)]
 struct Place {
     handle: *mut Pcap,
-    /// A handle of the real library, not to be used after its close.
+    /// The real library's handle, which must not be used after its close.
     real: bool,
 }
 
@@ -74,7 +74,7 @@ fn any_int(script: &mut Script<'_>) -> c_int {
 
 unsafe extern "C" fn touch(user: *mut u8, header: *const PacketHeader, data: *const u8) {
     READ.fetch_add(1, Relaxed);
-    // SAFETY: the library gives a header, its bytes, and what was passed to it: a number.
+    // SAFETY: the library passes a header, its bytes, and the number that it was given.
     unsafe {
         let bytes = std::slice::from_raw_parts(
             data,
@@ -87,7 +87,7 @@ unsafe extern "C" fn touch(user: *mut u8, header: *const PacketHeader, data: *co
     }
 }
 
-/// Makes the calls that these bytes choose; returns their number.
+/// Makes the calls that these bytes choose; returns the number of calls.
 pub(crate) fn run(input: &[u8]) -> usize {
     let mut script = Script::new(input);
     let hub = format!("hub:all?socket={}", hub_fixture().socket.display());
@@ -98,12 +98,12 @@ pub(crate) fn run(input: &[u8]) -> usize {
     let mut calls = 0;
     while !script.is_empty() && calls < 200 {
         let place = &mut places[script.below(PLACES)];
-        // SAFETY: pointers lead to places of the right size, or are NULL where that is allowed.
+        // SAFETY: pointers point to places of the right size, or are NULL where that is allowed.
         unsafe { call(&mut script, place, &hub) };
         calls += 1;
     }
     for place in places {
-        // SAFETY: a handle, one that was closed and is ours, or NULL.
+        // SAFETY: an open handle, a closed one of this library, or NULL.
         unsafe { pcap_close(place.handle) };
     }
     calls
@@ -163,11 +163,11 @@ unsafe fn call(script: &mut Script<'_>, place: &mut Place, hub: &str) {
     let user = (&raw mut sum).cast::<u8>();
     let number = any_int(script);
     let choice = script.byte() % 40;
-    // This library refuses NULL. Calls about the real library's handles are not under test.
+    // This library refuses NULL. Calls for the real library's handles are not under test.
     if place.real && !matches!(choice, 0 | 1 | 20 | 21 | 24) {
         return;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the caller's guarantee.
     unsafe {
         match choice {
             0 | 2 | 3 => open(script, place, hub),
@@ -197,7 +197,7 @@ unsafe fn call(script: &mut Script<'_>, place: &mut Place, hub: &str) {
             }
             15 => drop(ready(p) && pcap_dispatch(p, number, Some(touch), user) > 0),
             16 => {
-                // Without a break it may wait for ever.
+                // Without a break the call may wait for ever.
                 pcap_breakloop(p);
                 pcap_loop(p, number, Some(touch), user);
             }
@@ -284,7 +284,7 @@ unsafe fn call(script: &mut Script<'_>, place: &mut Place, hub: &str) {
     }
 }
 
-/// Makes reads of this handle not wait; whether that worked.
+/// Makes reads of this handle return at once; returns whether that worked.
 unsafe fn ready(p: *mut Pcap) -> bool {
     let mut errbuf: [c_char; ERRBUF_SIZE] = [1; ERRBUF_SIZE];
     // SAFETY: a handle of ours or NULL, and a buffer.
@@ -292,6 +292,6 @@ unsafe fn ready(p: *mut Pcap) -> bool {
 }
 
 unsafe fn pcap_next_ready(p: *mut Pcap) -> bool {
-    // SAFETY: as above; NULL is no place for a header, and none is wanted.
+    // SAFETY: as above; NULL asks for no header.
     unsafe { ready(p) && !pcap_next(p, ptr::null_mut()).is_null() }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Misuse by programs, the death of a hub, and exit statuses of `ringtap exec`.
+//! Misuse by programs, the end of a hub, and exit statuses of `ringtap exec`.
 
 use std::process::Command;
 
@@ -83,7 +83,7 @@ fn where_there_is_no_libpcap_the_error_says_what_to_install() {
     let Some(prefix) = prefix() else { return };
     let folder = real().canonicalize().expect("it is there");
     let folder = folder.parent().expect("in a folder");
-    // In this mount namespace, the folder without libpcap.
+    // Hides the folder of libpcap in this mount namespace.
     const HIDE: &str = "
 mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work &&
 mount -t overlay none -o lowerdir=$1,upperdir=/mnt/upper,workdir=/mnt/work $1 && rm $1/libpcap.so.* || exit 77

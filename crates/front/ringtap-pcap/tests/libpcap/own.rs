@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Behaviour that differs from libpcap on Linux, and the way that is chosen for an interface.
+//! Behaviour that differs from libpcap's on Linux, and the reader chosen for an interface.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -81,7 +81,7 @@ impl Plain {
         self.folder.path().join("hub.sock")
     }
 
-    /// Runs a program that reads `rx0`, and sends the frames that it waits for.
+    /// Runs a program that reads `rx0`, and sends the frames that the program waits for.
     fn read(&self, mut command: Command, case: &str) -> Finished {
         command.args(["rx0", case]);
         command.env("RINGTAP_SOCKET", self.socket());
@@ -147,7 +147,7 @@ fn a_plain_interface_is_a_hubs_or_captured_or_libpcaps_and_that_is_said_once() {
     assert_eq!(hubs, ["ringtap: rx0 is read through hub:all"]);
     let theirs = plain.told(&[], "protocol");
     assert!(theirs[0].contains("is read through libpcap"), "{theirs:?}");
-    // No message if the user chose the way, or asked for none.
+    // No message if the user chose the reader, or asked for none.
     for words in [
         &["--via", "hub:all"][..],
         &["--via", "packet"],
@@ -209,7 +209,7 @@ fn a_hub_that_lets_the_user_in_serves_it_and_one_that_does_not_is_told_of() {
             assert_eq!(read, 2, "{told}");
             assert_eq!(end.stderr, "ringtap: rx0 is read through hub:all\n");
         } else {
-            // Without rights neither a capture process nor libpcap can open it.
+            // Without rights, neither a capture process nor libpcap can open the interface.
             assert!(told.contains("rx0: not through the hub: "), "{told}");
             assert!(told.contains("rx0 is read through libpcap: "), "{told}");
             assert!(told.contains("activate -8 "), "{told}");
@@ -227,7 +227,7 @@ fn without_rights_the_number_says_so() {
         return;
     };
     for device in ["tap:rx0", "packet:rx0", "xdp:rx0", "rx0"] {
-        // The program is still root's when it starts, and has no rights but to read files.
+        // The program starts as root, without rights other than to read files.
         let mut command = plain.net.command("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.args([
@@ -306,7 +306,7 @@ fn a_variable_leaves_out_the_descriptor_and_nothing_is_said_to_other_programs() 
     let found = run(&plain.net, program, "packet:rx0", "no_descriptor");
     assert_eq!(found, ["selectable fd -1", "loop 0", "end"]);
     let _built = fs::remove_file(built);
-    // The shell gives the program another standard error, as Wireshark does.
+    // Like Wireshark, the shell gives the program another standard error.
     let mut command = plain.net.command(ringtap(plain.prefix));
     command.args([
         "exec",

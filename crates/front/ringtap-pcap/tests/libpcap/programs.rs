@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Real programs from packages read through Ringtap and find every packet.
+//! Packaged programs read through Ringtap and find every packet.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::support::{
 
 pub(crate) const SENT: u16 = 300;
 
-/// A folder that programs can write to after they dropped root.
+/// A folder that programs can write to after dropping root.
 pub(crate) fn open_folder() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().expect("a folder");
@@ -54,7 +54,7 @@ pub(crate) fn watched(net: &Namespace) {
         assert!(begun.elapsed() < LIMIT, "nobody captures: {}", sockets());
         pause(50);
     }
-    // Nothing outside shows when a filter of Ringtap's reader is in force; it takes milliseconds.
+    // Nothing outside shows when the filter of Ringtap's reader is in force; it takes milliseconds.
     pause(700);
 }
 
@@ -66,7 +66,7 @@ fn tcpdump_gives_up_root_sets_its_filter_and_rotates_files() {
     let net = Namespace::with_veth("pcap_rotate");
     let folder = open_folder();
     let pattern = folder.path().join("%s.pcap");
-    // Without -Z tcpdump drops root before it sets its filter.
+    // Without -Z, tcpdump drops root before it sets its filter.
     let words = [
         "tcpdump",
         "-ni",
@@ -124,7 +124,7 @@ fn what_is_printed_is_what_libpcap_gives() {
         (grep, "filter:"),
     ] {
         let words: Vec<_> = words.split_whitespace().collect();
-        // A new namespace: the capture for the program before may end later.
+        // A new namespace: the capture of the previous program may end later.
         let net = Namespace::with_veth("pcap_printed");
         let mut real = net.command(words[0]);
         real.args(&words[1..]);
@@ -309,11 +309,11 @@ fn softflowd_exports_flows_to_nfcapd() {
         }
     };
     until("the collector listens", &|| sockets().contains(":9995"));
-    // The daemon's chroot; in containers no service makes it at boot.
+    // The daemon's chroot folder, which a service would create at boot.
     fs::create_dir_all("/run/softflowd/chroot").expect("root may make it");
     let control = folder.path().join("control");
     let pid = folder.path().join("pid");
-    // The daemon forks after it opened the device.
+    // The daemon forks after it has opened the device.
     let words = [
         "softflowd",
         "-i",
@@ -337,7 +337,7 @@ fn softflowd_exports_flows_to_nfcapd() {
         command.args(["-c", text(&control), what]);
         Running::start(command).wait(LIMIT).stdout
     };
-    // It may answer late.
+    // The answer may be late.
     let answered_by = Instant::now() + LIMIT;
     loop {
         let told = ask("statistics");

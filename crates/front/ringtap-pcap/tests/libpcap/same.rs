@@ -24,7 +24,7 @@ pub(crate) fn build(name: &str) -> PathBuf {
     let source = crate_folder()
         .join("tests/libpcap/c")
         .join(format!("{name}.c"));
-    // Tests run in parallel, and may be processes of their own.
+    // Tests run in parallel, in threads or processes.
     let program = folder.join(format!(
         "{name}-{}-{:?}",
         std::process::id(),
@@ -53,7 +53,7 @@ pub(crate) fn build(name: &str) -> PathBuf {
     program
 }
 
-/// Runs a case and sends its frames; gives the lines to compare.
+/// Runs a case and sends its frames; returns the lines to compare.
 pub(crate) fn run(net: &Namespace, mut command: Command, device: &str, case: &str) -> Vec<String> {
     command.args([device, case]);
     command.env("RINGTAP_QUIET", "1");
@@ -109,7 +109,7 @@ const EACH: [&str; 3] = ["tap:rx0", "packet:rx0", "xdp:rx0"];
 const BOTH: [&str; 2] = ["tap:rx0", "packet:rx0"];
 const TAP: [&str; 1] = ["tap:rx0"];
 const PLAIN: [&str; 2] = ["tap:rx0", "rx0"];
-/// Pools too small for all frames.
+/// Options with pools too small for all frames.
 const SMALL: [&str; 3] = [
     "tap:rx0?pool=256KiB&chunk=16KiB",
     "packet:rx0?pool=256KiB&chunk=16KiB",

@@ -48,7 +48,7 @@ pub(crate) fn prefix() -> Option<&'static Path> {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
         let _old = fs::remove_dir_all(&prefix);
         fs::create_dir_all(prefix.join("bin")).expect("a folder");
-        // No symbolic link: the program looks for the library next to itself.
+        // A hard link: the program looks for the library next to itself.
         fs::hard_link(program, prefix.join("bin/ringtap")).expect("a file");
         let script = crate_folder().join("../../../scripts/library");
         let mut names = Command::new(script);
@@ -97,7 +97,7 @@ pub(crate) struct Record {
     pub(crate) data: Vec<u8>,
 }
 
-/// The packets of a pcap file.
+/// The packets in the bytes of a pcap file.
 pub(crate) fn records(path: &Path) -> Vec<Record> {
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -120,7 +120,7 @@ pub(crate) fn records(path: &Path) -> Vec<Record> {
     records
 }
 
-/// The first packet of these bytes, and what follows it.
+/// The first packet in these bytes, and the bytes after it.
 fn record(bytes: &[u8]) -> Option<(Record, &[u8])> {
     let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let end = 16 + usize::try_from(word(8)?).ok()?;
@@ -131,7 +131,7 @@ fn record(bytes: &[u8]) -> Option<(Record, &[u8])> {
     Some((record, &bytes[end..]))
 }
 
-/// Number of complete packets in a file that is still being written.
+/// Number of complete packets in a growing file.
 pub(crate) fn whole_records(path: &Path) -> usize {
     let bytes = fs::read(path).unwrap_or_default();
     let mut rest = bytes.get(24..).unwrap_or_default();
@@ -156,7 +156,7 @@ pub(crate) fn assert_same(found: &[Record], expected: &[Record], about: &str) {
 }
 
 impl Record {
-    /// A packet that was captured whole.
+    /// The record of a packet that was captured whole.
     pub(crate) fn of(frame: &[u8]) -> Self {
         Record {
             wire_bytes: u32::try_from(frame.len()).expect("a frame"),

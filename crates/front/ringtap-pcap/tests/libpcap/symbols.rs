@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library has libpcap's symbols and structure layouts, the documentation names every function,
-//! and the library works under either of libpcap's names.
+//! and the library works under both of libpcap's names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +80,7 @@ fn it_needs_no_library_but_the_systems() {
 fn every_function_is_documented_as_it_is() {
     let page = crate_folder().join("../../../docs/libpcap.md");
     let page = fs::read_to_string(page).expect("the page is there");
-    // In backquotes below the heading, up to the next one.
+    // Names in backquotes below the heading, up to the next heading.
     let listed = |heading: &str| -> Names {
         let section = page.split("\n### ").find(|part| part.starts_with(heading));
         let words = section
@@ -198,7 +198,7 @@ void *pcap_open_live(void) { return 0; }
 void *pcap_next(void) { return 0; }\n";
     fs::write(&stub, nothing).expect("a file");
     for name in ["libpcap.so.1", "libpcap.so.0.8"] {
-        // As a distribution with this name of libpcap links it.
+        // Linked like a distribution's libpcap of this name.
         let stand_in = folder.path().join(name);
         let made = Command::new("cc")
             .args([
@@ -227,13 +227,13 @@ void *pcap_next(void) { return 0; }\n";
         for part in ["1.10", "through Ringtap", &packet] {
             assert!(told.contains(part), "{name}: {told}");
         }
-        // The program did not close the handle: the capture ends by itself.
+        // The program did not close the handle, yet the capture ends.
         let end = Instant::now() + LIMIT;
         while net.has_xdp("rx0") && Instant::now() < end {
             pause(20);
         }
     }
-    // The same for a program of the system. The capture process finds the real libpcap.
+    // The same for a packaged program. The capture process finds the real libpcap.
     let file = folder.path().join("dump.pcap");
     let mut command = net.command("tcpdump");
     command.args(["-Z", "root", "-Uni", "tap:rx0", "-w", text(&file)]);

@@ -14,7 +14,7 @@ use crate::support::{
     LIMIT, Record, Tags, assert_same, exec, frames, hub, prefix, records, whole_records,
 };
 
-/// Command line of a tcpdump that flushes every packet to a file and keeps its user.
+/// Command line of a tcpdump that flushes every packet to a file and does not change its user.
 fn words<'a>(device: &'a str, file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec!["tcpdump", "-Z", "root", "-U", "-ni", device, "-w", file];
     words.extend(more);
@@ -28,11 +28,11 @@ fn start(net: &Namespace, command: Command) -> Running {
     dump
 }
 
-/// Waits until a file has `count` packets and no more come, then stops the program.
+/// Waits until a file has at least `least` packets and no more come, then stops the program.
 fn stop(dump: Running, file: &Path, least: usize) -> (Vec<Record>, String) {
     let (mut before, mut quiet) = (0, 0);
     let begun = Instant::now();
-    // libpcap delivers a buffer after one second at the latest.
+    // libpcap delivers a buffer within one second.
     while begun.elapsed() < LIMIT {
         std::thread::sleep(Duration::from_millis(250));
         let now = whole_records(file);
@@ -70,13 +70,13 @@ fn the_same_as_libpcap(name: &str, device: &str, filters: &[&[&str]]) {
         let libpcap = start(&net, command);
         let own = text(&ours);
         let ringtap = start(&net, exec(&net, prefix, &words(device, &own, filter)));
-        // Filters of libpcap's live captures see packets without their tags, ours see them as
-        // they were on the wire: what has tags is compared without a filter that minds them.
+        // Filters of libpcap's live captures see packets without VLAN tags, ours see packets as on the
+        // wire. So tagged packets are sent only for filters that treat both alike.
         let minds = !filter.is_empty() && !filter.contains(&"vlan") && filter[0] != "-s";
         let tags = if minds { Tags::None } else { Tags::Some };
         let sent = frames(300, tags);
         net.inject("tx0", &sent);
-        // Another check compares the packets themselves.
+        // Another check compares the packets.
         let filter_of_libpcap = Filter::compile(expression(filter), LinkType::ETHERNET, 65_535);
         let filter_of_libpcap = filter_of_libpcap.expect("a filter");
         let length = |frame: &[u8]| u32::try_from(frame.len()).expect("a frame");

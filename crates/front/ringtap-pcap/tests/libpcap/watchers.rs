@@ -3,7 +3,7 @@
 //! (p0f), a loop that a signal ends (tcpflow), packets that the program changes (arpwatch, nmap),
 //! packets that it sends (arp-scan, nmap).
 //!
-//! The tests send probe packets until the program reports them; then it is ready.
+//! A program is ready when it reports the probe packets that the tests send.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ const CONNECTIONS: u8 = 8;
 /// Number of the host in probe packets.
 const PROBE: u8 = 99;
 
-/// What a program found so far, by its name: a file, a host, a line.
+/// A program's findings by name: a file, a host, a line.
 type Findings = BTreeMap<String, String>;
 
 /// One end of a connection.
@@ -139,13 +139,13 @@ fn arp(host: u8) -> Vec<u8> {
 /// One program and its packets.
 struct Watcher<'a> {
     name: &'a str,
-    /// Its command line, given a folder for its files.
+    /// The program's command line, given a folder for its files.
     words: &'a dyn Fn(&Path) -> Vec<String>,
     probe: Vec<Vec<u8>>,
     sent: Vec<Vec<u8>>,
-    /// Reads its findings from its folder and its output.
+    /// Reads the findings from the program's folder and output.
     findings: &'a dyn Fn(&Path, &Running) -> Findings,
-    /// Findings with this text in their names come from probe packets.
+    /// Names of findings with this text come from probe packets.
     of_probe: &'a str,
 }
 
@@ -222,7 +222,7 @@ fn p0f_which_polls_knows_the_same_systems() {
     require_tool!("p0f");
     let findings = |own: &Path, _: &Running| {
         let log = fs::read_to_string(own.join("log")).unwrap_or_default();
-        // The program writes a line in parts.
+        // The program writes a line in several parts.
         let whole = log
             .lines()
             .filter(|line| line.contains("|raw_") || line.contains("|lang="));
@@ -307,7 +307,7 @@ fn arpwatch_which_swaps_bytes_in_packets_sees_the_same_stations() {
     });
 }
 
-/// A namespace with `rx0`, and another one with its other end, which answers at 10.9.0.2 and .7.
+/// A namespace with `rx0`, and one with the other end, which answers at 10.9.0.2 and .7.
 fn neighbours(name: &str) -> (Namespace, Namespace) {
     let (near, far) = (
         Namespace::with_veth(name),
