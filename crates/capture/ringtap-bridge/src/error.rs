@@ -2,7 +2,7 @@
 //! Why two interfaces cannot be bridged, and what to do about it.
 //!
 //! Invariants
-//! - A message says all; no variant has a source that would say it again.
+//! - A message is complete; no variant has a source that would repeat it.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -27,7 +27,7 @@ pub enum BridgeError {
     /// An interface has no Ethernet frames.
     #[error("{interface} cannot be bridged: it is no Ethernet interface")]
     NotEthernet { interface: String },
-    /// An interface merges packets, which would not fit the other.
+    /// An interface merges packets (LRO); the other interface could not send them.
     #[error(
         "{interface} merges packets in the NIC (LRO), which would leave larger than they came: \
          `ethtool -K {interface} lro off`, then start again"

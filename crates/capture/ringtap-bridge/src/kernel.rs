@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Forwarding in the kernel: each side is a tap whose program redirects packets.
 //!
-//! The program captures a packet first where readers want it.
+//! The program first captures the packets that readers want.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -22,22 +22,22 @@ use crate::{BridgeError, BridgeOptions};
 use counters::KernelCounters;
 use redirected::Redirected;
 
-/// Memory of a tap that nobody reads, in bytes for each CPU.
+/// Pool size of a tap without readers, in bytes for each CPU.
 const LEAST_POOL_BYTES: u64 = 1 << 20;
-/// What XDP adds to the MTU of the interface that it redirects to: header and one tag.
+/// Bytes that XDP adds to the MTU of the destination interface: Ethernet header and one tag.
 const HEADER_AND_TAG: u32 = 14 + 4;
-/// Largest frame that lies in one buffer, whatever the driver.
+/// Largest frame that fits into one buffer with any driver, in bytes.
 const ONE_BUFFER: u32 = 3000;
 
-/// A bridge whose taps forward.
+/// A bridge whose taps forward packets.
 pub(crate) struct KernelBridge {
-    /// The taps of both sides; they capture nothing before a reader subscribes.
+    /// The taps of both sides; they capture nothing until a reader subscribes.
     sides: Vec<Tap>,
     pub(crate) counters: KernelCounters,
 }
 
 impl KernelBridge {
-    /// Begins to forward.
+    /// Starts to forward.
     pub(crate) fn open(
         options: &BridgeOptions,
         mode: Mode,
@@ -51,7 +51,7 @@ impl KernelBridge {
         if mode == Mode::Native {
             interfaces.iter().try_for_each(require_redirects)?;
         }
-        // Before the tracepoints, whose refusal would not mention rights.
+        // Before the tracepoints, whose errors do not mention missing capabilities.
         let rights = Rights::of_this_process().require(Purpose::Tap);
         rights.map_err(|reason| CaptureError::NoRights {
             interface: name(),
@@ -69,7 +69,7 @@ impl KernelBridge {
         let mut sides = vec![attach(0)?, attach(1)?];
         let forwarded = [sides[0].forwarded(), sides[1].forwarded()];
         for tap in &mut sides {
-            // With the first rules, which want nothing, forwarding begins.
+            // Forwarding begins with the first rules, which select no packet.
             let wants_nothing = tap.classify(&Rules::default());
             wants_nothing.map_err(|reason| BridgeError::Rules {
                 reason: reason.to_string(),
@@ -91,7 +91,7 @@ impl KernelBridge {
     }
 }
 
-/// The tap of one side.
+/// Options for the tap of one side.
 fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -> TapOptions {
     let mut side = TapOptions {
         direction: Direction::In,
@@ -121,9 +121,9 @@ fn side(options: &BridgeOptions, mode: Mode, from: &Interface, to: &Interface) -
     side
 }
 
-/// Why an interface cannot send what XDP redirects to it, if it cannot.
+/// The reason why an interface cannot send packets that XDP redirects; `None` if it can.
 fn why_not_xdp(to: &Interface) -> Option<String> {
-    // Where the kernel does not say, it is tried.
+    // If the kernel does not report the features, try.
     let features = xdp_features(to.index)?;
     let peer = match to.kind.as_deref() {
         Some("veth") => "; a veth does while its other end has GRO (`ethtool -K PEER gro on`)",
@@ -137,7 +137,7 @@ fn why_not_xdp(to: &Interface) -> Option<String> {
         .then(|| format!("takes no frames of several buffers from XDP{peer}"))
 }
 
-/// Refuses an interface that would drop whatever native XDP redirects to it.
+/// Refuses an interface that would drop packets that native XDP redirects.
 fn require_redirects(to: &Interface) -> Result<(), BridgeError> {
     match why_not_xdp(to) {
         None => Ok(()),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's bridge: packets that arrive at one interface leave by the other.
 //!
-//! The kernel forwards: each side is a tap whose program redirects packets. Where a filter does
-//! not fit into the kernel, or an inline reader decides, a thread forwards through AF_XDP sockets.
+//! The kernel forwards: each side is a tap whose program redirects packets. A thread forwards
+//! through AF_XDP sockets if a filter does not fit into the kernel or an inline reader decides.
 //!
 //! Invariants
-//! - Every packet that arrived was sent, filtered, or counted as lost, in both directions.
-//! - What cannot be forwarded right (frames that do not fit, merged packets) is refused at the
-//!   start, with the reason; nothing is forwarded wrong.
+//! - Every packet that arrived is sent, filtered or counted as lost, in both directions.
+//! - The bridge refuses at its start interfaces between which it cannot forward unchanged (different
+//!   frame sizes, merged packets).
 
 mod error;
 mod kernel;
@@ -37,38 +37,38 @@ pub enum BridgeMode {
     User,
 }
 
-/// What a caller asks of a bridge.
+/// Options of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeOptions {
     /// The two interfaces.
     pub interfaces: [String; 2],
-    /// Which packets pass, in both directions.
+    /// Packets to forward, in both directions.
     pub passing: Passing,
     /// Where packets are forwarded; an inline reader needs [`BridgeMode::User`].
     pub mode: BridgeMode,
-    /// Memory for packets that readers see, for each side; `None` if there are no readers.
+    /// Memory for packets that readers see, in bytes for each side; `None` without readers.
     pub mirror_bytes: Option<u64>,
     /// The inline reader that decides about packets that pass the filter; it needs a mirror.
     pub inline: Option<InlineOptions>,
 }
 
-/// What a caller asks of an inline reader.
+/// Options of an inline reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlineOptions {
-    /// The group of the inline reader.
+    /// Group of the inline reader.
     pub group: String,
-    /// What happens to a packet that gets no verdict.
+    /// Verdict for a packet that the inline reader does not answer for.
     pub no_verdict: Verdict,
     /// Longest wait for a verdict.
     pub timeout: Duration,
 }
 
-/// Whether packets may be on their way.
+/// Whether packets may be in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Packets may be on their way; they are left out.
+    /// Packets may be in transit; the counters leave them out.
     Running,
-    /// The bridge was stopped.
+    /// The bridge is stopped.
     Final,
 }
 
@@ -77,14 +77,14 @@ enum Kind {
     User(Box<UserBridge>),
 }
 
-/// A bridge that forwards until it is stopped, or until the sources of a kernel bridge are.
+/// A bridge that forwards until it, or a source of a kernel bridge, is stopped.
 pub struct Bridge {
     interfaces: [String; 2],
     kind: Kind,
 }
 
 impl Bridge {
-    /// Begins to forward.
+    /// Starts to forward.
     ///
     /// # Errors
     ///
@@ -110,8 +110,8 @@ impl Bridge {
         })
     }
 
-    /// The sources of what arrives at each side. A hub drives them; stopping those of a kernel
-    /// bridge ends the forwarding. Empty for a user-space bridge without readers.
+    /// Sources of the packets that arrive at each side, for a hub. Stopping a source of a kernel bridge
+    /// ends the forwarding. Empty for a user-space bridge without readers.
     pub fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
         match &mut self.kind {
             Kind::Kernel(bridge) => bridge.take_sources(),
@@ -119,7 +119,7 @@ impl Bridge {
         }
     }
 
-    /// Fall-backs taken and why, a line each; those of the sources are in their facts.
+    /// Fall-backs and their reasons, one per line; the sources' facts hold those of the sources.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         match &self.kind {
@@ -128,7 +128,7 @@ impl Bridge {
         }
     }
 
-    /// The channel of the inline reader's verdicts, for the hub's server.
+    /// Channel for the inline reader's verdicts, for the hub's server.
     #[must_use]
     pub fn verdict_channel(&self) -> Option<Arc<VerdictChannel>> {
         match &self.kind {
@@ -137,7 +137,7 @@ impl Bridge {
         }
     }
 
-    /// What the inline reader does; `None` if the bridge has none.
+    /// State of the inline reader; `None` if the bridge has none.
     #[must_use]
     pub fn inline(&self) -> Option<InlineReport> {
         match &self.kind {
@@ -146,14 +146,14 @@ impl Bridge {
         }
     }
 
-    /// The way from side 0 or 1 to the other, as in `eth0>eth1`.
+    /// Name of the direction from side 0 or 1 to the other, as in `eth0>eth1`.
     #[must_use]
     pub fn way(&self, from: usize) -> String {
         let [one, other] = [from & 1, 1 - (from & 1)].map(|side| &self.interfaces[side]);
         format!("{one}>{other}")
     }
 
-    /// The counters of the packets that arrived at side 0 or 1.
+    /// Counters of the packets that arrived at side 0 or 1.
     #[must_use]
     pub fn counters(&mut self, from: usize, moment: Moment) -> Counters {
         match &mut self.kind {
@@ -162,8 +162,8 @@ impl Bridge {
         }
     }
 
-    /// Why the bridge has to end, if one of its sides was removed. The sources of a kernel bridge
-    /// report that by themselves.
+    /// The error that ends the bridge, if one of its interfaces was removed. The sources of a kernel
+    /// bridge report it themselves.
     pub fn failure(&mut self) -> Option<InterfaceError> {
         match &mut self.kind {
             Kind::Kernel(_) => None,

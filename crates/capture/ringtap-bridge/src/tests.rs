@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Interfaces that do not fit each other, of kinds that no software device can be.
+//! Interfaces that do not fit together, of kinds that no software device can imitate.
 
 use super::*;
 use ringtap_filter::LinkType;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forwarding in user space: AF_XDP sockets of two interfaces on one memory, in which a packet is
-//! received and sent without being moved.
+//! Forwarding in user space: AF_XDP sockets of two interfaces share one memory, in which packets
+//! are received and sent without a copy.
 //!
 //! Invariants
-//! - Every packet that arrived was sent, filtered, or counted as lost, in both directions.
-//! - Readers see packets where they were received; forwarding waits for an inline reader only, and
-//!   for that one no longer than its timeout.
+//! - Every packet that arrived is sent, filtered or counted as lost, in both directions.
+//! - Readers see packets in place. Forwarding waits only for an inline reader, and no longer than
+//!   its timeout.
 mod checksum;
 mod inline;
 mod memory;
@@ -71,12 +71,12 @@ pub(crate) struct UserBridge {
     thread: Option<JoinHandle<()>>,
     mirrors: Vec<Box<dyn Source>>,
     channel: Option<Arc<VerdictChannel>>,
-    /// Fall-backs taken and why, a line each.
+    /// Fall-backs and their reasons, one per line.
     pub(crate) notes: Vec<String>,
 }
 
 impl UserBridge {
-    /// Begins to forward.
+    /// Starts to forward.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl UserBridge {
             released: Vec::new(),
             now: Instant::now(),
         };
-        // Before the first packet, so that none is lost.
+        // Before the first packet arrives.
         worker.ports.iter_mut().for_each(Port::feed);
         for side in &mut sides {
             for (queue, socket) in side.queues.iter().zip(&side.sockets) {
@@ -159,20 +159,20 @@ impl UserBridge {
         sides.find_map(|side| side.watch.why_it_ended(&side.interface))
     }
 
-    /// The counters of the packets that arrived at side 0 or 1.
+    /// Counters of the packets that arrived at side 0 or 1.
     pub(crate) fn counters(&mut self, from: usize, moment: Moment) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
         let not_sent = self.sides[to].nic.not_sent();
         let (side, way) = (&mut self.sides[from], &self.shared.ways[from]);
         let sent = way.sent.load(Acquire);
-        // The driver dropped them after it had taken them.
+        // Packets that the driver accepted and then dropped.
         let not_sent = not_sent.min(sent);
         let (filtered, full) = (way.filtered.load(Acquire), way.full.load(Acquire));
         let lost = side.lost();
         let no_verdict = way.no_verdict_dropped.load(Acquire);
         let settled = sent + filtered + full + lost + no_verdict;
         let seen = match moment {
-            // Packets that are on their way are left out.
+            // Leave out packets in transit.
             Moment::Running => side.seen().min(settled),
             Moment::Final => side.seen(),
         };
@@ -192,12 +192,12 @@ impl UserBridge {
         }
     }
 
-    /// Stops forwarding; counters are final when it returns.
+    /// Stops forwarding; the counters are final afterwards.
     pub(crate) fn stop(&mut self) {
         for side in &mut self.sides {
             side.program.detach();
         }
-        // The packets that the programs handed over are in the rings when this returns.
+        // When this returns, every packet that the programs redirected is in a ring.
         wait_for_running_programs();
         self.shared.stop();
         if let Some(thread) = self.thread.take() {
@@ -212,7 +212,7 @@ impl Drop for UserBridge {
     }
 }
 
-/// Makes the error of a system call that failed for both interfaces.
+/// Converts the error of a system call that failed for both interfaces.
 fn system(both: &str, action: &'static str) -> impl FnOnce(io::Error) -> CaptureError + use<> {
     CaptureError::system(both, action)
 }
@@ -235,12 +235,12 @@ impl Side {
         })
     }
 
-    /// Packets that the program saw.
+    /// Number of packets that the program saw.
     fn seen(&self) -> u64 {
         self.words(|words| words.seen.load(Acquire))
     }
 
-    /// Packets that the sockets or the program lost.
+    /// Number of packets that the sockets or the program lost.
     fn lost(&self) -> u64 {
         let sockets = self.sockets.iter().filter_map(|socket| socket.lost().ok());
         sockets.sum::<u64>() + self.words(|words| words.failed.load(Acquire))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters of a bridge in the kernel: what arrived at one side, and what became of it.
+//! Counters of a kernel bridge: packets that arrived at one side, by outcome.
 //!
 //! Invariants
-//! - `offered` is what the program saw; sent and lost are what the kernel's tracepoints and the
-//!   program behind the stack's buffers counted: independent of it.
+//! - `offered` is the program's count. Sent and lost packets are counted independently: by the
+//!   kernel's tracepoints, and by the program at the network stack's buffers.
 #![forbid(unsafe_code)]
 
 use ringtap_capture::nic::NicLosses;
@@ -13,7 +13,7 @@ use ringtap_pool::counters::{Counters, Dropped};
 use super::redirected::{Fate, Redirected};
 use crate::Moment;
 
-/// Counts what became of packets, in both directions.
+/// Counts packets by outcome, in both directions.
 pub(crate) struct KernelCounters {
     pub(super) forwarded: [Forwarded; 2],
     pub(super) redirected: Redirected,
@@ -21,10 +21,10 @@ pub(crate) struct KernelCounters {
 }
 
 impl KernelCounters {
-    /// The counters of the packets that arrived at side 0 or 1.
+    /// Counters of the packets that arrived at side 0 or 1.
     pub(crate) fn of(&mut self, from: usize, moment: Moment) -> Counters {
         let (from, to) = (from & 1, 1 - (from & 1));
-        // What became of packets first, so that it is never ahead of what arrived.
+        // Outcomes first, so that they are never ahead of the arrivals.
         let fate = self.redirected.fate(u32::from(from == 1));
         let counts = self.forwarded[from].counts();
         let not_sent = self.nics[to].not_sent();
@@ -32,7 +32,7 @@ impl KernelCounters {
     }
 }
 
-/// `not_sent` are packets that the other interface dropped, whoever sent them.
+/// `not_sent` is the number of packets that the other interface dropped, from any sender.
 fn settle(
     counts: &ForwardedCounts,
     fate: &Fate,
@@ -41,8 +41,8 @@ fn settle(
     moment: Moment,
 ) -> Counters {
     let lost_by_xdp = fate.full + fate.refused;
-    // A veth counts what XDP could not send among the packets that it dropped; the rest came
-    // from the stack's buffers.
+    // A veth also counts the packets that XDP could not send as dropped; the others came from the
+    // stack's buffers.
     let lost_by_stack = not_sent.saturating_sub(fate.full).min(counts.from_stack);
     let left_by_stack = counts.to_stack.saturating_sub(counts.from_stack);
     let on_their_way = match moment {

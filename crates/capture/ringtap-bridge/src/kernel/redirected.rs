@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What became of packets that XDP redirected: the kernel's tracepoints, counted.
+//! Outcome of packets that XDP redirected, from the kernel's tracepoints.
 //!
 //! Invariants
-//! - Only packets of the two interfaces are counted: an index alone names an interface in every
-//!   network namespace, so the namespace is asked, too.
+//! - Only packets of the two interfaces are counted. An interface index is unique only within its
+//!   network namespace, so the program compares the namespace too.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -19,17 +19,17 @@ use crate::BridgeError;
 static OBJECT: &ObjectFile<[u8]> =
     &ObjectFile(*include_bytes!(concat!(env!("OUT_DIR"), "/redirect.bpf.o")));
 
-/// What became of packets from one interface.
+/// Outcome of packets from one interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fate {
     pub(super) sent: u64,
-    /// The other interface had no room.
+    /// The other interface's queue was full.
     pub(super) full: u64,
-    /// Not even offered to it.
+    /// Not offered to the other interface.
     pub(super) refused: u64,
 }
 
-/// Counts what becomes of redirected packets.
+/// Counts redirected packets by outcome.
 pub(super) struct Redirected {
     counters: MapHandle,
     _links: Vec<Link>,
@@ -62,7 +62,7 @@ impl Redirected {
         })
     }
 
-    /// What became of packets from the first (0) or the second (1) interface.
+    /// Outcome of packets from the first (0) or the second (1) interface.
     pub(super) fn fate(&self, side: u32) -> Fate {
         let value = self.counters.lookup(&side.to_ne_bytes(), MapFlags::ANY);
         let value = value.ok().flatten().unwrap_or_default();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Completes TCP and UDP checksums that a sender left to a NIC that there is not.
+//! Completes TCP and UDP checksums that the sender left to a NIC (checksum offload).
 //!
 //! Invariants
-//! - A packet whose field is not the pseudo header's sum is left as it is; one that has this sum by
-//!   chance gets the checksum that it had.
+//! - A packet is changed only if its checksum field equals the sum of the pseudo header. If a
+//!   complete checksum has this value by chance, the result is the same checksum.
 #![forbid(unsafe_code)]
 
 use ringtap_packet::checksum::{finish, sum};
 
-/// What a checksum goes over, and where it stands.
+/// Range and position of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unfinished {
     from: usize,
@@ -16,12 +16,12 @@ struct Unfinished {
     field: usize,
 }
 
-/// The checksum of an Ethernet frame that is unfinished, and its place.
+/// The missing checksum of an Ethernet frame, and its offset.
 pub(super) fn completion(frame: &[u8]) -> Option<(usize, [u8; 2])> {
     let Unfinished { from, to, field } = unfinished(frame)?;
-    // Over the range with the pseudo header's sum in the field, as the NIC would.
+    // Over the range including the pseudo header's sum in the field, as the NIC would.
     let value = match finish(sum(frame.get(from..to)?)) {
-        // For UDP 0 would mean that there is none.
+        // In UDP, 0 means "no checksum".
         0 => 0xffff,
         value => value,
     };
@@ -70,7 +70,7 @@ fn unfinished(frame: &[u8]) -> Option<Unfinished> {
     let is_unfinished = word(frame, field)? == !finish(pseudo);
     is_unfinished.then_some(Unfinished {
         from,
-        // What follows is padding.
+        // The rest is padding.
         to: from + length,
         field,
     })
@@ -80,7 +80,7 @@ fn unfinished(frame: &[u8]) -> Option<Unfinished> {
 mod tests {
     use super::*;
 
-    /// TCP from 10.0.0.1 to 10.0.0.2 with 5 bytes of data and this checksum field.
+    /// TCP segment from 10.0.0.1 to 10.0.0.2 with 5 bytes of data and this checksum field.
     fn segment(field: u16) -> Vec<u8> {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
         frame.extend([

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bridge's side of its inline reader: whether it is connected, and whether it answers in time.
+//! State of the inline reader: connected or not, in time or late.
 //!
-//! An inline reader that lets a packet wait past the timeout is *late*: until it has caught up, no
-//! packet waits for a verdict.
+//! An inline reader is *late* once a packet waited longer than the timeout. Until the reader has
+//! caught up, no packet waits for a verdict.
 //!
 //! Invariants
-//! - No packet waits longer than the timeout, or for an inline reader that is not connected.
+//! - No packet waits longer than the timeout, or for a reader that is not connected.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::shared::{InlineState, Shared};
 use super::waiting::Fate;
 use crate::InlineOptions;
 
-/// How often a bridge that does not sleep checks whether the inline reader is connected.
+/// Interval at which a busy bridge checks whether the inline reader is connected.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The moment after which verdicts on newer packets show that a late reader has caught up.
+/// The point from which a verdict shows that a late reader has caught up.
 struct Mark {
     at: Instant,
-    /// The next packet's sequence on each lane.
+    /// Sequence number of the next packet, for each lane.
     sequences: Vec<u64>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct InlineReader {
     timeout: Duration,
     no_verdict: Verdict,
     late: Option<Mark>,
-    /// When the connection was last checked.
+    /// Time of the last connection check.
     looked: Instant,
     shared: Arc<Shared>,
 }
@@ -57,7 +57,7 @@ impl InlineReader {
         }
     }
 
-    /// What happens to a packet that gets no verdict.
+    /// Fate of a packet without a verdict.
     pub(super) fn no_verdict(&self) -> Fate {
         Fate::NoVerdict(self.no_verdict)
     }
@@ -67,13 +67,13 @@ impl InlineReader {
         self.queue.is_some() && self.late.is_none()
     }
 
-    /// How much longer a packet that came at `since` waits.
+    /// Remaining wait of a packet that arrived at `since`.
     pub(super) fn left(&self, since: Instant, now: Instant) -> Duration {
         self.timeout
             .saturating_sub(now.saturating_duration_since(since))
     }
 
-    /// Accepts an inline reader that has connected, and checks now and then whether it still is.
+    /// Accepts a new inline reader, and checks from time to time whether it is still connected.
     pub(super) fn look(&mut self, now: Instant) {
         if self.queue.is_none()
             && let Some(queue) = self.channel.arrived()
@@ -89,7 +89,7 @@ impl InlineReader {
         }
     }
 
-    /// The inline reader's next verdict.
+    /// Receives the next verdict.
     pub(super) fn next(&mut self) -> Option<PacketVerdict> {
         match self.queue.as_mut()?.take() {
             Ok(verdict) => verdict,
@@ -100,7 +100,7 @@ impl InlineReader {
         }
     }
 
-    /// Clears the inline reader's signals, and notices that it has left.
+    /// Clears the inline reader's signals, and detects its departure.
     pub(super) fn wake_up(&mut self) {
         if self
             .queue
@@ -111,7 +111,7 @@ impl InlineReader {
         }
     }
 
-    /// The inline reader has left, or broke the protocol.
+    /// Ends the connection of a reader that left or broke the protocol.
     fn end(&mut self) {
         if self.queue.take().is_some() {
             self.channel.left();
@@ -120,14 +120,14 @@ impl InlineReader {
         }
     }
 
-    /// A packet waited past the timeout; `sequences` are those of the lanes' next packets.
+    /// Marks the reader as late; `sequences` are those of the lanes' next packets.
     pub(super) fn is_late(&mut self, sequences: Vec<u64>, now: Instant) {
         self.late = Some(Mark { at: now, sequences });
         self.shared.late_count.fetch_add(1, Relaxed);
         self.tell();
     }
 
-    /// A verdict came: a late reader has caught up if the verdict is on a new enough packet.
+    /// Marks a late reader as caught up if the verdict is for a new enough packet.
     pub(super) fn received(
         &mut self,
         verdict: &PacketVerdict,

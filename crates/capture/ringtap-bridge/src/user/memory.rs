@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a bridge in user space: cells that packets are received into and sent from,
-//! without a copy in between.
+//! Memory of a user-space bridge: cells in which packets are received and sent without a copy.
 //!
-//! It is one UMEM: the pools of the two mirrors, if there are readers, and behind them cells that
-//! only the bridge sees.
+//! One UMEM holds the pools of the two mirrors, if there are readers, and then cells that only the
+//! bridge uses.
 //!
 //! Invariants
-//! - Each cell belongs to one port, to which it goes back when its packet was sent or dropped.
-//! - Each port has cells of its own, whatever readers hold.
+//! - Each cell belongs to one port and returns to it when its packet is sent or dropped.
+//! - Each port has cells of its own, which readers cannot hold.
 
 use std::io;
 use std::ops::Range;
@@ -22,20 +21,20 @@ use ringtap_capture::xdp::cells::Share;
 use ringtap_capture::xdp::options::HEADROOM;
 use ringtap_capture::xdp::ring::Piece;
 
-/// Own cells of each port.
+/// Number of each port's own cells.
 pub(super) const CELLS: u32 = 4096;
-/// A cell for frames of the usual MTU, and the largest that AF_XDP takes (a state).
+/// Cell sizes in bytes: for the usual MTU, and the largest that AF_XDP takes (a page).
 const CELL_SIZES: [u32; 2] = [2048, 4096];
-/// Cells that the kernel has at least.
+/// Minimum number of cells that the kernel holds.
 pub(super) const LEAST: u32 = 1024;
-/// A lane's least cells: the eighth that slow readers leave free is what the kernel has at least.
+/// Minimum number of a lane's cells. Slow readers leave an eighth free: the kernel's minimum.
 const CELLS_A_LANE: u32 = 8 * LEAST;
-/// A lane has so many chunks at least.
+/// Minimum number of a lane's chunks.
 const CHUNKS_A_LANE: u64 = 64;
-/// Chunks of a lane that a slow reader leaves to the others, at most.
+/// Maximum number of a lane's chunks that slow readers leave free.
 const CHUNKS_LEFT: u32 = 64;
 
-/// How large cells are for frames of so many bytes, and whether frames may need several.
+/// Cell size for frames of `frame_bytes` bytes, and whether frames may need several cells.
 pub(super) fn cell_for(frame_bytes: u32) -> (u32, bool) {
     let room = |cell: &u32| cell - HEADROOM >= frame_bytes;
     let cell = CELL_SIZES.into_iter().find(room);
@@ -50,8 +49,8 @@ pub(super) struct MirrorPlan {
 }
 
 impl MirrorPlan {
-    /// A pool of about so many bytes, or more if that is too little for these lanes, for frames of
-    /// so many bytes; those of several cells are copied there.
+    /// Plans a pool of about `bytes` bytes, or more if the lanes need more. Frames that span several
+    /// cells are copied there.
     pub(super) fn new(bytes: u64, lanes: u32, frame_bytes: u32) -> Result<Self, GeometryError> {
         let (cell, needs_several) = cell_for(frame_bytes);
         let chunks = |chunk: u32| bytes / u64::from(chunk) / u64::from(lanes.max(1));
@@ -68,7 +67,7 @@ impl MirrorPlan {
         let least = u64::from(CELLS_A_LANE.div_ceil(layout.count));
         let count = u64::from(lanes) * chunks(chunk).max(least) + 1;
         let count = to_u32(count);
-        // A frame that is copied has to fit beside the slots.
+        // A copied frame must fit beside the slots.
         let most = match needs_several {
             true => layout.first.saturating_sub(64 + 32),
             false => cell,
@@ -80,27 +79,27 @@ impl MirrorPlan {
     }
 }
 
-/// The owner of a cell.
+/// Owner of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellOwner {
-    /// A port's own, which begins there.
+    /// A port's own cell, at this address.
     Own { port: usize, cell: u64 },
-    /// Of a chunk of a port's lane.
+    /// A cell in a chunk of a port's lane.
     Chunk { port: usize },
 }
 
-/// The cells of all ports.
+/// Cells of all ports.
 pub(super) struct BridgeMemory {
     region: Region,
     cell_size: u32,
-    /// Where each port's chunks lie, if there are any.
+    /// Address range of each port's chunks.
     lanes: Vec<Range<u64>>,
-    /// Where the ports' own cells begin.
+    /// Address of the ports' own cells.
     own: u64,
 }
 
 impl BridgeMemory {
-    /// Own cells of this size for each of `ports` ports, and these pools.
+    /// Creates the memory: these pools, and own cells of one size for each of `ports` ports.
     pub(super) fn new(
         cell_size: u32,
         plans: &[MirrorPlan],
@@ -130,14 +129,14 @@ impl BridgeMemory {
         &self.region
     }
 
-    /// Gives the next port the chunks of a lane.
+    /// Assigns the chunks of a lane to the next port.
     pub(super) fn add_lane(&mut self, share: &Share) {
         let size = u64::from(share.chunk_size);
         let begin = share.base + u64::from(share.first.0) * size;
         self.lanes.push(begin..begin + size * to_u64(share.count));
     }
 
-    /// The owner of the cell at this address, if it has one.
+    /// Finds the owner of the cell at this address.
     pub(super) fn owner(&self, address: u64) -> Option<CellOwner> {
         if let Some(at) = address.checked_sub(self.own) {
             let port = usize::try_from(at / u64::from(self.cell_size) / u64::from(CELLS)).ok()?;
@@ -148,18 +147,18 @@ impl BridgeMemory {
         Some(CellOwner::Chunk { port })
     }
 
-    /// The addresses of a port's own cells.
+    /// Addresses of a port's own cells.
     pub(super) fn of_port(&self, port: usize) -> impl Iterator<Item = u64> + use<> {
         let (size, count) = (u64::from(self.cell_size), u64::from(CELLS));
         let first = self.own + to_u64(port) * count * size;
         (0..count).map(move |cell| first + cell * size)
     }
 
-    /// The bytes of a piece, with `front` bytes before it; `None` if they lie outside its cell.
+    /// Bytes of a piece and of `front` bytes before it; `None` if they exceed its cell.
     ///
     /// # Safety
     ///
-    /// The kernel has given the piece and not got its cell back, and it is not noted in a pool.
+    /// The kernel has returned the piece and not got its cell back, and no slot refers to it.
     pub(super) unsafe fn bytes(&mut self, piece: Piece, front: usize) -> Option<&mut [u8]> {
         let length = usize::try_from(piece.length).ok()?;
         let at = usize::try_from(piece.address).ok()?;
@@ -170,10 +169,10 @@ impl BridgeMemory {
         if begin < cell || end > cell + size || end > self.region.bytes() {
             return None;
         }
-        // SAFETY: just checked to lie in the mapping.
+        // SAFETY: the check above places it inside the mapping.
         let first = unsafe { self.region.address().add(begin) };
-        // SAFETY: mapped writable as long as `self`, which is borrowed; by the caller's promise
-        // neither the kernel nor readers have the cell.
+        // SAFETY: mapped writable as long as `self`, which is borrowed; the caller promises that neither
+        // the kernel nor readers use the cell.
         Some(unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), end - begin) })
     }
 }
@@ -220,7 +219,7 @@ mod tests {
         for (bytes, lanes, frame) in [(1, 1, 1518), (1 << 20, 4, 9018), (128 << 20, 2, 9018)] {
             let plan = MirrorPlan::new(bytes, lanes, frame).unwrap();
             let each = (plan.geometry.chunk_count - 1) / lanes;
-            // What no reader's usual credit takes.
+            // The part that no reader's default credit takes.
             let left = (each / 8).clamp(2, CHUNKS_LEFT);
             assert!(left * plan.layout.count >= LEAST * 9 / 10, "{plan:?}");
             assert!(plan.geometry.snap_length >= frame, "{plan:?}");

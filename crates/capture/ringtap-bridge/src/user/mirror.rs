@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A mirror: what arrives at one side of a bridge, as a source. Readers see each packet where it
-//! was received, while the bridge forwards it.
+//! A mirror: the packets that arrive at one side of a bridge, as a source. Readers see them in
+//! place while the bridge forwards them.
 //!
 //! Invariants
-//! - Forwarding does not depend on readers: a packet for which the mirror has no chunk counts as
-//!   `pool_full` here, and is forwarded.
+//! - Forwarding does not depend on readers: without a free chunk a packet counts as `pool_full`
+//!   in the mirror, and is forwarded.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl SourceDriver for MirrorDriver {
         Some(Box::new(move |_rules| wait_for_received(&lanes)))
     }
 
-    /// The bridge continues without this mirror.
+    /// Ends the mirror only; the bridge continues.
     fn stop(&mut self) {
         self.shared.close_mirror(self.side);
         // The thread closes the mirror in its next round, or when it ends.

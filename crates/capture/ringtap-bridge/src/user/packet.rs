@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A packet of a bridge in user space: completed, filtered, shown to readers, and then sent,
-//! dropped, or left waiting for its verdict.
+//! A packet of a user-space bridge: completed, filtered, shown to readers, and then sent, dropped
+//! or queued for its verdict.
 //!
 //! Invariants
-//! - A packet's bytes are written before it is noted, and never after: from then on readers look.
+//! - A packet's bytes do not change after its slot is written: readers may read them from then on.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -19,7 +19,7 @@ use ringtap_capture::xdp::capture::{ADDRESSES, LaneCapture, TAG};
 use ringtap_capture::xdp::layout::{STAMP_BYTES, Stamp};
 use ringtap_capture::xdp::ring::Piece;
 
-/// Packets of one port before the next one's turn.
+/// Maximum number of packets of one port in a round.
 const BATCH: u32 = 64;
 
 impl BridgeWorker {
@@ -60,7 +60,7 @@ impl BridgeWorker {
         packets > 0
     }
 
-    /// A port's lane of the mirror, if packets are noted there.
+    /// The port's lane of the mirror, if the mirror is open.
     fn open_capture(&mut self, at: usize) -> Option<&mut LaneCapture> {
         let port = &mut self.ports[at];
         port.capture.as_mut().filter(|_| !port.is_closed)
@@ -70,7 +70,7 @@ impl BridgeWorker {
         self.ports[at].take(pieces);
         let prepared = self.prepare(at, pieces);
         let verdict = prepared.and_then(|_| self.filter(pieces));
-        // After everything that writes there: from now on readers may look.
+        // After all writes to the packet: readers may read it from now on.
         let noted = match prepared {
             Some(stamp) => self.note(at, pieces, &stamp),
             None => {
@@ -93,8 +93,8 @@ impl BridgeWorker {
         }
     }
 
-    /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the
-    /// pool. Gives its sequence if somebody wants it.
+    /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the pool.
+    /// Returns its sequence number if a rule wants it.
     fn note(&mut self, at: usize, pieces: &[Piece], stamp: &Stamp) -> Option<u64> {
         let next = self.open_capture(at)?.next_sequence();
         let is_ours =
@@ -122,17 +122,17 @@ impl BridgeWorker {
         is_noted.then_some(next)
     }
 
-    /// Puts a stripped tag back and completes a missing checksum, in place; gives the stamp.
+    /// Restores a stripped tag and completes a missing checksum, in place; returns the stamp.
     fn prepare(&mut self, at: usize, pieces: &mut [Piece]) -> Option<Stamp> {
         let first = pieces.first_mut()?;
-        // SAFETY: a piece that was received, whose cell the kernel has not got back, and that is
-        // noted later.
+        // SAFETY: the kernel returned this piece and did not get its cell back; its slot is written
+        // later.
         let bytes = unsafe { self.memory.bytes(*first, STAMP_BYTES) }?;
         let stamp = Stamp::from_bytes(bytes.first_chunk()?);
         if let Some(tag) = stamp.tag
             && bytes.len() >= STAMP_BYTES + ADDRESSES
         {
-            // Over the stamp, which was read: the addresses move up front, the rest stays.
+            // Overwrites the stamp, which was read: the addresses move forward, the rest stays.
             bytes.copy_within(STAMP_BYTES..STAMP_BYTES + ADDRESSES, STAMP_BYTES - TAG);
             let place = STAMP_BYTES - TAG + ADDRESSES;
             bytes[place..place + TAG].copy_from_slice(&tag);
@@ -168,7 +168,7 @@ impl BridgeWorker {
         }
     }
 
-    /// The packet's bytes side by side, for looking only: what is sent stays where it is.
+    /// Copies the packet's pieces side by side; the bridge sends the original pieces.
     fn frame(&mut self, pieces: &[Piece]) -> Vec<u8> {
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
@@ -180,7 +180,7 @@ impl BridgeWorker {
         gathered
     }
 
-    /// What the filter decides.
+    /// The verdict of the filter.
     fn filter(&mut self, pieces: &[Piece]) -> Option<Verdict> {
         if let [piece] = pieces {
             // SAFETY: as in `prepare`.

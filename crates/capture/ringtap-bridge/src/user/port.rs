@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One receive queue of one side of a bridge: its socket's rings, its cells, its lane of the mirror.
+//! One receive queue of one side: its socket's rings, its cells, and its lane of the mirror.
 //!
 //! Invariants
-//! - The kernel gets cells of the mirror's chunks while there are free ones, and own ones where it
-//!   would run short: receiving never waits for readers.
+//! - The kernel gets cells of the mirror's chunks while some are free, and own cells otherwise:
+//!   receiving never waits for readers.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use ringtap_capture::xdp::capture::LaneCapture;
 use ringtap_capture::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
 use ringtap_capture::xdp::socket::XskSocket;
 
-/// One receive queue of one interface, and its way out.
+/// One receive queue of one interface, and the port that sends its packets.
 pub(super) struct Port {
     /// 0 or 1.
     pub(super) side: usize,
@@ -26,26 +26,26 @@ pub(super) struct Port {
     pub(super) fill: Fill,
     pub(super) transmit: Transmit,
     pub(super) completed: Completed,
-    /// The port of the other side that sends what arrives here.
+    /// The port of the other side that sends these packets.
     pub(super) way_out: usize,
-    /// Own cells that come back with the next round.
+    /// Own cells that the kernel gets in the next round.
     pub(super) idle: Vec<u64>,
-    /// Own cells that the kernel has to fill.
+    /// Own cells that the kernel holds.
     pub(super) filled: u32,
-    /// Where each packet ends that the kernel has not yet taken to send.
+    /// End of each packet that the kernel has not yet taken to send.
     pub(super) ends: VecDeque<u32>,
-    /// Packets that were taken and dropped, and are still among those that were taken.
+    /// Packets that the kernel took and dropped, still counted among the taken packets.
     pub(super) dropped: u64,
-    /// This queue's lane of the mirror, until it is closed.
+    /// This queue's lane of the mirror, until the mirror is closed.
     pub(super) capture: Option<LaneCapture>,
-    /// Packets that wait for a reader's verdict.
+    /// Packets waiting for a verdict.
     pub(super) waiting: Waiting,
-    /// Nothing is noted any more; the lane's cells come back and stay.
+    /// Whether the mirror is closed; the lane's cells are then not reused.
     pub(super) is_closed: bool,
 }
 
 impl Port {
-    /// Gives the kernel cells to fill.
+    /// Gives the kernel free cells.
     pub(super) fn feed(&mut self) {
         let mut held = self.filled;
         let mut least = CELLS;
@@ -64,7 +64,7 @@ impl Port {
         let wanted = least.saturating_sub(held).min(self.fill.room());
         let count = self.idle.len().min(to_usize(wanted));
         if count > 0 {
-            // Those that came back last are in the caches.
+            // The cells that returned last are in the caches.
             self.fill.push(self.idle.drain(self.idle.len() - count..));
             self.filled += to_u32(count);
         }
@@ -73,7 +73,7 @@ impl Port {
         }
     }
 
-    /// The kernel gave these pieces: their cells are ours until they are given back.
+    /// Takes over received pieces; the port owns their cells until the kernel gets them again.
     pub(super) fn take(&mut self, pieces: &[Piece]) {
         for piece in pieces {
             let capture = self.capture.as_mut();
@@ -89,7 +89,7 @@ impl Port {
         }
     }
 
-    /// A cell of this port's lane is not needed any more.
+    /// Ends the use of a cell of this port's lane.
     pub(super) fn release(&mut self, address: u64) {
         if let Some(capture) = &mut self.capture
             && let Some(place) = capture.parts.cells.locate(address)
@@ -98,7 +98,7 @@ impl Port {
         }
     }
 
-    /// LaneCapture nothing any more.
+    /// Closes the lane of the mirror.
     pub(super) fn close(&mut self) {
         if let Some(capture) = self.capture.as_mut().filter(|_| !self.is_closed) {
             capture.finish();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts a bridge in user space together: memory, a socket for each queue of both sides, mirrors.
+//! Builds a user-space bridge: memory, a socket for each queue of both sides, mirrors.
 //!
 //! Invariants
 //! - Each queue's lane of the mirror has one writer: its port.
@@ -31,7 +31,7 @@ use super::shared::Shared;
 use super::waiting::Waiting;
 use super::{Side, bind, system};
 
-/// What the thread holds of a mirror while it writes there; dropping it ends the source.
+/// The thread's handle to a mirror that it writes; dropping it ends the source.
 pub(super) struct MirrorWriter {
     pub(super) outcome: Sender<CaptureError>,
     pub(super) event: Event,
@@ -42,12 +42,12 @@ pub(super) struct Setup {
     pub(super) ports: Vec<Port>,
     pub(super) memory: BridgeMemory,
     pub(super) mirrors: Vec<Box<dyn Source>>,
-    /// One for each side, if readers may see packets.
+    /// One for each side with readers.
     pub(super) writers: [Option<MirrorWriter>; 2],
 }
 
 impl Setup {
-    /// Makes a port for each queue of both sides, on one memory.
+    /// Creates a port for each queue of both sides, on one memory.
     pub(super) fn new(
         mirror_bytes: Option<u64>,
         both: &str,
@@ -74,7 +74,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// Makes this pool the mirror of a side: its ports write the packets there.
+    /// Creates the mirror of a side in this pool; the side's ports write it.
     fn mirror(
         &mut self,
         at: usize,
@@ -123,7 +123,7 @@ impl Setup {
         let facts = mirror::facts(&side.name, side.program.hook, plan.geometry.snap_length);
         let event = setup.event();
         let (mut source, outcome) = setup.without_threads(facts, Box::new(driver))?;
-        // Until readers subscribe, nothing is wanted.
+        // Select no packet until readers subscribe.
         let set = source.classify(&Rules::default()).map_err(io::Error::other);
         set.map_err(system(&side.name, "setting the mirror's rules"))?;
         self.mirrors.push(Box::new(source));
@@ -132,7 +132,7 @@ impl Setup {
     }
 }
 
-/// Bytes of the largest frame of either side.
+/// Largest frame of both sides, in bytes.
 fn largest(sides: &[Side]) -> u32 {
     let frames = sides
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the thread of a bridge in user space shares with its owner.
+//! State shared by the thread of a user-space bridge and its owner.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{
@@ -10,61 +10,61 @@ use std::sync::atomic::{
 use ringtap_ipc::event::Event;
 use ringtap_pool::wake::Signal as _;
 
-/// Counts what became of the packets that arrived at one side.
+/// Counts the packets that arrived at one side, by outcome.
 #[derive(Debug, Default)]
 pub(super) struct Way {
-    /// The other interface took them.
+    /// The other interface took the packet.
     pub(super) sent: AtomicU64,
     pub(super) filtered: AtomicU64,
-    /// No room to send, or refused by the other interface.
+    /// The transmit ring was full, or the other interface refused the packet.
     pub(super) full: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// Packets that passed without a verdict, and that were dropped without one.
+    /// Packets that passed, and packets that were dropped, without a verdict.
     pub(super) no_verdict_passed: AtomicU64,
     pub(super) no_verdict_dropped: AtomicU64,
 }
 
-/// What the inline reader does.
+/// State of an inline reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum InlineState {
     /// It is not connected.
     #[default]
     Absent,
-    /// Packets wait for its verdicts.
+    /// Packets wait for the reader's verdicts.
     Deciding,
-    /// It let a packet wait past the timeout.
+    /// A packet waited longer than the timeout.
     Late,
 }
 
-/// What the inline reader of a bridge does, and did.
+/// State and counters of the inline reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineReport {
-    /// What it does now.
+    /// Current state.
     pub state: InlineState,
     /// How often it was late.
     pub late_count: u64,
-    /// Packets that passed without a verdict, by the side where they arrived.
+    /// Packets that passed without a verdict, by the side of their arrival.
     pub passed: [u64; 2],
 }
 
 /// One side's mirror.
 #[derive(Debug, Default)]
 struct MirrorState {
-    /// The thread shall write nothing more there.
+    /// Requests the thread to stop writing.
     closing: AtomicBool,
-    /// The thread writes nothing more there.
+    /// The thread has stopped writing.
     closed: AtomicBool,
 }
 
-/// What the thread and its owner share.
+/// State shared by the thread and its owner.
 pub(super) struct Shared {
     pub(super) ways: [Way; 2],
-    /// Ends the thread's sleep.
+    /// Wakes the thread.
     pub(super) wake: Event,
     stopping: AtomicBool,
     mirrors: [MirrorState; 2],
-    /// An [`InlineState`].
+    /// An [`InlineState`] as a number.
     pub(super) inline_state: AtomicU32,
     /// How often the inline reader was late.
     pub(super) late_count: AtomicU64,
@@ -107,7 +107,7 @@ impl Shared {
         self.wake.signal();
     }
 
-    /// Makes the thread close a side's mirror.
+    /// Requests the thread to close a side's mirror.
     pub(super) fn close_mirror(&self, side: usize) {
         self.mirrors[side & 1].closing.store(true, Release);
         self.wake.signal();
@@ -117,7 +117,7 @@ impl Shared {
         self.mirrors[side & 1].closing.load(Acquire)
     }
 
-    /// The thread has closed a side's mirror.
+    /// Reports that the thread has closed a side's mirror.
     pub(super) fn mirror_is_closed(&self, side: usize) {
         self.mirrors[side & 1].closed.store(true, Release);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that wait for verdicts: the thread receives verdicts, and gives up late ones.
+//! Packets that wait for verdicts: receives verdicts and resolves packets that waited too long.
 //!
 //! Invariants
-//! - So many cells wait at most that the port's own ones go on receiving.
+//! - The number of waiting cells is limited, so that the port can go on receiving into its own cells.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Release;
@@ -17,14 +17,14 @@ use super::waiting::Fate;
 use super::worker::BridgeWorker;
 use ringtap_capture::xdp::ring::Piece;
 
-/// Most cells of a port whose packets wait: half of its own ones, if it comes to the worst.
+/// Maximum number of a port's cells with waiting packets: at worst half of its own cells.
 const MOST_WAITING: u32 = CELLS / 2;
-/// Most verdicts between two looks at the ports.
+/// Maximum number of verdicts between two rounds over the ports.
 const MOST_VERDICTS: u32 = 4096;
 
 impl BridgeWorker {
-    /// Sends a packet on that passed the filter, or lets it wait for its verdict; `noted` is its
-    /// sequence in the mirror, if the inline reader can see it.
+    /// Sends a packet that passed the filter, or queues it for its verdict. `noted` is its sequence
+    /// number in the mirror, if the inline reader can see it.
     pub(super) fn submit(&mut self, at: usize, pieces: &[Piece], noted: Option<u64>) {
         let Some(inline) = &self.inline else {
             return self.push(at, pieces);
@@ -67,7 +67,7 @@ impl BridgeWorker {
         self.drop_cells(pieces);
     }
 
-    /// Sends, or drops, the packets whose turn it is and whose fate is known.
+    /// Sends or drops packets, in order, until one has no verdict yet.
     fn release(&mut self, at: usize) {
         let mut pieces = std::mem::take(&mut self.released);
         while let Some(fate) = self.ports[at].waiting.pop(&mut pieces) {
@@ -78,8 +78,8 @@ impl BridgeWorker {
         self.ports[out].transmit.publish();
     }
 
-    /// Receives the inline reader's verdicts, and gives up packets that waited past the timeout.
-    /// Returns whether a verdict came.
+    /// Receives verdicts and resolves packets that waited longer than the timeout. Returns whether a
+    /// verdict arrived.
     pub(super) fn receive_verdicts(&mut self) -> bool {
         let Some(mut inline) = self.inline.take() else {
             return false;
@@ -113,7 +113,7 @@ impl BridgeWorker {
             .collect()
     }
 
-    /// Gives up all packets when the inline reader has left, or is late.
+    /// Resolves all packets if the inline reader has left or is late.
     fn give_up_late(&mut self, inline: &mut InlineReader) {
         let since = self.ports.iter().filter_map(|port| port.waiting.since());
         let Some(since) = since.min() else { return };
@@ -128,7 +128,7 @@ impl BridgeWorker {
         }
     }
 
-    /// Lets nothing wait any longer: the end has come.
+    /// Resolves all packets, at the end of the bridge.
     pub(super) fn give_up(&mut self) {
         let Some(inline) = &self.inline else { return };
         let no_verdict = inline.no_verdict();
@@ -138,7 +138,7 @@ impl BridgeWorker {
         }
     }
 
-    /// How long the thread may sleep before it has to give something up.
+    /// Time until the next packet reaches the timeout.
     pub(super) fn time_left(&self) -> Option<Duration> {
         let inline = self.inline.as_ref()?;
         let since = self.ports.iter().filter_map(|port| port.waiting.since());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of one port that wait for their verdict, in the order in which they came.
+//! Packets of one port that wait for their verdicts, in order of arrival.
 //!
 //! Invariants
-//! - Packets leave in the order in which they came, whatever the order of the verdicts.
-//! - Sequences do not fall, so a verdict's packet is found by halving.
+//! - Packets leave in order of arrival, whatever the order of the verdicts.
+//! - Sequence numbers do not decrease, so binary search finds a verdict's packet.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use ringtap_ipc::verdict::{PacketVerdict, Verdict};
 
 use ringtap_capture::xdp::ring::Piece;
 
-/// What happens to a packet, and why.
+/// Outcome of a packet, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The inline reader decided.
@@ -24,14 +24,14 @@ pub(super) enum Fate {
 
 #[derive(Clone, Copy, Debug)]
 struct Packet {
-    /// That of the packet in the mirror, or of the next one there.
+    /// Sequence number of the packet in the mirror, or of the next packet there.
     sequence: u64,
     fate: Option<Fate>,
     since: Instant,
     pieces: usize,
 }
 
-/// Packets that wait.
+/// Waiting packets.
 #[derive(Default)]
 pub(super) struct Waiting {
     packets: VecDeque<Packet>,
@@ -43,12 +43,12 @@ impl Waiting {
         self.packets.is_empty()
     }
 
-    /// Cells of the packets that wait.
+    /// Number of cells of the waiting packets.
     pub(super) fn cells(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Lets a packet wait behind the others.
+    /// Appends a packet.
     pub(super) fn push(
         &mut self,
         pieces: &[Piece],
@@ -65,9 +65,9 @@ impl Waiting {
         });
     }
 
-    /// Takes note of a verdict; one on a packet that does not wait is passed over.
+    /// Stores a verdict; ignores a verdict on a packet that does not wait.
     pub(super) fn decide(&mut self, verdict: &PacketVerdict) {
-        // Entries have the low bits only, and far fewer packets than that wait.
+        // Verdicts have only the low bits of the sequence, far more values than packets can wait.
         let first = self.packets.front().map_or(0, |packet| packet.sequence);
         let at = self.packets.partition_point(|packet| {
             PacketVerdict::distance(first, packet.sequence) < verdict.distance_from(first)
@@ -79,7 +79,7 @@ impl Waiting {
         }
     }
 
-    /// The next packet, if its fate is known; its pieces are put into `pieces`.
+    /// Takes the oldest packet if it has a fate; stores its pieces in `pieces`.
     pub(super) fn pop(&mut self, pieces: &mut Vec<Piece>) -> Option<Fate> {
         let fate = self.packets.front()?.fate?;
         let count = self.packets.pop_front()?.pieces;
@@ -88,19 +88,19 @@ impl Waiting {
         Some(fate)
     }
 
-    /// Since when the first packet waits.
+    /// Arrival time of the oldest packet.
     pub(super) fn since(&self) -> Option<Instant> {
         self.packets.front().map(|packet| packet.since)
     }
 
-    /// The first packet waits no longer.
+    /// Gives the oldest packet this fate, unless it has one.
     pub(super) fn give_up_first(&mut self, fate: Fate) {
         if let Some(packet) = self.packets.front_mut() {
             packet.fate.get_or_insert(fate);
         }
     }
 
-    /// No packet waits any longer.
+    /// Gives all packets without a verdict this fate.
     pub(super) fn give_up(&mut self, fate: Fate) {
         for packet in &mut self.packets {
             packet.fate.get_or_insert(fate);

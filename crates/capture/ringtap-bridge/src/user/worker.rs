@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread of a bridge in user space: serves every port in turn, sends, and sleeps.
+//! Thread of a user-space bridge: serves the ports in turn, sends packets, and sleeps.
 //!
 //! Invariants
-//! - A packet is sent, filtered, or counted as lost; its cells go back to their port exactly once.
-//! - A full transmit ring is counted and holds nothing up.
+//! - A packet is sent, filtered or counted as lost; its cells return to their port exactly once.
+//! - A full transmit ring is counted and delays nothing.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -23,39 +23,39 @@ use super::shared::{Shared, Way};
 use ringtap_capture::xdp::ring::Piece;
 use ringtap_capture::xdp::socket::Sent;
 
-/// Most calls in a row that tell the kernel to send.
+/// Maximum number of consecutive send calls.
 const MOST_SENDS: u32 = 8;
 const MOST_DRAINS: u32 = 1000;
 const RETRY: Duration = Duration::from_millis(1);
 
-/// All ports, and what decides about their packets.
+/// All ports, and the filter and inline reader that decide about their packets.
 pub(super) struct BridgeWorker {
     pub(super) ports: Vec<Port>,
     pub(super) memory: BridgeMemory,
     pub(super) passing: Passing,
     pub(super) shared: Arc<Shared>,
-    /// Until the mirrors are closed.
+    /// Present until the mirrors are closed.
     pub(super) mirrors: [Option<MirrorWriter>; 2],
     pub(super) completes_checksums: [bool; 2],
     pub(super) gathered: Vec<u8>,
     pub(super) pieces: Vec<Piece>,
     /// The inline reader, if the bridge has one.
     pub(super) inline: Option<InlineReader>,
-    /// The pieces of a packet that has waited.
+    /// Pieces of a packet that has waited.
     pub(super) released: Vec<Piece>,
-    /// When this round began.
+    /// Start time of this round.
     pub(super) now: Instant,
 }
 
 impl BridgeWorker {
-    /// Forwards until it is stopped, then sends what was received.
+    /// Forwards until stopped, then sends the packets already received.
     pub(super) fn work(&mut self) {
         while !self.shared.is_stopping() {
             if !self.round() {
                 self.sleep();
             }
         }
-        // What the programs handed over is in the rings by now.
+        // All packets that the programs redirected are in the rings now.
         self.drain();
         self.give_up();
         self.drain();
@@ -72,7 +72,7 @@ impl BridgeWorker {
         self.close_mirrors(|_| true);
     }
 
-    /// Continues until nothing is under way; a stuck interface, or a silent inline reader, ends it.
+    /// Continues until no packet is in transit, for a limited number of rounds.
     fn drain(&mut self) {
         for _ in 0..MOST_DRAINS {
             let moved = self.round();
@@ -86,7 +86,7 @@ impl BridgeWorker {
         }
     }
 
-    /// Closes the mirrors of these sides, if there are any.
+    /// Closes the mirrors of the selected sides.
     fn close_mirrors(&mut self, is_meant: impl Fn(usize) -> bool) {
         for side in [0, 1] {
             if is_meant(side) && !self.shared.is_mirror_closed(side) {
@@ -101,7 +101,7 @@ impl BridgeWorker {
         }
     }
 
-    /// Serves every port once; tells whether there was anything to do.
+    /// Serves every port once; returns whether there was work.
     fn round(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         self.close_mirrors(|side| shared.is_mirror_closing(side));
@@ -122,7 +122,7 @@ impl BridgeWorker {
         &self.shared.ways[self.ports[at].side & 1]
     }
 
-    /// Cells whose packets were sent go back to the port that received them.
+    /// Returns cells of sent packets to the ports that received them.
     fn take_back(&mut self, at: usize) -> bool {
         let mut moved = false;
         while let Some(address) = self.ports[at].completed.pop() {
@@ -226,14 +226,14 @@ impl BridgeWorker {
         let ports = polled.len();
         polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
         polled.extend(queue.map(|queue| PollFd::new(queue, PollFlags::IN)));
-        // A signal that interrupts is as good as a packet.
+        // An interruption by a signal counts as a wake-up.
         let _interrupted = poll(
             &mut polled,
             limit.and_then(|limit| limit.try_into().ok()).as_ref(),
         );
         let is_gone = |one: &PollFd<'_>| one.revents().intersects(PollFlags::ERR | PollFlags::HUP);
         if polled[..ports].iter().any(is_gone) {
-            // An interface went away: whoever watches it will stop us.
+            // An interface is gone: the owner will stop this thread.
             let _interrupted = poll(&mut polled[ports..=ports], RETRY.try_into().ok().as_ref());
         }
         self.shared.wake.clear();
@@ -245,7 +245,7 @@ impl BridgeWorker {
 
 impl Drop for BridgeWorker {
     fn drop(&mut self) {
-        // A mirror's source may be waiting for its end.
+        // A mirror's source may wait for its end.
         self.close_mirrors(|_| true);
     }
 }
