@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Dual MIT/GPL
-/* The benchmark's floor: drops every packet and counts it, which no capture can beat. */
+/* Lower bound for the benchmark: counts and drops every packet. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

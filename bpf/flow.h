@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * The symmetric flow hash in the kernel: the same numbers as ringtap_filter::hash, where its
- * rules stand. A test compares the two.
+ * The symmetric flow hash in the kernel. ringtap_filter::hash specifies it; a test compares
+ * the two.
  */
 #ifndef RINGTAP_FLOW_H
 #define RINGTAP_FLOW_H
@@ -11,7 +11,7 @@
 #define RT_MOST_TAGS 2
 #define RT_MOST_EXTENSIONS 4
 
-#define RT_ETHERNET 0x6558 /* as GRE calls it */
+#define RT_ETHERNET 0x6558 /* GRE protocol type */
 #define RT_IPV4 0x0800
 #define RT_IPV6 0x86dd
 
@@ -27,20 +27,20 @@
 #define RT_VXLAN_PORT 4789
 #define RT_GTP_PORT 2152
 
-/* Which hash is wanted; the lowest bit is the hook. */
+/* Selects the hash; the lowest bit is the hook. */
 #define RT_OF_INNER 2
 #define RT_OF_ADDRESSES 4
 
-/* The captured bytes of a packet, with the tag that was stripped put back. */
+/* The captured bytes of a packet, with the stripped VLAN tag restored. */
 struct rt_view {
 	void *ctx;
 	__u64 hook;
 	__u64 tag;
 	__u64 captured;
-	__u64 length; /* known to nobody before, so good to forget by */
+	__u64 length; /* unknown to the verifier: used with rt_forget() */
 };
 
-/* What is hashed. */
+/* The fields to hash. */
 struct rt_found {
 	__u32 source[4]; /* addresses in words, host order */
 	__u32 destination[4];
@@ -48,10 +48,10 @@ struct rt_found {
 	__u32 is_ip;
 	__u32 last;  /* the protocol, without IP the ethertype */
 	__u32 ports; /* the source's in the upper half */
-	__u32 payload; /* where it begins; 0 for fragments */
+	__u32 payload; /* its offset; 0 for fragments */
 };
 
-/* Reads bytes behind the first tag; 0 if not all of them were captured. */
+/* Reads bytes after the first tag; returns 0 if they were not captured completely. */
 static __always_inline int rt_read(const struct rt_view *view, __u64 at, void *to, __u32 size)
 {
 	__u64 from = view->tag ? at - RT_TAG : at;
@@ -63,7 +63,7 @@ static __always_inline int rt_read(const struct rt_view *view, __u64 at, void *t
 	return !bpf_xdp_load_bytes(view->ctx, from, to, size);
 }
 
-/* An Ethernet header with its tags; gives the last ethertype, moves `at` behind it, 0 if too short. */
+/* Skips an Ethernet header and its tags: advances `at`, returns the last ethertype; 0 if too short. */
 static __always_inline int rt_ethernet(const struct rt_view *view, __u64 *at, int is_outer,
 				       struct rt_found *found)
 {
@@ -211,7 +211,7 @@ static __always_inline int rt_ip(const struct rt_view *view, __u64 at, __u32 typ
 	return is_ip;
 }
 
-/* Passes over the extensions of GTP-U; 0 if they do not end. */
+/* Skips the extensions of GTP-U; returns 0 if there are too many. */
 static __always_inline int rt_gtp_extensions(const struct rt_view *view, __u64 *at, __u8 next)
 {
 	for (int i = 0; i < RT_MOST_EXTENSIONS; i++) {
@@ -230,7 +230,7 @@ static __always_inline int rt_gtp_extensions(const struct rt_view *view, __u64 *
 	return !next;
 }
 
-/* Moves `at` behind a header of GTP-U; gives the type of what follows, 0 if nothing is known. */
+/* Skips a GTP-U header: advances `at`, returns the ethertype of the payload; 0 if unknown. */
 static __always_inline __u32 rt_gtp(const struct rt_view *view, __u64 *at)
 {
 	__u8 head[8], options[4], version;
@@ -275,7 +275,7 @@ static __always_inline __u32 rt_vxlan(const struct rt_view *view, __u64 *at)
 	return RT_ETHERNET;
 }
 
-/* What a tunnel carries, by its ethertype, and where; 0 if it is none. */
+/* Ethertype of a tunnel's payload, and its offset; 0 if the packet is no tunnel's. */
 static __always_inline __u32 rt_tunnel(const struct rt_view *view, const struct rt_found *outer,
 				       __u64 *at)
 {
@@ -355,7 +355,7 @@ static __always_inline __u32 rt_hash_of(const struct rt_view *view, const struct
 	return rt_finish(rt_step(hash, found->last));
 }
 
-/* The hash of a packet, by `how` (RT_OF_* and the hook); 0 if it is too short for Ethernet. */
+/* The hash selected by `how` (RT_OF_* and the hook); 0 for a packet too short for Ethernet. */
 static __noinline __u32 rt_hash(void *ctx, __u64 how, __u64 tag, __u64 captured, __u64 length)
 {
 	struct rt_view view = {

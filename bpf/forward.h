@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * Forwarding: a packet that arrives goes out of another interface, without leaving the kernel.
- *
- * By XDP where nothing but the bytes has to be known; by the network stack's own buffer (tcx)
- * where more is: a VLAN tag or a checksum that the sender left to the NIC, or a packet that has
- * yet to be cut.
+ * Forwarding in the kernel: an arriving packet leaves by another interface.
+ * XDP redirects packets that need nothing but their bytes. The tcx program redirects from the
+ * network stack's buffer: packets with a VLAN tag or a checksum that the sender left to the
+ * NIC, and packets to be segmented.
  */
 #ifndef RINGTAP_FORWARD_H
 #define RINGTAP_FORWARD_H
@@ -12,24 +11,24 @@
 #include "packet.h"
 #include "splice.h"
 
-/* The numbers that user space looks for. */
-#define RT_NO_FORWARD 0x52545f464f525744LL /* in its place: one of RT_FORWARD_* */
-#define RT_VERDICT 0x52545f5645524449LL	   /* in the function that gives way to the bridge's filter */
+/* Marker numbers that user space replaces. */
+#define RT_NO_FORWARD 0x52545f464f525744LL /* replaced by one of RT_FORWARD_* */
+#define RT_VERDICT 0x52545f5645524449LL	   /* in the function that the bridge's filter replaces */
 
 enum rt_forwarding {
 	RT_FORWARD_ALL = 1,
-	RT_FORWARD_MATCHING, /* what the filter takes */
-	RT_FORWARD_OTHERS,   /* what it does not take */
+	RT_FORWARD_MATCHING, /* packets that match the filter */
+	RT_FORWARD_OTHERS,   /* packets that do not match */
 };
 
-/* One CPU's counters. Only the programs write them. */
+/* Counters of one CPU. Only the programs write them. */
 struct rt_forwarded {
 	__u64 seen; /* = filtered + redirected + to_stack */
 	__u64 filtered;
 	__u64 redirected; /* handed to the other interface by XDP */
 	__u64 to_stack;	  /* left to the tcx program */
-	__u64 from_stack; /* handed to the other interface by tcx; merged packets count as many */
-	__u64 bytes;	  /* of what was not filtered */
+	__u64 from_stack; /* handed to the other interface by tcx; counted in segments */
+	__u64 bytes;	  /* of the packets that passed the filter */
 	__u64 reserved[2];
 } __attribute__((aligned(64)));
 
@@ -41,13 +40,13 @@ struct {
 	__type(value, struct rt_forwarded);
 } rt_forwarded SEC(".maps");
 
-/* Whether packets are forwarded: not before the first rules, which the filter comes with. */
+/* Whether packets are forwarded; forwarding begins with the first rules, which set the filter. */
 static __always_inline int rt_is_forwarding(void)
 {
 	return config.forward_to && !(rt_number(RT_NO_FORWARD) >> 32);
 }
 
-/* What the bridge's filter says. */
+/* The verdict of the bridge's filter. */
 static __noinline __u64 rt_verdict(void *ctx, __u64 tag, __u64 wire, __u64 captured)
 {
 	asm volatile("" : : "r"(ctx), "r"(tag), "r"(wire), "r"(captured));
@@ -77,7 +76,7 @@ static __always_inline __u32 rt_word(const __u8 *at)
 	return *(const __u16 *)at;
 }
 
-/* Sum of `words` words of 16 bits. */
+/* Sums `words` 16-bit words. */
 static __always_inline __u32 rt_sum(const __u8 *at, int words)
 {
 	__u32 sum = 0;
@@ -88,14 +87,14 @@ static __always_inline __u32 rt_sum(const __u8 *at, int words)
 	return sum;
 }
 
-/* Whether a UDP port is a tunnel's: inside, a checksum may be left to the NIC as well. */
+/* Whether a UDP port belongs to a tunnel; the inner checksum may be left to the NIC, too. */
 static __always_inline int rt_is_tunnel(__u32 port)
 {
 	return port == bpf_htons(4789) || port == bpf_htons(8472) || port == bpf_htons(6081) ||
 	       port == bpf_htons(2152);
 }
 
-/* Whether the checksum field holds but the sum of the pseudo header, which begins as `sum`. */
+/* Whether the checksum field holds only the sum of the pseudo header, which begins as `sum`. */
 static __always_inline int rt_is_unfinished(const __u8 *l4, const __u8 *end, __u32 protocol,
 					    __u32 length, __u32 sum)
 {
@@ -112,8 +111,8 @@ static __always_inline int rt_is_unfinished(const __u8 *l4, const __u8 *end, __u
 }
 
 /*
- * Whether a checksum may be left to the NIC. A packet whose checksum is complete and happens to
- * look so (one in 65,536) takes the longer way, too, and comes out as it went in.
+ * Whether a checksum may be left to the NIC. One in 65,536 complete checksums looks like this;
+ * its packet takes the slower path and leaves unchanged.
  */
 static __always_inline int rt_may_lack_checksum(struct xdp_md *ctx)
 {
@@ -181,7 +180,7 @@ static __always_inline int rt_forward_xdp(struct xdp_md *ctx, const struct rt_pa
 	return bpf_redirect(config.forward_to, 0);
 }
 
-/* Packets that one buffer of the stack stands for. */
+/* Number of packets in one buffer of the network stack. */
 static __always_inline __u32 rt_segments(const struct __sk_buff *ctx)
 {
 	return ctx->gso_segs > 1 ? ctx->gso_segs : 1;

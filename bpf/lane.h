@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * A lane: one CPU's stream of chunks. Finds room for a packet, publishes it, and signals the
- * sleepers. Softirq on one CPU is never re-entered, so a lane needs no lock.
+ * A lane: one CPU's stream of chunks. Reserves room for a packet, publishes it, and signals
+ * sleeping readers. Softirq never nests on one CPU, so a lane needs no lock.
  */
 #ifndef RINGTAP_LANE_H
 #define RINGTAP_LANE_H
 
 #include "tap.h"
 
-/* Recycled chunks taken over at a time: bounds the work of one packet. */
+/* Maximum number of recycled chunks taken over for one packet. */
 #define RT_DRAIN 16
 
 #if defined(__TARGET_ARCH_x86)
-/* x86 keeps stores in order among themselves, and loads too. */
+/* x86 does not reorder stores with stores, nor loads with loads. */
 #define rt_store_release(word, value)                                  \
 	do {                                                           \
 		rt_compiler_barrier();                                 \
@@ -24,7 +24,7 @@
 #define rt_load_acquire(word) __sync_fetch_and_add(&(word), 0)
 #endif
 
-/* Where one packet goes. */
+/* Room for one packet. */
 struct rt_room {
 	struct rt_chunk *chunk;
 	struct rt_slot *slot;
@@ -39,7 +39,7 @@ static __always_inline __u8 *rt_segment(__u32 chunk)
 	return bpf_map_lookup_elem(&rt_pool, &segment);
 }
 
-/* The address of a chunk's byte `offset`; the slack makes RT_SLACK bytes from there accessible. */
+/* Address of byte `offset` of a chunk; the slack makes RT_SLACK bytes from there accessible. */
 static __always_inline void *rt_at(__u8 *segment, __u32 chunk, __u32 offset)
 {
 	__u64 at = ((__u64)chunk << config.chunk_shift) + offset;
@@ -55,13 +55,13 @@ static __always_inline void rt_signal(struct rt_control *words, __u32 lane, __u3
 	if (rt_load(words->wake) < event)
 		return;
 	words->wake = RT_WAKE_NEVER;
-	/* A full ring means that unread signals wait there already. */
+	/* A full ring already holds unread signals. */
 	bpf_ringbuf_output(&rt_wakeups, &note, sizeof(note), BPF_RB_FORCE_WAKEUP);
 }
 
 /*
- * Whether a recycled number is of a chunk that this lane filled and that has not come back since:
- * nobody can make it write into a chunk of another lane, or twice into one. Now it has come back.
+ * Accepts a recycled chunk number and marks the chunk as free. Refuses a chunk of another lane and
+ * one that was recycled already, so that user space cannot cause a write into either.
  */
 static __always_inline int rt_come_back(__u64 number, __u32 index)
 {
@@ -76,18 +76,18 @@ static __always_inline int rt_come_back(__u64 number, __u32 index)
 	chunk = rt_at(segment, number, 0);
 	if (chunk->lane != index || !(chunk->state & RT_SEALED))
 		return 0;
-	/* Not sealed: as if it had never been opened. */
+	/* Not sealed, like a chunk that was never opened. */
 	chunk->state = 0;
 	return 1;
 }
 
-/* Moves chunks that user space recycled onto the lane's stack, the last one on top. */
+/* Moves recycled chunks to the lane's stack, the last one on top. */
 static __always_inline void rt_drain(struct rt_lane *lane, __u32 index, struct rt_control *words)
 {
 	__u32 size = 1U << config.ring_shift, base = index << config.ring_shift;
 	__u32 head = lane->recycle_head, waiting = rt_load_acquire(words->recycle_tail) - head;
 
-	/* Not ours to repair: user space broke its own ring. */
+	/* User space corrupted its own ring: do not repair it. */
 	if (waiting > size) {
 		lane->refused++;
 		return;
@@ -116,7 +116,7 @@ static __always_inline void rt_drain(struct rt_lane *lane, __u32 index, struct r
 	rt_store_release(lane->recycle_head, head);
 }
 
-/* Opens the chunk that was freed last and hands it to the readers; 0 when none is free. */
+/* Opens the chunk that was freed last and hands it to the readers; returns 0 if none is free. */
 static __noinline int rt_open(struct rt_lane *lane, __u32 index, struct rt_control *words)
 {
 	__u32 key, tail;
@@ -166,7 +166,7 @@ static __always_inline void rt_seal(struct rt_lane *lane)
 	lane->back = 0;
 }
 
-/* Finds room for `bytes` of one packet; 0 when the lane's chunks are used up. */
+/* Reserves room for `bytes` bytes of one packet; returns 0 if no chunk is free. */
 static __always_inline int rt_reserve(struct rt_lane *lane, __u32 index, struct rt_control *words,
 				      __u32 bytes, struct rt_room *room)
 {
@@ -192,7 +192,7 @@ static __always_inline int rt_reserve(struct rt_lane *lane, __u32 index, struct 
 	return 1;
 }
 
-/* Makes the packet in `room`, complete by now, visible to readers. */
+/* Publishes the complete packet in `room`. */
 static __always_inline void rt_publish(struct rt_lane *lane, struct rt_room *room)
 {
 	lane->back = room->payload_offset;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * A packet as the tap's hooks hand it over, and how its bytes are copied as the wire had them:
- * with the VLAN tag that was stripped put back.
+ * A packet at one of the tap's hooks. Its bytes are copied as they were on the wire: with the
+ * stripped VLAN tag restored.
  */
 #ifndef RINGTAP_PACKET_H
 #define RINGTAP_PACKET_H
@@ -25,13 +25,13 @@ struct rt_packet {
 	__u32 hash; /* with RT_HASHED in the flags */
 };
 
-/* Whether an EtherType, in network order, begins a VLAN tag. */
+/* Whether an ethertype, in network order, begins a VLAN tag. */
 static __always_inline int rt_is_vlan(__u32 type)
 {
 	return type == bpf_htons(0x8100) || type == bpf_htons(0x88a8) || type == bpf_htons(0x9100);
 }
 
-/* bpf_xdp_load_bytes() takes offsets and lengths of 16 bits: larger packets go in two parts. */
+/* bpf_xdp_load_bytes() takes 16-bit offsets and lengths: larger packets are copied in two parts. */
 #define RT_XDP_PART 0xfff0
 #define RT_XDP_MOST (2 * RT_XDP_PART)
 
@@ -40,13 +40,13 @@ static __always_inline __u32 rt_tag(__u32 network_proto, __u32 tci)
 	return (network_proto & 0xffff) | (__u32)__builtin_bswap16(tci) << 16;
 }
 
-/* Bytes on the wire. */
+/* Length on the wire, in bytes. */
 static __always_inline __u32 rt_wire_length(const struct rt_packet *packet)
 {
 	return packet->length + (packet->tag ? RT_TAG : 0);
 }
 
-/* A length that the verifier believes: from 1 to `most`, a power of two. */
+/* Limits a length to 1 to `most`, a power of two, in a way that the verifier understands. */
 static __always_inline __u64 rt_bounded(__u64 length, __u64 most)
 {
 	length -= 1;
@@ -54,7 +54,7 @@ static __always_inline __u64 rt_bounded(__u64 length, __u64 most)
 	return (length & (most - 1)) + 1;
 }
 
-/* Copies `length` bytes, from 1 to RT_SLACK, to a place from rt_at(). */
+/* Copies `length` bytes, from 1 to RT_SLACK, to an address from rt_at(). */
 static __always_inline long rt_copy(const struct rt_packet *packet, __u32 from, __u8 *to,
 				    __u64 length)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Dual MIT/GPL
 /*
- * What became of packets that XDP redirected from one of two interfaces to the other: the kernel
- * tells it in tracepoints only, a batch at a time.
+ * Counts packets that XDP redirected between two interfaces, by outcome. Only the kernel's
+ * tracepoints report outcomes, one batch at a time.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* The fields of the kernel's structures that are read here; CO-RE finds their places. */
+/* Fields of the kernel's structures used here; CO-RE resolves their offsets. */
 struct ns_common {
 	unsigned int inum;
 } __attribute__((preserve_access_index));
@@ -31,11 +31,11 @@ struct rt_pair {
 	__u32 interfaces[2];
 };
 
-/* What became of packets that arrived at one of the interfaces. */
+/* Outcomes of packets that arrived at one of the interfaces. */
 struct rt_redirected {
 	__u64 sent;
 	__u64 full;    /* the other interface had no room */
-	__u64 refused; /* not even offered: too large, or the interface is down */
+	__u64 refused; /* not offered: too large, or the interface is down */
 };
 
 const volatile struct rt_pair pair SEC(".rodata.pair");

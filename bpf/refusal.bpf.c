@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Dual MIT/GPL
-/* Keeps the kernel's own words for an XDP attachment that it refused to this thread. */
+/* Records the kernel's message when it refuses an XDP attachment by this thread. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -21,7 +21,7 @@ int rt_refused(struct bpf_raw_tracepoint_args *ctx)
 	__u32 key = 0;
 	struct rt_refusal *refusal = bpf_map_lookup_elem(&rt_refusal, &key);
 
-	/* Somebody else's refusal at the same moment is none of ours. */
+	/* Ignore attachments by other threads. */
 	if (!refusal || (__u32)bpf_get_current_pid_tgid() != (__u32)refusal->thread)
 		return 0;
 	bpf_probe_read_kernel_str(refusal->reason, sizeof(refusal->reason), (void *)ctx->args[0]);

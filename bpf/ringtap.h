@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * The pool's format as eBPF sees it; docs/internals/format.md is the text, crates/core/ringtap-pool/src/format.rs the
- * Rust view, and a test compares the two. All numbers are little-endian.
+ * The pool's format for eBPF, specified in docs/internals/format.md; a test compares it with
+ * crates/core/ringtap-pool/src/format.rs. All numbers are little-endian.
  */
 #ifndef RINGTAP_H
 #define RINGTAP_H
@@ -14,7 +14,7 @@
 #define RT_MAX_CHUNK_SIZE (512 * 1024)
 #define RT_SEALED 0x80000000U /* in rt_chunk.state: nothing more will be published here */
 
-/* First bytes of a region. Chunk 0 holds this header; packets live in chunks 1 to chunk_count - 1. */
+/* First bytes of a region. Chunk 0 holds this header, chunks 1 to chunk_count - 1 hold packets. */
 struct rt_region {
 	__u64 magic;
 	__u32 version;
@@ -26,16 +26,16 @@ struct rt_region {
 	__u32 snap_length;
 	__u64 segment_size;   /* bytes of chunks in one segment: a power of two */
 	__u64 segment_stride; /* bytes from one segment to the next */
-	__u64 epoch;          /* tells the region from others that were in its place before */
+	__u64 epoch;          /* distinguishes the region from those it replaced */
 };
 
-/* First bytes of a chunk; slots follow it upwards, payloads come down from the chunk's end. */
+/* First bytes of a chunk; slots follow upwards, payloads grow down from the chunk's end. */
 struct rt_chunk {
 	__u32 state; /* slots published, with RT_SEALED once no more will follow */
 	__u32 lane;
 	__u64 first_sequence; /* of the packet in slot 0, counted per lane from 0 */
 	__u64 chunk_sequence; /* n-th chunk of this lane, from 0 */
-	__u64 lost_before;    /* packets this lane lost for want of a chunk before this one */
+	__u64 lost_before;    /* packets that the lane lost before this chunk because none was free */
 	__u64 wanted;         /* masks of all published slots together */
 	__u64 reserved[3];
 };
@@ -52,9 +52,9 @@ struct rt_slot {
 };
 
 #define RT_OUT 0x01          /* sent by this host, not received */
-#define RT_VLAN_RESTORED 0x02 /* the tag was stripped before us and put back */
+#define RT_VLAN_RESTORED 0x02 /* the VLAN tag was stripped before capture and restored */
 #define RT_HASHED 0x04
 #define RT_PARTIAL_CHECKSUM 0x08 /* the host left the checksum to the NIC */
-#define RT_SUPER 0x10        /* merged by GRO, or not yet cut by GSO */
+#define RT_SUPER 0x10        /* merged by GRO, or not yet segmented by GSO */
 
 #endif

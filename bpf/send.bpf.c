@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Dual MIT/GPL
 /*
- * The sender: fills in live frames (BPF_F_TEST_XDP_LIVE_FRAMES) and redirects them out of an
- * interface; a tracepoint counts what the device took.
- *
- * A live frame is a recycled page. Whoever received it before may have changed it, so headers
- * are written anew for each packet, not only the fields that vary. Payloads are not: receivers
- * that rewrite payloads in place would see their own work again.
+ * The sender: fills live frames (BPF_F_TEST_XDP_LIVE_FRAMES) and redirects them to an
+ * interface; a tracepoint counts the frames that the device took.
+ * A live frame is a recycled page, which an earlier receiver may have changed. The program
+ * therefore writes all headers anew for each packet. It does not rewrite payloads: a receiver
+ * that changes payloads in place sees its own changes again.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -19,7 +18,7 @@
 
 const volatile struct rt_send_config config SEC(".rodata.config") = {};
 struct rt_send_counters counters SEC(".data.counters") = {};
-/* CLOCK_REALTIME minus CLOCK_MONOTONIC, set from outside before each run. */
+/* CLOCK_REALTIME minus CLOCK_MONOTONIC; user space sets it before each run. */
 __s64 clock_offset_ns SEC(".data.clock") = 0;
 
 struct {
@@ -30,10 +29,10 @@ struct {
 	__type(value, struct rt_send_cell);
 } rt_send_cells SEC(".maps");
 
-/* Lengths of the frames between redirect and device: it takes or refuses them in this order. */
+/* Lengths of frames between redirect and device, which takes or refuses them in this order. */
 static __u16 waiting[RT_WAITING];
 static __u32 waiting_head, waiting_tail;
-/* Only this task's own frames are ours to count: softirq is off while they wait. */
+/* The sending task. Softirq is off while frames wait, so only its own frames are counted. */
 static __u64 task;
 
 static __u32 flow, position, cell;
@@ -44,7 +43,7 @@ struct rt_stamp {
 	__be64 time_ns;
 } __attribute__((packed));
 
-/* A word at any address: packets align nothing. */
+/* A word at any address, since packet fields are unaligned. */
 struct rt_word {
 	__u64 value;
 } __attribute__((packed));
@@ -54,7 +53,7 @@ static __always_inline __u32 sum_u64(__u64 value)
 	return (__u32)(value >> 48) + (__u16)(value >> 32) + (__u16)(value >> 16) + (__u16)value;
 }
 
-/* The checksum field, in host order, for a sum of 16-bit words in host order. */
+/* The checksum field for a sum of 16-bit words, both in host order. */
 static __always_inline __u16 checksum(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -70,7 +69,7 @@ static __always_inline int redirect(__u32 length)
 	return (int)bpf_redirect(config.ifindex, 0);
 }
 
-/* Writes sequence and time; gives what they add to the checksum. */
+/* Writes sequence number and time; returns what they add to the checksum. */
 static __always_inline __u32 stamp(struct rt_stamp *at)
 {
 	__u64 time_ns = bpf_ktime_get_ns() + clock_offset_ns;
@@ -82,7 +81,7 @@ static __always_inline __u32 stamp(struct rt_stamp *at)
 	return RT_STAMP_MAGIC + sum_u64(sequence) + sum_u64(time_ns);
 }
 
-/* Writes the header of one shape; all its fields that do not vary are right afterwards. */
+/* Writes the header of one shape; all constant fields are correct afterwards. */
 static __always_inline void write_head(__u8 *data, const volatile __u8 *head)
 {
 	__u32 last = config.head_length - sizeof(struct rt_word);
@@ -92,7 +91,7 @@ static __always_inline void write_head(__u8 *data, const volatile __u8 *head)
 	((struct rt_word *)(data + last))->value = ((struct rt_word *)(head + last))->value;
 }
 
-/* Sends the next generated packet; dropped, uncounted and unseen, if its page is too short. */
+/* Sends the next generated packet; drops it uncounted if its page is too short. */
 SEC("xdp")
 int rt_send_made(struct xdp_md *ctx)
 {
@@ -131,7 +130,7 @@ int rt_send_made(struct xdp_md *ctx)
 	return redirect(shape->length);
 }
 
-/* Sends the next packet of a file; dropped, uncounted and unseen, if its cell makes no sense. */
+/* Sends the next packet of a file; drops it uncounted if its cell is invalid. */
 SEC("xdp")
 int rt_send_file(struct xdp_md *ctx)
 {
@@ -152,7 +151,7 @@ int rt_send_file(struct xdp_md *ctx)
 	return redirect(length);
 }
 
-/* xdp_devmap_xmit(from, to, sent, drops, err): what became of one bulk of our frames. */
+/* xdp_devmap_xmit(from, to, sent, drops, err): outcome of one bulk of our frames. */
 SEC("raw_tp/xdp_devmap_xmit")
 int rt_send_taken(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -170,7 +169,7 @@ int rt_send_taken(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* xdp_redirect_err(from, prog, to, err, ...): our latest frame did not even reach a queue. */
+/* xdp_redirect_err(from, prog, to, err, ...): the latest frame did not reach a queue. */
 SEC("raw_tp/xdp_redirect_err")
 int rt_send_refused(struct bpf_raw_tracepoint_args *ctx)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * What the sender's eBPF programs and ringtap-capture/src/transmit/live share: the layout of
- * the configuration and of the counters. The Rust side writes and reads them field by field, in
- * this order, without gaps.
+ * Configuration and counters shared by the sender's eBPF programs and
+ * crates/capture/ringtap-send. The Rust side accesses them field by field, in this order,
+ * without gaps.
  */
 #ifndef RINGTAP_SEND_H
 #define RINGTAP_SEND_H
@@ -15,7 +15,7 @@
 #define RT_SEND_CELLS 1024	/* packets of a file that wait to be sent; a power of two */
 #define RT_SEND_CELL_BYTES 3072 /* the longest of them */
 
-/* Packets of one size. The sums leave out what varies: source address, source port, stamp. */
+/* Packets of one size. The sums omit the varying fields: source address, source port, stamp. */
 struct rt_send_shape {
 	__u32 length;
 	__u32 ip_sum;	    /* of the IPv4 header, as 16-bit words in host order */
@@ -23,7 +23,7 @@ struct rt_send_shape {
 	__u8 head[RT_SEND_HEAD];
 };
 
-/* Written before the load and frozen: to the verifier all of it is constant. Offsets in bytes. */
+/* Written and frozen before the load, so constant for the verifier. Offsets in bytes. */
 struct rt_send_config {
 	__u32 ifindex;
 	__u32 flows;

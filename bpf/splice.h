@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * Numbers in a loaded program that user space finds and replaces:
+ * Marker numbers in a loaded program that user space replaces:
  * crates/capture/ringtap-capture/src/bpf/splice.rs.
  */
 #ifndef RINGTAP_SPLICE_H
 #define RINGTAP_SPLICE_H
 
-#define RT_NO_RULES 0x52545f52554c4553LL /* in its place: what the rules need, below 2^32 */
-#define RT_FILTERS 0x52545f46494c5453LL	 /* in the function that gives way to the filters */
-#define RT_PROGRAMS 0x52545f50524f4753LL /* in the function that gives way to users' programs */
+#define RT_NO_RULES 0x52545f52554c4553LL /* replaced by the needs of the rules, below 2^32 */
+#define RT_FILTERS 0x52545f46494c5453LL	 /* in the function that the filters replace */
+#define RT_PROGRAMS 0x52545f50524f4753LL /* in the function that users' programs replace */
 
 #define rt_number(value)                                                \
 	({                                                              \
@@ -18,18 +18,18 @@
 	})
 
 /*
- * What the rules need. Asked for again wherever it decides: the compiler would keep it, and what
- * follows from it, in registers that the verifier shows to be useless.
+ * The needs of the rules. Read again at each decision: otherwise the compiler wastes registers on
+ * it and on values derived from it, which are constants for the verifier.
  */
 #define rt_rules() rt_number(RT_NO_RULES)
 
-/* What rules need fits into the low half, RT_NO_RULES does not. */
+/* The replacement fits into the low 32 bits, RT_NO_RULES does not. */
 static __always_inline int rt_has_rules(void)
 {
 	return !(rt_rules() >> 32);
 }
 
-/* Which rules' filters take the packet, a bit each. */
+/* The rules whose filters match the packet, one bit each. */
 static __noinline __u64 rt_filters(void *ctx, __u64 tag, __u64 wire, __u64 captured)
 {
 	asm volatile("" : : "r"(ctx), "r"(tag), "r"(wire), "r"(captured));

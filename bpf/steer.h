@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * Who gets a packet: the filters of the rules in force, then for each rule that wants it the
- * bucket it falls into and the members that have the bucket.
- *
- * User space takes the program as it was loaded, puts what the rules need in place of the
- * numbers in splice.h, and loads the result. What the rules do not need is dead code to the
- * verifier, which removes it.
+ * Selects the members that get a packet: runs the filters of the rules in force, then finds for
+ * each matching rule the packet's bucket and the members of that bucket.
+ * User space takes the loaded program, replaces the markers of splice.h according to the rules,
+ * and loads the result. The verifier removes code that the rules do not need.
  */
 #ifndef RINGTAP_STEER_H
 #define RINGTAP_STEER_H
@@ -15,7 +13,7 @@
 #include "packet.h"
 #include "splice.h"
 
-/* Ways to balance. */
+/* Balance modes. */
 #define RT_BY_FLOW 0x01
 #define RT_BY_INNER_FLOW 0x02
 #define RT_BY_ADDRESS 0x04
@@ -26,14 +24,14 @@
 #define RT_SECOND_HALF 0x80
 #define RT_COUNT_SHIFT 8 /* and then the number of rules */
 
-/* What a user's program returns. */
+/* Result of a user's program. */
 static __noinline __u64 rt_program(void *ctx, __u64 number)
 {
 	asm volatile("" : : "r"(ctx), "r"(number));
 	return rt_number(RT_PROGRAMS);
 }
 
-/* The numbers of bits, each at the place that the bit, times RT_BIT_PLACES, has in its top 6 bits. */
+/* Bit numbers, indexed by the top 6 bits of the bit times RT_BIT_PLACES. */
 static const __u8 rt_bit_numbers[64] = {
 	0,  1,	2,  7,	3,  13, 8,  19, 4,  25, 14, 28, 9,  34, 20, 40,
 	5,  17, 26, 38, 15, 46, 29, 48, 10, 31, 35, 54, 21, 50, 41, 57,
@@ -42,7 +40,7 @@ static const __u8 rt_bit_numbers[64] = {
 };
 #define RT_BIT_PLACES 0x0218a392cd3d5dbfULL
 
-/* What of one packet decides about its buckets. */
+/* Values that decide about a packet's buckets. */
 struct rt_keys {
 	__u32 flow;
 	__u32 inner_flow;
@@ -60,7 +58,7 @@ static __always_inline __u32 rt_hash_by(const struct rt_packet *packet, __u32 wh
 	return hash;
 }
 
-/* The outermost VLAN, 0 without a tag. */
+/* The outermost VLAN; 0 without a tag. */
 static __always_inline __u32 rt_vlan(const struct rt_packet *packet, __u32 captured)
 {
 	__u32 tag = packet->tag;
@@ -107,7 +105,7 @@ static __always_inline __u32 rt_bucket(const struct rt_packet *packet, __u32 rul
 	return 0;
 }
 
-/* The members that get a packet which these rules want. */
+/* The members that get a packet matching these rules. */
 static __always_inline __u64 rt_members(const struct rt_packet *packet,
 					struct rt_control *words, __u64 wanted,
 					const struct rt_keys *keys)
@@ -125,7 +123,7 @@ static __always_inline __u64 rt_members(const struct rt_packet *packet,
 		if (!wanted)
 			break;
 		wanted ^= lowest;
-		/* Else clang 18 sees what this is, asks for an instruction that eBPF has not, and fails. */
+		/* Without this, clang 18 uses an instruction that eBPF does not have, and fails. */
 		rt_opaque(lowest);
 		rule = rt_bit_numbers[lowest * RT_BIT_PLACES >> 58];
 		key = set * RT_MAX_RULES + rule;
@@ -139,7 +137,7 @@ static __always_inline __u64 rt_members(const struct rt_packet *packet,
 	return members;
 }
 
-/* Looks at what the rules need to know of a packet. */
+/* Computes the keys that the rules need. */
 static __always_inline struct rt_keys rt_keys_of(struct rt_packet *packet, __u32 captured)
 {
 	struct rt_keys keys = {};
@@ -164,7 +162,7 @@ static __always_inline struct rt_keys rt_keys_of(struct rt_packet *packet, __u32
 	return keys;
 }
 
-/* Who gets a packet of which `captured` bytes would be captured, a bit each. */
+/* The members that get a packet with `captured` captured bytes, one bit each. */
 static __always_inline __u64 rt_steer(struct rt_packet *packet, struct rt_control *words,
 				      __u32 captured)
 {

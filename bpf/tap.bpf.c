@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Dual MIT/GPL
 /*
- * The tap: copies each packet once, from an XDP or a tcx hook, into the pool chunk that the
- * current CPU's lane has open, and lets it go its way (or drops it, if the tap is exclusive).
+ * The tap: an XDP or tcx program copies each packet once into the open chunk of the current
+ * CPU's lane, and passes it on (or drops it, if the tap is exclusive).
  */
 #include <bpf/bpf_core_read.h>
 
@@ -10,7 +10,7 @@
 #include "packet.h"
 #include "steer.h"
 
-/* What a tcx program says: on to the next one, or no further (kernel 6.6's linux/bpf.h). */
+/* Return values of a tcx program: next program, or drop (kernel 6.6's linux/bpf.h). */
 #define RT_TC_NEXT (-1)
 #define RT_TC_DROP 2
 #define RT_PACKET_LOOPBACK 5 /* linux/if_packet.h */
@@ -20,7 +20,7 @@ extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_p
 
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* The one field that the stable view of a packet buffer leaves out; CO-RE finds its place. */
+/* A field missing from the stable view of a packet buffer; CO-RE resolves its offset. */
 struct sk_buff {
 	__u8 ip_summed : 2;
 } __attribute__((preserve_access_index));
@@ -35,7 +35,7 @@ static __always_inline int rt_is_other_queue(const struct rt_packet *packet)
 	       !(config.queues[packet->queue / 64 & 3] >> (packet->queue & 63) & 1);
 }
 
-/* Captures one packet into an idle lane; 1 when the tap is done with it, captured or unwanted. */
+/* Captures one packet into an idle lane; returns 1 if it is captured or unwanted. */
 static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *lane, __u32 index)
 {
 	struct rt_control *words = bpf_map_lookup_elem(&rt_control, &index);
@@ -54,7 +54,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 		lane->other_queue++;
 		return 0;
 	}
-	/* Readers are far behind: what comes now would only be lost later, at a higher price. */
+	/* Readers are far behind: packets captured now would be lost later, at a higher cost. */
 	if (!words || rt_load(words->paused)) {
 		lane->pool_full++;
 		return 0;
@@ -65,14 +65,14 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 		lane->unwanted++;
 		return 1;
 	}
-	/* No chunk free: count it and let the packet go its way, so capture never cuts the network. */
+	/* No chunk free: count the packet and pass it on, so that capture never cuts the network. */
 	if (!rt_reserve(lane, index, words, length < 16 ? 16 : length, &room)) {
 		lane->pool_full++;
 		return 0;
 	}
 	error = packet->tag ? rt_copy_tagged(packet, room.payload, length)
 			    : rt_copy(packet, 0, room.payload, length);
-	/* The room is simply used by the next packet. */
+	/* The next packet uses the room. */
 	if (error) {
 		lane->failed++;
 		return 0;
@@ -91,7 +91,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	return 1;
 }
 
-/* Captures one packet into this CPU's lane; 1 when the tap is done with it. */
+/* Captures one packet into this CPU's lane; returns 1 if it is captured or unwanted. */
 static __always_inline int rt_take(struct rt_packet *packet)
 {
 	__u32 index = bpf_get_smp_processor_id();
@@ -100,7 +100,7 @@ static __always_inline int rt_take(struct rt_packet *packet)
 
 	if (!lane)
 		return 0;
-	/* Interrupted ourselves: the lane is half changed, so this packet goes by, counted. */
+	/* This run interrupted another run: the lane is inconsistent, so count the packet and skip it. */
 	if (rt_load(lane->busy)) {
 		__sync_fetch_and_add(&lane->nested, 1);
 		return 0;
@@ -132,7 +132,7 @@ static __always_inline int rt_take_xdp(struct xdp_md *ctx, __u32 tag)
 	return done && config.exclusive ? XDP_DROP : XDP_PASS;
 }
 
-/* What the tap does with an arriving packet that it is done with. */
+/* The verdict on an arriving packet after capture. */
 static __always_inline int rt_end_tc(struct __sk_buff *ctx, const struct rt_packet *packet, int done)
 {
 	if (rt_is_forwarding())
@@ -163,7 +163,7 @@ static __always_inline int rt_take_tc(struct __sk_buff *ctx, __u32 direction)
 		if (BPF_CORE_READ_BITFIELD(buffer, ip_summed) == RT_CHECKSUM_PARTIAL)
 			packet.flags |= RT_PARTIAL_CHECKSUM;
 	}
-	/* The kernel counts a packet's receive queue from 1. */
+	/* The kernel numbers a packet's receive queue from 1. */
 	if (!direction && packet.queue)
 		packet.queue--;
 	done = rt_take(&packet);
@@ -176,7 +176,7 @@ int rt_rx(struct xdp_md *ctx)
 	return rt_take_xdp(ctx, 0);
 }
 
-/* For one device only, whose driver can say which VLAN tag it stripped. */
+/* Bound to one device, whose driver reports the VLAN tags that it strips. */
 SEC("xdp.frags")
 int rt_rx_vlan(struct xdp_md *ctx)
 {
@@ -192,13 +192,13 @@ int rt_rx_vlan(struct xdp_md *ctx)
 SEC("tcx/ingress")
 int rt_tc_rx(struct __sk_buff *ctx)
 {
-	/* A copy of our own multicast that never was on the wire. */
+	/* A local copy of outgoing multicast, which was never on the wire. */
 	if (ctx->pkt_type == RT_PACKET_LOOPBACK)
 		return RT_TC_NEXT;
 	return rt_take_tc(ctx, 0);
 }
 
-/* What the XDP program left to the network stack's own buffer. */
+/* Forwards packets that the XDP program left to the network stack's buffer. */
 SEC("tcx/ingress")
 int rt_tc_forward(struct __sk_buff *ctx)
 {
@@ -216,7 +216,7 @@ int rt_tc_tx(struct __sk_buff *ctx)
 	return rt_take_tc(ctx, RT_OUT);
 }
 
-/* Never called: puts the format into the type information, which a test compares with Rust's. */
+/* Never called: adds the format to the BTF, which a test compares with the Rust view. */
 int rt_format(const struct rt_region *region, const struct rt_chunk *chunk,
 	      const struct rt_slot *slot)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
- * What the tap's programs share with user space besides the pool's format: settings, lanes,
- * control words and the maps that hold them. crates/capture/ringtap-capture/src/tap/layout.rs is the
- * Rust view, and a test compares the two.
+ * Data shared by the tap's programs and user space besides the pool's format: settings, lanes,
+ * control words and their maps. A test compares it with the Rust view,
+ * crates/capture/ringtap-capture/src/tap/layout.rs.
  */
 #ifndef RINGTAP_TAP_H
 #define RINGTAP_TAP_H
@@ -12,12 +12,12 @@
 
 #include "ringtap.h"
 
-/* Keeps clang from merging a bound with an earlier check that the verifier cannot follow. */
+/* Keeps clang from merging a bound with an earlier check, which the verifier could not follow. */
 #define rt_opaque(x) asm volatile("" : "+r"(x))
 #define rt_compiler_barrier() asm volatile("" ::: "memory")
 #define rt_load(x) (*(volatile typeof(x) *)&(x))
 
-/* Makes the verifier forget what it knows of `x`, so that the paths that lead here become one. */
+/* Makes the verifier forget the range of `x`, so that it merges the paths that lead here. */
 #define rt_forget(x, unknown)           \
 	do {                            \
 		(x) ^= (unknown);       \
@@ -25,10 +25,10 @@
 		(x) ^= (unknown);       \
 	} while (0)
 
-/* Room after a segment's last byte, so that a masked offset plus a masked length stays inside. */
+/* Slack after a segment's last byte: a masked offset plus a masked length stays inside. */
 #define RT_SLACK RT_MAX_CHUNK_SIZE
 
-/* Set before the programs are loaded, constant for the verifier from then on. */
+/* Set before the programs are loaded, then constant for the verifier. */
 struct rt_config {
 	__u64 segment_mask; /* segment_size - 1 */
 	__u64 queues[4];    /* receive queues to capture, a bit each */
@@ -41,12 +41,12 @@ struct rt_config {
 	__u32 chunk_count;
 	__u32 ring_shift; /* log2(entries in each of a lane's rings) */
 	__u32 forward_to; /* interface that arriving packets go out of; 0 if they do not */
-	__u32 largest_frame; /* that it takes from XDP */
+	__u32 largest_frame; /* largest that forward_to takes from XDP, in bytes */
 	__u32 partial; /* 1: arriving packets may have checksums that are left to the NIC */
 	__u32 chunk_packets; /* most packets of a chunk; 0: as many as fit */
 };
 
-/* One CPU's writer. Only the program writes it; user space sees it read-only. */
+/* Writer state of one CPU. Only the program writes it; user space maps it read-only. */
 struct rt_lane {
 	/* First cache line: private to the CPU. */
 	__u32 chunk; /* open chunk, 0 if none */
@@ -67,7 +67,7 @@ struct rt_lane {
 	__u64 nested; /* runs that met a busy lane; not in `seen` */
 	__u64 failed; /* the kernel refused to copy */
 	__u64 other_queue;
-	__u64 refused; /* recycled chunk numbers that cannot be */
+	__u64 refused; /* invalid recycled chunk numbers */
 	__u64 reserved2[2];
 } __attribute__((aligned(64)));
 
@@ -77,12 +77,12 @@ enum rt_wake {
 	RT_WAKE_PACKET,
 };
 
-/* One lane's words that user space writes. */
+/* Control words of one lane, written by user space. */
 struct rt_control {
 	__u32 recycle_tail;
 	__u32 capture_head;
 	__u32 wake;
-	__u32 paused; /* 1: packets go by, counted as pool_full */
+	__u32 paused; /* 1: packets are not captured, but counted as pool_full */
 	__s64 tai_minus_utc_ns;
 	__u32 group_sets; /* the set of groups in force, a bit for each half of rt_groups */
 	__u32 reserved;
@@ -91,24 +91,24 @@ struct rt_control {
 
 #define RT_MAX_RULES 64
 #define RT_BUCKETS 256
-/* Sets of groups: two for each half, of which one is in force while the other is written. */
+/* Sets of groups: two for each half. One is in force while user space writes the other. */
 #define RT_GROUP_SETS 4
 
-/* One rule's part in dividing packets. */
+/* How one rule divides packets. */
 struct rt_group {
 	__u32 balance; /* one of RT_BY_*, 0 for bucket 0 */
 	__u32 program; /* number of the user's program */
 	__u64 members[RT_BUCKETS];
 };
 
-/* One lane's next bucket of each rule that gives packets out in turn. */
+/* The next bucket of each round-robin rule, for one lane. */
 struct rt_turns {
 	__u32 next[RT_MAX_RULES];
 };
 
 const volatile struct rt_config config SEC(".rodata.config");
 
-/* User space sets every size that reads 1 here before the maps are made. */
+/* User space replaces every size of 1 before it creates the maps. */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -134,7 +134,7 @@ struct {
 	__type(value, struct rt_control);
 } rt_control SEC(".maps");
 
-/* Written by user space, a set at a time. */
+/* Written by user space, one set at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

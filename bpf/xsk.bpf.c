@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Dual MIT/GPL
 /*
- * In front of AF_XDP sockets: counts each packet of the chosen queues, lets those that no rule
- * wants go their way, writes a stamp in front of the others and hands them to their queue's socket.
+ * The program of the AF_XDP sockets: counts each packet of the chosen queues, passes unwanted
+ * packets to the network stack, and redirects the others, with a stamp, to the queue's socket.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -37,7 +37,7 @@ struct {
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
-/* Adds one; gives the sum. In native mode one CPU at a time serves a queue. */
+/* Adds one and returns the sum. In native mode one CPU at a time serves a queue. */
 static __always_inline __u64 rt_count(__u64 *counter)
 {
 	if (xsk_config.shared)
@@ -66,7 +66,7 @@ static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
 	if (!counts || !control)
 		return XDP_PASS;
 	state = *(volatile __u32 *)&control->state;
-	/* Another queue's, or not yet ours: it goes its way. */
+	/* Another queue, or one whose socket is not ready: pass the packet on. */
 	if (state == RT_XSK_OFF)
 		return XDP_PASS;
 	seen = rt_count(&counts->seen);
@@ -74,12 +74,12 @@ static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
 		rt_count(&counts->unwanted);
 		return XDP_PASS;
 	}
-	/* Readers are far behind: what comes now would only be lost later. */
+	/* Readers are far behind: packets captured now would be lost later. */
 	if (state == RT_XSK_PAUSED) {
 		rt_count(&counts->paused);
 		return XDP_PASS;
 	}
-	/* No room for the stamp, without which nobody could account for the packet. */
+	/* No room for the stamp, without which the packet could not be counted. */
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*stamp))) {
 		rt_count(&counts->failed);
 		return XDP_PASS;
@@ -105,7 +105,7 @@ int rt_xsk(struct xdp_md *ctx)
 	return rt_hand_over(ctx, 0);
 }
 
-/* For one device only, whose driver can say which VLAN tag it stripped. */
+/* Bound to one device, whose driver reports the VLAN tags that it strips. */
 SEC("xdp.frags")
 int rt_xsk_vlan(struct xdp_md *ctx)
 {
@@ -118,7 +118,7 @@ int rt_xsk_vlan(struct xdp_md *ctx)
 	return rt_hand_over(ctx, tag);
 }
 
-/* Never called: puts the stamp into the type information, which a test compares with Rust's. */
+/* Never called: adds the stamp to the BTF, which a test compares with the Rust view. */
 int rt_stamp_format(const struct rt_stamp *stamp)
 {
 	return !stamp;
