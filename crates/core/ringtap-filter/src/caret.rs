@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shows a place in a text that a user typed: the line, and carets below the part that is wrong.
+//! Marks a position in text that a user typed: the line, and carets below the wrong part.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
 
-/// The text indented by two, and below it a caret under each character of `place` (bytes).
+/// The text indented by two, and below it a caret under each character of `place` (a byte range).
 ///
-/// An empty place, or one at the end, gets one caret.
+/// An empty range, or one at the end, gets one caret.
 pub fn show(text: &str, place: &Range<usize>) -> String {
     let before = characters(text, 0..place.start);
     let marked = characters(text, place.clone()).max(1);
     format!("  {text}\n  {}{}", " ".repeat(before), "^".repeat(marked))
 }
 
-/// Which character (from 1) a byte position is, as an editor counts columns.
+/// Column (character number, from 1) of a byte position, as editors count.
 pub fn column(text: &str, position: usize) -> usize {
     characters(text, 0..position) + 1
 }

@@ -2,16 +2,15 @@
 //! Classification of packets by rules in user space, for sources without eBPF.
 //!
 //! Invariants
-//! - A packet's mask is the one that `bpf/tap.bpf.c` computes for the same rules, round-robin
-//!   aside.
-//! - Each hash of a packet is computed at most once, and only for a packet that a rule selects.
+//! - A packet's mask equals that of `bpf/tap.bpf.c` for the same rules, except for round-robin.
+//! - Each hash of a packet is computed at most once, and only for packets that a rule selects.
 
 use std::path::PathBuf;
 
 use crate::hash::{self, Link};
 use crate::{Balance, Headers, LinkType, MAX_RULES, Rule, Rules};
 
-/// Why user space cannot classify by these rules.
+/// Why user space cannot classify by the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClassifierError {
@@ -21,7 +20,7 @@ pub enum ClassifierError {
         /// Number of rules.
         count: usize,
     },
-    /// A user's eBPF program, which runs in the kernel only.
+    /// A user's eBPF program, which only the kernel runs.
     #[error(
         "{} runs in the kernel only, and this source captures in user space: use a tap: device, \
          or balance by flow, address, vlan or round-robin",
@@ -31,7 +30,7 @@ pub enum ClassifierError {
         /// The object file of the program.
         object: PathBuf,
     },
-    /// A link type whose packets have no known addresses.
+    /// The link type has no known addresses.
     #[error(
         "packets of link type \"{link_type}\" have no known addresses: balance round-robin, or \
          not at all"
@@ -47,7 +46,7 @@ pub enum ClassifierError {
 pub struct Classifier {
     rules: Vec<Rule>,
     link: Link,
-    /// A rule balances by the flow hash over the outer headers, which slots then carry.
+    /// Whether a rule balances by the flow hash over the outer headers; slots then carry the hash.
     has_flow_hash: bool,
 }
 
@@ -70,7 +69,7 @@ pub struct Verdict {
     pub hash: Option<u32>,
 }
 
-/// One packet with the hashes that are computed so far.
+/// A packet with the hashes computed so far.
 struct Hashes<'a> {
     data: &'a [u8],
     link: Link,
@@ -112,7 +111,7 @@ impl Classifier {
         })
     }
 
-    /// Classifies a packet of which `data` is captured and that was `wire_length` bytes long.
+    /// Classifies a packet with captured bytes `data` that was `wire_length` bytes long.
     #[must_use]
     pub fn classify(&self, data: &[u8], wire_length: u32, turns: &mut Turns) -> Verdict {
         let mut hashes = Hashes::new(data, self.link);

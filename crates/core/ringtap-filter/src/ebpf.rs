@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Classic BPF to eBPF: one function that says which of up to 64 filters take a packet.
+//! Translates classic BPF to eBPF: one function tests a packet against up to 64 filters.
 //!
 //! Invariants
-//! - The verdicts are those of [`Program::matches`] on the captured bytes, as on the wire.
+//! - The verdicts equal those of [`Program::matches`] on the captured bytes, as on the wire.
 //! - The function follows the calling convention, uses at most 256 bytes of stack, calls one
 //!   helper only, and contains no loop.
-//! - Filters that begin alike share their beginning, and fields that many read are kept.
-//! - Fields are read in place, from the packet's linear part. A packet that is shorter than what
-//!   the filters read at fixed offsets, or not linear that far, or whose VLAN tag is put back, is
-//!   first copied so far onto the stack (the window).
+//! - Filters with equal beginnings share them; fields that many filters read are kept.
+//! - Fields are read in place, from the packet's linear part. The fixed prefix that the filters
+//!   read is first copied to the stack (the window) if the packet is shorter, if the prefix is not
+//!   linear, or if a VLAN tag is restored.
 
 mod assembler;
 mod facts;
@@ -30,14 +30,14 @@ use shared::Group;
 
 pub use insn::Insn;
 
-/// Most filters of one function: a bit of the result each.
+/// Maximum number of filters in one function: one bit of the result each.
 pub const MAX_FILTERS: usize = 64;
 
-/// Both ways of a jump that filters share repeat what comes behind them both: after so many
-/// instructions they go on alone.
+/// Number of instructions after which filters share no more: both branches of a shared jump repeat
+/// the instructions after it.
 const MOST_SHARED: usize = 12_000;
 
-/// What kind of program calls the function.
+/// Kind of program that calls the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// An XDP program, whose context is `struct xdp_md`.
@@ -46,43 +46,43 @@ pub enum Hook {
     Tc,
 }
 
-/// Why filters cannot run in the kernel; they can in user space.
+/// Why filters cannot run in the kernel; user space can run them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TranslateError {
-    /// A filter loops over the headers of a packet.
+    /// A filter loops over a packet's headers.
     #[error("filter {filter} loops over headers (protochain): it has to run in user space")]
     Loops {
-        /// Which of the filters, from 0.
+        /// Number of the filter, from 0.
         filter: usize,
     },
-    /// More filters than bits.
+    /// The filters outnumber the bits of the result.
     #[error("{count} filters: at most {MAX_FILTERS} fit into one program")]
     TooMany {
-        /// How many were given.
+        /// Number of filters.
         count: usize,
     },
-    /// A jump would be too far for an instruction.
+    /// A jump is too long for one instruction.
     #[error("the filters need {instructions} eBPF instructions, too many for one function")]
     TooLong {
-        /// Instructions that were made.
+        /// Number of instructions.
         instructions: usize,
     },
 }
 
 /// Translates filters into one eBPF function.
 ///
-/// The function is called as `u64 classify(ctx, u32 tag, u32 wire_length, u32 captured)`: `tag`
-/// is the VLAN tag to put back behind the MAC addresses (its four bytes as on the wire, in memory
-/// order; 0 for none), `wire_length` the packet's length and `captured` how many of its bytes would
-/// be captured, both with that tag. Bit i of the result is set if filter i takes the packet.
+/// The function is called as `u64 classify(ctx, u32 tag, u32 wire_length, u32 captured)`. `tag` is
+/// the VLAN tag to restore behind the MAC addresses (four bytes in wire order; 0 for none).
+/// `wire_length` is the packet's length and `captured` the number of bytes to capture, both
+/// including the tag. Bit i of the result is set if filter i matches.
 ///
 /// Bytes of an XDP packet beyond 65,535, which no XDP helper reads, count as not captured.
 ///
 /// # Errors
 ///
-/// [`TranslateError::Loops`] for a filter that has to run in user space; the others, if fewer
-/// filters would do.
+/// [`TranslateError::Loops`] for a filter that must run in user space; the others for too many or
+/// too long filters.
 pub fn classify(filters: &[Program], hook: Hook) -> Result<Vec<Insn>, TranslateError> {
     let count = filters.len();
     if count > MAX_FILTERS {
@@ -121,7 +121,7 @@ fn analyse((number, program): (usize, &Program)) -> Result<Filter<'_>, Translate
     })
 }
 
-/// The fields behind an IPv4 header that a filter reads, once for every time that it does.
+/// Fields behind an IPv4 header that a filter reads, once per read.
 fn fields<'a>(filter: &'a Filter<'_>) -> impl Iterator<Item = Key> + 'a {
     (0..filter.facts.len()).filter_map(|at| filter.key(at))
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The symmetric flow hash, by which packets of one connection meet at one reader.
+//! The symmetric flow hash: packets of both directions of a connection have the same hash.
 //!
-//! `bpf/flow.h` computes the same numbers in the kernel. All arithmetic is on 32 bits and wraps;
-//! fields of a packet are big-endian numbers; a field lies in the packet only if all of it was
-//! captured.
+//! `bpf/flow.h` computes the same hashes in the kernel. All arithmetic uses 32 bits and wraps;
+//! packet fields are big-endian numbers; a field is present only if all of its bytes were captured.
 //!
 //! # The hash
 //!
-//! A key is a row of words `w1 … wn`:
+//! A key is a sequence of words `w1 … wn`:
 //!
 //! ```text
 //! h = 0
@@ -42,14 +41,14 @@
 //! 5. *Ports*: of TCP (6), UDP (17) and SCTP (132), if the 4 bytes are captured; 0 for fragments
 //!    and other protocols.
 //!
-//! Later fragments do not tell their ports. The pieces of one datagram stay together, by address
-//! and protocol, but not with the unfragmented packets of the same connection: no hash that looks
-//! at one packet at a time can have that, unless it leaves the ports out as [`addresses`] does.
+//! Later fragments carry no ports. The fragments of one datagram have the same hash (addresses and
+//! protocol), but a different one than unfragmented packets of the connection. Only a hash without
+//! ports, like [`addresses`], avoids this.
 //!
 //! # Tunnels
 //!
-//! With [`Headers::Inner`] the key is that of the packet inside, one level deep, if the outer
-//! packet is IP, not a fragment, and carries one of these (lengths are of captured bytes):
+//! With [`Headers::Inner`] the key is that of the inner packet, one level deep, if the outer packet
+//! is IP, not a fragment, and carries one of these tunnels (lengths are of captured bytes):
 //!
 //! - *VXLAN*: UDP to port 4789; 8 bytes behind the UDP header, of which the first has bit 0x08;
 //!   then Ethernet.
@@ -62,7 +61,7 @@
 //!   `4 * first byte` bytes (not 0) of which the last is the type of the next; a fifth is too
 //!   many. Then IPv4 or IPv6, by the version in the first byte.
 //!
-//! If the inner packet is neither Ethernet of at least 14 bytes nor IP, the outer one counts.
+//! If the inner packet is neither Ethernet of at least 14 bytes nor IP, the outer packet is hashed.
 
 mod headers;
 #[cfg(test)]
@@ -71,7 +70,7 @@ mod tests;
 use crate::{Headers, LinkType};
 use headers::{Ip, Packet};
 
-/// What a packet begins with.
+/// First header of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
     /// An Ethernet header.
@@ -82,7 +81,7 @@ pub enum Link {
 }
 
 impl Link {
-    /// The first header of packets of a link type; `None` if no addresses are known there.
+    /// First header of packets of a link type; `None` if the link type has no known addresses.
     #[must_use]
     pub fn of(link_type: LinkType) -> Option<Self> {
         /// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
@@ -96,25 +95,25 @@ impl Link {
     }
 }
 
-/// The hash over addresses, ports and protocol of an Ethernet packet of which `data` was captured.
+/// Hash over addresses, ports and protocol of an Ethernet packet with captured bytes `data`.
 #[must_use]
 pub fn flow(data: &[u8], headers: Headers) -> u32 {
     flow_of(data, Link::Ethernet, headers)
 }
 
-/// The hash over the two addresses alone of an Ethernet packet of which `data` was captured.
+/// Hash over the two addresses of an Ethernet packet with captured bytes `data`.
 #[must_use]
 pub fn addresses(data: &[u8], headers: Headers) -> u32 {
     addresses_of(data, Link::Ethernet, headers)
 }
 
-/// The number of an Ethernet packet's outermost VLAN, which needs no hashing; 0 without a tag.
+/// Outermost VLAN number of an Ethernet packet, unhashed; 0 without a tag.
 #[must_use]
 pub fn vlan(data: &[u8]) -> u32 {
     headers::vlan(data).unwrap_or(0)
 }
 
-/// As [`flow()`], for packets of either kind.
+/// Like [`flow()`], for any first header.
 #[must_use]
 pub fn flow_of(data: &[u8], link: Link, headers: Headers) -> u32 {
     match headers::dissect(data, link, headers) {
@@ -132,7 +131,7 @@ pub fn flow_of(data: &[u8], link: Link, headers: Headers) -> u32 {
     }
 }
 
-/// As [`addresses`], for packets of either kind.
+/// Like [`addresses`], for any first header.
 #[must_use]
 pub fn addresses_of(data: &[u8], link: Link, headers: Headers) -> u32 {
     match headers::dissect(data, link, headers) {
@@ -150,7 +149,7 @@ fn without_ip(packet: &Packet) -> u32 {
     finish(words.into_iter().fold(0, step))
 }
 
-/// The words of both addresses mixed, and whether the destination came first; `None` if equal.
+/// Hash of both addresses, and whether the destination is lower; `None` if they are equal.
 fn mix_addresses(ip: &Ip<'_>) -> (u32, Option<bool>) {
     let (low, high, is_swapped) = match ip.source.cmp(ip.destination) {
         std::cmp::Ordering::Less => (ip.source, ip.destination, Some(false)),

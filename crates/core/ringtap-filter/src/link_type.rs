@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Link types: what the first bytes of each packet are.
+//! Link types: the first header of each packet.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
-/// What the first bytes of each packet are: a LINKTYPE_ number of the pcap registry.
+/// First header of each packet: a LINKTYPE_ number of the pcap registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
@@ -17,16 +17,16 @@ impl LinkType {
     pub const LINUX_SLL: Self = Self(113);
     /// Linux "any" device, second version.
     pub const LINUX_SLL2: Self = Self(276);
-    /// A link whose packets have no number of their own (PPP, CAN, ...); assigned to nothing.
+    /// Any other link (PPP, CAN, ...); the registry does not assign this number.
     pub const UNKNOWN: Self = Self(u16::MAX);
 
     const IEEE802_11: Self = Self(105);
     const IEEE802_11_RADIOTAP: Self = Self(127);
     const NETLINK: Self = Self(253);
 
-    /// The link type of an interface of this kernel type (`ARPHRD_...`).
+    /// Link type of an interface of this kernel type (`ARPHRD_...`).
     ///
-    /// Interfaces without a header of their own carry bare IP packets; so do all tunnels of IP.
+    /// Interfaces without a header of their own, and IP tunnels, carry bare IP packets.
     #[must_use]
     pub fn of_hardware(hardware: u16) -> Self {
         match hardware {
@@ -39,7 +39,7 @@ impl LinkType {
         }
     }
 
-    /// The number that libpcap's functions use for this link type on Linux; differs for old types.
+    /// The number of this link type in libpcap's functions on Linux; differs for old types.
     #[must_use]
     pub fn dlt(self) -> u16 {
         match self.0 {
@@ -52,7 +52,7 @@ impl LinkType {
         }
     }
 
-    /// Whether packets start with an Ethernet header, so that VLAN tags can be put back.
+    /// Whether packets start with an Ethernet header, in which VLAN tags can be restored.
     #[must_use]
     pub fn is_ethernet(self) -> bool {
         self == Self::ETHERNET

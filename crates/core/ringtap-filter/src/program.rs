@@ -2,9 +2,9 @@
 //! A checked classic BPF program, and the safe interpreter that runs it.
 //!
 //! Invariants
-//! - A `Program` ends for every packet and never panics: jumps land inside, its last instruction
-//!   returns, scratch words exist, and jumps back are bounded.
-//! - Verdicts are those of libpcap's interpreter for a program that libpcap's compiler can make.
+//! - A `Program` ends for every packet and never panics: jumps land inside the program, the last
+//!   instruction returns, scratch words exist, and backward jumps are limited.
+//! - Verdicts equal those of libpcap's interpreter for programs from libpcap's compiler.
 
 mod both;
 pub(crate) mod code;
@@ -24,41 +24,41 @@ pub struct Instruction {
     pub code: u16,
     /// Instructions to skip when the condition holds.
     pub jump_true: u8,
-    /// Instructions to skip when it does not.
+    /// Instructions to skip when the condition fails.
     pub jump_false: u8,
     /// The constant, offset or scratch word.
     pub k: u32,
 }
 
-/// Words of scratch memory that a program has.
+/// Number of scratch memory words.
 pub const SCRATCH_WORDS: usize = 16;
-/// Most jumps back before a packet is rejected: more headers than an IPv6 packet has room for, as
-/// each has eight bytes at least.
+/// Number of backward jumps after which a packet is rejected: more than the headers (of at least
+/// eight bytes) that fit into an IPv6 packet.
 pub const MAX_ROUNDS: u32 = 10_000;
 
-/// Why instructions are no program.
+/// Why instructions are not a valid program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// An instruction that does not exist, jumps out, or cannot be run.
+    /// An unknown instruction, a jump outside the program, or an invalid operand.
     #[error("instruction {at} (code {code:#06x}, k {k:#010x}) is not valid classic BPF")]
     Instruction {
-        /// Its number, from 0.
+        /// Number of the instruction, from 0.
         at: usize,
         /// Its code.
         code: u16,
         /// Its constant.
         k: u32,
     },
-    /// A load of what only the kernel knows (`SKF_AD_*`), not of the packet.
+    /// A load of kernel metadata (`SKF_AD_*`), which is not in the packet.
     #[error("instruction {at} asks the kernel ({k:#010x}), not the packet")]
     Kernel {
-        /// Its number, from 0.
+        /// Number of the instruction, from 0.
         at: usize,
-        /// What it asks for.
+        /// Offset of the load.
         k: u32,
     },
-    /// The last instruction does not return, or there is none.
+    /// The program is empty, or its last instruction does not return.
     #[error("a classic BPF program must end with a return")]
     NoEnd,
 }
@@ -68,18 +68,17 @@ pub enum ProgramError {
 pub struct Program(Arc<[Instruction]>);
 
 impl Program {
-    /// Checks a program as libpcap's compiler makes it.
+    /// Checks a program from libpcap's compiler.
     ///
     /// # Errors
     ///
-    /// What is not valid classic BPF, ancillary loads of the kernel (`SKF_AD_*`) included, since
-    /// no one but the kernel can answer them.
+    /// Invalid classic BPF, including loads of kernel metadata (`SKF_AD_*`).
     pub fn new(instructions: &[Instruction]) -> Result<Self, ProgramError> {
         machine::check(instructions)?;
         Ok(Self(instructions.into()))
     }
 
-    /// The program that takes every packet.
+    /// The program that matches every packet.
     #[must_use]
     pub fn everything() -> Self {
         let take = Instruction {
@@ -91,12 +90,12 @@ impl Program {
         Self(Arc::new([take]))
     }
 
-    /// Checks a program of one entry an instruction: code, jump_true, jump_false and k from the
-    /// lowest byte up in little-endian order. No entries take everything.
+    /// Checks a program with one entry per instruction: code, jump_true, jump_false and k, lowest byte
+    /// first. An empty program matches every packet.
     ///
     /// # Errors
     ///
-    /// As for [`Program::new`].
+    /// Like [`Program::new`].
     pub fn from_entries(entries: &[u64]) -> Result<Self, ProgramError> {
         if entries.is_empty() {
             return Ok(Self::everything());
@@ -105,8 +104,7 @@ impl Program {
         Self::new(&instructions)
     }
 
-    /// The program as entries, as [`Program::from_entries`] takes them; none for one that takes
-    /// everything.
+    /// Entries for [`Program::from_entries`]; empty for a program that matches every packet.
     #[must_use]
     pub fn to_entries(&self) -> Vec<u64> {
         if self.takes_everything() {
@@ -121,7 +119,7 @@ impl Program {
         &self.0
     }
 
-    /// Whether it takes a packet of which `data` was captured and that was `wire_length` bytes
+    /// Whether the program matches a packet with captured bytes `data` that was `wire_length` bytes
     /// long on the wire.
     #[inline]
     #[must_use]
@@ -129,14 +127,14 @@ impl Program {
         self.run(data, wire_length) != 0
     }
 
-    /// What the program returns for a packet: how many bytes to keep, 0 for "not this one".
+    /// Runs the program on a packet; returns the number of bytes to keep, 0 for "no match".
     #[inline]
     #[must_use]
     pub fn run(&self, data: &[u8], wire_length: u32) -> u32 {
         machine::run(&self.0, data, wire_length)
     }
 
-    /// Whether it takes every packet, so that nobody needs to ask it.
+    /// Whether the program matches every packet, so that running it is unnecessary.
     #[must_use]
     pub fn takes_everything(&self) -> bool {
         matches!(*self.0, [only] if only.code == code::RETURN_CONSTANT && only.k != 0)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules: which packets a source captures, and which readers get each of them.
+//! Rules: the packets that a source captures, and the readers that get each packet.
 //!
-//! A rule stands for one group of readers. The rule's filter selects packets, the balance mode
-//! picks one of 256 buckets for each selected packet, and each bucket names its members: a bit
-//! of the slot's mask each. A source captures no packet that no rule selects.
+//! A rule stands for one group of readers. Its filter selects packets, its balance mode picks one of
+//! 256 buckets for each selected packet, and each bucket names its members as bits of the slot's
+//! mask. A source does not capture packets that no rule selects.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use crate::Program;
 
-/// Most rules of one source.
+/// Maximum number of rules of one source.
 pub const MAX_RULES: usize = 64;
 /// Buckets of a rule; a power of two.
 pub const BUCKETS: usize = 256;
 
-/// How a group's packets are divided between its members.
+/// How the members of a group share its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// Every packet is in bucket 0.
@@ -28,7 +28,7 @@ pub enum Balance {
     Address(Headers),
     /// By the outermost VLAN tag; untagged packets count as VLAN 0.
     Vlan,
-    /// One bucket after the other, on each lane.
+    /// The next bucket for each packet, on each lane separately.
     RoundRobin,
     /// By the result of the user's eBPF program in this object file.
     Program(PathBuf),
@@ -44,14 +44,14 @@ pub enum Headers {
     Inner,
 }
 
-/// One group, as a source sees it.
+/// One group of readers, for a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Selects packets.
     pub filter: Program,
     /// Picks the bucket of a selected packet.
     pub balance: Balance,
-    /// The bits of the slot's mask that the packets of each bucket get.
+    /// The mask bits for the packets of each bucket.
     pub members: Arc<[u64; BUCKETS]>,
 }
 

@@ -2,8 +2,7 @@
 //! A packet filter in pcap-filter syntax: libpcap compiles it once, a safe interpreter runs it.
 //!
 //! Invariants
-//! - A `Filter` holds a checked program: `matches` always ends and never panics, whatever the
-//!   packet holds.
+//! - A `Filter` holds a checked program: `matches` always ends and never panics, for any packet.
 //! - Loads see the captured bytes; `len`, `less` and `greater` see the length on the wire.
 #![deny(unsafe_code)]
 
@@ -19,7 +18,7 @@ use crate::{LinkType, caret};
 
 pub use crate::Instruction;
 
-/// A compiled filter. The empty expression takes everything.
+/// A compiled filter. The empty expression matches every packet.
 #[derive(Debug, Clone)]
 pub struct Filter {
     expression: String,
@@ -27,32 +26,32 @@ pub struct Filter {
     program: Program,
 }
 
-/// Why an expression is no filter.
+/// Why an expression cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
     /// libpcap refused the expression.
     #[error("{}", describe(.expression, .message, .place.as_ref()))]
     Refused {
-        /// What was to be compiled.
+        /// The expression.
         expression: String,
-        /// libpcap's own words.
+        /// libpcap's message.
         message: String,
-        /// Bytes of the expression that are to blame, where that can be told; empty at the end.
+        /// Byte range of the wrong part, if known; empty at the end.
         place: Option<Range<usize>>,
     },
-    /// Text that cannot be handed to libpcap.
+    /// The text contains a NUL, which libpcap does not accept.
     #[error("a filter cannot contain a NUL byte (byte {position})")]
     Nul {
-        /// Where it stands.
+        /// Its position in bytes.
         position: usize,
     },
-    /// libpcap gave a program that the interpreter will not run.
+    /// The interpreter refuses the program that libpcap made.
     #[error(
         "libpcap compiled \"{expression}\" to an impossible instruction (number {at}): please report this filter"
     )]
     Program {
-        /// What was compiled.
+        /// The expression.
         expression: String,
         /// Number of the instruction, from 0.
         at: usize,
@@ -62,11 +61,11 @@ pub enum FilterError {
 impl Filter {
     /// Compiles `expression` for packets of `link_type`, cut to `snap_length` bytes.
     ///
-    /// Host names in it are looked up now, once.
+    /// Looks up host names once, at this time.
     ///
     /// # Errors
     ///
-    /// - [`FilterError::Refused`]: libpcap's message and, where it can be told, the place.
+    /// - [`FilterError::Refused`]: libpcap's message and, if known, the position.
     pub fn compile(
         expression: &str,
         link_type: LinkType,
@@ -94,48 +93,47 @@ impl Filter {
         })
     }
 
-    /// Whether the filter takes a packet of which `data` was captured and that was
-    /// `wire_length` bytes long.
+    /// Whether the filter matches a packet of `wire_length` bytes with captured bytes `data`.
     #[inline]
     #[must_use]
     pub fn matches(&self, data: &[u8], wire_length: u32) -> bool {
         self.program.matches(data, wire_length)
     }
 
-    /// The classic BPF program, as libpcap made it.
+    /// The classic BPF program from libpcap.
     ///
-    /// `protochain` makes libpcap jump back (a `ja` with a negative `k`), which the kernel refuses.
+    /// For `protochain`, libpcap jumps back (a `ja` with a negative `k`), which the kernel refuses.
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
         self.program.instructions()
     }
 
-    /// The same program, checked; copies share it.
+    /// The checked program; copies share it.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Whether it takes every packet, so that nobody needs to ask it.
+    /// Whether the filter matches every packet, so that running it is unnecessary.
     #[must_use]
     pub fn takes_everything(&self) -> bool {
         self.program.takes_everything()
     }
 
-    /// What was compiled, without spaces around it.
+    /// The compiled expression, without surrounding spaces.
     #[must_use]
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
-    /// The link type it was compiled for.
+    /// Link type of the packets.
     #[must_use]
     pub fn link_type(&self) -> LinkType {
         self.link_type
     }
 }
 
-/// Why a program that libpcap made is of no use.
+/// The error for a program from libpcap that fails the check.
 fn unusable(expression: &str, length: usize, error: &ProgramError) -> FilterError {
     let words = ["inbound", "outbound"];
     let mut places = words.iter().filter_map(|word| {

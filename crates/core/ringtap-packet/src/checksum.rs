@@ -2,7 +2,7 @@
 //! The Internet checksum (RFC 1071).
 #![forbid(unsafe_code)]
 
-/// Sum of the bytes as 16-bit words in network order, folded; an odd last byte counts as high.
+/// Sums the bytes as 16-bit words in network order, folded; an odd last byte is the high byte.
 pub fn sum(bytes: &[u8]) -> u32 {
     let words = bytes.chunks(2).map(|word| {
         let low = word.get(1).copied().unwrap_or(0);

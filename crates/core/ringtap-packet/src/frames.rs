@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Made packets, ready to be written: headers and payload once, then only what varies.
+//! Generated packets as templates: constant headers and payload, plus the varying fields.
 //!
-//! The eBPF program writes the same bytes; this is the version for AF_PACKET and the tests' oracle.
+//! The eBPF program writes the same bytes; this version serves AF_PACKET and is the tests' oracle.
 //!
 //! Invariants
-//! - A shape's frame has zeros where packets differ (source address, source port, checksums,
-//!   stamp), and its sums are those of the frame as it stands: varying values are only added.
+//! - A shape's frame has zeros in the varying fields (source address, source port, checksums,
+//!   stamp). Its sums cover the frame in this state; varying values are added.
 #![forbid(unsafe_code)]
 
 use std::{net::IpAddr, num::NonZeroU64};
@@ -23,7 +23,7 @@ use crate::{
 /// Packets of one size.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Headers and payload; zeros where packets differ.
+    /// Headers and payload; zeros in the varying fields.
     pub frame: Vec<u8>,
     /// Sum of the IPv4 header.
     pub ip_sum: u32,
@@ -31,7 +31,7 @@ pub struct Shape {
     pub transport_sum: u32,
 }
 
-/// Offsets in the frame of what varies.
+/// Offsets of the varying fields in the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
     /// The IPv4 header's checksum; IPv6 has none.
@@ -44,18 +44,18 @@ pub struct Offsets {
     pub transport_sum: usize,
     /// The stamp, if packets carry one.
     pub stamp: Option<usize>,
-    /// Where the payload starts.
+    /// Start of the payload.
     pub payload: usize,
 }
 
-/// All that is needed to write packet number `n`.
+/// Templates and parameters for writing packet number `n`.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// One for each size.
+    /// One shape for each size.
     pub shapes: Vec<Shape>,
     /// Indexes into `shapes`, in the order in which sizes repeat.
     pub order: Vec<u8>,
-    /// Where the varying fields lie.
+    /// Offsets of the varying fields.
     pub at: Offsets,
     /// Number of flows.
     pub flows: u32,
@@ -63,7 +63,7 @@ pub struct Plan {
     pub address: u32,
     /// Source port of flow 0.
     pub port: u16,
-    /// UDP, else TCP.
+    /// UDP if set, otherwise TCP.
     pub udp: bool,
 }
 
@@ -94,13 +94,13 @@ impl Plan {
         })
     }
 
-    /// Appends packet number `sequence`, as made at `time_ns`; gives its length.
+    /// Appends packet number `sequence`, created at `time_ns`; returns its length.
     pub fn write(&self, sequence: u64, time_ns: u64, out: &mut Vec<u8>) -> usize {
         let flow = u32::try_from(sequence % u64::from(self.flows)).unwrap_or(0);
         self.write_of_flow(flow, sequence, time_ns, out)
     }
 
-    /// As packet number `sequence`, whichever flow's turn it is.
+    /// Like [`Plan::write`], for a packet of a given flow.
     pub fn write_of_flow(
         &self,
         flow: u32,
@@ -135,7 +135,7 @@ impl Plan {
         frame.len()
     }
 
-    /// Ports from the first one on, before they start again.
+    /// Number of source ports from the first one, before they repeat.
     pub fn port_span(&self) -> u32 {
         0x1_0000 - u32::from(self.port)
     }
@@ -150,19 +150,19 @@ impl Plan {
         &self.shapes[usize::from(self.order[position])]
     }
 
-    /// Bytes of the frames, in the order in which sizes repeat.
+    /// Frame lengths in bytes, in the order in which sizes repeat.
     pub fn lengths(&self) -> Vec<usize> {
         let shapes = self.order.iter().map(|at| &self.shapes[usize::from(*at)]);
         shapes.map(|shape| shape.frame.len()).collect()
     }
 
-    /// Bytes of the longest frame.
+    /// Length of the longest frame in bytes.
     pub fn longest(&self) -> usize {
         let lengths = self.shapes.iter().map(|shape| shape.frame.len());
         lengths.max().unwrap_or(0)
     }
 
-    /// Packets after which sizes repeat, and the bits that these take on the wire.
+    /// Number of packets after which sizes repeat, and their bits on the wire.
     pub fn cycle(&self) -> (NonZeroU64, NonZeroU64) {
         let frames = (0..self.order.len() as u64).map(|n| self.shape_of(n).frame.len() as u64);
         let bits = frames.map(|length| (length + WIRE_OVERHEAD_BYTES) * 8);
@@ -231,7 +231,7 @@ fn shape(
             headers.write(&mut frame, &payload)
         }
     }
-    // Of its errors, only a length that IP cannot count is possible here.
+    // Only a length that exceeds IP's limit can fail here.
     .map_err(|_| TrafficError::TooLarge {
         size_bytes: traffic.largest_size_bytes(),
     })?;
@@ -252,7 +252,7 @@ fn shape(
         Transport::Udp => 17,
         Transport::Tcp => 6,
     };
-    // The sum counts in 16 bits, so that it takes the length, which is below 65536, as it is.
+    // The 16-bit sum takes the length unchanged, since it is below 65536.
     let segment = (length - at.port).to_be_bytes();
     let pseudo = checksum::sum(&frame[addresses]) + protocol + checksum::sum(&segment);
     Ok(Shape {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generated packets: what traffic looks like, in the user's words and byte for byte.
+//! Generated packets: traffic in the user's terms and byte for byte.
 //!
 //! Pure: no input or output, no system calls, no unsafe code.
 #![forbid(unsafe_code)]

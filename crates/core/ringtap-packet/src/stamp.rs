@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Number and time that the sender writes into payloads, so that a reader can prove order and loss.
+//! Sequence number and time in sent payloads, with which a reader proves order and loss.
 //!
-//! The first 18 bytes of the UDP or TCP payload, in network byte order: the letters `RT`, the
-//! packet's number from 0 (u64), the time it was made in nanoseconds since 1970 (u64).
+//! A stamp is the first 18 bytes of the UDP or TCP payload, in network byte order: the letters `RT`,
+//! the packet's number from 0 (u64), and its creation time in nanoseconds since 1970 (u64).
 #![forbid(unsafe_code)]
 
 /// Bytes of a stamp.
@@ -17,17 +17,17 @@ const VLAN_TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What a sent packet says of itself.
+/// Data in a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the packet in its run, from 0.
     pub sequence: u64,
-    /// When it was made, in nanoseconds since 1970, by the sender's clock.
+    /// Creation time in nanoseconds since 1970, by the sender's clock.
     pub time_ns: u64,
 }
 
 impl Stamp {
-    /// As it stands in a payload.
+    /// The stamp as it stands in a payload.
     #[must_use]
     pub fn to_bytes(self) -> [u8; STAMP_BYTES] {
         let mut bytes = [0; STAMP_BYTES];
@@ -38,10 +38,10 @@ impl Stamp {
     }
 }
 
-/// The stamp of a packet that starts with its Ethernet header; `None` where there is none.
+/// Reads the stamp of a packet that starts with its Ethernet header; `None` without one.
 ///
-/// Looks behind any number of VLAN tags, into UDP and TCP over IPv4 and IPv6 (without extension
-/// headers, which the sender never writes). Only these bytes need to have been captured.
+/// Skips any number of VLAN tags; reads UDP and TCP over IPv4 and IPv6 (without extension headers,
+/// which the sender never writes). Only these bytes need to be captured.
 #[must_use]
 pub fn parse(packet: &[u8]) -> Option<Stamp> {
     let mut at = 12;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What made packets look like, in the user's words.
+//! Generated traffic in the user's terms.
 //!
-//! Sizes are those of the wire, with the 4 bytes of the frame check sequence: the classical
-//! smallest packet is 64 bytes, of which 60 are in memory and seen by capture programs.
+//! Sizes are those on the wire, including the 4 bytes of the frame check sequence: of a 64-byte
+//! packet, 60 bytes are in memory and visible to capture programs.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,51 +19,51 @@ const SMALLEST_BYTES: u32 = 64;
 const LARGEST_BYTES: u32 = 65_535;
 const MOST_FLOWS: u32 = 1 << 24;
 
-/// The simple IMIX: of twelve packets seven are small, four medium, one large, well mixed.
+/// The simple IMIX: of twelve packets seven are small, four medium and one large, evenly mixed.
 ///
-/// The ratio 7:4:1 is common to all test equipment; no standard fixes it or the sizes (RFC 6985
-/// only names mixes). Vendors differ in the medium size between 570 and 594 bytes.
+/// Test equipment commonly uses the ratio 7:4:1; no standard fixes it or the sizes (RFC 6985 only
+/// names mixes). Vendors' medium sizes range from 570 to 594 bytes.
 pub(crate) const IMIX: [u32; 12] = [64, 570, 64, 64, 570, 64, 64, 570, 64, 1518, 570, 64];
 
-/// How large packets are, in bytes on the wire with the frame check sequence.
+/// Packet sizes in bytes on the wire, including the frame check sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// All the same.
+    /// One size for all packets.
     Fixed(u32),
-    /// The simple IMIX: 64, 570 and 1518 bytes, 7:4:1. A size that the headers do not fit into
-    /// is raised to the least that they do.
+    /// The simple IMIX: 64, 570 and 1518 bytes, 7:4:1. A size too small for the headers is raised to
+    /// the minimum.
     Imix,
 }
 
-/// What IP carries.
+/// Transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// UDP.
     Udp,
-    /// TCP segments with ACK set, that belong to no connection.
+    /// TCP segments with ACK set, without a connection.
     Tcp,
 }
 
-/// Packets to be made. The default is 64-byte UDP over IPv4 between two addresses of the range
-/// that is set aside for benchmarks (RFC 2544), to a MAC address that nobody has.
+/// Packets to generate. The default is 64-byte UDP over IPv4 between two addresses of the range
+/// reserved for benchmarks (RFC 2544), to an unused MAC address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// How large they are.
+    /// Packet sizes.
     pub sizes: Sizes,
-    /// Flows that they take in turn: flow `n` has source address and source port raised by `n`
-    /// (the port starts again after 65535).
+    /// Number of flows, used in turn. Flow `n` has source address and source port raised by `n` (the
+    /// port starts again after 65535).
     pub flows: u32,
     /// VLAN identifiers, outer first; two make an 802.1ad tag and an 802.1Q tag.
     pub vlans: Vec<u16>,
     /// UDP or TCP.
     pub transport: Transport,
-    /// Where frames come from; none: the interface's own address.
+    /// Source MAC address; the interface's own if absent.
     pub source_mac: Option<MacAddress>,
-    /// Where frames go.
+    /// Destination MAC address.
     pub destination_mac: MacAddress,
-    /// Where packets of flow 0 come from; decides between IPv4 and IPv6.
+    /// Source address of flow 0; selects IPv4 or IPv6.
     pub source: IpAddr,
-    /// Where packets go; of the same family.
+    /// Destination address, of the same family.
     pub destination: IpAddr,
     /// Source port of flow 0.
     pub source_port: u16,
@@ -91,12 +91,12 @@ impl Default for Traffic {
     }
 }
 
-/// Packets that cannot be made.
+/// Why packets cannot be generated.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrafficError {
-    /// The headers do not fit.
+    /// The headers do not fit into the packet.
     #[error(
         "{size_bytes}-byte packets have no room for these headers{}: the least is {least_bytes}",
         if *.stamp { " and a stamp" } else { "" }
@@ -106,25 +106,25 @@ pub enum TrafficError {
         least_bytes: u32,
         stamp: bool,
     },
-    /// IP cannot count so far.
+    /// The size exceeds IP's limit.
     #[error("{size_bytes}-byte packets are too large: the most is {LARGEST_BYTES}")]
     TooLarge { size_bytes: u32 },
-    /// No flow, or too many.
+    /// The number of flows is 0 or too large.
     #[error("{flows} flows cannot be told apart: ask for 1 to {MOST_FLOWS}")]
     Flows { flows: u32 },
-    /// No such VLAN.
+    /// The VLAN number does not exist.
     #[error("{id} is not a VLAN: identifiers go from 0 to 4094")]
     Vlan { id: u16 },
-    /// More tags than are known.
+    /// More tags than supported.
     #[error("{count} VLAN tags are too many: at most two, the outer first")]
     VlanCount { count: usize },
-    /// IPv4 to IPv6, or the other way round.
+    /// Source and destination are of different address families.
     #[error("{from} cannot send to {to}: both addresses must be IPv4, or both IPv6")]
     Families { from: IpAddr, to: IpAddr },
 }
 
 impl Traffic {
-    /// The addresses that stand in when none are given: IPv4 or IPv6 for benchmarks (RFC 5180).
+    /// Default addresses: the IPv4 or IPv6 ranges for benchmarks (RFC 5180).
     #[must_use]
     pub fn benchmark_addresses(ipv6: bool) -> (IpAddr, IpAddr) {
         if !ipv6 {
@@ -147,7 +147,7 @@ impl Traffic {
         14 + tags + ip + transport
     }
 
-    /// Size of the smallest packet that holds headers and stamp, on the wire.
+    /// Smallest packet size that holds headers and stamp, on the wire.
     #[must_use]
     pub fn least_size_bytes(&self) -> u32 {
         let stamp = if self.stamp { STAMP_BYTES } else { 0 };
@@ -155,7 +155,7 @@ impl Traffic {
         (self.header_bytes() + stamp + FCS_BYTES).max(SMALLEST_BYTES)
     }
 
-    /// Sizes on the wire, in the order in which they repeat.
+    /// Packet sizes on the wire, in the order in which they repeat.
     pub fn cycle(&self) -> Vec<u32> {
         match self.sizes {
             Sizes::Fixed(size) => vec![size],
@@ -169,11 +169,11 @@ impl Traffic {
         self.cycle().into_iter().max().unwrap_or(SMALLEST_BYTES)
     }
 
-    /// Whether such packets can be made.
+    /// Checks whether these packets can be generated.
     ///
     /// # Errors
     ///
-    /// The first reason why not.
+    /// The first problem found.
     pub fn check(&self) -> Result<(), TrafficError> {
         if let Some(&id) = self.vlans.iter().find(|id| **id > 4094) {
             return Err(TrafficError::Vlan { id });

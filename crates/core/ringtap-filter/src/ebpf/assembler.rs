@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Collects instructions, and fills in the distances of jumps once their labels stand.
+//! Collects instructions and computes jump distances once the labels are placed.
 
 use super::TranslateError;
 use super::insn::{self, Cond, Insn, Op, R0, Reg, Size, Width, With};
 
-/// A place in the code.
+/// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
@@ -23,17 +23,17 @@ impl Assembler {
         Label(self.places.len() - 1)
     }
 
-    /// The label means the next instruction.
+    /// Places the label before the next instruction.
     pub(super) fn place(&mut self, label: Label) {
         self.places[label.0] = Some(self.code.len());
     }
 
-    /// Whether any jump so far leads there.
+    /// Whether a jump leads to the label so far.
     pub(super) fn is_target(&self, label: Label) -> bool {
         self.is_target[label.0]
     }
 
-    /// Instructions so far.
+    /// Number of instructions so far.
     pub(super) fn length(&self) -> usize {
         self.code.len()
     }

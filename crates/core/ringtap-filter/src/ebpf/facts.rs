@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known before each instruction of a classic program, on every way that leads there.
+//! Facts that hold before each instruction of a classic program, on every path to it.
 
 use crate::Program;
 use crate::program::{Instruction, SCRATCH_WORDS, code::*, jump};
 
-/// No packet is as long as this: a load from here on rejects.
+/// Larger than any packet: a load from here on rejects.
 const OUTSIDE_EVERY_PACKET: u32 = 0x7fff_0000;
 
-/// What is known before an instruction.
+/// Facts before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// So many bytes were captured at least.
+    /// At least this many bytes were captured.
     pub(super) captured: u32,
-    /// X is the length of the IPv4 header whose first byte is here.
+    /// X is the length of the IPv4 header that begins at this offset.
     pub(super) header: Option<u32>,
 }
 
-/// Which of A, X and the scratch words have been written, a bit each.
+/// The registers A, X and scratch words that were written, one bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Written(u32);
 
 const A: u32 = 1 << SCRATCH_WORDS;
 const X: u32 = A << 1;
 
-/// A jump back can be reached.
+/// Error: a backward jump is reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Loops;
 
-/// Facts of every instruction, `None` for one that is never reached.
+/// Facts before each instruction; `None` for unreachable ones.
 pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
     let instructions = program.instructions();
     let mut facts = vec![None; instructions.len()];
@@ -53,11 +53,11 @@ pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
     Ok(facts)
 }
 
-/// Which of A, X and the scratch words may be read before they are written again.
+/// The registers A, X and scratch words that may be read before they are written, one bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Needed(u32);
 
-/// What is needed before each instruction; a load for which `is_kept` holds does not need X.
+/// Registers needed before each instruction; a load for which `is_kept` holds does not need X.
 pub(super) fn needed(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<Needed> {
     let instructions = program.instructions();
     let mut needed = vec![Needed::default(); instructions.len()];
@@ -90,22 +90,22 @@ impl Needed {
         Needed(self.0 | other.0)
     }
 
-    /// What of this has been written.
+    /// The needed registers that have been written.
     pub(super) fn written(self, written: Written) -> Needed {
         Needed(self.0 & written.0)
     }
 
-    /// What of this has not been written.
+    /// The needed registers that have not been written.
     pub(super) fn unwritten(self, written: Written) -> Needed {
         Needed(self.0 & !written.0)
     }
 }
 
 impl Written {
-    /// Nothing yet.
+    /// No register.
     pub(super) const NOTHING: Written = Written(0);
 
-    /// With what one more instruction writes.
+    /// Adds the registers that an instruction writes.
     pub(super) fn and(self, instruction: &Instruction) -> Written {
         Written(self.0 | writes(instruction))
     }
@@ -161,7 +161,7 @@ fn after(before: Facts, instruction: &Instruction) -> Facts {
     }
 }
 
-/// Where an instruction leads; nowhere when it returns.
+/// Next instructions; none after a return.
 fn targets(at: usize, instruction: &Instruction) -> impl Iterator<Item = usize> {
     let next = at + 1;
     let (first, second) = match instruction.code {

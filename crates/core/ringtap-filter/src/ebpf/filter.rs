@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One filter's instructions, one after the other.
+//! Translates one filter's instructions in sequence.
 //!
 //! Invariants
-//! - What is emitted is reached: the verifier refuses dead code.
-//! - A filter leaves by falling into the next one, with its bit set if it takes the packet.
+//! - Only reachable instructions are emitted: the verifier refuses dead code.
+//! - A filter ends by falling through to the next one, with its bit set if it matches.
 
 use super::assembler::{Assembler, Label};
 use super::facts::{self, Facts, Needed, Written, is_outside, packet_load};
@@ -14,22 +14,22 @@ use super::load::{self, Field, Offset, Slow};
 use crate::Program;
 use crate::program::{Instruction, code, jump as jump_target};
 
-/// A filter and what is known of it.
+/// A filter and its facts.
 pub(super) struct Filter<'a> {
-    /// The bit that it sets.
+    /// The filter's bit in the result.
     pub(super) number: usize,
     pub(super) program: &'a Program,
     pub(super) facts: Vec<Option<Facts>>,
-    /// What each instruction and those behind it need.
+    /// Registers needed from each instruction on.
     pub(super) needed: Vec<Needed>,
 }
 
-/// What an instruction comes to.
+/// Result of following jumps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Accept,
     Reject,
-    /// On with this instruction, which does something.
+    /// Continue with this instruction, which has an effect.
     At(usize),
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Translator<'a> {
     frame: &'a Frame,
     kept: &'a Kept,
     filter: &'a Filter<'a>,
-    /// Before each instruction.
+    /// Labels before the instructions.
     labels: Vec<Label>,
     accept: Label,
     reject: Label,
@@ -51,7 +51,7 @@ impl Filter<'_> {
         self.program.instructions()
     }
 
-    /// Works out what is needed, once it is known what is kept.
+    /// Computes the needed registers, once the kept fields are known.
     pub(super) fn find_needed(&mut self, kept: &Kept) {
         let place = |at: usize| kept.place(self.key(at)?);
         self.needed = facts::needed(self.program, |at| place(at).is_some());
@@ -62,7 +62,7 @@ impl Filter<'_> {
         Key::of(self.instructions().get(at)?, (*self.facts.get(at)?)?)
     }
 
-    /// Follows jumps that do nothing else.
+    /// Follows unconditional jumps.
     pub(super) fn step(&self, mut at: usize) -> Step {
         loop {
             let Some(instruction) = self.instructions().get(at) else {
@@ -71,7 +71,7 @@ impl Filter<'_> {
             match instruction.code {
                 code::RETURN_CONSTANT if instruction.k == 0 => return Step::Reject,
                 code::RETURN_CONSTANT => return Step::Accept,
-                // Jumps back were refused: this ends.
+                // Backward jumps were refused, so this ends.
                 code::JA => match jump_target(at, instruction.k) {
                     Some(to) => at = to,
                     None => return Step::Reject,
@@ -82,7 +82,7 @@ impl Filter<'_> {
     }
 }
 
-/// Emits a filter from an instruction on; A and X are there, if they were `written`.
+/// Emits a filter from an instruction on; `written` names the registers that are already valid.
 pub(super) fn translate(
     to: &mut Assembler,
     frame: &Frame,
@@ -102,7 +102,7 @@ pub(super) fn translate(
     to.place(reject);
 }
 
-/// A, X and scratch words begin as 0, where that can be seen.
+/// Clears A, X and scratch words that are read before they are written.
 pub(super) fn clear(to: &mut Assembler, frame: &Frame, missing: Needed) {
     let zero = With::Constant(0);
     if missing.a() {
@@ -152,7 +152,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Emits instructions that neither jump nor return; gives what has to follow out of the way.
+    /// Emits instructions without jumps and returns; returns the slow paths to emit later.
     pub(super) fn emit_row(mut self, row: std::ops::Range<usize>, x_is_needed: bool) -> Vec<Slow> {
         for at in row {
             let instruction = &self.filter.instructions()[at];
@@ -172,7 +172,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Emits one instruction; tells whether the next one may follow it.
+    /// Emits one instruction; returns whether the next one is reachable.
     fn emit(&mut self, at: usize, instruction: &Instruction, facts: Facts) -> bool {
         let Instruction { code, k, .. } = *instruction;
         let constant = With::Constant(k.cast_signed());
@@ -289,7 +289,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// A shift by 32 bits or more leaves nothing; eBPF would take the amount modulo 32.
+    /// A shift by 32 bits or more gives 0; eBPF would take the amount modulo 32.
     fn shift_by_x(&mut self, op: Op) {
         let [within, done] = [self.to.label(), self.to.label()];
         let limit = With::Constant(32);
@@ -327,7 +327,7 @@ impl<'a> Translator<'a> {
         is_next(when_true) || is_next(when_false)
     }
 
-    /// Where an instruction leads without doing anything, or its own label.
+    /// Label of an instruction's target after unconditional jumps, or of the instruction itself.
     fn destination(&self, at: usize) -> Label {
         match self.filter.step(at) {
             Step::Accept => self.accept,
@@ -337,7 +337,7 @@ impl<'a> Translator<'a> {
     }
 }
 
-/// A jump's second operand.
+/// Second operand of a jump.
 pub(super) fn operand(code: u16, k: u32) -> With {
     match code & code::SOURCE_X {
         0 => With::Constant(k.cast_signed()),
@@ -345,7 +345,7 @@ pub(super) fn operand(code: u16, k: u32) -> With {
     }
 }
 
-/// A jump's condition and its opposite, if there is one.
+/// Condition of a jump, and the opposite condition if there is one.
 pub(super) fn condition(code: u16) -> (Cond, Option<Cond>) {
     match code & code::OPERATION {
         code::JEQ => (Cond::Equal, Some(Cond::NotEqual)),

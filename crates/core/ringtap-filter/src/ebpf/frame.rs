@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The function's registers and stack, its beginning and its end.
+//! Registers and stack of the function, its prologue and its epilogue.
 //!
 //! Registers: r6 the packet's first bytes (in place, or the window), r7 A, r8 X, r9 the mask.
-//! A and X have their upper halves zero.
+//! The upper halves of A and X are zero.
 //!
 //! Invariants
-//! - From r6 on, `prefix` bytes can be read, in every state that the verifier sees.
-//! - The mask and the two lengths are opaque to the verifier, which would otherwise go through
-//!   the filters that follow once for each range that it can tell apart.
+//! - From r6 on, `prefix` bytes are readable in every state that the verifier sees.
+//! - The mask and the two lengths are opaque to the verifier. Otherwise it would check the
+//!   remaining filters once for each range that it can distinguish.
 
 use super::Hook;
 use super::assembler::{Assembler, Label};
@@ -16,20 +16,20 @@ use super::insn::*;
 use crate::Program;
 use crate::program::code::{LD_MEM, LDX_MEM, ST, STX};
 
-/// Longest prefix that is read without asking for more: what the smallest Ethernet packet has.
+/// Longest prefix, in bytes: that of the smallest Ethernet packet.
 const LONGEST_PREFIX: u32 = 60;
-/// A tag and what stands before it.
+/// Shortest prefix, in bytes: a VLAN tag and the bytes before it.
 const SHORTEST_PREFIX: u32 = 20;
 /// Bytes before a VLAN tag.
 const MACS: u8 = 12;
 const TAG: u8 = 4;
 
-/// Offsets from here on are not read in place: beyond 65,535 the verifier loses track.
+/// Limit of offsets read in place: beyond 65,535 the verifier loses track.
 const IN_PLACE: i32 = 0xff00;
 
-// Places on the stack, by their offset from the frame's end.
+// Stack slots, by their offset from the frame's end.
 const CONTEXT: i16 = -8;
-/// In the upper half of a double word, as [`CAPTURED`]: see [`store_opaque`].
+/// In the upper half of a double word, like [`CAPTURED`]: see [`store_opaque`].
 const WIRE_LENGTH: i16 = -12;
 const SHIFT: i16 = -24;
 const DATA_END: i16 = -32;
@@ -40,7 +40,7 @@ const CAPTURED: i16 = -52;
 const WINDOW: i16 = -126;
 const WINDOW_WORDS: std::ops::Range<i16> = -16..-8;
 const WORDS: i16 = -128;
-/// Double words below that, for scratch memory and for what is kept.
+/// Double words below the window, for scratch memory and kept fields.
 const WORD_COUNT: usize = 16;
 
 pub(super) const PACKET: Reg = R6;
@@ -48,10 +48,10 @@ pub(super) const A: Reg = R7;
 pub(super) const X: Reg = R8;
 const MASK: Reg = R9;
 
-/// What all filters of a function share.
+/// Data common to all filters of a function.
 pub(super) struct Frame {
     hook: Hook,
-    /// Bytes that can be read at r6.
+    /// Number of bytes readable at r6.
     pub(super) prefix: u32,
     reads_packet: bool,
     scratch_words: usize,
@@ -59,7 +59,7 @@ pub(super) struct Frame {
     window: Label,
 }
 
-/// Where a context keeps its fields.
+/// Offsets of a context's fields.
 struct Context {
     data: i16,
     data_end: i16,
@@ -82,7 +82,7 @@ impl Frame {
         }
     }
 
-    /// Emits what comes before the filters.
+    /// Emits the code before the filters.
     pub(super) fn begin(&self, to: &mut Assembler) {
         Self::clear_mask(to);
         store_opaque(to, WIRE_LENGTH, R3);
@@ -92,7 +92,7 @@ impl Frame {
         to.place(self.body);
     }
 
-    /// Emits what comes after the filters.
+    /// Emits the code after the filters.
     pub(super) fn end(&self, to: &mut Assembler) {
         to.alu64(Op::Mov, R0, With::Reg(MASK));
         to.emit(exit());
@@ -114,19 +114,18 @@ impl Frame {
         }
     }
 
-    /// A pointer less itself: to the verifier, which does not know where anything lies, a number
-    /// like any other.
+    /// Sets the mask to a pointer minus itself: 0, but an unknown number to the verifier.
     fn clear_mask(to: &mut Assembler) {
         to.alu64(Op::Mov, MASK, With::Reg(R1));
         to.alu64(Op::Sub, MASK, With::Reg(R1));
     }
 
-    /// Loads how many bytes were captured.
+    /// Loads the number of captured bytes.
     pub(super) fn load_captured(&self, to: &mut Assembler, register: Reg) {
         to.load(Size::Word, register, FRAME, CAPTURED);
     }
 
-    /// Makes the prefix readable, in place where that is possible.
+    /// Makes the prefix readable, in place if possible.
     fn reach(&self, to: &mut Assembler) {
         let prefix = With::Constant(self.prefix.cast_signed());
         to.store(Size::Double, FRAME, CONTEXT, R1);
@@ -144,7 +143,7 @@ impl Frame {
         to.store_constant(Size::Double, FRAME, LIMIT, IN_PLACE);
     }
 
-    /// Copies the prefix, with its tag, onto the stack.
+    /// Copies the prefix, with its tag, to the stack.
     fn fill_window(&self, to: &mut Assembler) {
         let [plain, filled, broken] = [to.label(), to.label(), to.label()];
         to.place(self.window);
@@ -168,14 +167,14 @@ impl Frame {
         to.alu64(Op::Mov, PACKET, With::Reg(FRAME));
         to.alu64(Op::Add, PACKET, With::Constant(WINDOW.into()));
         to.go(self.body);
-        // The packet is shorter than the caller said: nothing of it can be read.
+        // The packet is shorter than the caller said: reject every read.
         to.place(broken);
         to.alu32(Op::Mov, R0, With::Constant(0));
         store_opaque(to, CAPTURED, R0);
         to.go(filled);
     }
 
-    /// Copies from a byte of the packet to a byte of the window, up to where either ends.
+    /// Copies from a byte of the packet to a byte of the window, up to the end of either.
     fn copy(&self, to: &mut Assembler, from: u8, into: u8, end: u32, filled: Label, broken: Label) {
         let most = With::Constant(end.cast_signed());
         let skipped = With::Constant(into.into());
@@ -195,7 +194,7 @@ impl Frame {
         to.branch(Width::W64, Cond::NotEqual, R0, With::Constant(0), broken);
     }
 
-    /// The helper's number.
+    /// Number of the helper.
     fn load_bytes(&self) -> i32 {
         match self.hook {
             Hook::Xdp => 189,
@@ -203,9 +202,9 @@ impl Frame {
         }
     }
 
-    /// Sets bits that were not set.
+    /// Sets bits that are still clear.
     pub(super) fn set_bits(&self, to: &mut Assembler, bits: u64) {
-        // A constant with bit 31 would be extended by its sign.
+        // A constant with bit 31 would be sign-extended.
         match i32::try_from(bits) {
             Ok(constant) => to.alu64(Op::Xor, MASK, With::Constant(constant)),
             Err(_wide) => {
@@ -217,17 +216,17 @@ impl Frame {
         }
     }
 
-    /// Places that are left for A and X, beside what is kept.
+    /// Number of stack slots for saving A and X, besides kept fields.
     pub(super) fn saved_places(&self, kept: usize) -> usize {
         self.kept_places() - kept
     }
 
-    /// Saves a register in a place beside what is kept.
+    /// Saves a register in a stack slot.
     pub(super) fn save(&self, to: &mut Assembler, place: usize, register: Reg) {
         to.store(Size::Double, FRAME, self.kept(place), register);
     }
 
-    /// Loads it again.
+    /// Restores a saved register.
     pub(super) fn restore(&self, to: &mut Assembler, place: usize, register: Reg) {
         to.load(Size::Double, register, FRAME, self.kept(place));
     }
@@ -248,20 +247,20 @@ impl Frame {
         to.store_constant(Size::Double, FRAME, scratch(word), 0);
     }
 
-    /// How many fields can be kept.
+    /// Maximum number of kept fields.
     pub(super) fn kept_places(&self) -> usize {
         WORD_COUNT - self.scratch_words
     }
 
-    /// Makes a kept field -1.
+    /// Sets a kept field to -1.
     pub(super) fn clear_kept(&self, to: &mut Assembler, place: usize) {
         let at = self.kept(place);
         to.store_constant(Size::Word, FRAME, at, -1);
         to.store_constant(Size::Word, FRAME, at + 4, -1);
     }
 
-    /// In two halves, so that the verifier does not remember the number. Before any filter runs:
-    /// the mask is the 0 that it does not know.
+    /// Stores a kept field in two halves, so that the verifier does not remember the number. Runs
+    /// before the filters, while the mask is 0, which the verifier does not know.
     pub(super) fn store_kept(&self, to: &mut Assembler, place: usize, register: Reg) {
         let at = self.kept(place);
         to.store(Size::Word, FRAME, at, register);
@@ -276,7 +275,7 @@ impl Frame {
         word_at(self.scratch_words + place)
     }
 
-    /// Loads the linear part's end.
+    /// Loads the end of the linear part.
     pub(super) fn load_data_end(&self, to: &mut Assembler, register: Reg) {
         to.load(Size::Double, register, FRAME, DATA_END);
     }
@@ -286,18 +285,18 @@ impl Frame {
         to.load(Size::Double, register, FRAME, LIMIT);
     }
 
-    /// Makes an offset from r6 one in the window.
+    /// Converts an offset from r6 to one in the window.
     pub(super) fn point_into_window(&self, to: &mut Assembler, register: Reg, offset: Reg) {
         to.alu64(Op::Mov, register, With::Reg(FRAME));
         to.alu64(Op::Add, register, With::Reg(offset));
     }
 
-    /// The window's place, to be added to what [`Frame::point_into_window`] gives.
+    /// Offset of the window, added to the result of [`Frame::point_into_window`].
     pub(super) fn window(&self) -> i16 {
         WINDOW
     }
 
-    /// Loads bytes at an offset on the wire, past every tag that is put back, by the helper.
+    /// Loads bytes with the helper, at an offset on the wire behind any restored tag.
     pub(super) fn load_far(
         &self,
         to: &mut Assembler,
@@ -318,14 +317,14 @@ impl Frame {
     }
 }
 
-/// Stores 32 bits where the verifier does not remember them: it does so only at the beginning of a
-/// double word. (Two stores of 16 bits would do, too, but the processor then has to wait for both
+/// Stores 32 bits so that the verifier does not remember them: it remembers only stores to the
+/// beginning of a double word. (After two 16-bit stores the processor would have to wait for both
 /// before it can load them together.)
 fn store_opaque(to: &mut Assembler, place: i16, register: Reg) {
     to.store(Size::Word, FRAME, place, register);
 }
 
-/// Scratch words that the filters have between them, from the first one up.
+/// Number of scratch words that the filters use, from the first one up.
 fn scratch_words(filters: &[Program]) -> usize {
     let instructions = filters.iter().flat_map(Program::instructions);
     let words = instructions.filter(|one| matches!(one.code, LD_MEM | LDX_MEM | ST | STX));
@@ -337,7 +336,7 @@ fn scratch(word: u32) -> i16 {
     word_at(usize::try_from(word).unwrap_or(0))
 }
 
-/// A checked program has sixteen scratch words, and no more are used.
+/// Stack offset of a scratch word; a checked program uses at most sixteen.
 fn word_at(word: usize) -> i16 {
     WORDS - 8 * (1 + i16::try_from(word & 0x0f).unwrap_or(0))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! eBPF instructions, one function a kind.
+//! eBPF instructions: one constructor for each kind.
 
 /// One eBPF instruction: the bytes of the kernel's `struct bpf_insn` as a little-endian number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,10 +18,10 @@ pub(super) const R6: Reg = Reg(6);
 pub(super) const R7: Reg = Reg(7);
 pub(super) const R8: Reg = Reg(8);
 pub(super) const R9: Reg = Reg(9);
-/// The frame's end: the stack grows down from here.
+/// End of the stack frame; the stack grows down from here.
 pub(super) const FRAME: Reg = Reg(10);
 
-/// How many bytes a load or store moves.
+/// Number of bytes that a load or store moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Size {
     Byte,
@@ -50,7 +50,7 @@ impl Size {
     }
 }
 
-/// An operation on a register; the code's upper four bits.
+/// Operation on a register; the upper four bits of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Op {
     Add = 0x00,
@@ -67,7 +67,7 @@ pub(super) enum Op {
     Mov = 0xb0,
 }
 
-/// A condition, on unsigned numbers unless said otherwise; the code's upper four bits.
+/// Condition, unsigned unless noted; the upper four bits of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cond {
     Always = 0x00,
@@ -78,11 +78,11 @@ pub(super) enum Cond {
     NotEqual = 0x50,
     Less = 0xa0,
     LessEqual = 0xb0,
-    /// As a number with a sign.
+    /// Signed comparison.
     SignedLess = 0xc0,
 }
 
-/// How many bits take part.
+/// Number of bits in the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     W32,
@@ -93,7 +93,7 @@ pub(super) enum Width {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum With {
     Reg(Reg),
-    /// For 64 bits it is extended by its sign.
+    /// Sign-extended for 64 bits.
     Constant(i32),
 }
 
@@ -130,7 +130,7 @@ pub(super) fn alu(width: Width, op: Op, dst: Reg, with: With) -> Insn {
     with_operand(class | op as u8, dst, with)
 }
 
-/// A jump whose distance is filled in later.
+/// A jump whose distance is set later.
 pub(super) fn jump(width: Width, cond: Cond, dst: Reg, with: With) -> Insn {
     let class = match width {
         Width::W32 => CLASS_JMP32,
@@ -164,7 +164,7 @@ pub(super) fn store_constant(size: Size, base: Reg, offset: i16, constant: i32) 
     )
 }
 
-/// Turns a big-endian number of this size into one of the machine.
+/// Converts a big-endian number of this size to the machine's order.
 pub(super) fn from_big_endian(size: Size, dst: Reg) -> Option<Insn> {
     const TO_BIG_ENDIAN: u8 = 0xdc;
     let bits = match size {
@@ -176,7 +176,7 @@ pub(super) fn from_big_endian(size: Size, dst: Reg) -> Option<Insn> {
     Some(encode(TO_BIG_ENDIAN, dst, R0, 0, bits))
 }
 
-/// A constant of 64 bits, in the place of two instructions.
+/// A 64-bit constant, in two instructions.
 pub(super) fn load_wide(dst: Reg, constant: u64) -> [Insn; 2] {
     let [c0, c1, c2, c3, d0, d1, d2, d3] = constant.to_le_bytes();
     [

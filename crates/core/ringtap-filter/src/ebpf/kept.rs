@@ -2,8 +2,8 @@
 //! Fields behind an IPv4 header that several filters read: loaded once, then kept on the stack.
 //!
 //! Invariants
-//! - A kept field is a number of at most 32 bits, or -1 where the packet is too short for it.
-//! - Its place is opaque to the verifier, as the captured length is.
+//! - A kept field is a number of at most 32 bits, or -1 if the packet is too short for it.
+//! - Its stack slot is opaque to the verifier, like the captured length.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use super::insn::*;
 use super::load::{self, Field, Offset};
 use crate::program::Instruction;
 
-/// So many reads make it worth while.
+/// Minimum number of reads for which a field is kept.
 const READS: usize = 3;
-/// Most fields that are kept.
+/// Maximum number of kept fields.
 const MOST: usize = 8;
 
-/// A field by the IPv4 header in front of it, its offset behind that, and its size in bytes.
+/// A field: the IPv4 header before it, its offset behind the header, and its size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     header: u32,
@@ -39,12 +39,12 @@ impl Key {
     }
 }
 
-/// The fields that are kept, each with its place.
+/// The kept fields, each with its stack slot.
 #[derive(Debug, Default)]
 pub(super) struct Kept(Vec<Key>);
 
 impl Kept {
-    /// Chooses among what the filters read.
+    /// Chooses among the fields that the filters read.
     pub(super) fn choose(keys: impl Iterator<Item = Key>, places: usize) -> Self {
         let mut reads = BTreeMap::<Key, usize>::new();
         for key in keys {
@@ -61,7 +61,7 @@ impl Kept {
         Self(keys)
     }
 
-    /// The place of a field, from 0.
+    /// Index of a field's stack slot.
     pub(super) fn place(&self, key: Key) -> Option<usize> {
         self.0.iter().position(|kept| *kept == key)
     }

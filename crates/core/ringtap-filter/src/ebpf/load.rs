@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads from the packet: in place, from the window, or by the helper.
+//! Loads from the packet: in place, from the window, or with the helper.
 //!
 //! Invariants
-//! - A load that ends behind the captured bytes rejects, before anything is read.
-//! - What is rarely needed stands behind the filter, out of the way.
+//! - A load beyond the captured bytes rejects the packet before it reads.
+//! - Rarely used code is placed behind the filter.
 
 use super::assembler::{Assembler, Label};
 use super::frame::{Frame, PACKET};
 use super::insn::*;
 
-/// Where a field begins.
+/// Start of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offset {
     Fixed(u32),
@@ -33,7 +33,7 @@ pub(super) struct Slow {
     loaded: Label,
 }
 
-/// Emits a load of which `captured` bytes are known to be there; what is rare comes later.
+/// Emits a load, of which `captured` bytes are known to be captured; rare paths are emitted later.
 pub(super) fn load(
     to: &mut Assembler,
     frame: &Frame,
@@ -66,7 +66,7 @@ pub(super) fn load(
     Some(load_in_place(to, frame, field))
 }
 
-/// Rejects unless so many bytes were captured, of which `captured` are known.
+/// Rejects a packet with fewer than `end` captured bytes, of which `captured` are known.
 pub(super) fn require(to: &mut Assembler, frame: &Frame, end: u32, captured: u32, reject: Label) {
     if end > captured {
         frame.load_captured(to, R1);
@@ -102,7 +102,7 @@ fn load_in_place(to: &mut Assembler, frame: &Frame, field: Field) -> Slow {
     }
 }
 
-/// Emits the rest of a load: its offset is in r1, and its bytes were captured.
+/// Emits the slow path of a load: the offset is in r1, and the bytes were captured.
 pub(super) fn load_slowly(to: &mut Assembler, frame: &Frame, slow: Slow, reject: Label) {
     let Slow { field, loaded, .. } = slow;
     let far = to.label();
@@ -118,12 +118,12 @@ pub(super) fn load_slowly(to: &mut Assembler, frame: &Frame, slow: Slow, reject:
     to.go(loaded);
 }
 
-/// Byte by byte: the stack is read aligned only.
+/// Loads byte by byte, since stack reads must be aligned.
 fn load_from_window(to: &mut Assembler, frame: &Frame, field: Field, loaded: Label) {
     let window = frame.window();
     frame.point_into_window(to, R3, R1);
     to.load(Size::Byte, field.into, R3, window);
-    // In the order of the packet, as all other ways to `loaded` leave it.
+    // In the packet's order, like the other paths to `loaded`.
     for byte in 1..field.size.bytes() {
         to.load(Size::Byte, R2, R3, window + i16::from(byte));
         to.alu32(Op::Lsh, R2, With::Constant(8 * i32::from(byte)));
@@ -132,7 +132,7 @@ fn load_from_window(to: &mut Assembler, frame: &Frame, field: Field, loaded: Lab
     to.go(loaded);
 }
 
-/// From r6, which may be the stack: in pieces that are aligned there.
+/// Loads from r6, which may point to the stack: in aligned pieces.
 fn load_from_prefix(to: &mut Assembler, frame: &Frame, field: Field, k: u32) {
     // At most `LONGEST_PREFIX`.
     let k = i16::try_from(k).unwrap_or(0);

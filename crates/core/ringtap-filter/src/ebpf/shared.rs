@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Filters that begin alike share their beginning: loads and comparisons are done once for all.
+//! Shares equal beginnings of filters: common loads and comparisons run once.
 //!
-//! Filters that have come the same way have the same A and X. Those that also go on with the same
-//! instructions, up to a jump on the same condition, share them, and then both ways of the jump.
+//! Filters with the same path so far have the same A and X. Filters whose next instructions, up to
+//! a jump on the same condition, are equal share them, and then both branches of the jump.
 //!
 //! Invariants
-//! - A group falls through to what follows it, with the bits of those set that take the packet.
-//! - Nothing that touches scratch memory is shared: each filter has its own.
-//! - Where a group parts, A and X are saved for whoever still needs them.
+//! - A group falls through to the code behind it, with the bits of matching filters set.
+//! - Instructions on scratch memory are not shared: each filter has its own.
+//! - Where a group splits, A and X are saved for the filters that still need them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,25 +21,25 @@ use super::kept::Kept;
 use super::load;
 use crate::program::{Instruction, code};
 
-/// A filter, and the instruction that it has come to.
+/// A filter and its next instruction.
 #[derive(Clone, Copy)]
 struct Member<'a> {
     filter: &'a Filter<'a>,
     at: usize,
 }
 
-/// How a group has come here.
+/// State of a path.
 #[derive(Clone, Copy)]
 struct Path {
     written: Written,
-    /// Places in use for A and X.
+    /// Number of stack slots in use for A and X.
     saved: usize,
 }
 
-/// The row of instructions that some filters go on with.
+/// Instructions that some filters share.
 struct Row<'a> {
     members: Vec<Member<'a>>,
-    /// How many do not jump.
+    /// Number of instructions that are not jumps.
     length: usize,
     ending: Ending,
 }
@@ -48,9 +48,9 @@ struct Row<'a> {
 enum Ending {
     /// A jump with this code and constant.
     Jump(u16, u32),
-    /// A return, or a jump that always leads on.
+    /// A return, or a jump that is always taken.
     Leads,
-    /// What cannot be shared.
+    /// An instruction that cannot be shared.
     Alone,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Group<'a> {
     to: &'a mut Assembler,
     frame: &'a Frame,
     kept: &'a Kept,
-    /// Instructions after which nothing is shared any more.
+    /// Number of instructions after which nothing is shared.
     most: usize,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Emits all filters from their beginning on.
+    /// Emits all filters from their first instruction.
     pub(super) fn emit(&mut self, filters: &[Filter<'_>]) {
         let members = filters.iter().map(|filter| Member { filter, at: 0 });
         let path = Path {
@@ -129,7 +129,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Whether there is room to save A and X once more.
+    /// Whether A and X can be saved once more.
     fn can_save(&self, path: Path) -> bool {
         path.saved + 4 <= self.frame.saved_places(self.kept.count())
     }
@@ -166,7 +166,7 @@ impl<'a> Group<'a> {
         self.to.place(end);
     }
 
-    /// Emits a jump that several filters share, and both its ways.
+    /// Emits a shared jump and both of its branches.
     fn emit_jump(&mut self, row: &Row<'_>, (code, k): (u16, u32), path: Path, end: Label) {
         let when_true = row.behind(|jump| jump.jump_true);
         let when_false = row.behind(|jump| jump.jump_false);
@@ -196,10 +196,10 @@ fn reject(members: &[Member<'_>]) -> bool {
     steps.all(|step| step == Step::Reject)
 }
 
-/// What has to be the same for filters to share a row: code and constant of each instruction.
+/// Filters with equal values share a row: the ending, and code and constant of each instruction.
 type Alike = (Ending, Vec<(u16, u32)>);
 
-/// Puts those together that go on alike, in the order of the first of each.
+/// Groups the members by equal rows, in order of the first member of each.
 fn rows(members: Vec<Member<'_>>, can_share: bool) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     let mut known = BTreeMap::<Alike, usize>::new();
@@ -228,7 +228,7 @@ fn rows(members: Vec<Member<'_>>, can_share: bool) -> Vec<Row<'_>> {
     rows
 }
 
-/// The instructions up to the next jump or return, and what that is.
+/// The instructions up to the next jump or return, and how they end.
 fn row_of(member: Member<'_>) -> (Range<usize>, Ending) {
     let instructions = member.filter.instructions();
     let mut at = member.at;
@@ -253,7 +253,7 @@ fn row_of(member: Member<'_>) -> (Range<usize>, Ending) {
 }
 
 impl<'a> Row<'a> {
-    /// What its members need of what came before.
+    /// Registers that the members need from before the row.
     fn needed(&self) -> Needed {
         let needed = self.members.iter().map(|one| one.filter.needed[one.at]);
         needed.fold(Needed::default(), Needed::or)
@@ -268,7 +268,7 @@ impl<'a> Row<'a> {
         })
     }
 
-    /// Its members behind the jump that ends it.
+    /// The members after the final jump.
     fn behind(&self, skip: fn(&Instruction) -> u8) -> Vec<Member<'a>> {
         let behind = |member: &Member<'a>| {
             let at = member.at + self.length;
@@ -281,7 +281,7 @@ impl<'a> Row<'a> {
         self.members.iter().map(behind).collect()
     }
 
-    /// Its members at the instruction that ends it.
+    /// The members at the final instruction.
     fn at_end(&self) -> Vec<Member<'a>> {
         let at_end = |member: &Member<'a>| Member {
             at: member.at + self.length,

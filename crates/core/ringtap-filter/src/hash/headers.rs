@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the addresses, ports and protocol of a packet; the rules stand with the hash.
+//! Finds addresses, ports and protocol of a packet; [`super`] specifies the rules.
 //!
 //! Invariants
-//! - Nothing outside the captured bytes is read, whatever lengths the packet tells.
+//! - No byte outside the captured bytes is read, whatever lengths the packet claims.
 //! - Every walk is bounded: two tags, four extension headers, one tunnel.
 
 use super::Link;
@@ -42,7 +42,7 @@ pub(super) struct Ip<'a> {
     pub(super) destination: &'a [u8],
     pub(super) protocol: u8,
     pub(super) ports: (u16, u16),
-    /// What follows the IP headers; `None` for a fragment.
+    /// Bytes behind the IP headers; `None` for a fragment.
     payload: Option<&'a [u8]>,
 }
 
@@ -132,7 +132,7 @@ fn ipv6(data: &[u8]) -> Option<Ip<'_>> {
     })
 }
 
-/// The protocol and what follows the headers; `None` for a fragment.
+/// The protocol and the bytes behind the headers; `None` for a fragment.
 fn after_extensions(first: u8, mut data: &[u8]) -> (u8, Option<&[u8]>) {
     let mut protocol = first;
     for _ in 0..MOST_EXTENSIONS {
@@ -159,7 +159,7 @@ fn ports(protocol: u8, payload: Option<&[u8]>) -> (u16, u16) {
     }
 }
 
-/// The packet that a tunnel carries.
+/// The packet inside a tunnel.
 fn inner<'a>(outer: &Ip<'a>) -> Option<Packet<'a>> {
     let payload = outer.payload?;
     match (outer.protocol, outer.ports.1) {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two programs as one that takes what both take.
+//! Joins two programs to one that matches what both match.
 
 use super::{Instruction, Program, code};
 
-/// Most instructions of a program, as in the kernel.
+/// Maximum number of instructions of a program, as in the kernel.
 const MOST_INSTRUCTIONS: usize = 4096;
 const JUMP_ALWAYS: u16 = 0x05;
 const RETURN_CLASS: u16 = 0x06;
 const CLASS: u16 = 0x07;
 
 impl Program {
-    /// The program that takes what this one and `other` take; `None` if it would be too long, or
-    /// this one returns what it computed.
+    /// The program that matches what this one and `other` match; `None` if it is too long, or if this
+    /// program returns a computed value.
     #[must_use]
     pub fn and(&self, other: &Program) -> Option<Program> {
         if self.takes_everything() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Codes of classic BPF, by what they do to the accumulator A, the index X and scratch memory.
+//! Codes of classic BPF, by their effect on accumulator A, index X and scratch memory.
 
 pub(crate) const RETURN_CONSTANT: u16 = 0x06;
 pub(crate) const RETURN_A: u16 = 0x16;
@@ -50,6 +50,5 @@ pub(crate) const JGT: u16 = 0x20;
 pub(crate) const JGE: u16 = 0x30;
 pub(crate) const JSET: u16 = 0x40;
 
-/// Offsets from here on mean something to the kernel only (`SKF_LL_OFF`, `SKF_NET_OFF`,
-/// `SKF_AD_OFF`).
+/// Only the kernel interprets offsets from here on (`SKF_LL_OFF`, `SKF_NET_OFF`, `SKF_AD_OFF`).
 pub(crate) const KERNEL_OFFSETS: u32 = 0xffe0_0000;

@@ -2,14 +2,14 @@
 //! Interpreter for classic BPF, with libpcap's semantics, in safe code.
 //!
 //! Invariants
-//! - Only programs that `check` passed are run. Any other program ends too, with 0.
+//! - Only programs that passed `check` are run. Any other program ends too, with result 0.
 //! - Conditional jumps go forward. `protochain` jumps back, at most [`MAX_ROUNDS`] times.
 //! - A load outside the packet, and a division by zero, reject the packet.
 
 use super::code::*;
 use super::{Instruction, MAX_ROUNDS, ProgramError, SCRATCH_WORDS};
 
-/// Whether `run` can run it.
+/// Checks whether `run` can run the program.
 pub(super) fn check(program: &[Instruction]) -> Result<(), ProgramError> {
     let count = program.len();
     for (at, instruction) in program.iter().enumerate() {
@@ -31,7 +31,7 @@ pub(super) fn check(program: &[Instruction]) -> Result<(), ProgramError> {
     }
 }
 
-/// Where the unconditional jump at `at` leads: `k` is signed, counted from the next instruction.
+/// Target of the unconditional jump at `at`: `k` is signed, relative to the next instruction.
 pub(crate) fn jump(at: usize, k: u32) -> Option<usize> {
     let skip = isize::try_from(k.cast_signed()).ok()?;
     at.checked_add(1)?.checked_add_signed(skip)
@@ -61,7 +61,7 @@ fn is_calculation(code: u16, k: u32) -> bool {
     let has_meaning = match code & OPERATION {
         ADD | SUB | MUL | OR | AND | XOR => true,
         DIV | MOD => !has_constant || k != 0,
-        // libpcap's interpreter leaves a shift by more to the machine that it runs on.
+        // libpcap's interpreter leaves larger shifts to the machine.
         LSH | RSH => !has_constant || k < 32,
         // It has no operand: libpcap aborts on "by X".
         NEG => has_constant,
@@ -74,13 +74,13 @@ fn scratch(k: u32) -> Option<usize> {
     usize::try_from(k).ok().filter(|word| *word < SCRATCH_WORDS)
 }
 
-/// What the program returns for a packet: how many bytes to keep, 0 for "not this one".
+/// Runs the program on a packet; returns the number of bytes to keep, 0 for "no match".
 #[inline]
 pub(super) fn run(program: &[Instruction], data: &[u8], wire_length: u32) -> u32 {
     evaluate(program, data, wire_length).unwrap_or(0)
 }
 
-/// `None` where the packet is too short for a load, or the program divides by zero.
+/// Returns `None` if the packet is too short for a load, or the program divides by zero.
 #[inline]
 fn evaluate(program: &[Instruction], data: &[u8], wire_length: u32) -> Option<u32> {
     let mut a = 0_u32;

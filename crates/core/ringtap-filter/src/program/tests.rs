@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is a program, and that every program ends.
+//! Checks of programs, and the end of every program.
 
 use proptest::prelude::*;
 

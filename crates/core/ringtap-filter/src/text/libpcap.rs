@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The five functions of libpcap that compile an expression; nothing of libpcap outlives the call.
+//! libpcap's five functions that compile an expression; no libpcap object outlives the call.
 #![allow(unsafe_code, reason = "the one place that calls libpcap's C interface")]
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 
 use super::Instruction;
 
-/// `PCAP_NETMASK_UNKNOWN`: a filter that needs the netmask (`ip broadcast`) is then refused.
+/// `PCAP_NETMASK_UNKNOWN`: libpcap refuses filters that need the netmask (`ip broadcast`).
 const NETMASK_UNKNOWN: u32 = 0xffff_ffff;
 
 #[repr(C)]
@@ -48,15 +48,15 @@ impl Drop for Dead {
     }
 }
 
-/// Whether libpcap works on the program once it has parsed the expression.
+/// Whether libpcap optimizes the program.
 #[derive(Clone, Copy)]
 pub(super) enum Optimizer {
     On,
-    /// Only what is no expression at all is refused, not what contradicts itself.
+    /// Accepts valid expressions that contradict themselves.
     Off,
 }
 
-/// Compiles `expression`, or gives libpcap's message.
+/// Compiles `expression`; on failure returns libpcap's message.
 pub(super) fn compile(
     expression: &str,
     dlt: u16,
@@ -64,7 +64,7 @@ pub(super) fn compile(
     optimizer: Optimizer,
 ) -> Result<Vec<Instruction>, String> {
     let text = CString::new(expression).map_err(|error| error.to_string())?;
-    // A program returns the snap length to say yes: 0 would turn every yes into a no.
+    // A match returns the snap length, so 0 would never match.
     let snap_length = c_int::try_from(snap_length.max(1)).unwrap_or(c_int::MAX);
     // SAFETY: takes two numbers and gives a new handle, or null when memory is short.
     let handle = unsafe { pcap_open_dead(c_int::from(dlt), snap_length) };
@@ -112,7 +112,7 @@ fn copy(program: &Program) -> Vec<Instruction> {
     unsafe { std::slice::from_raw_parts(program.instructions, length) }.to_vec()
 }
 
-/// What libpcap's own interpreter makes of a packet, for comparison.
+/// Result of libpcap's own interpreter, for comparison.
 #[cfg(test)]
 pub(super) fn interpret(program: &[Instruction], data: &[u8], wire_length: u32) -> u32 {
     #[link(name = "pcap")]

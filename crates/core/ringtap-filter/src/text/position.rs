@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the word that libpcap stumbled over, since libpcap itself does not say where it stood.
+//! Finds the word at which libpcap rejected an expression; libpcap does not report the position.
 //!
-//! Two ways: a word that the message quotes; else the shortest beginning of the expression that
-//! no continuation can repair, found by compiling beginnings.
+//! First choice is a word that the message quotes. Otherwise the shortest prefix that no ending
+//! repairs, found by compiling prefixes.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Names may be looked up while compiling; nobody should wait long for a caret.
+/// Time limit, since compiling may look up names.
 const BUDGET: Duration = Duration::from_millis(300);
 
-/// Endings that repair the beginning of a correct expression; tried in this order.
+/// Endings that complete the prefix of a valid expression, in this order.
 const ENDINGS: [&str; 9] = [
     "",
     " 1",
@@ -26,7 +26,7 @@ const ENDINGS: [&str; 9] = [
     " 1:1:1:1:1:1",
 ];
 
-/// Bytes of `expression` that are to blame; empty at the end where something is missing.
+/// Range of the wrong part of `expression`; empty at the end if something is missing.
 pub(super) fn find(
     expression: &str,
     message: &str,
@@ -39,7 +39,7 @@ pub(super) fn find(
     quoted(expression, message, &words).or_else(|| unrepairable(expression, &words, parses))
 }
 
-/// The place of a word that the message names, if it stands in the expression just once.
+/// Range of a word that the message quotes, if the expression contains it once.
 fn quoted(expression: &str, message: &str, words: &[Range<usize>]) -> Option<Range<usize>> {
     let named = message
         .split(['\'', '"'])
@@ -57,7 +57,7 @@ fn quoted(expression: &str, message: &str, words: &[Range<usize>]) -> Option<Ran
     None
 }
 
-/// The last word of the shortest beginning that no ending repairs.
+/// Range of the last word of the shortest prefix that no ending repairs.
 fn unrepairable(
     expression: &str,
     words: &[Range<usize>],
@@ -82,7 +82,7 @@ fn unrepairable(
     Some(expression.len()..expression.len())
 }
 
-/// Words and single signs, as byte ranges.
+/// Byte ranges of words and single signs.
 fn words(expression: &str) -> Vec<Range<usize>> {
     let mut words = Vec::new();
     let mut start = None;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Made packets: every field that varies, checked without the plan that wrote it.
+//! Generated packets: checks every varying field without the plan that wrote it.
 use super::*;
 use crate::{stamp, traffic::Sizes};
 
-/// Every mixture of family, transport, tags, stamp and size.
+/// Every combination of family, transport, tags, stamp and size.
 fn all_traffic() -> Vec<Traffic> {
     let mut all = Vec::new();
     for bits in 0..16 {
@@ -36,7 +36,7 @@ fn field(frame: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([frame[at], frame[at + 1]])
 }
 
-/// Checks lengths and checksums without a look at the plan.
+/// Checks lengths and checksums independently of the plan.
 fn check(frame: &[u8]) {
     let mut ip = 14;
     while [0x8100, 0x88a8].contains(&field(frame, ip - 2)) {
@@ -126,7 +126,7 @@ fn a_udp_checksum_of_zero_is_sent_as_all_ones() {
     .unwrap();
     let mut frame = Vec::new();
     plan.write(0, 0, &mut frame);
-    // A time whose words bring the sum to all ones, so that the field would be zero.
+    // A time whose words make the sum all ones, so that the field would be zero.
     let time_ns = u64::from(field(&frame, 40));
     frame.clear();
     plan.write(0, time_ns, &mut frame);
