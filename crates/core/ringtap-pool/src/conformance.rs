@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The suite that every source must pass.
 //!
-//! A source's tests implement [`Harness`] and call [`check`]. Packets of the suite are Ethernet
-//! frames of the experimental type 0x88b5 with a number, so that others (neighbour discovery,
-//! say) are told apart.
+//! A source's tests implement [`Harness`] and call [`check`]. The suite's packets are numbered
+//! Ethernet frames of the experimental type 0x88b5, to distinguish them from neighbour discovery and
+//! other packets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,50 +16,49 @@ use crate::reader::{Next, Packet, Reader};
 use crate::source::{Counts, LaneCounts, Source, Status};
 use crate::wake::NoSignal;
 
-/// How large a pool the suite wants.
+/// Size of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolSize {
-    /// Room for everything that is offered.
+    /// Room for all offered packets.
     Ample,
-    /// The fewest chunks that the source allows, far less than is offered.
+    /// The fewest chunks that the source allows, far too few for the offered packets.
     Tiny,
 }
 
-/// Frames of a usual check; an interpreter has the time for a few only.
+/// Number of frames in most checks; few under miri, which is slow.
 const MANY: u32 = if cfg!(miri) { 50 } else { 3000 };
-/// Frames that no tiny pool can hold.
+/// Number of frames that exceed every tiny pool.
 const FLOOD: u32 = if cfg!(miri) { 150 } else { 20_000 };
-/// Lengths of frames, from 60 bytes on.
+/// Number of different frame lengths, from 60 bytes on.
 const LENGTHS: u32 = if cfg!(miri) { 200 } else { 1441 };
 
-/// Looks at the counters between two steps of the distributor, while packets come.
+/// Number of counter readings between two steps of the distributor, under traffic.
 const LOOKS: u32 = if cfg!(miri) { 1 } else { 100 };
-/// Sources that are stopped while packets come.
+/// Number of sources that are stopped under traffic.
 const STOPS: u32 = if cfg!(miri) { 1 } else { 15 };
 
-/// How long nothing may come from a source that has all of it, however busy the machine is.
+/// Longest silence of a source that will deliver all packets, even on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
-/// How long nothing comes from a source that will never have all of it.
+/// Silence after which a source that may lose packets counts as finished.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// A part of the suite that runs while packets come; the flag says that all were offered.
+/// A check that runs under traffic; the flag is set once all frames were offered.
 pub type UnderTraffic<'a> = &'a mut dyn FnMut(Box<dyn Source>, &AtomicBool);
 
-/// Makes a source and traffic for it.
+/// Creates a source and traffic for it.
 pub trait Harness {
-    /// Opens the source, then offers these frames to it in order, and returns when it has them
-    /// or never will. A file source may write the file first.
+    /// Opens the source, offers these frames to it in order, and returns when the source has them or
+    /// lost them. A file source may write the file first.
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source>;
 
-    /// Opens the source, runs `suite` on it, and offers these frames meanwhile, from another thread;
-    /// the flag is set once all of them were offered. A source whose packets are there from the
-    /// beginning, or that makes them itself, needs no other thread.
+    /// Opens the source and runs `suite` on it while another thread offers these frames; the flag is
+    /// set once all were offered. A source that has its packets from the start needs no thread.
     fn capture_under_traffic(&mut self, frames: &[Vec<u8>], suite: UnderTraffic<'_>) {
         let source = self.capture(frames, PoolSize::Ample);
         suite(source, &AtomicBool::new(true));
     }
 
-    /// Whether a packet may be lost before the source sees it (a kernel's own queue).
+    /// Whether no packet is lost before the source counts it (in a kernel queue).
     fn lossless(&self) -> bool {
         true
     }
@@ -79,7 +78,7 @@ pub fn check(harness: &mut dyn Harness) {
     what_was_captured_before_a_stop_is_delivered(harness);
 }
 
-/// Frames of many sizes with a number and bytes that follow from it.
+/// Numbered frames of many sizes; the other bytes follow from the number.
 pub fn frames(count: u32) -> Vec<Vec<u8>> {
     const HEADER: [u8; 14] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     let frame = |number: u32| {
@@ -98,16 +97,16 @@ fn number(data: &[u8]) -> Option<u32> {
     ours.then(|| u32::from_be_bytes(bytes))
 }
 
-/// What one reader found.
+/// Results of one reader.
 #[derive(Default)]
 struct Found {
-    /// The suite's frames, as read, per lane.
+    /// The suite's frames as read, per lane.
     frames: BTreeMap<u32, Vec<Vec<u8>>>,
-    /// All packets read.
+    /// Number of packets read.
     packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes of these packets on the wire.
     bytes: u64,
-    /// Packets missing in gaps.
+    /// Number of packets missing in gaps.
     missing: u64,
     next_sequence: BTreeMap<u32, u64>,
     last_time_ns: BTreeMap<u32, u64>,
@@ -197,8 +196,8 @@ impl Run {
         }
     }
 
-    /// Reads until all that was offered is accounted for (or the file ended), then stops and reads
-    /// on; what may be lost before the source sees it is waited for a while only.
+    /// Reads until all offered packets are accounted for (or the file ended), stops, and reads the rest.
+    /// Waits only briefly for packets that may be lost before the source counts them.
     fn read_to_end(&mut self, offered: usize, harness: &dyn Harness) -> Counts {
         let mut last_progress = Instant::now();
         let limit = if harness.lossless() { LONG } else { SHORT };
@@ -262,7 +261,7 @@ impl Run {
     }
 }
 
-/// Every packet that a source saw is in one place of its own counters.
+/// Every packet of a source has one outcome in the source's counters.
 fn source_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
         let accounted = count.settled();
@@ -273,7 +272,7 @@ fn source_balances(counts: &Counts) {
     }
 }
 
-/// The same while it captures: one packet a lane may be on its way.
+/// Like [`source_balances`] during capture: one packet per lane may be in transit.
 fn moment_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
         let accounted = count.settled();
@@ -285,7 +284,7 @@ fn moment_balances(counts: &Counts) {
     }
 }
 
-/// Packets of which the source knows what became.
+/// Number of packets with a known outcome.
 fn accounted(counts: &Counts) -> usize {
     let settled: u64 = counts.lanes.iter().map(LaneCounts::settled).sum();
     usize::try_from(settled + counts.nic + counts.kernel).unwrap_or(usize::MAX)
@@ -370,7 +369,7 @@ fn an_overrun_is_charged_alone(harness: &mut dyn Harness) {
         ..ReaderOptions::default()
     };
     let mut run = Run::new(source, &[slow, ReaderOptions::default()]);
-    // All is delivered before anybody reads: the slow one gets one chunk a lane.
+    // All is delivered before a reader reads: the slow reader gets one chunk per lane.
     run.distributor.step().expect("a source's lanes are sound");
     let counts = run.read_to_end(offered.len(), harness);
     let (slow, fast) = (&run.readers[0].1, &run.readers[1].1);
@@ -391,7 +390,7 @@ fn an_overrun_is_charged_alone(harness: &mut dyn Harness) {
     );
 }
 
-/// The counters are read without a pause, so that they are seen in the middle of a packet, too.
+/// Reads the counters without a pause, so that some readings fall within a packet.
 fn counters_hold_while_packets_come(harness: &mut dyn Harness) {
     let offered = frames(MANY);
     harness.capture_under_traffic(&offered, &mut |source, all_offered| {
@@ -417,13 +416,13 @@ fn counters_hold_while_packets_come(harness: &mut dyn Harness) {
     });
 }
 
-/// A packet that is on its way when the source is stopped is counted before the stop returns.
+/// A packet in transit when the source is stopped is counted before the stop returns.
 fn counters_are_final_after_a_stop_under_traffic(harness: &mut dyn Harness) {
     let offered = frames(MANY);
     for round in 0..STOPS {
         harness.capture_under_traffic(&offered, &mut |source, all_offered| {
             let mut run = Run::new(source, &[ReaderOptions::default()]);
-            // Each round stops at another place in the traffic.
+            // Each round stops at another point of the traffic.
             let enough = u64::from(MANY / STOPS * round);
             let seen = |run: &mut Run| run.source.counts().lanes.iter().map(|lane| lane.seen).sum();
             while !all_offered.load(Relaxed) && u64::lt(&seen(&mut run), &enough) {

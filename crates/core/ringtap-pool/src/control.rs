@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader's control region: the two queues and the words that it shares with the distributor.
+//! Control region of a reader: its two queues and the words shared with the distributor.
 //!
-//! It is the only memory that a reader in another process may write. `docs/internals/format.md` has its
+//! A reader in another process can write no other memory. `docs/internals/format.md` specifies the
 //! layout, and a test compares the two.
 //!
 //! Invariants
-//! - Sizes are taken from the region once, by the reader that maps it; the distributor keeps its
-//!   own and never reads them back. What a reader writes here hurts only itself.
+//! - The reader reads the sizes from the region once, when it maps the region. The distributor keeps
+//!   its own copy, so a reader that overwrites them hurts only itself.
 //! - Each index is written by one side; the other side checks it.
 #![forbid(unsafe_code)]
 
@@ -21,11 +21,11 @@ use crate::wake::WakeFlag;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RINGCTL1");
 const VERSION: u32 = 1;
-/// Entries that a queue may have, lest a false header make us map too much.
+/// Limit for the entries of a queue, so that a false header cannot cause a huge mapping.
 const MOST_ENTRIES: u32 = 1 << 26;
 const MOST_LANES: u32 = 1 << 16;
 
-/// First bytes of the region: written before the reader sees it.
+/// First bytes of the region, written before the reader maps it.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Header {
@@ -36,42 +36,42 @@ struct Header {
     returns: AtomicU32,
 }
 
-/// What the distributor writes (and the reader takes, in the case of `wants_returns`).
+/// Words written by the distributor (`wants_returns` is cleared by the reader).
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct HubWords {
     deliveries_tail: AtomicU32,
     returns_head: AtomicU32,
-    /// Nothing will be delivered any more (1).
+    /// 1 if no more chunks will be delivered.
     pub(crate) ended: AtomicU32,
-    /// The level (see [`crate::wake::Level`]) of which the distributor will be signalled.
+    /// The level (see [`crate::wake::Level`]) at which the distributor gets a signal.
     pub(crate) watching: AtomicU32,
-    /// The distributor waits for chunks to come back.
+    /// Whether the distributor waits for chunks to be returned.
     pub(crate) wants_returns: WakeFlag,
 }
 
-/// What the reader writes (and the distributor takes, in the case of `asleep`).
+/// Words written by the reader (`asleep` is cleared by the distributor).
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct ReaderWords {
     deliveries_head: AtomicU32,
     returns_tail: AtomicU32,
-    /// The reader sleeps.
+    /// Whether the reader sleeps.
     pub(crate) asleep: WakeFlag,
-    /// How often it said so.
+    /// How often the reader announced a sleep.
     pub(crate) sleeps: AtomicU32,
     progress: Progress,
-    /// Sum over the lanes of the sequence that follows the last packet it took.
+    /// Sum over the lanes of the sequence number after the last packet taken.
     pub(crate) read_to: AtomicU64,
 }
 
-/// What a reader tells of itself, for those who watch it; nobody relies on it.
+/// A reader's own counters, for display only.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Packets that passed its filter.
+    /// Packets that passed the reader's filter.
     pub delivered: AtomicU64,
-    /// Packets that did not.
+    /// Packets that did not pass.
     pub filtered: AtomicU64,
     /// Packets for other members of its group.
     pub other_members: AtomicU64,
@@ -90,20 +90,20 @@ pub(crate) struct Control {
     pub(crate) starts: Words<AtomicU64>,
 }
 
-/// Why a region is no control region.
+/// Why a region is not a usable control region.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// Another format, or another version of it.
+    /// Unknown format or version.
     #[error("no control region of version {VERSION}: update ringtap on both sides")]
     Unknown,
-    /// The sizes in it do not fit the mapping.
+    /// The mapping is smaller than the sizes in the region require.
     #[error("a control region of {have_bytes} bytes is too small for what it says it holds")]
     TooSmall {
         /// Bytes mapped.
         have_bytes: usize,
     },
-    /// It is not of this pool.
+    /// The region belongs to another pool.
     #[error("a control region for {lanes} lanes, but the pool has {want}")]
     Lanes {
         /// Lanes in the control region.
@@ -121,7 +121,7 @@ struct Sizes {
     returns: u32,
 }
 
-/// Where each part begins; all are multiples of 64 bytes.
+/// Offset of each part; all are multiples of 64 bytes.
 struct Places {
     starts: usize,
     deliveries: usize,
@@ -164,7 +164,7 @@ pub fn control_bytes(geometry: &Geometry) -> usize {
 }
 
 impl Control {
-    /// Writes a control region into zeroed, writable memory that nobody else knows of yet.
+    /// Writes a control region into zeroed, writable memory that no other code uses yet.
     pub(crate) fn create(
         region: &Region,
         geometry: &Geometry,
@@ -185,7 +185,7 @@ impl Control {
         Ok(control)
     }
 
-    /// The reader's view of a region that a distributor made.
+    /// Opens a region that a distributor created, as its reader.
     pub(crate) fn open(region: &Region) -> Result<Self, ControlError> {
         let header = header(region)?;
         let header = &header[0];

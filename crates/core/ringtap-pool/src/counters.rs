@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The counters that always balance.
+//! Counters that always balance.
 //!
 //! `offered = delivered + filtered + other_members + dropped.{nic, kernel, pool_full, overrun,
 //! not_written, no_verdict}`, per source and lane, and again per reader.
@@ -59,7 +59,7 @@ pub struct Counters {
     pub dropped: Dropped,
 }
 
-/// What checking counters found.
+/// Result of checking counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterBalance {
     /// Packets offered.

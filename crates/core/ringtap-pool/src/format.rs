@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The region's format: what stands where, in bytes; `docs/internals/format.md` is the text.
+//! The region's format: offsets and sizes in bytes, specified in `docs/internals/format.md`.
 //!
 //! Invariants
-//! - Every number is little-endian; places are offsets, never pointers.
-//! - `bpf/ringtap.h` says the same; a test compares the two.
+//! - Every number is little-endian; positions are offsets, never pointers.
+//! - `bpf/ringtap.h` defines the same format; a test compares the two.
 //! - A change here is a change of the ABI and of [`VERSION`].
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"RINGTAP1");
 pub const VERSION: u32 = 3;
 /// Bytes of the region header at the start of chunk 0.
 pub const REGION_HEADER_SIZE: usize = 64;
-/// Epoch of a region that no other one replaced.
+/// Epoch of a region that replaced no other.
 pub const FIRST_EPOCH: u64 = 1;
 /// Bytes of a chunk's header.
 pub const CHUNK_HEADER_SIZE: usize = 64;
@@ -28,22 +28,22 @@ pub const CHUNK_HEADER_SIZE: usize = 64;
 pub const SLOT_SIZE: usize = 32;
 /// Smallest chunk, in bytes.
 pub const MIN_CHUNK_SIZE: u32 = 4096;
-/// Largest chunk, in bytes: a slot tells its payload's place in 16 bits of 8-byte units.
+/// Largest chunk, in bytes: a slot stores its payload's offset in 16 bits, in units of 8 bytes.
 pub const MAX_CHUNK_SIZE: u32 = 512 * 1024;
-/// In a chunk's state: nothing more will be published there.
+/// Flag in a chunk's state: no more slots will be published.
 pub const SEALED: u32 = 1 << 31;
 
 /// Flags of a slot.
 pub mod flag {
     /// Sent by this host, not received.
     pub const OUT: u8 = 0x01;
-    /// The VLAN tag was stripped before capture and put back.
+    /// The VLAN tag was stripped before capture and restored.
     pub const VLAN_RESTORED: u8 = 0x02;
     /// The slot's flow hash is valid.
     pub const HASHED: u8 = 0x04;
     /// The host left the checksum to the NIC.
     pub const PARTIAL_CHECKSUM: u8 = 0x08;
-    /// Merged by GRO, or not yet cut by GSO: larger than what was on the wire.
+    /// Merged by GRO, or not yet segmented by GSO: larger than the packets on the wire.
     pub const SUPER: u8 = 0x10;
 }
 
@@ -83,18 +83,18 @@ pub mod chunk {
     pub const FIRST_SEQUENCE: usize = 8;
     /// Number of this chunk in its lane, u64.
     pub const CHUNK_SEQUENCE: usize = 16;
-    /// Packets that the lane lost for want of a chunk before this one, u64.
+    /// Packets that the lane lost before this chunk because none was free, u64.
     pub const LOST_BEFORE: usize = 24;
-    /// Readers that want any of the published packets: their slots' masks together, u64.
+    /// The masks of all published slots combined, u64.
     pub const WANTED: usize = 32;
 }
 
-/// The four words of a slot, as they lie in memory.
+/// A slot as four words in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Slot {
     /// Nanoseconds since 1970, UTC.
     pub time_ns: u64,
-    /// Readers that want this packet; all ones while nothing classifies.
+    /// Readers that want this packet; all ones if the source does not classify.
     pub mask: u64,
     /// Symmetric flow hash, valid with [`flag::HASHED`].
     pub hash: u32,
@@ -129,7 +129,7 @@ impl Slot {
         ]
     }
 
-    /// The slot in these four words. Nothing is checked: see `ChunkView::packet`.
+    /// Decodes a slot without checks: see `ChunkView::packet`.
     #[inline]
     pub fn from_words(words: [u64; 4]) -> Self {
         let [time, mask, lengths, places] = words.map(u64::from_le);
@@ -166,7 +166,7 @@ const fn half(word: u32, index: u32) -> u16 {
     (word >> (16 * index)) as u16
 }
 
-/// Sizes of a pool, as its region header tells them.
+/// Sizes of a pool, as in its region header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a chunk: a power of two.
@@ -175,15 +175,15 @@ pub struct Geometry {
     pub chunk_count: u32,
     /// Lanes that write into this pool.
     pub lane_count: u32,
-    /// Most bytes captured of a packet.
+    /// Maximum number of bytes captured of a packet.
     pub snap_length: u32,
     /// Bytes of chunks in one segment: a power of two.
     pub segment_size: u64,
-    /// Bytes from one segment to the next; what is above `segment_size` is unused slack.
+    /// Bytes from one segment to the next; the part above `segment_size` is unused slack.
     pub segment_stride: u64,
 }
 
-/// Why sizes cannot be a pool's.
+/// Why a pool cannot have these sizes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -212,7 +212,7 @@ pub enum GeometryError {
 }
 
 impl Geometry {
-    /// A pool in one piece: `chunk_count` chunks with chunk 0, side by side.
+    /// A pool without gaps: `chunk_count` chunks, including chunk 0, side by side.
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ impl Geometry {
         .checked()
     }
 
-    /// These sizes, if they can be a pool's.
+    /// Checks that a pool can have these sizes.
     ///
     /// # Errors
     ///
@@ -260,11 +260,11 @@ impl Geometry {
         Ok(self)
     }
 
-    /// Where a chunk begins.
+    /// Offset of a chunk in the region.
     #[inline]
     pub fn chunk_offset(&self, id: ChunkId) -> RegionOffset {
         let linear = u64::from(id.0) * u64::from(self.chunk_size);
-        // A segment's size is a power of two: no need to divide for every chunk.
+        // A segment's size is a power of two: a shift replaces the division.
         let segment = linear >> self.segment_size.trailing_zeros();
         RegionOffset(segment * self.segment_stride + (linear & (self.segment_size - 1)))
     }
@@ -275,17 +275,17 @@ impl Geometry {
         self.chunk_offset(last).0 + u64::from(self.chunk_size)
     }
 
-    /// Slots that a chunk could hold at most, were the payloads empty.
+    /// Maximum number of slots in a chunk, with empty payloads.
     pub fn max_slots(&self) -> u32 {
         (self.chunk_size - narrow(CHUNK_HEADER_SIZE)) / narrow(SLOT_SIZE)
     }
 
-    /// Most bytes of one packet that a chunk can hold.
+    /// Size of the largest packet that fits into a chunk, in bytes.
     pub fn max_payload(&self) -> u32 {
         self.chunk_size - narrow(CHUNK_HEADER_SIZE + SLOT_SIZE)
     }
 
-    /// Whether packets may live in this chunk.
+    /// Whether this chunk can hold packets.
     #[inline]
     pub fn holds(&self, id: ChunkId) -> bool {
         id.0 != 0 && id.0 < self.chunk_count
@@ -317,12 +317,12 @@ impl Geometry {
         bytes
     }
 
-    /// The sizes that a region header tells.
+    /// Reads the sizes from a region header.
     ///
     /// # Errors
     ///
-    /// - [`HeaderError::Magic`], [`HeaderError::Version`]: not a region of ours.
-    /// - [`HeaderError::Geometry`]: sizes that cannot be.
+    /// - [`HeaderError::Magic`], [`HeaderError::Version`]: not a Ringtap region of this version.
+    /// - [`HeaderError::Geometry`]: impossible sizes.
     pub fn from_header(bytes: &[u8; REGION_HEADER_SIZE]) -> Result<Self, HeaderError> {
         let magic = u64_at(bytes, region::MAGIC);
         if magic != MAGIC {
@@ -363,10 +363,10 @@ pub enum HeaderError {
     /// Another version.
     #[error("region format version {0}, this program knows {VERSION}: use programs of one release")]
     Version(u32),
-    /// Features that this program does not know.
+    /// Unknown features.
     #[error("the region uses features {0:#x} that this program does not know: update it")]
     Features(u64),
-    /// Sizes that cannot be.
+    /// Impossible sizes.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
 }

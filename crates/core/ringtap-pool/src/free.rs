@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lane's free chunks: the one that was freed last is used first, so that it is still hot.
+//! A lane's free chunks: a stack, so that the writer reuses chunks that are still in the caches.
 //!
-//! The stack belongs to the writer alone, so that a burst can take every chunk without help
-//! from anybody; the recycle queue brings chunks back.
+//! The stack belongs to the writer alone, so that a burst can take every chunk without another
+//! thread's help; the recycle queue returns chunks.
 //!
 //! Invariants
-//! - Only a chunk that this lane took and has not got back is taken back: nobody can make it write
-//!   into a chunk of another lane, or into one that is still free, or twice into one.
+//! - Only a chunk that this lane took and did not get back is accepted. No peer can make the lane
+//!   write into another lane's chunk, into a free chunk, or into one chunk twice.
 #![forbid(unsafe_code)]
 
 use crate::format::Geometry;
 use crate::ids::{ChunkId, widen};
 use crate::queue::{Consumer, PeerCorrupt};
 
-/// Entries taken from the recycle queue at one time, so that a chunk change has a bound.
+/// Entries taken from the recycle queue at one time, to limit the time of a chunk change.
 const BATCH: usize = 64;
 
 /// The stack of free chunks of one lane.
@@ -21,13 +21,13 @@ pub struct FreeChunks {
     stack: Vec<ChunkId>,
     recycled: Consumer,
     geometry: Geometry,
-    /// Chunks that were taken and did not come back, a bit each.
+    /// Chunks that were taken and not returned, one bit each.
     out: Vec<u64>,
     refused: u64,
 }
 
 impl FreeChunks {
-    /// Begins with these chunks; the last is used first.
+    /// Starts with these chunks; the last one is used first.
     pub fn new(chunks: Vec<ChunkId>, recycled: Consumer, geometry: Geometry) -> Self {
         FreeChunks {
             stack: chunks,
@@ -38,18 +38,18 @@ impl FreeChunks {
         }
     }
 
-    /// How many recycled numbers were refused, which only a corrupt recycling side sends.
+    /// Number of refused recycled numbers, which only a corrupt peer sends.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
     /// Takes the chunk that was freed last; `None` when all are in use.
     ///
-    /// Recycled numbers are refused, and counted, unless they are of chunks that are out.
+    /// Refuses and counts recycled numbers of chunks that are not in use.
     ///
     /// # Errors
     ///
-    /// [`PeerCorrupt`]: the recycling side claims what cannot be.
+    /// [`PeerCorrupt`]: the recycling side wrote an impossible index.
     pub fn take(&mut self) -> Result<Option<ChunkId>, PeerCorrupt> {
         for _ in 0..BATCH {
             let Some(entry) = self.recycled.pop()? else {
@@ -69,7 +69,7 @@ impl FreeChunks {
         Ok(taken)
     }
 
-    /// Notes that a chunk is not out any more; `false` if it was not.
+    /// Marks a chunk as returned; `false` if it was not in use.
     fn come_back(&mut self, id: ChunkId) -> bool {
         let (word, bit) = Self::place(id);
         let was_out = self.out[word] & bit != 0;
@@ -114,7 +114,7 @@ mod tests {
     fn recycled_chunks_that_are_not_out_are_refused() {
         let (mut free, mut recycle) = stack();
         assert_eq!(free.take(), Ok(Some(ChunkId(7))));
-        // Outside the pool, of another lane, still free, and one that came back already.
+        // Outside the pool, of another lane, still free, and returned before.
         for entry in [0, 10, u64::MAX, 3, 5, 7, 7] {
             recycle.push(entry).unwrap();
         }

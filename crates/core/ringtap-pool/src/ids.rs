@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers that must not be mixed up: chunks, lanes, readers and offsets in a region.
+//! Distinct types for the numbers of chunks, lanes and readers, and for region offsets.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -51,13 +51,13 @@ impl ReaderId {
     }
 }
 
-/// A `u32` as `usize`; nothing is lost on the 64-bit machines that Ringtap runs on.
+/// A `u32` as `usize`, without loss on the 64-bit machines that Ringtap supports.
 pub(crate) const fn widen(value: u32) -> usize {
     const { assert!(usize::BITS >= u32::BITS) };
     value as usize
 }
 
-/// An index as a number; one that is too large becomes the largest, which nothing has.
+/// An index as a number, saturated: no table has an entry of the largest number.
 fn narrow(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ringtap's waist: format, chunks, queues, delivery and counters. No I/O, no system calls.
+//! Ringtap's core: format, chunks, queues, delivery and counters. No I/O, no system calls.
 //!
-//! A *source* writes packets into chunks of a pool through [`writer::LaneWriter`] (or an eBPF
-//! program does the same), a [`distributor::Distributor`] moves chunk ownership, and every
-//! [`reader::Reader`] reads the packets in place. `docs/internals/format.md` has the memory's layout.
+//! A *source* writes packets into chunks of a pool through [`writer::LaneWriter`] or an eBPF program.
+//! A [`distributor::Distributor`] moves chunk ownership, and every [`reader::Reader`] reads the
+//! packets in place. `docs/internals/format.md` specifies the memory layout.
 //!
 //! Under `--cfg loom` only what loom can model is compiled: queues, publishing and wake-ups.
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that other threads, processes or the kernel share with us.
+//! Memory shared with other threads, processes or the kernel.
 //!
 //! Invariants
-//! - What a value of this module points to stays mapped as long as the value lives: it holds
-//!   the owner of the mapping.
-//! - Shared words are reached as atomics only.
+//! - Each value holds the owner of its mapping, which therefore stays mapped.
+//! - Shared words are accessed as atomics only.
 
 #[cfg(not(loom))]
 mod prefetch;
@@ -21,7 +20,7 @@ pub use region::Region;
 #[cfg(not(loom))]
 pub(crate) use region::{AHEAD, LINE, Piece};
 
-/// Whatever keeps a mapping alive; dropped with its last user.
+/// Keeps a mapping alive; dropped with its last user.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
 /// Atomics in shared memory.
@@ -50,13 +49,13 @@ impl<T: Send + Sync + 'static> Words<T> {
 }
 
 impl<T> Words<T> {
-    /// Words somewhere in a mapping that `owner` keeps.
+    /// Words in a mapping that `owner` keeps alive.
     ///
     /// # Safety
     ///
-    /// From `first` on, `count` values of `T` (an atomic) must be mapped, aligned and readable
-    /// until `owner` is dropped, writable if anybody stores through the result, and reached by
-    /// everybody in this process as atomics only.
+    /// From `first` on, `count` values of `T` (an atomic) must be mapped, aligned and readable until
+    /// `owner` is dropped, and writable if the result is used to store. All code in this process must
+    /// access them as atomics.
     pub unsafe fn from_raw(first: NonNull<T>, count: usize, owner: Owner) -> Self {
         Words {
             first,
@@ -81,8 +80,8 @@ impl<T> Deref for Words<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: the maker promised `count` mapped, aligned values for as long as the owner
-        // lives, and `self` holds the owner.
+        // SAFETY: `from_raw`'s caller promised `count` mapped, aligned values while the owner lives,
+        // and `self` holds the owner.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }

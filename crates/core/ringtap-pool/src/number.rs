@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Conversions between integer types.
+//! Conversions between integer types that saturate.
 //!
-//! They saturate: a number that the type cannot hold becomes the largest that it can. Nearly all
-//! conversions in Ringtap cannot fail (an index of a pool, a length of a packet); for the others the
-//! largest number is one that no pool has room for, so that a later check refuses it.
+//! A number that the type cannot hold becomes the type's maximum. Nearly all of Ringtap's conversions
+//! cannot fail (indexes of a pool, lengths of packets). For the others the maximum exceeds what any
+//! pool has, so that a later check refuses it.
 #![forbid(unsafe_code)]
 
 /// The number as `u16`, saturated.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a writer makes slots visible and how a reader sees them.
+//! Publishes slots for readers, and reads published slots.
 //!
 //! Invariants
 //! - The count in a chunk's state only grows until the chunk is sealed, and never after.
@@ -9,30 +9,30 @@
 use crate::format::{SEALED, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 
-/// What a chunk's state word says.
+/// Decoded state word of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Slots that may be read.
+    /// Number of readable slots.
     pub published: u32,
-    /// Whether no more will follow.
+    /// Whether no more slots will be published.
     pub sealed: bool,
 }
 
-/// Lets readers see the first `published` slots.
+/// Publishes the first `published` slots.
 #[inline]
 pub fn publish(state: &AtomicU32, published: u32) {
     // Pairs with the acquire load in `observe`: slots and payloads come first.
     state.store((published & !SEALED).to_le(), Release);
 }
 
-/// Lets readers see the first `published` slots, and that no more will follow.
+/// Publishes the first `published` slots and seals the chunk.
 #[inline]
 pub fn seal(state: &AtomicU32, published: u32) {
     // Pairs with the acquire load in `observe`: slots and payloads come first.
     state.store((published | SEALED).to_le(), Release);
 }
 
-/// What may be read now.
+/// Reads a chunk's state.
 #[inline]
 pub fn observe(state: &AtomicU32) -> State {
     // Pairs with the release stores in `publish` and `seal`, and with the eBPF program's store.
@@ -57,7 +57,7 @@ pub fn get_slot(words: &[AtomicU64; 4]) -> Slot {
     Slot::from_words(get_words(words))
 }
 
-/// The same as it lies in the pool.
+/// Reads a published slot without decoding it.
 #[inline]
 pub fn get_words(words: &[AtomicU64; 4]) -> [u64; 4] {
     let [time, mask, lengths, places] = words;
@@ -69,7 +69,7 @@ pub fn get_words(words: &[AtomicU64; 4]) -> [u64; 4] {
     ]
 }
 
-/// Only the payload's place in a published slot, in units of 8 bytes.
+/// Reads the payload's offset from a published slot, in units of 8 bytes.
 #[inline]
 pub fn get_place(words: &[AtomicU64; 4]) -> u16 {
     Slot::from_words([0, 0, 0, words[3].load(Relaxed)]).payload

@@ -6,7 +6,7 @@
 //! Invariants
 //! - The capacity is a power of two and never changes.
 //! - `tail - head` never exceeds the capacity, unless the peer misbehaves.
-//! - Each side keeps its own index to itself and publishes a copy: the peer cannot change it.
+//! - Each side keeps a private index and publishes a copy, so the peer cannot change the index.
 //! - The peer is not trusted: what it wrote is checked before it is used.
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,7 @@ use crate::ids::widen;
 use crate::memory::Words;
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 
-/// The shared parts of a queue; head and tail may lie in different mappings.
+/// Shared parts of a queue; head and tail may lie in different mappings.
 #[derive(Clone)]
 pub struct Parts {
     head: Words<AtomicU32>,
@@ -22,7 +22,7 @@ pub struct Parts {
     entries: Words<AtomicU64>,
 }
 
-/// Why parts cannot make a queue.
+/// Why the parts cannot form a queue.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("a queue of {entries} entries: want a power of two up to 2^31, one head and one tail")]
 pub struct PartsError {
@@ -33,9 +33,9 @@ pub struct PartsError {
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 #[error("the other side claims {claimed} entries in a queue of {capacity}")]
 pub struct PeerCorrupt {
-    /// Entries that the peer's index implies.
+    /// Number of entries that the peer's index implies.
     pub claimed: u32,
-    /// Entries that there can be.
+    /// Capacity of the queue.
     pub capacity: u32,
 }
 
@@ -43,7 +43,7 @@ pub struct PeerCorrupt {
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 #[non_exhaustive]
 pub enum PushError {
-    /// No place is free.
+    /// The queue is full.
     #[error("the queue is full")]
     Full,
     /// The consumer's index is impossible.
@@ -52,7 +52,7 @@ pub enum PushError {
 }
 
 impl Parts {
-    /// Puts the parts together.
+    /// Joins the parts to a queue.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Parts {
         })
     }
 
-    /// A queue on the heap with room for `capacity` entries at least (at most 2^31).
+    /// A queue on the heap for at least `capacity` entries (at most 2^31).
     pub fn on_heap(capacity: u32) -> Self {
         let capacity = widen(capacity.clamp(1, 1 << 31).next_power_of_two());
         let word = || Words::on_heap(vec![AtomicU32::new(0)]);
@@ -95,7 +95,7 @@ impl Parts {
     }
 }
 
-/// Makes both ends of a queue on the heap.
+/// Creates both ends of a queue on the heap.
 pub fn pair(capacity: u32) -> (Producer, Consumer) {
     let parts = Parts::on_heap(capacity);
     (Producer::new(parts.clone()), Consumer::new(parts))
@@ -108,21 +108,21 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// The producing end of these parts; there must be no other.
+    /// The producing end; the caller creates only one.
     pub fn new(parts: Parts) -> Self {
         let tail = parts.tail[0].load(Relaxed);
         Producer { parts, tail }
     }
 
-    /// Appends an entry; the consumer sees it, and all that was written before, at once.
+    /// Appends an entry; the consumer sees it and all earlier writes at once.
     ///
     /// # Errors
     ///
     /// - [`PushError::Full`]: nothing was pushed.
-    /// - [`PushError::PeerCorrupt`]: the consumer claims what cannot be.
+    /// - [`PushError::PeerCorrupt`]: the consumer wrote an impossible index.
     pub fn push(&mut self, entry: u64) -> Result<(), PushError> {
         let capacity = self.parts.capacity();
-        // Pairs with the release store in `Consumer::pop`: the place was read before we reuse it.
+        // Pairs with the release store in `Consumer::pop`: the entry was read before it is overwritten.
         let waiting = self.tail.wrapping_sub(self.parts.head[0].load(Acquire));
         if waiting > capacity {
             return Err(PeerCorrupt {
@@ -149,7 +149,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// The consuming end of these parts; there must be no other.
+    /// The consuming end; the caller creates only one.
     pub fn new(parts: Parts) -> Self {
         let head = parts.head[0].load(Relaxed);
         Consumer { parts, head }
@@ -159,7 +159,7 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// [`PeerCorrupt`]: the producer claims what cannot be.
+    /// [`PeerCorrupt`]: the producer wrote an impossible index.
     pub fn pop(&mut self) -> Result<Option<u64>, PeerCorrupt> {
         let capacity = self.parts.capacity();
         // Pairs with the release store in `Producer::push`: makes the entry visible.
@@ -175,12 +175,12 @@ impl Consumer {
         }
         let entry = self.parts.entry(self.head).load(Relaxed);
         self.head = self.head.wrapping_add(1);
-        // Pairs with the acquire load in `Producer::push`: the place may be written again.
+        // Pairs with the acquire load in `Producer::push`: the entry may be overwritten.
         self.parts.head[0].store(self.head, Release);
         Ok(Some(entry))
     }
 
-    /// Whether nothing waits (or the producer's index is impossible, which `pop` will tell).
+    /// Whether the queue is empty (or the producer's index is impossible, which `pop` reports).
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.parts.tail[0].load(Acquire) == self.head

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One consumer of a pool: takes chunks that the distributor delivers, reads packets in place.
+//! A consumer of a pool: takes chunks that the distributor delivers, and reads packets in place.
 //!
 //! Invariants
-//! - Packets of a lane come in the order of capture; a [`Gap`] reports packets that are missing
-//!   between two batches.
-//! - A chunk goes back when the reader has moved past it and no batch of it is left.
+//! - Packets of a lane come in the order of capture; a [`Gap`] reports packets missing between two
+//!   batches.
+//! - A chunk is returned when the reader has moved past it and no batch of it is left.
 
 mod batch;
 mod delivery;
@@ -28,7 +28,7 @@ use lane::{Held, Lane, Missed};
 use lease::{Lease, LeaseHome};
 pub use peek::Peek;
 
-/// Packets of a lane that a reader does not get, just before a batch.
+/// Missing packets of a lane, just before a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Sequence of the first missing packet.
@@ -41,14 +41,14 @@ pub struct Gap {
     pub other_members: u64,
 }
 
-/// Why a reader cannot receive any more.
+/// Why a reader cannot receive any more packets.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
     /// The distributor's index is impossible.
     #[error("the capture side is corrupt: {0}")]
     PeerCorrupt(#[from] PeerCorrupt),
-    /// A delivered chunk lies outside the pool, or has impossible content.
+    /// A delivered chunk lies outside the pool, or its content is impossible.
     #[error("the capture side is corrupt: it delivered {0}, which cannot be read")]
     BadChunk(ChunkId),
     /// The distributor reported a loss for a lane that does not exist.
@@ -80,17 +80,17 @@ pub struct Reader {
     deliveries: Consumer,
     lanes: Vec<Lane>,
     turn: usize,
-    /// Sum over the lanes of the sequence that each expects next.
+    /// Sum over the lanes of the next expected sequence number.
     read_to: u64,
-    /// Bytes of a packet that are left when the distributor says that it is cut.
+    /// Bytes left of a packet that the distributor delivers as cut.
     cut_bytes: u32,
 }
 
 impl Reader {
-    /// Opens the control region that a distributor made for this reader.
+    /// Opens the control region that a distributor created for this reader.
     ///
-    /// `distributor` wakes the distributor's thread; the reader and its batches hold it until the
-    /// last of them is dropped. `policy` is the one that the reader was added with.
+    /// `distributor` wakes the distributor's thread; the reader and its batches hold it until the last
+    /// of them is dropped. `policy` is the one with which the reader was added.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Reader {
         Ok(if ended { Next::Ended } else { Next::Empty })
     }
 
-    /// The words by which this reader announces that it sleeps.
+    /// The words by which this reader announces a sleep.
     pub fn sleeper(&self) -> Sleeper {
         Sleeper {
             control: self.home.control.clone(),
@@ -177,7 +177,7 @@ impl Reader {
         self.home.control.reader().progress()
     }
 
-    /// Number of packets that wait: published, delivered, and not yet taken.
+    /// Number of waiting packets: published, delivered, and not yet taken.
     ///
     /// # Errors
     ///
@@ -192,10 +192,10 @@ impl Reader {
         Ok(held.filter_map(waiting).sum())
     }
 
-    /// Sorts new deliveries to their lanes; returns whether no more will come.
+    /// Assigns new deliveries to their lanes; returns whether no more will come.
     #[inline]
     fn accept(&mut self) -> Result<bool, RecvError> {
-        // Read before the queue, so that every delivery before the end is found below.
+        // Before the queue, so that every delivery before the end is found below.
         let ended = self.home.control.hub().ended.load(Acquire) != 0;
         while let Some(entry) = self.deliveries.pop()? {
             self.accept_one(Delivery::from_entry(entry))?;
@@ -210,7 +210,7 @@ impl Reader {
                 let lane = view.ok_or(RecvError::BadChunk(chunk))?.lane();
                 let most = widen(self.pool().geometry().chunk_count);
                 let lane = self.lanes.get_mut(lane.index());
-                // A lane with more chunks than the pool has was delivered some chunk twice.
+                // A lane with more chunks than the pool got some chunk twice.
                 let lane = lane.filter(|lane| lane.len() < most);
                 lane.ok_or(RecvError::BadChunk(chunk))?.hold(Held {
                     lease: Lease::new(Arc::clone(&self.home), chunk),
@@ -275,7 +275,7 @@ impl Reader {
         self.read_to = self.read_to.wrapping_add(taken);
         let words = self.home.control.reader();
         words.read_to.store(self.read_to, Relaxed);
-        // A reader that takes packets is awake and needs no signal.
+        // A reader that takes packets is awake.
         words.asleep.lower();
         let missed = lane_state.missed_before(id);
         let gap = (first_sequence > expected || missed.lost > 0).then(|| Gap {
@@ -300,7 +300,7 @@ impl Reader {
     }
 }
 
-/// Announces for a reader that it sleeps; usable while the reader itself is borrowed.
+/// Announces a reader's sleep; usable while the reader itself is borrowed.
 #[derive(Clone)]
 pub struct Sleeper {
     control: Control,
@@ -313,8 +313,8 @@ impl Sleeper {
         let reader = self.control.reader();
         let sleeps = reader.sleeps.load(Relaxed); // ours: nobody else writes it
         reader.sleeps.store(sleeps.wrapping_add(1), Relaxed);
-        // The fence in it pairs with the one in `Distributor::arm`: either we see that it does
-        // not watch every packet, or it sees that we sleep.
+        // Pairs with the fence in `Distributor::arm`: either this side sees that the distributor does
+        // not watch every packet, or the distributor sees that this reader sleeps.
         reader.asleep.raise();
         if self.control.hub().watching.load(Relaxed) < Level::Packet as u32 {
             self.distributor.signal();

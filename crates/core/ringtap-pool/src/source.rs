@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every source offers: a pool, lanes, counters, a way to wait for it, a way to stop it.
+//! Interface of all sources: pool, lanes, counters, wake-ups and end.
 
 use std::error::Error;
 use std::os::fd::BorrowedFd;
@@ -17,37 +17,37 @@ use crate::view::Pool;
 use crate::wake::{Signal, WakeWord};
 use crate::writer::{LaneWriter, LaneWriterParts};
 
-/// Why a source failed; the message says what to do.
+/// Why a source failed; the message tells the user what to do.
 pub type SourceError = Box<dyn Error + Send + Sync>;
 
-/// What a source is, for people and for file headers.
+/// Description of a source for users and file headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The device as the user would write it: `tap:eth0`, `pcap:FILE`.
+    /// The device in the user's syntax: `tap:eth0`, `pcap:FILE`.
     pub device: String,
-    /// The network interface, if it is one.
+    /// The network interface, if the device is one.
     pub interface: Option<String>,
     /// The link type (`LINKTYPE_*`, 1 for Ethernet).
     pub link_type: u16,
-    /// Most bytes captured of a packet.
+    /// Maximum number of bytes captured of a packet.
     #[serde(rename = "snap_length_bytes")]
     pub snap_length: u32,
-    /// What happens to a reader that is past its credit.
+    /// Policy for a reader past its credit.
     pub policy: Policy,
-    /// What a user should know: fall-backs taken and why, a line each.
+    /// Messages for the user: fall-backs and their reasons, one per line.
     pub notes: Vec<String>,
-    /// Where `offered` comes from, in words: "the XDP program and the interface's drop counters".
+    /// Origin of `offered`, in words: "the XDP program and the interface's drop counters".
     pub offered_from: String,
 }
 
-/// What one lane counted since the source began.
+/// Counters of one lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounts {
     /// Packets that reached the source on this lane, by a counter of its own.
     pub seen: u64,
     /// Packets in the pool.
     pub captured: u64,
-    /// Bytes on the wire of these.
+    /// Bytes of these packets on the wire.
     pub bytes: u64,
     /// Packets that no rule wanted, and that were not captured.
     pub unwanted: u64,
@@ -65,68 +65,68 @@ impl LaneCounts {
     }
 }
 
-/// What a source counted since it began.
+/// Counters of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Per lane.
     pub lanes: Vec<LaneCounts>,
-    /// Packets lost by the NIC or its driver, on no lane in particular.
+    /// Packets lost by the NIC or its driver before they reached a lane.
     pub nic: u64,
-    /// Packets lost by the kernel, on no lane in particular.
+    /// Packets lost by the kernel before they reached a lane.
     pub kernel: u64,
 }
 
 /// Whether a lane captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// It does not, until the readers have caught up.
+    /// The lane does not capture until the readers have caught up.
     Paused,
-    /// It does.
+    /// The lane captures.
     Capturing,
 }
 
-/// Whether a source goes on.
+/// State of a source.
 #[derive(Debug)]
 pub enum Status {
-    /// Packets may come.
+    /// Packets may arrive.
     Running,
-    /// All was read (a file's end), or the source was stopped.
+    /// The file ended, or the source was stopped.
     Ended,
-    /// No more packets, and the reason; what came before is in the pool.
+    /// The source failed for this reason; earlier packets are in the pool.
     Failed(SourceError),
 }
 
-/// What writes packets into a pool.
+/// A writer of packets into a pool.
 ///
-/// From the moment a source exists it captures; nothing is lost before the first read but what
-/// the pool cannot hold.
+/// A source captures from its creation on: before the first read, only packets that exceed the pool
+/// are lost.
 pub trait Source: Send {
-    /// What this source is.
+    /// Description of this source.
     fn facts(&self) -> &Facts;
 
-    /// The pool, as readers map it.
+    /// The pool, for readers to map.
     fn pool(&self) -> Pool;
 
-    /// What other processes map to read the pool; nobody can map it writable. `None` if it lies
-    /// in this process only.
+    /// Descriptor that other processes map to read the pool; no process can map it writable. `None` if
+    /// the pool lies in this process only.
     fn pool_file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The distributor's ends of the lanes; empty when called again.
+    /// The distributor's ends of the lanes; returns none on later calls.
     fn take_lanes(&mut self) -> Vec<LaneEnds>;
 
     /// All counters now. `seen` may be one ahead of the rest while a packet is being captured.
     fn counts(&mut self) -> Counts;
 
-    /// Classifies packets by these rules from now on; returns for each rule where its filter runs.
+    /// Classifies packets by these rules from now on; returns where the filter of each rule runs.
     ///
-    /// A source that cannot classify leaves every bit set, and every filter to the readers; it
-    /// refuses to divide packets between them.
+    /// A source that cannot classify sets every mask bit and leaves every filter to the readers. It
+    /// refuses rules that divide packets between readers.
     ///
     /// # Errors
     ///
-    /// The rules before are still in force then.
+    /// The old rules stay in force.
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
         if rules.0.iter().any(|rule| rule.balance != Balance::Everyone) {
             return Err("this source cannot divide packets between the members of a group".into());
@@ -135,61 +135,60 @@ pub trait Source: Send {
         Ok(vec![Place::Reader(why); rules.0.len()])
     }
 
-    /// The part of the source that puts rules in force, if that takes long (a tap loads programs):
-    /// the caller runs it on a thread of its own, and does not call [`Source::classify`] any more.
+    /// The part of the source that sets rules, if that takes long (a tap loads programs). The caller
+    /// runs it on its own thread and does not call [`Source::classify`] any more.
     fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
         None
     }
 
-    /// Whether it was given no rules yet and every packet has every bit, so that rules which give
-    /// everything to everybody would change nothing but cost the time to learn them.
+    /// Whether the source has no rules yet and sets every mask bit. Rules that give every packet to all
+    /// readers then change nothing, and the hub need not set them.
     ///
-    /// `false` is always right.
+    /// `false` is always correct.
     fn gives_everything(&self) -> bool {
         false
     }
 
-    /// Stops capture on a lane at its cheapest point, or goes on. Packets that come meanwhile
-    /// count as `pool_full`. Only sources that can drop packets do anything.
+    /// Pauses or resumes capture on a lane. Packets that arrive during a pause count as `pool_full`.
+    /// Sources that cannot drop packets ignore the call.
     fn pause(&mut self, lane: LaneId, pause: Pause) {
         let _cannot = (lane, pause);
     }
 
-    /// Whether the source goes on; the reason of a failure is told once.
+    /// State of the source; reports a failure only once.
     fn status(&mut self) -> Status;
 
-    /// Becomes readable when a lane signals and when the status changes.
+    /// Descriptor that becomes readable when a lane signals or the status changes.
     fn wake_fd(&self) -> BorrowedFd<'_>;
 
-    /// What becomes readable when a lane signals, for readers, who must not be able to change
-    /// it or make it unreadable; `None` if they can only be woken by the driver.
+    /// Descriptor that becomes readable when a lane signals, for readers, which cannot change or clear
+    /// it; `None` if only the driver can wake them.
     fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Makes `wake_fd` unreadable again.
+    /// Clears the readable state of `wake_fd`.
     fn clear_wake(&mut self);
 
-    /// Stops capturing and detaches; when it returns nothing is written any more, and counters
-    /// are final.
+    /// Stops capture and detaches; afterwards nothing is written and the counters are final.
     fn stop(&mut self);
 }
 
-/// Puts a source's rules in force while another thread drives the source.
+/// Sets a source's rules while another thread drives the source.
 pub trait RuleLoader: Send {
-    /// Does what [`Source::classify`] does; it may take seconds.
+    /// Like [`Source::classify`]; may take seconds.
     ///
     /// # Errors
     ///
-    /// The rules before are still in force then.
+    /// The old rules stay in force.
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError>;
 }
 
-/// Both ends of a lane of a source in user space.
+/// Creates both ends of a lane of a user-space source.
 ///
 /// # Safety
 ///
-/// As for [`LaneWriter::new`]: the pool is writable and `chunks` belong to no other lane.
+/// As for [`LaneWriter::new`]: the pool is writable, and `chunks` belong to no other lane.
 pub unsafe fn lane(
     pool: &Pool,
     lane: LaneId,
@@ -221,8 +220,8 @@ pub unsafe fn lane(
     )
 }
 
-/// The chunks of one lane when all lanes share a pool evenly, highest first, so that the lowest
-/// is used first.
+/// The chunks of one lane when all lanes share a pool evenly, highest first, so that the lowest is
+/// used first.
 pub fn share(geometry: &Geometry, lane: LaneId) -> Vec<ChunkId> {
     let each = (geometry.chunk_count - 1) / geometry.lane_count;
     let first = 1 + lane.0 * each;

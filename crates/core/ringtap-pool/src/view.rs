@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pool as its readers see it: chunks, slots and payloads, checked before use.
+//! A reader's view of a pool: chunks, slots and payloads, checked before use.
 //!
 //! Invariants
-//! - Counts, offsets and lengths that lie in the region are checked against the chunk's size
-//!   before they are used, whoever wrote them.
+//! - Counts, offsets and lengths in the region are checked against the chunk's size before use.
 //! - A payload is only lent out for a slot that was published, and only as long as the reader
 //!   holds its lease on the chunk: the writer does not touch published payloads, and reuses a
 //!   chunk only after every lease on it ended.
@@ -17,10 +16,10 @@ use crate::number::{to_u32, to_u64, to_usize};
 use crate::publish::{self, State};
 use crate::sync::Ordering::*;
 
-/// How far above a slot the next ones are asked for, in bytes.
+/// Prefetch distance for slots, in bytes.
 const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
 
-/// A region with a pool in it.
+/// A region that contains a pool.
 #[derive(Clone)]
 pub struct Pool {
     region: Region,
@@ -28,11 +27,11 @@ pub struct Pool {
     epoch: u64,
 }
 
-/// Why a region cannot be used as a pool.
+/// Why a region is not usable as a pool.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The mapping is smaller than its header says.
+    /// The mapping is smaller than its header requires.
     #[error("the region has {have_bytes} bytes, its sizes need {need_bytes}")]
     TooSmall {
         /// Bytes mapped.
@@ -40,21 +39,21 @@ pub enum PoolError {
         /// Bytes needed.
         need_bytes: u64,
     },
-    /// The header is not a region's.
+    /// The region header is invalid.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// Another region took the place of the one that the reader wants.
+    /// Another region has replaced the one that the reader expects.
     #[error("the region has epoch {have}, the reader wants {want}: subscribe again")]
     Epoch {
         /// Epoch in the header.
         have: u64,
-        /// Epoch that the reader wants.
+        /// Epoch that the reader expects.
         want: u64,
     },
 }
 
 impl Pool {
-    /// The pool in a region whose sizes are known.
+    /// The pool in a region of known sizes.
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ impl Pool {
         })
     }
 
-    /// The pool in a region that another process formatted, in this epoch.
+    /// The pool in a region that another process formatted, with this epoch.
     ///
     /// # Errors
     ///
@@ -103,7 +102,7 @@ impl Pool {
         })
     }
 
-    /// A pool on the heap of this process, for sources in user space and for tests.
+    /// A pool on the heap, for user-space sources and for tests.
     pub fn on_heap(geometry: Geometry) -> Self {
         let bytes = to_usize(geometry.region_bytes());
         let pool = Pool {
@@ -111,7 +110,7 @@ impl Pool {
             geometry,
             epoch: format::FIRST_EPOCH,
         };
-        // SAFETY: just allocated, writable, and nobody else knows of it.
+        // SAFETY: just allocated, writable, and unknown to other code.
         unsafe { pool.write_header() };
         pool
     }
@@ -120,21 +119,21 @@ impl Pool {
     ///
     /// # Safety
     ///
-    /// The region must be writable, and nobody may be reading or writing it yet.
+    /// The region must be writable, and no other code may read or write it yet.
     pub unsafe fn write_header(&self) {
         let header = self.geometry.header(self.epoch);
         if let Some(piece) = self.region.piece(0, header.len()) {
-            // SAFETY: writable and ours alone, by the caller's word.
+            // SAFETY: writable and unshared, by the caller's promise.
             unsafe { piece.write(0, &header) };
         }
     }
 
-    /// Tells the pool from others that were in its place before.
+    /// Distinguishes the pool from those that it replaced.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The mapping that the pool lies in.
+    /// The mapping that contains the pool.
     pub fn region(&self) -> &Region {
         &self.region
     }
@@ -162,7 +161,7 @@ impl Pool {
 pub struct Chunk<'a>(pub(crate) Piece<'a>);
 
 impl<'a> Chunk<'a> {
-    /// What may be read now. A count that cannot be is cut to what the chunk could hold.
+    /// The chunk's state; an impossible count is cut to the chunk's capacity.
     #[inline]
     pub fn state(self) -> State {
         let mut state = publish::observe(self.0.word32(format::chunk::STATE));
@@ -190,18 +189,18 @@ impl<'a> Chunk<'a> {
         u64::from_le(self.0.word64(format::chunk::CHUNK_SEQUENCE).load(Relaxed))
     }
 
-    /// Packets that the lane lost for want of a chunk before this one.
+    /// Packets that the lane lost before this chunk because none was free.
     pub fn lost_before(self) -> u64 {
         u64::from_le(self.0.word64(format::chunk::LOST_BEFORE).load(Relaxed))
     }
 
-    /// Bits of all readers that want a packet which [`Chunk::state`] told of before.
+    /// The combined masks of the packets that [`Chunk::state`] returned before.
     #[inline]
     pub fn wanted(self) -> u64 {
         u64::from_le(self.0.word64(format::chunk::WANTED).load(Relaxed))
     }
 
-    /// Time of the packet in slot 0, in nanoseconds since 1970; `None` if there is none yet.
+    /// Time of the packet in slot 0, in nanoseconds since 1970; `None` without a published packet.
     pub fn first_time_ns(self) -> Option<u64> {
         if self.state().published == 0 {
             return None;
@@ -216,7 +215,7 @@ impl<'a> Chunk<'a> {
         Some(publish::get_slot(words).time_ns)
     }
 
-    /// Counts the slots whose mask has a bit of `mask`, and those that have a bit of `group` only.
+    /// Counts the slots whose mask has a bit of `mask`, and those that only have a bit of `group`.
     pub(crate) fn count_masks(self, slots: Range<u32>, mask: u64, group: u64) -> (u64, u64) {
         let mut counts = (0, 0);
         if self.wanted() & (mask | group) == 0 {
@@ -231,13 +230,13 @@ impl<'a> Chunk<'a> {
         counts
     }
 
-    /// Flow of the packet in a published slot; all packets without a hash are one flow.
+    /// Flow hash of the packet in a published slot; all packets without a hash are one flow.
     pub(crate) fn flow(self, index: u32) -> Option<u32> {
         let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
         Some(publish::get_slot(words).hash().unwrap_or(0))
     }
 
-    /// Says that the packet at `index`, which is published, will be read soon.
+    /// Prefetches the published packet at `index`.
     #[inline]
     pub(crate) fn will_read(self, index: u32) {
         let place = CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE;
@@ -248,9 +247,9 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// The words of the slot at `index`, and its payload.
+    /// Words of the slot at `index`, and its payload.
     ///
-    /// `None` if the slot or its payload would not lie within the chunk.
+    /// `None` if the slot or its payload lies outside the chunk.
     ///
     /// # Safety
     ///
@@ -265,8 +264,8 @@ impl<'a> Chunk<'a> {
         if start < CHUNK_HEADER_SIZE {
             return None;
         }
-        // SAFETY: published (the caller's word), so complete, and not written again while the
-        // caller holds its lease, which lasts for `'a`.
+        // SAFETY: published (the caller's promise), so complete, and not overwritten while the caller
+        // holds its lease, which lasts for `'a`.
         let data = unsafe { self.0.slice(start, widen(slot.captured_length)) };
         Some((words, data?))
     }

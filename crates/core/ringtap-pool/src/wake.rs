@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wake-ups: who finds nothing says so in a word and sleeps; the other side signals only then.
+//! Wake-up signal for readers and the hub: a signal is sent only to a side that sleeps.
 //!
-//! The sleeper stores the level it waits for, then looks once more, then sleeps. The writer
-//! publishes, then looks at the word. A full fence on either side makes sure that one of them
-//! sees the other. The eBPF writer has no such fence (it would cost every packet): for it the
-//! sleeper's first sleep is short, see [`FIRST_SLEEP`].
+//! The sleeper stores the level it waits for, checks again, then sleeps. The writer publishes, then
+//! reads the stored level. A full fence on both sides ensures that one side sees the other's store.
+//! The eBPF writer has no fence, which would cost time for every packet: for it, the sleeper's first
+//! sleep is short, see [`FIRST_SLEEP`].
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -12,39 +12,40 @@ use std::time::Duration;
 use crate::memory::Words;
 use crate::sync::{AtomicU32, Ordering::*, fence};
 
-/// How long a sleeper sleeps at most before it looks once more and then sleeps for good.
+/// Duration of the first sleep, after which a sleeper checks again and then sleeps without limit.
 ///
-/// A store that was in flight when the sleeper looked is visible long before this has passed.
+/// A store in transit at the sleeper's first check is visible long before.
 pub const FIRST_SLEEP: Duration = Duration::from_millis(2);
 
-/// A flag by which one side asks the other for a signal.
+/// Flag by which one side requests a signal from the other.
 ///
-/// Who asks raises it, then looks once more, then sleeps. Who has news writes it down, then takes
+/// The sleeper raises the flag, checks for news, then sleeps. The other side publishes news, takes
+/// the flag, and signals if it was raised.
 /// the flag, and signals if it was raised.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct WakeFlag(AtomicU32);
 
 impl WakeFlag {
-    /// Asks for a signal; then look once more.
+    /// Requests a signal; the caller then checks for news again.
     pub fn raise(&self) {
         self.0.store(1, Relaxed);
-        // Pairs with the fence in `take`: either they see the flag or we see their news.
+        // Pairs with the fence in `take`: this side sees the news, or the other side sees the flag.
         fence(SeqCst);
     }
 
-    /// Asks for nothing any more.
+    /// Withdraws the request.
     #[inline]
     pub fn lower(&self) {
         self.0.store(0, Relaxed);
     }
 
-    /// Whether the other side asks.
+    /// Whether a signal is requested.
     pub fn is_raised(&self) -> bool {
         self.0.load(Relaxed) != 0
     }
 
-    /// Whether the other side asked, who is then taken to know: signal it.
+    /// Clears the request; returns whether there was one, which the caller then signals.
     pub fn take(&self) -> bool {
         // Pairs with the fence in `raise`.
         fence(SeqCst);
@@ -52,41 +53,41 @@ impl WakeFlag {
     }
 }
 
-/// What a sleeper waits for; the number is what lies in the word.
+/// Event that a sleeper waits for; the number is its representation in the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Level {
-    /// Nothing: nobody sleeps.
+    /// Nothing: no sleeper.
     Quiet = 0,
-    /// That a chunk is opened (or a lane ends).
+    /// A chunk is opened (or a lane ends).
     Chunk = 1,
-    /// That anything is published.
+    /// A packet is published.
     Packet = 2,
 }
 
-/// A signal that ends somebody's sleep: an eventfd, a condition variable.
+/// A signal that wakes a sleeper: an eventfd or a condition variable.
 pub trait Signal: Send + Sync {
-    /// Wakes the sleeper, now or when it next wants to sleep.
+    /// Wakes the sleeper, now or at its next sleep.
     fn signal(&self);
 }
 
-/// A signal that nobody needs.
+/// A signal without effect.
 pub struct NoSignal;
 
 impl Signal for NoSignal {
     fn signal(&self) {}
 }
 
-/// The word in which a sleeper says what it waits for.
+/// Word in which a sleeper stores the event that it waits for.
 #[derive(Clone)]
 pub struct WakeWord(Words<AtomicU32>);
 
 impl WakeWord {
-    /// The first of these words.
+    /// The first word of `words`.
     ///
     /// # Panics
     ///
-    /// If there is no word at all.
+    /// If `words` is empty.
     pub fn new(words: Words<AtomicU32>) -> Self {
         assert!(!words.is_empty(), "a wake word needs a word");
         WakeWord(words)
@@ -97,19 +98,19 @@ impl WakeWord {
         WakeWord(Words::on_heap(vec![AtomicU32::new(Level::Quiet as u32)]))
     }
 
-    /// Says what the sleeper waits for, never less than was said before; then look once more.
+    /// Stores the event to wait for, unless a finer one is stored; the caller then checks again.
     pub fn arm(&self, level: Level) {
         self.0[0].fetch_max(level as u32, SeqCst);
-        // Pairs with the fence in `take`: either they see the level or we see their work.
+        // Pairs with the fence in `take`: this side sees the writer's work, or the writer sees the level.
         fence(SeqCst);
     }
 
-    /// Says that nobody sleeps any more.
+    /// Stores that no sleeper waits.
     pub fn disarm(&self) {
         self.0[0].store(Level::Quiet as u32, Relaxed);
     }
 
-    /// Whether a sleeper waits for what just happened; it is then taken to be awake.
+    /// Whether a sleeper waits for this event; the level is then reset.
     pub fn take(&self, happened: Level) -> bool {
         // Pairs with the fence in `arm`.
         fence(SeqCst);
@@ -123,7 +124,7 @@ impl WakeWord {
     /// The lowest armed level that an event of this level wakes.
     fn least(happened: Level) -> u32 {
         match happened {
-            // A new chunk is news for those who wait for chunks and for packets.
+            // A new chunk also wakes sleepers that wait for packets.
             Level::Chunk => Level::Chunk as u32,
             Level::Packet | Level::Quiet => Level::Packet as u32,
         }

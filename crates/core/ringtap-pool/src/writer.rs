@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The writing end of a lane, for sources in user space; `bpf/lane.h` is its twin in eBPF.
+//! Writing end of a lane for user-space sources; `bpf/lane.h` is the eBPF counterpart.
 //!
 //! Invariants
 //! - Slots grow up from the chunk's header, payloads down from its end; they never meet.
@@ -20,7 +20,7 @@ use crate::wake::{Level, Signal, WakeWord};
 pub use cells::{Cell, CellLayout};
 use open::{Header, Open};
 
-/// What is known of a packet besides its bytes.
+/// Metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketMeta {
     /// Nanoseconds since 1970, UTC.
@@ -31,7 +31,7 @@ pub struct PacketMeta {
     pub flags: u8,
     /// Receive queue.
     pub queue: u16,
-    /// Readers that want it; all of them unless a rule says otherwise.
+    /// Readers that want the packet; all of them unless a rule selects fewer.
     pub mask: u64,
     /// Flow hash, if one was computed.
     pub hash: Option<u32>,
@@ -50,7 +50,7 @@ impl Default for PacketMeta {
     }
 }
 
-/// What a lane counted since it began. One thread adds, any thread reads.
+/// Counters of a lane. One thread adds, any thread reads.
 #[derive(Debug, Default)]
 pub struct LaneCounters {
     captured: AtomicU64,
@@ -59,7 +59,7 @@ pub struct LaneCounters {
 }
 
 impl LaneCounters {
-    /// Packets in the pool, which is also the sequence of the next one.
+    /// Packets in the pool; equals the sequence number of the next packet.
     pub fn captured(&self) -> u64 {
         self.captured.load(Acquire)
     }
@@ -75,7 +75,7 @@ impl LaneCounters {
     }
 }
 
-/// A packet was lost because no chunk was free; it is counted.
+/// A packet was lost and counted because no chunk was free.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 #[error("no chunk is free")]
 pub struct PoolFull;
@@ -84,19 +84,19 @@ pub struct PoolFull;
 pub struct LaneWriter {
     pool: Pool,
     lane: LaneId,
-    /// Most bytes kept of a packet.
+    /// Maximum number of bytes kept of a packet.
     limit: usize,
-    /// Where payloads end in a chunk: what follows are cells.
+    /// End of the payloads in a chunk; cells may follow.
     end: usize,
-    /// Most packets of a chunk.
+    /// Maximum number of packets in a chunk.
     most_packets: u32,
     opened: Producer,
     free: FreeChunks,
     open: Option<Open>,
     chunk_sequence: u64,
-    /// Sequence of the next packet, were the open chunk empty.
+    /// Sequence number of the first packet in the open chunk.
     sequence: u64,
-    /// Bytes on the wire of all before it.
+    /// Bytes on the wire of all packets before it.
     bytes: u64,
     lost: u64,
     counters: Arc<LaneCounters>,
@@ -104,27 +104,27 @@ pub struct LaneWriter {
     signal: Arc<dyn Signal>,
 }
 
-/// What a [`LaneWriter`] is made of.
+/// Parts of a [`LaneWriter`].
 pub struct LaneWriterParts {
     /// The lane's number.
     pub lane: LaneId,
-    /// The capture queue: told of every chunk when it is opened.
+    /// The capture queue, which gets every opened chunk.
     pub opened: Producer,
     /// The lane's own chunks.
     pub free: FreeChunks,
-    /// Where the other side says that it sleeps.
+    /// Word in which the other side announces a sleep.
     pub wake: WakeWord,
-    /// What wakes it.
+    /// Wakes the other side.
     pub signal: Arc<dyn Signal>,
 }
 
 impl LaneWriter {
-    /// The writing end of a lane.
+    /// Creates the writing end of a lane.
     ///
     /// # Safety
     ///
-    /// The pool's region must be mapped writable, and until it is dropped this writer must be
-    /// the only one that writes into the chunks of `parts.free` and those recycled to it.
+    /// The pool's region must be mapped writable. Until this writer is dropped, no other code may
+    /// write into the chunks of `parts.free` or into those recycled to it.
     pub unsafe fn new(pool: Pool, parts: LaneWriterParts) -> Self {
         let LaneWriterParts {
             lane,
@@ -153,25 +153,25 @@ impl LaneWriter {
         }
     }
 
-    /// Puts at most so many packets into each chunk from now on, at least one; exactly so many
-    /// if they fit.
+    /// Limits the packets of each later chunk to `most`, at least one; a chunk has exactly this many if
+    /// they fit.
     pub fn limit_packets(&mut self, most: u32) {
         self.most_packets = most.max(1);
     }
 
-    /// The lane's counters, for other threads.
+    /// Counters of the lane, for other threads.
     pub fn counters(&self) -> Arc<LaneCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// Puts one packet, its bytes in parts, behind those staged before; nobody sees it yet.
+    /// Appends one packet, given in parts, without publishing it.
     ///
-    /// Bytes past the pool's snap length, or past what a chunk can hold, are cut off.
+    /// Cuts the packet to the pool's snap length or to the capacity of a chunk.
     ///
     /// # Errors
     ///
-    /// [`PoolFull`]: counted; the packet is lost. See [`LaneWriter::has_room`] for sources that
-    /// can wait.
+    /// [`PoolFull`]: the packet is lost and counted. Sources that can wait call
+    /// [`LaneWriter::has_room`] before.
     #[inline]
     pub fn stage<const N: usize>(
         &mut self,
@@ -185,8 +185,8 @@ impl LaneWriter {
         Err(PoolFull)
     }
 
-    /// As [`LaneWriter::stage`], for sources that can wait: `false`, and nothing is counted, if no
-    /// chunk is free.
+    /// Like [`LaneWriter::stage`], for sources that can wait: returns `false` without counting a loss if
+    /// no chunk is free.
     #[inline]
     pub fn offer<const N: usize>(&mut self, meta: &PacketMeta, parts: [&[u8]; N]) -> bool {
         let length = self.captured_length(parts.iter().map(|part| part.len()).sum());
@@ -199,20 +199,20 @@ impl LaneWriter {
         true
     }
 
-    /// Whether a packet of this many bytes would find a place now; takes a new chunk if need be.
+    /// Whether a packet of this length has room now; opens a new chunk if necessary.
     #[inline]
     pub fn has_room(&mut self, length: usize) -> bool {
         let length = self.captured_length(length);
         self.fits(length) || self.change_chunk()
     }
 
-    /// Lets readers see all that was staged, and wakes whoever waits for it.
+    /// Publishes the staged packets and wakes sleepers.
     #[inline]
     pub fn publish(&mut self) {
         let Some(open) = self.open.as_mut() else {
             return;
         };
-        // First: who has read a packet finds it counted.
+        // First: a reader that sees a packet finds it counted.
         let captured = self.sequence + u64::from(open.staged());
         let bytes = self.bytes + open.wire_bytes();
         self.counters.bytes.store(bytes, Relaxed);
@@ -229,7 +229,7 @@ impl LaneWriter {
     ///
     /// # Errors
     ///
-    /// [`PoolFull`]: counted; the packet is lost.
+    /// [`PoolFull`]: the packet is lost and counted.
     pub fn write<const N: usize>(
         &mut self,
         meta: &PacketMeta,
@@ -240,7 +240,7 @@ impl LaneWriter {
         Ok(())
     }
 
-    /// Publishes and seals what is open: nothing follows for now.
+    /// Publishes and seals the open chunk.
     pub fn close(&mut self) {
         self.seal();
         if self.wake.take(Level::Chunk) {
@@ -248,7 +248,7 @@ impl LaneWriter {
         }
     }
 
-    /// How many bytes are kept of a packet of this many.
+    /// Number of bytes kept of a packet of this length.
     #[inline]
     pub fn captured_length(&self, length: usize) -> usize {
         length.min(self.limit)
@@ -276,10 +276,10 @@ impl LaneWriter {
         self.seal();
         let opened = match self.free.take() {
             Ok(Some(id)) => self.open_chunk(id),
-            // A corrupt recycling side cannot give chunks back: as if none were free.
+            // A corrupt recycling side cannot return chunks: treat it as if none were free.
             Ok(None) | Err(_) => false,
         };
-        // A writer that tries again and again has no news.
+        // A writer that retries without a change wakes no sleeper.
         if (had_open || opened) && self.wake.take(Level::Chunk) {
             self.signal.signal();
         }
@@ -298,7 +298,7 @@ impl LaneWriter {
             chunk_sequence: self.chunk_sequence,
             lost_before: self.lost,
         };
-        // SAFETY: `new` was promised a writable region; a free chunk is this writer's alone.
+        // SAFETY: `new`'s caller promised a writable region; a free chunk belongs to this writer.
         let open = unsafe { Open::new(piece, &header, self.end, self.most_packets) };
         match self.opened.push(u64::from(id.0)) {
             Ok(()) => {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bpf/ringtap.h` and this crate say the same of every name, for the host and for eBPF.
+//! Compares the definitions in `bpf/ringtap.h` with this crate's, for the host and for eBPF.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -9,7 +9,7 @@ use super::*;
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../bpf/ringtap.h");
 
-/// What the header says, as C, and what we say.
+/// C expressions of the header, and this crate's values.
 fn claims() -> Vec<(String, u64)> {
     let constants = [
         ("RT_MAGIC", MAGIC),
@@ -65,7 +65,7 @@ fn wide(size: usize) -> u64 {
     u64::try_from(size).unwrap()
 }
 
-/// Compiles C that includes the header; the compiler's words are the failure's reason.
+/// Compiles C code that includes the header; panics with the compiler's message.
 fn compile(compiler: &str, arguments: &[&str], program: &str) {
     let mut child = Command::new(compiler)
         .args(arguments)
@@ -82,7 +82,7 @@ fn compile(compiler: &str, arguments: &[&str], program: &str) {
     assert!(output.status.success(), "{compiler} disagrees:\n{words}");
 }
 
-/// Every offset, size and constant as an assertion that the compiler checks.
+/// Every offset, size and constant as a static assertion.
 fn assertions() -> String {
     let assertion = |(c, value)| format!("_Static_assert({c} == {value}ULL, \"not {value}\");\n");
     claims().into_iter().map(assertion).collect()
@@ -102,7 +102,7 @@ fn the_header_agrees_in_ebpf() {
     compile("clang", &arguments, &assertions());
 }
 
-/// Names that the header defines: constants, and members with their structure.
+/// Names defined in the header: constants, and members with their structure.
 fn names_in_header() -> BTreeSet<String> {
     let text = std::fs::read_to_string(HEADER).unwrap();
     let mut names = BTreeSet::new();
@@ -135,7 +135,7 @@ fn no_name_of_the_header_is_left_out() {
     assert!(left_out.is_empty(), "not compared: {left_out:?}");
 }
 
-/// Bytes that we write, read as the header's structures by a C program.
+/// A C program reads bytes written by this crate through the header's structures.
 #[test]
 #[cfg_attr(miri, ignore = "runs a compiler")]
 fn c_reads_the_slot_and_the_region_that_we_write() {

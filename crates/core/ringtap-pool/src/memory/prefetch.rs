@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hints to the processor about memory that will be read or written soon.
+//! Prefetch hints for memory that will be read or written soon.
 //!
-//! A line that another core wrote or read last must travel. Asked for early, many lines travel
-//! at once; asked for when needed, they travel one after the other. A reused chunk is the worst
-//! case: the writer's first store to each of its lines waits until the reader's core gives it up.
+//! A cache line last used by another core must be transferred. Prefetched lines are transferred in
+//! parallel, others one after the other. A reused chunk is the worst case: the writer's first store
+//! to each line waits for the reader's core.
 
-/// Asks for the line at `place` for reading. Any address is allowed: nothing is accessed.
+/// Prefetches the line at `place` for reading. Any address is allowed: nothing is accessed.
 #[inline]
 pub(super) fn for_reading(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -22,7 +22,7 @@ pub(super) fn for_reading(place: *const u8) {
     let _no_hint = place;
 }
 
-/// Asks for the line at `place` for writing. Any address is allowed: nothing is accessed.
+/// Prefetches the line at `place` for writing. Any address is allowed: nothing is accessed.
 #[inline]
 pub(super) fn for_writing(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A mapping with a pool in it, and checked access to pieces of it.
+//! A mapping that contains a pool, and checked access to pieces of it.
 //!
 //! Invariants
 //! - Every access is checked to lie within its piece, and every piece within its region.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Owner, Words, prefetch};
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// A mapping with a pool in it.
+/// A mapping that contains a pool.
 #[derive(Clone)]
 pub struct Region {
     base: NonNull<u8>,
@@ -20,8 +20,8 @@ pub struct Region {
     owner: Owner,
 }
 
-// SAFETY: a region only gives out addresses; what is done there is the duty of the modules
-// `view` and `writer`, which share it by publish and acquire.
+// SAFETY: a region only returns addresses; the modules `view` and `writer` synchronize accesses
+// by publish and acquire.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -37,13 +37,13 @@ impl Region {
         }
     }
 
-    /// A mapping that `owner` keeps.
+    /// A mapping that `owner` keeps alive.
     ///
     /// # Safety
     ///
-    /// `bytes` bytes from `base` on must stay mapped until `owner` is dropped, readable, and
-    /// writable if a [`LaneWriter`](crate::writer::LaneWriter) is made of this region. `base`
-    /// must be aligned to 8 bytes. Nobody in this process may hold a reference into it.
+    /// `bytes` bytes from `base` on must stay mapped and readable until `owner` is dropped, and
+    /// writable if a [`LaneWriter`](crate::writer::LaneWriter) uses this region. `base` must be
+    /// aligned to 8 bytes. No code in this process may hold a reference into it.
     pub unsafe fn from_raw(base: NonNull<u8>, bytes: usize, owner: Owner) -> Self {
         Region { base, bytes, owner }
     }
@@ -53,13 +53,13 @@ impl Region {
         self.bytes
     }
 
-    /// Where it begins in this process, for system calls that want to know.
+    /// Address in this process, for system calls.
     pub fn address(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// `count` values of `T`, a word or struct of atomics, from byte `at` on, if they are mapped
-    /// and aligned. Whoever stores there must know the region to be writable.
+    /// `count` values of `T`, a word or struct of atomics, at byte `at`, if they are mapped and aligned.
+    /// Only code that knows the region to be writable may store there.
     pub(crate) fn words<T: Sync>(&self, at: usize, count: usize) -> Option<Words<T>> {
         let bytes = count.checked_mul(size_of::<T>())?;
         if at.checked_add(bytes)? > self.bytes {
@@ -70,12 +70,12 @@ impl Region {
         if !first.is_aligned() {
             return None;
         }
-        // SAFETY: mapped, readable and aligned until the owner is dropped; by `from_raw`'s
-        // contract nobody holds references into the region, so all reach it as atomics.
+        // SAFETY: mapped, readable and aligned until the owner is dropped; `from_raw`'s contract
+        // excludes references into the region, so all code accesses them as atomics.
         Some(unsafe { Words::from_raw(first, count, self.owner.clone()) })
     }
 
-    /// `bytes` bytes from `offset` on, if they are mapped and `offset` is a multiple of 8.
+    /// `bytes` bytes at `offset`, if they are mapped and `offset` is a multiple of 8.
     #[inline]
     pub(crate) fn piece(&self, offset: u64, bytes: usize) -> Option<Piece<'_>> {
         let offset = usize::try_from(offset).ok()?;
@@ -93,7 +93,7 @@ impl Region {
     }
 }
 
-/// Part of a region, mapped for `'a` and aligned to 8 bytes. Every access checks its place.
+/// Part of a region, mapped for `'a` and aligned to 8 bytes. Every access is checked.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
     base: NonNull<u8>,
@@ -111,7 +111,7 @@ impl<'a> Piece<'a> {
         self.bytes
     }
 
-    /// The same piece for as long as the caller keeps its region.
+    /// The same piece with a lifetime that the caller guarantees.
     ///
     /// # Safety
     ///
@@ -124,7 +124,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The address of `bytes` bytes at `at`, if they lie here and are aligned to `align`.
+    /// Address of `bytes` bytes at `at`, if they lie in the piece and are aligned to `align`.
     #[inline]
     fn place(self, at: usize, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let end = at.checked_add(bytes)?;
@@ -139,7 +139,7 @@ impl<'a> Piece<'a> {
     ///
     /// # Panics
     ///
-    /// If it does not lie within this piece: `at` is always one of the format's constants.
+    /// If the word lies outside this piece: `at` is always a constant of the format.
     #[inline]
     pub(crate) fn word32(self, at: usize) -> &'a AtomicU32 {
         let place = self
@@ -171,11 +171,11 @@ impl<'a> Piece<'a> {
         Some(unsafe { place.cast().as_ref() })
     }
 
-    /// `bytes` bytes at `at`.
+    /// Borrows `bytes` bytes at `at`.
     ///
     /// # Safety
     ///
-    /// Nobody may write there during `'a`.
+    /// No code may write there during `'a`.
     #[inline]
     pub(crate) unsafe fn slice(self, at: usize, bytes: usize) -> Option<&'a [u8]> {
         let place = self.place(at, bytes, 1)?;
@@ -183,11 +183,11 @@ impl<'a> Piece<'a> {
         Some(unsafe { std::slice::from_raw_parts(place.as_ptr(), bytes) })
     }
 
-    /// `bytes` bytes at `at`, to be changed.
+    /// Borrows `bytes` bytes at `at` mutably.
     ///
     /// # Safety
     ///
-    /// The region must be writable, and nobody else may read or write there during `'b`.
+    /// The region must be writable, and no other code may read or write there during `'b`.
     #[inline]
     pub(crate) unsafe fn slice_mut<'b>(self, at: usize, bytes: usize) -> Option<&'b mut [u8]>
     where
@@ -198,11 +198,11 @@ impl<'a> Piece<'a> {
         Some(unsafe { std::slice::from_raw_parts_mut(place.as_ptr(), bytes) })
     }
 
-    /// Copies `source` to `at`; `false` if it would not fit.
+    /// Copies `source` to `at`; returns `false` if it does not fit.
     ///
     /// # Safety
     ///
-    /// The region must be writable, and nobody else may read or write there meanwhile.
+    /// The region must be writable, and no other code may read or write there during the call.
     #[inline]
     pub(crate) unsafe fn write(self, at: usize, source: &[u8]) -> bool {
         let Some(place) = self.place(at, source.len(), 1) else {
@@ -213,33 +213,33 @@ impl<'a> Piece<'a> {
         true
     }
 
-    /// Says that the line at `at` will be read soon; it need not lie in this piece.
+    /// Prefetches the line at `at` for reading; it may lie outside this piece.
     #[inline]
     pub(crate) fn will_read(self, at: usize) {
         prefetch::for_reading(self.base.as_ptr().wrapping_add(at));
     }
 
-    /// Says that the line at `at` will be written soon; it need not lie in this piece.
+    /// Prefetches the line at `at` for writing; it may lie outside this piece.
     #[inline]
     pub(crate) fn will_write(self, at: usize) {
         prefetch::for_writing(self.base.as_ptr().wrapping_add(at));
     }
 }
 
-/// Bytes that move between cores at a time.
+/// Size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
 
-/// How far below a payload the next ones will be written, in bytes: sixteen lines are under way
-/// while a packet is copied.
+/// Prefetch distance below a payload, in bytes: sixteen lines are in transfer while a packet is
+/// copied.
 pub(crate) const AHEAD: usize = 1024;
 
-/// Copies `source` to `to` and asks for the lines [`AHEAD`] below, where the next packets go.
+/// Copies `source` to `to` and prefetches the lines [`AHEAD`] below for the next packets.
 ///
-/// Most packets are short: moving blocks in place costs less than a call.
+/// Most packets are short: inlined block moves are cheaper than a call.
 ///
 /// # Safety
 ///
-/// As many bytes must be writable at `to`, and not overlap `source`.
+/// `source.len()` bytes must be writable at `to`, and not overlap `source`.
 #[inline]
 unsafe fn copy(source: &[u8], mut to: *mut u8) {
     let mut rest = source;
@@ -271,7 +271,7 @@ unsafe fn copy(source: &[u8], mut to: *mut u8) {
     }
 }
 
-/// Stores a block at `to`; gives the place behind it.
+/// Stores a block at `to`; returns the address behind it.
 ///
 /// # Safety
 ///
@@ -289,7 +289,7 @@ struct Heap {
     layout: Layout,
 }
 
-// SAFETY: a plain allocation; who writes where is settled by the modules `view` and `writer`.
+// SAFETY: a plain allocation; the modules `view` and `writer` synchronize accesses.
 unsafe impl Send for Heap {}
 // SAFETY: as above.
 unsafe impl Sync for Heap {}

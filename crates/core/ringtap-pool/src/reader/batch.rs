@@ -11,13 +11,13 @@ use crate::ids::{ChunkId, LaneId, widen};
 use crate::number::to_u32;
 use crate::view::Chunk;
 
-/// How many packets ahead payloads are prefetched.
+/// Prefetch distance for payloads, in packets.
 const AHEAD: u32 = 12;
 
 /// Consecutive packets of one lane.
 ///
-/// A batch may be kept, sent to another thread, and outlive its reader; its packets stay as they
-/// are. Dropping it releases them. The chunk of a kept batch counts against the reader's credit.
+/// A batch may be kept, sent to another thread, and outlive its reader; its packets do not change.
+/// Dropping it releases them. The chunk of a kept batch counts against the reader's credit.
 pub struct Batch {
     pub(super) lease: Arc<Lease>,
     pub(super) from: u32,
@@ -31,8 +31,8 @@ pub struct Batch {
 /// One packet in the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Its slot's words as they lie in the pool. (Writing a decoded slot to memory and reading it
-    /// back in pieces of other sizes would stall the processor.)
+    /// Words of its slot as in the pool. (Writing a decoded slot to memory and reading it back in
+    /// pieces of other sizes would stall the processor.)
     words: [u64; 4],
     /// Number of the packet in its lane, counted from 0 over all captured packets.
     pub sequence: u64,
@@ -59,7 +59,7 @@ impl Batch {
         self.first_sequence
     }
 
-    /// Packets that this reader does not get just before this batch.
+    /// Missing packets just before this batch.
     pub fn gap(&self) -> Option<Gap> {
         self.gap
     }
@@ -80,8 +80,8 @@ impl Batch {
         self.lease.chunk().map_or(0, Chunk::wanted)
     }
 
-    /// Counts the packets among these sequences whose mask has a bit of `mask`, and those that
-    /// have a bit of `group` only.
+    /// Counts the packets among these sequences whose mask has a bit of `mask`, and those that only
+    /// have a bit of `group`.
     pub fn count_masks(&self, sequences: Range<u64>, mask: u64, group: u64) -> (u64, u64) {
         let slot = |sequence: u64| {
             let slot = u64::from(self.from) + sequence.saturating_sub(self.first_sequence);
@@ -94,12 +94,12 @@ impl Batch {
 
     /// The packets, in the order of capture.
     ///
-    /// An impossible slot (its payload outside the chunk) ends the iteration with an error.
+    /// An impossible slot (payload outside the chunk) ends the iteration with an error.
     pub fn packets(&self) -> Packets<'_> {
         self.packets_from(self.from)
     }
 
-    /// An iterator that is at its end.
+    /// An iterator without packets.
     pub fn no_packets(&self) -> Packets<'_> {
         self.packets_from(self.to)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The entries of a reader's delivery queue; `docs/internals/format.md` writes them down.
+//! Entries of a reader's delivery queue, specified in `docs/internals/format.md`.
 #![forbid(unsafe_code)]
 
 use crate::ids::{ChunkId, LaneId};
@@ -7,14 +7,14 @@ use crate::ids::{ChunkId, LaneId};
 /// One entry of a reader's delivery queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// A chunk, the first slot in it that is for this reader, and whether only the first bytes
-    /// of each packet are for this reader (the policy has the number).
+    /// A chunk, its first slot for this reader, and whether the reader gets only the first bytes of
+    /// each packet (the policy has the number).
     Chunk {
         chunk: ChunkId,
         from: u32,
         cut: bool,
     },
-    /// Packets of a lane that the reader misses, just before the lane's next chunk.
+    /// Missing packets of a lane, just before the lane's next chunk.
     Missed {
         lane: LaneId,
         packets: u64,
@@ -22,7 +22,7 @@ pub(crate) enum Delivery {
     },
 }
 
-/// Which packets a reader misses.
+/// Kind of missing packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MissedPackets {
     /// Packets that the reader wanted: its losses.
@@ -32,14 +32,14 @@ pub(crate) enum MissedPackets {
 }
 
 const MISSED: u64 = 1 << 63;
-/// Of a chunk.
+/// Flag of a chunk entry.
 const CUT: u64 = 1 << 62;
-/// Of missed packets.
+/// Flag of a missed entry.
 const OTHER_MEMBERS: u64 = 1 << 62;
 const LANE_BITS: u32 = 14;
 const COUNT_BITS: u32 = 48;
 
-/// Most packets that one [`Delivery::Missed`] can report.
+/// Maximum number of packets in one [`Delivery::Missed`].
 pub(crate) const MOST_MISSED: u64 = (1 << COUNT_BITS) - 1;
 
 impl Delivery {

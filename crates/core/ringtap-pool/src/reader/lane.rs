@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One lane of a reader: the chunks that it holds, and the packets missed before each of them.
+//! One lane of a reader: its chunks, and the packets missed before each of them.
 //!
 //! Invariants
-//! - The fields that every wake-up reads lie side by side for all lanes, because caches are cold
-//!   then. The others lie elsewhere.
+//! - The fields that every wake-up reads are adjacent for all lanes, since caches are cold then.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -12,12 +11,12 @@ use std::sync::Arc;
 use super::lease::Lease;
 use crate::ids::ChunkId;
 
-/// Packets that a reader misses before a chunk.
+/// Missed packets before a chunk.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Missed {
-    /// Packets that it wanted.
+    /// Packets that the reader wanted.
     pub(super) lost: u64,
-    /// Packets for other members of its group.
+    /// Packets for other members of the reader's group.
     pub(super) other_members: u64,
 }
 
@@ -36,21 +35,21 @@ impl Missed {
 /// A chunk that the reader has not moved past.
 pub(super) struct Held {
     pub(super) lease: Arc<Lease>,
-    /// The same as in the lease, which is seldom in the cache.
+    /// Copy of the number in the lease, which is seldom in the cache.
     pub(super) chunk: ChunkId,
     /// First slot that no batch has taken.
     pub(super) next: u32,
-    /// Only the first bytes of each packet are for this reader.
+    /// Whether the reader gets only the first bytes of each packet.
     pub(super) cut: bool,
 }
 
 /// One lane of a reader.
 pub(super) struct Lane {
-    /// The chunk that is being read.
+    /// The chunk being read.
     pub(super) front: Option<Held>,
-    /// `behind.missed` is not empty.
+    /// Whether `behind.missed` has entries.
     has_missed: bool,
-    /// Sequence after that of the last packet taken.
+    /// Sequence number after the last packet taken.
     pub(super) expected: u64,
     behind: Box<Behind>,
 }
@@ -61,7 +60,7 @@ struct Behind {
     held: VecDeque<Held>,
     /// Packets missed before each of these held chunks, in order.
     missed: VecDeque<(ChunkId, Missed)>,
-    /// Packets missed before a chunk that has not come yet.
+    /// Packets missed before the next delivered chunk.
     missed_since: Missed,
 }
 
@@ -75,7 +74,7 @@ impl Lane {
         }
     }
 
-    /// All chunks that are held, in order.
+    /// All held chunks, in order.
     pub(super) fn held(&self) -> impl Iterator<Item = &Held> {
         self.front.iter().chain(&self.behind.held)
     }
@@ -98,13 +97,12 @@ impl Lane {
         }
     }
 
-    /// Notes packets that are missed before the next chunk.
+    /// Adds packets missed before the next chunk.
     pub(super) fn miss(&mut self, missed: Missed) {
         self.behind.missed_since.add(missed);
     }
 
-    /// Moves past the front chunk. Missed packets before it that no batch reported move to the
-    /// next chunk.
+    /// Moves past the front chunk. Unreported missed packets before it move to the next chunk.
     pub(super) fn pass(&mut self) {
         let Some(passed) = self.front.take() else {
             return;
@@ -125,7 +123,7 @@ impl Lane {
         }
     }
 
-    /// Takes the packets that are missed before this chunk.
+    /// Takes the packets missed before this chunk.
     #[inline]
     pub(super) fn missed_before(&mut self, chunk: ChunkId) -> Missed {
         match self.has_missed {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A reader's right to a chunk, and the way back to the distributor.
+//! A reader's right to a chunk, and its return to the distributor.
 //!
 //! Invariants
-//! - A chunk goes back once: when the reader has moved past it and no batch of it is left.
+//! - A chunk is returned once: when the reader has moved past it and no batch of it is left.
 //! - Batches may be dropped in any order, by any thread, and after their reader.
 #![forbid(unsafe_code)]
 
@@ -15,13 +15,13 @@ use crate::queue::{Producer, PushError};
 use crate::view::{Chunk, Pool};
 use crate::wake::Signal;
 
-/// What a reader shares with its batches, so that they may outlive it.
+/// State shared by a reader and its batches, which may outlive the reader.
 pub(super) struct LeaseHome {
     pub(super) pool: Pool,
     pub(super) control: Control,
     pub(super) distributor: Arc<dyn Signal>,
     returns: Mutex<Producer>,
-    /// Why chunks cannot go back any more.
+    /// Why chunks cannot be returned any more.
     failure: OnceLock<RecvError>,
 }
 
@@ -42,7 +42,7 @@ impl LeaseHome {
         }
     }
 
-    /// Fails once the distributor refused a chunk.
+    /// Fails once a chunk could not be returned.
     pub(super) fn check(&self) -> Result<(), RecvError> {
         self.failure.get().map_or(Ok(()), |error| Err(*error))
     }
@@ -57,7 +57,7 @@ impl LeaseHome {
             }
             Ok(()) => return,
             Err(PushError::PeerCorrupt(corrupt)) => RecvError::PeerCorrupt(corrupt),
-            // There is room for every chunk of the pool.
+            // The queue has room for every chunk of the pool.
             Err(PushError::Full) => RecvError::BadChunk(chunk),
         };
         let _first_one_counts = self.failure.set(failure);

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first waiting packet of each lane, and batches of one lane: for readers that merge lanes
-//! by time.
+//! Peeks at the first waiting packet of each lane, for readers that merge lanes by time.
 #![forbid(unsafe_code)]
 
 use super::{Batch, Range, Reader, RecvError};
 use crate::ids::{ChunkId, LaneId};
 
-/// The packets that wait on a reader's lanes.
+/// Waiting packets of a reader's lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peek {
-    /// The earliest first packet of any lane: its time in nanoseconds since 1970, and the lane.
+    /// Time in nanoseconds since 1970, and lane, of the earliest waiting packet.
     pub first: Option<(u64, LaneId)>,
-    /// Time of the earliest first packet of the other lanes.
+    /// Time of the earliest waiting packet of the other lanes.
     pub second_ns: Option<u64>,
-    /// Some lane has no waiting packet: its next one may be earlier than all others.
+    /// Whether a lane has no waiting packet: its next packet may be the earliest.
     pub is_partial: bool,
-    /// No packet waits, and none will come.
+    /// Whether no packet waits and none will come.
     pub ended: bool,
 }
 
@@ -49,7 +48,7 @@ impl Reader {
         Ok(peek)
     }
 
-    /// Takes the waiting packets of one lane up to this time, at least one if any waits.
+    /// Takes the waiting packets of one lane up to this time, but at least one if any waits.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Batches that are kept, released late and in any order.
+//! Batches that are kept and released late, in any order.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ fn kept_batches_go_back_in_any_order_and_each_chunk_once() {
     assert_eq!(fills(&first), [0, 1, 2], "a kept batch stays readable");
     drop(first);
     assert_eq!(bench.in_use(), 1, "only the open chunk is left");
-    // A chunk that came back twice would be refused as not leased, or be filled twice.
+    // A chunk returned twice would be refused as not leased, or be filled twice.
     for _ in 0..8 {
         bench.write(0, 3);
         let batches: Vec<_> = std::iter::from_fn(|| bench.batch()).collect();

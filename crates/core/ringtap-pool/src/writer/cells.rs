@@ -1,41 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chunks with cells: AF_XDP has the kernel put packets into buffers of one fixed size.
+//! Chunks with cells: packet buffers of one fixed size that the kernel fills for AF_XDP.
 //!
-//! Such a chunk is `header | slots → … ← copies | cell | cell | …`. The kernel fills the cells; a
-//! packet becomes readable, where it lies, by a slot whose payload offset points into its cell.
-//! What does not lie in one cell of the open chunk is copied between slots and cells, as ever.
-//! For readers there is no difference: a payload has a place in its chunk.
+//! The layout is `header | slots → … ← copies | cell | cell | …`. The kernel fills the cells. A slot
+//! whose payload offset points into a cell makes the packet readable in place. Packets outside the
+//! cells of the open chunk are copied between slots and cells. Readers see no difference.
 //!
 //! Invariants
-//! - The writer itself writes below [`CellLayout::first`] only, and in cells that the kernel gave
-//!   back and that are not yet published.
+//! - The writer writes only below [`CellLayout::first`] and in cells that the kernel returned and
+//!   that are not yet published.
 
 use super::{LaneWriter, PacketMeta};
 use crate::format::{CHUNK_HEADER_SIZE, SLOT_SIZE};
 use crate::ids::{ChunkId, widen};
 use crate::wake::Level;
 
-/// Bytes of a line of the processor's caches.
+/// Size of a cache line in bytes.
 const LINE: u32 = 64;
 
-/// A cell's size, and how far it is from one cell to the next.
+/// Size of a cell, and the distance between cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Bytes that the kernel may fill: a power of two.
     pub size: u32,
-    /// Bytes from the beginning of a cell to that of the next.
+    /// Bytes from the start of a cell to the start of the next.
     pub pitch: u32,
 }
 
 impl Cell {
-    /// Cells at multiples of their size, which zero-copy drivers want.
+    /// Cells at multiples of their size, as zero-copy drivers require.
     pub const fn aligned(size: u32) -> Self {
         Cell { size, pitch: size }
     }
 
-    /// Cells a line further apart than their size. The packets in them begin at other places of
-    /// each page; at multiples of 2 KiB they would all share a few sets of the caches, which then
-    /// hold a sixteenth of what they can.
+    /// Cells one cache line further apart than their size. Packets then begin at different offsets of
+    /// each page. At multiples of 2 KiB all packets share a few cache sets, a sixteenth of the cache.
     pub const fn staggered(size: u32) -> Self {
         let pitch = size + LINE;
         Cell { size, pitch }
@@ -46,18 +44,18 @@ impl Cell {
         self.pitch == self.size
     }
 
-    /// What the offset of the first cell has to be a multiple of.
+    /// Required alignment of the first cell.
     const fn alignment(self) -> u32 {
         if self.is_aligned() { self.size } else { LINE }
     }
 }
 
-/// How a chunk is divided into cells.
+/// Division of a chunk into cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellLayout {
-    /// What they are like.
+    /// Size and pitch of the cells.
     pub cell: Cell,
-    /// Offset of the first cell in its chunk: a multiple of its size, or of a line if cells are
+    /// Offset of the first cell in its chunk: a multiple of its size, or of a cache line if cells are
     /// staggered.
     pub first: u32,
     /// Cells of a chunk, at least one.
@@ -65,8 +63,8 @@ pub struct CellLayout {
 }
 
 impl CellLayout {
-    /// As many cells as go into a chunk with a slot for each, and room for packets that are copied:
-    /// `copies` bytes for each cell and `odd` bytes besides. `None` if not even one cell does.
+    /// As many cells as fit into a chunk with a slot for each and room for copied packets: `copies`
+    /// bytes for each cell and `odd` bytes in addition. `None` if not even one cell fits.
     pub fn new(chunk_size: u32, cell: Cell, copies: u32, odd: u32) -> Option<Self> {
         let slot = u32::try_from(SLOT_SIZE).ok()?;
         let header = u32::try_from(CHUNK_HEADER_SIZE).ok()?;
@@ -85,27 +83,27 @@ impl CellLayout {
         })
     }
 
-    /// Where each cell of a chunk begins, in the chunk.
+    /// Offset of each cell in a chunk.
     pub fn offsets(self) -> impl Iterator<Item = u32> {
         (0..self.count).map(move |cell| self.first + cell * self.cell.pitch)
     }
 }
 
 impl LaneWriter {
-    /// From now on chunks that are opened have cells from `layout.first` on.
+    /// Divides the chunks that are opened from now on.
     pub fn divide(&mut self, layout: CellLayout) {
         self.end = widen(layout.first);
     }
 
-    /// Takes a free chunk, to hand its cells to the kernel; `None` when all are in use.
+    /// Takes a free chunk, whose cells the caller gives to the kernel; `None` if all are in use.
     ///
-    /// It has to be opened with [`LaneWriter::open`] before a packet can be noted there.
+    /// The caller opens it with [`LaneWriter::open`] before the first packet gets a slot.
     pub fn take_free(&mut self) -> Option<ChunkId> {
-        // A corrupt recycling side cannot give chunks back: as if none were free.
+        // A corrupt recycling side cannot return chunks: treat it as if none were free.
         self.free.take().ok().flatten()
     }
 
-    /// Seals what is open, and opens a chunk that came from [`LaneWriter::take_free`].
+    /// Seals the open chunk, and opens a chunk from [`LaneWriter::take_free`].
     pub fn open(&mut self, id: ChunkId) -> bool {
         self.seal();
         let opened = self.open_chunk(id);
@@ -115,15 +113,15 @@ impl LaneWriter {
         opened
     }
 
-    /// Sequence of the next packet.
+    /// Sequence number of the next packet.
     pub fn next_sequence(&self) -> u64 {
         let staged = self.open.as_ref().map_or(0, super::Open::staged);
         self.sequence + u64::from(staged)
     }
 
-    /// Notes a packet that lies at `at` in the open chunk; `false` if there is no slot left.
+    /// Writes a slot for a packet at offset `at` of the open chunk; returns `false` without a free slot.
     ///
-    /// It is cut to the snap length. Invisible to readers until it is published.
+    /// Cuts the packet to the snap length. The slot is not published yet.
     #[inline]
     pub fn stage_in_place(&mut self, meta: &PacketMeta, at: usize, length: usize) -> bool {
         let length = self.captured_length(length);
@@ -136,7 +134,7 @@ impl LaneWriter {
         }
     }
 
-    /// Copies a packet into the open chunk; `false` if it finds no room between slots and cells.
+    /// Copies a packet into the open chunk; returns `false` without room between slots and cells.
     pub fn stage_copy<const N: usize>(&mut self, meta: &PacketMeta, parts: [&[u8]; N]) -> bool {
         let length = self.captured_length(parts.iter().map(|part| part.len()).sum());
         match self.open.as_mut().filter(|open| open.fits(length)) {
@@ -148,27 +146,27 @@ impl LaneWriter {
         }
     }
 
-    /// Counts packets of which the caller knows that they were lost for want of a chunk.
+    /// Counts packets that the caller lost because no chunk was free.
     pub fn count_lost(&mut self, packets: u64) {
         self.lost += packets;
         self.counters.pool_full.store(self.lost, super::Relaxed);
     }
 
-    /// `bytes` bytes at `at` of a chunk of this pool; `None` if they lie outside.
+    /// Borrows `bytes` bytes at `at` of a chunk; `None` if they lie outside.
     ///
     /// # Safety
     ///
-    /// They must lie in a cell that the kernel has given back, of a chunk of this lane, and not
-    /// be published.
+    /// They must lie in a cell that the kernel returned, of a chunk of this lane, and must not be
+    /// published.
     #[inline]
     pub unsafe fn cell(&mut self, id: ChunkId, at: usize, bytes: usize) -> Option<&mut [u8]> {
         let chunk = self.pool.chunk(id)?;
-        // SAFETY: the caller's promise: nobody else knows of these bytes; `self` is borrowed for as
-        // long as they are.
+        // SAFETY: by the caller's promise no other code uses these bytes; `self` is borrowed as long as
+        // they are.
         unsafe { chunk.0.slice_mut(at, bytes) }
     }
 
-    /// Says that a line of a cell will be read soon.
+    /// Prefetches a line of a cell for reading.
     #[inline]
     pub fn will_look_at(&self, id: ChunkId, at: usize) {
         if let Some(chunk) = self.pool.chunk(id) {

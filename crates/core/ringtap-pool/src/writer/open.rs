@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The chunk that a lane fills.
+//! The open chunk of a lane.
 //!
 //! Invariants
-//! - Slots grow up from the header, payloads down from where cells begin (the chunk's end if it has
-//!   none): `next_slot <= floor`.
-//! - What lies between `next_slot` and `floor` is not published: nobody else reads or writes it.
+//! - Slots grow up from the header, payloads down from the first cell (or the chunk's end):
+//!   `next_slot <= floor`.
+//! - Bytes between `next_slot` and `floor` are not published: no other code reads or writes them.
 
 use super::PacketMeta;
 use crate::format::{self, CHUNK_HEADER_SIZE, SLOT_SIZE, Slot, flag};
@@ -14,31 +14,31 @@ use crate::number::{to_u16, to_u32};
 use crate::publish;
 use crate::sync::{AtomicU32, Ordering::*};
 
-/// How far above a slot the lines of the next ones are asked for, in bytes.
+/// Prefetch distance for slots, in bytes.
 const SLOTS_AHEAD: usize = 16 * SLOT_SIZE;
 
 pub(super) struct Open {
     piece: Piece<'static>,
-    /// Where the next slot goes.
+    /// Offset of the next slot.
     next_slot: usize,
-    /// No slot begins here or above.
+    /// End of the room for slots.
     slots_end: usize,
-    /// Lowest byte that a payload occupies.
+    /// Lowest byte of the payloads.
     floor: usize,
     published: u32,
-    /// The masks of all that was staged, together.
+    /// The masks of all staged packets combined.
     wanted: u64,
-    /// Bytes on the wire of all that was staged.
+    /// Bytes on the wire of all staged packets.
     wire_bytes: u64,
 }
 
-/// Bytes that a payload takes: they begin at multiples of 8. The length is a packet's, so small.
+/// Bytes that a payload occupies, a multiple of 8. The length is a packet's and therefore small.
 #[inline]
 fn padded(length: usize) -> usize {
     (length + 7) & !7
 }
 
-/// What a chunk's header tells of it.
+/// Header fields of a chunk.
 pub(super) struct Header {
     pub(super) lane: LaneId,
     pub(super) first_sequence: u64,
@@ -47,13 +47,12 @@ pub(super) struct Header {
 }
 
 impl Open {
-    /// Begins to fill a chunk, of which the bytes from `end` on are not ours, with at most
-    /// so many packets.
+    /// Starts to fill a chunk with at most `most_packets` packets; bytes from `end` on stay untouched.
     ///
     /// # Safety
     ///
-    /// The chunk must be writable, and what lies below `end` the caller's alone, until the result
-    /// is dropped.
+    /// The chunk must be writable. Until the result is dropped, no other code may use the bytes below
+    /// `end`.
     pub(super) unsafe fn new(
         piece: Piece<'static>,
         header: &Header,
@@ -81,7 +80,7 @@ impl Open {
         open
     }
 
-    /// Later lines are asked for packet by packet.
+    /// The writer prefetches later lines packet by packet.
     fn ask_for_first_lines(&self) {
         let slots = (0..SLOTS_AHEAD).step_by(LINE);
         slots.for_each(|at| self.piece.will_write(self.next_slot + at));
@@ -94,7 +93,7 @@ impl Open {
         self.piece.word32(format::chunk::STATE)
     }
 
-    /// Before the slots are published that it speaks of.
+    /// Stores the combined masks before the slots are published.
     fn tell_wanted(&self) {
         let word = self.piece.word64(format::chunk::WANTED);
         word.store(self.wanted.to_le(), Relaxed);
@@ -114,13 +113,13 @@ impl Open {
         to_u32(slots)
     }
 
-    /// Whether a packet of `length` bytes finds a place.
+    /// Whether a packet of `length` bytes fits.
     #[inline]
     pub(super) fn fits(&self, length: usize) -> bool {
         self.next_slot < self.slots_end && self.floor - self.next_slot >= SLOT_SIZE + padded(length)
     }
 
-    /// Copies the first `length` bytes of a packet that is known to fit.
+    /// Copies the first `length` bytes of a packet; the caller has checked that they fit.
     #[inline]
     pub(super) fn put<const N: usize>(
         &mut self,
@@ -133,8 +132,8 @@ impl Open {
         let mut left = length;
         for part in parts {
             let bytes = part.len().min(left);
-            // SAFETY: `new` was promised that the chunk is writable and ours; what is below the
-            // floor is not published, so nobody reads it.
+            // SAFETY: `new`'s caller promised that the chunk is writable and unshared; bytes below the
+            // floor are not published, so no reader reads them.
             unsafe { self.piece.write(at, &part[..bytes]) };
             at += bytes;
             left -= bytes;
@@ -142,7 +141,7 @@ impl Open {
         self.put_slot(meta, self.floor, length);
     }
 
-    /// Notes a packet whose `length` bytes lie at `payload` already; a slot is known to fit.
+    /// Writes a slot for `length` bytes already at `payload`; the caller has checked that it fits.
     #[inline]
     pub(super) fn put_slot(&mut self, meta: &PacketMeta, payload: usize, length: usize) {
         self.piece.will_write(self.next_slot + SLOTS_AHEAD);
@@ -154,7 +153,7 @@ impl Open {
         self.wire_bytes += u64::from(meta.wire_length);
     }
 
-    /// Lets readers see all that was staged; tells whether there was anything new.
+    /// Publishes the staged packets; returns whether there were any.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         let staged = self.staged();
@@ -167,7 +166,7 @@ impl Open {
         true
     }
 
-    /// Lets readers see all that was staged, and that nothing follows.
+    /// Publishes the staged packets and seals the chunk.
     pub(super) fn seal(self) {
         self.tell_wanted();
         publish::seal(self.state(), self.staged());
