@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placement of reader, capture and interrupts: `--cpu reader=1,capture=0,irq=0`, or `--cpu auto`.
+//! Placement on CPUs of reader, capture and interrupts: `--cpu reader=1,capture=0,irq=0` or `auto`.
 #![forbid(unsafe_code)]
 
 mod state;
@@ -16,16 +16,16 @@ use state::StateFile;
 
 const UNKNOWN: &str = "cannot ask for the CPUs of this process";
 
-/// The CPUs that the user chose.
+/// The placement that the user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
-    /// For the reader's thread.
+    /// CPU of the reader's thread.
     pub(crate) reader: Option<usize>,
-    /// For the threads of the hub and of its sources.
+    /// CPU of the threads of the hub and its sources.
     pub(crate) capture: Option<usize>,
-    /// For interrupts and NAPI threads of the interface.
+    /// Placement of the interface's interrupts and NAPI threads.
     pub(crate) interface: Steering,
-    /// Places reader and capture near the CPU that receives packets.
+    /// Place reader and capture near the CPU that receives packets.
     is_automatic: bool,
 }
 
@@ -78,7 +78,7 @@ impl Placement {
     /// With `auto`, places reader and capture near the CPU that receives packets, on other CPUs. An
     /// explicit placement takes precedence.
     ///
-    /// Every capture calls this first: it also restores what killed captures left changed.
+    /// Every capture calls this first, because it also restores settings that killed captures changed.
     pub(crate) fn resolve(self, interface: Option<&str>) -> Result<Self> {
         state::restore();
         if !self.is_automatic {
@@ -92,7 +92,7 @@ impl Placement {
         let receiving = known.or_else(|| allowed.first().copied()).unwrap_or(0);
         let near = cpu::sharing_cache(receiving);
         let reader = choose(&[receiving], &allowed, &near).unwrap_or(receiving);
-        // A third one if there is; on two, the one that does not receive.
+        // A third CPU if there is one; with two, the CPU that does not receive.
         let capture = choose(&[receiving, reader], &allowed, &near).unwrap_or(reader);
         let placed = Placement {
             reader: self.reader.or(Some(reader)),
@@ -112,7 +112,7 @@ impl Placement {
         Ok(placed)
     }
 
-    /// Moves interrupts and NAPI of interfaces that are already in use.
+    /// Moves interrupts and NAPI of interfaces that are in use.
     pub(crate) fn steer<'a>(
         &self,
         interfaces: impl IntoIterator<Item = &'a str>,
@@ -144,7 +144,7 @@ impl Placement {
     }
 }
 
-/// Moved interrupts, and the file with their former places.
+/// Moved interrupts, and the file with their former CPUs.
 #[derive(Default)]
 struct Moved {
     guards: Vec<Interrupts>,
@@ -155,8 +155,8 @@ struct Moved {
 #[derive(Clone, Default)]
 pub(crate) struct Steered(Arc<Mutex<Moved>>);
 
-/// Moves interrupts back when dropped: the thread that waits for signals holds a copy of `Steered`
-/// until the process ends.
+/// Moves interrupts back when dropped. (Dropping `Steered` does not: the thread that waits for
+/// signals holds a copy until the process ends.)
 pub(crate) struct AtEnd(Steered);
 
 impl Drop for AtEnd {
@@ -175,7 +175,6 @@ impl Steered {
         AtEnd(self.clone())
     }
 
-    /// Moves interrupts back.
     pub(crate) fn undo(&self) {
         let mut moved = self.moved();
         moved.guards.clear();
@@ -185,21 +184,21 @@ impl Steered {
     }
 }
 
-/// A CPU that is not taken, preferably a near one.
+/// A CPU that is not taken, if possible a near one.
 fn choose(taken: &[usize], allowed: &[usize], near: &[usize]) -> Option<usize> {
     let others = || allowed.iter().copied().filter(|cpu| !taken.contains(cpu));
     let close = others().find(|cpu| near.contains(cpu));
     close.or_else(|| others().next())
 }
 
-/// Binds the calling thread to one CPU, if one is given.
+/// Binds the calling thread to this CPU, if given.
 pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
     let Some(cpu) = cpu else { return Ok(()) };
     cpu::bind(None, &[cpu])
         .with_context(|| format!("CPU {cpu} cannot be used: see {}", cpu::ONLINE))
 }
 
-/// Runs `work` on one CPU, if one is given; threads that `work` starts stay there.
+/// Runs `work` on this CPU, if given; threads that `work` starts stay there.
 pub(crate) fn on<T>(cpu: Option<usize>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     if cpu.is_none() {
         return work();

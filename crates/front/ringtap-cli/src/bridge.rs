@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap bridge`: what arrives at one interface leaves by the other, and readers may look on.
+//! `ringtap bridge`: forwards packets between two interfaces; readers may receive copies.
 #![forbid(unsafe_code)]
 
 mod running;
@@ -166,7 +166,7 @@ impl BridgeArgs {
         !self.mirror.is_empty() || self.inline.is_some()
     }
 
-    /// The groups of readers: the inline reader's, and those of the mirror.
+    /// The groups of readers: those of the mirror, and the inline reader's.
     fn groups(&self) -> Result<Vec<GroupText>> {
         ensure!(
             self.has_readers() || (self.socket.is_none() && self.pool.is_none()),
@@ -196,7 +196,7 @@ impl BridgeArgs {
     }
 }
 
-/// What a filter is compiled for.
+/// Facts for which the bridge's filters are compiled.
 pub(crate) fn ethernet() -> Facts {
     Facts {
         link_type: 1,
@@ -205,11 +205,10 @@ pub(crate) fn ethernet() -> Facts {
     }
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     let options = args.options()?;
     let (ended, end) = mpsc::channel();
-    // Before anything is attached: who interrupts now wants nothing to be left.
+    // Before anything is attached, so that an interrupt leaves nothing behind.
     interrupt::on_interrupt(move || {
         let _over = ended.send(());
     })?;
@@ -226,7 +225,7 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     ));
     let start = Instant::now();
     let failure = watch(args, &mut running, &end)?;
-    // While the programs that NAPI may depend on are attached.
+    // Before the programs that NAPI may depend on are detached.
     steered.undo();
     let failure = running.stop()?.or(failure);
     for from in [0, 1] {
@@ -238,8 +237,8 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     }
 }
 
-/// Prints what happens until somebody interrupts, the time is over, or a side goes away, whose
-/// reason it tells.
+/// Prints counters until an interrupt, the end of the time, or the removal of an interface; returns
+/// the reason of the latter.
 fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result<Option<String>> {
     let begun = Instant::now();
     let mut due = begun + args.interval;
@@ -266,7 +265,7 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
     }
 }
 
-/// Reports what the inline reader does, if that changed.
+/// Prints the state of the inline reader, if it changed.
 fn say_inline(args: &BridgeArgs, running: &Running, before: &mut Option<(InlineState, u64)>) {
     let Some(report) = running.bridge.inline() else {
         return;
@@ -314,7 +313,7 @@ fn say(args: &BridgeArgs, running: &mut Running, before: &mut [Counters; 2]) -> 
     Ok(())
 }
 
-/// The last counters of one way.
+/// Prints the final counters of one direction.
 fn say_last(args: &BridgeArgs, running: &mut Running, from: usize, time: Duration) -> Result<()> {
     let (way, counters) = (
         running.bridge.way(from),

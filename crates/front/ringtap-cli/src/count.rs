@@ -61,7 +61,6 @@ Examples:
   ringtap count -i packet:eth0 --json           by AF_PACKET, for a program
   ringtap count -i eth0 --work zlib:1 --cpu reader=1,capture=0";
 
-/// Runs the verb.
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
     let options = args.reading.open_options("count");
@@ -86,7 +85,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let reading = Reading::new(&args.reading, capture, "count");
     let mut counter = Counter { reading, extras };
     let received = session::receive(args.reading.interval, &mut counter);
-    // Before the capture ends: NAPI may be gone with its program.
+    // Before the capture ends: NAPI may depend on its program.
     steered.undo();
     counter.finish()?;
     received?;
@@ -94,7 +93,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The work, with the user's filter or the default one.
+/// The work, with the user's filter or the default filter.
 fn make_work(kind: WorkKind, args: &CountArgs, capture: &Capture) -> Result<Work> {
     let expression = args.input.filter_text();
     let expression = if expression.is_empty() {

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - The process enters the private network before it starts a thread. So it changes nothing on the
-//!   machine, and nothing is left when it ends, even after a kill.
+//!   machine and leaves nothing behind, even after a kill.
 #![forbid(unsafe_code)]
 
 mod places;
@@ -43,13 +43,13 @@ const TX: &str = "tx0";
 const RX: &str = "rx0";
 const FLOWS: u32 = 16;
 const RATE_BPS: u64 = 1_000_000_000;
-/// One flow of sixteen: a file with all of them would grow by 150 MB a second.
+/// One flow of sixteen; a file with all flows would grow by 150 MB/s.
 const FILTER: &str = "udp src port 10007";
 /// Half of the flows, for the group of two.
 const HALF: &str = "udp src portrange 10000-10007";
 /// Longest time between checks for the end of the run and for notes.
 const TICK: Duration = Duration::from_millis(50);
-/// Time in which the last sent packets arrive.
+/// Wait for the last sent packets to arrive.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Shows a hub in a private network: a sender, one capture, a reader that counts, one that
@@ -67,7 +67,6 @@ pub(crate) struct DemoArgs {
     seconds: u64,
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let standing = private::enter().context("no private network")?;
     add_veth(TX, RX)?;
@@ -84,7 +83,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let silent = ReadingArgs::silent();
     let outcome_of = Arc::clone(captures[0].control());
     let (outcome, traffic) = thread::scope(|scope| {
-        // Ends the capture, and so the readers' threads, also after an error.
+        // Ends the capture and with it the readers' threads, also after an error.
         let stop = StopAtEnd(hub.handle().clone());
         let running = readers::start_all(scope, &silent, captures, (&places, &file))?;
         let table = Table::begin(hub.handle());
@@ -109,7 +108,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     })
 }
 
-/// Starts a hub with three groups (all packets; one flow; half of the flows for two members) and
+/// Starts a hub with three groups (all packets, one flow, half of the flows for two members) and
 /// subscribes the four readers.
 fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
@@ -149,7 +148,7 @@ struct SentCounters {
     tx_dropped: u64,
 }
 
-/// Sends until the end and prints a line of the table every second.
+/// Sends until the end, and prints a line of the table every second.
 fn send(
     options: SenderOptions,
     mut table: Table<'_>,
@@ -182,7 +181,7 @@ fn send(
 /// Opens the tap if the process has the rights, else the packet source.
 fn open_source(standing: Standing) -> Result<Box<dyn Source>> {
     if standing == Standing::AsBefore {
-        // Exclusive: the host stack does not need these packets and is slower than the capture.
+        // Exclusive: the host stack, slower than the capture, does not need these packets.
         match ringtap_capture::open(&format!("tap:{RX}?exclusive&direction=in").parse()?) {
             Ok(source) => return Ok(source),
             Err(reason) => print::note(format_args!(
@@ -206,7 +205,7 @@ fn sender_options(device: &str, seconds: u64, cpu: Option<usize>) -> SenderOptio
     let mut options = SenderOptions::new(TX, load);
     options.duration = Some(Duration::from_secs(seconds));
     options.cpu = cpu;
-    // A veth accepts XDP frames only if its other end runs an XDP program.
+    // A veth accepts XDP frames only if its peer runs an XDP program.
     if device.starts_with("packet:") {
         options.method = Some(Method::Packet);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap exec`: runs a program that uses libpcap, with Ringtap's in its place.
+//! `ringtap exec`: runs a program that uses libpcap with Ringtap's library instead.
 //!
 //! Invariants
-//! - The program replaces this process, and gets its signals and exit status.
+//! - The program replaces this process, so it gets the signals and returns the exit status.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -19,13 +19,13 @@ use ringtap_device::DeviceSpec;
 
 use crate::print;
 
-/// Names of the library in cargo's folder and where it is installed.
+/// Names of the library in cargo's folder and as installed.
 const LIBRARY: [&str; 3] = [
     "libringtap_pcap.so",
     "deps/libringtap_pcap.so",
     "../lib/ringtap/libpcap.so.1",
 ];
-/// Exit statuses of shells for a program that cannot run, or does not exist.
+/// Shells' exit statuses for a program that cannot run and one that does not exist.
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     let mut command = Command::new(program);
     command.args(arguments);
     command.env("LD_PRELOAD", first(library.as_os_str(), "LD_PRELOAD"));
-    // For programs that load libpcap by its name at run time.
+    // For programs that load libpcap by name at run time.
     if let Some(folder) = folder_of_names(&library) {
         command.env(
             "LD_LIBRARY_PATH",
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     if args.quiet {
         command.env("RINGTAP_QUIET", "1");
     }
-    // The library prints only to this standard error, not to that of the program's children.
+    // The library prints to this standard error only, not to another one of the program's children.
     if let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") {
         command.env(
             "RINGTAP_STDERR",
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     }))
 }
 
-/// The library that belongs to this program.
+/// Path of the library that belongs to this program.
 fn library(own: &Path) -> Result<PathBuf> {
     if let Some(named) = env::var_os("RINGTAP_PCAP") {
         let named = PathBuf::from(named);
@@ -122,7 +122,7 @@ fn library(own: &Path) -> Result<PathBuf> {
     let folder = own.parent().unwrap_or(Path::new("/"));
     let mut places = LIBRARY.iter().map(|name| folder.join(name));
     match places.find(|place| place.is_file()) {
-        // Keeps a symbolic link: libpcap's names are beside the link.
+        // Does not resolve a symbolic link: libpcap's names are beside the link.
         Some(place) => std::path::absolute(place).context("the library has no path"),
         None => bail!(
             "Ringtap's libpcap is not there: `make build` or `make install` puts it beside {}, or \
@@ -132,7 +132,7 @@ fn library(own: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The folder in which the library has libpcap's own names.
+/// The folder in which the library has libpcap's names.
 fn folder_of_names(library: &Path) -> Option<PathBuf> {
     let folder = library.parent()?;
     let places = [folder.to_owned(), folder.join("library/pcap")];
@@ -144,7 +144,7 @@ fn folder_of_names(library: &Path) -> Option<PathBuf> {
     places.into_iter().find(has_both)
 }
 
-/// A path in front of a variable's list.
+/// A variable's list of paths with `path` in front.
 fn first(path: &OsStr, variable: &str) -> OsString {
     let mut list = path.to_owned();
     if let Some(more) = env::var_os(variable).filter(|more| !more.is_empty()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap hub`: captures once for many readers, each a process of its own.
+//! `ringtap hub`: captures once and serves readers in other processes.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -31,7 +31,7 @@ use crate::seeing::metrics::{self, Reach};
 use config::{Config, Device};
 use groups::GroupText;
 
-/// How often is looked whether the hub's thread is there.
+/// Interval of the checks that the hub's thread runs.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// Captures once and serves many readers over a UNIX socket.
@@ -129,12 +129,11 @@ impl HubArgs {
     }
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let config = args.config()?;
     log_to_stderr();
     let (ended, end) = mpsc::channel();
-    // Before anything is attached: who interrupts now wants nothing to be left.
+    // Before anything is attached, so that an interrupt leaves nothing behind.
     let at_interrupt = ended.clone();
     interrupt::on_interrupt(move || {
         let _over = at_interrupt.send(());
@@ -162,9 +161,9 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     say_ready(&config, &path);
     hub.handle().when_over(ended);
     wait(&hub, &end)?;
-    // While the programs that NAPI may depend on are attached.
+    // Before the programs that NAPI may depend on are detached.
     steered.undo();
-    // Readers get what is left, and the end, before the server closes.
+    // Readers receive the remaining packets and the end before the server closes.
     hub.handle().stop();
     let status = last_status(&hub)?;
     drop(server);
@@ -181,9 +180,9 @@ fn log_to_stderr() {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
-        // It would panic over a standard error that nobody reads any more.
+        // Otherwise it panics when standard error is closed.
         .log_internal_errors(false);
-    // Already set only in tests.
+    // Fails only in tests, where a subscriber is set already.
     let _already = subscriber.try_init();
 }
 
@@ -202,7 +201,7 @@ fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
     Ok(())
 }
 
-/// Opens the sources and starts the hub on them.
+/// Opens the sources and starts a hub on them.
 fn start(config: &Config) -> Result<Hub> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for Device { spec, place } in &config.devices {
@@ -247,7 +246,7 @@ fn start(config: &Config) -> Result<Hub> {
     Ok(Hub::start(sources, groups, config.congestion, Vec::new())?.0)
 }
 
-/// Serves metrics, if that was asked for, until the server is dropped.
+/// Serves metrics, if configured, until the server is dropped.
 fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::Server>> {
     let Some(address) = config.metrics else {
         ensure!(
@@ -285,7 +284,7 @@ fn say_ready(config: &Config, path: &std::path::Path) {
     ));
 }
 
-/// Waits for an interrupt, the end of the time, or of all sources.
+/// Waits for an interrupt, the end of the time, or the end of all sources.
 fn wait(hub: &Hub, end: &mpsc::Receiver<()>) -> Result<()> {
     loop {
         match end.recv_timeout(LOOK) {
@@ -301,7 +300,7 @@ fn has_ended(status: &HubStatus) -> bool {
     status.sources.iter().all(ended)
 }
 
-/// The counters once every source has ended; readers have a moment to take what is left.
+/// The counters once every source has ended; readers get a moment to take the remaining packets.
 fn last_status(hub: &Hub) -> Result<HubStatus> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
@@ -313,7 +312,7 @@ fn last_status(hub: &Hub) -> Result<HubStatus> {
     }
 }
 
-/// Prints each source's account; tells whether one failed.
+/// Prints each source's counters; returns whether a source failed.
 fn report(status: &HubStatus) -> Result<bool> {
     for source in &status.sources {
         let sum = |count: fn(&ringtap_ipc::protocol::LaneStatus) -> u64| {

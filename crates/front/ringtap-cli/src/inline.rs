@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap inline`: an inline reader, which decides which packets pass a bridge.
+//! `ringtap inline`: an inline reader, which decides by filter and content which packets pass a bridge.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -54,7 +54,7 @@ Examples:
 A program of your own does the same by the Rust library (examples/inline_ips.rs), the C library
 (ringtap.h, examples/inline_ips.c) or the protocol.";
 
-/// Decides about packets, and counts.
+/// Decides about packets and counts the verdicts.
 struct Decider {
     verdicts: VerdictSender,
     capture: Capture,
@@ -63,7 +63,6 @@ struct Decider {
     dropped: u64,
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let device = &args.device;
     ensure!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What to capture from: the flags that all capturing verbs share, and the source they open.
+//! The flags that all capturing verbs share, and the source that they open.
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
@@ -66,7 +66,7 @@ pub(crate) struct InputArgs {
     words: Vec<String>,
 }
 
-/// The two ways of one option: a word on the command line, a word in the device's text.
+/// Parses an option's word on the command line as the word in a device's text is parsed.
 fn option<T>(
     key: &str,
     word: &str,
@@ -92,7 +92,7 @@ fn mode(word: &str) -> Result<Mode, String> {
 }
 
 impl InputArgs {
-    /// Opens the device or file that was named; packets are captured from now on.
+    /// Opens the device or file; capture starts now.
     pub(crate) fn open(&self, options: OpenOptions) -> Result<Capture> {
         let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
@@ -103,7 +103,7 @@ impl InputArgs {
         Ok(options.filter(self.filter_text()).open_device(&named)?)
     }
 
-    /// The capture file that was named, if it is one.
+    /// The capture file, if the user named one.
     pub(crate) fn file(&self) -> Option<&str> {
         let named = self
             .device
@@ -114,14 +114,14 @@ impl InputArgs {
             .or(self.read.as_deref())
     }
 
-    /// The interface that was named, if it is one.
+    /// The interface, if the user named one.
     pub(crate) fn interface(&self) -> Option<&str> {
         let device = self.device.as_ref();
         let named = device.filter(|device| device.kind.names_an_interface());
         named.map(|device| device.name.as_str())
     }
 
-    /// What the flags add to the device's own options.
+    /// Device options from flags.
     fn flags(&self) -> Options {
         Options {
             exclusive: self.exclusive,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ctrl-C and its kin end a capture in good order; a second one, later, ends the process at once.
+//! Ends a capture in good order at Ctrl-C; a later second one ends the process at once.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::affinity::Steered;
 /// Signals by which users, terminals and services end a process.
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Signals this soon after the first are the same request: `timeout` sends its signal to the
-/// program and then to its whole process group, and `sudo` passes on what the terminal sent.
+/// Signals this soon after the first count as the same request: `timeout` signals the program and
+/// then its whole process group, and `sudo` passes on the terminal's signal.
 const ONE_REQUEST: Duration = Duration::from_millis(500);
 
 /// Stops a capture at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
 ///
-/// Readers then get what is still in the pool, so that the counters are complete. Before that
-/// interrupts go back to where they were: once a program is detached, NAPI may be gone.
+/// Readers then receive what is still in the pool, so that the counters are complete. Before that,
+/// interrupts move back: once a program is detached, NAPI may be gone.
 pub(crate) fn stop_on_time_or_signal(
     control: &Arc<dyn Control>,
     duration: Option<Duration>,
@@ -60,7 +60,7 @@ pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let mut signals = Signals::new(ENDING).context("cannot handle signals")?;
     let stopping = move || {
         if signals.forever().next().is_some() {
-            // Of its own: `stop` may take as long as it likes, or hang.
+            // A thread of its own: `stop` may take long, or hang.
             let (armed, at_once) = (Arc::clone(&again), again);
             if start("another signal", move || arm(&armed)).is_err() {
                 at_once.store(true, Ordering::Relaxed);
@@ -71,7 +71,7 @@ pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     start("signals", stopping)
 }
 
-/// Lets these signals pass: this process ends with another one.
+/// Ignores the ending signals: this process ends together with another one.
 pub(crate) fn outlive() -> Result<()> {
     for signal in ENDING {
         flag::register(signal, Arc::default()).context("cannot handle signals")?;
@@ -79,7 +79,7 @@ pub(crate) fn outlive() -> Result<()> {
     Ok(())
 }
 
-/// From now on, but for what belongs to the first signal, a signal ends the process.
+/// Lets a further signal end the process, once [`ONE_REQUEST`] is over.
 fn arm(again: &AtomicBool) {
     thread::sleep(ONE_REQUEST);
     again.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `ringtap` command: the only place that wires the parts together and prints.
+//! The `ringtap` command: parses arguments, calls the library and prints.
 #![forbid(unsafe_code)]
-// Both panic where nobody reads; `print` has what does not.
+// These macros panic on a closed pipe; `print` does not.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod affinity;
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// An error and its causes on one line; a cause that was said already is not said again.
+/// An error and its causes on one line, without causes that repeat a text.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {

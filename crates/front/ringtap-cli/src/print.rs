@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output lines; the program that reads them may have closed the pipe.
+//! Prints lines, also when the program that reads them has closed the pipe.
 //!
 //! Invariants
 //! - Nothing here panics: a closed pipe or a full disk is an error, or is ignored.
-//! - Text has left the process when the call returns: nothing is buffered.
+//! - The text is written when the call returns: nothing is buffered.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use anyhow::{Error, Result};
 /// The pipe is closed, or the disk is full.
 pub(crate) fn line(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
-    // One call, so that a line appears wholly or not at all.
+    // One call, so that the line appears whole or not at all.
     let written = out.write_all(format!("{text}\n").as_bytes());
     written.and_then(|()| out.flush()).map_err(|error| {
         let what = match error.kind() {
@@ -31,7 +31,7 @@ pub(crate) fn line(text: impl Display) -> Result<()> {
 
 /// Prints a line on standard error, and ignores a failure to do so.
 ///
-/// A capture does not end because its messages cannot be printed.
+/// A failed message does not end a capture.
 pub(crate) fn note(text: impl Display) {
     let _lost = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
@@ -43,7 +43,7 @@ pub(crate) fn notes(notes: impl IntoIterator<Item = impl Display>) {
     }
 }
 
-/// Overwrites the last line of standard error, which has to be a terminal.
+/// Overwrites the last line of standard error, which must be a terminal.
 pub(crate) fn over(text: impl Display) {
     let _lost = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every reading verb does alike: filter, tally, limits, lines, the final counters.
+//! Common parts of all reading verbs: filter, tally, limits, lines, the final counters.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::print;
 use crate::report;
 use crate::session::Flow;
 
-/// Where the numbers of counters come from whose hub cannot be asked any more.
+/// Origin of the counters after the hub has left.
 const ALONE: &str =
     "by this reader's own count: what was lost before it is not known, the hub left";
 
@@ -60,7 +60,7 @@ pub(crate) struct ReadingArgs {
 }
 
 impl ReadingArgs {
-    /// Options of the capture that these arguments ask for; `verb` is the reader's usual name.
+    /// The capture options in these arguments; `verb` is the reader's default name.
     pub(crate) fn open_options(&self, verb: &str) -> OpenOptions {
         let options = OpenOptions::new().name(self.name.as_deref().unwrap_or(verb));
         match self.in_order {
@@ -69,7 +69,7 @@ impl ReadingArgs {
         }
     }
 
-    /// Without limits, and only the final counters is printed.
+    /// Arguments without limits, of which only the final counters are printed.
     pub(crate) fn silent() -> Self {
         ReadingArgs {
             count: None,
@@ -85,7 +85,7 @@ impl ReadingArgs {
     }
 }
 
-/// A positive number of seconds.
+/// Parses a positive number of seconds.
 pub(crate) fn seconds(text: &str) -> Result<Duration> {
     match text.parse().map(Duration::try_from_secs_f64) {
         Ok(Ok(duration)) if !duration.is_zero() => Ok(duration),
@@ -93,7 +93,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration> {
     }
 }
 
-/// How well the order was kept, for the end of counters.
+/// Summary of how well time-stamp order was kept, for the final counters.
 pub(crate) fn order_kept(capture: &Capture) -> Option<String> {
     let order = capture.order()?;
     let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
@@ -105,7 +105,7 @@ pub(crate) fn order_kept(capture: &Capture) -> Option<String> {
     ))
 }
 
-/// One reader of a verb: its capture, and what it prints.
+/// The reader of a verb: its capture, and what it prints.
 pub(crate) struct Reading<'a> {
     args: &'a ReadingArgs,
     pub(crate) capture: Capture,
@@ -115,12 +115,12 @@ pub(crate) struct Reading<'a> {
     sink: Sink,
 }
 
-/// Where lines go.
+/// Destination of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sink {
-    /// As usual.
+    /// Standard output.
     Stdout,
-    /// When standard output carries packets.
+    /// Standard error, for when standard output carries packets.
     Stderr,
 }
 
@@ -135,7 +135,7 @@ impl Sink {
 }
 
 impl<'a> Reading<'a> {
-    /// A reader called `name` in counters.
+    /// A reader with this name in the printed counters.
     pub(crate) fn new(args: &'a ReadingArgs, capture: Capture, name: &'static str) -> Self {
         let now = Instant::now();
         Reading {
@@ -153,8 +153,8 @@ impl<'a> Reading<'a> {
         Reading { sink, ..self }
     }
 
-    /// Passes each packet that passes the filter to `each`, which may ask for the counters up to
-    /// it; stops at the limit.
+    /// Gives each packet that passes the filter to `each`, with access to the counters up to that packet;
+    /// stops at the limit.
     #[inline]
     pub(crate) fn batch(
         &mut self,
@@ -165,7 +165,7 @@ impl<'a> Reading<'a> {
         let mut left = most - self.capture.delivered();
         let mut packets = self.capture.packets(batch);
         while let Some(packet) = packets.next() {
-            // By value: writing a packet to memory and reading it back would stall the processor.
+            // By value: storing a packet in memory and reloading it would stall the processor.
             each(packet?, &packets)?;
             left -= 1;
             if left == 0 {
@@ -175,7 +175,7 @@ impl<'a> Reading<'a> {
         Ok(Flow::Go)
     }
 
-    /// Prints what changed since the last tick, unless quiet.
+    /// Prints the changes since the last tick, unless quiet.
     pub(crate) fn tick(&mut self) -> Result<Flow> {
         if self.args.quiet {
             return Ok(Flow::Go);
@@ -203,7 +203,7 @@ impl<'a> Reading<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
-    /// Prints the final counters, of each lane too if asked for, and `extras` below it.
+    /// Prints the final counters, those of each lane if requested, and then `extras`.
     pub(crate) fn finish(&self, extras: &[String]) -> Result<Counters> {
         let AllCounters {
             total,
@@ -235,7 +235,7 @@ impl<'a> Reading<'a> {
             self.sink.say(&report::counters(&title, whence, &total))?;
         }
         for line in extras {
-            // Beside the JSON, not in it: its names are promised.
+            // Separate from the JSON, whose names are promised.
             if self.args.json {
                 print::note(line);
             } else {

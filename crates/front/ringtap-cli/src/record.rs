@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes packets into one pcapng file, or into a rotating series of them.
 //!
-//! A verb uses a [`Writer`]: `packet` for each packet, `tick` at an even pace, `rotate` when either
-//! returns [`Next::Rotate`], `finish` at the end.
+//! A verb calls `packet` of a [`Writer`] for each packet and `tick` at regular intervals, `rotate` when
+//! either returns [`Next::Rotate`], and `finish` at the end.
 //!
 //! Invariants
 //! - A closed file is valid and ends after a whole block, even if the disk was full.
-//! - After a kill, a file is valid up to a cut last block. At most the buffer is missing: 256 KiB,
-//!   or the packets since the last tick that flushed.
+//! - After a kill, a file is valid up to an incomplete last block. At most the buffer is missing:
+//!   256 KiB, or the packets since the last tick that flushed.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -24,7 +24,6 @@ struct Line<'a> {
     counters: CounterFields,
 }
 
-/// The counters of a reader as JSON.
 #[derive(Serialize)]
 pub(crate) struct CounterFields {
     offered: u64,
@@ -68,7 +67,7 @@ impl From<&Counters> for CounterFields {
     }
 }
 
-/// Counters as one line of JSON.
+/// A line of JSON with the counters.
 pub(crate) fn json(
     device: &str,
     reader: &str,
@@ -86,7 +85,7 @@ pub(crate) fn json(
     Ok(serde_json::to_string(&line)?)
 }
 
-/// A number with a comma between thousands.
+/// A number with commas between thousands.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -99,7 +98,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// The changes in one interval, on one line.
+/// One line with the changes in an interval.
 pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -> String {
     let seconds = interval.as_secs_f64();
     let packets = now.delivered.saturating_sub(before.delivered);
@@ -150,7 +149,7 @@ pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> 
             "this reader was too slow",
         ),
     ];
-    // What most captures cannot lose is left out where nothing was.
+    // Losses that most captures cannot have are left out if 0.
     let rare = [
         (
             "other_members",
@@ -194,7 +193,7 @@ pub(crate) fn bits_per_second(rate: f64) -> String {
     }
 }
 
-/// A number for rates and shares; exact up to 2^53, which no counter of a session reaches.
+/// A number for rates and shares; exact up to 2^53, more than any counter of a session.
 #[expect(
     clippy::cast_precision_loss,
     reason = "rates for people need no 16th digit"

@@ -18,7 +18,7 @@ use crate::record::{self, FileOptions, Next, Writer};
 /// 2026-01-01 00:00:00 UTC.
 const START_NS: u64 = 1_767_225_600_000_000_000;
 
-/// Start and gap of the packets in microseconds, their number, VLAN tags, whether they are IPv6,
+/// Start and interval of the packets in microseconds, number of packets, VLAN tags, whether IPv6,
 /// protocol, destination port, bytes on the wire.
 type Flow<'a> = (u64, u64, u64, &'a [u16], bool, Transport, u16, u32);
 
@@ -130,7 +130,7 @@ pub(crate) fn run(options: &SampleArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All frames, in the order of their times.
+/// All frames in time order.
 fn frames() -> Result<Vec<SampleFrame>> {
     let mut frames = Vec::new();
     for (start_us, gap_us, packets, vlans, is_ipv6, transport, port, size_bytes) in FLOWS {

@@ -28,12 +28,10 @@ pub(crate) struct HubSocketArgs {
 }
 
 impl HubSocketArgs {
-    /// The path of the hub's socket.
     pub(crate) fn path(&self) -> PathBuf {
         self.socket.clone().unwrap_or_else(default_socket)
     }
 
-    /// Connects to the hub.
     pub(crate) fn connect(&self, verb: &str) -> Result<Connection> {
         Ok(Connection::open(&self.path(), verb)?)
     }

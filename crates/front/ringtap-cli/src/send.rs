@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap send`: sends packets out of an interface at a rate, counted by the result of the device.
+//! `ringtap send`: sends packets on an interface at a rate, and counts them by outcome.
 #![forbid(unsafe_code)]
 
 mod load;
@@ -99,7 +99,6 @@ enum MethodArg {
     Packet,
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     let mut options = SenderOptions::new(&args.interface, args.load.into_load()?);
     options.count = args.count;
@@ -138,7 +137,6 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
     }
 }
 
-/// Prints a line a second until the run ends.
 fn follow(sender: &Sender, report: &mut Report, is_quiet: bool) -> io::Result<()> {
     let interval = Duration::from_secs(1);
     let mut next = Instant::now() + interval;

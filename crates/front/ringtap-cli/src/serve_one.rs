@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap serve-one`: a hub for the one program at the other end of its standard input.
+//! `ringtap serve-one`: a hub for one program, at the other end of standard input.
 //!
-//! libringtap-pcap starts it to open a device for its program. So the program may fork, give up its
-//! rights, or be killed; the capture lasts exactly as long as a process reads.
+//! libringtap-pcap starts this process to open a device for its program. So the program may fork, give
+//! up its rights or be killed; the capture lasts exactly as long as a process reads it.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -32,13 +32,12 @@ pub(crate) struct ServeOneArgs {
     device: DeviceSpec,
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &ServeOneArgs) -> Result<ExitCode> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let Ok(socket) = Socket::from_fd(input) else {
         bail!("`serve-one` is for libringtap-pcap only: to run a program, use `ringtap exec`");
     };
-    // It ends with its program, which may still read after a Ctrl-C.
+    // This process ends with its program, which may go on reading after Ctrl-C.
     interrupt::outlive()?;
     step_aside();
     let hub = match start(&args.device, &socket) {
@@ -54,8 +53,8 @@ pub(crate) fn run(args: &ServeOneArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Moves this process off the CPUs to which the program is tied, if there are others: a packet
-/// wakes both, and the kernel may run this process first.
+/// Moves this process off the program's CPUs, if there are others: a packet wakes both, and the kernel
+/// may run this process first.
 fn step_aside() {
     let Ok(tied) = sched_getaffinity(None::<Pid>) else {
         return;
@@ -63,7 +62,7 @@ fn step_aside() {
     let mut others = CpuSet::new();
     let free = (0..CpuSet::MAX_CPU).filter(|cpu| !tied.is_set(*cpu));
     free.for_each(|cpu| others.set(cpu));
-    // The kernel refuses an empty set.
+    // Fails for an empty set.
     let _stays = sched_setaffinity(None::<Pid>, &others);
 }
 
@@ -84,7 +83,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     Ok(Hub::start(vec![source], vec![group], None, Vec::new())?.0)
 }
 
-/// Closes standard error: a process that waits for its end waits for the program, not for this one.
+/// Closes standard error, so that a process that waits for its end waits only for the program.
 fn say_no_more() -> Result<()> {
     let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stderr(nothing)?;

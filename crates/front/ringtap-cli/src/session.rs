@@ -16,12 +16,10 @@ pub(crate) enum Flow {
     Stop,
 }
 
-/// What a verb does with packets.
+/// A verb's handling of packets.
 pub(crate) trait Consumer {
-    /// The capture that it reads.
     fn capture(&mut self) -> &mut Capture;
 
-    /// Takes a batch.
     fn batch(&mut self, batch: &Batch) -> Result<Flow>;
 
     /// Runs when no packet waits.
@@ -29,7 +27,7 @@ pub(crate) trait Consumer {
         Ok(())
     }
 
-    /// Runs at even intervals, packets or not.
+    /// Runs at regular intervals, with or without packets.
     fn tick(&mut self) -> Result<Flow> {
         Ok(Flow::Go)
     }
@@ -37,7 +35,7 @@ pub(crate) trait Consumer {
 
 /// Passes all batches to `consumer` until the capture ends or the consumer has enough.
 ///
-/// Ticks that fall behind are left out, not made up for.
+/// Skips ticks that fall behind.
 pub(crate) fn receive(interval: Duration, consumer: &mut impl Consumer) -> Result<()> {
     let mut due = Instant::now() + interval;
     loop {

@@ -48,7 +48,7 @@ Examples:
   ringtap sim 'sim:190000pps?skew=7:1:1:1&burst=400000&chunks=100&packets=64' \\
               --service 50000pps --offload 60                     advanced mode, T = 60 %";
 
-/// Time for a packet at a rate given as text, in picoseconds.
+/// Parses a rate; returns the time per packet, in picoseconds.
 fn time_ps(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Rate::Max) => Ok(0),
@@ -96,7 +96,6 @@ impl From<&LaneOutcome> for LaneFields {
     }
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     ensure!(
         args.device.kind == Kind::Sim,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Remembers the settings that a capture changes, so that the next start restores them after a kill.
+//! Stores the settings that a capture changes, so that the next start restores them after a kill.
 //!
 //! Each process keeps one file below `/run/ringtap/settings` locked. An unlocked file belongs to a
 //! process that was killed.
 //!
 //! Invariants
 //! - A setting is in the file before it is changed.
-//! - Settings of another network namespace are left alone: their paths mean other interfaces here.
+//! - Settings of other network namespaces stay unchanged: here their paths mean other interfaces.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions};
@@ -40,7 +40,7 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    /// Creates the file: before the first change.
+    /// Creates the file; call this before the first change.
     pub(super) fn create() -> Result<Self> {
         let path = Path::new(FOLDER).join(std::process::id().to_string());
         let create = || {
@@ -59,7 +59,7 @@ impl StateFile {
         })
     }
 
-    /// Remembers a setting that is about to be changed.
+    /// Stores a setting before it is changed.
     pub(super) fn keep(&mut self, setting: &Setting) -> io::Result<()> {
         let line = SettingLine {
             namespace: self.namespace,
@@ -71,13 +71,13 @@ impl StateFile {
         self.file.write_all(&bytes)
     }
 
-    /// Removes the file: everything is as it was.
+    /// Removes the file, once all settings are restored.
     pub(super) fn remove(self) {
         let _gone = fs::remove_file(&self.path);
     }
 }
 
-/// Restores the settings that killed processes left changed in this network namespace.
+/// Restores settings of this network namespace that killed processes changed.
 pub(super) fn restore() {
     let (Ok(files), Ok(namespace)) = (fs::read_dir(FOLDER), own_namespace()) else {
         return;
@@ -87,7 +87,7 @@ pub(super) fn restore() {
         let Ok(file) = File::open(&path) else {
             continue;
         };
-        // A free lock belongs to a process that has ended.
+        // Only a process that has ended leaves the lock free.
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
@@ -112,7 +112,7 @@ fn put_back(setting: Setting) {
         Ok(()) => print::note(format_args!(
             "ringtap: a capture that was killed had changed {path}: restored to {was}"
         )),
-        // The interface has gone with its settings.
+        // The interface is gone, and its settings with it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => print::note(format_args!(
             "ringtap: a capture that was killed had changed {path} from {was}, which cannot be \
@@ -121,7 +121,7 @@ fn put_back(setting: Setting) {
     }
 }
 
-/// The whole lines of a file; an incomplete line belongs to a setting that did not change.
+/// The complete lines of a file; the setting of an incomplete line was not changed.
 fn lines_of(file: impl BufRead) -> Vec<SettingLine> {
     let lines = file.lines().map_while(Result::ok);
     lines

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A bridge that runs, and the hub that serves its readers.
+//! A running bridge, and the hub that serves its readers.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -16,20 +16,19 @@ use super::ethernet;
 use crate::hub::groups::GroupText;
 use crate::print;
 
-/// Longest wait at the end for readers that have not read everything.
+/// Longest wait at the end for readers with packets left to read.
 const LAST_READERS: Duration = Duration::from_secs(2);
 
-/// A bridge that runs.
 pub(super) struct Running {
     pub(super) bridge: Bridge,
-    /// Drives the bridge's sources, if it has some.
+    /// Drives the bridge's sources, if it has any.
     hub: Option<Hub>,
-    /// Until the bridge is stopped, if readers can connect.
+    /// Serves readers until the bridge stops; absent if there are no groups.
     server: Option<Server>,
 }
 
 impl Running {
-    /// Begins to forward; readers of these groups connect to `socket`.
+    /// Starts to forward; readers of these groups connect to `socket`.
     pub(super) fn start(
         options: &BridgeOptions,
         groups: &[GroupText],
@@ -70,7 +69,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Why the bridge has to end, if one of its sides was removed.
+    /// Why the bridge must end, if one of its interfaces was removed.
     pub(super) fn failure(&mut self) -> Result<Option<String>> {
         if let Some(error) = self.bridge.failure() {
             return Ok(Some(error.to_string()));
@@ -83,7 +82,7 @@ impl Running {
         Ok(sources.into_iter().find_map(|source| source.failure))
     }
 
-    /// Stops forwarding; readers get what was captured. Returns why a side failed, if one did.
+    /// Stops forwarding; readers receive the remaining packets. Returns why a side failed, if it did.
     pub(super) fn stop(&mut self) -> Result<Option<String>> {
         self.bridge.stop();
         let Some(hub) = &self.hub else {

@@ -13,13 +13,11 @@ use super::work::Work;
 use crate::reading::{self, Reading};
 use crate::session::{Consumer, Flow};
 
-/// Counts packets and does the extra work on each.
 pub(super) struct Counter<'a> {
     pub(super) reading: Reading<'a>,
     pub(super) extras: Extras,
 }
 
-/// Extra work on each packet.
 pub(super) struct Extras {
     pub(super) work: Option<Work>,
     pub(super) latency: Option<Latency>,
@@ -34,7 +32,7 @@ impl Extras {
 
     #[inline]
     fn packet(&mut self, packet: Packet<'_>) {
-        // Before the work, which is not part of the latency.
+        // Before the work, which does not count as latency.
         let now_ns = match self.latency {
             Some(_) => now_ns(),
             None => 0,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Time from capture, or from sending, to the reader.
+//! Latency from capture, or from sending, to the reader.
 #![forbid(unsafe_code)]
 
 use hdrhistogram::Histogram;
 
-/// Longer times count as this one: a minute.
+/// Longer times count as this, one minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Distribution of the times until packets were read.
+/// Distribution of packet latencies.
 pub(super) struct Latency {
     since: &'static str,
     times_ns: Histogram<u64>,

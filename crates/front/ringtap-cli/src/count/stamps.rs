@@ -15,7 +15,7 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    /// Records the number of a stamped packet.
+    /// Records the sequence number of a packet.
     pub(super) fn sequence(&mut self, sequence: u64) {
         self.stamped += 1;
         if self.expected.is_none() {
@@ -23,7 +23,7 @@ impl Stamps {
         }
         let expected = self.expected.unwrap_or(sequence);
         if sequence < expected {
-            // It was counted as missing when the later one came.
+            // The packet was counted as missing when a later one came.
             self.out_of_order += 1;
             self.missing = self.missing.saturating_sub(1);
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Load per packet: compresses it, runs a filter several times, or reads its headers.
+//! Load per packet: compression, several runs of a filter, or reading its headers.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -58,7 +58,7 @@ fn headers(data: &[u8]) -> u64 {
             .first_chunk()
             .map_or(0, |word| u32::from_be_bytes(*word))
     };
-    // The type stands before the first two bytes of the IPv4 header.
+    // `word(12)` is the type, followed by the first two bytes of the IPv4 header.
     let [kind, source, target, ports] = [word(12) >> 16, word(26), word(30), word(34)];
     (u64::from(source) << 32 | u64::from(target))
         .wrapping_add(u64::from(kind))
@@ -66,7 +66,7 @@ fn headers(data: &[u8]) -> u64 {
 }
 
 impl Work {
-    /// Work of this kind; calls `filter` only if the work needs a filter.
+    /// Work of this kind; calls `filter` only for work that needs a filter.
     pub(crate) fn new(
         kind: WorkKind,
         filter: impl FnOnce() -> anyhow::Result<Filter>,
@@ -88,7 +88,7 @@ impl Work {
             Work::Zlib(compress, output, bytes) => {
                 compress.reset();
                 output.clear();
-                // Deflate needs at most 5 bytes more for each 16 KiB, zlib 6 more.
+                // Deflate adds at most 5 bytes per 16 KiB, zlib 6 more.
                 output.reserve(data.len() + data.len() / 1000 + 64);
                 let done = compress.compress_vec(data, output, FlushCompress::Finish);
                 debug_assert!(done.is_ok());

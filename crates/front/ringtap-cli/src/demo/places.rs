@@ -9,13 +9,13 @@ use ringtap_net::cpu;
 
 const FILE: &str = "ringtap-demo.pcapng";
 
-/// A CPU for each thread; none if the machine has only one.
+/// A CPU for each thread; absent on a machine with one CPU.
 pub(super) struct DemoCpus {
-    /// The sender and, in its softirq, the capture.
+    /// CPU of the sender and, in its softirq, the capture.
     pub(super) sender: Option<usize>,
-    /// The reader that counts, and the hub.
+    /// CPU of the counting reader and the hub.
     pub(super) counter: Option<usize>,
-    /// The reader that records.
+    /// CPU of the recording reader.
     pub(super) recorder: Option<usize>,
 }
 

@@ -17,7 +17,7 @@ use crate::reading::{Reading, ReadingArgs};
 use crate::record::{self, FileOptions, Recorder, Writer, Written};
 use crate::session::{self, Consumer, Flow};
 
-/// Longest time between two ticks of the recorder.
+/// Longest interval between two ticks of the recorder.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Counts all packets of its subscription.
@@ -33,17 +33,15 @@ impl Consumer for CountingReader<'_> {
     }
 }
 
-/// A reader's thread; it returns the reader and the outcome of reading.
+/// A reader's thread, which returns the reader and the outcome of reading.
 type Done<'scope, R> = ScopedJoinHandle<'scope, (R, Result<()>)>;
 
-/// All readers while they run.
 pub(super) struct RunningReaders<'scope, 'a> {
     counter: Done<'scope, CountingReader<'a>>,
     recorder: Done<'scope, Recorder<'a>>,
     members: [Done<'scope, CountingReader<'a>>; 2],
 }
 
-/// The results of all readers.
 pub(super) struct Outcome {
     pub(super) counted: Counters,
     pub(super) recorded: Counters,
@@ -51,7 +49,7 @@ pub(super) struct Outcome {
     pub(super) file: Written,
 }
 
-/// Creates the file, and starts a thread for each reader.
+/// Creates the file and starts a thread for each reader.
 pub(super) fn start_all<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     args: &'a ReadingArgs,
@@ -103,7 +101,7 @@ impl RunningReaders<'_, '_> {
         members || self.counter.is_finished() || self.recorder.is_finished()
     }
 
-    /// Waits for all readers, prints their counters, closes the file.
+    /// Waits for all readers, prints their counters and closes the file.
     pub(super) fn join(self) -> Result<Outcome> {
         let counted = counters(self.counter, "The reader that counts")?;
         let gone = |_panic| anyhow!("the thread of the reader that records is gone");
@@ -124,7 +122,7 @@ impl RunningReaders<'_, '_> {
     }
 }
 
-/// The final counters of a reader that counts.
+/// The final counters of a counting reader.
 fn counters(done: Done<'_, CountingReader<'_>>, title: &str) -> Result<Counters> {
     let (counter, counting) = done
         .join()
@@ -136,7 +134,7 @@ fn counters(done: Done<'_, CountingReader<'_>>, title: &str) -> Result<Counters>
 }
 
 impl Outcome {
-    /// Whether all counters add up, no reader is without packets, and the file has all of its own.
+    /// Whether all counters balance, each reader has packets, and the file has all of its reader's.
     pub(super) fn is_good(&self) -> bool {
         let [one, other] = &self.members;
         let counters = [&self.counted, &self.recorded, one, other];

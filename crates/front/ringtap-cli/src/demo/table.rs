@@ -13,7 +13,6 @@ use crate::print::line as say;
 use crate::report::{as_f64, grouped, rounded};
 use crate::seeing::change::total;
 
-/// Time between two lines.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 const COLUMNS: [(&str, usize); 6] = [
@@ -25,7 +24,7 @@ const COLUMNS: [(&str, usize); 6] = [
     ("lost", 8),
 ];
 
-/// Prints the growth of the sender's and the hub's counters.
+/// Prints how the counters of sender and hub grow.
 pub(super) struct Table<'a> {
     hub: &'a Handle,
     begun: Instant,
@@ -33,7 +32,7 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Prints the head.
+    /// Prints the table's head.
     pub(super) fn begin(hub: &'a Handle) -> Result<Self> {
         say("")?;
         print(COLUMNS.map(|(head, _)| head.to_owned()))?;
@@ -45,7 +44,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Prints the progress since the last line.
+    /// Prints the growth since the last line.
     pub(super) fn line(&mut self, sender: SendCounters) -> Result<()> {
         let now = Instant::now();
         let status = self.hub.status().context("the hub ended")?;
@@ -77,7 +76,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Prints a last line, unless the previous one is less than half an interval old.
+    /// Prints a last line, unless the line before is less than half an interval old.
     pub(super) fn last_line(&mut self, sender: SendCounters) -> Result<()> {
         match self.last.0.elapsed() < INTERVAL / 2 {
             true => Ok(()),
@@ -92,7 +91,7 @@ fn print(cells: [String; 6]) -> Result<()> {
     say(cells.collect::<Vec<_>>().join(" "))
 }
 
-/// Packets lost so far, before the readers and by any of them.
+/// Packets lost so far, before the readers and by the readers.
 fn lost(status: &HubStatus) -> u64 {
     let readers = status.readers.iter().map(|reader| reader.overrun);
     let sources = status.sources.iter().map(|source| {

@@ -10,7 +10,6 @@ use super::{FILTER, FLOWS, HALF, RX, SentCounters, TX};
 use crate::print::line as say;
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
-/// Prints the set-up.
 pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) -> Result<()> {
     let namespace = match standing {
         Standing::AsBefore => "a network namespace",
@@ -34,7 +33,7 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
     ))
 }
 
-/// Prints the comparison of sent and captured packets, and next steps.
+/// Compares sent with captured packets, and suggests next steps.
 pub(super) fn end(outcome: &Outcome, sent: &SentCounters, standing: Standing) -> Result<()> {
     let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
     let (rate_pps, rate_bps) = match seconds > 0.0 {
@@ -68,7 +67,7 @@ pub(super) fn end(outcome: &Outcome, sent: &SentCounters, standing: Standing) ->
     say("NOT as it should be: see the counters above.")
 }
 
-/// Compares the kernel's counter of sent packets with the capture's counter of offered ones.
+/// Compares the kernel's counter of sent packets with the capture's counter of offered packets.
 fn comparison(sent: &SentCounters, offered: u64) -> String {
     let (tx_packets, dropped) = (sent.tx_packets, sent.tx_dropped);
     let counts = format!(

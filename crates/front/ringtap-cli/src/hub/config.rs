@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `hub.toml`: what the file says, checked, with the line of whatever is wrong.
+//! Reads and checks `hub.toml`; errors name the line.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
@@ -16,7 +16,7 @@ use toml::Spanned;
 use super::groups::{self, Dividing, GroupText};
 use crate::seeing::metrics;
 
-/// What a hub is to do.
+/// Configuration of a hub.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Config {
     pub(super) socket: Option<PathBuf>,
@@ -27,15 +27,15 @@ pub(super) struct Config {
     pub(super) groups: Vec<GroupText>,
 }
 
-/// A device, and where it was asked for.
+/// A device, and the place in the file that names it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Device {
     pub(super) spec: DeviceSpec,
-    /// In a file: its name, line and key.
+    /// For a device in a file: the file's name, the line and the key.
     pub(super) place: Option<String>,
 }
 
-/// The file, key by key.
+/// Content of the file, by key.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -75,17 +75,17 @@ struct GroupTable {
     groups: Vec<Spanned<String>>,
 }
 
-/// The text of a file, for messages about places in it.
+/// Text of a file, for error messages with positions.
 struct Text<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
-/// Reads a file.
+/// Reads a configuration file.
 ///
 /// # Errors
 ///
-/// What is wrong in it, with the file's name, the line and the key.
+/// The first error, with the file's name, the line and the key.
 pub(super) fn read(path: &Path) -> Result<Config> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("{name}: cannot be read"))?;
@@ -94,7 +94,7 @@ pub(super) fn read(path: &Path) -> Result<Config> {
 
 fn parse(path: &Path, text: &str) -> Result<Config> {
     let file: File = toml::from_str(text).map_err(|error| {
-        // toml's own message shows the line with a mark below the place.
+        // toml's own message quotes the line and marks the position.
         let said = error.to_string();
         let hint = match said.contains("expected a sequence") {
             true => ": a list is wanted here: [[source]] and [[group]] have two brackets, users = [\"NAME\"]",
@@ -123,7 +123,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
 }
 
 impl Text<'_> {
-    /// A key's value, or an error that says where it stands.
+    /// A key's value, or an error with its position.
     fn value<T, E: Display>(
         &self,
         key: &str,
@@ -137,7 +137,7 @@ impl Text<'_> {
         anyhow!("{}: {error}", self.place(key, place))
     }
 
-    /// File, line and key.
+    /// File, line and key of a position.
     fn place(&self, key: &str, place: &Range<usize>) -> String {
         let line = self.line(place.clone());
         format!("{}, line {line}, {key}", self.path.display())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups as users write them: `ids:4:flow`, and the words of the configuration file.
+//! Parses groups as users write them, `ids:4:flow`, and words of the configuration file.
 #![forbid(unsafe_code)]
 
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use ringtap_hub::{Congestion, Delivery, Group};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Facts;
 
-/// A group whose filter is not yet compiled.
+/// A group whose filter is not compiled yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GroupText {
     pub(super) name: String,
@@ -30,7 +30,7 @@ pub(crate) struct GroupText {
     pub(super) places: Places,
 }
 
-/// Where in a file, by its name, line and key, something stands that is checked later.
+/// Positions (file name, line and key) of texts that are checked later.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Places {
     pub(super) filter: Option<String>,
@@ -57,7 +57,7 @@ impl GroupText {
         }
     }
 
-    /// The group of a bridge's inline reader: one reader, which sees every packet, in place.
+    /// Makes this the group of a bridge's inline reader: one reader that sees every packet, in place.
     pub(crate) fn for_inline(&self) -> Result<Self> {
         let usual = GroupText::named(&self.name);
         let same = GroupText {
@@ -81,7 +81,7 @@ impl GroupText {
         &self.name
     }
 
-    /// The group, with its filter compiled for what the sources give.
+    /// The group, with its filter compiled for the packets of the sources.
     pub(crate) fn compile(&self, facts: &Facts) -> Result<Group> {
         let place = |place: &Option<String>| {
             let named = || format!("group {}", self.name);
@@ -90,7 +90,7 @@ impl GroupText {
         let filter = ringtap::compile(&self.filter, facts);
         let filter = filter.with_context(|| {
             let place = place(&self.places.filter);
-            // Of `-g NAME:WORD` nobody knows which of the two it was meant to be.
+            // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.
             match self.places.filter.is_none() && !self.filter.contains(' ') {
                 true => format!(
                     "{place}: \"{}\" is no balance, and as a filter",
@@ -124,16 +124,16 @@ impl GroupText {
     }
 }
 
-/// How a group divides its traffic, as its user says it.
+/// The user's words for how a group divides its traffic.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dividing {
-    /// `lanes`, or the balance; absent if nothing was said.
+    /// `lanes` or the balance; absent if the user gave none.
     pub(super) word: Option<String>,
     pub(super) offload_percent: Option<u8>,
 }
 
 impl GroupText {
-    /// Divides as these words say, if they fit together.
+    /// Sets division and balance by these words, if they fit together.
     pub(super) fn divide(&mut self, dividing: &Dividing) -> Result<()> {
         let usual = match dividing.offload_percent {
             Some(_) => LANES,
@@ -160,8 +160,8 @@ impl GroupText {
     }
 }
 
-/// `NAME[:MEMBERS][:BALANCE][:FILTER]`; `private` among them asks for private delivery,
-/// `offload=PERCENT` for help between members.
+/// Parses `NAME[:MEMBERS][:BALANCE][:FILTER]`, with optional `private` for private delivery and
+/// `offload=PERCENT` for the offload threshold.
 impl FromStr for GroupText {
     type Err = anyhow::Error;
 
@@ -171,7 +171,7 @@ impl FromStr for GroupText {
         let mut dividing = Dividing::default();
         while !rest.is_empty() {
             let (word, after) = match rest.strip_prefix("program:") {
-                // The file's name has no colon here; in the configuration file it may.
+                // On the command line the file's name has no colon; in the configuration file it may.
                 Some(file) => rest.split_at(8 + file.find(':').unwrap_or(file.len())),
                 None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
             };
@@ -213,7 +213,7 @@ pub(super) fn balance(word: &str) -> Result<Balance> {
     })
 }
 
-/// The word for what is divided, if there is one.
+/// Checks a word for a division or balance.
 pub(super) fn division(word: &str) -> Result<String> {
     if word != LANES {
         balance(word)?;
@@ -221,7 +221,7 @@ pub(super) fn division(word: &str) -> Result<String> {
     Ok(word.to_owned())
 }
 
-/// A threshold in percent.
+/// Parses an offload threshold in percent.
 pub(super) fn offload(text: &str) -> Result<u8> {
     let percent = text
         .trim_end_matches('%')
@@ -248,7 +248,7 @@ pub(super) fn policy(word: &str) -> Result<Policy> {
     })
 }
 
-/// `LOW:HIGH` in percent.
+/// Parses `LOW:HIGH` in percent.
 pub(super) fn congestion(text: &str) -> Result<Congestion> {
     let percent = |text: &str| text.trim_end_matches('%').parse::<u8>().ok();
     let marks = text.split_once(':');

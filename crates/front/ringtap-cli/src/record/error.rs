@@ -4,7 +4,7 @@
 
 use std::io;
 
-/// Reason why packets cannot be recorded; what was written before stays valid.
+/// Why packets cannot be recorded; what was written before stays valid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum WriteError {
@@ -17,10 +17,10 @@ pub(crate) enum WriteError {
     /// A file cannot be created.
     #[error("{file}: cannot be created: {cause}")]
     Create { file: String, cause: io::Error },
-    /// The head of the file could not be written.
+    /// The file's header could not be written.
     #[error("{file}: nothing could be written: {cause}")]
     Begin { file: String, cause: io::Error },
-    /// Writing failed; the file was cut back to its last whole packet.
+    /// Writing failed; the file was truncated after its last whole packet.
     #[error(
         "{file}: writing failed after {size_bytes} bytes: {cause}; \
          the file is valid and holds {packets} packets"
@@ -31,7 +31,7 @@ pub(crate) enum WriteError {
         packets: u64,
         cause: io::Error,
     },
-    /// Writing failed, and the file could not be cut to whole packets.
+    /// Writing failed, and the file could not be truncated to whole packets.
     #[error(
         "{file}: writing failed after {size_bytes} bytes: {cause}; \
          after its {packets} whole packets the file ends inside a block"
@@ -42,7 +42,7 @@ pub(crate) enum WriteError {
         packets: u64,
         cause: io::Error,
     },
-    /// The program that read standard output has closed it.
+    /// The program that reads standard output has closed it.
     #[error("{file}: the reading end is closed; {packets} packets were written before")]
     Closed { file: String, packets: u64 },
     /// The oldest file of a ring cannot be deleted.

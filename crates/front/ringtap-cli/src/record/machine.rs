@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the machine's description for a file's header.
+//! Description of the machine, for a file's header.
 #![forbid(unsafe_code)]
 
 use std::fs;
 
 use ringtap_file::write::Origin;
 
-/// This program and this machine, from /proc.
+/// Description of this program and this machine, from /proc.
 pub(crate) fn origin() -> Origin {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
     Origin {
@@ -16,7 +16,7 @@ pub(crate) fn origin() -> Origin {
     }
 }
 
-/// The processor's name; the kernel has none for arm64.
+/// Name of the processor; the kernel reports none on arm64.
 fn processor(cpuinfo: &str) -> Option<String> {
     let line = cpuinfo
         .lines()

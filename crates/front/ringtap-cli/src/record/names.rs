@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names for a rotating series of files, and the choice of files to delete; no I/O.
+//! Names the files of a rotating series and chooses files to delete; no I/O.
 //!
 //! Invariants
-//! - Two files in a row never have the same name.
-//! - The ring never names a file for deletion that is younger than one it keeps.
+//! - Two successive files have different names.
+//! - A file that the ring deletes is never younger than one that it keeps.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ pub(super) struct Names {
     kind: Kind,
     zone: TimeZone,
     number: u32,
-    /// The last name made from a time, and how often it came in a row.
+    /// The last name made from a time, and how many successive files had it.
     stamped: (String, u32),
 }
 
@@ -65,7 +65,7 @@ impl Names {
                     self.stamped = (name.clone(), 1);
                     return Ok(name);
                 }
-                // The fields in the name change more slowly than the files.
+                // The name's time fields change more slowly than the files.
                 self.stamped.1 += 1;
                 let (stem, extension) = split_extension(&name);
                 Ok(format!("{stem}_{:05}{extension}", self.stamped.1))
@@ -101,7 +101,7 @@ pub(super) struct Ring {
 impl Ring {
     /// Files to delete before `next` is created, so that at most `count` exist.
     pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
-        // A name that comes again replaces its file.
+        // A repeated name replaces its file.
         self.kept.retain(|kept| kept != next);
         let count = to_usize(count);
         let surplus = (self.kept.len() + 1).saturating_sub(count);

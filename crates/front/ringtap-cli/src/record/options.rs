@@ -29,7 +29,7 @@ pub(crate) struct FileOptions {
     pub(crate) file_count: Option<u32>,
 }
 
-/// Smaller sizes are refused: the user probably forgot the unit.
+/// Smaller sizes are refused: the user probably forgot the unit. In bytes.
 const SMALLEST_FILE: u64 = 10_000;
 
 fn file_size(given: &str) -> Result<u64, String> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One open file with its buffer of whole blocks; handles full disks.
+//! One open file with a buffer of whole blocks; handles full disks.
 //!
 //! Invariants
-//! - The buffer starts and ends between blocks; so does the file after each flush.
-//! - After an error, a regular file is cut back to whole blocks, and nothing more is written.
+//! - The buffer starts and ends between blocks, and so does the file after each flush.
+//! - After an error, a regular file is truncated to whole blocks, and nothing more is written.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -19,12 +19,12 @@ use ringtap_file::write::whole_blocks;
 
 use super::error::WriteError;
 
-/// Fits into the second-level cache; larger and smaller buffers were slower.
+/// Fits into the second-level cache; larger and smaller buffers are slower.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
 
-/// The destination of the bytes.
+/// Destination of the bytes.
 pub(super) trait Medium: Write + Send {
-    /// Shortens the file to `size_bytes`.
+    /// Truncates the file to `size_bytes`.
     fn cut(&mut self, size_bytes: u64) -> io::Result<()>;
 
     /// Whether a program reads the bytes, or may read them later.
@@ -42,7 +42,7 @@ impl Medium for File {
     }
 }
 
-/// Standard output: written bytes cannot be taken back.
+/// Standard output: written bytes cannot be removed.
 struct Pipe(File);
 
 impl Write for Pipe {
@@ -61,19 +61,19 @@ impl Medium for Pipe {
     }
 
     fn is_read(&self) -> bool {
-        // Of a pipe whose reading end is closed the kernel says so unasked.
+        // For a pipe with a closed reading end, the kernel always reports that.
         let mut pipe = [PollFd::new(&self.0, PollFlags::empty())];
         let asked = poll(&mut pipe, Some(&Timespec::default()));
         asked.is_err() || !pipe[0].revents().contains(PollFlags::ERR)
     }
 }
 
-/// A file (or pipe) and the blocks that are still to be written to it.
+/// A file or pipe, and the blocks that are not written to it yet.
 pub(super) struct Output {
     name: String,
     medium: Box<dyn Medium>,
     buffer: Vec<u8>,
-    /// Bytes and packets that are in the file.
+    /// Bytes and packets in the file.
     size_bytes: u64,
     packets: u64,
     wire_bytes: u64,
@@ -81,7 +81,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Creates the file `name`; `-` is standard output. An old file of that name is replaced.
+    /// Creates the file `name`, replacing an old one; `-` is standard output.
     pub(super) fn create(name: &str) -> Result<Self, WriteError> {
         if name == "-" {
             return Self::standard_output();
@@ -121,7 +121,7 @@ impl Output {
         }
     }
 
-    /// Whether a program reads the bytes, as far as the system knows.
+    /// Fails if no program reads the bytes, as far as the system knows.
     pub(super) fn require_a_reader(&self) -> Result<(), WriteError> {
         match self.medium.is_read() {
             true => Ok(()),
@@ -146,7 +146,7 @@ impl Output {
         self.buffer.is_empty()
     }
 
-    /// The buffer, with room for `room` more bytes; to be extended by whole blocks only.
+    /// The buffer, with room for `room` more bytes; append only whole blocks.
     #[inline]
     pub(super) fn buffer(&mut self, room: usize) -> Result<&mut Vec<u8>, WriteError> {
         if self.buffer.len() + room > BUFFER_BYTES {
@@ -155,7 +155,6 @@ impl Output {
         Ok(&mut self.buffer)
     }
 
-    /// Writes the buffer.
     pub(super) fn flush(&mut self) -> Result<(), WriteError> {
         if self.failed {
             return Err(self.fail(0, io::Error::other("an earlier write failed")));
@@ -178,7 +177,7 @@ impl Output {
         (self.packets, self.wire_bytes)
     }
 
-    /// Counts the packets of the first `done` bytes of the buffer as written, and empties it.
+    /// Empties the buffer, and counts the packets in its first `done` bytes as written.
     fn settle(&mut self, done: usize) -> usize {
         let whole = whole_blocks(&self.buffer, done);
         self.size_bytes += to_u64(whole.end);
@@ -188,7 +187,7 @@ impl Output {
         whole.end
     }
 
-    /// Cuts the file to whole blocks after `done` bytes of the buffer were written; the rest is lost.
+    /// Truncates the file to whole blocks after `done` bytes of the buffer were written; drops the rest.
     #[cold]
     fn fail(&mut self, done: usize, cause: io::Error) -> WriteError {
         let end = self.settle(done);
@@ -221,7 +220,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // Reached with a full buffer only when somebody else failed: save what can be saved.
+        // The buffer is full here only after a failure elsewhere: save what is possible.
         let _ = self.flush();
     }
 }

@@ -2,8 +2,8 @@
 //! Writes each packet to the file, with the number of packets lost before it.
 //!
 //! Invariants
-//! - A packet counts as delivered only once the writer took it; if the write buffer is lost, what
-//!   was in it is no longer delivered but dropped by this slow reader.
+//! - A packet counts as delivered once the writer has taken it. If the write buffer is lost, its
+//!   packets count as not written instead.
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
@@ -24,7 +24,7 @@ pub(crate) struct Recorder<'a> {
     reading: Reading<'a>,
     writer: Writer,
     start_ns: u64,
-    /// Whether a line on the terminal shows the progress.
+    /// A line on the terminal shows the progress.
     progress: bool,
 }
 
@@ -38,20 +38,20 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Closes the last file with the final counters, and prints both.
+    /// Closes the last file with the final counters and prints both.
     ///
     /// # Errors
     ///
-    /// The reason why recording ended, after it printed the counters.
+    /// Why recording ended; the counters are printed before.
     pub(crate) fn finish(&mut self, received: Result<()>) -> Result<(Counters, Written)> {
         if self.progress {
             print::over("");
         }
         let statistics = statistics(self.start_ns, now_ns(), &self.reading.capture.counters()?);
         let (received, closed) = match received {
-            // The file's own: it has been closed.
+            // The writer's own error, after which the file is closed.
             Err(error) if error.is::<WriteError>() => (Ok(()), Err(error)),
-            // Whatever else ended it: what is in the buffer belongs into the file.
+            // After any other error, the buffer is written to the file.
             received => (
                 received,
                 self.writer.finish(&statistics).map_err(Into::into),
@@ -65,7 +65,7 @@ impl<'a> Recorder<'a> {
             }
             Err(error) => {
                 let (counters, written) = self.finish_short()?;
-                // Whoever read the packets has seen enough, as `head` does.
+                // The program that read the packets needs no more, like `head`.
                 match error.downcast_ref() {
                     Some(WriteError::Closed { .. }) => Ok((counters, written)),
                     _ => Err(error),
@@ -74,7 +74,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The final counters after an error closed the files.
+    /// The final counters after an error that closed the files.
     fn finish_short(&mut self) -> Result<(Counters, Written)> {
         let (packets, wire_bytes) = self.writer.in_files();
         let lost = self.reading.capture.keep_written(packets, wire_bytes);
@@ -154,10 +154,10 @@ fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> FilePacket<'a> {
     }
 }
 
-/// The counters since the start of the capture, as a file's statistics.
+/// The counters since the start of the capture, as statistics of a file.
 pub(crate) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> Statistics {
     let dropped = &counters.dropped;
-    // Losses after the NIC: other tools call all of them the operating system's.
+    // Losses after the NIC, which other tools all attribute to the operating system.
     let after_nic = dropped.total() - dropped.nic;
     let comment = format!(
         "counters: offered={} delivered={} filtered={} other_members={} bytes={} dropped.nic={} \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Written files read back, by our reader and by other tools; full disks.
+//! Written files, read back by our reader and by other tools; full disks.
 
 mod failing;
 mod series;
@@ -37,7 +37,7 @@ impl Kept {
     }
 }
 
-/// Packets of every length up to `longest`, with every direction, some cut, some after losses.
+/// Packets of every length up to `longest`, in every direction, some cut, some after losses.
 fn packets(count: usize, longest: usize) -> Vec<Kept> {
     let directions = [Direction::Inbound, Direction::Outbound, Direction::Unknown];
     (0..count)
@@ -105,7 +105,7 @@ fn file(folder: &TempDir, name: &str) -> FileOptions {
     }
 }
 
-/// Writes one file and gives its path.
+/// Writes one file and returns its path.
 fn write(folder: &TempDir, name: &str, packets: &[Kept]) -> String {
     let options = file(folder, name);
     let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();

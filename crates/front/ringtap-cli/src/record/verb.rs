@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap record`: packets of a device into pcapng files.
+//! `ringtap record`: writes packets of a device to pcapng files.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -48,7 +48,6 @@ Examples:
 A disk that is too slow loses packets of this recorder only: dropped.overrun.
 With -w - the recording ends with status 0 when the reading program ends first.";
 
-/// Runs the verb.
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     if let Some(read) = args.input.file() {
         require_another(read, &args.files.file)?;
@@ -65,7 +64,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     print::notes(capture.notes());
     cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;
-    // Standard output may be the file itself.
+    // Standard output may be the file.
     let sink = if args.files.file == "-" {
         Sink::Stderr
     } else {
@@ -75,7 +74,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
     let mut recorder = Recorder::new(reading, writer, start_ns, progress);
     let received = session::receive(args.reading.interval, &mut recorder);
-    // Before the capture ends: NAPI may be gone with its program.
+    // Before the capture ends: NAPI may depend on its program.
     steered.undo();
     recorder.finish(received)?;
     let capture = recorder.capture();
@@ -97,7 +96,7 @@ fn require_another(read: &str, written: &str) -> Result<()> {
     Ok(())
 }
 
-/// The device, as the files describe it.
+/// Description of the device for the files.
 pub(crate) fn interface(facts: &Facts, filter: &str) -> Interface {
     let name = facts.interface.as_ref().unwrap_or(&facts.device);
     Interface {

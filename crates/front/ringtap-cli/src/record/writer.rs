@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes packets to one file, or to the files of a series.
+//! Writes packets to one file or to a series of files.
 //!
 //! Invariants
-//! - Every file begins with a section and the interface, and ends with statistics.
+//! - Every file begins with a section and an interface block, and ends with statistics.
 //! - At most `file_count` files of the series exist at any time.
 #![forbid(unsafe_code)]
 
@@ -19,14 +19,13 @@ use super::{
     output::Output,
 };
 
-/// Longest time that a packet stays in the buffer while few packets arrive.
+/// Longest time in nanoseconds that a packet stays in the buffer while few packets arrive.
 const FLUSH_NS: u64 = 1_000_000_000;
 
 /// The call that the writer expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a file that is full has to be rotated"]
 pub(crate) enum Next {
-    /// More packets.
     Continue,
     /// [`Writer::rotate`]: the file has reached its size or its age.
     Rotate,
@@ -35,13 +34,10 @@ pub(crate) enum Next {
 /// Totals of all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Files created.
     pub(crate) files: u64,
-    /// The name of the last one.
+    /// Name of the last file.
     pub(crate) file: String,
-    /// Packets in all files.
     pub(crate) packets: u64,
-    /// Bytes in all files.
     pub(crate) size_bytes: u64,
 }
 
@@ -62,13 +58,13 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Creates the first file, with `origin` in its head; its name and age start at `now_ns`.
+    /// Creates the first file, with `origin` in its header; its name and age start at `now_ns`.
     ///
     /// # Errors
     ///
     /// - [`WriteError::Options`]: a series on standard output, or -W without -C and -G.
     /// - [`WriteError::Pattern`]: `strftime` does not understand the name.
-    /// - [`WriteError::Create`], [`WriteError::Write`]: no such folder, no right, no space.
+    /// - [`WriteError::Create`], [`WriteError::Write`]: no such folder, no permission, no space.
     pub(crate) fn create(
         options: &FileOptions,
         origin: Origin,
@@ -118,8 +114,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`WriteError::Write`] and similar: the file is cut back to whole packets and accepts no
-    /// more; packets that were still buffered are lost.
+    /// [`WriteError::Write`] and similar: the file is truncated to whole packets and accepts no
+    /// more; buffered packets are lost.
     #[inline]
     pub(crate) fn packet(&mut self, packet: &FilePacket<'_>) -> Result<Next, WriteError> {
         let buffer = self.output.buffer(write::packet_room(packet.data.len()))?;
@@ -131,7 +127,7 @@ impl Writer {
         }
     }
 
-    /// Flushes packets that have waited long; to be called often, also while no packets arrive.
+    /// Flushes packets that have waited long. Call this often, also while no packets arrive.
     ///
     /// # Errors
     ///
@@ -154,7 +150,7 @@ impl Writer {
         }
     }
 
-    /// Closes the file with `statistics` and begins the next one of the series.
+    /// Closes the file with `statistics` and starts the next one of the series.
     ///
     /// # Errors
     ///
@@ -182,7 +178,7 @@ impl Writer {
         Ok(self.written())
     }
 
-    /// The totals so far, with the buffer.
+    /// The totals so far, including the buffer.
     pub(crate) fn written(&self) -> Written {
         Written {
             size_bytes: self.written.size_bytes + self.output.size_bytes(),
@@ -204,7 +200,7 @@ impl Writer {
         let buffer = self.output.buffer(0)?;
         write::section(buffer, &self.origin);
         write::interface(buffer, &self.interface, self.origin.os.as_deref());
-        // At once, so that whoever follows the file or the pipe has its head.
+        // At once, so that a program that follows the file or pipe has the header.
         self.output.flush()
     }
 
@@ -215,7 +211,7 @@ impl Writer {
     }
 }
 
-/// Deletes files that leave the ring, then opens the next one.
+/// Deletes files that drop out of the ring, then opens the next file.
 fn next_output(
     options: &FileOptions,
     names: &mut Names,
@@ -226,7 +222,7 @@ fn next_output(
     if let Some(count) = options.file_count {
         for old in ring.make_room(&name, count) {
             match fs::remove_file(&old) {
-                // Somebody else took it away, which is as good.
+                // Another process has deleted the file already.
                 Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
                     return Err(WriteError::Delete { file: old, cause });
                 }

@@ -2,8 +2,8 @@
 //! Changes between two snapshots of the same hub's counters.
 //!
 //! Invariants
-//! - Readers and lanes are matched by number, sources by position, groups by name: a hub uses none
-//!   of them twice. A part that is missing in the first snapshot has no rate yet.
+//! - Readers and lanes match by number, sources by position, groups by name: a hub never reuses
+//!   these. A part that is missing in the first snapshot has no rate yet.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus};
@@ -18,7 +18,7 @@ pub(crate) struct StatusChange<'a> {
 }
 
 impl<'a> StatusChange<'a> {
-    /// From `before` to `now`; ignores `before` if it is of another hub or not earlier.
+    /// The change from `before` to `now`; ignores a `before` of another hub or not earlier than `now`.
     pub(crate) fn between(before: Option<&'a HubStatus>, now: &'a HubStatus) -> Self {
         let same = |before: &&HubStatus| {
             before.pid == now.pid

@@ -37,21 +37,21 @@ use exposition::exposition;
 
 /// Longest time for one connection, from accept to close.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections that are served at the same time; more of them wait in the kernel's queue.
+/// Most connections served at the same time; others wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 8;
-/// Longest head of a request, in bytes; hyper allows no less.
+/// Longest request head in bytes; hyper allows no smaller limit.
 const MAX_HEAD: usize = 8 * 1024;
 /// Bytes that the server reads and discards after an invalid request.
 const MAX_DRAINED: u64 = 64 * 1024;
-/// Oldest counters that a client gets.
+/// Greatest age of the counters that a client gets.
 const FRESH: Duration = Duration::from_millis(100);
-/// Pause after a failed accept, for instance when the process has no descriptor left.
+/// Pause after a failed accept, for example when no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The addresses that metrics may be served at.
+/// Addresses at which metrics may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Addresses that only processes of this machine can reach.
@@ -60,7 +60,7 @@ pub(crate) enum Reach {
     Anywhere,
 }
 
-/// Reason why metrics cannot be served.
+/// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ServeError {
@@ -81,10 +81,10 @@ pub(crate) enum ServeError {
     System(#[from] io::Error),
 }
 
-/// A running server; it ends when this is dropped.
+/// A running server, which ends when this is dropped.
 pub(crate) struct Server {
     address: SocketAddr,
-    /// The server's thread ends when this is dropped.
+    /// Dropping this ends the server's thread.
     running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -125,7 +125,7 @@ pub(crate) fn serve(
 }
 
 impl Server {
-    /// The address it listens at, with the port that the system chose if it was asked for port 0.
+    /// The server's address, with the port that the system chose for port 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -146,7 +146,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("\"{text}\": {wrong}"))
 }
 
-/// Serves connections until the sender of `ended` is dropped; then the open ones are closed.
+/// Serves connections until the sender of `ended` is dropped, then closes the open ones.
 fn run(
     runtime: &Runtime,
     listener: TcpListener,
@@ -194,7 +194,7 @@ async fn connection(stream: TcpStream, pages: Arc<Mutex<Pages>>) -> io::Result<(
     let mut stream = connection.into_parts().io.into_inner();
     stream.shutdown().await?;
     if served.is_err() {
-        // A close with bytes unread resets the connection, and the client loses the answer.
+        // Closing with unread bytes resets the connection, and the client loses the answer.
         let mut rest = stream.take(MAX_DRAINED);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
     }
@@ -213,7 +213,7 @@ fn answer(page: Page) -> Ready<Result<Response<String>, hyper::http::Error>> {
     future::ready(answer.body(page.text))
 }
 
-/// What the server answers; hyper leaves the text out where the method is HEAD.
+/// An answer of the server; hyper leaves the text out for HEAD.
 struct Page {
     status: StatusCode,
     content_type: &'static str,

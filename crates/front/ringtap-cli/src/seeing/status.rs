@@ -40,7 +40,6 @@ nanoseconds since 1970. The fields are in docs/counters.md.
 
 Exit status: 0; 1 if no hub runs or the hub ended.";
 
-/// Runs the verb.
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
     let connection = args.hub.connect("status")?;
     let pretty = io::stdout().is_terminal() && !args.json;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `ringtap top`: a running hub on a terminal, live.
+//! `ringtap top`: shows a running hub live on a terminal.
 //!
 //! Invariants
-//! - However it ends (a key, a signal, an error, a panic), it first restores the terminal, then
+//! - However `top` ends (a key, a signal, an error, a panic), it restores the terminal before it
 //!   prints its last message.
-//! - Keys work while the hub does not answer: a thread of its own waits for the hub.
+//! - Keys work while the hub does not answer: another thread waits for the hub.
 #![forbid(unsafe_code)]
 
 mod groups;
@@ -68,7 +68,6 @@ them in milliseconds.
 
 Exit status: 0; 1 if no hub runs or the hub ended; 2 if standard output is not a terminal.";
 
-/// Runs the verb.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     if !io::stdout().is_terminal() {
         print::note(format_args!(
@@ -109,7 +108,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
 struct Terminal(DefaultTerminal);
 
 impl Terminal {
-    /// Takes over the terminal; a panic restores it before its message.
+    /// Takes over the terminal; a panic restores the terminal before it prints its message.
     fn take() -> Result<Self> {
         let taken = ratatui::try_init().inspect_err(|_| ratatui::restore());
         Ok(Terminal(taken.context("cannot draw on this terminal")?))
@@ -118,12 +117,12 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
+        // Fails only if the terminal is gone.
         let _gone = ratatui::try_restore();
     }
 }
 
-/// Handles a key; breaks if it quits. The next drawing adapts to a new size by itself.
+/// Handles a key; breaks if the key quits. The next drawing adapts to a new terminal size.
 fn handle(event: &Event, view: &mut View) -> ControlFlow<()> {
     let Event::Key(KeyEvent {
         code,

@@ -62,7 +62,6 @@ struct Json<'a> {
     checked: &'a [String],
 }
 
-/// Runs the verb.
 pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     let connection = args.hub.connect("why")?;
     let before = connection.status()?;
@@ -90,7 +89,7 @@ pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
     })
 }
 
-/// The answer as text; on a terminal, lines are no longer than its width.
+/// The answer as text; on a terminal, wrapped to its width.
 fn lines(answer: &Explanation) -> String {
     let width = match io::stdout().is_terminal() {
         true => terminal::size()
@@ -106,7 +105,7 @@ fn lines(answer: &Explanation) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether the hub's process numbers are valid here: the hub has the number that it reports.
+/// Whether the hub's process ids are valid here: the hub has the id that it reports.
 fn is_here(connection: &Connection, pid: i32) -> bool {
     let peer = connection
         .connection()
@@ -117,7 +116,7 @@ fn is_here(connection: &Connection, pid: i32) -> bool {
 /// Whether this process is stopped, as after Ctrl-Z in a shell.
 fn is_stopped(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state follows the name, which may itself hold brackets and spaces.
+    // The state follows the name, which may contain brackets and spaces.
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
     state.is_some_and(|state| state.starts_with(['T', 't']))
 }

@@ -10,7 +10,7 @@ use ringtap_device::{Rate, Speed};
 use ringtap_packet::{MacAddress, Sizes, Traffic, Transport};
 use ringtap_send::{Load, Timing};
 
-/// Low, so that a forgotten `--rate` floods no network.
+/// A low rate, so that a forgotten `--rate` floods no network.
 const DEFAULT_RATE: Rate = Rate::PacketsPerSecond(1000);
 
 /// What to send, and how fast.

@@ -10,21 +10,21 @@ use serde::Serialize;
 
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
 
-/// Prints the growth of the counters.
+/// Prints how the counters grow.
 pub(super) struct Report {
     device: String,
     is_json: bool,
     before: SendCounters,
 }
 
-/// The names are part of the interface.
+/// A JSON line; its names are part of the interface.
 #[derive(Serialize)]
 struct SendLine<'a> {
     /// Since 1970.
     time_ns: u64,
     device: &'a str,
     method: &'static str,
-    /// Since the first packet, like all counters here.
+    /// Since the first packet, as all counters here.
     elapsed_ns: u64,
     sent: u64,
     refused: u64,
@@ -32,7 +32,7 @@ struct SendLine<'a> {
     bytes: u64,
     /// Packets sent per second: since the line before; in the final line, over the whole run.
     rate_pps: f64,
-    /// The same on the wire: with preamble, frame check sequence and gap.
+    /// As `rate_pps`, in bits on the wire: with preamble, frame check sequence and gap.
     rate_bps: f64,
     /// Why the latest refused packet was refused.
     refusal: Option<String>,
@@ -73,7 +73,7 @@ impl Report {
         writeln!(io::stdout().lock(), "{text}")
     }
 
-    /// The figures of the whole run.
+    /// Prints the totals and rates of the whole run.
     pub(super) fn last(&self, now: SendCounters) -> io::Result<()> {
         let rates = rates(now, SendCounters::default());
         let text = match self.is_json {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Disks that are full, writes that are cut short, processes that are killed.
+//! Full disks, incomplete writes, killed processes.
 
 use std::{
     env, fs,
@@ -22,7 +22,7 @@ use super::super::{
 };
 use super::{Kept, START_NS, interface, packets, read};
 
-/// A disk of `room` bytes that takes at most `step` at once and is interrupted now and then.
+/// A disk of `room` bytes that accepts at most `step` bytes at once and is sometimes interrupted.
 #[derive(Clone)]
 struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -71,7 +71,6 @@ impl Medium for Disk {
     }
 }
 
-/// Writes a small file to `disk`, flushing now and then.
 fn fill(disk: &Disk, packets: &[Kept]) -> Result<(), WriteError> {
     let mut output = Output::new("disk", Box::new(disk.clone()));
     let buffer = output.buffer(0)?;
@@ -146,10 +145,10 @@ fn nothing_is_written_after_a_failure() {
     assert_eq!(disk.bytes.lock().unwrap().len(), size);
 }
 
-/// Where the child of a test writes; the test is its own child then.
+/// Folder for the child process of a test; the child runs the same test.
 const FOLDER: &str = "RINGTAP_TEST_FOLDER";
 
-/// Records to the folder until something breaks.
+/// Records to the folder until an error.
 fn record_for_ever(folder: &str, packets: &[Kept]) -> WriteError {
     let options = FileOptions {
         file: format!("{folder}/full.pcapng"),
@@ -165,7 +164,7 @@ fn record_for_ever(folder: &str, packets: &[Kept]) -> WriteError {
     }
 }
 
-/// This test again, in a process of its own, with `script` around it.
+/// Runs this test in a new process, under `script`.
 fn again(test: &str, folder: &TempDir, script: &str) -> Running {
     let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
     let mut command = Command::new("unshare");
@@ -231,7 +230,7 @@ fn a_full_tmpfs_keeps_a_valid_file() {
 fn a_killed_recorder_leaves_whole_packets_up_to_the_last_block() {
     let sent = packets(50, 1_500);
     if let Ok(folder) = env::var(FOLDER) {
-        // The test's end kills this; a full tmpfs is the other bound.
+        // The end of the test kills this process; a full tmpfs also ends it.
         let _ = record_for_ever(&folder, &sent);
         thread::sleep(Duration::from_secs(60));
         return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rotation and rings.
+//! Rotation of files, and rings.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use super::{Kept, START_NS, file, interface, packets, read, statistics};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Records as a verb would; a packet is a second after the one before.
+/// Records as a verb would; packets are one second apart.
 fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
     let mut now_ns = START_NS;
     let mut writer = Writer::create(options, origin(), interface(), now_ns)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other tools read what we write, packet for packet.
+//! Other tools read our files packet for packet.
 
 use std::{
     fmt::Write,
@@ -97,7 +97,7 @@ fn tshark_reads_the_counters_in_the_statistics_block() {
     require_tool!("tshark");
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "a.pcapng", &packets(3, 100));
-    // As a file of blocks instead of packets.
+    // Reads the file as blocks instead of packets.
     let told = output(
         "tshark",
         &["-r", &path, "-X", "read_format:MIME Files Format", "-V"],

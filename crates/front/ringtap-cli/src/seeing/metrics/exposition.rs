@@ -23,8 +23,8 @@ use crate::report::as_f64;
 
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics that are a field of the status: part of the hub, type, field, name without unit,
-/// unit, description.
+/// Metrics that are a field of the status, one per line: part of the hub, type, field, name without
+/// unit, unit, description.
 const METRICS: &str = "\
 lane   counter seen               ringtap_seen                  packets Packets that reached a lane.
 lane   counter captured           ringtap_captured              packets Packets put into the pool.
@@ -80,7 +80,7 @@ impl Collector for HubMetrics {
     }
 }
 
-/// Parts of a hub, each with its labels.
+/// Parts of a hub with their labels.
 struct Labelled<'a, T>(Vec<(Labels, &'a T)>);
 
 impl<T> Labelled<'_, T> {
@@ -89,7 +89,7 @@ impl<T> Labelled<'_, T> {
         parts.map(move |(labels, part)| (labels.clone(), value(part)))
     }
 
-    /// Like [`Labelled::each`], with one more label.
+    /// As [`Labelled::each`], with one more label.
     fn with<V>(
         &self,
         label: &'static str,
@@ -103,8 +103,8 @@ impl<T> Labelled<'_, T> {
     }
 }
 
-/// The sources, named by device; a second source of the same device is `DEVICE#2`, because each
-/// sample needs a name of its own.
+/// The sources, named by device. A second source of the same device is `DEVICE#2`, because each
+/// sample needs a unique name.
 fn sources(hub: &HubStatus) -> Labelled<'_, SourceStatus> {
     let mut times = HashMap::new();
     let mut labelled = |source: &'_ SourceStatus| {
@@ -148,7 +148,7 @@ fn readers(hub: &HubStatus) -> Labelled<'_, ReaderStatus> {
     Labelled(readers.map(|reader| (labelled(reader), reader)).collect())
 }
 
-/// Writes metrics; a method for each kind of part, then one for each type of metric.
+/// Writes metrics: one method for each kind of part, then one for each type of metric.
 struct Metrics<'a>(DescriptorEncoder<'a>);
 
 impl Metrics<'_> {
@@ -294,7 +294,7 @@ fn unit_of(unit: &str) -> Option<Unit> {
     (unit != NO_UNIT).then(|| Unit::Other(unit.to_owned()))
 }
 
-/// A field of the status as a number; `None` where it is null.
+/// A field of the status as a number; `None` for null.
 fn number(field: &Value) -> Option<u64> {
     field.as_u64().or(field.as_bool().map(u64::from))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The answers to scrapers, and to clients that are wrong, silent or too many.
+//! Answers to scrapers, and to clients that are faulty, silent or too many.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -236,7 +236,7 @@ fn clients_that_never_finish_fill_the_server_only_until_the_timeout() {
     let mut clients: Vec<_> = (0..MAX_CONNECTIONS).map(unfinished).collect();
     let answer = ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
     assert!(answer.contains("200 OK"), "{answer}");
-    // The server had no room for this request until it closed another connection.
+    // The server accepts this request only after it has closed another connection.
     let closed = |client: &mut TcpStream| {
         client.set_nonblocking(true).unwrap();
         let read = client.read(&mut [0; 1]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of groups whose members help each other.
+//! The table of groups with an offload threshold.
 #![forbid(unsafe_code)]
 
 use ratatui::text::Line;
@@ -16,7 +16,7 @@ const COLUMNS: [Column<'static>; 5] = [
     Column::right("DISORDERED", 10),
 ];
 
-/// The lines, `width` columns wide; none if no group has an offload threshold.
+/// The lines, `width` columns wide; none if no group has a threshold.
 pub(super) fn lines(
     change: StatusChange<'_>,
     width: usize,

@@ -15,7 +15,7 @@ const COLUMNS: [Column<'static>; 3] = [
     Column::right("PACKETS/s", 16),
 ];
 
-/// A source's losses for one reason.
+/// Reads a source's losses for one reason.
 type Counter = fn(&SourceStatus) -> u64;
 const REASONS: [(&str, Counter); 3] = [
     ("nic", |source| source.nic),
@@ -61,7 +61,7 @@ pub(super) fn lines(
     lines
 }
 
-/// The losses that are not 0, the fastest first.
+/// The losses other than 0, the fastest-growing first.
 fn losses(change: StatusChange<'_>) -> Vec<LossRow> {
     let loss = |place: &str, reason, before, packets| LossRow {
         place: place.to_owned(),

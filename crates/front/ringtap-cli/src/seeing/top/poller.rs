@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread that reads the hub's counters at an even pace.
+//! A thread that reads the hub's counters at regular intervals.
 #![forbid(unsafe_code)]
 
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use ringtap_client::{Connection, ControlError};
 use ringtap_ipc::protocol::HubStatus;
 
-/// Delay of an answer, beyond the interval, from which on the screen shows a silent hub.
+/// An answer this much later than the interval makes the screen show a silent hub.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The hub's answers; the thread ends when this is dropped or the hub ends.
@@ -21,7 +21,7 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Starts the thread, and waits for the first answer.
+    /// Starts the thread and waits for the first answer.
     pub(super) fn start(connection: Connection, interval: Duration) -> Result<(Self, HubStatus)> {
         let (sender, answers) = mpsc::channel();
         let poll = move || {
@@ -32,7 +32,7 @@ impl Poller {
                 if sender.send(answer).is_err() || is_last {
                     return;
                 }
-                // After a suspend of the machine, missed answers are not made up for.
+                // Do not make up for answers missed while the machine was suspended.
                 next = (next + interval).max(Instant::now());
                 thread::sleep(next.saturating_duration_since(Instant::now()));
             }
@@ -50,7 +50,7 @@ impl Poller {
         Ok((poller, first))
     }
 
-    /// The next answer, if there is one; an error if the hub has ended.
+    /// The next answer, if there is one; fails if the hub has ended.
     pub(super) fn try_next(&mut self) -> Result<Option<HubStatus>> {
         match self.answers.try_recv() {
             Ok(answer) => {
@@ -62,7 +62,7 @@ impl Poller {
         }
     }
 
-    /// Seconds without an answer, if they are too many.
+    /// Seconds without an answer, if the hub is silent.
     pub(super) fn silence_s(&self) -> Option<u64> {
         let since = self.last.elapsed();
         (since > self.interval + GRACE).then_some(since.as_secs())

@@ -22,7 +22,7 @@ const COLUMNS: [Column<'static>; 9] = [
     Column::right("LOST", 6),
     Column::wide("FILTERED/s", 10),
 ];
-/// Part of a reader's credit, in percent, from which on losses threaten.
+/// Percentage of a reader's credit from which losses threaten.
 const NEARLY_LATE: u64 = 75;
 
 /// The column that readers are sorted by.
@@ -74,7 +74,7 @@ pub(super) fn lines(
     lines
 }
 
-/// Growth of a reader's counter in a second.
+/// Growth of a reader's counter per second.
 fn per_second(
     change: StatusChange<'_>,
     reader: &ReaderStatus,
@@ -84,7 +84,7 @@ fn per_second(
     change.per_second(before, counter(reader))
 }
 
-/// The greatest first; equals by group and number, so that rows keep their places.
+/// Greatest first; equal readers by group and number, so that rows keep their places.
 fn compare(
     change: StatusChange<'_>,
     order: SortOrder,

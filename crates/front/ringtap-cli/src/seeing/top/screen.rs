@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole screen: a title, the tables, which scroll, and a line of keys.
+//! The whole screen: a title, tables that scroll, and a line of keys.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -18,11 +18,10 @@ use super::{groups, losses, readers, sources};
 use crate::seeing::change::StatusChange;
 use crate::seeing::why::span;
 
-/// The user's choices.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) order: SortOrder,
-    /// Lines of the tables above the first one that is shown.
+    /// Number of table lines above the visible part.
     pub(super) scroll: u16,
 }
 
@@ -32,14 +31,13 @@ impl View {
     }
 }
 
-/// The state of the screen.
 pub(super) struct Screen {
     socket: String,
     interval: Duration,
     palette: Palette,
     snapshots: [Option<HubStatus>; 2],
     pub(super) view: View,
-    /// Seconds without an answer from the hub, if they are too many.
+    /// Seconds without an answer from the hub, if it is silent.
     pub(super) silence_s: Option<u64>,
 }
 

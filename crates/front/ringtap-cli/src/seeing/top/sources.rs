@@ -19,7 +19,7 @@ const COLUMNS: [Column<'static>; 7] = [
     Column::right("LOST/s", 8),
     Column::right("LOST", 8),
 ];
-/// Use of a pool, in percent, from which on losses threaten.
+/// Percentage of a pool from which losses threaten.
 const NEARLY_FULL: u64 = 75;
 
 /// The lines, `width` columns wide.
@@ -33,7 +33,7 @@ pub(super) fn lines(
     palette.table(width, "SOURCE", &COLUMNS, rows)
 }
 
-/// The source, then its lanes that saw packets, the busiest first, if there are several.
+/// The source, then (if there are several) its lanes with packets, the busiest first.
 fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<Cell>> {
     let before = change.source(at).map(whole);
     let name = source.device.clone();
@@ -61,7 +61,7 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<C
     rows
 }
 
-/// A source's counters as those of one lane; losses on no lane in particular count as `kernel`.
+/// A source's counters in the form of a lane's; losses outside the lanes count as `kernel`.
 fn whole(source: &SourceStatus) -> LaneStatus {
     let mut whole = total(source);
     whole.kernel += source.nic + source.kernel;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables of the screen: columns of fixed width, numbers of few digits, colours with a meaning.
+//! Tables of the screen: columns of fixed width, short numbers, colours by meaning.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 
 use crate::report::{as_f64, rounded};
 
-/// Width of a terminal from which on the [`Column::wide`] columns are shown.
+/// Terminal width from which the [`Column::wide`] columns are shown.
 const WIDE: usize = 96;
 
 /// Emphasis of a text, by colour or style.
@@ -18,9 +18,8 @@ const WIDE: usize = 96;
 pub(super) enum Emphasis {
     #[default]
     Plain,
-    /// A heading.
     Head,
-    /// A past or a threatening loss.
+    /// A past or threatening loss.
     Warn,
     /// A loss that happens now.
     Bad,
@@ -32,7 +31,6 @@ pub(super) struct Palette {
     pub(super) colours: bool,
 }
 
-/// One column of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column<'a> {
     head: &'a str,
@@ -41,7 +39,7 @@ pub(super) struct Column<'a> {
     is_wide: bool,
 }
 
-/// A text and its colour.
+/// A text and its emphasis.
 pub(super) type Cell = (String, Emphasis);
 
 impl<'a> Column<'a> {
@@ -55,7 +53,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// A column of names.
+    /// A column of texts.
     pub(super) const fn left(head: &'a str, width: usize) -> Self {
         Column {
             is_left: true,
@@ -73,7 +71,7 @@ impl<'a> Column<'a> {
 
     fn padded(&self, text: &str) -> String {
         let width = self.width;
-        // Readers choose their names, which may hold control characters.
+        // Readers choose their names, which may contain control characters.
         let clean = |c: char| match c {
             ' '..='~' => c,
             _ => '?',
@@ -91,7 +89,7 @@ impl<'a> Column<'a> {
 }
 
 impl Palette {
-    /// With colours, unless the environment has a NO_COLOR that is not empty.
+    /// With colours, unless the environment has a non-empty NO_COLOR.
     pub(super) fn of_environment() -> Self {
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Palette { colours: !unwanted }
@@ -113,7 +111,7 @@ impl Palette {
         Line::from(Span::styled(text.into(), self.style(emphasis)))
     }
 
-    /// A table of this width with its heads; the first column takes the width that is left.
+    /// A table of this width with headings; the first column takes the remaining width.
     pub(super) fn table(
         self,
         width: usize,
@@ -143,12 +141,12 @@ impl Palette {
     }
 }
 
-/// A cell without a colour.
+/// A cell without emphasis.
 pub(super) fn plain(text: impl Into<String>) -> Cell {
     (text.into(), Emphasis::Plain)
 }
 
-/// A rate of at most five characters; `-` where there is none yet.
+/// A rate of at most five characters; `-` if there is none yet.
 pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),
@@ -188,14 +186,14 @@ pub(super) fn bar(part: u32, whole: u32) -> String {
     format!("[{full:<10}] {percent:>3}%")
 }
 
-/// A part in percent, rounded up: 0 is nothing at all.
+/// A part in percent, rounded up: only 0 of something is 0 %.
 pub(super) fn percent(part: u32, whole: u32) -> u64 {
     (u64::from(part) * 100)
         .div_ceil(u64::from(whole).max(1))
         .min(100)
 }
 
-/// Emphasis for a counter of losses and its rate.
+/// Emphasis for a loss counter and its rate.
 pub(super) fn loss_emphasis(lost: u64, rate: Option<f64>) -> Emphasis {
     match rate {
         Some(rate) if rate > 0.0 => Emphasis::Bad,

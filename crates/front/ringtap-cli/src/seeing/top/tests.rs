@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The screen for simulated hubs and terminals of several sizes.
+//! The screen for simulated hubs, on terminals of several sizes.
 
 use std::path::Path;
 
@@ -153,7 +153,7 @@ fn groups_that_offload_have_a_line_of_what_went_where() {
 fn a_wide_terminal_shows_the_bits_of_sources() {
     let wide = lines(&drawn(&mut screen(true), 120, 24));
     assert_eq!(row(&wide, "SOURCE")[4], "BIT/s");
-    // Six million bytes a second.
+    // Six million bytes per second.
     assert_eq!(row(&wide, "tap:eth0")[4], "48.0M");
     assert_eq!(row(&wide, "lane 3")[5], "24.0M");
 }
@@ -225,7 +225,7 @@ fn what_does_not_fit_can_be_scrolled_to() {
         end[7].contains(" 0 below") && end[6].contains("nic"),
         "{end:#?}"
     );
-    // A larger terminal shows all of it again.
+    // A larger terminal shows every line again.
     assert!(!lines(&drawn(&mut screen, 80, 24))[23].contains("below"));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Remedies for each reason of a loss, the most likely first.
+//! Remedies for each reason of a loss, the most likely remedy first.
 #![forbid(unsafe_code)]
 
 use ringtap_device::{DeviceSpec, Kind};
@@ -13,7 +13,7 @@ use crate::seeing::change::total;
 pub(super) const REPORT: &str = "This is a fault of Ringtap. Please report it with the output of \
     `ringtap status` and the name of the driver (`ethtool -i`).";
 
-/// For losses of the network card, whose ring was full.
+/// For losses of the network card because its ring was full.
 pub(super) fn nic(source: &SourceStatus) -> Vec<String> {
     let Some((_, name)) = interface(source) else {
         return Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn kernel(source: &SourceStatus) -> Vec<String> {
     }
 }
 
-/// The subject of a sentence about a full pool; names the lanes if only some had no free chunk.
+/// Subject of a sentence about a full pool; names the lanes if only some had no free chunk.
 pub(super) fn where_full(source: &SourceStatus) -> String {
     let full = source.lanes.iter().filter(|lane| lane.pool_full > 0);
     let worst = full.clone().max_by_key(|lane| lane.pool_full);
@@ -74,7 +74,7 @@ pub(super) fn where_full(source: &SourceStatus) -> String {
     }
 }
 
-/// The congestion marks in words.
+/// The congestion limits in words.
 fn pauses(marks: CongestionStatus) -> String {
     let (low, high) = (marks.low_percent, marks.high_percent);
     format!("a lane pauses when less than {low} % of its chunks are free, until {high} % are")
@@ -201,7 +201,7 @@ fn more_members(group: &GroupStatus) -> String {
     }
 }
 
-/// The interface that a source captures from, if any.
+/// The interface of a source, if it has one.
 fn interface(source: &SourceStatus) -> Option<(Kind, String)> {
     let device: DeviceSpec = source.device.parse().ok()?;
     let found = device.kind.names_an_interface();

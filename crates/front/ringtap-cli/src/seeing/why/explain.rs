@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Findings about a hub from two snapshots of its counters. Pure: no clock, no files.
+//! Finds losses and faults of a hub by two snapshots of its counters. Reads no clock and no files.
 //!
 //! Invariants
-//! - Every counter of a loss that is not 0 has its finding.
-//! - A share is a part of the packets that were meant for that place, not of all packets.
+//! - Every loss counter that is not 0 has a finding.
+//! - A share is the part of the packets meant for a place, not of all packets.
 #![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{HubStatus, ReaderStatus, SourceState, SourceStatus};
@@ -17,17 +17,17 @@ use crate::seeing::change::{StatusChange, total};
 /// One fact that the user should know.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
-    /// The reason of a loss, as in the counters, or another fault.
+    /// The reason of a loss, as in the counters, or the name of another fault.
     pub(crate) kind: &'static str,
     /// A source, a reader or a group.
     pub(crate) place: String,
     /// Packets lost at this place for this reason.
     pub(crate) lost_packets: u64,
-    /// Their part of the packets that were meant for this place, from 0 to 1.
+    /// Lost part of the packets meant for this place, from 0 to 1.
     pub(crate) lost_share: f64,
-    /// The current rate; absent if the first snapshot does not have this place.
+    /// Present rate of losses; absent if the first snapshot lacks this place.
     pub(crate) lost_per_second: Option<f64>,
-    /// All of this in words.
+    /// The finding in words.
     pub(crate) sentence: String,
     /// What to change, the most likely remedy first.
     pub(crate) advice: Vec<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// A finding that is no fault.
+    /// A finding that is not a fault.
     pub(super) fn hint(kind: &'static str, place: &str, sentence: String) -> Self {
         Finding {
             kind,
@@ -50,7 +50,7 @@ impl Finding {
         }
     }
 
-    /// A fault that is no loss.
+    /// A fault without lost packets.
     fn fault(kind: &'static str, place: &str, sentence: String, advice: &str) -> Self {
         Finding {
             advice: vec![advice.to_owned()],
@@ -60,17 +60,17 @@ impl Finding {
     }
 }
 
-/// All findings, and the equations that were checked.
+/// All findings, and the checked equations.
 #[derive(Debug)]
 pub(crate) struct Explanation {
     verdict: String,
-    /// The worst first.
+    /// The worst finding first.
     pub(crate) findings: Vec<Finding>,
     /// One sentence per source: its equation with the numbers.
     pub(crate) checked: Vec<String>,
 }
 
-/// Explains the losses of a hub by two snapshots of its counters.
+/// Explains a hub's losses by two snapshots of its counters.
 pub(crate) fn explain(
     before: &HubStatus,
     now: &HubStatus,
@@ -100,7 +100,7 @@ impl Explanation {
         self.findings.iter().any(|finding| finding.bad)
     }
 
-    /// The whole answer; an item is a line or a paragraph.
+    /// The whole answer; each item is a line or a paragraph.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let mut lines = vec![self.verdict.clone()];
         for finding in &self.findings {
@@ -114,17 +114,17 @@ impl Explanation {
     }
 }
 
-/// The parts of a loss and of its sentence.
+/// Parts of a loss and of its sentence.
 struct Loss<'a> {
     kind: &'static str,
     place: &'a str,
     /// Subject and verb of the sentence.
     begin: String,
-    /// The counter at the first snapshot and now.
+    /// The counter in the first snapshot and now.
     counter: (Option<u64>, u64),
-    /// Packets that were meant for this place, or 0 if unknown.
+    /// Packets meant for this place, or 0 if unknown.
     whole: u64,
-    /// The event that the counter started at, and its time.
+    /// The event at which the counter started, and its time.
     since: (&'static str, u64),
     advice: Vec<String>,
 }
@@ -241,7 +241,7 @@ impl Case<'_> {
             since: ("it attached", reader.attached_ns),
             advice: advice::overrun(reader, group, (self.is_stopped)(reader.pid)),
         })?;
-        // The hub notices losses when a client asks, so its time is useless if we are the first.
+        // The hub checks for losses when a client asks, so the first client's time is meaningless.
         let last = reader.last_loss_ns;
         let is_known = last > 0 && Some(last) < self.change.before_ns();
         if finding.lost_per_second == Some(0.0) && is_known {
@@ -262,7 +262,7 @@ impl Case<'_> {
         })
     }
 
-    /// The finding about a loss, if any packet was lost.
+    /// The finding about a loss, if packets were lost.
     fn loss(&self, loss: Loss<'_>) -> Option<Finding> {
         let (before, lost_packets) = loss.counter;
         if lost_packets == 0 {
@@ -317,7 +317,7 @@ fn verdict(now: &HubStatus, findings: &[Finding]) -> String {
     }
 }
 
-/// The equation that was checked, with its numbers.
+/// The checked equation with its numbers.
 fn equation(source: &SourceStatus) -> String {
     let lanes = match source.lanes.len() {
         1 => "one lane".to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sentences about groups: their policy, and help between their members.
+//! Sentences about groups: their policy, and chunks that members took for each other.
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -11,10 +11,10 @@ use super::words::{a_second, packets};
 use crate::report::grouped;
 use crate::seeing::change::StatusChange;
 
-/// Most members that a sentence names.
+/// Most members named in one sentence.
 const MAX_NAMED: usize = 3;
 
-/// Explains a policy for a reader of this credit: `drop: past 56 chunks of a lane ...`.
+/// Explains a policy for a reader with this credit: `drop: past 56 chunks of a lane ...`.
 pub(super) fn policy(policy: &str, credit_chunks: u32) -> Option<String> {
     let (all, half) = (
         format!("past {credit_chunks} chunks of a lane"),
@@ -32,7 +32,7 @@ pub(super) fn policy(policy: &str, credit_chunks: u32) -> Option<String> {
     Some(format!("{policy}: {what}"))
 }
 
-/// Help for busy members, one finding for each group.
+/// One finding for each group whose members took chunks for others.
 pub(super) fn helped(change: StatusChange<'_>) -> Vec<Finding> {
     let groups = change.now.groups.iter();
     groups.filter_map(|group| of_group(change, group)).collect()
@@ -73,7 +73,7 @@ fn of_group(change: StatusChange<'_>, group: &GroupStatus) -> Option<Finding> {
     Some(Finding { advice, ..finding })
 }
 
-/// `: reader 2 "b" took 700, reader 3 "c" took 34`, for the members with the largest parts.
+/// `: reader 2 "b" took 700, reader 3 "c" took 34`, for the members with the most chunks.
 fn members(
     change: StatusChange<'_>,
     group: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each way to lose packets, and the sentences about it.
+//! Each reason of a loss, and its sentences.
 
 use ringtap_ipc::protocol::{
     CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
@@ -9,7 +9,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A hub that runs for a minute and lost nothing: a tap with two lanes, two readers.
+/// A hub that has run for a minute without losses: a tap with two lanes, two readers.
 fn well() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
@@ -57,7 +57,7 @@ fn well() -> HubStatus {
     }
 }
 
-/// The answer if this changed within the last two seconds.
+/// The answer if this change happened within the last two seconds.
 fn after(change: impl Fn(&mut HubStatus)) -> Explanation {
     let mut now = well();
     now.time_ns += 2 * SECOND;
@@ -65,7 +65,7 @@ fn after(change: impl Fn(&mut HubStatus)) -> Explanation {
     explain(&well(), &now, &|_| false)
 }
 
-/// The answer if this was so at the first snapshot already.
+/// The answer if the first snapshot has this change, too.
 fn always(change: impl Fn(&mut HubStatus)) -> Explanation {
     let mut before = well();
     change(&mut before);
@@ -313,7 +313,7 @@ fn the_last_loss_has_its_time_if_somebody_looked_then() {
         text.contains("last 2 s. The hub last noticed a loss 32 s ago (1970-01-01T00:00:40Z)."),
         "{text}"
     );
-    // No client had asked before our own first snapshot.
+    // No client had asked before our first snapshot.
     assert!(!with(70 * SECOND).contains("noticed"));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers, shares and times as people say them.
+//! Numbers, shares and times in words.
 #![forbid(unsafe_code)]
 
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ pub(super) fn packets(number: u64) -> String {
     }
 }
 
-/// How much of `whole` that is, as a fraction; 0 of nothing.
+/// A part as a fraction of `whole`; 0 if `whole` is 0.
 pub(super) fn share(part: u64, whole: u64) -> f64 {
     match whole {
         0 => 0.0,
@@ -22,7 +22,7 @@ pub(super) fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// `12.3 %`; never a 0 for something, nor a 100 for less than all.
+/// `12.3 %`; 0 and 100 only for exactly none and all.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
@@ -35,7 +35,7 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// `3 s`, `12 min`, `5 h`, `9 days`: one unit is enough.
+/// `3 s`, `12 min`, `5 h`, `9 days`: always one unit.
 pub(in crate::seeing) fn span(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match seconds {
@@ -56,7 +56,7 @@ pub(super) fn ago(then_ns: u64, now_ns: u64) -> String {
     }
 }
 
-/// `1,234 a second`; below ten with a decimal, never 0 for something.
+/// `1,234 a second`; below ten with a decimal, 0 only for 0.
 pub(super) fn a_second(rate: f64) -> String {
     match rate {
         _ if rate < 0.1 => "less than 0.1 a second".to_owned(),
@@ -75,8 +75,8 @@ pub(super) fn bytes(number: u64) -> String {
     }
 }
 
-/// Breaks a paragraph between words, so that no line is longer than `width` if that can be;
-/// lines after the first are indented as the first one's text, past a dash.
+/// Wraps a paragraph at word boundaries to at most `width`, if possible. Later lines are indented as
+/// the text of the first, past a dash.
 pub(super) fn wrapped(paragraph: &str, width: usize) -> String {
     let text = paragraph.trim_start_matches([' ', '-']);
     let indent = paragraph.len() - text.len();
