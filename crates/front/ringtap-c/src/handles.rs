@@ -157,7 +157,6 @@ pub(crate) fn guarded(work: impl FnOnce() -> Result<c_int, CallError>) -> c_int 
     })
 }
 
-/// Ends a session.
 pub(crate) fn close(handle: *const Handle) -> Result<(), CallError> {
     let mut inside = enter(handle)?;
     let (index, _) = parts(handle)?;

@@ -32,7 +32,6 @@ pub(crate) struct SourceText {
     pub(crate) lanes: u32,
 }
 
-/// A subscription at a hub.
 pub(crate) struct Session {
     cursor: Cursor,
     connection: Arc<Connection>,

@@ -49,7 +49,6 @@ struct WaitLimits {
     not_at_all: bool,
 }
 
-/// A running capture.
 pub(crate) struct PcapCapture {
     /// The device as the program named it.
     name: String,

@@ -74,7 +74,6 @@ impl PcapSettings {
     }
 }
 
-/// One handle.
 pub(crate) struct PcapHandle {
     token: &'static HandleToken,
     pub(crate) error: ErrorText,

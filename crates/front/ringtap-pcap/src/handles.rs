@@ -162,7 +162,6 @@ pub(crate) fn owner(p: *mut Pcap) -> HandleOwner {
         .map_or(HandleOwner::None, HandleOwner::Ringtap)
 }
 
-/// Creates a handle for a device.
 pub(crate) fn add(source: Option<String>) -> *mut Pcap {
     let mut closed = lock(&CLOSED);
     let oldest = match closed.len() > REMEMBERED {

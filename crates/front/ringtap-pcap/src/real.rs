@@ -99,7 +99,6 @@ impl RealHandle {
         }
     }
 
-    /// The text of the handle's last error.
     pub(crate) fn error(&self) -> String {
         // SAFETY: an open handle.
         let why = unsafe { (self.functions.pcap_geterr)(self.p) };

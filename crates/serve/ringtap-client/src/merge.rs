@@ -20,7 +20,6 @@ pub struct Order {
     pub late: u64,
 }
 
-/// The state of a merge.
 pub(crate) struct Merge {
     window: Duration,
     last_ns: u64,

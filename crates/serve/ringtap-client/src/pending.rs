@@ -129,7 +129,6 @@ impl Pending {
         self.has_lost |= packets > 0;
     }
 
-    /// Takes the next packet.
     #[inline]
     pub(crate) fn take_one(&mut self, tally: &mut Tally) -> Option<&CursorPacket> {
         let packet = self.packets.get(self.at)?;

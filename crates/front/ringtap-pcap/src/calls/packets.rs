@@ -90,7 +90,6 @@ unsafe fn run(
     })
 }
 
-/// Reads one packet.
 fn next(handle: &PcapHandle, take: impl FnMut(*mut PacketHeader, *const u8)) -> c_int {
     handle.with_capture(|capture| capture.read(handle, ReadUntil::Batch, Some(1), take))
 }

@@ -109,7 +109,6 @@ impl PacketReader {
         }
     }
 
-    /// Looks for packets.
     pub(super) fn look(
         &mut self,
         deadline: Deadline,

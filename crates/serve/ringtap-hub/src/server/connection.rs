@@ -21,7 +21,7 @@ use crate::hub::{AttachError, Handle};
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
 
-/// A packet that its filter left out would wait for a verdict in vain.
+/// Error text: packets that the filter leaves out would wait for a verdict that never comes.
 const NO_FILTER: &str = "an inline reader sees every packet: it has no filter (--pass and --drop of \
                          the bridge keep packets from it)";
 
@@ -37,18 +37,18 @@ pub(super) struct ClientConnection {
     transport: Box<dyn Transport>,
     peer: Peer,
     hub: Handle,
-    /// What it calls itself; it said hello then.
+    /// The reader's name, from its `hello`.
     name: Option<String>,
     subscription: Option<SubscriptionId>,
-    /// The group of its subscription, where it reads in place.
+    /// The subscription's group, if the reader reads in place.
     group: Option<String>,
-    /// Its own filter leaves packets out.
+    /// The reader's own filter leaves packets out.
     filters: bool,
-    /// It is the inline reader.
+    /// The reader is the inline reader.
     is_inline: bool,
     /// The bridge's channel for verdicts.
     verdicts: Option<Arc<VerdictChannel>>,
-    /// The request that the hub answers later; no other is read meanwhile.
+    /// The request that the hub answers later; the server reads no other request until then.
     waiting: Option<Waiting>,
 }
 
@@ -62,13 +62,13 @@ struct Waiting {
 }
 
 enum Later {
-    /// To `attach`; the group of a subscription that reads in place.
+    /// To `attach`; with the group, if the reader reads in place.
     Attached(Receiver<Result<Subscription, AttachError>>, Option<String>),
     /// To `filter`.
     Filtered(Receiver<Result<Vec<Wanted>, AttachError>>),
 }
 
-/// An answer with the descriptors that go with it.
+/// An answer and its descriptors.
 enum Answer {
     Plain(Box<Reply>),
     Attached(Box<Subscription>),
@@ -90,10 +90,10 @@ fn refused_reply(code: Refusal, message: impl Into<String>) -> Reply {
     Reply::Refused { code, message }
 }
 
-/// Says why somebody cannot come in.
+/// Tells a reader why the hub refuses its connection.
 pub(super) fn refuse_connection(transport: &dyn Transport, message: &str) {
     let reply = refused_reply(Refusal::TooMuch, message);
-    // Who does not listen finds the connection closed.
+    // A reader that does not receive the reason finds the connection closed.
     let _deaf = transport.send(&encode(&reply), &[]);
 }
 
@@ -122,7 +122,7 @@ impl ClientConnection {
         self.peer.uid
     }
 
-    /// Takes one message and answers it, or sends the answer to the one before.
+    /// Receives and answers one message, or sends the answer to the previous one.
     pub(super) fn serve(&mut self, hub: &Handle, access: &[Access], buffer: &mut [u8]) -> Stay {
         if let Some(waiting) = self.waiting.take() {
             let answer = self.finish(&waiting);
@@ -133,7 +133,7 @@ impl ClientConnection {
         }
         let message = match self.transport.receive(buffer) {
             Ok(([], _)) => return Stay::Leave,
-            // Descriptors that a reader sends along are closed unseen.
+            // Closes descriptors that a reader sends.
             Ok((bytes, _)) => decode(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Stay::Here,
             Err(error) => {
@@ -148,7 +148,7 @@ impl ClientConnection {
         self.reply(answer)
     }
 
-    /// Sends the answer, if there is one already.
+    /// Sends the answer, if there is one yet.
     fn reply(&self, answer: Option<Answer>) -> Stay {
         let Some(answer) = answer else {
             return Stay::Here;
@@ -179,7 +179,7 @@ impl ClientConnection {
         }
     }
 
-    /// The answer to a request; `None` if it comes later.
+    /// The answer to a request; `None` if the hub answers later.
     fn answer(&mut self, request: Request, hub: &Handle, access: &[Access]) -> Option<Answer> {
         if self.name.is_none() && !matches!(request, Request::Hello { .. }) {
             return Some(refused(Refusal::BadRequest, "say hello first"));
@@ -231,11 +231,7 @@ impl ClientConnection {
         .into()
     }
 
-    /// Begins to attach.
-    ///
-    /// # Errors
-    ///
-    /// The answer, where it is known at once.
+    /// Begins to attach. Fails with the answer if it is known at once.
     fn attach(&mut self, request: SubscriptionRequest, hub: &Handle) -> Result<(), Answer> {
         if self.subscription.is_some() {
             let message = "this connection has a subscription already: one group a connection";
@@ -257,7 +253,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// The answer to the request that waited; `None` if it still does.
+    /// The answer to the waiting request; `None` if there is none yet.
     fn finish(&mut self, waiting: &Waiting) -> Option<Answer> {
         let answer = match &waiting.answer {
             Later::Attached(answer, group) => answered(answer)?
@@ -313,11 +309,7 @@ impl ClientConnection {
         }
     }
 
-    /// Begins to change the filter.
-    ///
-    /// # Errors
-    ///
-    /// The answer, where it is known at once.
+    /// Begins to change the filter. Fails with the answer if it is known at once.
     fn filter(&mut self, filter: Program, hub: &Handle) -> Result<(), Answer> {
         let subscription = self.subscription.ok_or_else(not_subscribed)?;
         let filters = !filter.takes_everything();
@@ -369,7 +361,7 @@ fn new_event() -> Result<Event, Answer> {
     Event::new().map_err(|error| refusal(&error.into()))
 }
 
-/// The hub's answer; `None` if it is not there yet.
+/// The hub's answer; `None` if there is none yet.
 fn answered<T>(answer: &Receiver<Result<T, AttachError>>) -> Option<Result<T, Answer>> {
     let answer = match answer.try_recv() {
         Ok(answer) => answer,
