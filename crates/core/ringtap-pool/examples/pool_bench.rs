@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pool alone: a writer on one core, a reader on the other, 64-byte packets between them.
+//! Benchmark of the pool alone: a writer and a reader on two cores, with 64-byte packets.
 //!
-//! The writer stages packets and publishes them in batches, as the sources in user space do. The
-//! reader loads every slot and every byte of every payload; it also steps the distributor, so
-//! that two cores are all there is. Pool sizes take turns, and every round checks its answer.
+//! The writer stages packets and publishes them in batches, like user-space sources. The reader
+//! loads every slot and every payload byte, and steps the distributor, so that two cores suffice.
+//! Pool sizes take turns, and every round checks its result.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -24,12 +24,12 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 const PACKET_BYTES: usize = 64;
 const CHUNK_BYTES: u32 = 65_536;
 
-/// Packets of one round: whole batches.
+/// Packets per round, in whole batches.
 const PACKETS: u64 = 40_000_000;
 /// Packets published at a time, as the `pcap` source does.
 const BATCH: usize = 64;
-/// After so many packets, or when it finds none, the reader steps the distributor: a chunk holds
-/// 682 of them.
+/// Number of packets after which the reader steps the distributor (also when it finds none); a chunk
+/// holds 682.
 const PACKETS_PER_STEP: u64 = 600;
 const WRITER_CPU: usize = 0;
 const READER_CPU: usize = 1;
@@ -94,7 +94,7 @@ impl Bench {
         })
     }
 
-    /// Sends all packets of a round through the pool; tells the rate in millions a second.
+    /// Sends the packets of a round through the pool; returns millions of packets per second.
     fn round(&mut self) -> Result<f64> {
         let blocking = ReaderOptions {
             credit: None,
@@ -157,7 +157,7 @@ fn pin(cpu: usize) -> Result<()> {
     Ok(pinned.map_err(|error| format!("cannot run on core {cpu}: {error}"))?)
 }
 
-/// The packets that are written by turns: as if a driver's ring were copied.
+/// Packets that are written in turn, as if copied from a driver's ring.
 fn payloads() -> [[u8; PACKET_BYTES]; BATCH] {
     std::array::from_fn(|at| {
         let number = u8::try_from(at).unwrap_or(0);
@@ -165,7 +165,7 @@ fn payloads() -> [[u8; PACKET_BYTES]; BATCH] {
     })
 }
 
-/// Writes packets whose time counts them.
+/// Writes packets whose time stamp is their number.
 fn write(writer: &mut LaneWriter) {
     let payloads = payloads();
     let mut meta = PacketMeta {
@@ -185,7 +185,7 @@ fn write(writer: &mut LaneWriter) {
     writer.close();
 }
 
-/// What a reader found: sums, so that every byte counts.
+/// Results of a reader: sums over all bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Found {
     packets: u64,
@@ -224,7 +224,7 @@ impl Found {
     }
 }
 
-/// Reads all packets and steps the distributor; tells how many chunks were in use at most.
+/// Reads all packets and steps the distributor; returns the maximum number of chunks in use.
 fn read(reader: &mut Reader, distributor: &mut Distributor) -> Result<(Found, u32)> {
     let (mut found, mut most_in_use) = (Found::default(), 0);
     let mut since_step = 0;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Moves chunks from lanes to readers and back: leases, credit, losses of slow readers.
 //!
-//! The distributor touches chunks, never packets. It does no I/O: who drives it calls
+//! The distributor handles chunks, never packets, and does no I/O. Its driver calls
 //! [`Distributor::step`] when a lane or a reader signalled, and sleeps in between.
 //!
 //! Invariants
-//! - A chunk goes to every reader, but to one reader only of each buddy group.
-//! - A chunk is recycled once it is sealed and the last lease on it has ended, and not before.
-//! - A reader holds at most its credit of chunks of each lane; what it misses past that is
-//!   counted as its own `overrun` loss, to the packet, when it is known.
-//! - What readers return is checked: only a leased chunk can be given back, and only once.
+//! - A chunk goes to every reader, but only to one reader of each buddy group.
+//! - A chunk is recycled only after it is sealed and the last lease on it has ended.
+//! - A reader holds at most its credit of chunks of each lane. Packets beyond it count as the
+//!   reader's own `overrun`, exactly, once their number is known.
+//! - Returns are checked: a reader can return only a leased chunk, and only once.
 
 mod buddies;
 mod chunks;
@@ -39,29 +39,29 @@ use entry::Entry;
 pub use entry::{Missing, Policy, ReaderOptions};
 pub use wakeups::Returns;
 
-/// Most readers of one distributor.
+/// Maximum number of readers of one distributor.
 pub const MAX_READERS: usize = 256;
 
 /// The distributor's ends of one lane.
 pub struct LaneEnds {
     /// The capture queue: chunks that the writer opened.
     pub opened: Consumer,
-    /// The recycle queue: chunks that may be written again.
+    /// The recycle queue: chunks that the writer may reuse.
     pub recycle: Producer,
-    /// Where the distributor says that it sleeps.
+    /// Word in which the distributor announces a sleep.
     pub wake: WakeWord,
     /// Chunks that belong to this lane.
     pub chunks: u32,
 }
 
-/// Why the distributor cannot go on.
+/// Why the distributor cannot continue.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DistributeError {
     /// A writer's or reader's index is impossible.
     #[error(transparent)]
     PeerCorrupt(#[from] PeerCorrupt),
-    /// A lane opened a chunk that is in use, or is not the pool's.
+    /// A lane opened a chunk that is in use or outside the pool.
     #[error("{lane} is corrupt: it opened {chunk}, which it does not own")]
     BadChunk {
         /// The lane.
@@ -75,18 +75,18 @@ pub enum DistributeError {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddReaderError {
-    /// All places are taken.
+    /// The distributor has the maximum number of readers.
     #[error("there are {MAX_READERS} readers already, the most that one pool can have")]
     TooMany,
-    /// The reader's control region is of no use.
+    /// The reader's control region is invalid.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// A lane's beginning lies where nothing can be read any more, or not yet.
+    /// Packets at the start sequence are not readable any more, or not yet.
     #[error("{lane} cannot be read from packet {start} on")]
     Start {
         /// The lane.
         lane: LaneId,
-        /// The sequence that was asked for.
+        /// The requested sequence number.
         start: u64,
     },
 }
@@ -106,7 +106,7 @@ impl Lane {
         self.ends.chunks.saturating_sub(self.in_use)
     }
 
-    /// Sequence of its next packet: of the first that is not yet published.
+    /// Sequence number of the next packet, which is not yet published.
     fn now(&self, pool: &Pool) -> u64 {
         match self.open.and_then(|id| pool.chunk(id)) {
             Some(chunk) => chunk.first_sequence() + u64::from(chunk.state().published),
@@ -123,14 +123,14 @@ pub struct Distributor {
     readers: Vec<Option<Entry>>,
     groups: Groups,
     signal: Arc<dyn Signal>,
-    /// A sleeper was woken since the last look: it will soon sleep again.
+    /// Whether a sleeper was woken since the last check: it will soon sleep again.
     woke: bool,
-    /// Chunks that readers gave back, while they are taken; kept for its memory.
+    /// Returned chunks while they are processed; kept to reuse the allocation.
     returned: Vec<(usize, ChunkId)>,
 }
 
 impl Distributor {
-    /// A distributor of these lanes; `signal` ends its driver's sleep.
+    /// Creates a distributor for these lanes; `signal` wakes its driver.
     pub fn new(pool: Pool, lanes: Vec<LaneEnds>, signal: Arc<dyn Signal>) -> Self {
         let chunks = Chunks::new(pool.geometry().chunk_count, lanes.len());
         let lane = |ends| Lane {
@@ -158,7 +158,7 @@ impl Distributor {
         self.pool.geometry()
     }
 
-    /// Adds a reader in this process: it gets every packet that is published from now on.
+    /// Adds a reader in this process, which gets every packet published from now on.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ impl Distributor {
         }
     }
 
-    /// Charges a reader with packets that it wanted and that were lost on their way to it by no
-    /// fault of this pool; it is told before the lane's next chunk.
+    /// Charges a reader with packets that it wanted and that were lost outside this pool. The reader gets
+    /// the report before the lane's next chunk.
     pub fn charge(&mut self, id: ReaderId, lane: LaneId, packets: u64) {
         let entry = self.readers.get_mut(id.index()).and_then(Option::as_mut);
         if let Some(entry) = entry.filter(|entry| lane.index() < entry.lanes.len()) {
@@ -252,7 +252,7 @@ impl Distributor {
         self.chunks.leased_to(id.index(), lane.index()).next()
     }
 
-    /// Takes a reader out, and back everything that it holds.
+    /// Removes a reader and takes back its chunks.
     pub fn remove_reader(&mut self, id: ReaderId) {
         if self
             .readers
@@ -272,11 +272,11 @@ impl Distributor {
         self.adopt_open_chunks();
     }
 
-    /// Moves all that can be moved; tells whether anything was.
+    /// Moves all chunks that can be moved; returns whether there were any.
     ///
     /// # Errors
     ///
-    /// Every [`DistributeError`] of a lane. A corrupt reader only loses its own place.
+    /// Every [`DistributeError`] of a lane. A corrupt reader only loses its own membership.
     pub fn step(&mut self) -> Result<bool, DistributeError> {
         let mut moved = self.take_back();
         for lane in 0..self.lanes.len() {
@@ -293,13 +293,13 @@ impl Distributor {
         Ok(moved)
     }
 
-    /// Whether every chunk that was opened has been handed over, or missed.
+    /// Whether every opened chunk has been delivered or counted as missed.
     pub fn is_drained(&self) -> bool {
         self.lanes.iter().all(|lane| lane.ends.opened.is_empty())
     }
 
-    /// Tells every reader that nothing follows. The writers have ended; call it once
-    /// [`Distributor::step`] moves nothing and [`Distributor::is_drained`].
+    /// Tells every reader that no more chunks follow. Call it after the writers have ended, once
+    /// [`Distributor::step`] moves nothing and [`Distributor::is_drained`] holds.
     pub fn finish(&mut self) {
         for lane in 0..self.lanes.len() {
             if let Some(chunk) = self.lanes[lane].open.take() {
@@ -312,20 +312,20 @@ impl Distributor {
         }
     }
 
-    /// What this reader missed on this lane because it was past its credit.
+    /// Packets that this reader missed on this lane because it was past its credit.
     ///
-    /// What it misses in a chunk that is still being filled is not yet counted.
+    /// Excludes those in the chunk that is being filled.
     pub fn missed(&self, id: ReaderId, lane: LaneId) -> Missing {
         self.account(id, lane)
             .map_or(Missing::default(), |account| account.missed)
     }
 
-    /// Chunks of this lane that this reader holds.
+    /// Number of chunks of this lane that this reader holds.
     pub fn held(&self, id: ReaderId, lane: LaneId) -> u32 {
         self.account(id, lane).map_or(0, |account| account.held)
     }
 
-    /// How far a reader says it came, for those who watch it.
+    /// Counters that a reader publishes, for display.
     pub fn progress(&self, id: ReaderId) -> Option<&Progress> {
         let entry = self.readers.get(id.index())?.as_ref()?;
         Some(entry.control.reader().progress())
@@ -336,7 +336,7 @@ impl Distributor {
         entry.lanes.get(lane.index())
     }
 
-    /// Whether this reader broke the rules and gets nothing any more.
+    /// Whether this reader broke the protocol and gets no more chunks.
     pub fn is_corrupt(&self, id: ReaderId) -> bool {
         self.readers
             .get(id.index())
@@ -344,12 +344,12 @@ impl Distributor {
             .is_some_and(|entry| entry.corrupt)
     }
 
-    /// Chunks of this lane that are not free.
+    /// Number of chunks of this lane that are not free.
     pub fn chunks_in_use(&self, lane: LaneId) -> u32 {
         self.lanes.get(lane.index()).map_or(0, |lane| lane.in_use)
     }
 
-    /// Chunks of this lane in all.
+    /// Number of chunks of this lane.
     pub fn chunks_of(&self, lane: LaneId) -> u32 {
         self.lanes
             .get(lane.index())
@@ -376,7 +376,7 @@ impl Distributor {
         open.map_or(lane.sealed_to, |chunk| chunk.first_sequence())
     }
 
-    /// A writer opened a chunk: the one before is sealed, the new one goes to the readers.
+    /// Handles a newly opened chunk: settles the one before, and delivers the new one.
     fn opened(&mut self, lane: usize, entry: u64) -> Result<(), DistributeError> {
         let id = ChunkId(to_u32(entry));
         if !self.geometry().holds(id) || !self.chunks.take(id, lane) {
@@ -399,7 +399,7 @@ impl Distributor {
         Ok(())
     }
 
-    /// The open chunk of a lane, if its writer sealed it without opening another.
+    /// Settles the open chunk of a lane if its writer sealed it without opening another.
     fn finish_sealed(&mut self, lane: usize) -> bool {
         let Some(id) = self.lanes[lane].open else {
             return false;
@@ -416,7 +416,7 @@ impl Distributor {
         true
     }
 
-    /// A chunk is sealed: its count is final, so losses are known.
+    /// Counts losses in a sealed chunk, whose number of packets is final.
     fn settle(&mut self, lane: usize, id: ChunkId) {
         let Some(chunk) = self.pool.chunk(id) else {
             return;
@@ -438,17 +438,17 @@ impl Distributor {
         self.recycle_if_done(id);
     }
 
-    /// Takes chunks that readers gave back.
+    /// Takes chunks that readers returned.
     fn take_back(&mut self) -> bool {
         let mut returned = std::mem::take(&mut self.returned);
         for (reader, entry) in self.readers.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
-            // One more than it holds is one too many, and enough to find it out.
+            // Reads one entry more than the reader holds, to detect a reader that returns too many.
             let most = widen(entry.load()) + 1;
             let given_back = std::iter::from_fn(|| entry.returned());
             returned.extend(given_back.take(most).map(|id| (reader, id)));
         }
-        // Which of them came first is not known: those that may be out of order count as such.
+        // The order of returns is unknown: count every chunk that may be out of order.
         for &(reader, id) in &returned {
             self.note_disorder(id, reader);
         }
@@ -478,7 +478,7 @@ impl Distributor {
         }
         let lane = &mut self.lanes[self.chunks.lane(id)];
         lane.in_use -= 1;
-        // The queue has room for every chunk; a corrupt writer only loses its own chunks.
+        // The queue has room for every chunk; a corrupt writer loses only its own chunks.
         let _lost = lane.ends.recycle.push(u64::from(id.0));
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Random operations on lanes, distributor and readers against a naive model.
 //!
-//! The model knows of every captured packet which bytes it has. A reader must get, from the
-//! packet after its attachment on, each one in order and whole, or be told of it in a gap; what
-//! it got and what it was charged for must be all there was; and every chunk must come home.
-//! A failing seed is in the panic's message.
+//! The model knows the bytes of every captured packet. From the packet after its attachment on, a
+//! reader must get each packet in order and complete, or a gap that reports it. Received and missed
+//! packets must add up to all packets, and every chunk must be recycled. A panic's message contains
+//! the failing seed.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -22,7 +22,7 @@ use ringtap_pool::writer::{LaneWriter, PacketMeta};
 const SEEDS: u64 = if cfg!(miri) { 2 } else { 3000 };
 const OPERATIONS: u64 = if cfg!(miri) { 40 } else { 400 };
 
-/// Marsaglia's xorshift64: random enough, the same on every machine.
+/// Marsaglia's xorshift64: sufficiently random, and equal on every machine.
 struct Random(u64);
 
 impl Random {
@@ -38,18 +38,18 @@ impl Random {
     }
 }
 
-/// What the model knows of a lane: the length of every packet that was captured.
+/// The model of a lane: the length of every captured packet.
 struct Lane {
     writer: LaneWriter,
     lengths: Vec<usize>,
     published: usize,
 }
 
-/// What the model knows of a reader, per lane: where it stands, what it got and missed.
+/// The model of a reader, per lane: position, received and missed packets.
 struct Client {
     id: ReaderId,
     reader: Reader,
-    /// Batches that it keeps, and the number of each one's first packet.
+    /// Kept batches, with the number of the first packet of each.
     kept: Vec<(Batch, usize)>,
     policy: Policy,
     place: Vec<Place>,
@@ -70,7 +70,7 @@ struct World {
     clients: Vec<Client>,
 }
 
-/// The byte that packet `number` of a lane is filled with.
+/// Fill byte of packet `number` of a lane.
 fn fill(lane: usize, number: usize) -> u8 {
     (lane * 89 + number * 7).to_le_bytes()[0]
 }
@@ -147,14 +147,14 @@ impl World {
         self.lanes[lane].published = self.lanes[lane].lengths.len();
     }
 
-    /// A reader begins with what is published after its attachment: publish first, and let the
-    /// distributor see it, so that the model knows where that is.
+    /// Publishes and steps the distributor first, so that the model knows the first packet of the new
+    /// reader.
     fn attach(&mut self) {
         for lane in &mut self.lanes {
             lane.writer.publish();
             lane.published = lane.lengths.len();
         }
-        // Blocking readers may keep chunks from being taken over; then nobody can say.
+        // Blocking readers may delay chunks, which makes the first packet unpredictable.
         while self.distributor.step().unwrap() {}
         if !self.distributor.is_drained() || self.clients.len() >= MAX_READERS.min(6) {
             return;
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// Ends everything and checks the accounts.
+    /// Ends everything and checks the counters.
     fn finish(mut self) {
         for lane in &mut self.lanes {
             lane.writer.close();
@@ -248,7 +248,7 @@ impl World {
     }
 }
 
-/// Compares a batch, whose first packet has this number, with the model.
+/// Compares a batch with the model; `first` is the number of its first packet.
 fn same(batch: &Batch, first: usize, lanes: &[Lane]) {
     let lane = batch.lane().index();
     for (number, packet) in (first..).zip(batch.packets().map(Result::unwrap)) {
@@ -262,7 +262,7 @@ fn same(batch: &Batch, first: usize, lanes: &[Lane]) {
 }
 
 impl Client {
-    /// Takes one batch and keeps it, if there is one, and compares it with the model.
+    /// Takes a batch, if there is one, compares it with the model and keeps it.
     fn next(&mut self, lanes: &[Lane]) -> bool {
         let batch = match self.reader.try_next().unwrap() {
             Next::Batch(batch) => batch,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The suite run on the smallest source there is, and on sources that break its rules.
+//! Runs the suite on a minimal source, and on sources that break its rules.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,11 +10,11 @@ use crate::source::{self, Facts, LaneCounts};
 use crate::view::Pool;
 use crate::writer::{LaneWriter, PacketMeta};
 
-/// Bytes of a chunk, and chunks that hold all frames: an interpreter has fewer and smaller ones.
+/// Chunk size and number of chunks for all frames; smaller under miri.
 const CHUNK: u32 = if cfg!(miri) { 4096 } else { 16_384 };
 const AMPLE: u32 = if cfg!(miri) { 20 } else { 600 };
 
-/// What a test source does wrong.
+/// Fault of a test source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -24,7 +24,7 @@ enum Fault {
     MiscountsBytes,
 }
 
-/// A source that was given all its packets when it was made.
+/// A source that has all its packets from its creation.
 struct Memory {
     facts: Facts,
     pool: Pool,
@@ -96,7 +96,7 @@ impl Source for Memory {
         }
     }
     fn status(&mut self) -> Status {
-        // All of it was written when it was made.
+        // All packets were written at creation.
         Status::Ended
     }
     fn wake_fd(&self) -> BorrowedFd<'_> {

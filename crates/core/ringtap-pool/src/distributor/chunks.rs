@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the distributor knows of each chunk: its lane, and the readers that lease it.
+//! State of each chunk: its lane, and the readers that lease it.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ impl Missed {
     }
 }
 
-/// One bit a reader.
+/// One bit per reader.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Leases([u64; MAX_READERS / 64]);
 
@@ -45,7 +45,7 @@ impl Leases {
         self.0[reader / 64] |= 1 << (reader % 64);
     }
 
-    /// Ends one; `false` if there was none.
+    /// Ends a lease; `false` if there was none.
     fn end(&mut self, reader: usize) -> bool {
         let word = &mut self.0[reader / 64];
         let bit = 1 << (reader % 64);
@@ -68,7 +68,7 @@ struct Record {
     in_use: bool,
     sealed: bool,
     lane: usize,
-    /// How often the chunk was opened: tells a lease from one of an earlier use.
+    /// Number of times that the chunk was opened; distinguishes leases of different uses.
     opening: u32,
     leases: Leases,
     /// Buddy groups in which another than the lane's owner got it, a bit each.
@@ -77,35 +77,35 @@ struct Record {
     flows: Option<Box<[u32]>>,
 }
 
-/// A lease as a reader's list has it; the list keeps it until it is looked at after its end.
+/// A lease in a reader's list; stays there until the list is cleaned up.
 #[derive(Clone, Copy)]
 struct Listed {
     id: ChunkId,
     opening: u32,
 }
 
-/// Leases of one reader on one lane, oldest first; those that ended may still be listed.
+/// Leases of one reader on one lane, oldest first; may include ended ones.
 #[derive(Default)]
 struct List {
     leases: VecDeque<Listed>,
     held: usize,
 }
 
-/// What the distributor knows of each chunk, and the chunks that each reader holds.
+/// State of each chunk, and the chunks that each reader holds.
 ///
 /// Invariants
-/// - A reader's list of a lane has every chunk that the reader holds of it once, in the order in
-///   which the chunks were opened.
-/// - A list is at most a constant longer than twice the chunks that are held, so that each step
-///   takes a constant time on average.
+/// - A reader's list of a lane has every held chunk once, in the order in which the chunks were
+///   opened.
+/// - A list is at most a constant longer than twice the held chunks, so that each step takes a
+///   constant time on average.
 pub(super) struct Chunks {
     records: Vec<Record>,
-    /// One list a lane, for each reader.
+    /// One list per lane, for each reader.
     lists: Vec<Vec<List>>,
     lanes: usize,
 }
 
-/// Ended leases that a list may have before they are removed.
+/// Number of ended leases in a list that triggers a cleanup.
 const MOST_ENDED: usize = 16;
 
 impl Chunks {
@@ -194,7 +194,7 @@ impl Chunks {
         true
     }
 
-    /// Ends all leases of a reader; gives their chunks.
+    /// Ends all leases of a reader; returns their chunks.
     pub(super) fn end_leases_of(&mut self, reader: usize) -> Vec<ChunkId> {
         let ended: Vec<_> = (0..self.lanes)
             .flat_map(|lane| self.leased_to(reader, lane))
@@ -222,7 +222,7 @@ impl Chunks {
         self.records[id.index()].sealed = true;
     }
 
-    /// Frees a chunk that is sealed and that nobody leases; tells whether it did.
+    /// Frees a chunk that is sealed and not leased; returns whether it did.
     pub(super) fn free_if_done(&mut self, id: ChunkId) -> bool {
         let record = &mut self.records[id.index()];
         let done = record.in_use && record.sealed && record.leases.is_empty();
@@ -233,7 +233,7 @@ impl Chunks {
     }
 }
 
-/// Whether a listed lease has not ended.
+/// Whether a listed lease is still held.
 fn is_held(records: &[Record], lease: &Listed, reader: usize) -> bool {
     let record = &records[lease.id.index()];
     record.opening == lease.opening && record.leases.has(reader)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the distributor knows of one reader: its queues, its credit, its losses.
+//! The distributor's state of one reader: queues, credit and losses.
 #![forbid(unsafe_code)]
 
 use std::ops::AddAssign;
@@ -14,42 +14,42 @@ use crate::queue::{Consumer, Producer};
 use crate::reader::{Delivery, MOST_MISSED, MissedPackets};
 use crate::sync::Ordering::Relaxed;
 
-/// Chunks of a lane that one reader's default credit leaves to the others, at most.
+/// Maximum number of a lane's chunks that one reader's default credit leaves to the others.
 pub(super) const RESERVE: u32 = 64;
 
-/// What happens when a reader is past its credit.
+/// What happens to packets for a reader past its credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The reader loses the newest packets; nobody else notices.
+    /// The reader loses the newest packets; other readers lose nothing.
     #[default]
     DropNewest,
-    /// From half its credit on the reader gets one chunk in so many; past it, none.
+    /// Above half its credit the reader gets one chunk in `one_in`; past it, none.
     Sample {
-        /// One chunk of so many is kept, at least 1.
+        /// One chunk of this many is delivered; at least 1.
         one_in: u32,
     },
-    /// From half its credit on the reader gets so many bytes of each packet; past it, none.
+    /// Above half its credit the reader gets the first `snap_bytes` bytes of each packet; past it, none.
     Cut {
-        /// Bytes left of a packet.
+        /// Number of bytes left of a packet.
         snap_bytes: u32,
     },
-    /// The source waits. Only for sources that can: files and simulated ones.
+    /// The source waits. Only for sources that can wait: files and simulated ones.
     Block,
 }
 
-/// How a reader wants to be served.
+/// Options of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderOptions {
-    /// Chunks of one lane that it may hold; by default all but a reserve for the others, and
-    /// really all when the source can wait.
+    /// Maximum number of chunks of one lane that the reader holds; by default all but a reserve for the
+    /// others, or all if the source can wait.
     pub credit: Option<u32>,
-    /// What happens past that.
+    /// What happens past the credit.
     pub policy: Policy,
-    /// Bits of a slot's mask of which one must be set for this reader to want the packet.
+    /// Mask bits of the reader: it wants packets that have one of them.
     pub mask: u64,
-    /// Bits that every packet of the reader's balanced group has, whichever member gets the
-    /// packet; 0 without such a group.
+    /// Mask bits that every packet of the reader's balanced group has, for any member; 0 without
+    /// such a group.
     pub group: u64,
     /// Readers with which it shares the lanes' chunks; without them it gets every chunk.
     pub buddies: Option<Buddies>,
@@ -86,19 +86,19 @@ impl AddAssign for Missing {
     }
 }
 
-/// What the distributor knows of one reader on one lane.
+/// State of one reader on one lane.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     pub(super) credit: u32,
-    /// Chunks that it holds.
+    /// Number of held chunks.
     pub(super) held: u32,
-    /// All that it missed.
+    /// All missed packets.
     pub(super) missed: Missing,
-    /// The part of it that no delivery has reported.
+    /// Missed packets that no delivery has reported.
     unreported: Missing,
-    /// Chunks that were opened while it was in need of a sample.
+    /// Number of chunks opened while the reader was sampled.
     turn: u32,
-    /// Sequence after the last packet for it in sealed chunks.
+    /// Sequence number after the reader's last packet in sealed chunks.
     sealed_to: u64,
     /// Its first sequence in the chunk that is being filled, if that was lent to it.
     fills_from: Option<u64>,
@@ -110,13 +110,13 @@ impl Account {
         self.fills_from = Some(sequence);
     }
 
-    /// The chunk that was being filled is sealed, and ends here.
+    /// Records that the chunk being filled is sealed, and ends here.
     pub(super) fn seal(&mut self, end: u64) {
         self.sealed_to = self.ends(end);
         self.fills_from = None;
     }
 
-    /// Where its packets end if the lane's do here.
+    /// End of the reader's packets if the lane's packets end at `now`.
     pub(super) fn ends(&self, now: u64) -> u64 {
         match self.fills_from {
             Some(from) if now > from => now,
@@ -124,7 +124,7 @@ impl Account {
         }
     }
 
-    /// Takes what the next delivery reports as missed.
+    /// Takes the missed packets that the next delivery reports.
     pub(super) fn take_unreported(&mut self) -> Missing {
         std::mem::take(&mut self.unreported)
     }
@@ -141,13 +141,13 @@ pub(super) struct Entry {
     /// Number of its buddy group.
     pub(super) buddies: Option<u32>,
     pub(super) corrupt: bool,
-    /// It sleeps and is not to be woken yet.
+    /// Whether the reader sleeps and must not be woken yet.
     pub(super) deferred: bool,
     /// Chunks that it took instead of their lane's owner.
     pub(super) helped_chunks: u64,
-    /// It has not been told yet that nothing follows.
+    /// Whether the reader must still be told that no more chunks follow.
     pub(super) untold_end: bool,
-    /// How often it had slept when it was last seen awake.
+    /// Number of its sleeps when it was last seen awake.
     slept: u32,
 }
 
@@ -184,12 +184,12 @@ impl Entry {
         }
     }
 
-    /// Chunks that it holds, of all lanes.
+    /// Number of held chunks of all lanes.
     pub(super) fn load(&self) -> u32 {
         self.lanes.iter().map(|account| account.held).sum()
     }
 
-    /// Whether it may hold another chunk when `room` is what the others leave it.
+    /// Whether the reader may hold another chunk; `room` is the part that the others leave.
     pub(super) fn has_credit(&self, lane: usize, room: u32) -> bool {
         let account = &self.lanes[lane];
         let limit = match self.policy {
@@ -199,7 +199,7 @@ impl Entry {
         account.held < limit
     }
 
-    /// On which terms it gets the chunk that was just opened.
+    /// Terms on which the reader gets the chunk that was just opened.
     pub(super) fn terms(&mut self, lane: usize, room: u32) -> Terms {
         if !self.has_credit(lane, room) {
             return Terms::No;
@@ -220,11 +220,11 @@ impl Entry {
         }
     }
 
-    /// Hands a chunk over, after a report of what was missed; `false` if the queue is corrupt.
+    /// Delivers a chunk after a report of missed packets; returns `false` if the queue is corrupt.
     pub(super) fn deliver(&mut self, lane: usize, chunk: ChunkId, from: u32, cut: bool) -> bool {
         let missed = self.lanes[lane].take_unreported();
         let reported = self.report(lane, missed);
-        // There is room for every chunk of the pool: only a corrupt reader refuses one.
+        // The queue has room for every chunk of the pool: only a corrupt reader causes a failure.
         let delivery = Delivery::Chunk { chunk, from, cut };
         if !reported || self.deliveries.push(delivery.to_entry()).is_err() {
             self.corrupt = true;
@@ -234,7 +234,7 @@ impl Entry {
         true
     }
 
-    /// Reports missed packets to the reader; `false` if its queue is corrupt.
+    /// Reports missed packets to the reader; returns `false` if its queue is corrupt.
     fn report(&mut self, lane: usize, missed: Missing) -> bool {
         let lane = LaneId::at(lane);
         let reports = [
@@ -252,18 +252,18 @@ impl Entry {
         })
     }
 
-    /// Notes what it missed on a lane.
+    /// Adds missed packets of a lane.
     pub(super) fn miss(&mut self, lane: usize, missing: Missing) {
         self.lanes[lane].missed += missing;
         self.lanes[lane].unreported += missing;
     }
 
-    /// Whether it sleeps and wants to be woken.
+    /// Whether the reader sleeps and may be woken.
     pub(super) fn is_asleep(&self) -> bool {
         !self.deferred && self.control.reader().asleep.is_raised()
     }
 
-    /// Whether it sleeps, or slept at some time since this was last `false`.
+    /// Whether the reader sleeps, or slept since this was last `false`.
     pub(super) fn slept_lately(&mut self) -> bool {
         let sleeps = self.control.reader().sleeps.load(Relaxed);
         let lately = sleeps != self.slept && !self.deferred;
@@ -273,15 +273,15 @@ impl Entry {
         lately
     }
 
-    /// Whether there is more for it than it says it took, when the lanes' next packets have
-    /// these sequences; the end counts once.
+    /// Whether the reader has packets left to take, if `positions` are the sequence numbers of the
+    /// lanes' next packets; the end counts once.
     pub(super) fn has_news(&mut self, positions: &[u64]) -> bool {
         let ends = self.lanes.iter().zip(positions);
         let ends = ends.fold(0, |sum: u64, (lane, now)| sum.wrapping_add(lane.ends(*now)));
         ends != self.control.reader().read_to.load(Relaxed) || std::mem::take(&mut self.untold_end)
     }
 
-    /// The next chunk that the reader gave back.
+    /// The next chunk that the reader returned.
     pub(super) fn returned(&mut self) -> Option<ChunkId> {
         if self.corrupt {
             return None;
@@ -296,7 +296,7 @@ impl Entry {
     }
 }
 
-/// Chunks of a lane with `share` chunks that the reader may hold.
+/// Number of chunks that the reader may hold, of a lane with `share` chunks.
 fn credit(options: &ReaderOptions, share: u32) -> u32 {
     let most = match options.policy {
         Policy::Block => share,
@@ -305,12 +305,12 @@ fn credit(options: &ReaderOptions, share: u32) -> u32 {
     options.credit.unwrap_or(most).clamp(1, share.max(1))
 }
 
-/// Chunks of a lane with `share` chunks that no single reader's usual credit takes.
+/// Number of chunks that no reader's default credit takes, of a lane with `share` chunks.
 pub(super) fn reserve(share: u32) -> u32 {
     (share / 8).clamp(2, RESERVE).min(share.saturating_sub(1))
 }
 
-/// Fewest chunks of a lane with which several slow readers together cannot starve a fast one.
+/// Minimum number of a lane's chunks with which several slow readers cannot starve a fast one.
 pub(super) fn fewest_chunks(readers: u32) -> u32 {
     match readers {
         0 | 1 => 2,
@@ -318,14 +318,14 @@ pub(super) fn fewest_chunks(readers: u32) -> u32 {
     }
 }
 
-/// Free chunks of a lane below which no reader may take what it likes: half of them are enough
-/// for each reader to take the open chunk and the next one, and for one of them to go on.
+/// Number of free chunks of a lane below which all readers are limited. Half of them suffice for
+/// each reader to take the open chunk and the next one, and for one reader to go on.
 fn scarce(readers: u32) -> u32 {
     readers.saturating_mul(4).saturating_add(2)
 }
 
-/// Chunks that one reader may hold when so many of a lane are free: the fewer there are, the
-/// less, so that several slow readers together cannot starve a fast one. (In a lane of fewer than
+/// Number of chunks that one reader may hold while `free` chunks of a lane are free. It falls with
+/// `free`, so that several slow readers cannot starve a fast one. (In a lane with less than
 /// [`fewest_chunks`] they can.)
 pub(super) fn room(share: u32, free: u32, readers: u32) -> u32 {
     let reserve = reserve(share).max(scarce(readers)).min((share / 2).max(1));

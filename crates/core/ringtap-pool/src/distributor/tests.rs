@@ -13,12 +13,12 @@ pub(super) struct Bench {
     pub(super) distributor: Distributor,
 }
 
-/// One lane with this many chunks of 4096 bytes; ten packets of 300 bytes fill one.
+/// One lane with this many chunks of 4096 bytes; ten packets of 300 bytes fill a chunk.
 pub(super) fn bench(chunks: u32) -> Bench {
     bench_with(chunks, Arc::new(NoSignal))
 }
 
-/// The same; this wakes its driver.
+/// Like [`bench`], with a signal for the driver.
 pub(super) fn bench_with(chunks: u32, signal: Arc<dyn Signal>) -> Bench {
     let geometry = Geometry::contiguous(4096, chunks + 1, 1, 65_535).unwrap();
     let pool = Pool::on_heap(geometry);
@@ -48,7 +48,7 @@ impl Bench {
     }
 }
 
-/// Reads all there is: packets, and packets missing in gaps.
+/// Reads everything; returns the numbers of packets and of packets missing in gaps.
 pub(super) fn drain(reader: &mut Reader) -> (u64, u64) {
     let (mut read, mut missing) = (0, 0);
     while let Next::Batch(batch) = reader.try_next().unwrap() {
@@ -205,7 +205,7 @@ fn the_end_comes_after_the_last_packet() {
     assert!(matches!(reader.try_next(), Ok(Next::Ended)));
 }
 
-/// A lane whose packets belong to bits 1 and 2 by turns.
+/// Writes packets that belong to bits 1 and 2 in turn.
 fn write_by_turns(bench: &mut Bench, packets: u64) {
     for sequence in 0..packets {
         let meta = PacketMeta {
@@ -302,7 +302,7 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
 
 #[test]
 fn slow_readers_together_cannot_starve_a_fast_one() {
-    // In each round a chunk is filled: both who stop have all they may hold well before the end.
+    // Each round fills a chunk: both stopped readers hold their maximum well before the end.
     let (chunks, rounds) = if cfg!(miri) { (16, 50) } else { (64, 500) };
     let mut bench = bench(chunks);
     let mut lost = 0;
@@ -327,8 +327,8 @@ fn slow_readers_together_cannot_starve_a_fast_one() {
     assert_eq!(lost, 0, "there was always a free chunk");
 }
 
-/// How often one that keeps up loses packets, or the writer finds no chunk, when others stop for
-/// good at times that `dice` says.
+/// How often a fast reader loses packets or the writer finds no chunk, while other readers stop for
+/// good at times chosen by `dice`.
 fn starved(chunks: u32, stopping: u64, mut dice: impl FnMut() -> u64) -> u64 {
     let mut bench = bench(chunks);
     let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());

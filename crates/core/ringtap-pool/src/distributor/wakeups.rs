@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is to be signalled when: the driver by lanes and readers, sleeping readers by the driver.
+//! Signals from lanes and readers to the driver, and from the driver to sleeping readers.
 #![forbid(unsafe_code)]
 
 use super::{Distributor, Entry, Lane, entry};
@@ -7,22 +7,22 @@ use crate::ids::ReaderId;
 use crate::sync::{Ordering::*, fence};
 use crate::wake::Level;
 
-/// Whether the driver wants a signal when chunks come back.
+/// Whether readers signal the driver when they return chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returns {
-    /// Only when a lane is about to run dry.
+    /// Only when a lane is about to run out of free chunks.
     WhenDry,
-    /// In any case.
+    /// Always.
     Wanted,
 }
 
 impl Distributor {
-    /// Says to writers and readers that the driver is about to sleep; then call
-    /// [`Distributor::step`] and [`Distributor::wake_sleepers`] once more: packets that were
-    /// published before this were signalled to nobody. Readers signal when they give chunks back if the driver
-    /// asks for it, or a lane is about to run dry.
+    /// Announces to writers and readers that the driver is about to sleep. Then call
+    /// [`Distributor::step`] and [`Distributor::wake_sleepers`] once more: earlier packets caused no
+    /// signal. Readers signal returned chunks if the driver asks for it, or if a lane is about to run
+    /// out of free chunks.
     pub fn arm(&mut self, returns: Returns) {
-        // Who slept lately will want to be woken by the next packet, too.
+        // A reader that slept recently needs a signal for the next packet, too.
         let mut lately = std::mem::take(&mut self.woke);
         for entry in self.readers.iter_mut().flatten() {
             lately |= entry.slept_lately();
@@ -52,23 +52,23 @@ impl Distributor {
         }
     }
 
-    /// Leaves a sleeper alone, or no longer: it waits for more packets than there are.
+    /// Sets whether a sleeper is left asleep, because it waits for more packets.
     pub fn defer(&mut self, id: ReaderId, deferred: bool) {
         if let Some(entry) = self.readers.get_mut(id.index()).and_then(Option::as_mut) {
             entry.deferred = deferred;
         }
     }
 
-    /// Calls `wake`, in ascending order, for each reader that said it sleeps and has not taken all there is for it;
-    /// it is then taken to be awake.
+    /// Calls `wake`, in ascending order, for each sleeping reader with packets left to take; these readers
+    /// then count as awake.
     ///
-    /// A reader that took everything before it fell asleep, or was woken by its source and is
-    /// asleep again, is left alone.
+    /// A reader that took all packets before it fell asleep, or that its source woke and that sleeps
+    /// again, stays asleep.
     pub fn wake_sleepers(&mut self, mut wake: impl FnMut(ReaderId)) {
-        // Pairs with the fence in `WakeFlag::raise`, after which a reader looks once more.
+        // Pairs with the fence in `WakeFlag::raise`, after which a reader checks again.
         fence(SeqCst);
         let asleep = |entry: &&mut Option<Entry>| entry.as_ref().is_some_and(Entry::is_asleep);
-        // Each lane is looked at once, however many readers sleep, and not at all if none does.
+        // Computed once, however many readers sleep, and only if one does.
         let mut positions: Option<Vec<u64>> = None;
         for (index, entry) in (0..).zip(&mut self.readers).filter(|(_, one)| asleep(one)) {
             let (lanes, pool) = (&self.lanes, &self.pool);
@@ -82,10 +82,10 @@ impl Distributor {
         }
     }
 
-    /// Asks readers to signal when they give a chunk back, or not to.
+    /// Sets whether readers signal when they return a chunk.
     fn want_returns(&self, returns: Returns) {
         let dry = |lane: &Lane| lane.free() <= entry::reserve(lane.ends.chunks);
-        // What a lane opened is left in its queue only while a blocking reader has no credit.
+        // Opened chunks stay in a lane's queue only while a blocking reader has no credit.
         let waits = |lane: &Lane| !lane.ends.opened.is_empty();
         let wants =
             returns == Returns::Wanted || self.lanes.iter().any(|lane| dry(lane) || waits(lane));

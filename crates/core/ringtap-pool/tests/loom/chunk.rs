@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Publishing: what a reader sees of a chunk that is being filled.
+//! Publishing: a reader's view of a chunk that is being filled.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -8,14 +8,14 @@ use ringtap_pool::format::Slot;
 use ringtap_pool::publish::{State, get_slot, observe, publish, put_slot, seal};
 use ringtap_pool::{AtomicU32, AtomicU64};
 
-/// A chunk with room for two packets; payloads are plain memory that loom watches.
+/// A chunk for two packets; payloads are plain memory checked by loom.
 struct Chunk {
     state: AtomicU32,
     slots: [[AtomicU64; 4]; 2],
     payloads: [UnsafeCell<u64>; 2],
 }
 
-/// Every word of a packet's slot tells its number, so that a torn slot is found.
+/// Every word of a slot contains the packet's number, to detect a torn slot.
 fn slot(number: u32) -> Slot {
     let half = u16::try_from(number).unwrap();
     Slot {
@@ -47,7 +47,7 @@ impl Chunk {
         put_slot(&self.slots[at], slot(number));
     }
 
-    /// Reads whatever is published and wants it complete.
+    /// Reads all published packets and checks that they are complete.
     fn check(&self) -> State {
         let state = observe(&self.state);
         for (index, number) in (0..state.published).zip(1..) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Proofs by loom: every order in which two or three threads may meet, and what each may see.
+//! Proofs by loom: every interleaving of two or three threads.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p ringtap-pool --release --test loom`.
 #![cfg(loom)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues: order, nothing lost, wrap-around, full, and what was written before a push.
+//! Queues: order, completeness, wrap-around, overflow, and visibility of earlier writes.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -8,7 +8,7 @@ use ringtap_pool::memory::Words;
 use ringtap_pool::queue::{Consumer, Parts, Producer, PushError};
 use ringtap_pool::{AtomicU32, AtomicU64};
 
-/// A queue whose head and tail lie in words of their own, both counted from `start`.
+/// A queue with separate head and tail words, both starting at `start`.
 fn queue(capacity: usize, start: u32) -> (Producer, Consumer) {
     let index = || Words::on_heap(vec![AtomicU32::new(start)]);
     let entries = (0..capacity).map(|_| AtomicU64::new(u64::MAX)).collect();
@@ -32,7 +32,7 @@ fn pop_waiting(consumer: &mut Consumer) -> u64 {
     }
 }
 
-/// More entries than places, so that each side waits for the other.
+/// Sends more entries than fit, so that each side waits for the other.
 fn entries_come_in_order(capacity: usize, start: u32, count: u64) {
     loom::model(move || {
         let (mut producer, mut consumer) = queue(capacity, start);
@@ -108,7 +108,7 @@ fn what_was_written_before_a_push_is_seen_after_the_pop() {
     });
 }
 
-/// A chunk's way: written, captured, read, returned, recycled, written again.
+/// The cycle of a chunk: written, captured, read, returned, recycled, written again.
 #[test]
 fn a_chunk_is_written_again_only_after_it_was_read() {
     loom::model(|| {

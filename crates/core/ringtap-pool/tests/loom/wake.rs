@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wake-ups: whoever sleeps either saw the news or is signalled, whatever the order.
+//! Wake-ups: in every order, a sleeper either saw the news or gets a signal.
 
 use loom::sync::atomic::{
     AtomicBool,
@@ -59,7 +59,7 @@ fn who_waits_for_chunks_is_left_alone_by_packets() {
     });
 }
 
-/// The driver waits for chunks, a reader for packets, both in one word: the packet wakes.
+/// The driver waits for chunks and a reader for packets in one word: a packet wakes both.
 #[test]
 fn of_two_sleepers_in_one_word_none_is_forgotten() {
     loom::model(|| {
@@ -99,13 +99,13 @@ fn who_raised_the_flag_sees_the_news_or_is_signalled() {
     });
 }
 
-/// What a reader and the distributor's driver share in the model below.
+/// State shared by a reader and the distributor's driver.
 struct Chain {
     state: AtomicU32,
     word: WakeWord,
     watching: AtomicU32,
     asleep: WakeFlag,
-    /// Packets that the reader took.
+    /// Number of packets that the reader took.
     read_to: AtomicU32,
     reader: Notify,
     driver: Notify,
@@ -113,7 +113,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// As `Distributor::arm`.
+    /// Like `Distributor::arm`.
     fn arm_driver(&self, woke: bool) {
         let level = |asleep| if asleep { Level::Packet } else { Level::Chunk };
         let first = level(woke || self.asleep.is_raised());
@@ -129,7 +129,7 @@ impl Chain {
         self.watching.store(level as u32, Relaxed);
     }
 
-    /// As `Sleeper::arm`.
+    /// Like `Sleeper::arm`.
     fn arm_reader(&self) {
         self.asleep.raise();
         if self.watching.load(Relaxed) < Level::Packet as u32 {
@@ -137,7 +137,7 @@ impl Chain {
         }
     }
 
-    /// As `Distributor::wake_sleepers`.
+    /// Like `Distributor::wake_sleepers`.
     fn wake_reader(&self) -> bool {
         fence(SeqCst);
         let has_news =
@@ -149,17 +149,16 @@ impl Chain {
         woke
     }
 
-    /// As the hub's thread: who slept over what came before the driver said that it sleeps is
-    /// woken then.
+    /// Like the hub's thread: announces the sleep, then wakes readers that slept through packets.
     fn rest_driver(&self) {
         self.arm_driver(false);
         self.wake_reader();
     }
 }
 
-/// Writer, sleeping driver and sleeping reader: packets in a chunk that the reader already has
-/// reach it through the driver, which rings nobody who took all there is. A wake-up lost would
-/// leave everybody asleep, which loom finds.
+/// Writer, sleeping driver and sleeping reader: packets in an already delivered chunk reach the reader
+/// through the driver, which wakes only readers with packets left. After a lost wake-up all would
+/// sleep, which loom detects.
 fn packets_wake_a_reader_through_the_driver(packets: u32, preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -222,7 +221,7 @@ fn a_packet_that_comes_while_the_driver_is_awake_is_not_slept_over() {
     packets_wake_a_reader_through_the_driver(2, 2);
 }
 
-/// A reader sleeps while the distributor delivers: it finds the chunk or is told of it.
+/// A reader sleeps while the distributor delivers: it finds the chunk or gets a signal.
 #[test]
 fn a_delivery_wakes_a_sleeping_reader() {
     loom::model(|| {
@@ -241,7 +240,7 @@ fn a_delivery_wakes_a_sleeping_reader() {
     });
 }
 
-/// The driver waits for chunks; a reader gives two back, each time looking at the flag.
+/// The driver waits for chunks; a reader returns two and checks the flag each time.
 #[test]
 fn returned_chunks_wake_a_driver_that_wants_them() {
     loom::model(|| {

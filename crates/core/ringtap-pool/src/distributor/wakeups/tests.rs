@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is woken and who is left alone, in every order of writer, driver and reader.
+//! Readers that are woken or left asleep, in every order of writer, driver and reader.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -89,7 +89,7 @@ fn who_sleeps_now_and_then_has_every_packet_watched() {
         reader.sleeper().arm();
         bench.distributor.arm(Returns::WhenDry);
         assert_eq!(watching(&bench), Level::Packet as u32);
-        // Its source wakes it, not we.
+        // The source woke it, not the driver.
         reader.sleeper().disarm();
         bench.write(1);
         bench.distributor.step().unwrap();
@@ -101,7 +101,7 @@ fn who_sleeps_now_and_then_has_every_packet_watched() {
     assert_eq!(watching(&bench), Level::Chunk as u32, "it is busy now");
 }
 
-/// A driver's doorbell, or a reader's.
+/// Doorbell of a driver or a reader.
 #[derive(Default)]
 struct Doorbell(AtomicBool);
 
@@ -117,13 +117,13 @@ impl Doorbell {
     }
 }
 
-/// Where the driver or the reader stands.
+/// State of the driver or the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stand {
     Works,
-    /// It said that it is about to sleep.
+    /// Announced that it is about to sleep.
     Armed,
-    /// The driver alone: it woke whoever sleeps over something, and looks once more.
+    /// Driver only: woke the sleeping readers and checks once more.
     Woke,
     Sleeps,
 }
@@ -135,7 +135,7 @@ enum Who {
     Reader,
 }
 
-/// Writer, driver and reader, each going a step at a time.
+/// Writer, driver and reader, each executed step by step.
 struct World {
     bench: Bench,
     driver_doorbell: Arc<Doorbell>,
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// Who can go a step.
+    /// Actors that can execute a step.
     fn ready(&self) -> Vec<Who> {
         let driver = self.driver != Stand::Sleeps || self.driver_doorbell.0.load(Relaxed);
         let reader = self.reading != Stand::Sleeps || self.rung;
@@ -203,7 +203,7 @@ impl World {
         assert!(rings == 0 || !read_all, "a ring for nothing");
     }
 
-    /// As the hub's thread does, which does not wake who hears the source before it sleeps.
+    /// Like the hub's thread, which does not wake readers that hear the source themselves.
     fn drive(&mut self) {
         self.driver = match self.driver {
             Stand::Sleeps => {
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// As `Waiter` does.
+    /// Like `Waiter`.
     fn read(&mut self) {
         let got = drain(&mut self.reader).0;
         self.read += got;
@@ -249,10 +249,9 @@ impl World {
     }
 }
 
-/// Runs every order of steps in which nobody is interrupted more than `most` times in all; tells
-/// how many there are.
+/// Runs every order of steps with at most `most` interruptions in all; returns the number of orders.
 fn every_order(per_chunk: u32, packets: u64, most: u32) -> u64 {
-    // Which of those that could went, and how many could.
+    // For each step: the chosen actor, and the number of possible actors.
     let mut path: Vec<(usize, usize)> = Vec::new();
     let mut orders = 0;
     loop {
@@ -263,7 +262,7 @@ fn every_order(per_chunk: u32, packets: u64, most: u32) -> u64 {
             if ready.is_empty() {
                 break;
             }
-            // Who went last goes on unless it is interrupted.
+            // The last actor continues unless it is interrupted.
             ready.sort_by_key(|who| *who != last);
             if ready[0] == last && interrupted == most {
                 ready.truncate(1);
