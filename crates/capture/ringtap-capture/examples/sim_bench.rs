@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The simulated NIC at full speed: its capture thread on one core; the reader, which also steps
-//! the distributor, on the other. 64-byte packets through capture, delivery and recycling.
+//! Benchmark of the simulated NIC: its capture thread on one core; the reader, which also steps the
+//! distributor, on another. Sends 64-byte packets through capture, delivery and recycling.
 //!
-//! The reader loads every slot and every byte of every payload; every round checks its answer.
+//! The reader loads every slot and every payload byte; every round checks its result.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -26,7 +26,7 @@ const USAGE: &str = "usage: sim_bench [ROUNDS [CHUNKS PACKETS_PER_CHUNK]]   (7 r
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a reader found: sums, so that every byte counts.
+/// Results of a reader: sums over all bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Found {
     packets: u64,
@@ -44,13 +44,13 @@ impl Found {
         let sum = words
             .map(|word| u64::from_le_bytes(*word))
             .fold(0, u64::wrapping_add);
-        // What is left over, with some that were added already.
+        // The remaining bytes; some were added before.
         let rest = packet.data.last_chunk::<8>();
         let rest = rest.map_or(0, |word| u64::from_le_bytes(*word));
         self.bytes = self.bytes.wrapping_add(sum).wrapping_add(rest);
     }
 
-    /// What so many packets like the first must come to.
+    /// Expected result for this many packets like the first.
     fn times(self, packets: u64) -> Self {
         Found {
             packets,
@@ -94,11 +94,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One source from its first packet to its last; the rate in millions a second.
+/// Runs a source from its first packet to its last; returns millions of packets per second.
 fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
     let device = format!("sim:max?size=64&burst={PACKETS}&chunks={chunks}&packets={packets}");
     let device: DeviceSpec = device.parse()?;
-    // The source's threads inherit it.
+    // The source's threads inherit the affinity.
     pin(CAPTURE_CPU)?;
     let mut source = sim::open(&SimOptions::from_device(&device)?)?;
     let begun = Instant::now();
@@ -123,7 +123,8 @@ fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
     ))
 }
 
-/// Reads all packets and steps the distributor; the first, all, and most chunks in use.
+/// Reads all packets and steps the distributor; returns the first result, the total, and the maximum
+/// number of chunks in use.
 fn read(
     reader: &mut Reader,
     distributor: &mut Distributor,

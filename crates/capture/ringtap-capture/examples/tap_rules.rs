@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `tap_rules INTERFACE SECONDS|- [exclusive] [generic] [FILTER]...`: a tap with a rule for each filter, in
-//! pcap-filter syntax; prints in JSON how many packets each rule wanted, and how many nobody did.
+//! `tap_rules INTERFACE SECONDS|- [exclusive] [generic] [FILTER]...`: a tap with one rule per filter (in
+//! pcap-filter syntax); prints in JSON the number of packets for each rule and of unwanted packets.
 //!
-//! Without a filter there are no rules, and everything is captured. With `-` it runs until
-//! standard input closes.
+//! Without filters there are no rules, and everything is captured. With `-` it runs until standard
+//! input closes.
 
 use std::env;
 use std::io;
@@ -89,7 +89,7 @@ fn rule(filter: &str, number: u32) -> Result<Rule, SourceError> {
     })
 }
 
-/// Becomes true after so many seconds, or when standard input closes.
+/// Becomes true after this many seconds, or when standard input closes.
 fn end_after(seconds: Option<f64>) -> Result<Arc<AtomicBool>, SourceError> {
     let end = Arc::new(AtomicBool::new(false));
     let (set, start) = (Arc::clone(&end), Instant::now());
@@ -104,7 +104,7 @@ fn end_after(seconds: Option<f64>) -> Result<Arc<AtomicBool>, SourceError> {
     Ok(end)
 }
 
-/// Counts what each rule wants of all there is.
+/// Counts all packets by rule.
 fn read(reader: &mut Reader, wanted: &mut [u64]) -> Result<bool, SourceError> {
     let mut any = false;
     while let Next::Batch(batch) = reader.try_next()? {

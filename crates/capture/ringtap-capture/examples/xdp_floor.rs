@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `xdp_floor INTERFACE SECONDS [MODE]`: drops every packet that arrives and counts it; prints JSON.
+//! `xdp_floor INTERFACE SECONDS [MODE]`: drops and counts every arriving packet; prints JSON.
 //!
-//! The benchmark's floor: no capture can be faster than throwing packets away. SECONDS may be
-//! `-`: until standard input closes. MODE is `native` (the default) or `generic`.
+//! Lower bound for the benchmark: no capture is faster than dropping packets. With `-` as SECONDS it
+//! runs until standard input closes. MODE is `native` (the default) or `generic`.
 
 use std::env;
 use std::error::Error;

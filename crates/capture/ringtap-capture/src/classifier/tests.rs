@@ -22,7 +22,7 @@ fn balanced(balance: Balance) -> Rule {
     }
 }
 
-/// LaneClassifiers one packet in a batch of its own.
+/// Classifies one packet in its own batch.
 fn classify(lane: &mut LaneClassifier) -> Option<u64> {
     lane.begin();
     let verdict = lane.classify(&[0; 60], 60);
@@ -83,7 +83,7 @@ fn nothing_is_published_under_old_rules_once_new_ones_are_set() {
         set(&rules, vec![Rule::everything(mask)]).unwrap();
         let last = published.load(SeqCst);
         thread::yield_now();
-        // What is published from now on is the worker's next batch, or stays as it was.
+        // Later packets belong to the worker's next batch, or there are none.
         let later = published.load(SeqCst);
         assert!(
             later == last || later == mask,

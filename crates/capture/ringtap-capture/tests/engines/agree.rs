@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every engine gives the verdict of libpcap's interpreter.
+//! Every engine agrees with libpcap's interpreter.
 
 use std::ffi::c_uint;
 
@@ -9,7 +9,7 @@ use ringtap_filter::{LinkType, text::Filter};
 use crate::kernel::Kernel;
 use crate::{dice::Dice, grammar, packets};
 
-/// What libpcap's own interpreter makes of a packet.
+/// Verdict of libpcap's own interpreter.
 fn libpcap(program: &[Instruction], data: &[u8], wire_length: u32) -> bool {
     #[link(name = "pcap")]
     unsafe extern "C" {
@@ -25,13 +25,13 @@ fn libpcap(program: &[Instruction], data: &[u8], wire_length: u32) -> bool {
     unsafe { bpf_filter(program.as_ptr(), data.as_ptr(), wire_length, captured) != 0 }
 }
 
-/// A filter and what it was made of.
+/// A filter and its text.
 pub(crate) struct Case {
     pub(crate) expression: String,
     pub(crate) program: Program,
 }
 
-/// So many filters that libpcap compiles and the kernel can run.
+/// Filters that libpcap compiles and the kernel can run.
 fn cases(dice: &mut Dice, count: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for _ in 0..count * 20 {
@@ -56,7 +56,7 @@ fn bits(verdicts: impl Iterator<Item = bool>) -> u64 {
         .fold(0, |mask, (bit, verdict)| mask | u64::from(verdict) << bit)
 }
 
-/// Compares all engines on one packet; gives the mask.
+/// Compares all engines on one packet; returns the mask.
 pub(crate) fn compare(cases: &[Case], kernels: &[Kernel], packet: &[u8], snap_length: u32) -> u64 {
     let (data, wire_length) = captured(packet, snap_length);
     let libpcap = cases
@@ -73,8 +73,8 @@ fn captured(packet: &[u8], snap_length: u32) -> (&[u8], u32) {
     (&packet[..kept], u32::try_from(packet.len()).unwrap())
 }
 
-/// As [`compare`], for programs that libpcap's interpreter does not define: it does not clear its
-/// scratch words.
+/// Like [`compare`], for programs that libpcap's interpreter leaves undefined, because it does not
+/// clear its scratch words.
 pub(crate) fn compare_ours(
     cases: &[Case],
     kernels: &[Kernel],
@@ -102,7 +102,7 @@ pub(crate) fn compare_ours(
     expected
 }
 
-/// The packet without what stands where a tag would, as a NIC that strips tags hands it over.
+/// The packet without its VLAN tag, as from a NIC that strips tags.
 fn strip(packet: &[u8]) -> Option<([u8; 4], Vec<u8>)> {
     let tag: [u8; 4] = *packet.get(12..)?.first_chunk()?;
     (tag != [0; 4]).then(|| (tag, [&packet[..12], &packet[16..]].concat()))
@@ -130,7 +130,7 @@ pub(crate) fn load(cases: &[Case]) -> [Kernel; 2] {
     })
 }
 
-/// Chosen by `RINGTAP_SEED`, else always the same.
+/// `RINGTAP_SEED`, or a constant.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("RINGTAP_SEED").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -157,7 +157,7 @@ fn thousands_of_filters_have_one_verdict_in_every_engine() {
             runs += 64;
         }
     }
-    // Neither always yes nor always no.
+    // Neither always true nor always false.
     assert!(
         u64::from(taken) > runs / 20 && u64::from(taken) < runs / 2,
         "{taken} of {runs}"

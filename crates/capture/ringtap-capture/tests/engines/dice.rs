@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Repeatable chance: the same seed gives the same filters and packets.
+//! Repeatable random numbers: the same seed gives the same filters and packets.
 
-/// A generator of numbers; quality enough for tests.
+/// A random number generator, good enough for tests.
 pub(crate) struct Dice(u64);
 
 impl Dice {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Filters in pcap-filter syntax, grown at random from its grammar.
+//! Random filters from the pcap-filter grammar.
 
 use crate::dice::Dice;
 use crate::packets::{HOSTS, PORTS};
 
-/// An expression; libpcap refuses some of them, for instance those that contradict themselves.
+/// An expression; libpcap refuses some, for instance contradictory ones.
 pub(crate) fn expression(dice: &mut Dice) -> String {
     let depth = dice.below(4);
     match dice.below(12) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the translated filters in the kernel, on packets that no interface ever saw.
+//! Runs translated filters in the kernel on test packets.
 
 use std::{
     ffi::c_char,
@@ -18,7 +18,7 @@ use ringtap_filter::{
     ebpf::{self, Hook, Insn},
 };
 
-/// What user space and the program tell each other.
+/// Data exchanged by user space and the program.
 #[repr(C)]
 struct Words {
     tag: AtomicU32,
@@ -34,11 +34,11 @@ pub(crate) struct Kernel {
     words: &'static Words,
 }
 
-/// What the kernel said of a program.
+/// Sizes of a program in the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) instructions: usize,
-    /// Instructions that the verifier went through.
+    /// Instructions that the verifier followed.
     pub(crate) verified: u32,
 }
 
@@ -55,7 +55,7 @@ fn insn(code: u8, dst: u8, src: u8, offset: i16, constant: i32) -> Insn {
     Insn(u64::from_le_bytes(bytes))
 }
 
-/// A program that calls the function behind it with what stands in the map.
+/// A program that calls the function behind it with the arguments in the map.
 fn around(function: &[Insn], hook: Hook, map: i32) -> Vec<Insn> {
     const MAP_VALUE: u8 = 2;
     let length = match hook {
@@ -79,7 +79,7 @@ fn around(function: &[Insn], hook: Hook, map: i32) -> Vec<Insn> {
         insn(0xbf, 1, 6, 0, 0),
         insn(0x85, 0, 1, 0, 6),
         insn(0x7b, 8, 0, 8, 0),
-        // As the tap does: the verifier must not learn the mask from a branch on it.
+        // Like the tap: the verifier must not learn the mask from a branch on it.
         insn(0x15, 0, 0, 2, 0),
         insn(0xb7, 0, 0, 0, 2),
         insn(0x95, 0, 0, 0, 0),
@@ -152,7 +152,7 @@ impl Kernel {
         })
     }
 
-    /// The mask for a packet as the wire had it, with its tag stripped if it is to be put back.
+    /// Mask of a packet given as on the wire; its tag is stripped if the program restores it.
     pub(crate) fn run(
         &self,
         packet: &[u8],
@@ -210,7 +210,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the kernel makes a test packet of these bytes.
+    /// Whether the kernel creates a test packet of these bytes.
     pub(crate) fn takes(&self, packet: &[u8]) -> bool {
         match self.hook {
             Hook::Xdp => packet.len() >= 14,
@@ -220,7 +220,7 @@ impl Kernel {
                     Some([0x86, 0xdd]) => 40,
                     _ => 1,
                 };
-                // Larger ones it makes for XDP only.
+                // The kernel creates larger ones only for XDP.
                 (14 + header..3000).contains(&packet.len())
             }
         }

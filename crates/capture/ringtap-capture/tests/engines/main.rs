@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One corpus, three engines: libpcap's interpreter, ours, and eBPF in the kernel give one verdict.
+//! Three engines on one corpus: libpcap's interpreter, Ringtap's, and eBPF in the kernel agree.
 
 #![allow(
     clippy::unwrap_used,

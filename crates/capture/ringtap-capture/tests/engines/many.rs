@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many filters in one program: they load, and what they cost.
+//! Many filters in one program: loading and cost.
 
 use ringtap_filter::{Program, ebpf::Hook};
 
 use crate::kernel::Kernel;
 use crate::program;
 
-/// Filters as people write them, all different.
+/// Typical filters, all different.
 fn realistic(number: usize) -> String {
     let (a, b) = (number % 250 + 1, 1000 + number * 7);
     match number % 8 {
@@ -58,7 +58,7 @@ fn sixty_four_filters_load_as_one_program() {
                     .repeat(&tcp(), Some([0x81, 0, 0, 7]), 65535, 20_000)
                     .unwrap();
                 let size = kernel.size();
-                // A small part of the million that the verifier allows.
+                // A small part of the million instructions that the verifier allows.
                 assert!(size.verified < 30_000, "{kind} {count}: {size:?}");
                 assert!(size.instructions < 10_000, "{kind} {count}: {size:?}");
                 println!("{kind} {count} {hook:?}: {ns} ns, tagged {tagged} ns, {size:?}",);

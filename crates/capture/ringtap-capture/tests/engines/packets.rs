@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of every shape that a filter asks about, some cut short or damaged.
+//! Packets of every shape that filters test, some truncated or damaged.
 
 use crate::dice::Dice;
 
-/// Addresses are taken from few hosts, so that filters meet them.
+/// Number of hosts: few, so that filters match.
 pub(crate) const HOSTS: u32 = 4;
 pub(crate) const PORTS: [u16; 8] = [20, 53, 80, 443, 1000, 1024, 4789, 5000];
 pub(crate) const MACS: [[u8; 6]; 4] = [

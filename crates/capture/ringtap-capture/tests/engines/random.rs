@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that no compiler made, in our interpreter and in the kernel.
+//! Random programs, in Ringtap's interpreter and in the kernel.
 
 use ringtap_filter::{Instruction, Program};
 
@@ -9,7 +9,7 @@ use crate::{
     packets,
 };
 
-/// Codes of every instruction that a checked program may hold, but returns and jumps.
+/// Codes of every instruction of a checked program except returns and jumps.
 const CODES: [u16; 41] = [
     0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x00, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x07,
     0x87, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74,
@@ -17,7 +17,7 @@ const CODES: [u16; 41] = [
 ];
 const JUMPS: [u16; 9] = [0x05, 0x15, 0x1d, 0x25, 0x2d, 0x35, 0x3d, 0x45, 0x4d];
 
-/// A constant that makes the instruction valid, and now and then interesting.
+/// A constant that makes the instruction valid; now and then a boundary value.
 fn constant(dice: &mut Dice, code: u16) -> u32 {
     match code {
         0x60 | 0x61 | 0x02 | 0x03 => dice.below(16),
@@ -35,7 +35,7 @@ fn constant(dice: &mut Dice, code: u16) -> u32 {
     }
 }
 
-/// A program of which every jump leads forward.
+/// A program with forward jumps only.
 fn program(dice: &mut Dice) -> Program {
     let count = 2 + dice.index(24);
     let mut instructions = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that are not in one piece, and filters that read across the seams.
+//! Packets in several pieces, and filters that read across their borders.
 
 use crate::{
     agree::{Case, compare, load, seed},
@@ -7,7 +7,7 @@ use crate::{
     program,
 };
 
-/// Filters that read at fixed and computed places all over a large packet.
+/// Filters that read at fixed and computed offsets of a large packet.
 fn cases() -> Vec<Case> {
     let fixed = (0..20).map(|n| format!("ether[{}:{}] > 0x40", n * 450, [1, 2, 4][n % 3]));
     let seams = (0..24).map(|n| format!("ether[{}:4] & 1 = 1", 3500 + n * 8));

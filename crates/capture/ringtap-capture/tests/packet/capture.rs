@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A source driven to its end by one reader, with its packets copied out.
+//! Runs a source to its end with one reader and copies its packets.
 
 use std::{
     sync::Arc,
@@ -67,7 +67,7 @@ impl Capture {
         &mut self.source
     }
 
-    /// Copies what has come; whether anything moved.
+    /// Copies new packets; returns whether anything moved.
     fn read(&mut self) -> bool {
         let mut moved = self.distributor.step().expect("lanes are sound");
         while let Next::Batch(batch) = self.reader.try_next().expect("chunks are readable") {
@@ -83,7 +83,7 @@ impl Capture {
         moved
     }
 
-    /// Reads until so many packets have come.
+    /// Reads until this many packets have arrived.
     pub(crate) fn read_until(&mut self, packets: usize) {
         let started = Instant::now();
         while self.packets.len() < packets {
@@ -95,7 +95,7 @@ impl Capture {
         }
     }
 
-    /// Reads until the source ends by itself, and gives its reason.
+    /// Reads until the source ends by itself; returns its reason.
     pub(crate) fn read_until_it_fails(&mut self) -> String {
         let started = Instant::now();
         loop {
@@ -110,7 +110,7 @@ impl Capture {
         }
     }
 
-    /// Stops the source and reads what is left; the counters balance.
+    /// Stops the source and reads the remaining packets; the counters must balance.
     pub(crate) fn finish(mut self) -> (Vec<Captured>, Counts) {
         self.source.stop();
         let counts = self.source.counts();

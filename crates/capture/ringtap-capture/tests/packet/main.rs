@@ -169,7 +169,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
     };
     let capture = Capture::start(&net, &asked);
     net.inject("tx0", &vec![frame(&[], 1000); 300]);
-    // Nobody read meanwhile.
+    // Without a read in between.
     let (packets, counts) = capture.finish();
     assert_eq!(
         (counts.lanes[0].seen, packets.len()),
@@ -179,7 +179,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
     assert!(packets.iter().all(|packet| packet.data.len() == 96));
 }
 
-/// Sends a mebibyte to the address that is given, which listens in the same process.
+/// Sends 1 MiB to the given address, where the same process listens.
 const TALK: &str = "
 import socket, sys, threading
 s = socket.create_server((sys.argv[1], 7000))
@@ -191,7 +191,7 @@ c = socket.create_connection(s.getsockname())
 c.sendall(bytes(1 << 20)); c.close(); t.join()
 ";
 
-/// Waits for a mebibyte.
+/// Waits for 1 MiB.
 const LISTEN: &str = "
 import socket
 s = socket.create_server(('10.9.0.2', 7000))
@@ -200,7 +200,7 @@ c = s.accept()[0]
 while c.recv(1 << 20): pass
 ";
 
-/// Sends it.
+/// Sends 1 MiB.
 const SEND: &str = "
 import socket
 c = socket.create_connection(('10.9.0.2', 7000))
@@ -246,7 +246,7 @@ fn large_packets_are_whole_and_loopback_is_counted_once() {
     let before = net.counter("lo", "rx_packets");
     let mut capture = Capture::start(&net, &PacketOptions::new("lo"));
     drop(net.run("python3", &["-c", TALK, "127.0.0.1"]).success());
-    // The last acknowledgements may still be on their way.
+    // The last acknowledgements may be in transit.
     settle_everywhere();
     let received = net.counter("lo", "rx_packets") - before;
     capture.read_until(usize::try_from(received).unwrap());
@@ -281,7 +281,7 @@ fn the_same_packets_as_tcpdump_byte_for_byte() {
     sent.push(frame(&[(0x8100, 9)], 70));
     net.inject("tx0", &sent);
     capture.read_until(sent.len());
-    // Its ring hands over within its time-out of a second.
+    // The ring hands over blocks within its timeout of one second.
     let begun = Instant::now();
     let bytes_of_file: usize = 24 + sent.iter().map(|frame| 16 + frame.len()).sum::<usize>();
     let is_written = || std::fs::metadata(&file).is_ok_and(|it| it.len() >= bytes_of_file as u64);

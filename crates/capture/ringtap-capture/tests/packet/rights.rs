@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! With less than root: no capability at all, and root in a user namespace only.
+//! Reduced rights: no capability at all, and root in a user namespace only.
 
 use std::{env, process::Command};
 
@@ -23,7 +23,7 @@ fn without_cap_net_raw_the_error_names_it() {
             permitted: CapabilitySet::empty(),
             inheritable: CapabilitySet::empty(),
         };
-        // Of this thread, which ends with the closure.
+        // Of this thread only, which ends with the closure.
         set_capabilities(None, none).unwrap();
         packet::open(&PacketOptions::new("rx0"))
     });

@@ -13,7 +13,7 @@ use ringtap_testkit::{Namespace, require_root};
 
 use crate::{capture::Capture, frame, options};
 
-/// Those that pass the filter get the bits.
+/// Packets that pass the filter get these bits.
 fn rule(expression: &str, balance: Balance, members: u64) -> Rule {
     let compiled = Filter::compile(expression, LinkType::ETHERNET, 65535);
     let filter = compiled.expect("a filter");

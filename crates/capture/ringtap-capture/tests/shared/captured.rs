@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tests of sources in private networks share: reading all there is, and frames.
+//! Helpers of the source tests in private networks: reading all packets, and frames.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) struct Captured {
     pub(crate) data: Vec<u8>,
 }
 
-/// Stops the source and gives everything that it captured, lane by lane, and its final counters.
+/// Stops the source; returns all captured packets, lane by lane, and the final counters.
 pub(crate) fn finish(mut source: impl Source) -> (Vec<Captured>, Counts) {
     source.stop();
     let mut distributor = Distributor::new(source.pool(), source.take_lanes(), Arc::new(NoSignal));
@@ -46,7 +46,7 @@ pub(crate) fn finish(mut source: impl Source) -> (Vec<Captured>, Counts) {
     }
 }
 
-/// The bytes of all captured packets of the tests' own type, in the order of their times.
+/// Bytes of all captured packets of the tests' own type, in time order.
 pub(crate) fn own(captured: &[Captured]) -> Vec<Vec<u8>> {
     let ours = captured.iter().filter(|packet| is_own(&packet.data));
     let mut ours: Vec<_> = ours.collect();

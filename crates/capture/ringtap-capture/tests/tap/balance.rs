@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How packets are divided: by hashes, VLANs, in turn, and by users' programs.
+//! Balance modes: by hashes, VLANs, round-robin, and users' programs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::packets::Maker;
 use crate::rules::{HOOKS, classify};
 use crate::support::{Captured, Tagging, attach, finish, frame, options, own};
 
-/// A rule whose bucket can be read in the mask: it stands in 8 bits from `place * 8` on.
+/// A rule that stores the bucket in the mask: in 8 bits from `place * 8` on.
 fn telling(balance: Balance, place: u32) -> Rule {
     let bits = |bucket: usize| (bucket as u64) << (place * 8);
     Rule {
@@ -22,7 +22,7 @@ fn telling(balance: Balance, place: u32) -> Rule {
     }
 }
 
-/// The bucket that such a rule found.
+/// The bucket stored by the rule of [`telling`].
 fn told(packet: &Captured, place: u32) -> u32 {
     u32::try_from(packet.slot.mask >> (place * 8) & 0xff).unwrap()
 }
@@ -39,7 +39,7 @@ fn all_keys() -> Vec<Rule> {
     ]
 }
 
-/// Compares what the program found with the rules of `ringtap_filter::hash`.
+/// Compares the program's results with `ringtap_filter::hash`.
 fn assert_same(packet: &Captured, context: &str) {
     let data = &packet.data;
     let (inner, outer) = (Headers::Inner, Headers::Outer);
@@ -80,7 +80,7 @@ fn the_kernel_finds_the_hashes_of_the_library_for_thousands_of_packets() {
         net.inject("tx0", &sent);
         let (captured, counts) = finish(tap);
         match mode {
-            // The kernel drops packets that end in a tag before this hook.
+            // The kernel drops packets that end within a tag before this hook.
             Mode::Tc => assert!(captured.len() > 2900, "{counts:?}"),
             _ => assert_eq!(captured.len(), sent.len(), "{counts:?}"),
         }

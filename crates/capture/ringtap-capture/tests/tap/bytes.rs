@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is captured is what was on the wire: jumbo frames, VLAN tags, snap length, time.
+//! Captured bytes equal those on the wire: jumbo frames, VLAN tags, snap length, time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -225,7 +225,7 @@ fn only_the_chosen_receive_queues_are_captured() {
         net.ip(&["link", "set", end, "up", "arp", "off"]);
     }
     let both = attach(&net, &options("rx0"));
-    // A packet socket chooses the queue by its CPU.
+    // A packet socket selects the queue by its CPU.
     python(&net, "0", &sending("tx0", 20));
     python(&net, "1", &sending("tx0", 30));
     let (captured, _) = finish(both);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules that change while traffic runs: no packet is lost, delivered twice, or classified by parts of both.
+//! Rule changes under traffic: no packet is lost, duplicated, or classified by parts of both sets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use ringtap_testkit::{Namespace, require_root, require_tool, settle_everywhere};
 use crate::rules::{classify, rule, sum};
 use crate::support::{Captured, attach, finish, options};
 
-/// How often rules change in the driver's hook, and in each of the others.
+/// Number of changes at the driver's hook, and at each of the others.
 const CHANGES: [u64; 2] = [100, 25];
-/// Both rules of each change give its number, the second one from this bit on.
+/// Both rules of a change contain its number; the second one from this bit on.
 const SECOND: u32 = 32;
 
-/// The rules of a change: every third only has other members than the one before.
+/// Rules of a change; every third change only has other members than the one before.
 fn rules(number: u64) -> Vec<Rule> {
     let (first, balance) = match number % 6 {
         0 | 1 => ("udp", Balance::Everyone),
@@ -49,8 +49,8 @@ fn endless(interface: &str) -> SenderOptions {
     options
 }
 
-/// Changes the rules many times; gives how many packets each lane had captured when each change
-/// was in force.
+/// Changes the rules many times; returns the number of packets that each lane had captured at each
+/// change.
 fn change_many_times(tap: &mut Tap, changes: u64) -> Vec<Vec<u64>> {
     let mut marks = Vec::new();
     for number in 1..=changes {

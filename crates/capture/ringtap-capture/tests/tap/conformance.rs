@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The suite that every source must pass, on every hook.
+//! Runs the conformance suite on every hook.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -57,13 +57,13 @@ impl Harness for Taps {
     }
 
     fn lossless(&self) -> bool {
-        // A veth drops what its queue cannot hold when its CPU is late; the sender counts it.
+        // A veth drops packets that its queue cannot hold when its CPU is late; the sender counts them.
         let lost = |net: &Namespace| net.counter("tx0", "tx_dropped") > 0;
         !self.nets.last().is_some_and(lost)
     }
 }
 
-/// The smallest pool that is not refused.
+/// The smallest pool that is accepted.
 fn smallest(mut options: TapOptions) -> TapOptions {
     let cpus = u64::try_from(std::thread::available_parallelism().map_or(1, usize::from));
     options.pool_bytes = (2 * cpus.unwrap() + 1) * u64::from(options.chunk_size);

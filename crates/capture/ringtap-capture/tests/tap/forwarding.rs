@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a bridge's program forwards itself, and what it leaves to the network stack's buffers.
+//! Packets that a bridge's program forwards, and those that it leaves to the network stack's buffers.
 
 use ringtap_capture::tap::{Checksums, Forward, Mode, Passing, Tap, TapOptions};
 use ringtap_filter::Rules;
@@ -9,7 +9,7 @@ use ringtap_testkit::{Namespace, require_root, require_tool};
 
 use crate::support::{Tagging, attach, finish, frame, options, own, tagged};
 
-/// Two pairs: what enters `tx0` arrives at `rx0`, is forwarded to `rx1`, and arrives at `tx1`.
+/// Two pairs: packets into `tx0` arrive at `rx0`, are forwarded to `rx1`, and arrive at `tx1`.
 fn with_two_pairs(test: &str) -> Namespace {
     let net = Namespace::with_veth(test);
     net.add_veth("tx1", "rx1");
@@ -35,7 +35,7 @@ fn bridge(net: &Namespace, mode: Mode) -> [Tap; 2] {
             ..options(from)
         };
         let mut tap = attach(net, &options);
-        // With the first rules forwarding begins.
+        // Forwarding begins with the first rules.
         tap.classify(&Rules::default()).unwrap();
         tap
     };
@@ -70,7 +70,7 @@ fn a_tag_that_lies_beside_the_packet_is_forwarded_with_it() {
     }
 }
 
-/// An IPv4 packet of 60 bytes whose checksum field holds `sum` more than the pseudo header's sum.
+/// An IPv4 packet of 60 bytes whose checksum field is the pseudo header's sum plus `more`.
 fn segment(protocol: u8, more: u16) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     let length = 46_u16;

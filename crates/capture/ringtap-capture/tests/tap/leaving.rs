@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that the host sends, and interfaces where sent packets come back.
+//! Outgoing packets, and interfaces on which they come back.
 
 use ringtap_capture::tap::{Direction, Mode, TapOptions};
 use ringtap_pool::format::flag;
@@ -71,7 +71,7 @@ fn a_tag_that_the_host_hands_over_beside_the_packet_is_put_in() {
     );
 }
 
-/// Sends one UDP packet of 100 bytes to ourselves.
+/// Sends one UDP packet of 100 bytes to its own socket.
 const TO_OURSELVES: &str = "import socket\n\
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
     s.sendto(bytes(100), ('127.0.0.1', 9))\n";

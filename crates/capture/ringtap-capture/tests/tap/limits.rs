@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pools that run dry, ports that only monitor, interfaces that go away, readers that sleep.
+//! Exhausted pools, monitor-only ports, removed interfaces, sleeping readers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 
 use crate::support::{attach, finish, frame, options};
 
-/// tcpdump that ends after `count` of the tests' frames arrived at the network stack.
+/// tcpdump, which ends after `count` of the tests' frames have reached the network stack.
 fn stack_receives(net: &Namespace, interface: &str, count: usize) -> Running {
     let count = count.to_string();
     let dump = net.spawn(
@@ -57,7 +57,7 @@ fn without_a_free_chunk_packets_are_counted_and_pass() {
                 },
             );
             let frames = vec![frame(1, 1000); 300];
-            // Two chunks a lane with three packets each, at most: the rest passes.
+            // At most two chunks per lane with three packets each: the rest passes.
             let passing = match taking {
                 Taking::Pass => 300,
                 Taking::Exclusive => 280,
@@ -131,7 +131,7 @@ fn an_exclusive_tap_takes_packets_from_the_host() {
                 ..options("rx0")
             },
         );
-        // Packet sockets see a packet before traffic control does, but IP does not.
+        // Packet sockets see a packet before traffic control does, IP after it.
         net.ip(&["addr", "add", "10.9.9.1/24", "dev", "rx0"]);
         net.inject("tx0", &[ping()]);
         let replies = net.counter("tx0", "rx_packets");
@@ -212,7 +212,7 @@ fn a_reader_that_sleeps_is_woken_and_one_that_does_not_is_left_alone() {
     let mut distributor = Distributor::new(tap.pool(), tap.take_lanes(), Arc::new(NoSignal));
     let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     let short = Some(Duration::from_millis(50));
-    // Setting interfaces up makes the kernel tell of changes for a second.
+    // Setting interfaces up makes the kernel report changes for a second.
     while sleep_until_readable(&[tap.wake_fd()], Some(Duration::from_millis(1500))).unwrap() {
         tap.clear_wake();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of all the kinds that filters and hashes look into, made at random from a seed.
+//! Random packets of all kinds that filters and hashes read, from a seed.
 
-/// Makes packets; the same ones for the same seed.
+/// Generates packets; equal for equal seeds.
 pub(crate) struct Maker(u64);
 
 impl Maker {
@@ -32,7 +32,7 @@ impl Maker {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 
-    /// A port, often one of few, so that some are equal and some are those of tunnels.
+    /// A port, often one of few, so that some are equal and some belong to tunnels.
     fn port(&mut self) -> [u8; 2] {
         match self.below(3) {
             0 => self.one_of(&[53_u16, 80, 443, 2152, 4789]).to_be_bytes(),
@@ -41,7 +41,7 @@ impl Maker {
         }
     }
 
-    /// A whole Ethernet frame, often sound, sometimes cut or with a changed byte.
+    /// A whole Ethernet frame, often valid, sometimes truncated or with a changed byte.
     pub(crate) fn packet(&mut self) -> Vec<u8> {
         let mut bytes = self.ethernet(0);
         if self.below(4) == 0 {
@@ -54,7 +54,7 @@ impl Maker {
         }
         let short = bytes.len().max(14);
         bytes.resize(short, 0);
-        // More than this does not pass the interface.
+        // The interface's maximum.
         bytes.truncate(1514);
         bytes
     }
@@ -204,7 +204,7 @@ impl Maker {
         [bytes, inner].concat()
     }
 
-    /// UDP packets of one connection, both ways.
+    /// UDP packets of one connection, in both directions.
     pub(crate) fn conversation(&mut self) -> Vec<Vec<u8>> {
         let ends = [(); 2].map(|()| [10, self.byte(), self.byte(), self.byte()]);
         let ports = [(); 2].map(|()| self.port());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nobody writes the pool but the program, and nothing stays behind.
+//! Only the program writes the pool, and nothing remains after the end.
 
 use ringtap_pool::source::Source as _;
 use std::io;
@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use crate::support::{attach, options, tcx_programs};
 
 const PAGE: usize = 4096;
-/// Set in the process that attaches and is killed: the interface.
+/// Set in the process that attaches and is killed; contains the interface.
 const CHILD: &str = "RINGTAP_TEST_TAP";
 
 #[test]
@@ -74,7 +74,7 @@ fn who_sleeps_on_the_signals_can_neither_take_nor_change_them() {
     let net = Namespace::with_veth("signals");
     let tap = attach(&net, &options("rx0"));
     let signals = tap.readers_wake_fd().expect("this kernel gives it");
-    // The page where a reader of the ring says how far it came, then the writer's.
+    // The page with the ring's consumer position, then that with the producer position.
     for at in [0, 4096] {
         let map = |access| {
             // SAFETY: the kernel chooses the place, and nothing refers to what is mapped.
@@ -82,7 +82,7 @@ fn who_sleeps_on_the_signals_can_neither_take_nor_change_them() {
         };
         let writable = map(ProtFlags::READ | ProtFlags::WRITE);
         assert_eq!(writable.unwrap_err(), Errno::ACCESS, "at {at}");
-        // Some kernels do not let a page be mapped that could not be written.
+        // Some kernels refuse to map a page that could not be written.
         if let Ok(page) = map(ProtFlags::READ) {
             // SAFETY: mapped above, and nothing refers to it.
             let upgraded =
@@ -104,7 +104,7 @@ fn libc_eperm() -> i32 {
     Errno::PERM.raw_os_error()
 }
 
-/// The part of the killed process: attaches and waits for its end.
+/// Code of the killed process: attaches and waits.
 fn be_killed(interface: &str) -> ! {
     let all = TapOptions {
         direction: Direction::InOut,
@@ -159,7 +159,7 @@ fn a_killed_tap_leaves_nothing() {
     }
 }
 
-/// Numbers of eBPF objects that a process holds.
+/// Ids of eBPF objects that a process holds.
 #[derive(Debug, Default)]
 struct Held {
     programs: Vec<u32>,
@@ -170,7 +170,7 @@ impl Held {
     fn by(process: u32) -> Self {
         let mut held = Held::default();
         for entry in std::fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap() {
-            // A descriptor may be closed before it is looked at.
+            // A descriptor may be closed before it is read.
             let text = std::fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
             let number =
                 |line: &str, name: &str| line.strip_prefix(name)?.trim().parse::<u32>().ok();
@@ -182,7 +182,7 @@ impl Held {
         held
     }
 
-    /// Those that still exist, whoever holds them.
+    /// Objects that still exist, in any process.
     fn left(&self) -> Vec<u32> {
         let program = |id: &&u32| libbpf_rs::Program::fd_from_id(**id).is_ok();
         let map = |id: &&u32| libbpf_rs::MapHandle::from_map_id(**id).is_ok();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chunks that come back to the tap: only what its lane filled, and only once.
+//! Recycled chunks: the tap accepts only those that the lane filled, and only once.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::support::{attach, options, python, sending};
 
 const CHUNKS: u32 = 12;
 
-/// Chunks that a lane has opened since the last look.
+/// Chunks that a lane has opened since the last call.
 fn opened(lane: &mut LaneEnds) -> Vec<u64> {
     std::iter::from_fn(|| lane.opened.pop().unwrap()).collect()
 }

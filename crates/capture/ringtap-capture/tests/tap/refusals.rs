@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a user is told when a tap cannot be attached.
+//! Error messages for taps that cannot be attached.
 
 use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
 use ringtap_capture::CaptureError;
@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 
 use crate::support::{attach, index, options, try_attach};
 
-/// The compiled `bpf/floor.bpf.c`: some other XDP program.
+/// The compiled `bpf/floor.bpf.c`: an XDP program of another tool.
 const OTHER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/floor.bpf.o"));
 
 fn message(net: &Namespace, options: &TapOptions) -> String {

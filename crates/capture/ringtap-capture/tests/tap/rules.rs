@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rules in the kernel: filters, members, balances, and changing them.
+//! Rules in the kernel: filters, members, balance modes, and changes.
 
 use std::time::Instant;
 
@@ -15,13 +15,13 @@ use crate::support::{Tagging, attach, finish, frame, options, own};
 
 pub(crate) const HOOKS: [Mode; 3] = [Mode::Native, Mode::Generic, Mode::Tc];
 
-/// A filter in pcap-filter syntax, as rules have it.
+/// Compiles a filter in pcap-filter syntax.
 pub(crate) fn program(expression: &str) -> Program {
     let filter = Filter::compile(expression, LinkType(1), 65_535).unwrap();
     filter.program().clone()
 }
 
-/// A rule that gives what passes the filter to these members.
+/// A rule that gives packets that pass the filter to these members.
 pub(crate) fn rule(expression: &str, members: u64) -> Rule {
     Rule {
         filter: program(expression),
@@ -33,7 +33,7 @@ pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&LaneCounts) -> 
     counts.lanes.iter().map(of).sum()
 }
 
-/// Puts rules in force, from outside the namespace that the interface is in.
+/// Sets rules from outside the namespace of the interface.
 pub(crate) fn classify(tap: &mut Tap, rules: Vec<Rule>) -> Vec<Place> {
     let places = tap.classify(&Rules(rules));
     places.unwrap_or_else(|error| panic!("{error}"))
@@ -93,7 +93,7 @@ fn a_paused_lane_counts_packets_as_lost_for_want_of_a_chunk() {
     assert_eq!(sum(&counts, |lane| lane.pool_full), 5, "{counts:?}");
 }
 
-/// Filters of all the kinds that libpcap's compiler makes.
+/// Filters of all kinds that libpcap's compiler generates.
 const FILTERS: [&str; 24] = [
     "ip",
     "ip6",
@@ -121,15 +121,15 @@ const FILTERS: [&str; 24] = [
     "ether[60:4] & 1 = 1",
 ];
 
-/// What each packet must have: a bit for each filter that its captured bytes pass.
+/// Expected mask: one bit for each filter that the captured bytes pass.
 fn expected_mask(filters: &[Filter], data: &[u8], wire_length: u32) -> u64 {
     let bit =
         |(number, filter): (u32, &Filter)| u64::from(filter.matches(data, wire_length)) << number;
     (0..).zip(filters).map(bit).sum()
 }
 
-/// Sends `sent` through a tap with all the filters and compares each packet's mask; gives how
-/// many packets had which filter's bit.
+/// Sends `sent` through a tap with all filters and compares each packet's mask; returns the number of
+/// packets for each filter.
 fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize> {
     let filters: Vec<_> = FILTERS
         .iter()
@@ -137,7 +137,7 @@ fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize
         .collect();
     let mut tap = attach(net, options);
     let rules = (0..).zip(FILTERS).map(|(number, it)| rule(it, 1 << number));
-    // One that shows what no filter takes.
+    // A rule for packets that no filter takes.
     let rules: Vec<_> = rules.chain([Rule::everything(1 << 63)]).collect();
     let places = classify(&mut tap, rules);
     assert!(places.iter().all(|it| *it == Place::Source), "{places:?}");
@@ -242,7 +242,7 @@ fn filters_see_what_is_beyond_the_first_buffer() {
             }
         }
         let (captured, counts) = finish(tap);
-        // Each offset is in this many of the four lengths.
+        // Each offset lies within this many of the four lengths.
         assert_eq!(captured.len(), 4 + 3 + 3 + 2 + 2, "{mode:?}: {counts:?}");
         assert_eq!(sum(&counts, |lane| lane.unwanted), 40 - 14, "{mode:?}");
     }
@@ -362,7 +362,7 @@ fn wrong_rules_leave_those_before_in_force() {
     assert_eq!(captured[0].slot.mask, 4);
 }
 
-/// A filter that compares words with 150 others, at places that the verifier does not know.
+/// A filter with 150 comparisons of words at offsets that the verifier does not know.
 fn large(number: u64) -> Rule {
     let (load_x, load, equal, take, pass) = (0xb1, 0x40, 0x15 | 1 << 24, 0x06 | 1 << 32, 0x06);
     let test = |n: u64| [load | (n % 16) << 32, equal | (n * 64 + number) << 32, take];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Users' programs that balance, compiled here with clang.
+//! Balancing by users' programs, compiled here with clang.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use ringtap_testkit::{Namespace, require_root, require_tool};
 use crate::rules::{HOOKS, classify};
 use crate::support::{attach, finish, frame, options};
 
-/// By byte 14, by a function of its own, counting in a map.
+/// Balances by byte 14, with a function of its own and a counter in a map.
 const BY_BYTE: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -56,7 +56,7 @@ int by_byte_of_buffer(struct __sk_buff *ctx)
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
-/// Takes some tenths of a millisecond for each packet.
+/// Takes some tenths of a millisecond per packet.
 const SLOW: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -85,7 +85,7 @@ int slow_buffer(struct __sk_buff *ctx)
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
-/// Only for XDP, and changes the packet.
+/// For XDP only; changes the packet.
 const CHANGING: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -99,7 +99,7 @@ int changing(struct xdp_md *ctx)
 char LICENSE[] SEC("license") = "GPL";
 "#;
 
-/// Reads outside the packet.
+/// Reads beyond the packet.
 const UNSAFE: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -127,7 +127,7 @@ fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
     object
 }
 
-/// A rule whose mask is the bucket, with a bit that all packets have.
+/// A rule whose mask is the bucket, plus a bit that all packets have.
 fn by(object: &Path) -> Vec<Rule> {
     let balanced = Rule {
         balance: Balance::Program(object.to_owned()),
@@ -167,7 +167,7 @@ fn a_users_program_chooses_the_bucket_on_every_hook() {
     }
 }
 
-/// A program that is slow enough is under way whenever the rules change.
+/// A slow program is running whenever the rules change.
 #[test]
 fn new_rules_wait_for_the_packet_that_is_on_its_way() {
     require_root!();
@@ -242,7 +242,7 @@ fn several_users_programs_balance_beside_each_other() {
     net.inject("tx0", &[frame(10, 60)]);
     let error = tap.classify(&Rules(all(&objects))).unwrap_err().to_string();
     assert!(error.contains("plus_5.o") && error.contains('4'), "{error}");
-    // The programs in force stay, also when their files go.
+    // The programs in force stay when their files are deleted.
     drop(folder);
     let mut rules = all(&objects[..4]);
     rules.swap(0, 3);
@@ -250,7 +250,7 @@ fn several_users_programs_balance_beside_each_other() {
     net.inject("tx0", &[frame(20, 60)]);
     let (captured, _) = finish(tap);
     let mut masks: Vec<_> = captured.iter().map(|it| it.slot.mask).collect();
-    // Which lane is first depends on the CPUs that sent.
+    // The order of lanes depends on the sending CPUs.
     masks.sort_unstable();
     assert_eq!(masks, [0x0e0d_0c0b, 0x1817_1615]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tap's tests share: attaching inside a namespace, tags, traffic.
+//! Helpers of the tap tests: attaching inside a namespace, tags, traffic.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -11,10 +11,10 @@ use ringtap_testkit::{Namespace, settle};
 
 pub(crate) use crate::captured::{Captured, finish, frame, own};
 
-/// A pool small enough that many tests may run at once.
+/// Small enough for many tests at once.
 pub(crate) const SMALL_POOL: u64 = 8 << 20;
 
-/// All that arrives at `interface`, in a small pool.
+/// Captures all arriving packets of `interface` into a small pool.
 pub(crate) fn options(interface: &str) -> TapOptions {
     TapOptions {
         pool_bytes: SMALL_POOL,
@@ -43,7 +43,7 @@ pub(crate) fn tagged(frame: &[u8], vlan: u16) -> Vec<u8> {
     .concat()
 }
 
-/// Runs a Python script inside, on one CPU, and fails the test if it fails.
+/// Runs a Python script inside the namespace, on one CPU; fails the test if the script fails.
 pub(crate) fn python(net: &Namespace, cpu: &str, script: &str) {
     let end = net.run("taskset", &["-c", cpu, "python3", "-c", script]);
     assert!(end.status.success(), "{}", end.stderr);
@@ -52,7 +52,7 @@ pub(crate) fn python(net: &Namespace, cpu: &str, script: &str) {
 
 /// A script that sends `count` frames of the tests' type out of `interface`.
 ///
-/// By PACKET_QDISC_BYPASS, so that the CPU chooses the queue.
+/// Uses PACKET_QDISC_BYPASS, so that the CPU determines the queue.
 pub(crate) fn sending(interface: &str, count: u32) -> String {
     format!(
         "import socket\n\
@@ -67,7 +67,7 @@ pub(crate) fn sending(interface: &str, count: u32) -> String {
 /// The compiled `bpf/tagging.bpf.c`.
 const TAGGING: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tagging.bpf.o"));
 
-/// Packets that leave `interface` have VLAN tag 5 beside them as long as this lives.
+/// Adds VLAN tag 5 to the metadata of packets that leave `interface`, while this value exists.
 pub(crate) struct Tagging {
     _link: OwnedFd,
 }
@@ -111,13 +111,13 @@ impl Tagging {
     }
 }
 
-/// The kernel's number for an interface.
+/// The kernel's index of an interface.
 pub(crate) fn index(net: &Namespace, interface: &str) -> i32 {
     let found = net.enter(|| Interface::find(interface)).unwrap();
     found.index.try_into().unwrap()
 }
 
-/// How many programs are attached to a traffic control hook.
+/// Number of programs attached to a traffic control hook.
 pub(crate) fn tcx_programs(net: &Namespace, interface: &str) -> u32 {
     let index = index(net, interface);
     let count = |hook| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The suite that every source must pass, in native and in generic mode.
+//! Runs the conformance suite in native and in generic mode.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -64,7 +64,7 @@ impl Harness for Sockets {
     }
 
     fn lossless(&self) -> bool {
-        // A veth drops what its queue cannot hold when its CPU is late; the sender counts it.
+        // A veth drops packets that its queue cannot hold when its CPU is late; the sender counts them.
         let lost = |net: &Namespace| net.counter("tx0", "tx_dropped") > 0;
         !self.nets.last().is_some_and(lost)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which bytes are captured, and where they lie.
+//! Captured bytes and their position in the pool.
 
 use std::ffi::c_void;
 use std::fs::OpenOptions;
@@ -18,11 +18,11 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use crate::support::{finish, frame, open, options, own};
 
 const MODES: [Mode; 2] = [Mode::Native, Mode::Generic];
-/// Bytes of a chunk, unless said otherwise; cells lie at its end.
+/// Default chunk size in bytes; cells lie at its end.
 const CHUNK: usize = 512 << 10;
 /// Bytes from one cell to the next in copy mode.
 const CELL_PITCH: usize = 2048 + 64;
-/// Bytes in a cell in front of its packet.
+/// Bytes in a cell before its packet.
 const HEADROOM: usize = 280;
 
 #[test]
@@ -82,7 +82,7 @@ fn every_fall_back_is_said() {
     says(&asked, &[]);
 }
 
-/// Every way by which a process that holds the pool's descriptor could change a packet.
+/// Tries every way in which a process with the pool's descriptor could change a packet.
 #[test]
 fn nobody_can_map_the_pool_writable() {
     require_root!();
@@ -91,7 +91,7 @@ fn nobody_can_map_the_pool_writable() {
     let source = open(&net, &options("rx0"));
     let file = source.pool_file().expect("other processes can read it");
     let length = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
-    // By a descriptor of one's own, opened for writing.
+    // With its own descriptor, opened for writing.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let reopened = OpenOptions::new().read(true).write(true).open(path);
     let own = reopened.as_ref().map_or(file, AsFd::as_fd);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues: some, all, none such, and those that somebody else has.
+//! Queues: some, all, missing ones, and those that another process holds.
 
 use std::thread;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn on(device: &str) -> XdpOptions {
     }
 }
 
-/// A veth pair with so many queues each way.
+/// A veth pair with `count` queues in each direction.
 fn with_queues(test: &str, count: &str) -> Namespace {
     let net = Namespace::new(test);
     let queues = ["numrxqueues", count, "numtxqueues", count];
@@ -37,7 +37,7 @@ fn with_queues(test: &str, count: &str) -> Namespace {
     net
 }
 
-/// Sends from one CPU, past the queueing discipline, so that the CPU chooses the queue.
+/// Sends from one CPU, bypassing the queueing discipline, so that the CPU determines the queue.
 fn send_from(net: &Namespace, cpu: &str, count: u32) {
     let script = format!(
         "import socket\n\
@@ -121,7 +121,7 @@ fn a_thread_that_polls_all_the_time_captures_the_same() {
     assert_eq!(own(&captured), frames);
 }
 
-/// Binds an AF_XDP socket to the first queue, without any program in front.
+/// Binds an AF_XDP socket to the first queue, without an XDP program.
 const HOLD: &str = "
 import ctypes, mmap, socket, struct, time
 memory = mmap.mmap(-1, 64 * 2048)
@@ -147,7 +147,7 @@ fn a_queue_of_a_foreign_socket_is_told_and_taken_when_that_is_gone() {
     assert!(is_first, "{error}");
     assert!(error.to_string().contains("queue 0"), "{error}");
     assert!(!net.has_xdp("rx0"), "nothing is left behind");
-    // The kernel may still be taking it down when we come.
+    // The kernel may still be removing the socket.
     holder.signal(Signal::KILL);
     let source = open(&net, &options("rx0"));
     net.inject("tx0", &[frame(1, 100)]);

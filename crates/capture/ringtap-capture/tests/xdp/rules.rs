@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Filters in front of the sockets: what nobody wants goes its way and is counted.
+//! Kernel filters of the sockets: unwanted packets go to the network stack and are counted.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -105,7 +105,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     require_root!();
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("unwanted-cells");
-    // About 500 cells; the kernel cannot run this filter, so that every packet takes one.
+    // About 500 cells. The kernel cannot run this filter, so every packet takes a cell.
     let mut source = open(
         &net,
         &XdpOptions {
@@ -117,7 +117,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     let mut loader = source
         .take_rule_loader()
         .expect("filters are loaded elsewhere");
-    // Refused, and remembered.
+    // Refused and remembered.
     loader.classify(&rules).unwrap();
     loader.classify(&rules).unwrap();
     let mut left = 3 * MANY;
@@ -165,7 +165,7 @@ fn filters_change_on_another_thread_while_the_source_is_driven() {
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), [frame(1, 100), frame(2, 100)]);
     assert_eq!((counts.lanes[0].seen, counts.lanes[0].unwanted), (4, 2));
-    // A loader outlives its source, and changes nothing then.
+    // A loader outlives its source, and then changes nothing.
     loader
         .classify(&Rules(vec![rule("ether[14] = 3", 0)]))
         .unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of AF_XDP share: opening inside a namespace.
+//! Helpers of the AF_XDP tests: opening inside a namespace.
 
 use ringtap_capture::CaptureError;
 use ringtap_capture::source::ThreadedSource;
@@ -8,7 +8,7 @@ use ringtap_testkit::Namespace;
 
 pub(crate) use crate::captured::{Captured, finish, frame, own};
 
-/// All that arrives at `interface`, in a small pool.
+/// Captures all arriving packets of `interface` into a small pool.
 pub(crate) fn options(interface: &str) -> XdpOptions {
     XdpOptions {
         pool_bytes: 8 << 20,

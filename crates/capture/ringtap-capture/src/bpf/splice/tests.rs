@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs taken apart and put together again.
+//! Programs split into functions and joined again.
 
 use super::*;
 
@@ -18,12 +18,12 @@ fn wide(value: u64) -> [Insn; 2] {
     [u64::from(LOAD_WIDE) | value << 32, value >> 32 << 32]
 }
 
-/// A number that can be told from all others in a test.
+/// An instruction that sets a distinct number.
 fn set(number: i32) -> Insn {
     with_constant(0xb7, number)
 }
 
-/// Calls of functions 1 and 2; function 1 is marked and function 2 calls it.
+/// Calls functions 1 and 2; function 1 is marked, and function 2 calls it.
 fn three_functions() -> Vec<Insn> {
     let [low, high] = wide(MARK);
     vec![
@@ -40,7 +40,7 @@ fn three_functions() -> Vec<Insn> {
     ]
 }
 
-/// Follows the calls and notes what is set, as far as `set`, `call` and `exit` go.
+/// Interprets `set`, `call` and `exit`; returns the numbers set.
 fn run(insns: &[Insn]) -> Vec<i32> {
     let (mut at, mut returns, mut noted) = (0, Vec::new(), Vec::new());
     loop {
@@ -110,7 +110,7 @@ fn a_marked_number_is_replaced_whole() {
 
 #[test]
 fn the_second_half_of_a_wide_load_is_no_instruction() {
-    // As an instruction it would be a call out of the program.
+    // As an instruction it would be a call outside the program.
     let insns = [u64::from(LOAD_WIDE), call(1000), EXIT];
     assert_eq!(Code::parse(&insns).unwrap().to_insns().unwrap(), insns);
 }
