@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Counts the packets of a hub's group, a line a second, and the counters at the end.
+ * Counts the packets of a hub's group: prints a line per second, and the counters at the end.
  *
  *     cc -o count count.c $(pkg-config --cflags --libs ringtap)
  *     ringtap hub -i eth0 -g ids &
@@ -29,7 +29,7 @@ static void print_counters(ringtap_handle *handle)
     struct ringtap_statistics counters = { .size = sizeof(counters) };
 
     if (ringtap_statistics(handle, &counters) < 0) {
-        /* A hub that died cannot be asked any more. */
+        /* A hub that has died returns no counters. */
         fprintf(stderr, "count: no counters: %s\n", ringtap_error(handle));
         return;
     }
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "count: reading %s\n", argv[1]);
 
     while (!interrupted) {
-        /* At most this long, so that Ctrl-C and the line a second are not kept waiting. */
+        /* A short wait, so that Ctrl-C and the line per second are not late. */
         got = ringtap_next_batch(handle, &packets, 200);
         if (got < 0)
             break;

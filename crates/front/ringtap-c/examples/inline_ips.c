@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * An inline IPS in a page: decides about each packet of a bridge, in a process of its own.
+ * An inline IPS on one page: decides about each packet of a bridge, in a process of its own.
  *
  *     cc -o inline_ips inline_ips.c $(pkg-config --cflags --libs ringtap)
  *     ringtap bridge eth0 eth1 --inline ips --no-verdict pass &
@@ -43,12 +43,12 @@ int main(int argc, char **argv)
         return 2;
     }
     options.name = "inline_ips.c";
-    /* A subscription as every reader has one: packets are read where they were received. */
+    /* A subscription like any reader's: packets are read in place. */
     if (ringtap_open(&handle, NULL, argv[1], &options) < 0) {
         fprintf(stderr, "inline_ips: %s\n", ringtap_error(NULL));
         return 1;
     }
-    /* From here on packets wait for what we say. */
+    /* From here on packets wait for this program's verdicts. */
     if (ringtap_inline(handle) < 0) {
         fprintf(stderr, "inline_ips: %s\n", ringtap_error(handle));
         ringtap_close(handle);
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     fprintf(stderr, "inline_ips: deciding %s\n", argv[1]);
 
     while (!interrupted && got >= 0) {
-        /* It also sends the verdicts; at most this long, so that Ctrl-C is not kept waiting. */
+        /* This also sends the verdicts. The short wait lets Ctrl-C end the loop soon. */
         got = ringtap_next_batch(handle, &packets, 200);
         for (int i = 0; i < got; i++) {
             verdict = verdict_on(&packets[i], argv[2]);
@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     }
     if (got < 0 && got != RINGTAP_END)
         fprintf(stderr, "inline_ips: %s\n", ringtap_error(handle));
-    /* Who leaves in order has decided everything that it read. */
+    /* Before it leaves, the program sends a verdict on every packet that it read. */
     ringtap_send_verdicts(handle);
     printf("%" PRIu64 " packets decided, %" PRIu64 " dropped\n", decided, dropped);
     ringtap_close(handle);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * libringtap: reads packets from a running hub (`ringtap hub`), in place and without privilege;
- * as the inline reader of a bridge (`ringtap bridge --inline`) also says which of them pass.
+ * libringtap: reads packets from a running hub (`ringtap hub`), in place and without privilege.
+ * The inline reader of a bridge (`ringtap bridge --inline`) also decides which packets pass.
  *
  *     ringtap_handle *handle;
  *     if (ringtap_open(&handle, NULL, "ids", NULL) < 0)
@@ -15,14 +15,14 @@
  *     ringtap_close(handle);
  *
  * Rules
- * - A call that returns a negative number other than RINGTAP_END failed; ringtap_error() says why.
- * - A handle is used by one thread at a time. A call that comes while another thread is inside
- *   one on the same handle fails with RINGTAP_ERROR_BUSY and does no harm. Only ringtap_stop()
- *   may be called at any time. Different handles are independent.
- * - A handle that was closed, or never was one, is recognised: RINGTAP_ERROR_HANDLE.
- * - What a call returns (packets, their bytes, texts) stays valid until the next call on the
- *   same handle; only ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict() and
- *   ringtap_send_verdicts() leave it untouched.
+ * - A call failed if it returns a negative number other than RINGTAP_END; ringtap_error() says why.
+ * - One thread at a time uses a handle. A call on a handle that another thread uses fails with
+ *   RINGTAP_ERROR_BUSY and does no harm; only ringtap_stop() may be called at any time. Different
+ *   handles are independent.
+ * - A call on a closed or invalid handle fails with RINGTAP_ERROR_HANDLE.
+ * - Results of a call (packets, their bytes, texts) stay valid until the next call on the same
+ *   handle, other than ringtap_error(), ringtap_fd(), ringtap_stop(), ringtap_verdict() and
+ *   ringtap_send_verdicts().
  * - A handle belongs to the process that opened it: after fork() the child must not use it.
  * - Times are nanoseconds since 1970-01-01 UTC. All counters have 64 bits.
  *
@@ -41,73 +41,73 @@ extern "C" {
 /* A reader's subscription at a hub. */
 typedef struct ringtap_handle ringtap_handle;
 
-/* What calls return. */
+/* Return values. */
 #define RINGTAP_OK 0
-#define RINGTAP_END (-1)             /* no error: the capture ended, and everything was read */
-#define RINGTAP_ERROR_ARGUMENT (-2)  /* a null pointer, or a value that makes no sense */
-#define RINGTAP_ERROR_HANDLE (-3)    /* closed already, or never was a handle */
+#define RINGTAP_END (-1)             /* no error: the capture has ended and every packet was read */
+#define RINGTAP_ERROR_ARGUMENT (-2)  /* a null pointer or an invalid value */
+#define RINGTAP_ERROR_HANDLE (-3)    /* a closed or invalid handle */
 #define RINGTAP_ERROR_BUSY (-4)      /* another thread is using this handle */
-#define RINGTAP_ERROR_NO_HUB (-5)    /* no hub listens there */
+#define RINGTAP_ERROR_NO_HUB (-5)    /* no hub listens on the socket */
 #define RINGTAP_ERROR_REFUSED (-6)   /* the hub refused */
 #define RINGTAP_ERROR_FILTER (-7)    /* the filter is not valid */
 #define RINGTAP_ERROR_HUB_LEFT (-8)  /* the hub died; open again once it is back */
-#define RINGTAP_ERROR_CORRUPT (-9)   /* the hub does not keep to the protocol */
+#define RINGTAP_ERROR_CORRUPT (-9)   /* the hub does not follow the protocol */
 #define RINGTAP_ERROR_SYSTEM (-10)   /* the system refused memory or a descriptor */
-#define RINGTAP_ERROR_INTERNAL (-11) /* a mistake in the library: close the handle, report it */
+#define RINGTAP_ERROR_INTERNAL (-11) /* a fault of the library: close the handle and report it */
 
 /* Options of a subscription. Begin with RINGTAP_OPTIONS_INIT. */
 struct ringtap_options {
     size_t size;                /* sizeof(struct ringtap_options) */
     const char *name;           /* the reader's name in `ringtap status`; NULL: the program's */
-    const char *filter;         /* pcap-filter syntax, as for tcpdump; NULL: everything */
-    uint32_t credit_chunks;     /* chunks of a lane that it may hold; 0: the group's number */
-    uint32_t watermark_packets; /* wake the reader when this many packets wait; 0: one */
-    uint32_t time_limit_ms;     /* or when the first has waited this long; 0: 10 */
-    uint32_t flags;             /* bits of RINGTAP_OPEN_*; all others are 0 */
+    const char *filter;         /* pcap-filter syntax, as for tcpdump; NULL: every packet */
+    uint32_t credit_chunks;     /* chunks of a lane that the reader may hold; 0: the group's number */
+    uint32_t watermark_packets; /* wake the reader when this many packets wait; 0: 1 */
+    uint32_t time_limit_ms;     /* or when the first packet has waited this long; 0: 10 */
+    uint32_t flags;             /* bits of RINGTAP_OPEN_*; other bits must be 0 */
 };
 
 #define RINGTAP_OPTIONS_INIT { sizeof(struct ringtap_options), NULL, NULL, 0, 0, 0, 0 }
 
-#define RINGTAP_OPEN_PRIVATE 0x1u /* a pool of its own, even where the group shares */
+#define RINGTAP_OPEN_PRIVATE 0x1u /* a private pool, even in a group with shared delivery */
 
 /* One packet, in the pool. */
 struct ringtap_packet {
-    uint64_t time_ns;        /* when it was captured */
-    uint64_t sequence;       /* its number in its lane, over all captured packets */
-    uint64_t lost_before;    /* packets that this reader lost on this lane just before this one */
-    const uint8_t *data;     /* the captured bytes: read only */
+    uint64_t time_ns;        /* time of capture */
+    uint64_t sequence;       /* number in the lane, over all captured packets */
+    uint64_t lost_before;    /* packets of this lane that the reader lost just before this one */
+    const uint8_t *data;     /* the captured bytes, read-only */
     uint32_t captured_bytes; /* number of captured bytes */
     uint32_t wire_bytes;     /* number of bytes on the wire */
-    uint32_t lane;           /* its ordered stream, counted over all sources */
-    uint32_t hash;           /* flow hash, the same both ways; with RINGTAP_PACKET_HASHED */
-    uint32_t source;         /* for ringtap_source() */
+    uint32_t lane;           /* the writer's ordered stream, counted over all sources */
+    uint32_t hash;           /* flow hash, the same in both directions; see RINGTAP_PACKET_HASHED */
+    uint32_t source;         /* index for ringtap_source() */
     uint16_t queue;          /* receive queue */
-    uint16_t flags;          /* bits of RINGTAP_PACKET_*; ignore those you do not know */
+    uint16_t flags;          /* bits of RINGTAP_PACKET_*; ignore unknown bits */
 };
 
 #define RINGTAP_PACKET_OUT 0x01u              /* sent by the host, not received */
-#define RINGTAP_PACKET_VLAN_RESTORED 0x02u    /* its VLAN tag had been stripped and was put back */
+#define RINGTAP_PACKET_VLAN_RESTORED 0x02u    /* the VLAN tag was stripped and put back */
 #define RINGTAP_PACKET_HASHED 0x04u           /* `hash` is valid */
-#define RINGTAP_PACKET_PARTIAL_CHECKSUM 0x08u /* the checksum was left to the NIC: not valid here */
-#define RINGTAP_PACKET_SUPER 0x10u            /* merged or not yet cut: larger than on the wire */
+#define RINGTAP_PACKET_PARTIAL_CHECKSUM 0x08u /* the checksum is left to the NIC: not valid here */
+#define RINGTAP_PACKET_SUPER 0x10u            /* merged, or not split yet: larger than on the wire */
 
-/* What becomes of a packet of a bridge. */
-#define RINGTAP_PASS 0 /* it leaves by the other interface */
-#define RINGTAP_DROP 1 /* it goes no further */
+/* Verdicts on a packet of a bridge. */
+#define RINGTAP_PASS 0 /* the packet leaves by the other interface */
+#define RINGTAP_DROP 1 /* the packet is dropped */
 
 /* A source of the hub. Set `size` before the call. */
 struct ringtap_source {
     size_t size;                   /* sizeof(struct ringtap_source) */
     const char *device;            /* as the hub's user wrote it, e.g. "tap:eth0" */
-    const char *offered_from;      /* where `offered` in the counters comes from, in words */
+    const char *offered_from;      /* origin of the counter `offered`, in words */
     uint32_t link_type;            /* LINKTYPE_*: 1 is Ethernet */
     uint32_t snap_length_bytes;    /* most bytes captured of a packet */
-    uint32_t first_lane;           /* its lanes are first_lane to first_lane + lanes - 1 */
+    uint32_t first_lane;           /* the source's lanes are first_lane to first_lane + lanes - 1 */
     uint32_t lanes;
 };
 
 /*
- * Where every packet went since ringtap_open(). Set `size` before the call.
+ * Counters since ringtap_open(), which account for every packet. Set `size` before the call.
  *
  *     offered = delivered + filtered + other_members + dropped_nic + dropped_kernel
  *             + dropped_pool_full + dropped_overrun + dropped_not_written + dropped_no_verdict
@@ -115,23 +115,23 @@ struct ringtap_source {
 struct ringtap_statistics {
     size_t size;                  /* sizeof(struct ringtap_statistics) */
     uint64_t offered;             /* packets that reached the source */
-    uint64_t delivered;           /* packets that calls on this handle gave */
+    uint64_t delivered;           /* packets that calls on this handle returned */
     uint64_t filtered;            /* packets that do not pass the filter */
     uint64_t other_members;       /* packets for other members of a balanced group */
     uint64_t bytes;               /* bytes on the wire of the delivered packets */
     uint64_t dropped_nic;         /* lost by the NIC or its driver */
     uint64_t dropped_kernel;      /* lost by the kernel before capture */
     uint64_t dropped_pool_full;   /* lost because the pool was full */
-    uint64_t dropped_overrun;     /* lost by this reader, which was past its credit */
-    uint64_t dropped_not_written; /* always 0: recorders count it */
-    uint64_t dropped_no_verdict;  /* always 0: bridges count it */
+    uint64_t dropped_overrun;     /* lost because this reader was past its credit */
+    uint64_t dropped_not_written; /* always 0: only recorders count these */
+    uint64_t dropped_no_verdict;  /* always 0: only bridges count these */
     uint32_t balanced;            /* 1 if the equation above holds */
-    uint32_t ended;               /* 1 if the sources ended and these numbers are final */
+    uint32_t ended;               /* 1 if the sources have ended and the counters are final */
 };
 
 /*
- * Subscribes to `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the usual place).
- * `options` may be NULL. Packets are captured for this reader from now on.
+ * Subscribes to `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the standard path).
+ * `options` may be NULL. The reader gets packets captured from now on.
  *
  * Returns RINGTAP_OK and a handle, or an error and NULL; the text is then ringtap_error(NULL).
  */
@@ -139,62 +139,63 @@ int ringtap_open(ringtap_handle **handle, const char *socket, const char *group,
                  const struct ringtap_options *options);
 
 /*
- * Gives the next packet for this reader: in order within a lane, lanes in turn.
+ * Returns the next packet for this reader: in order within a lane, lanes in turn.
  *
- * timeout_ms: -1 waits without limit, 0 does not wait, more waits at most this long. A signal handler does not end the
- * wait: use a time-out, or ringtap_stop().
+ * timeout_ms is the longest wait: -1 waits without limit, 0 does not wait. A signal handler does not
+ * end the wait: use a time-out, or ringtap_stop().
  *
  * Returns 1 and a packet, 0 if none came in time, RINGTAP_END, or an error.
  */
 int ringtap_next(ringtap_handle *handle, const struct ringtap_packet **packet, int timeout_ms);
 
-/* As ringtap_next(), but gives consecutive packets: returns their number from *packets on. */
+/* As ringtap_next(), but returns consecutive packets, from *packets on, and their number. */
 int ringtap_next_batch(ringtap_handle *handle, const struct ringtap_packet **packets,
                        int timeout_ms);
 
 /*
- * A descriptor for poll(), select() or epoll: readable when packets, the end or an error wait. Do not read from it or close it.
+ * Descriptor for poll(), select() or epoll: readable when a packet, the end or an error waits. Do
+ * not read from it or close it. Level- and edge-triggered polling both work.
  *
  * Call ringtap_next() or ringtap_next_batch() with timeout_ms 0 until it returns 0, and only then
- * wait for the descriptor; wait for it as long as you like. It may be readable for nothing: the
- * next call then returns 0 again. Level- or edge-triggered, both work.
+ * poll the descriptor, without any limit of time. It may be readable without a packet: the next
+ * call then returns 0 again.
  *
  * Returns the descriptor, or an error.
  */
 int ringtap_fd(ringtap_handle *handle);
 
 /*
- * Changes the filter while packets come; NULL or "" takes everything. All packets that later calls
- * give out pass it. After an error the filter before is still in force.
+ * Changes the filter while packets arrive; NULL or "" takes every packet. All packets that later
+ * calls return pass the new filter. After an error the old filter stays in force.
  */
 int ringtap_set_filter(ringtap_handle *handle, const char *filter);
 
 /*
- * Makes this reader the inline reader of a bridge that was started with --inline: from now on its
- * packets wait for its verdicts, each no longer than the bridge's --verdict-timeout. There is one
- * inline reader at a time. It reads every packet, in place: without a filter and without
+ * Makes this reader the inline reader of a bridge that was started with --inline: from now on each
+ * packet of the bridge waits for a verdict, at most for the bridge's --verdict-timeout. A bridge has
+ * one inline reader at a time, which reads every packet in place: without a filter and without
  * RINGTAP_OPEN_PRIVATE.
  *
- * It stays the inline reader until ringtap_close(), or until its process ends; the bridge then
- * passes or drops packets, as its --no-verdict says.
+ * The reader stays the inline reader until ringtap_close() or the end of its process; the bridge
+ * then passes or drops packets, as its --no-verdict says.
  *
- * Returns RINGTAP_OK, or an error; RINGTAP_ERROR_REFUSED if there is an inline reader already, or
- * the bridge has none.
+ * Returns RINGTAP_OK, or an error; RINGTAP_ERROR_REFUSED if the bridge has an inline reader already,
+ * or takes none.
  */
 int ringtap_inline(ringtap_handle *handle);
 
 /*
- * Says what becomes of a packet: RINGTAP_PASS or RINGTAP_DROP, by its `lane` and `sequence`. In
- * any order, at once or after later calls; packets of one receive queue leave in the order in which
- * they came. A verdict on a packet that does not wait, or does not wait any more, changes nothing.
+ * Gives a verdict, RINGTAP_PASS or RINGTAP_DROP, on the packet with this `lane` and `sequence`.
+ * Verdicts may come in any order and after later calls; packets of one receive queue leave in the
+ * order of their arrival. A verdict on a packet that does not wait (any more) changes nothing.
  *
- * Verdicts are sent by the next ringtap_next(), ringtap_next_batch() or ringtap_send_verdicts().
+ * The next ringtap_next(), ringtap_next_batch() or ringtap_send_verdicts() sends the verdicts.
  */
 int ringtap_verdict(ringtap_handle *handle, uint32_t lane, uint64_t sequence, int verdict);
 
 /*
- * Sends the verdicts now. Call it before waiting for anything else than packets of this handle, for
- * instance in poll().
+ * Sends the verdicts now. Call it before any wait other than for packets of this handle, for example
+ * before poll().
  */
 int ringtap_send_verdicts(ringtap_handle *handle);
 
@@ -205,19 +206,19 @@ int ringtap_statistics(ringtap_handle *handle, struct ringtap_statistics *statis
 int ringtap_source(ringtap_handle *handle, uint32_t index, struct ringtap_source *source);
 
 /*
- * Ends the capture for this reader: a call that waits returns, and RINGTAP_END follows the packets
- * that are left in the pool. From any thread, at any time; not from a signal handler.
+ * Ends the capture for this reader: a waiting call returns, and RINGTAP_END follows the packets that
+ * are left in the pool. Any thread may call it at any time, but no signal handler.
  */
 int ringtap_stop(ringtap_handle *handle);
 
 /*
- * Why the last call on this handle failed; "" if it did not. With NULL, or with what is no handle:
- * why the last call of this thread failed that had no handle, for instance ringtap_open().
- * Never NULL; valid until the next call.
+ * Why the last call on this handle failed; "" if it did not. With NULL or an invalid handle: why
+ * this thread's last call without a handle failed, for example ringtap_open(). Never NULL; valid
+ * until the next call.
  */
 const char *ringtap_error(const ringtap_handle *handle);
 
-/* Ends the subscription; the hub notices it a moment later. NULL is allowed and does nothing. */
+/* Ends the subscription; the hub notices the end a moment later. Does nothing with NULL. */
 int ringtap_close(ringtap_handle *handle);
 
 /* The library's version, e.g. "0.1.0". */

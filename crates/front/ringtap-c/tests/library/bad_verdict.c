@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* An inline reader that does everything wrong that can be done wrong, and wants the right error for each. */
+/* An inline reader that misuses every call, and checks the error of each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,12 +39,12 @@ int main(void)
     WANT(ringtap_verdict(handle, 0, 0, -1), RINGTAP_ERROR_ARGUMENT);
     WANT(ringtap_verdict(handle, 32768, 0, RINGTAP_DROP), RINGTAP_ERROR_ARGUMENT);
     SAID(handle, "lane 32768");
-    /* Packets that never were: passed over. */
+    /* The bridge ignores verdicts on packets that do not exist. */
     WANT(ringtap_verdict(handle, 0, UINT64_MAX, RINGTAP_DROP), RINGTAP_OK);
     WANT(ringtap_send_verdicts(handle), RINGTAP_OK);
     fprintf(stderr, "bad_verdict: deciding\n");
 
-    /* Each one by itself, twice and the other way round the second time: the first counts. */
+    /* Two opposite verdicts on each packet, one packet at a time: the first one counts. */
     while ((got = ringtap_next(handle, &packet, -1)) == 1) {
         WANT(ringtap_verdict(handle, packet->lane, packet->sequence, RINGTAP_PASS), RINGTAP_OK);
         WANT(ringtap_verdict(handle, packet->lane, packet->sequence, RINGTAP_DROP), RINGTAP_OK);

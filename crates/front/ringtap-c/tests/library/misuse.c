@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Does everything wrong that can be done wrong, and wants the right error for each. */
+/* Misuses every call, and checks the error of each. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,7 +142,7 @@ int main(void)
     WANT(ringtap_open(&other, NULL, "all", NULL), RINGTAP_OK);
     use_wrongly(handle);
 
-    /* Two threads: one waits inside, the other is refused, until it says stop. */
+    /* Two threads: one waits in a call; calls of the other fail, until it calls ringtap_stop(). */
     WANT(pthread_create(&thread, NULL, wait_for_packets, handle), 0);
     for (tries = 0, got = 0; got != RINGTAP_ERROR_BUSY && tries < 100000; tries++) {
         got = ringtap_next(handle, &packet, 0);
@@ -158,7 +158,7 @@ int main(void)
     use_what_is_no_handle(handle);
     WANT(pthread_create(&thread, NULL, use_one, handle), 0);
     WANT(pthread_join(thread, NULL), 0);
-    /* The place in the table is used again, the handle is not. */
+    /* A new handle reuses the table entry, but not the number of the closed handle. */
     WANT(ringtap_open(&again, NULL, "all", NULL), RINGTAP_OK);
     WANT(again != handle, 1);
     WANT(ringtap_close(handle), RINGTAP_ERROR_HANDLE);

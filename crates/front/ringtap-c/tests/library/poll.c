@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Reads a group by poll() alone, with a watermark if one is given: prints what it got, why it ended, how often it woke. */
+/* Reads a group with poll() only, with an optional watermark: prints the packets, the reason of the end, and the wake-ups. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>

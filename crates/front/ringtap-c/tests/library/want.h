@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Ends the program unless a call gave what was wanted, or said it. */
+/* Ends the program unless a call had the expected result or error text. */
 #ifndef WANT_H
 #define WANT_H
 
