@@ -49,7 +49,7 @@ struct SimLink {
     wire: WireTimes,
     spread: Spread,
     frames: Frames,
-    /// Packets that the link brings; `u64::MAX` if it has no end.
+    /// Number of packets on the link; `u64::MAX` if it has no end.
     packets: u64,
     /// Packets that the ring of each queue holds.
     ring: u32,

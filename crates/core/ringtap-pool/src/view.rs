@@ -215,7 +215,7 @@ impl<'a> Chunk<'a> {
         Some(publish::get_slot(words).time_ns)
     }
 
-    /// Counts the slots whose mask has a bit of `mask`, and those that only have a bit of `group`.
+    /// Counts the slots whose mask has a bit of `mask`, and those with a bit of `group` but none of `mask`.
     pub(crate) fn count_masks(self, slots: Range<u32>, mask: u64, group: u64) -> (u64, u64) {
         let mut counts = (0, 0);
         if self.wanted() & (mask | group) == 0 {

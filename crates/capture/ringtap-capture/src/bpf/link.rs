@@ -124,7 +124,7 @@ pub(super) fn xdp_programs(interface: u32) -> io::Result<Vec<u32>> {
         ..Default::default()
     };
     let target = i32::try_from(interface).map_err(io::Error::other)?;
-    // SAFETY: the answer lives during the call and tells its size.
+    // SAFETY: the answer lives during the call and contains its size.
     match unsafe { libbpf_sys::bpf_xdp_query(target, 0, &raw mut answer) } {
         0 => {
             let ids = [

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - Every packet that arrived waits in the ring, is captured, is wanted by no reader, or is lost:
-//!   for want of a chunk if that is why the ring was full, else in the NIC.
+//!   as `pool_full` if a missing chunk made the ring full, else in the NIC.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;

@@ -18,7 +18,7 @@ struct Simulated {
 impl Harness for Simulated {
     fn capture(&mut self, frames: &[Vec<u8>], size: PoolSize) -> Box<dyn Source> {
         let (chunks, ring) = match size {
-            // Whatever else the machine does meanwhile, all of it finds a place.
+            // The pool and the ring hold all packets, even on a busy machine.
             PoolSize::Ample => (None, 1 << 20),
             PoolSize::Tiny => (Some(2), RING),
         };
@@ -37,13 +37,13 @@ impl Harness for Simulated {
         };
         let mut source = super::open(&options).unwrap();
         let all = u64::try_from(frames.len()).unwrap();
-        // Nobody reads yet: what a full pool has no place for waits in the ring.
+        // Without a reader, packets that exceed the pool wait in the ring.
         let waiting = match size {
             PoolSize::Ample => 0,
             PoolSize::Tiny => u64::from(RING),
         };
         let begun = Instant::now();
-        // Virtual time may stand still until somebody reads.
+        // Virtual time may stand still until a reader reads.
         let limit = Duration::from_secs(if self.clock == Clock::Real { 60 } else { 1 });
         while arrived(&mut source) + waiting < all && begun.elapsed() < limit {
             std::thread::sleep(Duration::from_millis(1));
@@ -52,7 +52,7 @@ impl Harness for Simulated {
     }
 }
 
-/// Packets that came and do not wait any more.
+/// Packets that arrived and left the ring.
 fn arrived(source: &mut ThreadedSource) -> u64 {
     let counts = source.counts();
     counts.nic + counts.lanes.iter().map(|lane| lane.seen).sum::<u64>()
@@ -79,7 +79,7 @@ fn opened(device: &str) -> Result<ThreadedSource, CaptureError> {
 fn a_burst_ends_and_every_packet_is_somewhere() {
     let mut source = opened("sim:10Gbps?burst=30000&queues=3&chunks=20&packets=16").unwrap();
     let begun = Instant::now();
-    // Nobody reads: three pools of 320 packets and three rings are full, the rest is lost.
+    // Without a reader, three pools of 320 packets and three rings are full, the rest is lost.
     let most_kept = 3 * 320 + u64::from(3 * RING);
     let counts = loop {
         let counts = source.counts();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the hash promises, held against packets whose hash was computed by other means.
+//! Compares the hash with independently computed values.
 
 use proptest::prelude::*;
 

@@ -73,7 +73,7 @@ struct Record {
     leases: Leases,
     /// Buddy groups in which another than the lane's owner got it, a bit each.
     offloaded: u64,
-    /// Flows in it, in order, once somebody asked.
+    /// Flows in it, in order; computed on the first request.
     flows: Option<Box<[u32]>>,
 }
 

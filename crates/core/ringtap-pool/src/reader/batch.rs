@@ -80,8 +80,8 @@ impl Batch {
         self.lease.chunk().map_or(0, Chunk::wanted)
     }
 
-    /// Counts the packets among these sequences whose mask has a bit of `mask`, and those that only
-    /// have a bit of `group`.
+    /// Counts the packets among these sequences whose mask has a bit of `mask`, and those with a
+    /// bit of `group` but none of `mask`.
     pub fn count_masks(&self, sequences: Range<u64>, mask: u64, group: u64) -> (u64, u64) {
         let slot = |sequence: u64| {
             let slot = u64::from(self.from) + sequence.saturating_sub(self.first_sequence);

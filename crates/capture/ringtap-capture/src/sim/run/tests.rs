@@ -46,7 +46,7 @@ fn lost(experiment: &Experiment) -> u64 {
 /// Packets that a queue loses if capture costs nothing: packet by packet, by counting alone.
 fn expected(chunks: u64, m: u64, ring: u64, packets: u64, gap_ps: u64, service_ps: u64) -> u64 {
     let (mut captured, mut waiting, mut lost, mut served) = (0_u64, 0_u64, 0, 0_u64);
-    // When the reader is done with the packet that it has.
+    // Time at which the reader finishes its packet.
     let mut busy_until: Option<u64> = None;
     let mut arrived = 0;
     loop {
@@ -132,7 +132,7 @@ fn a_fast_reader_loses_nothing_at_any_length() {
     }
 }
 
-/// Four queues, of which one gets 70 % of what is 95 % of all that four readers can do.
+/// Four queues at 95 % of the rate of four readers; one queue gets 70 % of the packets.
 fn skewed(offload_percent: Option<u8>) -> Experiment {
     let service_ps = PS_PER_SECOND / 50_000;
     Experiment {
