@@ -66,7 +66,7 @@ pub(crate) struct InputArgs {
     words: Vec<String>,
 }
 
-/// Parses an option's word on the command line as the word in a device's text is parsed.
+/// Parses the value of a flag as a device option of the same name.
 fn option<T>(
     key: &str,
     word: &str,

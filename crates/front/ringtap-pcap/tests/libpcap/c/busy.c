@@ -30,7 +30,7 @@ static void *keep_sending(void *unused) {
     return unused;
 }
 
-/* Packets read after a filter was set pass it, also those that were on their way. */
+/* Packets read after a filter is set pass it, even if captured before. */
 static void filter_under_traffic(void) {
     pcap_t *p = open_with(65535, 100, 1);
     pthread_t sender;
@@ -74,7 +74,7 @@ static void look_and_change(u_char *user, const struct pcap_pkthdr *h, const u_c
     errno = 0;
 }
 
-/* Half of them by a loop, half of them one by one. */
+/* Reads half of the packets by a loop, half one by one. */
 static void written(void) {
     pcap_t *p = open_with(65535, 100, 1);
     ready();
@@ -93,7 +93,7 @@ static void written(void) {
     pcap_close(p);
 }
 
-/* No handle sees what a program writes into another handle's packets. */
+/* No handle sees changes that the program makes to another handle's packets. */
 static void written_beside(void) {
     pcap_t *one = open_with(65535, 100, 1), *other = open_with(65535, 100, 1);
     ready();

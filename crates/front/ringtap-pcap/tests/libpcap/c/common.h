@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the programs of the comparison have in common: the same program runs over libpcap and over
- * Ringtap, and what it prints must be the same. Lines that begin with # are not compared. */
+/* Common parts of the programs for the comparison: the same program runs over libpcap and over
+ * Ringtap, and must print the same. Lines that begin with # are not compared. */
 #ifndef COMMON_H
 #define COMMON_H
 
@@ -75,7 +75,7 @@ __attribute__((unused)) static void filter(pcap_t *p, const char *text) {
     pcap_freecode(&program);
 }
 
-/* Longer than anything here takes on a busy machine. */
+/* Longer than any step takes on a busy machine. */
 #define LONG_MS 50000
 /* A short sleep between two checks. */
 #define NAP_MS 20

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What libpcap's manual and its tutorial explain, written anew: find a device, open it, look at its
- * link type, filter, take one packet, take many and look into them, keep them in a file, read that. */
+/* The steps of libpcap's manual and tutorial: find a device, open it, read its link type, filter, take
+ * one packet, take and parse many, write them to a file, read the file. */
 #include "common.h"
 #include <arpa/inet.h>
 #include <netinet/if_ether.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 
-/* The device is one of those that there are, unless it is a name of Ringtap's. */
+/* The device is in the list, unless it has a name of Ringtap's. */
 static void find(void) {
     pcap_if_t *list, *one;
     if (pcap_findalldevs(&list, errbuf) != 0)

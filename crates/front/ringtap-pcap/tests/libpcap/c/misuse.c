@@ -112,7 +112,7 @@ static void *closer(void *p) {
     return NULL;
 }
 
-/* A second thread closes a handle in whose loop the first one waits, or reads. */
+/* A second thread closes a handle while the first one waits or reads in its loop. */
 static void closed_by_another(int timeout_ms, int one_by_one) {
     pcap_t *p = open_with(65535, timeout_ms, 1);
     struct seen seen = {p, 0, 0, 0};
@@ -126,7 +126,7 @@ static void closed_by_another(int timeout_ms, int one_by_one) {
             status = pcap_next_ex(p, &header, &bytes);
     else
         status = pcap_loop(p, -1, each, (u_char *)&seen);
-    /* Found closed within the read, or before the next one began. */
+    /* The handle is found closed within the read, or before the next read. */
     expect("closed by another", status == -2 || status == -1, 1);
     pthread_join(thread, NULL);
     of_no_handle(p);
@@ -168,7 +168,7 @@ int main(int argc, char **argv) {
     closed_by_another(0, 0);
     closed_by_another(20, 0);
     closed_by_another(20, 1);
-    /* Impossible sizes: refused, or made possible. */
+    /* Impossible sizes are refused or corrected. */
     static const int sizes[] = {INT_MAX, INT_MIN, -1, 0, 1};
     for (unsigned at = 0; at < sizeof(sizes) / sizeof(sizes[0]); at++) {
         p = pcap_create(device, errbuf);
@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
         int status = pcap_activate(p);
         if (status != 0)
             printf("# size %d: %d %s\n", sizes[at], status, pcap_geterr(p));
-        /* A pool of 2 GiB may be more than there is; all else is possible. */
+        /* A pool of 2 GiB may exceed the memory; the other sizes work. */
         expect("an impossible size", status == 0 || (sizes[at] == INT_MAX && pcap_geterr(p)[0] != '\0'), 1);
         pcap_close(p);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* An interface by its plain name, twice; which way it is read is for the test to see. With the case
- * "protocol" something is asked for that only libpcap has. */
+/* Opens an interface by its plain name, twice; the test checks which library reads it. The case
+ * "protocol" uses a setting that only libpcap supports. */
 #include "common.h"
 
 static void read_twice(int protocol) {

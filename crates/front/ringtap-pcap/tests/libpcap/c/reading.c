@@ -28,7 +28,7 @@ static void snap(void) {
     pcap_close(p);
 }
 
-/* Each call gives at most the number asked for; all calls together give all packets. */
+/* Each call gives at most the requested number; all calls together give all packets. */
 static void dispatch(void) {
     pcap_t *p = open_with(65535, 100, 1);
     ready();
@@ -158,7 +158,7 @@ static void filter_before(void) {
     filter(p, "udp dst port 1003");
     ready();
     struct seen seen = {p, 0, 0, 0};
-    /* Every eighth, but those that are ARP. */
+    /* Every eighth packet, except ARP. */
     take(p, &seen, 23);
     summary("port 1003", &seen);
     pcap_close(p);
@@ -277,7 +277,7 @@ static void two_handles(void) {
     ready();
     struct seen first = {one, 0, 0, 0}, second = {other, 0, 0, 0};
     take(one, &first, SENT);
-    /* Every eighth, but those that are ARP. */
+    /* Every eighth packet, except ARP. */
     take(other, &second, 22);
     summary("one", &first);
     pcap_close(one);

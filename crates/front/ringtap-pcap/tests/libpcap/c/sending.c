@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Packets that are sent by a handle: what arrives at the other end of the cable, and what the handle
- * and others see of it. The test sends 200 frames each time that "# ready" was printed. */
+/* Packets that a handle sends: what arrives at the other end of the link, and what this handle and
+ * others see. The test sends 200 frames each time that "# ready" was printed. */
 #include "common.h"
 #include <arpa/inet.h>
 #include <linux/if_packet.h>
@@ -15,7 +15,7 @@ static int socket_at(const char *name, int protocol) {
     struct sockaddr_ll at = {.sll_family = AF_PACKET,
                              .sll_protocol = htons(protocol),
                              .sll_ifindex = (int)if_nametoindex(name)};
-    /* Nobody reads while packets leave and come back. */
+    /* Large, because packets wait unread while they leave and come back. */
     int room_bytes = 16 << 20;
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room_bytes, sizeof(room_bytes)) != 0)
         fail("SO_RCVBUFFORCE", strerror(errno));
@@ -24,7 +24,7 @@ static int socket_at(const char *name, int protocol) {
     return fd;
 }
 
-/* Packets that arrive there in this time, in any order, up to a number. */
+/* Packets that arrive in this time, in any order, up to a limit. */
 static void arrives_within(int fd, const char *what, long packets, long ms) {
     struct seen seen = {NULL, 0, 0, 0};
     u_char bytes[2048];
@@ -102,7 +102,7 @@ static void all(pcap_t *p, const char *what, long packets) {
     summary(what, &seen);
 }
 
-/* Ten frames of the handle's own, seven of somebody else, 200 that arrive. */
+/* Ten frames of the handle, seven of another sender, 200 that arrive. */
 static void from_all_sides(pcap_t *p) {
     int somebody = socket_at(interface(), 0);
     long before = told_of("tx0", "statistics/tx_packets");
@@ -114,7 +114,7 @@ static void from_all_sides(pcap_t *p) {
         if (send(somebody, frame('n', number, 100), 100, 0) != 100)
             fail("send", strerror(errno));
     close(somebody);
-    /* However late the test sends: its frames belong to this time. */
+    /* Wait until the test has sent its frames, however late. */
     while (told_of("tx0", "statistics/tx_packets") < before + SENT)
         usleep(5000);
 }
@@ -137,13 +137,13 @@ static void own(void) {
     pcap_close(p);
 }
 
-/* The same if the snap length is less than the remembered prefix. */
+/* The same with a snap length below the remembered prefix. */
 static void own_cut(void) {
     pcap_t *p = open_with(20, 20, 1);
     say("nonblock", pcap_setnonblock(p, 1, errbuf));
     filter(p, "ether[14] < 100");
     from_all_sides(p);
-    /* Of those that arrive, IP packets begin with 0x45 there, ARP requests with 0. */
+    /* At this offset, arriving IP packets have 0x45, ARP requests 0. */
     all(p, "cut to 20 bytes", SENT + 7);
     pcap_close(p);
 }

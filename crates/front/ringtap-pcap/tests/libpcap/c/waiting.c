@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* How long a read waits, how long a packet stays where it is, and what is lost of those that nobody
- * reads. The test sends 200 frames each time that "# ready" or "# again" was printed. */
+/* Duration of a read, life time of a packet, and the count of packets lost because no one reads. The
+ * test sends 200 frames each time that "# ready" or "# again" was printed. */
 #include "common.h"
 
 #define SENT 200
 
-/* In immediate mode a packet does not wait for others, nor for a time-out of an hour. */
+/* In immediate mode a packet waits neither for others nor for a time-out of one hour. */
 static void immediate(void) {
     pcap_t *p = open_with(65535, 3600000, 1);
     ready();
@@ -22,8 +22,8 @@ static void immediate(void) {
     pcap_close(p);
 }
 
-/* A read of an interface on which nothing comes ends by its time-out, not before; and a loop that
- * does not block can be broken. libpcap goes on in both. */
+/* A read without packets ends by its time-out, not before; a loop that does not block can be broken.
+ * libpcap goes on in both cases. */
 static void nothing_comes(void) {
     pcap_t *p = to_break = open_with(65535, 150, 1);
     struct pcap_pkthdr *header;
@@ -35,11 +35,11 @@ static void nothing_comes(void) {
     say("next", pcap_next(p, &(struct pcap_pkthdr){0}) != NULL);
     say("each waited", milliseconds() - begun >= 3 * 145);
     say("setnonblock", pcap_setnonblock(p, 1, errbuf));
-    /* For longer than the time-out. */
+    /* Longer than the time-out. */
     break_in(400);
     say("a loop is broken", pcap_loop(p, -1, each, (u_char *)&seen));
     say("setnonblock", pcap_setnonblock(p, 0, errbuf));
-    /* For longer than the time-out. */
+    /* Longer than the time-out. */
     break_in(400);
     say("a loop goes on after its time-out", pcap_loop(p, -1, each, (u_char *)&seen));
     ready();
