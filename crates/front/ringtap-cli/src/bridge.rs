@@ -43,11 +43,11 @@ pub(crate) struct BridgeArgs {
     #[arg(long, value_name = "FILTER", conflicts_with = "drop")]
     pass: Option<String>,
 
-    /// Forward all packets but those that this filter takes.
+    /// Drop the packets that this filter takes, forward all others.
     #[arg(long, value_name = "FILTER")]
     drop: Option<String>,
 
-    /// Let readers look on: a group as for `ringtap hub -g`, read with `-i hub:NAME`.
+    /// Mirror the packets to a group of readers: a group as for `ringtap hub -g`, read with `-i hub:NAME`.
     #[arg(short, long, value_name = "GROUP")]
     mirror: Vec<GroupText>,
 
@@ -81,19 +81,19 @@ pub(crate) struct BridgeArgs {
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
     duration: Option<Duration>,
 
-    /// Print a line for each way this often.
+    /// Seconds between lines; each line is about one direction.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::reading::seconds)]
     interval: Duration,
 
-    /// No lines while it runs, only the counters at the end.
+    /// Print only the counters at the end.
     #[arg(short, long)]
     quiet: bool,
 
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
 
-    /// CPUs: `capture=0` is where the bridge's own threads run; `irq=1`, `napi=threaded`, `auto`.
+    /// CPUs: `capture=0` for the bridge's own threads; `irq=1`, `napi=threaded`, `auto`.
     #[arg(long, value_name = "CPUS", default_value = "")]
     cpu: Placement,
 }
@@ -101,7 +101,7 @@ pub(crate) struct BridgeArgs {
 /// Where packets are redirected.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeArg {
-    /// In the driver, else in the host's buffers; which one is said.
+    /// In the driver if possible, else in the host's buffers; the bridge prints which.
     Auto,
     /// In the driver (XDP), or not at all.
     Native,
@@ -115,9 +115,9 @@ enum ModeArg {
 /// What happens to packets without a verdict.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum NoVerdict {
-    /// They pass: the network is more important (fail open).
+    /// Pass them (fail open).
     Pass,
-    /// They are dropped: the inline reader is more important (fail closed).
+    /// Drop them (fail closed).
     Drop,
 }
 

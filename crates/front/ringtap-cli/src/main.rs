@@ -36,29 +36,29 @@ struct Cli {
     verb: Verb,
 }
 
-/// What can be done.
+/// The verbs.
 #[derive(Subcommand)]
 enum Verb {
-    /// Count packets: a line a second, then the counters of where every packet went.
+    /// Count packets: one line per second, at the end all counters.
     Count(count::CountArgs),
-    /// Record packets into pcapng files, with rotation and the counters in each file.
+    /// Record packets to pcapng files, with rotation; each file has the counters.
     Record(record::RecordArgs),
-    /// Capture once for many readers, each a process of its own.
+    /// Capture once for many readers in separate processes.
     Hub(hub::HubArgs),
-    /// Run any program that uses libpcap with Ringtap under it: `ringtap exec -- tcpdump -i eth0`.
+    /// Run a libpcap program over Ringtap: `ringtap exec -- tcpdump -i eth0`.
     Exec(exec::ExecArgs),
-    /// Send packets: made ones or those of a file, at a rate, all of them counted.
+    /// Send generated packets or those of a file, at a given rate, and count them.
     #[command(long_about = send::LONG_ABOUT)]
     Send(Box<send::SendArgs>),
-    /// Forward packets between two interfaces, inside the kernel; readers may look on.
+    /// Forward packets between two interfaces, inside the kernel, with an optional mirror for readers.
     Bridge(bridge::BridgeArgs),
-    /// Decide which packets pass a bridge: an inline filter in a process of its own.
+    /// Decide in a separate process which packets pass a bridge.
     Inline(inline::InlineArgs),
     /// Show all counters of a running hub, as JSON.
     Status(seeing::status::StatusArgs),
     /// Show a running hub on the terminal, live: rates, lag, losses.
     Top(seeing::top::TopArgs),
-    /// Say where a running hub lost packets, since when, and what to change.
+    /// Explain where a running hub lost packets, since when, and what to change.
     Why(seeing::why::WhyArgs),
     /// Show a hub in a private network: a sender, one capture, four readers, their counters.
     Demo(demo::DemoArgs),

@@ -32,8 +32,8 @@ pub(crate) struct ReadingArgs {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) interval: Duration,
 
-    /// Give packets of all lanes in the order of their times; one waits at most so many
-    /// milliseconds for an earlier one, and later ones are counted.
+    /// Deliver packets of all lanes in time-stamp order. Hold each packet for up to MILLISECONDS
+    /// to wait for earlier ones; packets that come even later are counted.
     #[arg(long, value_name = "MILLISECONDS")]
     in_order: Option<u32>,
 

@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Introduction of `ringtap send --help`.
 pub(crate) const LONG_ABOUT: &str = "\
-Sends packets out of an interface: made ones, or those of a capture file. Prints a line a second \
+Sends generated packets, or those of a capture file, out of an interface. Prints one line per second \
 and a final one with what the device took (sent) and what it did not (refused).
 
 By default packets are XDP live frames: an eBPF program fills in the kernel's own pages, which go \

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ServeOneArgs) -> Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    say_no_more()?;
+    close_standard_error()?;
     let peer = Peer::of(&socket)?;
     serve_one(Box::new(socket), peer, &hub).context("the program cannot be served")?;
     Ok(ExitCode::SUCCESS)
@@ -84,7 +84,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
 }
 
 /// Closes standard error, so that a process that waits for its end waits only for the program.
-fn say_no_more() -> Result<()> {
+fn close_standard_error() -> Result<()> {
     let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stderr(nothing)?;
     Ok(())

@@ -18,7 +18,7 @@ pub enum Error {
     #[error(transparent)]
     Open(#[from] CaptureError),
     /// The filter is not valid.
-    #[error("the filter is of no use: {0}")]
+    #[error("invalid filter: {0}")]
     Filter(#[from] FilterError),
     /// The hub cannot be reached, or refused the subscription.
     #[error(transparent)]

@@ -205,7 +205,7 @@ impl BridgeWorker {
     fn sleep(&mut self) {
         for port in &mut self.ports {
             if let Some(capture) = &mut port.capture {
-                capture.mind_clock();
+                capture.update_clock();
             }
         }
         let pending = self.ports.iter().any(|port| !port.ends.is_empty());

@@ -98,9 +98,9 @@ impl LaneCapture {
 
     /// Prefetches the packet at this address.
     #[inline]
-    pub fn will_look_at(&self, address: u64) {
+    pub fn prefetch(&self, address: u64) {
         if let Some(CellPlace { chunk, at }) = self.parts.cells.locate(address) {
-            self.parts.writer.will_look_at(chunk, at - STAMP_BYTES);
+            self.parts.writer.prefetch(chunk, at - STAMP_BYTES);
         }
     }
 
@@ -249,7 +249,7 @@ impl LaneCapture {
     }
 
     /// Updates the offset between the stamps' clock and UTC from time to time.
-    pub fn mind_clock(&mut self) {
+    pub fn update_clock(&mut self) {
         if self.clock_set.elapsed() >= CLOCK_INTERVAL {
             self.clock_set = Instant::now();
             // The first reading succeeded when the source was opened; keep the old value on a failure.

@@ -164,7 +164,7 @@ impl AsFd for XskSocket {
 ///
 /// The kernel's. `EBUSY` if the queue is still held after [`BUSY_LIMIT`].
 pub fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
-    patiently(|| {
+    retry_while_busy(|| {
         let socket = open(wanted, umem)?;
         let bound = with_rings(socket, wanted.entries, COMPLETION_ENTRIES)?;
         bind_to(&bound.socket, wanted, queue, umem)?;
@@ -178,7 +178,7 @@ pub fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Boun
 ///
 /// As for [`receiving`].
 pub fn both_ways(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<BothWays> {
-    patiently(|| {
+    retry_while_busy(|| {
         let socket = open(wanted, umem)?;
         let entries = wanted.entries;
         let bound = with_rings(socket, entries, entries)?;
@@ -245,7 +245,7 @@ fn with_rings(socket: XskSocket, entries: u32, completions: u32) -> io::Result<B
 }
 
 /// Retries while the queue is busy.
-fn patiently<T>(attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
+fn retry_while_busy<T>(attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
         match attempt() {

@@ -24,7 +24,7 @@ const NAP: Duration = Duration::from_micros(100);
 /// A shorter sleep indicates a high packet rate.
 const SHORT: Duration = Duration::from_micros(300);
 /// Interval between checks for recycled chunks while the kernel has few cells.
-const HUNGRY_MS: i64 = 1;
+const FEW_CELLS_MS: i64 = 1;
 
 /// Parts of a [`QueueWorker`].
 pub(super) struct WorkerParts {
@@ -111,7 +111,7 @@ impl QueueWorker {
             };
             if pieces + AHEAD < waiting {
                 let ahead = self.parts.received.peek(pieces + AHEAD);
-                self.parts.capture.will_look_at(ahead.address);
+                self.parts.capture.prefetch(ahead.address);
             }
             match count {
                 1 => self.take(self.parts.received.peek(pieces)),
@@ -220,7 +220,7 @@ impl QueueWorker {
 
     /// Sleeps until packets, chunks or a stop request may be there.
     fn idle(&mut self) {
-        self.parts.capture.mind_clock();
+        self.parts.capture.update_clock();
         if self.parts.busy_poll {
             return self.parts.capture.parts.statistics.socket.kick();
         }
@@ -232,13 +232,13 @@ impl QueueWorker {
                 return;
             }
         }
-        let is_hungry = self.parts.capture.parts.cells.held() < self.parts.most_cells / 2;
+        let has_few_cells = self.parts.capture.parts.cells.held() < self.parts.most_cells / 2;
         let start = Instant::now();
-        self.sleep(is_hungry);
+        self.sleep(has_few_cells);
         self.comes_fast = start.elapsed() < SHORT;
     }
 
-    fn sleep(&self, is_hungry: bool) {
+    fn sleep(&self, has_few_cells: bool) {
         let statistics = &self.parts.capture.parts.statistics;
         let mut polled = [
             PollFd::new(&statistics.stop, PollFlags::IN),
@@ -246,10 +246,10 @@ impl QueueWorker {
         ];
         let limit = Timespec {
             tv_sec: 0,
-            tv_nsec: HUNGRY_MS * 1_000_000,
+            tv_nsec: FEW_CELLS_MS * 1_000_000,
         };
         // An interruption by a signal counts as a wake-up.
-        let _interrupted = poll(&mut polled, is_hungry.then_some(&limit));
+        let _interrupted = poll(&mut polled, has_few_cells.then_some(&limit));
         // A socket stays readable after its interface is removed; the source then stops the thread.
         if polled[1]
             .revents()

@@ -168,7 +168,7 @@ impl LaneWriter {
 
     /// Prefetches a line of a cell for reading.
     #[inline]
-    pub fn will_look_at(&self, id: ChunkId, at: usize) {
+    pub fn prefetch(&self, id: ChunkId, at: usize) {
         if let Some(chunk) = self.pool.chunk(id) {
             chunk.0.will_read(at);
         }

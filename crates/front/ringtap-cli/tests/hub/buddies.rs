@@ -30,7 +30,7 @@ fn buddies_help_on(test: &str, device: &str) {
     for cpu in &sending {
         send_from(&hub, cpu);
     }
-    let status = hub.wait_until("somebody helps", |status| {
+    let status = hub.wait_until("a member helps", |status| {
         status.groups[0].offloaded_packets > 0
     });
     assert!(status.groups[0].offloaded_chunks > 0, "{status:#?}");
