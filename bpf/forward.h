@@ -23,7 +23,7 @@ enum rt_forwarding {
 
 /* Counters of one CPU. Only the programs write them. */
 struct rt_forwarded {
-	__u64 seen; /* = filtered + redirected + to_stack */
+	__u64 offered; /* = filtered + redirected + to_stack */
 	__u64 filtered;
 	__u64 redirected; /* handed to the other interface by XDP */
 	__u64 to_stack;	  /* left to the tcx program */
@@ -165,7 +165,7 @@ static __always_inline int rt_forward_xdp(struct xdp_md *ctx, const struct rt_pa
 
 	if (!counts)
 		return XDP_PASS;
-	counts->seen++;
+	counts->offered++;
 	if (rt_is_stopped(packet)) {
 		counts->filtered++;
 		return XDP_DROP;
@@ -193,7 +193,7 @@ static __always_inline int rt_forward_tc(struct __sk_buff *ctx, const struct rt_
 
 	if (!counts)
 		return -1;
-	counts->seen += segments;
+	counts->offered += segments;
 	if (rt_is_stopped(packet)) {
 		counts->filtered += segments;
 		return 2;

@@ -35,7 +35,7 @@ static __always_inline int rt_is_other_queue(const struct rt_packet *packet)
 	       !(config.queues[packet->queue / 64 & 3] >> (packet->queue & 63) & 1);
 }
 
-/* Captures one packet into an idle lane; returns 1 if it is captured or unwanted. */
+/* Captures one packet into an idle lane; returns 1 if it is captured or filtered. */
 static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *lane, __u32 index)
 {
 	struct rt_control *words = bpf_map_lookup_elem(&rt_control, &index);
@@ -49,7 +49,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 
 	if (length > most)
 		length = most;
-	lane->seen++;
+	lane->offered++;
 	if (rt_is_other_queue(packet)) {
 		lane->other_queue++;
 		return 0;
@@ -62,7 +62,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	if (rt_has_rules())
 		mask = rt_steer(packet, words, length);
 	if (!mask) {
-		lane->unwanted++;
+		lane->filtered++;
 		return 1;
 	}
 	/* No chunk free: count the packet and pass it on, so that capture never cuts the network. */
@@ -91,7 +91,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 	return 1;
 }
 
-/* Captures one packet into this CPU's lane; returns 1 if it is captured or unwanted. */
+/* Captures one packet into this CPU's lane; returns 1 if it is captured or filtered. */
 static __always_inline int rt_take(struct rt_packet *packet)
 {
 	__u32 index = bpf_get_smp_processor_id();

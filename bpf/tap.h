@@ -55,16 +55,16 @@ struct rt_lane {
 	__u32 busy;
 	__u64 sequence; /* packets captured */
 	__u64 chunk_sequence;
-	__u64 seen; /* = sequence + unwanted + pool_full + failed + other_queue, when not busy */
+	__u64 offered; /* = sequence + filtered + pool_full + failed + other_queue, when not busy */
 	__u64 bytes; /* wire bytes of the packets captured */
 	__u32 free_depth;
 	__u32 reserved;
-	__u64 unwanted; /* packets that no rule wanted */
+	__u64 filtered; /* packets that no rule wanted */
 	/* Second cache line: user space watches it. */
 	__u32 capture_tail;
 	__u32 recycle_head;
 	__u64 pool_full;
-	__u64 nested; /* runs that met a busy lane; not in `seen` */
+	__u64 nested; /* runs that met a busy lane; not in `offered` */
 	__u64 failed; /* the kernel refused to copy */
 	__u64 other_queue;
 	__u64 refused; /* invalid recycled chunk numbers */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Dual MIT/GPL
 /*
- * The program of the AF_XDP sockets: counts each packet of the chosen queues, passes unwanted
+ * The program of the AF_XDP sockets: counts each packet of the chosen queues, passes filtered
  * packets to the network stack, and redirects the others, with a stamp, to the queue's socket.
  */
 #include <linux/bpf.h>
@@ -60,7 +60,7 @@ static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
 	struct rt_queue_control *control = bpf_map_lookup_elem(&rt_queue_controls, &queue);
 	struct rt_stamp *stamp;
 	__u32 state;
-	__u64 seen;
+	__u64 offered;
 	int action;
 
 	if (!counts || !control)
@@ -69,9 +69,9 @@ static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
 	/* Another queue, or one whose socket is not ready: pass the packet on. */
 	if (state == RT_XSK_OFF)
 		return XDP_PASS;
-	seen = rt_count(&counts->seen);
+	offered = rt_count(&counts->offered);
 	if (!rt_is_wanted(ctx, tag)) {
-		rt_count(&counts->unwanted);
+		rt_count(&counts->filtered);
 		return XDP_PASS;
 	}
 	/* Readers are far behind: packets captured now would be lost later. */
@@ -90,8 +90,8 @@ static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)
 		return XDP_PASS;
 	}
 	stamp->time_ns = bpf_ktime_get_tai_ns();
-	stamp->seen = seen;
-	stamp->unwanted = counts->unwanted;
+	stamp->offered = offered;
+	stamp->filtered = counts->filtered;
 	stamp->tag = tag;
 	action = bpf_redirect_map(&rt_sockets, queue, XDP_PASS);
 	if (action != XDP_REDIRECT)

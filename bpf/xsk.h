@@ -14,15 +14,15 @@
 /* Stamp in front of each packet that a socket gets. */
 struct rt_stamp {
 	__u64 time_ns;	/* atomic time (TAI) */
-	__u64 seen;	/* rt_queue.seen with this packet */
-	__u32 unwanted; /* rt_queue.unwanted, its low half */
+	__u64 offered;	/* rt_queue.offered with this packet */
+	__u32 filtered; /* rt_queue.filtered, its low half */
 	__u32 tag;	/* VLAN tag that the driver had stripped, as on the wire; 0 if none */
 };
 
 /* Counters of one receive queue. Only the program writes them. */
 struct rt_queue {
-	__u64 seen; /* = redirected + unwanted + paused + failed */
-	__u64 unwanted;
+	__u64 offered; /* = redirected + filtered + paused + failed */
+	__u64 filtered;
 	__u64 paused;
 	__u64 failed; /* no socket, or the driver has no room in front of packets */
 	__u64 reserved[4];

@@ -171,14 +171,14 @@ impl UserBridge {
         let lost = side.lost();
         let no_verdict = way.no_verdict_dropped.load(Acquire);
         let settled = sent + filtered + full + lost + no_verdict;
-        let seen = match moment {
+        let offered = match moment {
             // Leave out packets in transit.
-            Moment::Running => side.seen().min(settled),
-            Moment::Final => side.seen(),
+            Moment::Running => side.offered().min(settled),
+            Moment::Final => side.offered(),
         };
         let nic = side.nic.lost();
         Counters {
-            offered: seen + nic,
+            offered: offered + nic,
             delivered: sent - not_sent,
             filtered,
             bytes: way.bytes.load(Relaxed),
@@ -236,8 +236,8 @@ impl Side {
     }
 
     /// Number of packets that the program saw.
-    fn seen(&self) -> u64 {
-        self.words(|words| words.seen.load(Acquire))
+    fn offered(&self) -> u64 {
+        self.words(|words| words.offered.load(Acquire))
     }
 
     /// Number of packets that the sockets or the program lost.

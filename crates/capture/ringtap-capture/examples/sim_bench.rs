@@ -114,7 +114,7 @@ fn round(chunks: u32, packets: u32) -> Result<(f64, u32)> {
     source.stop();
     let counts = source.counts();
     let lost = counts.nic + counts.lanes[0].pool_full;
-    if found != first.times(PACKETS) || lost != 0 || counts.lanes[0].seen != PACKETS {
+    if found != first.times(PACKETS) || lost != 0 || counts.lanes[0].offered != PACKETS {
         return Err(format!("packets were lost or changed: {found:?} {counts:?}").into());
     }
     Ok((

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `tap_rules INTERFACE SECONDS|- [exclusive] [generic] [FILTER]...`: a tap with one rule per filter (in
-//! pcap-filter syntax); prints in JSON the number of packets for each rule and of unwanted packets.
+//! pcap-filter syntax); prints in JSON the number of packets for each rule and of filtered packets.
 //!
 //! Without filters there are no rules, and everything is captured. With `-` it runs until standard
 //! input closes.
@@ -71,10 +71,10 @@ fn run() -> Result<(), SourceError> {
     let lanes = tap.counts().lanes;
     let sum = |of: fn(&LaneCounts) -> u64| lanes.iter().map(of).sum::<u64>();
     println!(
-        "{{\"seen\":{},\"captured\":{},\"unwanted\":{},\"pool_full\":{},\"wanted\":{wanted:?}}}",
-        sum(|lane| lane.seen),
+        "{{\"offered\":{},\"captured\":{},\"filtered\":{},\"pool_full\":{},\"wanted\":{wanted:?}}}",
+        sum(|lane| lane.offered),
         sum(|lane| lane.captured),
-        sum(|lane| lane.unwanted),
+        sum(|lane| lane.filtered),
         sum(|lane| lane.pool_full),
     );
     Ok(())

@@ -49,7 +49,7 @@ pub struct LaneRules {
     edition: AtomicU64,
     /// Odd during a batch.
     batches: AtomicU64,
-    unwanted: AtomicU64,
+    filtered: AtomicU64,
 }
 
 /// The capturing thread's side of [`LaneRules`].
@@ -59,16 +59,16 @@ pub struct LaneClassifier {
     rules: Option<Arc<Classifier>>,
     edition: u64,
     turns: Turns,
-    /// Value of [`LaneRules::unwanted`] after this batch.
-    unwanted: u64,
+    /// Value of [`LaneRules::filtered`] after this batch.
+    filtered: u64,
     /// Whether a batch has begun.
     is_busy: bool,
 }
 
 impl LaneRules {
     /// Number of packets that no rule wanted.
-    pub fn unwanted(&self) -> u64 {
-        self.unwanted.load(Relaxed)
+    pub fn filtered(&self) -> u64 {
+        self.filtered.load(Relaxed)
     }
 
     /// Sets the rules; returns where the filter of each rule runs.
@@ -102,7 +102,7 @@ impl LaneClassifier {
             rules: None,
             edition: 0,
             turns: Turns::default(),
-            unwanted: 0,
+            filtered: 0,
             is_busy: false,
         }
     }
@@ -146,15 +146,15 @@ impl LaneClassifier {
         };
         let verdict = rules.classify(data, wire_length, &mut self.turns);
         if verdict.mask == 0 {
-            self.unwanted += 1;
+            self.filtered += 1;
             return None;
         }
         Some(verdict)
     }
 
     /// Current number of packets that no rule wanted.
-    pub fn unwanted(&self) -> u64 {
-        self.unwanted
+    pub fn filtered(&self) -> u64 {
+        self.filtered
     }
 
     /// Ends a batch; all of its packets are published.
@@ -162,7 +162,7 @@ impl LaneClassifier {
     pub fn end(&mut self) {
         if self.is_busy {
             self.is_busy = false;
-            self.shared.unwanted.store(self.unwanted, Relaxed);
+            self.shared.filtered.store(self.filtered, Relaxed);
             self.shared.batches.fetch_add(1, SeqCst);
         }
     }

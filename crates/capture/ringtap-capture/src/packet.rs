@@ -4,7 +4,7 @@
 //! Invariants
 //! - Works with `CAP_NET_RAW` alone, also inside a user namespace.
 //! - The kernel rejects unwanted packets (other direction, second passage on `lo`) before it
-//!   counts them: `seen` is the kernel's count of offered packets.
+//!   counts them: `offered` is the kernel's count of offered packets.
 //! - After a stop every packet that the kernel counted is captured or counted as lost.
 
 mod frame;
@@ -129,9 +129,9 @@ impl SourceDriver for PacketDriver {
         let kernel = self.progress.kernel();
         let mut lane = self.totals.counts();
         lane.kernel = kernel.lost;
-        // Until the thread has ended, packets in the kernel's ring do not count as seen.
-        lane.seen = match kernel.is_final {
-            true => kernel.seen,
+        // Until the thread has ended, packets in the kernel's ring do not count as offered.
+        lane.offered = match kernel.is_final {
+            true => kernel.offered,
             false => lane.settled(),
         };
         Counts {

@@ -82,7 +82,7 @@ pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
     let mut writer = FileWriter::new(reader, writer, classifier, pace, Arc::clone(&stop));
     let first = writer.first();
     let driver = FileDriver {
-        seen: writer.seen(),
+        offered: writer.offered(),
         totals: lane.totals,
         stop,
     };
@@ -125,7 +125,7 @@ fn facts(options: &PcapOptions, writer: &FileWriter, snap_length: u32) -> Facts 
 /// The file's part of the source.
 struct FileDriver {
     /// Packets read from the file, once the thread has ended.
-    seen: Arc<OnceLock<u64>>,
+    offered: Arc<OnceLock<u64>>,
     totals: LaneTotals,
     stop: Arc<AtomicBool>,
 }
@@ -133,9 +133,9 @@ struct FileDriver {
 impl SourceDriver for FileDriver {
     fn counts(&mut self) -> Counts {
         // Before the other counters: they are final once this one is set.
-        let seen = self.seen.get().copied();
+        let offered = self.offered.get().copied();
         let mut lane = self.totals.counts();
-        lane.seen = seen.unwrap_or(lane.seen);
+        lane.offered = offered.unwrap_or(lane.offered);
         Counts {
             lanes: vec![lane],
             ..Counts::default()

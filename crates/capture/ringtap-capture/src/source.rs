@@ -88,18 +88,18 @@ pub struct LaneTotals {
 }
 
 impl LaneTotals {
-    /// Reads the counters; a packet counts as seen once its outcome is known.
+    /// Reads the counters; a packet counts as offered once its outcome is known.
     #[must_use]
     pub fn counts(&self) -> LaneCounts {
         let mut counts = LaneCounts {
-            seen: 0,
+            offered: 0,
             captured: self.counters.captured(),
             bytes: self.counters.bytes(),
-            unwanted: self.rules.unwanted(),
+            filtered: self.rules.filtered(),
             pool_full: self.counters.pool_full(),
             kernel: 0,
         };
-        counts.seen = counts.settled();
+        counts.offered = counts.settled();
         counts
     }
 }

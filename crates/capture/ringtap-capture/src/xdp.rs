@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! - Only the kernel and this process can write the pool.
-//! - The program counts every packet of the chosen queues: each is captured, unwanted or lost.
+//! - The program counts every packet of the chosen queues: each is captured, filtered or lost.
 //! - Every fall-back is a note in [`Facts::notes`].
 
 // For ringtap-bridge, which forwards through the same sockets; not a stable interface.

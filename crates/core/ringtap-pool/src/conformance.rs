@@ -266,7 +266,7 @@ fn source_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
         let accounted = count.settled();
         assert_eq!(
-            count.seen, accounted,
+            count.offered, accounted,
             "lane {lane} accounts for what it saw: {count:?}"
         );
     }
@@ -276,7 +276,7 @@ fn source_balances(counts: &Counts) {
 fn moment_balances(counts: &Counts) {
     for (lane, count) in counts.lanes.iter().enumerate() {
         let accounted = count.settled();
-        let on_its_way = count.seen.checked_sub(accounted);
+        let on_its_way = count.offered.checked_sub(accounted);
         assert!(
             on_its_way.is_some_and(|packets| packets <= 1),
             "lane {lane} accounts at every moment for what it saw: {count:?}"
@@ -424,8 +424,15 @@ fn counters_are_final_after_a_stop_under_traffic(harness: &mut dyn Harness) {
             let mut run = Run::new(source, &[ReaderOptions::default()]);
             // Each round stops at another point of the traffic.
             let enough = u64::from(MANY / STOPS * round);
-            let seen = |run: &mut Run| run.source.counts().lanes.iter().map(|lane| lane.seen).sum();
-            while !all_offered.load(Relaxed) && u64::lt(&seen(&mut run), &enough) {
+            let offered = |run: &mut Run| {
+                run.source
+                    .counts()
+                    .lanes
+                    .iter()
+                    .map(|lane| lane.offered)
+                    .sum()
+            };
+            while !all_offered.load(Relaxed) && u64::lt(&offered(&mut run), &enough) {
                 run.distributor.step().expect("a source's lanes are sound");
                 run.read();
             }

@@ -44,13 +44,13 @@ pub struct Facts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounts {
     /// Packets that reached the source on this lane, by a counter of its own.
-    pub seen: u64,
+    pub offered: u64,
     /// Packets in the pool.
     pub captured: u64,
     /// Bytes of these packets on the wire.
     pub bytes: u64,
     /// Packets that no rule wanted, and that were not captured.
-    pub unwanted: u64,
+    pub filtered: u64,
     /// Packets lost because no chunk was free.
     pub pool_full: u64,
     /// Packets lost by the kernel on this lane (copy failed, nested run).
@@ -58,10 +58,10 @@ pub struct LaneCounts {
 }
 
 impl LaneCounts {
-    /// Packets of which it is known what became of them: all that were seen, at the end.
+    /// Packets of which it is known what became of them: all that were offered, at the end.
     #[must_use]
     pub fn settled(&self) -> u64 {
-        self.captured + self.unwanted + self.pool_full + self.kernel
+        self.captured + self.filtered + self.pool_full + self.kernel
     }
 }
 
@@ -116,7 +116,7 @@ pub trait Source: Send {
     /// The distributor's ends of the lanes; returns none on later calls.
     fn take_lanes(&mut self) -> Vec<LaneEnds>;
 
-    /// All counters now. `seen` may be one ahead of the rest while a packet is being captured.
+    /// All counters now. `offered` may be one ahead of the rest while a packet is being captured.
     fn counts(&mut self) -> Counts;
 
     /// Classifies packets by these rules from now on; returns where the filter of each rule runs.

@@ -319,13 +319,13 @@ fn report(status: &HubStatus) -> Result<bool> {
             grouped(source.lanes.iter().map(count).sum())
         };
         print::line(format_args!(
-            "{}: {} packets seen ({}), {} captured, {} that nobody wanted, {} lost for want of a \
+            "{}: {} packets offered ({}), {} captured, {} filtered, {} lost for want of a \
              chunk, {} by the kernel, {} by the NIC: {}",
             source.device,
-            sum(|lane| lane.seen),
+            sum(|lane| lane.offered),
             source.offered_from,
             sum(|lane| lane.captured),
-            sum(|lane| lane.unwanted),
+            sum(|lane| lane.filtered),
             sum(|lane| lane.pool_full),
             sum(|lane| lane.kernel),
             grouped(source.nic),

@@ -72,9 +72,9 @@ impl LaneTally {
     /// The counters of this lane.
     fn counters(&self, counts: &LaneSnapshot) -> Counters {
         let mut counters = Counters {
-            offered: counts.seen,
+            offered: counts.offered,
             delivered: self.delivered,
-            filtered: self.filtered.saturating_add(counts.unwanted),
+            filtered: self.filtered.saturating_add(counts.filtered),
             other_members: self.other_members.saturating_add(counts.other_members),
             bytes: self.bytes,
             dropped: Dropped {
@@ -101,16 +101,16 @@ impl LaneTally {
         // Not yet offered to this reader: packets in the pool, and the one being written.
         let in_pool = counts.position.saturating_sub(position);
         let settled = [
-            counts.unwanted,
+            counts.filtered,
             counts.other_members,
             counts.pool_full,
             counts.kernel,
         ];
         let captured = counts.position.saturating_sub(counts.start);
         let settled = settled.into_iter().fold(captured, u64::saturating_add);
-        let in_flight = u64::from(counts.seen.checked_sub(1) == Some(settled));
+        let in_flight = u64::from(counts.offered.checked_sub(1) == Some(settled));
         counters.offered = counts
-            .seen
+            .offered
             .saturating_sub(in_pool.saturating_add(in_flight));
         counters
     }
@@ -240,10 +240,10 @@ mod tests {
 
     use super::*;
 
-    fn snapshot(seen: u64, captured: u64, pool_full: u64, slow: u64, ended: bool) -> Snapshot {
+    fn snapshot(offered: u64, captured: u64, pool_full: u64, slow: u64, ended: bool) -> Snapshot {
         let lane = LaneSnapshot {
             position: captured,
-            seen,
+            offered,
             pool_full,
             missed_sequences: slow,
             missed_packets: slow,

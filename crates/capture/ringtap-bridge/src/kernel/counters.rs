@@ -50,7 +50,7 @@ fn settle(
         Moment::Final => 0,
     };
     Counters {
-        offered: counts.seen.saturating_sub(on_their_way) + nic,
+        offered: counts.offered.saturating_sub(on_their_way) + nic,
         delivered: fate.sent + counts.from_stack - lost_by_stack,
         filtered: counts.filtered,
         bytes: counts.bytes,
@@ -69,7 +69,7 @@ mod tests {
 
     fn counts() -> ForwardedCounts {
         ForwardedCounts {
-            seen: 100,
+            offered: 100,
             filtered: 10,
             redirected: 70,
             to_stack: 20,

@@ -40,7 +40,7 @@ fn everybody_gets_everything_until_there_are_rules() {
     assert_eq!(classify(&mut thread), Some(12));
     set(&rules, vec![]).unwrap();
     assert_eq!(classify(&mut thread), None);
-    assert_eq!(rules.unwanted(), 1);
+    assert_eq!(rules.filtered(), 1);
 }
 
 #[test]

@@ -46,7 +46,7 @@ const ADDRESSES: usize = 12;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct KernelCounts {
     /// Packets offered to capture.
-    pub(super) seen: u64,
+    pub(super) offered: u64,
     /// Packets that did not come out of the ring.
     pub(super) lost: u64,
     /// Whether the thread has ended; the ring is then empty.
@@ -80,7 +80,7 @@ impl Progress {
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         // A socket whose statistics cannot be read adds nothing.
         if let (false, Ok(new)) = (kernel.is_final, self.socket.statistics()) {
-            kernel.seen += u64::from(new.packets);
+            kernel.offered += u64::from(new.packets);
             kernel.lost += u64::from(new.drops);
         }
         *kernel
@@ -96,7 +96,7 @@ impl Progress {
     fn finish(&self, copied: u64) {
         self.kernel();
         let mut kernel = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        kernel.lost = kernel.seen.saturating_sub(copied);
+        kernel.lost = kernel.offered.saturating_sub(copied);
         kernel.is_final = true;
     }
 }
@@ -187,7 +187,7 @@ impl PacketWorker {
         loop {
             let counted = self.progress.kernel();
             while self.ring.take(|block| self.lane.copy(block)).is_some() {}
-            let all = counted.seen.saturating_sub(counted.lost);
+            let all = counted.offered.saturating_sub(counted.lost);
             if self.lane.copied >= all || started.elapsed() > LAST_BLOCKS {
                 return;
             }

@@ -196,7 +196,7 @@ fn a_stop_ends_a_paced_file_at_once() {
     options.speed = Speed::Rate { rate_pps: 0.01 };
     let mut source = super::open(&options).unwrap();
     source.stop();
-    assert!(source.counts().lanes[0].seen < 100);
+    assert!(source.counts().lanes[0].offered < 100);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let lane = source.counts().lanes[0];
-    assert_eq!((lane.seen, lane.pool_full), (200, 0));
+    assert_eq!((lane.offered, lane.pool_full), (200, 0));
     // Half of the packets after the rules were set.
-    assert_eq!((lane.captured, lane.unwanted), (150, 50), "{lane:?}");
+    assert_eq!((lane.captured, lane.filtered), (150, 50), "{lane:?}");
 }

@@ -34,7 +34,7 @@ struct FileLane {
     classifier: LaneClassifier,
     pace: Pace,
     stop: Arc<AtomicBool>,
-    seen: u64,
+    offered: u64,
     /// All packets read from the file and due, once the thread has ended.
     all: Arc<OnceLock<u64>>,
     batch: u64,
@@ -59,7 +59,7 @@ impl FileWriter {
             classifier,
             pace,
             stop,
-            seen: 0,
+            offered: 0,
             all: Arc::default(),
             batch,
         };
@@ -71,7 +71,7 @@ impl FileWriter {
     }
 
     /// Packets read from the file, once the thread has ended.
-    pub(super) fn seen(&self) -> Arc<OnceLock<u64>> {
+    pub(super) fn offered(&self) -> Arc<OnceLock<u64>> {
         Arc::clone(&self.lane.all)
     }
 
@@ -102,7 +102,7 @@ impl FileWriter {
         };
         let first = *self.link_type.get_or_insert(packet.link_type);
         if packet.link_type != first {
-            let (found, number) = (packet.link_type, self.lane.seen + 1);
+            let (found, number) = (packet.link_type, self.lane.offered + 1);
             let file = self.reader.file().to_owned();
             return Err(CaptureError::MixedLinkTypes {
                 file,
@@ -121,8 +121,8 @@ impl FileLane {
         if self.pace.wait(packet.time_ns) == PaceTurn::Stopped || !self.classify_and_stage(packet) {
             return false;
         }
-        self.seen += 1;
-        if self.seen.is_multiple_of(self.batch) {
+        self.offered += 1;
+        if self.offered.is_multiple_of(self.batch) {
             self.writer.publish();
             self.classifier.end();
         }
@@ -176,6 +176,6 @@ impl Drop for FileLane {
         self.writer.close();
         self.classifier.end();
         // Last: once it is set, the other counters are final.
-        let _the_only_lane = self.all.set(self.seen);
+        let _the_only_lane = self.all.set(self.offered);
     }
 }

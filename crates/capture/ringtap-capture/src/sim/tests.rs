@@ -55,7 +55,7 @@ impl Harness for Simulated {
 /// Packets that arrived and left the ring.
 fn arrived(source: &mut ThreadedSource) -> u64 {
     let counts = source.counts();
-    counts.nic + counts.lanes.iter().map(|lane| lane.seen).sum::<u64>()
+    counts.nic + counts.lanes.iter().map(|lane| lane.offered).sum::<u64>()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_burst_ends_and_every_packet_is_somewhere() {
     };
     for lane in &counts.lanes {
         assert_eq!(lane.captured, 320, "{counts:?}");
-        assert_eq!(lane.seen, lane.captured + lane.pool_full, "{counts:?}");
+        assert_eq!(lane.offered, lane.captured + lane.pool_full, "{counts:?}");
     }
     source.stop();
 }

@@ -89,7 +89,7 @@ pub struct Forwarded(pub(super) Words<ForwardedWords>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedCounts {
     /// Packets that arrived.
-    pub seen: u64,
+    pub offered: u64,
     /// Packets that the filter dropped.
     pub filtered: u64,
     /// Packets that XDP redirected; the kernel's tracepoints report what happened to them.
@@ -108,13 +108,13 @@ impl Forwarded {
     pub fn counts(&self) -> ForwardedCounts {
         let mut sum = ForwardedCounts::default();
         for words in self.0.iter() {
-            // Later counters first, so that `seen` is never behind the others.
+            // Later counters first, so that `offered` is never behind the others.
             sum.from_stack += words.from_stack.load(Acquire);
             sum.to_stack += words.to_stack.load(Acquire);
             sum.redirected += words.redirected.load(Acquire);
             sum.filtered += words.filtered.load(Acquire);
             sum.bytes += words.bytes.load(Acquire);
-            sum.seen += words.seen.load(Acquire);
+            sum.offered += words.offered.load(Acquire);
         }
         sum
     }

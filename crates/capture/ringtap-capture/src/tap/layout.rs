@@ -61,11 +61,11 @@ pub(super) struct LaneWords {
     pub(super) busy: AtomicU32,
     pub(super) sequence: AtomicU64,
     pub(super) chunk_sequence: AtomicU64,
-    pub(super) seen: AtomicU64,
+    pub(super) offered: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) free_depth: AtomicU32,
     reserved: AtomicU32,
-    pub(super) unwanted: AtomicU64,
+    pub(super) filtered: AtomicU64,
     pub(super) capture_tail: AtomicU32,
     pub(super) recycle_head: AtomicU32,
     pub(super) pool_full: AtomicU64,
@@ -94,7 +94,7 @@ pub(super) struct ControlWords {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct ForwardedWords {
-    pub(super) seen: AtomicU64,
+    pub(super) offered: AtomicU64,
     pub(super) filtered: AtomicU64,
     pub(super) redirected: AtomicU64,
     pub(super) to_stack: AtomicU64,

@@ -307,7 +307,7 @@ fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
 fn lane_counts(lane: &LaneWords) -> LaneCounts {
     let mut counts = look(lane);
     for _ in 0..MOST_LOOKS {
-        if counts.seen == counts.settled() {
+        if counts.offered == counts.settled() {
             break;
         }
         counts = look(lane);
@@ -316,19 +316,19 @@ fn lane_counts(lane: &LaneWords) -> LaneCounts {
 }
 
 fn look(lane: &LaneWords) -> LaneCounts {
-    // Later counters first, so that `seen` is never behind the others.
+    // Later counters first, so that `offered` is never behind the others.
     let captured = lane.sequence.load(Acquire);
     let pool_full = lane.pool_full.load(Acquire);
-    let unwanted = lane.unwanted.load(Acquire);
+    let filtered = lane.filtered.load(Acquire);
     let failed = lane.failed.load(Acquire);
     let other_queue = lane.other_queue.load(Acquire);
     let nested = lane.nested.load(Acquire);
-    let seen = lane.seen.load(Acquire);
+    let offered = lane.offered.load(Acquire);
     LaneCounts {
-        seen: (seen + nested).saturating_sub(other_queue),
+        offered: (offered + nested).saturating_sub(other_queue),
         captured,
         bytes: lane.bytes.load(Acquire),
-        unwanted,
+        filtered,
         pool_full,
         kernel: failed + nested,
     }
@@ -356,11 +356,11 @@ mod tests {
     const LOOKS: u32 = 1000;
 
     #[test]
-    fn no_packet_is_settled_before_it_is_seen() {
+    fn no_packet_is_settled_before_it_is_offered() {
         let lane = LaneWords::default();
         let settles = [
             &lane.sequence,
-            &lane.unwanted,
+            &lane.filtered,
             &lane.pool_full,
             &lane.failed,
         ];
@@ -370,9 +370,9 @@ mod tests {
                 let (mut looks, mut last, mut found) = (0, 0, None);
                 while looks < LOOKS {
                     let counts = look(&lane);
-                    looks += u32::from(counts.seen != last);
-                    last = counts.seen;
-                    found = found.or((counts.seen < counts.settled()).then_some(counts));
+                    looks += u32::from(counts.offered != last);
+                    last = counts.offered;
+                    found = found.or((counts.offered < counts.settled()).then_some(counts));
                 }
                 is_over.store(true, Release);
                 found
@@ -380,7 +380,7 @@ mod tests {
             // In the program's order.
             let mut packets = 0_u64;
             for settled in settles.iter().cycle() {
-                lane.seen.fetch_add(1, Release);
+                lane.offered.fetch_add(1, Release);
                 settled.fetch_add(1, Release);
                 packets += 1;
                 if is_over.load(Acquire) {
@@ -391,6 +391,6 @@ mod tests {
             packets
         });
         let counts = lane_counts(&lane);
-        assert_eq!((counts.seen, counts.settled()), (all, all));
+        assert_eq!((counts.offered, counts.settled()), (all, all));
     }
 }

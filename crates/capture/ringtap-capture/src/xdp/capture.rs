@@ -2,7 +2,7 @@
 //! Writes the slots of one lane's packets, which the kernel received into the pool.
 //!
 //! Invariants
-//! - Every packet is captured, unwanted or counted as lost.
+//! - Every packet is captured, filtered or counted as lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -126,14 +126,14 @@ impl LaneCapture {
     #[inline]
     pub fn account(&mut self, stamp: &Stamp) {
         let settled = &mut self.settled;
-        settled.seen = settled.seen.max(stamp.seen);
-        let [a, b, c, d, ..] = settled.unwanted.to_le_bytes();
+        settled.offered = settled.offered.max(stamp.offered);
+        let [a, b, c, d, ..] = settled.filtered.to_le_bytes();
         let step = stamp
-            .unwanted
+            .filtered
             .wrapping_sub(u32::from_le_bytes([a, b, c, d]));
         // Stamps may be slightly out of order where several CPUs serve the queue.
         if step.cast_signed() > 0 {
-            settled.unwanted += u64::from(step);
+            settled.filtered += u64::from(step);
         }
     }
 
@@ -244,7 +244,7 @@ impl LaneCapture {
     fn settle(&mut self) {
         self.settled.captured = self.lane.captured();
         self.settled.bytes = self.lane.bytes();
-        self.settled.unwanted_here = self.parts.classifier.unwanted();
+        self.settled.filtered_here = self.parts.classifier.filtered();
         self.parts.statistics.settle(self.settled);
     }
 

@@ -19,9 +19,9 @@ pub struct Stamp {
     /// TAI time.
     pub time_ns: u64,
     /// Packets that the program saw on this queue, including this one.
-    pub seen: u64,
+    pub offered: u64,
     /// Packets that no rule wanted: the low 32 bits.
-    pub unwanted: u32,
+    pub filtered: u32,
     /// VLAN tag that the driver stripped, as on the wire.
     pub tag: Option<[u8; 4]>,
 }
@@ -31,12 +31,12 @@ impl Stamp {
     #[inline]
     pub fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
-        let [time, seen, rest] = [words[0], words[1], words[2]];
+        let [time, offered, rest] = [words[0], words[1], words[2]];
         let [a, b, c, d, tag @ ..] = rest;
         Stamp {
             time_ns: u64::from_ne_bytes(time),
-            seen: u64::from_ne_bytes(seen),
-            unwanted: u32::from_ne_bytes([a, b, c, d]),
+            offered: u64::from_ne_bytes(offered),
+            filtered: u32::from_ne_bytes([a, b, c, d]),
             tag: (tag != [0; 4]).then_some(tag),
         }
     }
@@ -47,8 +47,8 @@ impl Stamp {
 #[cfg_attr(test, derive(Default))]
 #[repr(C, align(64))]
 pub struct QueueWords {
-    pub seen: AtomicU64,
-    pub unwanted: AtomicU64,
+    pub offered: AtomicU64,
+    pub filtered: AtomicU64,
     pub paused: AtomicU64,
     pub failed: AtomicU64,
     reserved: [AtomicU64; 4],
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn words_lie_where_the_program_has_them() {
         let queue = [
-            ("seen", offset_of!(QueueWords, seen)),
-            ("unwanted", offset_of!(QueueWords, unwanted)),
+            ("offered", offset_of!(QueueWords, offered)),
+            ("filtered", offset_of!(QueueWords, filtered)),
             ("paused", offset_of!(QueueWords, paused)),
             ("failed", offset_of!(QueueWords, failed)),
         ];
@@ -145,14 +145,19 @@ mod tests {
 
     #[test]
     fn a_stamp_lies_where_the_program_writes_it() {
-        let places = [("time_ns", 0), ("seen", 8), ("unwanted", 16), ("tag", 20)];
+        let places = [
+            ("time_ns", 0),
+            ("offered", 8),
+            ("filtered", 16),
+            ("tag", 20),
+        ];
         same("rt_stamp", STAMP_BYTES, &places);
         let mut bytes = [0; STAMP_BYTES];
         bytes[0] = 1;
         bytes[8] = 2;
         bytes[16] = 3;
         let plain = Stamp::from_bytes(&bytes);
-        assert_eq!((plain.time_ns, plain.seen, plain.unwanted), (1, 2, 3));
+        assert_eq!((plain.time_ns, plain.offered, plain.filtered), (1, 2, 3));
         assert_eq!(plain.tag, None);
         bytes[20..].copy_from_slice(&[0x81, 0, 0, 5]);
         assert_eq!(Stamp::from_bytes(&bytes).tag, Some([0x81, 0, 0, 5]));

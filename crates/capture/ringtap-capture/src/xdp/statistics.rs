@@ -2,7 +2,7 @@
 //! Counters of one lane, from the counters of program, socket and capturing thread.
 //!
 //! Invariants
-//! - `seen` is the program's count: that in the stamp of the last captured packet, or the current
+//! - `offered` is the program's count: that in the stamp of the last captured packet, or the current
 //!   one when every counted packet is accounted for.
 //! - The socket's losses are `pool_full` when no chunk was free at that time, else `kernel`.
 #![forbid(unsafe_code)]
@@ -21,11 +21,11 @@ use super::socket::XskSocket;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// The program's count of packets at the last packet.
-    pub seen: u64,
-    /// The program's count of unwanted packets at the last packet.
-    pub unwanted: u64,
+    pub offered: u64,
+    /// The program's count of filtered packets at the last packet.
+    pub filtered: u64,
     /// Unwanted packets by the thread's own classification.
-    pub unwanted_here: u64,
+    pub filtered_here: u64,
     pub captured: u64,
     /// Bytes on the wire of the captured packets.
     pub bytes: u64,
@@ -137,21 +137,21 @@ const MOST_LOOKS: u32 = 100;
 /// The program's counters.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProgramCounts {
-    seen: u64,
-    unwanted: u64,
+    offered: u64,
+    filtered: u64,
     paused: u64,
     failed: u64,
 }
 
 impl ProgramCounts {
     fn look(words: &QueueWords) -> Self {
-        // Later counters first, so that `seen` is never behind what became of the packets.
+        // Later counters first, so that `offered` is never behind what became of the packets.
         let paused = words.paused.load(Acquire);
         let failed = words.failed.load(Acquire);
-        let unwanted = words.unwanted.load(Acquire);
+        let filtered = words.filtered.load(Acquire);
         ProgramCounts {
-            seen: words.seen.load(Acquire),
-            unwanted,
+            offered: words.offered.load(Acquire),
+            filtered,
             paused,
             failed,
         }
@@ -173,21 +173,21 @@ impl LaneState {
     /// Number of packets that the thread has accounted for.
     fn settled(&self) -> u64 {
         let settled = &self.settled;
-        settled.captured + settled.unwanted_here + settled.pool_full
+        settled.captured + settled.filtered_here + settled.pool_full
     }
 
     /// Whether every packet that the program counted is accounted for.
     fn settles(&self, program: &ProgramCounts) -> bool {
-        let gone = program.unwanted + program.paused + program.failed;
+        let gone = program.filtered + program.paused + program.failed;
         let lost = self.lost.pool_full + self.lost.kernel;
-        program.seen == self.settled() + gone + lost
+        program.offered == self.settled() + gone + lost
     }
 
     /// The program's current counters if every counted packet is accounted for, else those of the last
     /// packet. No counter ever decreases.
     fn balance(&mut self, program: &ProgramCounts) -> LaneCounts {
         let Settled {
-            unwanted_here,
+            filtered_here,
             captured,
             bytes,
             pool_full,
@@ -197,10 +197,10 @@ impl LaneState {
         let missed = program.paused + self.lost.pool_full;
         if self.settles(program) {
             self.told = LaneCounts {
-                seen: program.seen,
+                offered: program.offered,
                 captured,
                 bytes,
-                unwanted: program.unwanted + unwanted_here,
+                filtered: program.filtered + filtered_here,
                 pool_full: pool_full + missed,
                 kernel,
             };
@@ -209,9 +209,9 @@ impl LaneState {
         // Some packets are in transit: leave out those after the last packet. Packets before it that
         // the program saw and the thread does not have are lost.
         let before = self.told;
-        let unwanted = self.settled.unwanted + unwanted_here;
-        let least = captured + unwanted + before.kernel + before.pool_full.max(pool_full);
-        let Some(mut rest) = self.settled.seen.checked_sub(least) else {
+        let filtered = self.settled.filtered + filtered_here;
+        let least = captured + filtered + before.kernel + before.pool_full.max(pool_full);
+        let Some(mut rest) = self.settled.offered.checked_sub(least) else {
             return before;
         };
         let mut more = |told: u64, now: u64| {
@@ -220,14 +220,14 @@ impl LaneState {
             told + part
         };
         let now = LaneCounts {
-            seen: self.settled.seen,
+            offered: self.settled.offered,
             captured,
             bytes,
-            unwanted,
+            filtered,
             pool_full: more(before.pool_full.max(pool_full), pool_full + missed),
             kernel: more(before.kernel, kernel),
         };
-        if now.seen >= before.seen && now.unwanted >= before.unwanted {
+        if now.offered >= before.offered && now.filtered >= before.filtered {
             self.told = now;
         }
         self.told
@@ -241,9 +241,9 @@ mod tests {
     fn state() -> LaneState {
         LaneState {
             settled: Settled {
-                seen: 100,
-                unwanted: 10,
-                unwanted_here: 5,
+                offered: 100,
+                filtered: 10,
+                filtered_here: 5,
                 captured: 70,
                 bytes: 7000,
                 pool_full: 1,
@@ -257,10 +257,10 @@ mod tests {
         }
     }
 
-    fn program(seen: u64, unwanted: u64, paused: u64, failed: u64) -> ProgramCounts {
+    fn program(offered: u64, filtered: u64, paused: u64, failed: u64) -> ProgramCounts {
         ProgramCounts {
-            seen,
-            unwanted,
+            offered,
+            filtered,
             paused,
             failed,
         }
@@ -269,33 +269,33 @@ mod tests {
     #[test]
     fn what_the_program_counted_is_told_when_all_of_it_is_settled() {
         let counts = state().balance(&program(130, 20, 15, 5));
-        assert_eq!((counts.seen, counts.settled()), (130, 130));
+        assert_eq!((counts.offered, counts.settled()), (130, 130));
         assert_eq!((counts.pool_full, counts.kernel), (1 + 8 + 15, 6 + 5));
     }
 
     #[test]
-    fn no_packet_is_settled_before_it_is_seen() {
+    fn no_packet_is_settled_before_it_is_offered() {
         /// Reads during which packets are counted.
         const LOOKS: u32 = 1000;
         let words = QueueWords::default();
-        let settles = [&words.unwanted, &words.paused, &words.failed];
-        let settled = |counts: &ProgramCounts| counts.unwanted + counts.paused + counts.failed;
+        let settles = [&words.filtered, &words.paused, &words.failed];
+        let settled = |counts: &ProgramCounts| counts.filtered + counts.paused + counts.failed;
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let unsettled = scope.spawn(|| {
                 let (mut looks, mut last, mut found) = (0, 0, 0);
                 while looks < LOOKS {
                     let counts = ProgramCounts::look(&words);
-                    looks += u32::from(counts.seen != last);
-                    last = counts.seen;
-                    found += u32::from(counts.seen < settled(&counts));
+                    looks += u32::from(counts.offered != last);
+                    last = counts.offered;
+                    found += u32::from(counts.offered < settled(&counts));
                 }
                 is_over.store(true, Release);
                 found
             });
             // In the program's order.
             for word in settles.iter().cycle() {
-                words.seen.fetch_add(1, Release);
+                words.offered.fetch_add(1, Release);
                 word.fetch_add(1, Release);
                 if is_over.load(Acquire) {
                     break;
@@ -308,21 +308,21 @@ mod tests {
     #[test]
     fn packets_on_their_way_are_left_out() {
         let counts = state().balance(&program(1000, 30, 0, 0));
-        assert_eq!((counts.seen, counts.settled()), (100, 100));
-        assert_eq!(counts.unwanted, 15);
+        assert_eq!((counts.offered, counts.settled()), (100, 100));
+        assert_eq!(counts.filtered, 15);
     }
 
     #[test]
     fn no_counter_goes_back() {
         let mut state = state();
         let first = state.balance(&program(130, 20, 15, 5));
-        // Only unwanted packets and one in transit were added.
+        // Only filtered packets and one in transit were added.
         assert_eq!(state.balance(&program(151, 40, 15, 5)), first);
-        state.settled.seen = 151;
-        state.settled.unwanted = 40;
+        state.settled.offered = 151;
+        state.settled.filtered = 40;
         state.settled.captured += 1;
         let counts = state.balance(&program(160, 45, 15, 5));
-        assert_eq!((counts.seen, counts.settled()), (151, 151));
+        assert_eq!((counts.offered, counts.settled()), (151, 151));
         assert!(counts.pool_full >= first.pool_full && counts.kernel >= first.kernel);
     }
 
@@ -331,6 +331,6 @@ mod tests {
         let mut state = state();
         state.lost = Lost::default();
         let counts = state.balance(&program(1000, 10, 0, 0));
-        assert_ne!(counts.seen, counts.settled());
+        assert_ne!(counts.offered, counts.settled());
     }
 }

@@ -118,8 +118,8 @@ impl Capture {
         let [lane] = counts.lanes.as_slice() else {
             panic!("one lane: {counts:?}");
         };
-        let accounted = lane.captured + lane.unwanted + lane.pool_full + lane.kernel;
-        assert_eq!(lane.seen, accounted, "{counts:?}");
+        let accounted = lane.captured + lane.filtered + lane.pool_full + lane.kernel;
+        assert_eq!(lane.offered, accounted, "{counts:?}");
         assert_eq!(usize::try_from(lane.captured), Ok(self.packets.len()));
         (self.packets, counts)
     }

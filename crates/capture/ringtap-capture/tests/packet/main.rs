@@ -130,7 +130,10 @@ fn a_direction_is_chosen_by_the_kernel_and_marked() {
         let (packets, counts) = capture.finish();
         let found: Vec<_> = packets.iter().map(|one| one.data.len()).collect();
         assert_eq!(found, lengths, "{direction:?}");
-        assert_eq!(counts.lanes[0].seen, u64::try_from(lengths.len()).unwrap());
+        assert_eq!(
+            counts.lanes[0].offered,
+            u64::try_from(lengths.len()).unwrap()
+        );
         let is_marked = |one: &Captured| one.has(flag::OUT) == (one.data.len() == 62);
         assert!(packets.iter().all(is_marked), "{direction:?}");
     }
@@ -172,7 +175,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
     // Without a read in between.
     let (packets, counts) = capture.finish();
     assert_eq!(
-        (counts.lanes[0].seen, packets.len()),
+        (counts.lanes[0].offered, packets.len()),
         (300, 80),
         "{counts:?}"
     );
@@ -251,7 +254,7 @@ fn large_packets_are_whole_and_loopback_is_counted_once() {
     let received = net.counter("lo", "rx_packets") - before;
     capture.read_until(usize::try_from(received).unwrap());
     let (packets, counts) = capture.finish();
-    assert_eq!(counts.lanes[0].seen, received);
+    assert_eq!(counts.lanes[0].offered, received);
     let is_whole = |one: &Captured| one.slot.wire_length == u32::try_from(one.data.len()).unwrap();
     assert!(packets.iter().all(is_whole));
     let payload: usize = packets
@@ -371,5 +374,5 @@ fn a_low_rate_does_not_fill_the_ring() {
     }
     capture.read_until(200);
     let (_, counts) = capture.finish();
-    assert_eq!((counts.lanes[0].seen, counts.lanes[0].kernel), (200, 0));
+    assert_eq!((counts.lanes[0].offered, counts.lanes[0].kernel), (200, 0));
 }

@@ -47,7 +47,7 @@ fn rules_see_packets_with_their_tags_and_the_rest_is_counted() {
     let (packets, counts) = capture.finish();
     let masks: Vec<_> = packets.iter().map(|one| one.slot.mask).collect();
     assert_eq!(masks, [1, 3, 2]);
-    assert_eq!(counts.lanes[0].unwanted, 2);
+    assert_eq!(counts.lanes[0].filtered, 2);
     assert_eq!(packets[0].slot.hash, hash::flow(&sent[1], Headers::Outer));
     let hashed: Vec<_> = packets.iter().map(|one| one.has(flag::HASHED)).collect();
     assert_eq!(hashed, [true; 3]);
@@ -76,7 +76,7 @@ fn rules_change_under_traffic_without_loss() {
     });
     capture.read_until(3_000);
     let (packets, counts) = capture.finish();
-    assert_eq!((packets.len(), counts.lanes[0].unwanted), (3_000, 0));
+    assert_eq!((packets.len(), counts.lanes[0].filtered), (3_000, 0));
     let masks: Vec<_> = packets.iter().map(|one| one.slot.mask).collect();
     let classified = masks.iter().filter(|mask| **mask != u64::MAX).count();
     assert!(

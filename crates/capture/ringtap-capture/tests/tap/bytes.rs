@@ -249,6 +249,6 @@ fn only_the_chosen_receive_queues_are_captured() {
     let (captured, counts) = finish(one);
     assert_eq!(captured.len(), 30);
     assert!(captured.iter().all(|packet| packet.slot.queue == 1));
-    let seen: u64 = counts.lanes.iter().map(|lane| lane.seen).sum();
-    assert_eq!(seen, 30, "other queues are not offered to this tap");
+    let offered: u64 = counts.lanes.iter().map(|lane| lane.offered).sum();
+    assert_eq!(offered, 30, "other queues are not offered to this tap");
 }

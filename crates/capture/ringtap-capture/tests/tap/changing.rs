@@ -135,9 +135,9 @@ fn rules_that_change_under_traffic_lose_no_packet_and_mix_in_none() {
             (0, 0),
             "the veth itself loses nothing"
         );
-        assert_eq!(sum(&counts, |lane| lane.unwanted), 0, "{counts:?}");
+        assert_eq!(sum(&counts, |lane| lane.filtered), 0, "{counts:?}");
         for lane in &counts.lanes {
-            assert_eq!(lane.seen, lane.captured, "{counts:?}");
+            assert_eq!(lane.offered, lane.captured, "{counts:?}");
         }
         assert!(sent.sent > changes, "there was traffic");
         check(&captured, sent.sent, &marks);

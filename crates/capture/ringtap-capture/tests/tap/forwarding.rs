@@ -64,7 +64,7 @@ fn a_tag_that_lies_beside_the_packet_is_forwarded_with_it() {
             "{mode:?}"
         );
         let left = counts.redirected + counts.from_stack;
-        assert_eq!((counts.seen, left), (2, 2), "{counts:?}");
+        assert_eq!((counts.offered, left), (2, 2), "{counts:?}");
         let by_stack = if mode == Mode::Auto { 1 } else { 2 };
         assert_eq!(counts.from_stack, by_stack, "{mode:?}: {counts:?}");
     }
@@ -113,9 +113,12 @@ fn only_packets_that_may_lack_a_checksum_take_the_longer_way() {
         let before = bridge[0].forwarded().counts();
         net.inject("tx0", &[segment(protocol, more)]);
         let after = bridge[0].forwarded().counts();
-        let (seen, left) = (after.seen - before.seen, after.to_stack - before.to_stack);
+        let (offered, left) = (
+            after.offered - before.offered,
+            after.to_stack - before.to_stack,
+        );
         assert_eq!(
-            (seen, left),
+            (offered, left),
             (1, by_stack),
             "protocol {protocol}, {more} more"
         );
@@ -123,5 +126,5 @@ fn only_packets_that_may_lack_a_checksum_take_the_longer_way() {
     bridge.iter_mut().for_each(Source::stop);
     let counts = bridge[0].forwarded().counts();
     let left = counts.redirected + counts.from_stack;
-    assert_eq!((counts.seen, left), (6, 6), "{counts:?}");
+    assert_eq!((counts.offered, left), (6, 6), "{counts:?}");
 }

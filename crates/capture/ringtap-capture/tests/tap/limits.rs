@@ -107,7 +107,7 @@ fn a_lane_holds_exactly_the_chunks_and_packets_that_were_asked_for() {
         net.inject("tx0", &vec![frame(1, 1000); 300]);
         let (captured, counts) = finish(tap);
         for lane in &counts.lanes {
-            let expected = lane.seen.min(80);
+            let expected = lane.offered.min(80);
             assert_eq!(lane.captured, expected, "{mode:?}: {counts:?}");
         }
         assert!(captured.iter().all(|packet| packet.data.len() <= 96));

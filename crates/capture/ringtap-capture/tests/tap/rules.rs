@@ -64,8 +64,8 @@ fn members_are_the_bits_of_what_is_captured() {
         let mut masks: Vec<_> = captured.iter().map(|it| it.slot.mask).collect();
         masks.sort_unstable();
         assert_eq!(masks, [5, 1 << 63, u64::MAX, u64::MAX], "{mode:?}");
-        assert_eq!(sum(&counts, |lane| lane.unwanted), 2, "{counts:?}");
-        assert_eq!(sum(&counts, |lane| lane.seen), 6, "{counts:?}");
+        assert_eq!(sum(&counts, |lane| lane.filtered), 2, "{counts:?}");
+        assert_eq!(sum(&counts, |lane| lane.offered), 6, "{counts:?}");
     }
 }
 
@@ -147,7 +147,7 @@ fn compare(net: &Namespace, options: &TapOptions, sent: &[Vec<u8>]) -> Vec<usize
     }
     let (captured, counts) = finish(tap);
     assert!(captured.len() * 100 >= sent.len() * 95, "{counts:?}");
-    assert_eq!(sum(&counts, |lane| lane.unwanted), 0);
+    assert_eq!(sum(&counts, |lane| lane.filtered), 0);
     for packet in &captured {
         let expected = expected_mask(&filters, &packet.data, packet.slot.wire_length);
         let found = packet.slot.mask;
@@ -244,7 +244,7 @@ fn filters_see_what_is_beyond_the_first_buffer() {
         let (captured, counts) = finish(tap);
         // Each offset lies within this many of the four lengths.
         assert_eq!(captured.len(), 4 + 3 + 3 + 2 + 2, "{mode:?}: {counts:?}");
-        assert_eq!(sum(&counts, |lane| lane.unwanted), 40 - 14, "{mode:?}");
+        assert_eq!(sum(&counts, |lane| lane.filtered), 40 - 14, "{mode:?}");
     }
 }
 
@@ -273,7 +273,7 @@ fn what_nobody_wants_is_dropped_by_an_exclusive_tap_and_passes_another() {
     require_tool!("ip", "python3");
     for (taking, replies) in [(Taking::Exclusive, 0), (Taking::Pass, 1)] {
         for mode in HOOKS {
-            let net = Namespace::with_veth("unwanted");
+            let net = Namespace::with_veth("filtered");
             let mut tap = attach(
                 &net,
                 &TapOptions {
@@ -289,7 +289,7 @@ fn what_nobody_wants_is_dropped_by_an_exclusive_tap_and_passes_another() {
             while net.counter("tx0", "rx_packets") < replies && begun.elapsed() < LIMIT {}
             assert_eq!(net.counter("tx0", "rx_packets"), replies, "{mode:?}");
             let (captured, counts) = finish(tap);
-            assert_eq!((captured.len(), sum(&counts, |lane| lane.unwanted)), (0, 1));
+            assert_eq!((captured.len(), sum(&counts, |lane| lane.filtered)), (0, 1));
         }
     }
 }
@@ -313,7 +313,7 @@ fn sixty_four_rules_classify_at_once() {
         let sent: Vec<_> = (0..70).map(|number| frame(number, 60)).collect();
         net.inject("tx0", &sent);
         let (captured, counts) = finish(tap);
-        assert_eq!(sum(&counts, |lane| lane.unwanted), 6);
+        assert_eq!(sum(&counts, |lane| lane.filtered), 6);
         assert_eq!(captured.len(), 64);
         for packet in captured {
             assert_eq!(packet.slot.mask, 1 << (63 - packet.data[14]), "{mode:?}");

@@ -196,7 +196,7 @@ fn new_rules_wait_for_the_packet_that_is_on_its_way() {
                 }
                 net.inject("tx0", &sent);
             });
-            while lanes(&mut tap).iter().map(|lane| lane.seen).sum::<u64>() < 20 {
+            while lanes(&mut tap).iter().map(|lane| lane.offered).sum::<u64>() < 20 {
                 std::thread::yield_now();
             }
             classify(&mut tap, vec![Rule::everything(2)]);

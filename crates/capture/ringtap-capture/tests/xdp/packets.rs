@@ -53,7 +53,7 @@ fn packets_are_read_where_the_kernel_put_them() {
                 "{mode:?}: in its cell, behind the headroom"
             );
         }
-        assert_eq!(counts.lanes[0].seen, 200);
+        assert_eq!(counts.lanes[0].offered, 200);
     }
 }
 

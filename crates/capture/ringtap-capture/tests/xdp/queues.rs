@@ -62,10 +62,10 @@ fn every_queue_is_a_lane_and_others_go_their_way() {
     send_from(&net, "1", 40);
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured).len(), 70);
-    let seen: Vec<_> = counts.lanes.iter().map(|lane| lane.seen).collect();
-    for (lane, seen) in (0..).zip(&seen) {
+    let offered: Vec<_> = counts.lanes.iter().map(|lane| lane.offered).collect();
+    for (lane, offered) in (0..).zip(&offered) {
         let of_lane = captured.iter().filter(|packet| packet.slot.queue == lane);
-        assert_eq!(u64::try_from(of_lane.count()).unwrap(), *seen);
+        assert_eq!(u64::try_from(of_lane.count()).unwrap(), *offered);
     }
     let one = open(&net, &on("xdp:rx0@1"));
     assert_eq!(one.facts().device, "xdp:rx0@1");
@@ -74,7 +74,7 @@ fn every_queue_is_a_lane_and_others_go_their_way() {
     let (captured, counts) = finish(one);
     assert_eq!(counts.lanes.len(), 1);
     assert_eq!(
-        counts.lanes[0].seen, seen[1],
+        counts.lanes[0].offered, offered[1],
         "as many as the second queue had before"
     );
     assert!(captured.iter().all(|packet| packet.slot.queue == 1));
@@ -92,17 +92,17 @@ fn some_queues_are_captured_and_the_one_between_them_is_not() {
     let all = open(&net, &on("xdp:rx0"));
     send();
     let (_, counts) = finish(all);
-    let seen: Vec<_> = counts.lanes.iter().map(|lane| lane.seen).collect();
-    assert_eq!(seen.iter().sum::<u64>(), 70, "{seen:?}");
+    let offered: Vec<_> = counts.lanes.iter().map(|lane| lane.offered).collect();
+    assert_eq!(offered.iter().sum::<u64>(), 70, "{offered:?}");
     let some = open(&net, &on("xdp:rx0@0,2"));
     assert_eq!(some.pool().geometry().lane_count, 2);
     send();
     let (captured, counts) = finish(some);
-    let lanes: Vec<_> = counts.lanes.iter().map(|lane| lane.seen).collect();
-    assert_eq!(lanes, [seen[0], seen[2]]);
+    let lanes: Vec<_> = counts.lanes.iter().map(|lane| lane.offered).collect();
+    assert_eq!(lanes, [offered[0], offered[2]]);
     assert_eq!(
         u64::try_from(own(&captured).len()).unwrap(),
-        seen[0] + seen[2]
+        offered[0] + offered[2]
     );
     assert!(captured.iter().all(|packet| packet.slot.queue != 1));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernel filters of the sockets: unwanted packets go to the network stack and are counted.
+//! Kernel filters of the sockets: filtered packets go to the network stack and are counted.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -28,7 +28,7 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
     require_root!();
     require_tool!("ip", "python3", "tcpdump");
     for mode in [Mode::Native, Mode::Generic] {
-        let net = Namespace::with_veth("unwanted");
+        let net = Namespace::with_veth("filtered");
         let mut source = open(
             &net,
             &XdpOptions {
@@ -72,7 +72,7 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
         );
         let masks: Vec<_> = captured.iter().map(|packet| packet.slot.mask).collect();
         assert_eq!(masks, [2, 1, 3], "{mode:?}");
-        assert_eq!((counts.lanes[0].seen, counts.lanes[0].unwanted), (5, 2));
+        assert_eq!((counts.lanes[0].offered, counts.lanes[0].filtered), (5, 2));
     }
 }
 
@@ -88,7 +88,7 @@ fn a_lane_that_is_paused_lets_packets_pass_and_counts_them() {
     net.inject("tx0", &vec![frame(2, 100); 3]);
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), vec![frame(2, 100); 3]);
-    assert_eq!((counts.lanes[0].seen, counts.lanes[0].pool_full), (8, 5));
+    assert_eq!((counts.lanes[0].offered, counts.lanes[0].pool_full), (8, 5));
 }
 
 /// An IPv4 frame of this protocol.
@@ -104,7 +104,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
     const MANY: usize = 1000;
     require_root!();
     require_tool!("ip", "python3");
-    let net = Namespace::with_veth("unwanted-cells");
+    let net = Namespace::with_veth("filtered-cells");
     // About 500 cells. The kernel cannot run this filter, so every packet takes a cell.
     let mut source = open(
         &net,
@@ -127,7 +127,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
         left -= now;
         let settled = || {
             let lane = source.counts().lanes[0];
-            lane.unwanted + lane.captured + lane.pool_full + lane.kernel
+            lane.filtered + lane.captured + lane.pool_full + lane.kernel
         };
         wait_for(u64::try_from(3 * MANY - left).unwrap(), settled);
     }
@@ -143,7 +143,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
 fn filters_change_on_another_thread_while_the_source_is_driven() {
     require_root!();
     require_tool!("ip", "python3");
-    let net = Namespace::with_veth("unwanted-thread");
+    let net = Namespace::with_veth("filtered-thread");
     let mut source = open(&net, &options("rx0"));
     let mut loader = source
         .take_rule_loader()
@@ -164,7 +164,7 @@ fn filters_change_on_another_thread_while_the_source_is_driven() {
     }
     let (captured, counts) = finish(source);
     assert_eq!(own(&captured), [frame(1, 100), frame(2, 100)]);
-    assert_eq!((counts.lanes[0].seen, counts.lanes[0].unwanted), (4, 2));
+    assert_eq!((counts.lanes[0].offered, counts.lanes[0].filtered), (4, 2));
     // A loader outlives its source, and then changes nothing.
     loader
         .classify(&Rules(vec![rule("ether[14] = 3", 0)]))

@@ -58,10 +58,12 @@ impl Memory {
         }
         let counters = writer.counters();
         let counts = LaneCounts {
-            seen: counters.captured() + counters.pool_full() + u64::from(fault == Fault::Miscounts),
+            offered: counters.captured()
+                + counters.pool_full()
+                + u64::from(fault == Fault::Miscounts),
             captured: counters.captured(),
             bytes: counters.bytes() + u64::from(fault == Fault::MiscountsBytes),
-            unwanted: 0,
+            filtered: 0,
             pool_full: counters.pool_full(),
             kernel: 0,
         };

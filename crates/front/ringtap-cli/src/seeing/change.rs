@@ -80,10 +80,10 @@ impl<'a> StatusChange<'a> {
 pub(crate) fn total(source: &SourceStatus) -> LaneStatus {
     let mut total = LaneStatus::default();
     for lane in &source.lanes {
-        total.seen += lane.seen;
+        total.offered += lane.offered;
         total.captured += lane.captured;
         total.bytes += lane.bytes;
-        total.unwanted += lane.unwanted;
+        total.filtered += lane.filtered;
         total.pool_full += lane.pool_full;
         total.kernel += lane.kernel;
         total.chunks += lane.chunks;

@@ -51,7 +51,7 @@ fn why_says_that_nothing_was_lost_and_what_it_checked() {
     );
     assert!(
         end.stdout
-            .contains("seen = captured + unwanted + pool_full + kernel holds")
+            .contains("offered = captured + filtered + pool_full + kernel holds")
     );
     let end = house.run(&["why", "--interval", "0.2", "--json"]).success();
     let value: Value = serde_json::from_str(&end.stdout).expect("JSON");

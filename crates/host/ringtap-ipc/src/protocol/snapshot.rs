@@ -34,9 +34,9 @@ pub struct LaneSnapshot {
     /// Sequence of the next packet that is captured.
     pub position: u64,
     /// Packets that reached the source, by the source's own counter.
-    pub seen: u64,
+    pub offered: u64,
     /// Packets that no reader's filter takes.
-    pub unwanted: u64,
+    pub filtered: u64,
     /// Packets for other members of the group that a private copy left out.
     pub other_members: u64,
     /// Packets lost because no chunk was free.

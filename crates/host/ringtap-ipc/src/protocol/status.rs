@@ -49,7 +49,7 @@ pub struct SourceStatus {
     pub failure: Option<String>,
     /// Notes for the user about the source.
     pub notes: Vec<String>,
-    /// Origin of the counter `seen`.
+    /// Origin of the counter `offered`.
     pub offered_from: String,
     /// Size of the pool.
     pub pool_bytes: u64,
@@ -61,7 +61,7 @@ pub struct SourceStatus {
     pub kernel: u64,
     /// Lane by lane.
     pub lanes: Vec<LaneStatus>,
-    /// Whether seen = captured + unwanted + dropped on every lane.
+    /// Whether offered = captured + filtered + dropped on every lane.
     pub balanced: bool,
     /// When capture of a lane pauses, if it can.
     #[serde(default)]
@@ -83,14 +83,14 @@ pub struct LaneStatus {
     /// Number of the lane.
     pub lane: u32,
     /// Packets that reached the lane.
-    pub seen: u64,
+    pub offered: u64,
     /// Packets in the pool.
     pub captured: u64,
     /// Bytes on the wire of the captured packets.
     #[serde(default)]
     pub bytes: u64,
     /// Packets that no reader's filter takes.
-    pub unwanted: u64,
+    pub filtered: u64,
     /// Packets lost because no chunk was free or capture was paused.
     pub pool_full: u64,
     /// Packets lost by the kernel.

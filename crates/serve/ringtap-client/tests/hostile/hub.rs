@@ -107,8 +107,8 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
     let mut lane = || LaneSnapshot {
         start: number(script, 0),
         position: number(script, 30),
-        seen: number(script, 30),
-        unwanted: number(script, 0),
+        offered: number(script, 30),
+        filtered: number(script, 0),
         pool_full: number(script, 0),
         kernel: number(script, 0),
         missed_sequences: number(script, 0),

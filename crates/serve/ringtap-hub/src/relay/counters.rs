@@ -52,12 +52,12 @@ impl RelayCounters {
             start: 0,
             position: counters.copied,
             // Packets that the relay has not read yet were not offered to the reader yet.
-            seen: lane.seen
+            offered: lane.offered
                 - lane
                     .position
                     .saturating_sub(counters.position)
-                    .min(lane.seen),
-            unwanted: lane.unwanted + counters.filtered,
+                    .min(lane.offered),
+            filtered: lane.filtered + counters.filtered,
             other_members: counters.other_members,
             pool_full: lane.pool_full,
             kernel: lane.kernel,
@@ -108,8 +108,8 @@ mod tests {
             lanes: vec![LaneSnapshot {
                 start: 100,
                 position: 150,
-                seen: 54,
-                unwanted: 1,
+                offered: 54,
+                filtered: 1,
                 pool_full: 2,
                 kernel: 1,
                 missed_sequences: 9,
@@ -124,12 +124,12 @@ mod tests {
         assert!(!outer.ended, "the reader has not got all");
         let lane = outer.lanes[0];
         assert_eq!((lane.start, lane.position), (0, 20));
-        assert_eq!(lane.seen, 44, "ten packets are still to be looked at");
-        assert_eq!((lane.unwanted, lane.other_members), (13, 5));
+        assert_eq!(lane.offered, 44, "ten packets are still to be looked at");
+        assert_eq!((lane.filtered, lane.other_members), (13, 5));
         assert_eq!((lane.missed_sequences, lane.missed_packets), (0, 3));
-        let settled = lane.position + lane.unwanted + lane.other_members;
+        let settled = lane.position + lane.filtered + lane.other_members;
         assert_eq!(
-            lane.seen,
+            lane.offered,
             settled + lane.missed_packets + lane.pool_full + lane.kernel
         );
         assert_eq!(counters.lost(), 2);

@@ -192,8 +192,8 @@ fn of_endpoint(source_reader: &SourceReader, capture: &mut Capture) -> SourceSna
         LaneSnapshot {
             start: source_reader.starts.get(at).copied().unwrap_or(0),
             position: now.captured,
-            seen: now.seen - then.seen,
-            unwanted: now.unwanted - then.unwanted,
+            offered: now.offered - then.offered,
+            filtered: now.filtered - then.filtered,
             other_members: 0,
             pool_full: now.pool_full - then.pool_full,
             kernel: now.kernel - then.kernel,
@@ -216,17 +216,17 @@ fn of_source(capture: &mut Capture) -> SourceStatus {
     let geometry = *capture.pool.geometry();
     let in_flight = |lane: &LaneCounts| {
         let settled = lane.settled();
-        lane.seen == settled || lane.seen == settled + 1
+        lane.offered == settled || lane.offered == settled + 1
     };
     let lanes = capture
         .lanes()
         .zip(&counts.lanes)
         .map(|(id, lane)| LaneStatus {
             lane: id.0,
-            seen: lane.seen,
+            offered: lane.offered,
             captured: lane.captured,
             bytes: lane.bytes,
-            unwanted: lane.unwanted,
+            filtered: lane.filtered,
             pool_full: lane.pool_full,
             kernel: lane.kernel,
             chunks: capture.distributor.chunks_of(id),

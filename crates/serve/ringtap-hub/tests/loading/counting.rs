@@ -40,7 +40,7 @@ fn a_subscription_counts_from_its_first_packet() {
     let expected = LaneSnapshot {
         start: 30,
         position: 42,
-        seen: 12,
+        offered: 12,
         ..LaneSnapshot::default()
     };
     assert_eq!(source.lanes, [expected]);
@@ -93,7 +93,7 @@ fn a_private_reader_counts_the_packets_that_were_copied_for_it() {
     read(&mut reader, 20);
     let copied = LaneSnapshot {
         position: 20,
-        seen: 20,
+        offered: 20,
         ..LaneSnapshot::default()
     };
     let until = Instant::now() + LIMIT;

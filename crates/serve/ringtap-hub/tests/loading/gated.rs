@@ -125,7 +125,7 @@ impl Source for Gated {
     fn counts(&mut self) -> Counts {
         let captured = self.captured.load(Acquire);
         let lane = LaneCounts {
-            seen: captured,
+            offered: captured,
             captured,
             ..LaneCounts::default()
         };

@@ -15,7 +15,7 @@ pub struct LaneOutcome {
     /// Packets in the pool.
     pub captured: u64,
     /// Packets that no rule wanted.
-    pub unwanted: u64,
+    pub filtered: u64,
     /// Packets that found the ring full because capture was too slow.
     pub nic: u64,
     /// Packets that found the ring full because no chunk was free.
@@ -58,7 +58,7 @@ impl SimOutcome {
         for lane in &self.lanes {
             counters += Counters {
                 offered: lane.arrived,
-                filtered: lane.unwanted,
+                filtered: lane.filtered,
                 dropped: Dropped {
                     nic: lane.nic,
                     pool_full: lane.pool_full,

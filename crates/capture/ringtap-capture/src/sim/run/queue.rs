@@ -103,7 +103,7 @@ impl VirtualQueue {
         LaneOutcome {
             arrived: self.last,
             captured: counts.captured,
-            unwanted: counts.unwanted,
+            filtered: counts.filtered,
             nic: state.nic.load(Relaxed),
             pool_full: counts.pool_full,
             most_chunks: self.most_chunks,

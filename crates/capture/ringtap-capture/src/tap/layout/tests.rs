@@ -44,8 +44,8 @@ macro_rules! places {
 
 #[test]
 fn lanes_and_control_words_lie_where_the_program_has_them() {
-    let lane = places!(LaneWords: chunk, count, back, busy, sequence, chunk_sequence, seen,
-        bytes, free_depth, unwanted, capture_tail, recycle_head, pool_full, nested, failed, other_queue,
+    let lane = places!(LaneWords: chunk, count, back, busy, sequence, chunk_sequence, offered,
+        bytes, free_depth, filtered, capture_tail, recycle_head, pool_full, nested, failed, other_queue,
         refused);
     same("rt_lane", size_of::<LaneWords>(), &lane);
     let control = places!(ControlWords: recycle_tail, capture_head, wake, paused,
@@ -55,7 +55,7 @@ fn lanes_and_control_words_lie_where_the_program_has_them() {
 
 #[test]
 fn counters_of_what_was_forwarded_lie_where_the_programs_have_them() {
-    let words = places!(ForwardedWords: seen, filtered, redirected, to_stack, from_stack, bytes);
+    let words = places!(ForwardedWords: offered, filtered, redirected, to_stack, from_stack, bytes);
     same("rt_forwarded", size_of::<ForwardedWords>(), &words);
 }
 

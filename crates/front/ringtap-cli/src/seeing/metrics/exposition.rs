@@ -26,14 +26,14 @@ type Labels = Vec<(&'static str, String)>;
 /// Metrics that are a field of the status, one per line: part of the hub, type, field, name without
 /// unit, unit, description.
 const METRICS: &str = "\
-lane   counter seen               ringtap_seen                  packets Packets that reached a lane.
+lane   counter offered            ringtap_offered               packets Packets that reached a lane.
 lane   counter captured           ringtap_captured              packets Packets put into the pool.
 lane   counter bytes              ringtap_captured_wire         bytes   Bytes on the wire of captured packets.
-lane   counter unwanted           ringtap_unwanted              packets Packets that no reader wanted.
+lane   counter filtered           ringtap_filtered              packets Packets that no reader wanted.
 lane   gauge   chunks             ringtap_chunks                -       Chunks of a lane.
 lane   gauge   chunks_in_use      ringtap_chunks_in_use         -       Chunks of a lane that are not free.
 lane   gauge   paused             ringtap_paused                -       Whether capture of a lane waits for readers.
-source gauge   balanced           ringtap_source_balanced       -       Whether seen = captured + unwanted + lost on every lane.
+source gauge   balanced           ringtap_source_balanced       -       Whether offered = captured + filtered + lost on every lane.
 source gauge   pool_bytes         ringtap_pool                  bytes   Memory of a source's pool.
 group  gauge   members            ringtap_group_members         -       Readers in a group.
 group  gauge   offload_percent    ringtap_group_offload_percent -       Chunks of a lane above which a member is helped.

@@ -17,10 +17,10 @@ use super::*;
 fn hub() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        seen: 100,
+        offered: 100,
         captured: 80,
         bytes: 8000,
-        unwanted: 10,
+        filtered: 10,
         pool_full: 7,
         kernel: 3,
         chunks: 64,
@@ -103,9 +103,9 @@ fn every_counter_has_its_line() {
     for line in [
         r#"ringtap_hub_info{version="0.1.0",pid="7"} 1"#.to_owned(),
         "ringtap_start_time_seconds 1.5".to_owned(),
-        r#"ringtap_seen_packets_total{source="tap:eth0",lane="1"} 100"#.to_owned(),
+        r#"ringtap_offered_packets_total{source="tap:eth0",lane="1"} 100"#.to_owned(),
         r#"ringtap_captured_packets_total{source="tap:eth0",lane="0"} 80"#.to_owned(),
-        r#"ringtap_unwanted_packets_total{source="tap:eth0",lane="0"} 10"#.to_owned(),
+        r#"ringtap_filtered_packets_total{source="tap:eth0",lane="0"} 10"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="pool_full"} 7"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",lane="0",reason="kernel"} 3"#.to_owned(),
         r#"ringtap_lost_packets_total{source="tap:eth0",reason="kernel"} 2"#.to_owned(),

@@ -11,9 +11,9 @@ use super::table::{
 use crate::seeing::change::{StatusChange, total};
 
 const COLUMNS: [Column<'static>; 7] = [
-    Column::right("SEEN/s", 10),
+    Column::right("OFFERED/s", 10),
     Column::right("CAPTURED/s", 10),
-    Column::right("UNWANTED/s", 10),
+    Column::right("FILTERED/s", 10),
     Column::wide("BIT/s", 8),
     Column::left("POOL IN USE", 17),
     Column::right("LOST/s", 8),
@@ -46,10 +46,11 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<C
     )];
     if source.lanes.len() > 1 {
         let rate = |lane: &LaneStatus| {
-            let before = change.lane(at, lane.lane).map(|before| before.seen);
-            change.per_second(before, lane.seen).unwrap_or(0.0)
+            let before = change.lane(at, lane.lane).map(|before| before.offered);
+            change.per_second(before, lane.offered).unwrap_or(0.0)
         };
-        let used = |lane: &&LaneStatus| lane.seen > 0 || lane.chunks_in_use > 0 || lost(lane) > 0;
+        let used =
+            |lane: &&LaneStatus| lane.offered > 0 || lane.chunks_in_use > 0 || lost(lane) > 0;
         let mut lanes: Vec<_> = source.lanes.iter().filter(used).collect();
         lanes.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
         rows.extend(lanes.into_iter().map(|lane| {
@@ -105,9 +106,9 @@ fn row(
     let emphasis = loss_emphasis(lost(now), lost_rate);
     vec![
         plain(name),
-        plain(rate(per_second(|lane| lane.seen))),
+        plain(rate(per_second(|lane| lane.offered))),
         plain(rate(per_second(|lane| lane.captured))),
-        plain(rate(per_second(|lane| lane.unwanted))),
+        plain(rate(per_second(|lane| lane.filtered))),
         plain(rate(bits)),
         pool,
         (rate(lost_rate), emphasis),

@@ -16,10 +16,10 @@ const SECOND: u64 = 1_000_000_000;
 fn hub(seconds: u64) -> HubStatus {
     let lane = |lane: u32| LaneStatus {
         lane,
-        seen: seconds * 1_000 * u64::from(lane),
+        offered: seconds * 1_000 * u64::from(lane),
         captured: seconds * 900 * u64::from(lane),
         bytes: seconds * 1_000_000 * u64::from(lane),
-        unwanted: seconds * 100 * u64::from(lane),
+        filtered: seconds * 100 * u64::from(lane),
         chunks: 100,
         chunks_in_use: 20 * lane,
         ..LaneStatus::default()

@@ -138,7 +138,7 @@ struct Case<'a> {
 impl Case<'_> {
     fn source(&self, at: usize, source: &SourceStatus) -> Vec<Finding> {
         let before = self.change.source(at);
-        let seen = total(source).seen;
+        let offered = total(source).offered;
         let kernel = |source: &SourceStatus| source.kernel + total(source).kernel;
         let pool_full = |source: &SourceStatus| total(source).pool_full;
         let device = &source.device;
@@ -155,21 +155,21 @@ impl Case<'_> {
             "nic",
             "the network card or its driver",
             (before.map(|source| source.nic), source.nic),
-            seen + source.nic,
+            offered + source.nic,
             advice::nic(source),
         );
         let kernel = loss(
             "kernel",
             "the kernel",
             (before.map(kernel), kernel(source)),
-            seen.max(kernel(source)),
+            offered.max(kernel(source)),
             advice::kernel(source),
         );
         let full = loss(
             "pool_full",
             &advice::where_full(source),
             (before.map(pool_full), pool_full(source)),
-            seen,
+            offered,
             advice::pool_full(source, &self.now.readers, self.is_stopped),
         );
         let losses = [nic, kernel, full].into_iter();
@@ -325,20 +325,20 @@ fn equation(source: &SourceStatus) -> String {
     };
     let sum = total(source);
     let numbers = [
-        sum.seen,
+        sum.offered,
         sum.captured,
-        sum.unwanted,
+        sum.filtered,
         sum.pool_full,
         sum.kernel,
     ];
-    let [seen, captured, unwanted, pool_full, kernel] = numbers.map(grouped);
+    let [offered, captured, filtered, pool_full, kernel] = numbers.map(grouped);
     let holds = match source.balanced {
         true => "holds",
         false => "DOES NOT HOLD",
     };
     format!(
-        "Checked for {}, on {lanes}: seen = captured + unwanted + pool_full + kernel {holds}: \
-         {seen} = {captured} + {unwanted} + {pool_full} + {kernel}; before that the card lost {}{}.",
+        "Checked for {}, on {lanes}: offered = captured + filtered + pool_full + kernel {holds}: \
+         {offered} = {captured} + {filtered} + {pool_full} + {kernel}; before that the card lost {}{}.",
         source.device,
         grouped(source.nic),
         match source.kernel {

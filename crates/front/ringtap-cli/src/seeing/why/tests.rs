@@ -13,9 +13,9 @@ const SECOND: u64 = 1_000_000_000;
 fn well() -> HubStatus {
     let lane = |lane| LaneStatus {
         lane,
-        seen: 1_000,
+        offered: 1_000,
         captured: 900,
-        unwanted: 100,
+        filtered: 100,
         chunks: 64,
         ..LaneStatus::default()
     };
@@ -92,7 +92,7 @@ fn nothing_lost_is_said_with_the_equation_that_was_checked() {
         &answer,
         &[
             "Nothing was lost since the hub started 62 s ago (1970-01-01T00:00:10Z).",
-            "tap:eth0, on each of 2 lanes: seen = captured + unwanted + pool_full + kernel holds",
+            "tap:eth0, on each of 2 lanes: offered = captured + filtered + pool_full + kernel holds",
             "2,000 = 1,800 + 200 + 0 + 0",
         ],
     );
