@@ -14,7 +14,7 @@
 mod buddies;
 mod chunks;
 mod entry;
-mod lending;
+mod leasing;
 #[cfg(test)]
 mod tests;
 mod wakeups;
@@ -169,7 +169,7 @@ impl Distributor {
     ) -> Result<(ReaderId, Reader), AddReaderError> {
         let memory = Region::on_heap(control::control_bytes(self.pool.geometry()));
         let starts: Vec<_> = self.lanes.iter().map(|lane| lane.now(&self.pool)).collect();
-        let id = self.lend_to(options, &memory, &starts)?;
+        let id = self.add_reader_at(options, &memory, &starts)?;
         let signal = Arc::clone(&self.signal);
         let reader = Reader::open(self.pool.clone(), &memory, options.policy, signal)?;
         Ok((id, reader))
@@ -182,7 +182,7 @@ impl Distributor {
     ///
     /// Every [`AddReaderError`]; [`AddReaderError::Start`] if the lane's open chunk begins after
     /// that packet, or it is not yet published. Call [`Distributor::step`] and try a newer one.
-    pub fn lend_to(
+    pub fn add_reader_at(
         &mut self,
         options: &ReaderOptions,
         memory: &Region,
@@ -356,7 +356,7 @@ impl Distributor {
             .map_or(0, |lane| lane.ends.chunks)
     }
 
-    /// Whether some reader may still be lent chunks of this lane; `true` without readers.
+    /// Whether a reader has credit for another chunk of this lane; `true` without readers.
     pub fn anyone_has_credit(&self, lane: LaneId) -> bool {
         let room = self.room(lane.index());
         let mut readers = self.readers.iter().flatten().peekable();
@@ -370,7 +370,7 @@ impl Distributor {
             .map_or(0, |lane| lane.now(&self.pool))
     }
 
-    /// Sequence of the first packet of a lane that can still be lent.
+    /// Sequence of the first packet of a lane that a new reader can get.
     fn sealed_before(&self, lane: &Lane) -> u64 {
         let open = lane.open.and_then(|id| self.pool.chunk(id));
         open.map_or(lane.sealed_to, |chunk| chunk.first_sequence())
@@ -393,7 +393,7 @@ impl Distributor {
             if self.is_elsewhere(reader, &chosen) {
                 self.lanes[lane].missed.push(Missed::elsewhere(reader, 0));
             } else {
-                self.lend(lane, reader, id, 0, room);
+                self.lease(lane, reader, id, 0, room);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - Counts, offsets and lengths in the region are checked against the chunk's size before use.
-//! - A payload is only lent out for a slot that was published, and only as long as the reader
+//! - A payload is only readable for a slot that was published, and only as long as the reader
 //!   holds its lease on the chunk: the writer does not touch published payloads, and reuses a
 //!   chunk only after every lease on it ended.
 

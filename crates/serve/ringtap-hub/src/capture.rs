@@ -266,7 +266,7 @@ impl Capture {
             let beginning = self.first();
             let id = self
                 .distributor
-                .lend_to(options, control, &beginning.starts)?;
+                .add_reader_at(options, control, &beginning.starts)?;
             return Ok((id, beginning));
         }
         let mut tries = 0;
@@ -275,7 +275,7 @@ impl Capture {
             while self.step() {}
             let counts = self.source.counts();
             let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
-            match self.distributor.lend_to(options, control, &starts) {
+            match self.distributor.add_reader_at(options, control, &starts) {
                 Err(AddReaderError::Start { .. }) if tries < START_TRIES => tries += 1,
                 Err(error) => return Err(error),
                 Ok(id) => return Ok((id, Beginning { counts, starts })),

@@ -213,7 +213,7 @@ impl Distributor {
                 entry.miss(lane, missing);
             }
         }
-        self.lend(lane, heir, id, now, self.room(lane));
+        self.lease(lane, heir, id, now, self.room(lane));
     }
 
     /// An offloaded chunk is sealed, and its packets are known.

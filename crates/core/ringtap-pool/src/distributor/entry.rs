@@ -100,12 +100,12 @@ pub(super) struct Account {
     turn: u32,
     /// Sequence number after the reader's last packet in sealed chunks.
     sealed_to: u64,
-    /// Its first sequence in the chunk that is being filled, if that was lent to it.
+    /// Its first sequence in the chunk that is being filled, if the reader has a lease on that chunk.
     fills_from: Option<u64>,
 }
 
 impl Account {
-    /// It was lent the chunk that is being filled, from this sequence on.
+    /// Notes a lease on the chunk that is being filled, from this sequence on.
     pub(super) fn begins(&mut self, sequence: u64) {
         self.fills_from = Some(sequence);
     }
@@ -151,7 +151,7 @@ pub(super) struct Entry {
     slept: u32,
 }
 
-/// How a chunk may be lent.
+/// Terms on which a reader gets a chunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Terms {
     No,

@@ -235,7 +235,7 @@ fn a_reader_is_charged_only_for_packets_that_it_wanted() {
     write_by_turns(&mut bench, 1);
     bench.distributor.step().unwrap();
     let Next::Batch(batch) = reader.try_next().unwrap() else {
-        panic!("the open chunk was lent again")
+        panic!("the open chunk was leased again")
     };
     let gap = batch.gap().unwrap();
     assert_eq!(gap.first_sequence, held);
@@ -278,7 +278,7 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
     write(&mut bench, 1);
     bench.distributor.step().unwrap();
     let Next::Batch(batch) = reader.try_next().unwrap() else {
-        panic!("the open chunk was lent again")
+        panic!("the open chunk was leased again")
     };
     let gap = batch.gap().unwrap();
     let sequences = gap.first_sequence..gap.first_sequence + gap.sequences;
@@ -440,7 +440,7 @@ fn a_reader_cannot_begin_where_nothing_can_be_read() {
         let memory = Region::on_heap(control::control_bytes(&geometry));
         bench
             .distributor
-            .lend_to(&ReaderOptions::default(), &memory, &[start])
+            .add_reader_at(&ReaderOptions::default(), &memory, &[start])
     };
     assert!(begin(9).is_err(), "that chunk is sealed");
     assert!(begin(16).is_err(), "that packet is not there");

@@ -54,7 +54,7 @@ impl Regions {
         let bytes = u64::try_from(control_bytes(&geometry)).expect("it fits");
         let (control, control_file) = memory(bytes);
         let options = ReaderOptions::default();
-        let regions = distributor.lend_to(&options, &control, &[0, 0]);
+        let regions = distributor.add_reader_at(&options, &control, &[0, 0]);
         regions.expect("there is a place");
         for writer in &mut writers {
             for _ in 0..PACKETS {

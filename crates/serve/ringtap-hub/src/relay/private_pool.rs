@@ -44,7 +44,7 @@ pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private,
     };
     let starts = vec![0; ends_of(&geometry)];
     let reader = distributor
-        .lend_to(&options, &memory.region, &starts)
+        .add_reader_at(&options, &memory.region, &starts)
         .map_err(io::Error::other)?;
     let outer = Endpoint {
         facts: Facts {

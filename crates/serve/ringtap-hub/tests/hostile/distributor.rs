@@ -70,7 +70,7 @@ fn lie(distributor: &mut Distributor) -> Liar {
     let memory = memory.expect("a little memory");
     let now = distributor.position(LANE);
     let options = ReaderOptions::default();
-    let id = distributor.lend_to(&options, &memory.region, &[now]);
+    let id = distributor.add_reader_at(&options, &memory.region, &[now]);
     Liar {
         id: id.expect("there is a place"),
         file: File::from(memory.file),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who gets a chunk, on which terms, and what those miss that do not.
+//! Decides which readers receive a chunk and on which terms, and counts what the others miss.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -64,7 +64,7 @@ impl Distributor {
         }
     }
 
-    /// Lends the chunk that is being filled to a new reader, from `starts` on.
+    /// Leases the chunk that is being filled to a new reader, from `starts` on.
     pub(super) fn deliver_open_chunk(&mut self, lane: usize, reader: usize, starts: &[u64]) {
         let Some(id) = self.lanes[lane].open else {
             return;
@@ -78,7 +78,7 @@ impl Distributor {
             let missed = Missed::elsewhere(reader, from);
             self.lanes[lane].missed.push(missed);
         } else {
-            self.lend(lane, reader, id, from, self.room(lane));
+            self.lease(lane, reader, id, from, self.room(lane));
         }
     }
 
@@ -92,9 +92,9 @@ impl Distributor {
         !self.readers.iter().flatten().any(waits) && self.buddies_may_take(lane)
     }
 
-    /// Lends the open chunk of a lane to a reader, or notes that the reader misses it from there
+    /// Leases the open chunk of a lane to a reader, or notes that the reader misses it from there
     /// on; `room` is what [`Distributor::room`] gives for the lane.
-    pub(super) fn lend(
+    pub(super) fn lease(
         &mut self,
         lane: usize,
         reader: usize,
@@ -108,8 +108,8 @@ impl Distributor {
         };
         let terms = entry.terms(lane, room);
         let cut = terms == Terms::Cut;
-        let lent = terms != Terms::No && entry.deliver(lane, chunk, from, cut);
-        if lent {
+        let leased = terms != Terms::No && entry.deliver(lane, chunk, from, cut);
+        if leased {
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             self.chunks.lease(chunk, reader);
         } else {
@@ -147,7 +147,7 @@ impl Distributor {
             if let Some(entry) = self.readers[reader].as_mut() {
                 entry.miss(lane, missing);
             }
-            self.lend(lane, reader, id, now, room);
+            self.lease(lane, reader, id, now, room);
         }
     }
 }
