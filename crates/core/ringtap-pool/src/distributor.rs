@@ -5,16 +5,17 @@
 //! [`Distributor::step`] when a lane or a reader signalled, and sleeps in between.
 //!
 //! Invariants
-//! - A chunk goes to every reader, but only to one reader of each buddy group.
+//! - A chunk goes to every reader, but only to one reader of each chunk share.
 //! - A chunk is recycled only after it is sealed and the last lease on it has ended.
 //! - A reader holds at most its credit of chunks of each lane. Packets beyond it count as the
 //!   reader's own `overrun`, exactly, once their number is known.
 //! - Returns are checked: a reader can return only a leased chunk, and only once.
 
-mod buddies;
 mod chunks;
 mod entry;
 mod leasing;
+mod scheduler;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod wakeups;
@@ -31,12 +32,12 @@ use crate::reader::Reader;
 use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Signal, WakeWord};
-use buddies::Groups;
-pub use buddies::{Buddies, BuddyCounts};
 use chunks::Chunks;
 use chunks::Missed;
 use entry::Entry;
 pub use entry::{Missing, Policy, ReaderOptions};
+pub use scheduler::{Candidate, EvenLanes, NextChunk, Returned, Scheduler};
+use shares::ChunkShares;
 pub use wakeups::Returns;
 
 /// Maximum number of readers of one distributor.
@@ -121,7 +122,8 @@ pub struct Distributor {
     lanes: Vec<Lane>,
     chunks: Chunks,
     readers: Vec<Option<Entry>>,
-    groups: Groups,
+    shares: ChunkShares,
+    scheduler: Arc<dyn Scheduler>,
     signal: Arc<dyn Signal>,
     /// Whether a sleeper was woken since the last check: it will soon sleep again.
     woke: bool,
@@ -146,11 +148,19 @@ impl Distributor {
             lanes,
             chunks,
             readers: Vec::new(),
-            groups: Groups::default(),
+            shares: ChunkShares::default(),
+            scheduler: Arc::new(EvenLanes),
             signal,
             woke: false,
             returned: Vec::new(),
         }
+    }
+
+    /// Lets this scheduler divide chunks between the readers of a share from now on; without one,
+    /// the lanes are divided evenly.
+    #[must_use]
+    pub fn with_scheduler(self, scheduler: Arc<dyn Scheduler>) -> Self {
+        Distributor { scheduler, ..self }
     }
 
     /// The sizes of the pool.
@@ -190,8 +200,7 @@ impl Distributor {
     ) -> Result<ReaderId, AddReaderError> {
         let free = self.readers.iter().position(Option::is_none);
         let index = free.unwrap_or(self.readers.len());
-        let known = |buddies| self.groups.has_room_for(buddies);
-        if index >= MAX_READERS || !options.buddies.is_none_or(known) {
+        if index >= MAX_READERS {
             return Err(AddReaderError::TooMany);
         }
         for (id, (lane, start)) in (0..).map(LaneId).zip(self.lanes.iter().zip(starts)) {
@@ -208,8 +217,8 @@ impl Distributor {
             self.readers.push(None);
         }
         self.readers[index] = Some(Entry::new(options, &shares, control));
-        if let Some(buddies) = options.buddies {
-            self.groups.join(buddies, index);
+        if let Some(share) = options.chunk_share {
+            self.shares.join(share, index);
         }
         for lane in 0..self.lanes.len() {
             self.deliver_open_chunk(lane, index, starts);
@@ -262,7 +271,8 @@ impl Distributor {
         {
             return;
         }
-        self.groups.leave(id.index());
+        self.shares.leave(id.index());
+        self.scheduler.removed(id);
         for lane in &mut self.lanes {
             lane.missed.retain(|missed| missed.reader != id.index());
         }
@@ -387,7 +397,7 @@ impl Distributor {
             self.settle(lane, before);
         }
         self.lanes[lane].in_use += 1;
-        let chosen = self.choose_buddies(lane, id);
+        let chosen = self.choose_readers(lane, id);
         let room = self.room(lane);
         for reader in 0..self.readers.len() {
             if self.is_elsewhere(reader, &chosen) {
@@ -427,7 +437,7 @@ impl Distributor {
         for entry in self.readers.iter_mut().flatten() {
             entry.lanes[lane].seal(end);
         }
-        self.settle_offloaded(id, published);
+        self.scheduler.sealed(id, published);
         self.chunks.seal(id);
         for Missed { reader, from, why } in std::mem::take(&mut self.lanes[lane].missed) {
             let missing = self.missing(id, reader, from..published, why);
@@ -448,9 +458,9 @@ impl Distributor {
             let given_back = std::iter::from_fn(|| entry.returned());
             returned.extend(given_back.take(most).map(|id| (reader, id)));
         }
-        // The order of returns is unknown: count every chunk that may be out of order.
+        // The order of returns is unknown: the scheduler learns of all before a lease ends.
         for &(reader, id) in &returned {
-            self.note_disorder(id, reader);
+            self.report_return(id, reader);
         }
         let moved = !returned.is_empty();
         for (reader, id) in returned.drain(..) {

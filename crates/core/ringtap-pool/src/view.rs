@@ -231,7 +231,7 @@ impl<'a> Chunk<'a> {
     }
 
     /// Flow hash of the packet in a published slot; all packets without a hash are one flow.
-    pub(crate) fn flow(self, index: u32) -> Option<u32> {
+    pub fn flow(self, index: u32) -> Option<u32> {
         let words = self.0.words(CHUNK_HEADER_SIZE + widen(index) * SLOT_SIZE)?;
         Some(publish::get_slot(words).hash().unwrap_or(0))
     }

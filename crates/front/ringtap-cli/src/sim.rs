@@ -3,12 +3,14 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use ringtap_capture::sim::run::{Experiment, LaneOutcome, SimOutcome};
+use ringtap_capture::sim::run::{CHUNK_SHARE, Experiment, LaneOutcome, SimOutcome};
 use ringtap_capture::sim::{PS_PER_SECOND, SimOptions};
 use ringtap_device::{DeviceSpec, Kind, Rate};
+use ringtap_hub::buddies::{BuddyCounts, BuddyGroups};
 use serde::Serialize;
 
 use crate::print;
@@ -106,19 +108,35 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
         nic: SimOptions::from_device(&args.device)?,
         capture_ps: args.capture,
         service_ps: args.service,
-        offload_percent: args.offload,
+        counts_disorder: args.offload.is_some(),
     };
-    let outcome = experiment.run()?;
+    let (outcome, buddies) = run_with_buddies(&experiment, args.offload)?;
     let device = args.device.to_string();
     if args.json {
-        print::line(serde_json::to_string(&line(&device, &outcome))?)?;
+        print::line(serde_json::to_string(&line(&device, &outcome, buddies))?)?;
     } else {
-        print_text(args, &device, &outcome)?;
+        print_text(args, &device, &outcome, buddies)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_text(args: &SimArgs, device: &str, outcome: &SimOutcome) -> Result<()> {
+/// Runs an experiment whose readers are buddies, like members of a hub's group that divides lanes.
+fn run_with_buddies(
+    experiment: &Experiment,
+    offload_percent: Option<u8>,
+) -> Result<(SimOutcome, BuddyCounts)> {
+    let groups = Arc::new(BuddyGroups::default());
+    groups.set_threshold(CHUNK_SHARE, offload_percent);
+    let outcome = experiment.run(groups.clone())?;
+    Ok((outcome, groups.counts(CHUNK_SHARE)))
+}
+
+fn print_text(
+    args: &SimArgs,
+    device: &str,
+    outcome: &SimOutcome,
+    buddies: BuddyCounts,
+) -> Result<()> {
     let title = format!("{device}, in virtual time:");
     let text = report::counters(&title, "the simulated link", &outcome.counters());
     print::line(text)?;
@@ -133,7 +151,6 @@ fn print_text(args: &SimArgs, device: &str, outcome: &SimOutcome) -> Result<()> 
         ))?;
     }
     if args.offload.is_some() {
-        let buddies = outcome.buddies;
         print::line(format_args!(
             "  offloaded {} of {} chunks ({} packets); {} packets out of order within their flow",
             grouped(buddies.offloaded_chunks),
@@ -145,8 +162,7 @@ fn print_text(args: &SimArgs, device: &str, outcome: &SimOutcome) -> Result<()> 
     Ok(())
 }
 
-fn line<'a>(device: &'a str, outcome: &SimOutcome) -> SimLine<'a> {
-    let buddies = outcome.buddies;
+fn line<'a>(device: &'a str, outcome: &SimOutcome, buddies: BuddyCounts) -> SimLine<'a> {
     SimLine {
         r#type: "simulation",
         device,
@@ -163,16 +179,4 @@ fn line<'a>(device: &'a str, outcome: &SimOutcome) -> SimLine<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_become_times_for_a_packet() {
-        assert_eq!(time_ps("max"), Ok(0));
-        assert_eq!(time_ps("38844pps"), Ok(25_744_001));
-        assert_eq!(time_ps("1Mpps"), Ok(1_000_000));
-        for bad in ["1Gbps", "x", "fast", "-1pps", "300x"] {
-            assert!(time_ps(bad).is_err(), "{bad}");
-        }
-    }
-}
+mod tests;

@@ -10,13 +10,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringtap_filter::{Place, Rule, Rules};
-use ringtap_pool::distributor::{AddReaderError, Distributor, Policy, ReaderOptions, Returns};
+use ringtap_pool::distributor::{
+    AddReaderError, Distributor, Policy, ReaderOptions, Returns, Scheduler,
+};
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
 use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
+use crate::buddies::BuddyGroups;
 use crate::group::Congestion;
 use crate::hub::AttachError;
 use crate::loader::{LoaderThread, Outcome};
@@ -48,6 +51,8 @@ pub(crate) struct Capture {
     /// The source's own signal, on which readers sleep in addition to their doorbells.
     pub(crate) readers_wake: Option<Arc<OwnedFd>>,
     pub(crate) distributor: Distributor,
+    /// The distributor's scheduler.
+    pub(crate) buddies: Arc<BuddyGroups>,
     pub(crate) stage: Stage,
     pub(crate) failure: Option<String>,
     pub(crate) paused: Vec<bool>,
@@ -85,10 +90,13 @@ impl Capture {
         let lanes = source.take_lanes();
         let readers_wake = source.readers_wake_fd();
         let readers_wake = readers_wake.and_then(|fd| fd.try_clone_to_owned().ok());
+        let buddies = Arc::new(BuddyGroups::default());
         Ok(Capture {
             facts: source.facts().clone(),
             paused: vec![false; lanes.len()],
-            distributor: Distributor::new(pool.clone(), lanes, signal),
+            distributor: Distributor::new(pool.clone(), lanes, signal)
+                .with_scheduler(Arc::clone(&buddies) as Arc<dyn Scheduler>),
+            buddies,
             readers_wake: readers_wake.map(Arc::new),
             pool,
             source,

@@ -5,6 +5,7 @@
 //! [`server::Server`] accepts readers of other processes.
 
 pub mod access;
+pub mod buddies;
 mod capture;
 mod engine;
 pub mod group;

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use ringtap_filter::{BUCKETS, Balance, Place, Program, Rule, Rules};
 use ringtap_ipc::subscription::SubscriptionId;
-use ringtap_pool::distributor::Buddies;
 use ringtap_pool::number::{to_u32, to_usize};
 
 use crate::group::{Division, Group};
@@ -102,14 +101,11 @@ impl Membership {
             .find_map(|one| Some((one, one.members.get(one.position(subscription)?)?)))
     }
 
-    /// The buddy group of this group's members, if it divides chunks.
-    pub(crate) fn buddies(&self, name: &str) -> Option<Buddies> {
+    /// The chunk share of this group's members, if it divides lanes.
+    pub(crate) fn chunk_share(&self, name: &str) -> Option<u32> {
         let mut numbered = (0..).zip(&self.groups);
         let (number, one) = numbered.find(|(_, one)| one.group.name == name)?;
-        (one.group.division == Division::Lanes).then_some(Buddies {
-            group: number,
-            offload_percent: one.group.offload_percent,
-        })
+        (one.group.division == Division::Lanes).then_some(number)
     }
 
     /// Makes a subscription a member of a group.

@@ -2,7 +2,7 @@
 //! Runs in virtual time: the link, the capture threads, the hub and its readers take turns on one
 //! thread, each at the exact picosecond at which it would act.
 //!
-//! Pool, writer, queues, distributor, credit, buddy groups and wake-ups are those of live capture;
+//! Pool, writer, queues, distributor, credit and wake-ups are those of live capture;
 //! only time is simulated. Simultaneous events have one order (readers, capture, arrivals), so
 //! every run of one experiment gives the same result to the packet.
 //!
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringtap_device::Rate;
-use ringtap_pool::distributor::{Buddies, Distributor, Policy, ReaderOptions, Returns};
+use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions, Returns, Scheduler};
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::wake::Signal;
 
@@ -39,12 +39,12 @@ pub struct Experiment {
     pub capture_ps: u64,
     /// Time that a reader takes for a packet, in picoseconds.
     pub service_ps: u64,
-    /// The offload threshold of advanced mode; basic mode without it.
-    pub offload_percent: Option<u8>,
+    /// Whether to count packets that readers finish out of order within their flow.
+    pub counts_disorder: bool,
 }
 
-/// The group of all readers of an experiment.
-const GROUP: u32 = 0;
+/// Chunk share of all readers of an experiment with several queues.
+pub const CHUNK_SHARE: u32 = 0;
 
 /// Signal to the hub, which runs on the same thread.
 #[derive(Default)]
@@ -73,15 +73,16 @@ enum Actor {
 }
 
 impl Experiment {
-    /// Runs until all packets have arrived and every reader has finished with its own.
+    /// Runs until all packets have arrived and every reader has finished with its own; `scheduler`
+    /// divides the chunks between the readers.
     ///
     /// # Errors
     ///
     /// - [`CaptureError::Endless`]: no burst was given.
     /// - [`CaptureError::VirtualMax`]: the link has no rate.
     /// - Those of [`sim::open`](super::open).
-    pub fn run(&self) -> Result<SimOutcome, CaptureError> {
-        let mut run = self.set_up()?;
+    pub fn run(&self, scheduler: Arc<dyn Scheduler>) -> Result<SimOutcome, CaptureError> {
+        let mut run = self.set_up(scheduler)?;
         for reader in &mut run.readers {
             reader.wake(0)?;
         }
@@ -90,7 +91,7 @@ impl Experiment {
         run.end()
     }
 
-    fn set_up(&self) -> Result<VirtualRun, CaptureError> {
+    fn set_up(&self, scheduler: Arc<dyn Scheduler>) -> Result<VirtualRun, CaptureError> {
         if self.nic.rate == Rate::Max {
             return Err(CaptureError::VirtualMax);
         }
@@ -107,14 +108,20 @@ impl Experiment {
             VirtualQueue::new(queue, self.capture_ps)
         };
         let queues: Vec<_> = (0..).zip(lanes).map(queue).collect();
-        let mut distributor = Distributor::new(pool, ends, signal.clone());
+        let distributor = Distributor::new(pool, ends, signal.clone());
+        let mut distributor = distributor.with_scheduler(scheduler);
         let mut readers = Vec::new();
         for _ in 0..self.nic.queues {
             let options = self.reader();
             let added = distributor.add_reader(&options);
             let (id, reader) = added.map_err(|error| CaptureError::Run(error.to_string()))?;
-            let records = self.offload_percent.is_some();
-            let reader = VirtualReader::new(id, reader, options.mask, self.service_ps, records);
+            let reader = VirtualReader::new(
+                id,
+                reader,
+                options.mask,
+                self.service_ps,
+                self.counts_disorder,
+            );
             readers.push(reader);
         }
         Ok(VirtualRun {
@@ -131,10 +138,7 @@ impl Experiment {
         ReaderOptions {
             credit: Some(u32::MAX),
             policy: Policy::DropNewest,
-            buddies: (self.nic.queues > 1).then_some(Buddies {
-                group: GROUP,
-                offload_percent: self.offload_percent,
-            }),
+            chunk_share: (self.nic.queues > 1).then_some(CHUNK_SHARE),
             ..ReaderOptions::default()
         }
     }
@@ -228,7 +232,6 @@ impl VirtualRun {
         Ok(SimOutcome {
             lanes: self.queues.iter().map(VirtualQueue::outcome).collect(),
             readers: readers.map(|one| one.outcome(&self.distributor)).collect(),
-            buddies: self.distributor.buddy_counts(GROUP),
             disordered_packets,
             chunks: self.distributor.chunks_of(LaneId(0)),
         })

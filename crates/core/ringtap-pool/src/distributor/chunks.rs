@@ -20,7 +20,7 @@ pub(super) struct Missed {
 pub(super) enum Why {
     /// It is past its credit.
     Credit,
-    /// A buddy of it has the chunk.
+    /// Another reader of its share has the chunk.
     Elsewhere,
 }
 
@@ -71,10 +71,6 @@ struct Record {
     /// Number of times that the chunk was opened; distinguishes leases of different uses.
     opening: u32,
     leases: Leases,
-    /// Buddy groups in which another than the lane's owner got it, a bit each.
-    offloaded: u64,
-    /// Flows in it, in order; computed on the first request.
-    flows: Option<Box<[u32]>>,
 }
 
 /// A lease in a reader's list; stays there until the list is cleaned up.
@@ -127,8 +123,6 @@ impl Chunks {
         record.sealed = false;
         record.lane = lane;
         record.opening = record.opening.wrapping_add(1);
-        record.offloaded = 0;
-        record.flows = None;
         true
     }
 
@@ -136,26 +130,10 @@ impl Chunks {
         self.records[id.index()].lane
     }
 
-    /// Notes, or asks, in which buddy groups another than the owner got it.
-    pub(super) fn offloaded(&mut self, id: ChunkId) -> &mut u64 {
-        &mut self.records[id.index()].offloaded
-    }
-
     /// Whether a reader leases a chunk.
     pub(super) fn is_leased_to(&self, id: ChunkId, reader: usize) -> bool {
         let record = self.records.get(id.index());
         record.is_some_and(|record| record.leases.has(reader))
-    }
-
-    /// The flows of a chunk that is sealed, in order; `find` lists them.
-    pub(super) fn flows(&mut self, id: ChunkId, find: impl FnOnce() -> Vec<u32>) -> &[u32] {
-        let record = &mut self.records[id.index()];
-        record.flows.get_or_insert_with(|| {
-            let mut flows = find();
-            flows.sort_unstable();
-            flows.dedup();
-            flows.into()
-        })
     }
 
     /// Leases the newest chunk of a lane to a reader.

@@ -6,7 +6,6 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use super::buddies::Buddies;
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
@@ -51,8 +50,9 @@ pub struct ReaderOptions {
     /// Mask bits that every packet of the reader's balanced group has, for any member; 0 without
     /// such a group.
     pub group: u64,
-    /// Readers with which it shares the lanes' chunks; without them it gets every chunk.
-    pub buddies: Option<Buddies>,
+    /// Number of its chunk share: of the readers with one number, one gets each chunk. A reader
+    /// without a share gets every chunk.
+    pub chunk_share: Option<u32>,
 }
 
 impl Default for ReaderOptions {
@@ -62,7 +62,7 @@ impl Default for ReaderOptions {
             policy: Policy::default(),
             mask: u64::MAX,
             group: 0,
-            buddies: None,
+            chunk_share: None,
         }
     }
 }
@@ -138,13 +138,11 @@ pub(super) struct Entry {
     pub(super) mask: u64,
     pub(super) group: u64,
     pub(super) lanes: Vec<Account>,
-    /// Number of its buddy group.
-    pub(super) buddies: Option<u32>,
+    /// It gets only the chunks that its share leaves to it.
+    pub(super) is_in_share: bool,
     pub(super) corrupt: bool,
     /// Whether the reader sleeps and must not be woken yet.
     pub(super) deferred: bool,
-    /// Chunks that it took instead of their lane's owner.
-    pub(super) helped_chunks: u64,
     /// Whether the reader must still be told that no more chunks follow.
     pub(super) untold_end: bool,
     /// Number of its sleeps when it was last seen awake.
@@ -174,10 +172,9 @@ impl Entry {
             mask: options.mask,
             group: options.group,
             lanes: accounts.collect(),
-            buddies: options.buddies.map(|buddies| buddies.group),
+            is_in_share: options.chunk_share.is_some(),
             corrupt: false,
             deferred: false,
-            helped_chunks: 0,
             untold_end: false,
             slept: 0,
             control,

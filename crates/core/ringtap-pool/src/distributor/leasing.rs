@@ -19,13 +19,13 @@ impl Distributor {
 
     /// How many may hold a chunk at a time.
     fn holders(&self) -> u32 {
-        // Of a buddy group one member at a time holds a chunk.
+        // Of a share one reader at a time holds a chunk.
         let alone = self
             .readers
             .iter()
             .flatten()
-            .filter(|entry| entry.buddies.is_none());
-        let readers = alone.count() + self.groups.count();
+            .filter(|entry| !entry.is_in_share);
+        let readers = alone.count() + self.shares.count();
         to_u32(readers)
     }
 
@@ -74,7 +74,7 @@ impl Distributor {
         };
         let from = starts[lane].saturating_sub(chunk.first_sequence());
         let from = to_u32(from);
-        if self.is_with_buddy(id, reader) {
+        if self.is_with_another(id, reader) {
             let missed = Missed::elsewhere(reader, from);
             self.lanes[lane].missed.push(missed);
         } else {
@@ -85,11 +85,9 @@ impl Distributor {
     /// Whether every reader that must not miss anything can take another chunk.
     pub(super) fn may_deliver(&self, lane: usize) -> bool {
         let waits = |entry: &Entry| {
-            entry.policy == Policy::Block
-                && entry.buddies.is_none()
-                && !entry.has_credit(lane, u32::MAX)
+            entry.policy == Policy::Block && !entry.is_in_share && !entry.has_credit(lane, u32::MAX)
         };
-        !self.readers.iter().flatten().any(waits) && self.buddies_may_take(lane)
+        !self.readers.iter().flatten().any(waits) && self.shares_may_take(lane)
     }
 
     /// Leases the open chunk of a lane to a reader, or notes that the reader misses it from there

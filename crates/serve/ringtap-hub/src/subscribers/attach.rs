@@ -94,8 +94,13 @@ impl Engine {
             policy: group.policy,
             mask: share.mask,
             group: share.group,
-            buddies: self.membership.buddies(&group.name),
+            chunk_share: self.membership.chunk_share(&group.name),
         };
+        if let Some(number) = options.chunk_share {
+            for capture in &self.captures {
+                capture.buddies.set_threshold(number, group.offload_percent);
+            }
+        }
         let (source_readers, endpoints) =
             self.take_everywhere(&options, share, places, request.from_the_first)?;
         self.captures.iter_mut().for_each(Capture::warn_if_scarce);

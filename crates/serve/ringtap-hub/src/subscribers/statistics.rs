@@ -116,9 +116,9 @@ impl Engine {
             offload_percent: group.offload_percent,
             ..GroupStatus::default()
         };
-        if let Some(buddies) = self.membership.buddies(&group.name) {
+        if let Some(number) = self.membership.chunk_share(&group.name) {
             for capture in &self.captures {
-                let counts = capture.distributor.buddy_counts(buddies.group);
+                let counts = capture.buddies.counts(number);
                 status.offloaded_chunks += counts.offloaded_chunks;
                 status.offloaded_packets += counts.offloaded_packets;
                 status.disordered_packets += counts.disordered_packets;
@@ -150,7 +150,7 @@ impl Engine {
             let capture = &self.captures[source_reader.capture];
             let distributor = &capture.distributor;
             status.corrupt |= distributor.is_corrupt(source_reader.reader);
-            status.helped_chunks += distributor.helped_chunks(source_reader.reader);
+            status.helped_chunks += capture.buddies.helped_chunks(source_reader.reader);
             for lane in capture.lanes() {
                 let held = distributor.held(source_reader.reader, lane);
                 status.lag_chunks += held.saturating_sub(1);

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use ringtap_pool::counters::{Counters, Dropped};
-use ringtap_pool::distributor::BuddyCounts;
 
 use super::reader::PacketRecord;
 
@@ -42,10 +41,8 @@ pub struct SimOutcome {
     pub lanes: Vec<LaneOutcome>,
     /// By reader.
     pub readers: Vec<ReaderOutcome>,
-    /// Chunks that the readers took from each other.
-    pub buddies: BuddyCounts,
-    /// Packets that a reader finished before an earlier one of the same flow was finished; exact
-    /// to the packet, while [`BuddyCounts`] goes by chunks.
+    /// Packets that a reader finished before an earlier one of the same flow was finished, if the
+    /// experiment counts them.
     pub disordered_packets: u64,
     /// Chunks of each lane.
     pub chunks: u32,

@@ -5,8 +5,9 @@ use super::*;
 use crate::PoolAsked;
 use crate::sim::{LinkTraffic, PS_PER_SECOND, RING};
 use proptest::prelude::*;
-use ringtap_device::{ChunkOptions, Rate, Skew};
+use ringtap_device::{ChunkOptions, Rate};
 use ringtap_packet::{Sizes, Traffic};
+use ringtap_pool::distributor::EvenLanes;
 
 /// One queue at 10 Gbit/s, 64-byte packets, a reader of 38,844 packets a second.
 fn wirecap(chunks: u32, packets: u32, burst: u64) -> Experiment {
@@ -18,7 +19,7 @@ fn wirecap(chunks: u32, packets: u32, burst: u64) -> Experiment {
         },
         capture_ps: 0,
         service_ps: PS_PER_SECOND / 38_844,
-        offload_percent: None,
+        counts_disorder: false,
     }
 }
 
@@ -33,7 +34,7 @@ fn pool(chunks: u32, packets: u32) -> PoolAsked {
 }
 
 fn run(experiment: &Experiment) -> SimOutcome {
-    let outcome = experiment.run().unwrap();
+    let outcome = experiment.run(Arc::new(EvenLanes)).unwrap();
     let balance = outcome.counters().balance();
     assert!(balance.holds(), "{balance}: {outcome:?}");
     outcome
@@ -132,64 +133,24 @@ fn a_fast_reader_loses_nothing_at_any_length() {
     }
 }
 
-/// Four queues at 95 % of the rate of four readers; one queue gets 70 % of the packets.
-fn skewed(offload_percent: Option<u8>) -> Experiment {
-    let service_ps = PS_PER_SECOND / 50_000;
-    Experiment {
-        nic: SimOptions {
-            queues: 4,
-            skew: Some(Skew::Weights(vec![7, 1, 1, 1])),
-            traffic: LinkTraffic::Generated(Traffic {
-                flows: 64,
-                ..Traffic::default()
-            }),
-            burst: Some(400_000),
-            pool: pool(100, 64),
-            ..SimOptions::new(Rate::PacketsPerSecond(190_000))
-        },
-        capture_ps: 0,
-        service_ps,
-        offload_percent,
-    }
-}
-
-#[test]
-fn advanced_mode_carries_what_basic_mode_loses() {
-    let basic = run(&skewed(None));
-    assert!(basic.loss() > 0.3, "{}", basic.loss());
-    assert_eq!(basic.buddies.offloaded_chunks, 0);
-    assert_eq!(basic.disordered_packets, 0);
-    for percent in [0, 20, 60, 80] {
-        let advanced = run(&skewed(Some(percent)));
-        assert_eq!(advanced.counters().dropped.total(), 0, "T = {percent} %");
-        assert!(advanced.buddies.offloaded_chunks > 0, "T = {percent} %");
-        let share = advanced.readers.iter().map(|reader| reader.delivered);
-        assert!(share.min().unwrap() > 70_000, "{advanced:?}");
-    }
-}
-
-#[test]
-fn broken_order_is_counted_and_never_too_low() {
-    let advanced = run(&skewed(Some(20)));
-    assert!(advanced.disordered_packets > 0);
-    assert!(
-        advanced.buddies.disordered_packets >= advanced.disordered_packets,
-        "{advanced:?}"
-    );
-}
-
 #[test]
 fn what_cannot_be_run_is_refused() {
     let endless = Experiment {
         nic: SimOptions::new(Rate::PacketsPerSecond(1000)),
         ..wirecap(10, 10, 10)
     };
-    assert!(matches!(endless.run(), Err(CaptureError::Endless)));
+    assert!(matches!(
+        endless.run(Arc::new(EvenLanes)),
+        Err(CaptureError::Endless)
+    ));
     let timeless = Experiment {
         nic: SimOptions::new(Rate::Max),
         ..wirecap(10, 10, 10)
     };
-    assert!(matches!(timeless.run(), Err(CaptureError::VirtualMax)));
+    assert!(matches!(
+        timeless.run(Arc::new(EvenLanes)),
+        Err(CaptureError::VirtualMax)
+    ));
 }
 
 proptest! {
@@ -202,7 +163,6 @@ proptest! {
         packets in 1_u32..40,
         ring in 1_u32..200,
         times in (0_u64..200_000, 0_u64..3_000_000),
-        offload_percent in prop::option::of(0_u8..=100),
         imix in any::<bool>(),
     ) {
         let sizes = if imix { Sizes::Imix } else { Sizes::Fixed(64) };
@@ -218,11 +178,11 @@ proptest! {
             },
             capture_ps: times.0,
             service_ps: times.1,
-            offload_percent,
+            counts_disorder: true,
         };
-        let outcome = experiment.run().unwrap();
+        let outcome = experiment.run(Arc::new(EvenLanes)).unwrap();
         prop_assert!(outcome.counters().balance().holds(), "{:?}", outcome);
         prop_assert_eq!(outcome.counters().dropped.overrun, 0, "{:?}", outcome);
-        prop_assert!(outcome.buddies.disordered_packets >= outcome.disordered_packets);
+        prop_assert_eq!(outcome.disordered_packets, 0, "{:?}", outcome);
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buddies come, help, leave and lie.
+//! Readers of a share come, wait and leave.
 
 use super::super::tests::{Bench, bench, drain};
 use super::*;
-use crate::distributor::{Policy, ReaderOptions};
-use crate::ids::LaneId;
+use crate::distributor::{ReaderOptions, Scheduler};
 use crate::reader::Reader;
+use std::sync::Arc;
 
 /// A lane of chunks of ten packets.
 fn tens(chunks: u32) -> Bench {
@@ -14,13 +14,10 @@ fn tens(chunks: u32) -> Bench {
     bench
 }
 
-fn buddy(bench: &mut Bench, offload_percent: Option<u8>) -> (ReaderId, Reader) {
+fn sharer(bench: &mut Bench) -> (ReaderId, Reader) {
     bench.reader(ReaderOptions {
         credit: Some(u32::MAX),
-        buddies: Some(Buddies {
-            group: 7,
-            offload_percent,
-        }),
+        chunk_share: Some(7),
         ..ReaderOptions::default()
     })
 }
@@ -36,8 +33,8 @@ fn fill(bench: &mut Bench, chunks: u64) {
 #[test]
 fn the_owner_gets_everything_and_nobody_misses_it() {
     let mut bench = tens(20);
-    let (owner, mut one) = buddy(&mut bench, None);
-    let (other, mut idle) = buddy(&mut bench, None);
+    let (owner, mut one) = sharer(&mut bench);
+    let (other, mut idle) = sharer(&mut bench);
     fill(&mut bench, 5);
     assert_eq!((drain(&mut one), drain(&mut idle)), ((50, 0), (0, 0)));
     fill(&mut bench, 1);
@@ -47,41 +44,30 @@ fn the_owner_gets_everything_and_nobody_misses_it() {
     }
 }
 
-#[test]
-fn above_the_threshold_the_least_busy_takes_over() {
-    let mut bench = tens(20);
-    let (owner, mut one) = buddy(&mut bench, Some(20));
-    let (other_id, mut other) = buddy(&mut bench, Some(20));
-    // More than 4 of 20 chunks: the sixth to tenth go to the other, then by turns.
-    fill(&mut bench, 10);
-    assert_eq!((drain(&mut one), drain(&mut other)), ((50, 0), (50, 0)));
-    let counts = bench.distributor.buddy_counts(7);
-    assert_eq!((counts.chunks, counts.offloaded_chunks), (10, 5));
-    let helped = [owner, other_id].map(|id| bench.distributor.helped_chunks(id));
-    assert_eq!(helped, [0, 5]);
-    assert_eq!(counts.offloaded_packets, 40, "the last is still open");
+/// Names a reader that does not exist.
+struct Stranger;
+
+impl Scheduler for Stranger {
+    fn choose(&self, _next: &NextChunk<'_>) -> ReaderId {
+        ReaderId(1000)
+    }
 }
 
 #[test]
-fn order_that_may_be_broken_is_counted() {
+fn a_scheduler_cannot_name_a_stranger() {
     let mut bench = tens(20);
-    let (_, mut one) = buddy(&mut bench, Some(10));
-    let (_, mut other) = buddy(&mut bench, Some(10));
-    fill(&mut bench, 7);
-    assert_eq!(drain(&mut other).0, 30);
-    bench.distributor.step().unwrap();
-    // The fourth to sixth went to the other; without hashes all is one flow.
-    assert_eq!(bench.distributor.buddy_counts(7).disordered_packets, 30);
-    assert_eq!(drain(&mut one).0, 40);
-    bench.distributor.step().unwrap();
-    assert_eq!(bench.distributor.buddy_counts(7).disordered_packets, 30);
+    bench.distributor = bench.distributor.with_scheduler(Arc::new(Stranger));
+    let (_, mut one) = sharer(&mut bench);
+    let (_, mut other) = sharer(&mut bench);
+    fill(&mut bench, 5);
+    assert_eq!((drain(&mut one), drain(&mut other)), ((50, 0), (0, 0)));
 }
 
 #[test]
-fn the_open_chunk_of_a_buddy_that_leaves_goes_to_another() {
+fn the_open_chunk_of_a_reader_that_leaves_goes_to_another() {
     let mut bench = tens(8);
-    let (owner, one) = buddy(&mut bench, None);
-    let (heir, mut other) = buddy(&mut bench, None);
+    let (owner, one) = sharer(&mut bench);
+    let (heir, mut other) = sharer(&mut bench);
     bench.write(3);
     bench.distributor.step().unwrap();
     drop(one);
@@ -106,30 +92,27 @@ fn the_open_chunk_of_a_buddy_that_leaves_goes_to_another() {
 }
 
 #[test]
-fn a_buddy_that_comes_late_gets_pool_full_twice() {
+fn a_reader_that_comes_late_gets_no_packet_twice() {
     let mut bench = tens(8);
-    let (_, mut one) = buddy(&mut bench, Some(0));
+    let (_, mut one) = sharer(&mut bench);
     bench.write(3);
     bench.distributor.step().unwrap();
-    let (_, mut late) = buddy(&mut bench, Some(0));
+    let (_, mut late) = sharer(&mut bench);
     bench.write(2);
     assert_eq!((drain(&mut one), drain(&mut late)), ((5, 0), (0, 0)));
 }
 
 #[test]
-fn a_blocking_group_waits_for_the_one_whose_turn_it_is() {
+fn a_blocking_share_waits_for_the_one_whose_turn_it_is() {
     let mut bench = tens(8);
-    let options = |offload_percent| ReaderOptions {
+    let options = || ReaderOptions {
         credit: Some(2),
         policy: Policy::Block,
-        buddies: Some(Buddies {
-            group: 0,
-            offload_percent,
-        }),
+        chunk_share: Some(0),
         ..ReaderOptions::default()
     };
-    let (_, mut one) = bench.reader(options(None));
-    let (_, mut idle) = bench.reader(options(None));
+    let (_, mut one) = bench.reader(options());
+    let (_, mut idle) = bench.reader(options());
     fill(&mut bench, 5);
     assert!(
         !bench.distributor.is_drained(),
