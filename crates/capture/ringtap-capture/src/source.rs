@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shell of the sources whose lanes are written by threads of this process.
+//! Common part of sources whose lanes are written by threads of this process: pool, lanes, threads,
+//! rules, status and stop. A [`SourceDriver`] adds what differs.
 //!
 //! Invariants
 //! - No other process can map the pool writable: it is a sealed memfd.

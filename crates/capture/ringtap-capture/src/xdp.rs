@@ -68,6 +68,16 @@ pub struct QueueLane {
     pub ring: RingWatch,
 }
 
+/// Counters of a source whose lanes are receive queues.
+pub fn queue_counts(lanes: &[QueueLane], nic: &mut NicLosses) -> Counts {
+    let lanes = lanes.iter();
+    Counts {
+        lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
+        nic: nic.lost(),
+        kernel: 0,
+    }
+}
+
 /// Opens the interface; packets are captured when the function returns.
 ///
 /// # Errors
@@ -111,12 +121,7 @@ struct XdpDriver {
 
 impl SourceDriver for XdpDriver {
     fn counts(&mut self) -> Counts {
-        let lanes = self.lanes.iter();
-        Counts {
-            lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
-            nic: self.nic.lost(),
-            kernel: 0,
-        }
+        queue_counts(&self.lanes, &mut self.nic)
     }
 
     fn stop(&mut self) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ringtap_capture::bpf::link::Hook;
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::source::{RulesHook, SourceDriver};
-use ringtap_capture::xdp::{QueueLane, wait_for_received};
+use ringtap_capture::xdp::{QueueLane, queue_counts, wait_for_received};
 use ringtap_filter::LinkType;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Counts, Facts};
@@ -33,12 +33,7 @@ pub(super) struct MirrorDriver {
 
 impl SourceDriver for MirrorDriver {
     fn counts(&mut self) -> Counts {
-        let lanes = self.lanes.iter();
-        Counts {
-            lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
-            nic: self.nic.lost(),
-            kernel: 0,
-        }
+        queue_counts(&self.lanes, &mut self.nic)
     }
 
     fn rules_hook(&self) -> Option<RulesHook> {

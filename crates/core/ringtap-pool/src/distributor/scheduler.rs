@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Policy that divides chunks between the readers of a share.
+//! Policy that divides chunks between the readers of a share, a set of readers of which one gets
+//! each chunk.
 //!
-//! The distributor calls the scheduler once for each chunk, never for a packet. The distributor
-//! itself holds that one reader of a share gets each chunk, whatever the scheduler answers.
+//! The distributor calls the scheduler per chunk, never per packet. The distributor itself ensures
+//! that one reader of a share gets each chunk, whatever the scheduler answers.
 #![forbid(unsafe_code)]
 
 use super::chunks::Chunks;
@@ -38,7 +39,7 @@ impl NextChunk<'_> {
     }
 }
 
-/// A chunk that a reader of a share gave back. The reader's lease on it ends afterwards.
+/// A chunk that a reader of a share returns. The reader's lease ends after the report.
 pub struct Returned<'a> {
     /// Number of the share.
     pub share: u32,

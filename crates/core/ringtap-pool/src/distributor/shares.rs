@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shares: readers between which the distributor divides the lanes' chunks.
+//! Shares: sets of readers of which one gets each chunk.
 //!
 //! Invariants
-//! - Of each chunk that was opened since a share has readers, one reader gets all that it may
-//!   still read; to the others these packets are somebody else's, not lost.
+//! - Each chunk that is opened while a share has readers goes to one of them. The other readers of
+//!   the share count its packets as packets for other members, not as lost.
 #![forbid(unsafe_code)]
 
 use super::Distributor;
@@ -15,7 +15,7 @@ use crate::number::to_u32;
 
 struct Sharers {
     number: u32,
-    /// Indices of its readers, in the order in which they came; at least one.
+    /// Indices of the share's readers, oldest first; at least one.
     readers: Vec<usize>,
 }
 
@@ -64,8 +64,8 @@ impl Distributor {
         share.readers.iter().filter_map(candidate).collect()
     }
 
-    /// The reader of a share that gets a lane's next chunk, by the scheduler, which learns whether
-    /// that chunk has been opened; `None` if all readers of the share are corrupt.
+    /// Asks the scheduler which reader of a share gets a lane's next chunk, and reports to it the
+    /// chunk in `opened`. Returns `None` if all readers of the share are corrupt.
     fn choose(&self, share: &Sharers, lane: usize, opened: Option<ChunkId>) -> Option<usize> {
         let candidates = self.candidates(share);
         let first = candidates.first()?.reader;
@@ -84,7 +84,7 @@ impl Distributor {
         Some(chosen.index())
     }
 
-    /// The reader of each share that gets a chunk that a lane just opened.
+    /// For each share, the reader that gets a chunk that the lane just opened.
     pub(super) fn choose_readers(&self, lane: usize, id: ChunkId) -> Vec<usize> {
         let shares = self.shares.0.iter();
         let chosen = shares.filter_map(|share| self.choose(share, lane, Some(id)));
@@ -104,7 +104,8 @@ impl Distributor {
         readers.any(|one| *one != reader && self.chunks.is_leased_to(id, *one))
     }
 
-    /// Whether every share's reader of a lane's next chunk can take it, or need not wait for it.
+    /// Whether the lane may open its next chunk: in every share, the chosen reader has credit or a
+    /// policy that does not make the source wait.
     pub(super) fn shares_may_take(&self, lane: usize) -> bool {
         let may = |share: &Sharers| {
             let chosen = self.choose(share, lane, None);
@@ -116,8 +117,8 @@ impl Distributor {
         self.shares.0.iter().all(may)
     }
 
-    /// Chunks that are still being filled, and whose reader left, go to another reader of the
-    /// share from here on.
+    /// Gives each open chunk whose reader left to another reader of the share, from the next packet
+    /// on.
     pub(super) fn adopt_open_chunks(&mut self) {
         for lane in 0..self.lanes.len() {
             let Some(id) = self.lanes[lane].open else {
@@ -146,7 +147,7 @@ impl Distributor {
             .chunk(id)
             .map_or(0, |chunk| chunk.state().published);
         for Missed { from, why, .. } in own {
-            // What it lost itself stays lost.
+            // Packets that the reader missed before it took over stay counted as missed.
             let missing = self.missing(id, heir, from..now, why);
             if let Some(entry) = self.readers[heir].as_mut() {
                 entry.miss(lane, missing);

@@ -133,11 +133,11 @@ impl Writer {
     ///
     /// As [`packet`](Self::packet).
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<Next, WriteError> {
-        let patience_ns = match self.options.file.as_str() {
+        let interval_ns = match self.options.file.as_str() {
             "-" => 0,
             _ => FLUSH_NS,
         };
-        if now_ns.saturating_sub(self.flushed_ns) >= patience_ns {
+        if now_ns.saturating_sub(self.flushed_ns) >= interval_ns {
             self.flushed_ns = now_ns;
             if !self.output.is_flushed() {
                 self.output.flush()?;

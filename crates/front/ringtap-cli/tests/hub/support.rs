@@ -154,7 +154,8 @@ impl RunningHub {
         }
     }
 
-    /// Those once they no longer change: the server closes a connection after its client left.
+    /// Waits until the hub's resources stop changing, and returns them. The server closes a connection
+    /// some time after its client left.
     pub(crate) fn settled_resources(&self) -> Resources {
         let mut last = self.resources();
         let mut same = 0;
@@ -168,7 +169,7 @@ impl RunningHub {
     }
 }
 
-/// What a leak of the hub shows in.
+/// Resources of the hub's process in which a leak shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resources {
     pub(crate) descriptors: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths that documents and eBPF sources name: each exists.
+//! Checks that every path named in a document or an eBPF source exists.
 
 use crate::files::Source;
 
@@ -8,11 +8,12 @@ const FOLDERS: [&str; 7] = [
     "bench/", "bpf/", "crates/", "docs/", "fuzz/", "lab/", "scripts/",
 ];
 
-/// The paths that do not exist, with the file that names them.
+/// One fault for each named path that does not exist.
 pub(crate) fn faults(sources: &[Source]) -> Vec<String> {
-    let speaks = |source: &&Source| source.name.ends_with(".md") || source.name.starts_with("bpf/");
+    let names_paths =
+        |source: &&Source| source.name.ends_with(".md") || source.name.starts_with("bpf/");
     let mut faults = Vec::new();
-    for source in sources.iter().filter(speaks) {
+    for source in sources.iter().filter(names_paths) {
         for path in paths(&source.text()) {
             let exists = |other: &Source| {
                 let rest = other.name.strip_prefix(path);
@@ -26,7 +27,7 @@ pub(crate) fn faults(sources: &[Source]) -> Vec<String> {
     faults
 }
 
-/// The paths in a text. Patterns with `*` and paths below other folders are no paths of ours.
+/// Paths in a text that begin with one of [`FOLDERS`]; patterns with `*` are left out.
 fn paths(text: &str) -> Vec<&str> {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "._-/*".contains(c);
     // Headers of other projects.
