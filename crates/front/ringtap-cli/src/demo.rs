@@ -22,7 +22,7 @@ use ringtap::Capture;
 use ringtap_client::SubscriptionRequest;
 use ringtap_device::Rate;
 use ringtap_filter::{Balance, Headers};
-use ringtap_hub::{Group, Handle, Hub};
+use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_net::interface::{Interface, add_veth};
 use ringtap_net::private::{self, Standing};
 use ringtap_packet::Traffic;
@@ -133,7 +133,7 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     let requests = subscriptions
         .map(|(group, name)| SubscriptionRequest::new(group, name))
         .to_vec();
-    let (hub, subscriptions) = Hub::start(vec![source], groups, None, requests)?;
+    let (hub, subscriptions) = Hub::start(vec![source], groups, HubOptions::default(), requests)?;
     let captures = subscriptions
         .into_iter()
         .map(|subscription| Ok(Capture::at_hub(hub.handle(), subscription?)?));

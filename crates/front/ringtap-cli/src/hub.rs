@@ -17,7 +17,7 @@ use clap::Args;
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_hub::server::Server;
-use ringtap_hub::{Congestion, Hub};
+use ringtap_hub::{Congestion, Hub, HubOptions};
 use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
 use ringtap_pool::distributor::Policy;
@@ -243,7 +243,11 @@ fn start(config: &Config) -> Result<Hub> {
     }
     let groups = config.groups.iter().map(|group| group.compile(&facts));
     let groups = groups.collect::<Result<_>>()?;
-    Ok(Hub::start(sources, groups, config.congestion, Vec::new())?.0)
+    let options = HubOptions {
+        congestion: config.congestion,
+        limits: config.limits,
+    };
+    Ok(Hub::start(sources, groups, options, Vec::new())?.0)
 }
 
 /// Serves metrics, if configured, until the server is dropped.

@@ -14,7 +14,7 @@ use clap::Args;
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_hub::access::Access;
 use ringtap_hub::server::{refuse, serve_one};
-use ringtap_hub::{Group, Hub};
+use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::socket::Socket;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -80,7 +80,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
         },
         ..Group::new(ONLY_GROUP)
     };
-    Ok(Hub::start(vec![source], vec![group], None, Vec::new())?.0)
+    Ok(Hub::start(vec![source], vec![group], HubOptions::default(), Vec::new())?.0)
 }
 
 /// Closes standard error, so that a process that waits for its end waits only for the program.

@@ -10,7 +10,7 @@ use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
 use ringtap_device::DeviceSpec;
 use ringtap_filter::{Balance, Headers, Program};
 use ringtap_hub::group::Division;
-use ringtap_hub::{Group, Handle, Hub};
+use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::protocol::{GroupStatus, Snapshot};
 use ringtap_ipc::subscription::{SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::counters::Counters;
@@ -79,8 +79,13 @@ fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus) 
         ..SubscriptionRequest::new(group.name.clone(), name.to_string())
     };
     let requests = (0..READERS).map(request).collect();
-    let (hub, taken) = Hub::start(vec![Box::new(source)], vec![group.clone()], None, requests)
-        .expect("the hub starts");
+    let (hub, taken) = Hub::start(
+        vec![Box::new(source)],
+        vec![group.clone()],
+        HubOptions::default(),
+        requests,
+    )
+    .expect("the hub starts");
     let readers = taken.into_iter().enumerate().map(|(at, taken)| {
         let taken = taken.expect("a subscription");
         let subscription = Subscription {

@@ -8,7 +8,7 @@ use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::LinkType;
 use ringtap_filter::text::Filter;
-use ringtap_hub::{Group, Hub};
+use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_pool::source::Facts;
 
 use crate::{Capture, Error};
@@ -159,7 +159,8 @@ impl OpenOptions {
             ..self.request(ONLY_GROUP, &device.options)
         };
         let groups = vec![Group::new(ONLY_GROUP)];
-        let (hub, subscriptions) = Hub::start(vec![source], groups, None, vec![request])?;
+        let (hub, subscriptions) =
+            Hub::start(vec![source], groups, HubOptions::default(), vec![request])?;
         // One request has one answer.
         let mut captures = Vec::with_capacity(1);
         for subscription in subscriptions {

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wake-up signals between two processes.
 //!
+//! Each direction has a descriptor of its own. The hub signals the reader through a pair of UNIX
+//! sockets, of which the hub's end receives nothing. The reader signals the hub through an eventfd,
+//! which the hub neither reads nor writes.
+//!
 //! Invariants
-//! - No call waits, whatever the other end does. (So an eventfd is no doorbell: another process that
-//!   holds it can fill it, and then writes block.)
+//! - No call of the hub waits, whatever the reader does with its descriptors. (So the hub signals
+//!   through no eventfd: all its holders share O_NONBLOCK, and a reader could fill it. The hub uses
+//!   no pipe either: a process that reads or writes a pipe holds the pipe's lock while it copies, for
+//!   instance from a file system of the process's own.)
+//! - A reader cannot send descriptors to the hub through a doorbell.
 #![forbid(unsafe_code)]
+
+mod rings;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,144 +25,202 @@ use rustix::net::{
     socketpair, sockopt,
 };
 
+use crate::event::{Event, PeerEvent};
+pub use rings::{RING_INTERVAL, Rings};
+
 /// Most reads of one call that empties a doorbell: the other end may refill it all the time.
 const MOST_READS: usize = 512;
 
-/// One end of a wake-up signal; [`Signal::signal`] wakes the sleeper at the other end.
+/// A reader's end of a doorbell; [`Signal::signal`] wakes the hub.
 pub trait Doorbell: Signal {
-    /// Descriptor that a signal from the other end makes readable until [`Doorbell::clear`]. Once the
-    /// other end is gone, the descriptor stays readable.
+    /// Descriptor that a signal from the hub makes readable until [`Doorbell::clear`]. Once the hub is
+    /// gone, the descriptor stays readable.
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Discards the signals so far.
-    ///
-    /// # Errors
-    ///
-    /// [`OtherEndGone`].
-    fn clear(&self) -> Result<(), OtherEndGone>;
+    fn clear(&self);
 
     /// Makes [`Doorbell::fd`] readable for ever, which ends a sleep at this end.
     fn end_own_sleep(&self);
+
+    /// Descriptors with which another process uses this end: the one of [`Doorbell::fd`], then the
+    /// one that wakes the hub.
+    fn descriptors(&self) -> [BorrowedFd<'_>; 2];
 }
 
-/// The error that the other end of a doorbell is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OtherEndGone;
+/// Both ends of a doorbell between processes of one host.
+///
+/// # Errors
+///
+/// The system's, when no descriptor is free.
+pub fn doorbell() -> io::Result<(HubDoorbell, ReaderDoorbell)> {
+    let flags = SocketFlags::CLOEXEC;
+    let (to_reader, news) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // From now on the kernel refuses what the reader sends.
+    shutdown(&to_reader, Shutdown::Read)?;
+    let rings = Event::new()?;
+    let hub = PeerEvent::of(&rings)?;
+    Ok((
+        HubDoorbell { to_reader, rings },
+        ReaderDoorbell { news, hub },
+    ))
+}
 
-/// A doorbell between processes of one host: one end of a pair of stream sockets.
-pub struct SocketDoorbell(OwnedFd);
+/// The hub's end of a doorbell; [`Signal::signal`] wakes the reader. [`Rings`] notices the reader's
+/// signals.
+pub struct HubDoorbell {
+    to_reader: OwnedFd,
+    rings: Event,
+}
 
-impl SocketDoorbell {
-    /// Both ends of a doorbell.
-    ///
-    /// # Errors
-    ///
-    /// The system's, when no descriptor is free.
-    pub fn pair() -> io::Result<(Self, Self)> {
-        let flags = SocketFlags::CLOEXEC;
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        Ok((SocketDoorbell(one), SocketDoorbell(other)))
+impl Signal for HubDoorbell {
+    fn signal(&self) {
+        // Fails if the buffer is full, so that the sleeper is awake already, or if the other end is
+        // gone.
+        let _refused = send(
+            &self.to_reader,
+            &[1],
+            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+        );
     }
+}
 
-    /// The end that another process sent.
+/// A reader's end of a doorbell between processes of one host.
+pub struct ReaderDoorbell {
+    news: OwnedFd,
+    hub: PeerEvent,
+}
+
+impl ReaderDoorbell {
+    /// The end that a hub sent, as [`Doorbell::descriptors`].
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidData`] for any other kind of descriptor: calls on it might wait.
-    pub fn from_peer(fd: OwnedFd) -> io::Result<Self> {
-        let is_doorbell = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
-            && sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
-        match is_doorbell {
-            true => Ok(SocketDoorbell(fd)),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a descriptor that is no doorbell",
-            )),
+    pub fn from_peer(news: OwnedFd, hub: OwnedFd) -> io::Result<Self> {
+        let is_doorbell = sockopt::socket_domain(&news) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&news) == Ok(SocketType::STREAM);
+        if !is_doorbell {
+            let text = "a descriptor that is no doorbell";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
+        let hub = PeerEvent::from_peer(hub)?;
+        Ok(ReaderDoorbell { news, hub })
     }
 }
 
-impl Signal for SocketDoorbell {
+impl Signal for ReaderDoorbell {
     fn signal(&self) {
-        // Fails if the buffer is full, so that the sleeper is awake already, or if the other end is
-        // gone.
-        let _refused = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        self.hub.signal();
     }
 }
 
-impl Doorbell for SocketDoorbell {
+impl Doorbell for ReaderDoorbell {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.news.as_fd()
     }
 
-    fn clear(&self) -> Result<(), OtherEndGone> {
+    fn clear(&self) {
         let mut bytes = [0; 512];
         for _ in 0..MOST_READS {
-            match recv(&self.0, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(OtherEndGone),
+            match recv(&self.news, &mut bytes, RecvFlags::DONTWAIT) {
+                // Readers notice the end of the hub by its connection.
+                Ok((0, _)) => return,
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(_) => return Err(OtherEndGone),
+                Err(_) => return,
             }
         }
-        Ok(())
     }
 
     fn end_own_sleep(&self) {
         // Fails only if the other end is gone, which has ended every sleep already.
-        let _gone = shutdown(&self.0, Shutdown::Read);
+        let _gone = shutdown(&self.news, Shutdown::Read);
+    }
+
+    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.news.as_fd(), self.hub.as_fd()]
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
     use std::time::Duration;
 
-    use super::*;
-    use crate::event::{Event, sleep_until_readable};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
 
-    fn is_readable(doorbell: &SocketDoorbell) -> bool {
-        sleep_until_readable(&[doorbell.fd()], Some(Duration::ZERO)).unwrap()
+    use super::*;
+    use crate::event::sleep_until_readable;
+
+    fn is_readable(fd: BorrowedFd<'_>) -> bool {
+        sleep_until_readable(&[fd], Some(Duration::ZERO)).unwrap()
     }
 
     #[test]
-    fn a_signal_ends_the_sleep_at_the_other_end_until_it_is_cleared() {
-        let (one, other) = SocketDoorbell::pair().unwrap();
-        one.signal();
-        assert!(is_readable(&other));
-        assert_eq!(other.clear(), Ok(()));
-        assert!(!is_readable(&other) && !is_readable(&one));
-        drop(one);
-        assert!(is_readable(&other));
-        assert_eq!(other.clear(), Err(OtherEndGone));
+    fn a_signal_ends_the_sleep_at_the_readers_end_until_it_is_cleared() {
+        let (hub, reader) = doorbell().unwrap();
+        hub.signal();
+        assert!(is_readable(reader.fd()));
+        reader.clear();
+        assert!(!is_readable(reader.fd()));
+        drop(hub);
+        assert!(is_readable(reader.fd()));
+        reader.clear();
     }
 
     #[test]
     fn a_sleep_can_be_ended_from_the_same_end() {
-        let (one, _other) = SocketDoorbell::pair().unwrap();
-        one.end_own_sleep();
-        assert!(is_readable(&one));
+        let (_hub, reader) = doorbell().unwrap();
+        reader.end_own_sleep();
+        assert!(is_readable(reader.fd()));
     }
 
     #[test]
-    fn an_end_that_never_reads_or_never_stops_signalling_delays_nobody() {
-        let (one, deaf) = SocketDoorbell::pair().unwrap();
-        // The other process may change the flags of its end.
-        let flags = rustix::fs::fcntl_getfl(&deaf.0).unwrap();
-        rustix::fs::fcntl_setfl(&deaf.0, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
-        for _ in 0..1_000_000 {
-            one.signal();
+    fn a_reader_that_never_reads_delays_no_hub_whatever_flags_it_sets() {
+        let (hub, reader) = doorbell().unwrap();
+        for fd in reader.descriptors() {
+            let flags = rustix::fs::fcntl_getfl(fd).unwrap();
+            rustix::fs::fcntl_setfl(fd, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
         }
-        assert_eq!(one.clear(), Ok(()), "no signal came, and the call returns");
+        // The count is one below the one at which a write waits.
+        let full = u64::MAX - 1;
+        rustix::io::write(reader.descriptors()[1], &full.to_ne_bytes()).unwrap();
+        for _ in 0..100_000 {
+            hub.signal();
+        }
+        let rings = Rings::new().unwrap();
+        rings.add(&hub).unwrap();
+        assert!(rings.take());
+        rings.remove(&hub);
+    }
+
+    #[test]
+    fn a_reader_cannot_send_descriptors_through_a_doorbell() {
+        let (_hub, reader) = doorbell().unwrap();
+        let fds = [reader.fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        assert!(beside.push(SendAncillaryMessage::ScmRights(&fds)));
+        let bytes = [io::IoSlice::new(b"x")];
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(reader.fd(), &bytes, &mut beside, flags);
+        assert_eq!(sent, Err(Errno::PIPE));
+        assert!(
+            rustix::io::write(reader.descriptors()[1], &[0; 8]).is_ok(),
+            "an eventfd"
+        );
     }
 
     #[test]
     fn other_descriptors_are_refused() {
-        let (doorbell, _other) = SocketDoorbell::pair().unwrap();
-        assert!(SocketDoorbell::from_peer(doorbell.0).is_ok());
-        let (reading, _writing) = io::pipe().unwrap();
-        assert!(SocketDoorbell::from_peer(reading.into()).is_err());
-        let event = Event::new().unwrap();
-        assert!(SocketDoorbell::from_peer(event.as_fd().try_clone_to_owned().unwrap()).is_err());
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
+        let (_hub, reader) = doorbell().unwrap();
+        let [news, hub] = reader.descriptors();
+        assert!(ReaderDoorbell::from_peer(copy(news), copy(hub)).is_ok());
+        assert!(ReaderDoorbell::from_peer(copy(hub), copy(news)).is_err());
+        assert!(ReaderDoorbell::from_peer(copy(news), copy(news)).is_err());
+        let (reading, writing) = io::pipe().unwrap();
+        assert!(ReaderDoorbell::from_peer(reading.into(), copy(hub)).is_err());
+        assert!(ReaderDoorbell::from_peer(copy(news), writing.into()).is_err());
     }
 }

@@ -7,11 +7,13 @@
 //! Invariants
 //! - The inline reader is not trusted: the bridge checks the reader's index, ignores verdicts on
 //!   packets that do not wait, and never waits for the reader.
-//! - The bridge notices at once when the inline reader leaves: the reader's end of the doorbell closes.
+//! - The inline reader's channel ends with its [`InlineSeat`], which its connection to the hub owns:
+//!   no descriptor that the reader passed on keeps it.
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringtap_pool::ids::LaneId;
@@ -20,8 +22,7 @@ use ringtap_pool::number::to_u32;
 use ringtap_pool::queue::{Consumer, Parts, PeerCorrupt, Producer, PushError};
 use ringtap_pool::wake::{Signal as _, WakeFlag};
 
-use crate::doorbell::{Doorbell as _, SocketDoorbell};
-use crate::event::Event;
+use crate::event::{Event, PeerEvent};
 use crate::mapping::{Access, Mapping};
 use crate::memfd::SharedMemory;
 
@@ -121,15 +122,29 @@ fn map(file: impl AsFd) -> io::Result<(Parts, Words<WakeFlag>)> {
 pub struct VerdictEnds {
     /// The queue's memory.
     pub memory: OwnedFd,
-    /// The reader's end of the doorbell, which signals the bridge.
-    pub doorbell: SocketDoorbell,
+    /// Signals the bridge.
+    pub doorbell: PeerEvent,
+}
+
+/// The place of a bridge's inline reader, which ends when this is dropped.
+pub struct InlineSeat {
+    has_left: Arc<AtomicBool>,
+    /// Ends the bridge's sleep.
+    wake: Event,
+}
+
+impl Drop for InlineSeat {
+    fn drop(&mut self) {
+        self.has_left.store(true, Relaxed);
+        self.wake.signal();
+    }
 }
 
 /// The inline reader's end.
 pub struct VerdictSender {
     queue: Producer,
     asleep: Words<WakeFlag>,
-    doorbell: SocketDoorbell,
+    doorbell: PeerEvent,
 }
 
 /// Why the reader cannot give a verdict.
@@ -155,7 +170,7 @@ impl VerdictSender {
         Ok(VerdictSender {
             queue: Producer::new(parts),
             asleep,
-            doorbell: SocketDoorbell::from_peer(doorbell)?,
+            doorbell: PeerEvent::from_peer(doorbell)?,
         })
     }
 
@@ -184,7 +199,8 @@ impl VerdictSender {
 pub struct VerdictQueue {
     queue: Consumer,
     asleep: Words<WakeFlag>,
-    doorbell: SocketDoorbell,
+    doorbell: Event,
+    has_left: Arc<AtomicBool>,
 }
 
 /// Why the bridge lost its inline reader.
@@ -220,13 +236,17 @@ impl VerdictQueue {
     /// [`ReaderGone::Left`].
     pub fn wake_up(&self) -> Result<(), ReaderGone> {
         self.asleep[0].lower();
-        self.doorbell.clear().map_err(|_| ReaderGone::Left)
+        self.doorbell.clear();
+        match self.has_left.load(Relaxed) {
+            true => Err(ReaderGone::Left),
+            false => Ok(()),
+        }
     }
 }
 
 impl AsFd for VerdictQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.doorbell.fd()
+        self.doorbell.as_fd()
     }
 }
 
@@ -280,12 +300,12 @@ impl VerdictChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a reader of `group` the inline reader.
+    /// Makes a reader of `group` the inline reader, until its seat is dropped.
     ///
     /// # Errors
     ///
     /// Every [`InlineError`].
-    pub fn accept(&self, group: &str) -> Result<VerdictEnds, InlineError> {
+    pub fn accept(&self, group: &str) -> Result<(VerdictEnds, InlineSeat), InlineError> {
         if group != self.group {
             return Err(InlineError::Group {
                 asked: group.to_owned(),
@@ -298,18 +318,23 @@ impl VerdictChannel {
         }
         let memory = SharedMemory::create(BYTES)?;
         let (parts, asleep) = map(&memory.file)?;
-        let (ours, theirs) = SocketDoorbell::pair()?;
+        let doorbell = Event::new()?;
+        let signals = PeerEvent::of(&doorbell)?;
+        let has_left = Arc::new(AtomicBool::new(false));
         state.is_taken = true;
         state.arrived = Some(VerdictQueue {
             queue: Consumer::new(parts),
             asleep,
-            doorbell: ours,
+            doorbell,
+            has_left: Arc::clone(&has_left),
         });
         self.wake.signal();
-        Ok(VerdictEnds {
+        let ends = VerdictEnds {
             memory: memory.file,
-            doorbell: theirs,
-        })
+            doorbell: signals,
+        };
+        let wake = self.wake.clone();
+        Ok((ends, InlineSeat { has_left, wake }))
     }
 
     /// Takes the queue of a newly accepted inline reader, for the bridge's thread.
@@ -347,15 +372,15 @@ mod tests {
     #[test]
     fn one_inline_reader_at_a_time_and_its_end_is_noticed() {
         let wake = Event::new().unwrap();
-        let channel = VerdictChannel::new("ips", wake);
+        let channel = VerdictChannel::new("ips", wake.clone());
         assert!(matches!(
             channel.accept("wire"),
             Err(InlineError::Group { .. })
         ));
-        let ends = channel.accept("ips").unwrap();
+        let (ends, seat) = channel.accept("ips").unwrap();
         assert!(matches!(channel.accept("ips"), Err(InlineError::Taken)));
         let mut queue = channel.arrived().expect("it came");
-        let doorbell = ends.doorbell.fd().try_clone_to_owned().unwrap();
+        let doorbell = ends.doorbell.as_fd().try_clone_to_owned().unwrap();
         let mut verdicts = VerdictSender::from_peer(ends.memory, doorbell).unwrap();
         assert!(queue.announce_sleep());
         verdicts.push(on(1, 7, Verdict::Drop)).unwrap();
@@ -363,8 +388,11 @@ mod tests {
         assert_eq!(queue.wake_up(), Ok(()));
         assert_eq!(queue.take(), Ok(Some(on(1, 7, Verdict::Drop))));
         assert_eq!(queue.take(), Ok(None));
-        drop((verdicts, ends.doorbell));
+        // The reader's descriptors may be open in any process.
+        wake.clear();
+        drop(seat);
         assert_eq!(queue.wake_up(), Err(ReaderGone::Left));
+        assert!(crate::event::sleep_until_readable(&[wake.as_fd()], None).unwrap());
         channel.left();
         assert!(channel.accept("ips").is_ok());
     }
@@ -372,10 +400,10 @@ mod tests {
     #[test]
     fn a_full_queue_and_an_impossible_index_are_told() {
         let channel = VerdictChannel::new("ips", Event::new().unwrap());
-        let ends = channel.accept("ips").unwrap();
+        let (ends, _seat) = channel.accept("ips").unwrap();
         let mut queue = channel.arrived().unwrap();
         let file = ends.memory.try_clone().unwrap();
-        let doorbell = ends.doorbell.fd().try_clone_to_owned().unwrap();
+        let doorbell = ends.doorbell.as_fd().try_clone_to_owned().unwrap();
         let mut verdicts = VerdictSender::from_peer(ends.memory, doorbell).unwrap();
         let one = on(0, 1, Verdict::Pass);
         for _ in 0..ENTRIES {

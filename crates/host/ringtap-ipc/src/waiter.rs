@@ -129,15 +129,6 @@ impl Waiter {
         }
     }
 
-    /// No longer lets this descriptor end sleeps.
-    ///
-    /// # Errors
-    ///
-    /// The system's; also if the waiter does not listen to the descriptor.
-    pub fn ignore(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        Ok(epoll::delete(&self.set, fd)?)
-    }
-
     /// Announces that the reader sleeps, so that the doorbell is signalled when packets come; look for
     /// packets once more after this. For readers with an event loop of their own.
     pub fn announce(&mut self) {
@@ -149,8 +140,7 @@ impl Waiter {
             let _found = self.look(Some(&Timespec::default()));
         }
         if std::mem::take(&mut self.rang) {
-            // Readers notice the end of the hub by its connection.
-            let _gone = self.doorbell.clear();
+            self.doorbell.clear();
         }
         self.sleepers.iter().for_each(Sleeper::arm);
         self.phase = Phase::Armed;
@@ -286,14 +276,14 @@ mod tests {
     use ringtap_pool::wake::{NoSignal, Signal};
 
     use super::*;
-    use crate::doorbell::SocketDoorbell;
+    use crate::doorbell::doorbell;
 
     #[test]
     fn a_signal_for_nothing_does_not_keep_a_reader_awake() {
         let pool = Pool::on_heap(Geometry::contiguous(4096, 4, 1, 100).unwrap());
         let mut distributor = Distributor::new(pool, Vec::new(), Arc::new(NoSignal));
         let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-        let (hub, doorbell) = SocketDoorbell::pair().unwrap();
+        let (hub, doorbell) = doorbell().unwrap();
         let doorbell = Arc::new(doorbell);
         let mut waiter = Waiter::new(vec![reader.sleeper()], doorbell, Vec::new()).unwrap();
         let until = Instant::now() + Duration::from_millis(200);

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use ringtap_ipc::doorbell::{RING_INTERVAL, Rings};
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::capture::{Capture, Stage};
-use crate::group::{Congestion, Group};
-use crate::hub::Command;
+use crate::group::Group;
+use crate::hub::{Command, HubOptions};
 use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
 use crate::subscribers::{Changes, Sleepers, Subscribers};
@@ -33,6 +34,9 @@ pub(crate) struct Engine {
     pub(crate) subscribers: Subscribers,
     pub(crate) changes: Changes,
     pub(crate) event: Event,
+    /// Doorbells of all readers, and when one last ended a sleep.
+    pub(crate) rings: Rings,
+    rang: Instant,
     pub(crate) started_ns: u64,
     inbox: Receiver<Command>,
     /// Receives a message when every source has ended and no reader is left.
@@ -50,13 +54,13 @@ impl Engine {
     pub(crate) fn new(
         sources: Vec<Box<dyn Source>>,
         groups: Vec<Group>,
-        congestion: Option<Congestion>,
+        options: HubOptions,
         inbox: Receiver<Command>,
         event: Event,
     ) -> io::Result<Self> {
         let capture = |source| {
             let signal: Arc<dyn Signal> = Arc::new(event.clone());
-            Capture::new(source, congestion, signal)
+            Capture::new(source, options.congestion, signal)
         };
         Ok(Engine {
             captures: sources
@@ -67,6 +71,8 @@ impl Engine {
             subscribers: Subscribers::default(),
             changes: Changes::default(),
             event,
+            rings: Rings::new()?,
+            rang: Instant::now(),
             started_ns: now_ns(),
             inbox,
             over: None,
@@ -213,8 +219,16 @@ impl Engine {
 
     /// Sleeps until a command, a reader's doorbell or (with `sources`) a source signals.
     fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
+        // The hub does not listen to doorbells right after one, so that readers cannot keep it awake.
+        let deaf = RING_INTERVAL.saturating_sub(self.rang.elapsed());
         let mut fds = vec![self.event.as_fd()];
-        fds.extend(self.subscribers.doorbells());
+        let timeout = match deaf.is_zero() {
+            true => {
+                fds.push(self.rings.as_fd());
+                timeout
+            }
+            false => Some(timeout.map_or(deaf, |timeout| timeout.min(deaf))),
+        };
         let of_sources = fds.len();
         if sources {
             fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
@@ -239,8 +253,9 @@ impl Engine {
         if ready[0] {
             self.event.clear();
         }
-        self.subscribers
-            .clear_doorbells(ready[1..of_sources].iter().copied());
+        if ready[1..of_sources].contains(&true) && self.rings.take() {
+            self.rang = Instant::now();
+        }
         if signalled {
             self.captures.iter_mut().for_each(Capture::look);
         }

@@ -17,6 +17,7 @@ use ringtap_pool::wake::Signal;
 
 use crate::engine::Engine;
 use crate::group::{Congestion, Group};
+use crate::limits::Limits;
 use crate::responder::Responder;
 use crate::subscribers::Change;
 
@@ -31,6 +32,16 @@ pub struct Hub {
 pub struct Handle {
     commands: Sender<Command>,
     event: Event,
+    limits: Limits,
+}
+
+/// Options of a hub.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HubOptions {
+    /// When capture pauses because readers cannot keep up; absent: never.
+    pub congestion: Option<Congestion>,
+    /// Limits that protect the hub and its readers.
+    pub limits: Limits,
 }
 
 /// A command to the hub's thread.
@@ -138,19 +149,23 @@ impl Hub {
     pub fn start(
         sources: Vec<Box<dyn Source>>,
         groups: Vec<Group>,
-        congestion: Option<Congestion>,
+        options: HubOptions,
         requests: Vec<SubscriptionRequest>,
     ) -> Result<(Self, Vec<Result<Subscription, AttachError>>), HubError> {
         check_names(&groups)?;
         let event = Event::new()?;
         let (commands, inbox) = mpsc::channel();
-        let mut engine = Engine::new(sources, groups, congestion, inbox, event.clone())?;
+        let mut engine = Engine::new(sources, groups, options, inbox, event.clone())?;
         let subscriptions = engine.attach_at_start(requests);
         let thread = std::thread::Builder::new()
             .name("hub".into())
             .spawn(move || engine.run())?;
         let hub = Hub {
-            handle: Handle { commands, event },
+            handle: Handle {
+                commands,
+                event,
+                limits: options.limits,
+            },
             thread: Some(thread),
         };
         Ok((hub, subscriptions))
@@ -174,6 +189,11 @@ fn check_names(groups: &[Group]) -> Result<(), HubError> {
 }
 
 impl Handle {
+    /// The hub's limits.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Attaches a reader to a group; waits until its rules are in force at every source.
     ///
     /// # Errors

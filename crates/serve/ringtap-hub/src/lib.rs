@@ -10,6 +10,7 @@ mod capture;
 mod engine;
 pub mod group;
 mod hub;
+pub mod limits;
 mod loader;
 mod membership;
 mod phase;
@@ -19,4 +20,5 @@ pub mod server;
 mod subscribers;
 
 pub use group::{Congestion, Delivery, Group};
-pub use hub::{AttachError, Handle, Hub, HubError};
+pub use hub::{AttachError, Handle, Hub, HubError, HubOptions};
+pub use limits::Limits;

@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use ringtap_filter::Place;
-use ringtap_ipc::doorbell::Doorbell;
+use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_pool::wake::Signal as _;
 
 use crate::group::Group;
 use counters::RelayCounters;
@@ -35,7 +36,7 @@ struct Common {
 /// A running relay, which ends when this is dropped.
 pub(crate) struct Relay {
     common: Arc<Common>,
-    doorbell: Arc<dyn Doorbell>,
+    doorbell: Arc<HubDoorbell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,7 +46,7 @@ impl Relay {
     /// `doorbell` is the hub's end of the doorbell of `inner`; it wakes the relay.
     pub(crate) fn start(
         inner: Subscription,
-        doorbell: Arc<dyn Doorbell>,
+        doorbell: Arc<HubDoorbell>,
         group: &Group,
     ) -> io::Result<(Self, Subscription)> {
         let (worker, private, counters) = Worker::new(inner, group)?;

@@ -8,6 +8,7 @@
 //!   replies.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod connection;
 mod one;
 
@@ -25,13 +26,9 @@ use ringtap_pool::wake::Signal;
 
 use crate::access::Access;
 use crate::hub::{Handle, Hub};
+use admission::{Occupancy, UserClass};
 use connection::{ClientConnection, Stay};
 pub use one::{refuse, serve_one};
-
-/// Most connections at one time.
-const MOST_CONNECTIONS: usize = 512;
-/// Most connections at one time of one user that is neither root nor the hub's own user.
-const MOST_OF_ONE_USER: usize = 64;
 
 /// An open server, which closes when this is dropped.
 pub struct Server {
@@ -123,16 +120,13 @@ impl Acceptor {
 
     fn serve(&mut self, ready: &[bool], buffer: &mut [u8]) {
         let Acceptor {
-            connections,
-            hub,
-            access,
-            ..
+            connections, hub, ..
         } = self;
         let mut at = 0;
         connections.retain_mut(|connection| {
             at += 1;
             let speaks = ready.get(at + 1).copied().unwrap_or(false);
-            !speaks || connection.serve(hub, access, buffer) == Stay::Here
+            !speaks || connection.serve(hub, buffer) == Stay::Here
         });
         if ready[1] {
             self.accept();
@@ -154,44 +148,33 @@ impl Acceptor {
             let Ok(peer) = Peer::of(&socket) else {
                 continue;
             };
-            let own = [0, Peer::this_process().uid].contains(&peer.uid);
-            let of_user = self
-                .connections
-                .iter()
-                .filter(|connection| connection.uid() == peer.uid)
-                .count();
-            if !has_room(self.connections.len(), (!own).then_some(of_user)) {
-                tracing::warn!(pid = peer.pid, uid = peer.uid, "too many connections");
-                connection::refuse_connection(
-                    &socket,
-                    "the hub has as many connections as it allows",
-                );
+            let class = self.class(&peer);
+            let open = self.connections.iter();
+            let open = Occupancy::of(open.map(|one| (one.uid(), one.class)));
+            if let Err(refusal) = open.admit(self.hub.limits(), peer.uid, class) {
+                tracing::warn!(pid = peer.pid, uid = peer.uid, "{refusal}");
+                connection::refuse_connection(&socket, &refusal);
                 continue;
             }
             let (hub, verdicts) = (self.hub.clone(), self.verdicts.clone());
-            self.connections
-                .push(ClientConnection::new(Box::new(socket), peer, hub, verdicts));
+            self.connections.push(ClientConnection::new(
+                Box::new(socket),
+                peer,
+                class,
+                hub,
+                verdicts,
+            ));
         }
     }
-}
 
-/// Whether the server accepts a further connection, given the number of all connections and of the
-/// same user's (absent: the user has no limit).
-fn has_room(connections: usize, of_user: Option<usize>) -> bool {
-    connections < MOST_CONNECTIONS && of_user.is_none_or(|of_user| of_user < MOST_OF_ONE_USER)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_are_limited_together_and_for_each_user() {
-        assert!(has_room(MOST_CONNECTIONS - 1, None));
-        assert!(!has_room(MOST_CONNECTIONS, None));
-        assert!(has_room(MOST_OF_ONE_USER, Some(MOST_OF_ONE_USER - 1)));
-        assert!(!has_room(MOST_OF_ONE_USER, Some(MOST_OF_ONE_USER)));
-        assert!(has_room(MOST_OF_ONE_USER, None));
-        assert!(!has_room(MOST_CONNECTIONS, Some(0)));
+    fn class(&self, peer: &Peer) -> UserClass {
+        let hub_uid = Peer::this_process().uid;
+        if Access::default().allows(peer, hub_uid) {
+            return UserClass::Own;
+        }
+        match self.access.iter().any(|one| one.allows(peer, hub_uid)) {
+            true => UserClass::Member,
+            false => UserClass::Stranger,
+        }
     }
 }

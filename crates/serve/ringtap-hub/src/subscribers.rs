@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringtap_filter::Place;
-use ringtap_ipc::doorbell::Doorbell;
+use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{SubscriptionId, Watermark};
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::source::Counts;
+use ringtap_pool::wake::Signal as _;
 
 use crate::group::Delivery;
 use crate::relay::Relay;
@@ -45,10 +46,8 @@ pub(crate) struct Subscriber {
     pub(crate) credit_chunks: Option<u32>,
     pub(crate) attached_ns: u64,
     pub(crate) source_readers: Vec<SourceReader>,
-    /// Wakes the reader; the reader signals it to wake the hub.
-    pub(crate) doorbell: Arc<dyn Doorbell>,
-    /// The reader's end of the doorbell is gone.
-    pub(crate) is_silent: bool,
+    /// Wakes the reader.
+    pub(crate) doorbell: Arc<HubDoorbell>,
     pub(crate) relay: Option<Relay>,
     watermark: Watermark,
     /// Since when packets wait for a reader that sleeps below its watermark.

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use ringtap_hub::server::{refuse, serve_one};
-use ringtap_hub::{Group, Hub};
+use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, Request, VERSION, decode, encode};
@@ -131,8 +131,13 @@ fn status(reader: &MemoryEnd) -> Box<HubStatus> {
 #[test]
 fn a_reader_subscribes_changes_its_filter_and_leaves() {
     let groups = vec![Group::new("all")];
-    let (hub, _) =
-        Hub::start(vec![Box::new(Quiet::new())], groups, None, Vec::new()).expect("a hub starts");
+    let (hub, _) = Hub::start(
+        vec![Box::new(Quiet::new())],
+        groups,
+        HubOptions::default(),
+        Vec::new(),
+    )
+    .expect("a hub starts");
     let (reader, server) = MemoryEnd::pair();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| serve_one(Box::new(server), Peer::this_process(), &hub));

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringtap_bridge::{Bridge, BridgeOptions};
-use ringtap_hub::Hub;
 use ringtap_hub::server::Server;
+use ringtap_hub::{Hub, HubOptions};
 use ringtap_ipc::protocol::SourceState;
 use ringtap_ipc::socket::Listener;
 
@@ -54,7 +54,7 @@ impl Running {
         }
         let compiled = groups.iter().map(|group| group.compile(&ethernet()));
         let compiled = compiled.collect::<Result<_>>()?;
-        let (hub, _) = Hub::start(sources, compiled, None, Vec::new())?;
+        let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
         if let Some(listener) = listener {
             let access = groups.iter().map(|group| group.access.clone()).collect();
             let verdicts = bridge.verdict_channel();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use ringtap_device::{DeviceSpec, Size};
-use ringtap_hub::Congestion;
+use ringtap_hub::{Congestion, Limits};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -23,6 +23,7 @@ pub(super) struct Config {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) metrics_anywhere: bool,
     pub(super) congestion: Option<Congestion>,
+    pub(super) limits: Limits,
     pub(super) devices: Vec<Device>,
     pub(super) groups: Vec<GroupText>,
 }
@@ -44,6 +45,8 @@ struct File {
     #[serde(default)]
     metrics_anywhere: bool,
     congestion: Option<Spanned<String>>,
+    #[serde(default)]
+    limits: Limits,
     #[serde(default, rename = "source")]
     sources: Vec<SourceTable>,
     #[serde(default, rename = "group")]
@@ -118,6 +121,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         congestion: text.option("congestion", file.congestion.as_ref(), groups::congestion)?,
         metrics: text.option("metrics", file.metrics.as_ref(), metrics::address)?,
         metrics_anywhere: file.metrics_anywhere,
+        limits: file.limits,
         socket: file.socket,
     })
 }
@@ -258,6 +262,8 @@ mod tests {
             delivery = "private"
             policy = "cut:128"
             private_pool = "8MiB"
+            [limits]
+            connections_per_user = 9
             "#,
         )
         .unwrap();
@@ -271,6 +277,8 @@ mod tests {
         assert_eq!(rec.delivery, Delivery::Private);
         assert_eq!(rec.policy, Policy::Cut { snap_bytes: 128 });
         assert_eq!(rec.private_pool_bytes, 8 << 20);
+        assert_eq!(config.limits.connections_per_user.get(), 9);
+        assert_eq!(config.limits.connections, Limits::default().connections);
     }
 
     #[test]
@@ -304,6 +312,13 @@ mod tests {
         assert!(nothing.contains("line 3, credit: "), "{nothing}");
         let single = error("[source]\ndevice = \"eth0\"\n");
         assert!(single.contains("[[source]] and [[group]]"), "{single}");
+        let limit = error("[limits]\nconnection = 3\n");
+        assert!(
+            limit.contains("line 2") && limit.contains("connections_per_user"),
+            "{limit}"
+        );
+        let zero = error("[limits]\nconnections = 0\n");
+        assert!(zero.contains("line 2"), "{zero}");
         let address = error("metrics = \"localhost:9464\"\n");
         assert!(address.contains("like 127.0.0.1:9464"), "{address}");
         let syntax = error("socket = \n");

@@ -45,7 +45,10 @@ struct EndpointFiles {
     facts: AttachedEndpoint,
     pool: OwnedFd,
     control: OwnedFd,
-    doorbell: OwnedFd,
+    /// Readable when there is news.
+    news: OwnedFd,
+    /// Wakes the hub.
+    bell: OwnedFd,
     /// The source's own, unless the pool is private.
     signals: Option<OwnedFd>,
 }
@@ -68,7 +71,7 @@ fn endpoint_files(hub: &RunningHub, group: &str) -> EndpointFiles {
     };
     let mut fds = fds.into_iter();
     let mut next = || fds.next().expect("a doorbell, a pool, a control region");
-    let (doorbell, pool, control) = (next(), next(), next());
+    let (news, bell, pool, control) = (next(), next(), next(), next());
     assert_eq!(endpoints[0].wakes, group != "own", "no signals of the tap");
     let signals = fds.next();
     assert_eq!(endpoints[0].wakes, signals.is_some());
@@ -77,7 +80,8 @@ fn endpoint_files(hub: &RunningHub, group: &str) -> EndpointFiles {
         facts: endpoints.remove(0),
         pool,
         control,
-        doorbell,
+        news,
+        bell,
         signals,
     }
 }
@@ -127,7 +131,8 @@ fn lie_in_memory(files: &EndpointFiles, random: &mut Random) {
             memory[from..end].copy_from_slice(&lies[..end - from]);
         })
         .expect("its own memory is its own");
-        let _sent = rustix::io::write(&files.doorbell, &random.bytes(100));
+        let _sent = rustix::io::write(&files.bell, &random.bytes(8));
+        let _sent = rustix::io::write(&files.news, &random.bytes(100));
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -158,29 +163,43 @@ fn lie_on_the_socket(hub: &RunningHub, random: &mut Random) {
 #[test]
 fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
     require_root!();
-    let hub = RunningHub::new("hub-deaf", &["all", "own:private"]);
-    let honest = [hub.count("all", &[]), hub.count("own", &[])];
-    let (shut, loud, deaf) = (
+    let hub = RunningHub::with("hub-deaf", LARGE_POOL, &["-g", "all", "-g", "own:private"]);
+    let honest = [
+        hub.count("all", &["--stamps"]),
+        hub.count("own", &["--stamps"]),
+    ];
+    let (shut, loud, full, deaf) = (
         endpoint_files(&hub, "all"),
         endpoint_files(&hub, "own"),
+        endpoint_files(&hub, "all"),
         endpoint_files(&hub, "own"),
     );
     for one in [&shut, &deaf] {
-        rustix::net::shutdown(&one.doorbell, rustix::net::Shutdown::Both).expect("it is ours");
+        rustix::net::shutdown(&one.news, rustix::net::Shutdown::Both).expect("it is ours");
     }
-    // What makes an eventfd, and every pipe, wait; and all that the buffer takes.
-    let flags = rustix::fs::fcntl_getfl(&loud.doorbell).expect("it is open");
-    rustix::fs::fcntl_setfl(&loud.doorbell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
-    let noise = [7; 4096];
-    let at_once = rustix::net::SendFlags::DONTWAIT;
-    while rustix::net::send(&loud.doorbell, &noise, at_once).is_ok() {}
-    let sent = hub.send(100_000, 50_000);
-    for reader in honest {
-        let (account, _) = Account::of(reader);
-        assert!(account.number("delivered") >= sent, "{account:?}");
-        assert_eq!(account.lost(), 0, "{account:?}");
+    // The hub would wait if it read or wrote an eventfd like these.
+    for one in [&loud, &full] {
+        let flags = rustix::fs::fcntl_getfl(&one.bell).expect("it is open");
+        rustix::fs::fcntl_setfl(&one.bell, flags - rustix::fs::OFlags::NONBLOCK).expect("ours");
     }
-    drop((shut, loud, deaf));
+    rustix::io::write(&full.bell, &(u64::MAX - 1).to_ne_bytes()).expect("the count has room");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                rustix::io::write(&loud.bell, &1_u64.to_ne_bytes()).expect("the count has room");
+            }
+        });
+        let sent = hub.send(50_000, 50_000);
+        stop.store(true, Relaxed);
+        for reader in honest {
+            let (account, end) = Account::of(reader);
+            assert!(account.number("delivered") >= sent, "{account:?}");
+            let lost = (account.lost(), missing_stamps(&end));
+            assert_eq!(lost, (0, 0), "{account:?}");
+        }
+    });
+    drop((shut, loud, full, deaf));
     hub.wait_until("their subscriptions are free", |status| {
         status.readers.is_empty()
     });

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ringtap_capture::sim::{self, SimOptions};
 use ringtap_device::DeviceSpec;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Group, Hub};
+use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::socket::Listener;
 use ringtap_pcap::abi::{BpfProgram, ERRBUF_SIZE, Instruction, PacketHeader, Pcap, PcapStatistics};
 use ringtap_pcap::calls::{ask::*, file::*, find::*, open::*, packets::*, set::*};
@@ -48,7 +48,12 @@ fn hub_fixture() -> &'static HubFixture {
         let source = sim::open(&options).expect("it starts");
         let group = Group::new("all");
         let access = vec![group.access.clone()];
-        let started = Hub::start(vec![Box::new(source)], vec![group], None, Vec::new());
+        let started = Hub::start(
+            vec![Box::new(source)],
+            vec![group],
+            HubOptions::default(),
+            Vec::new(),
+        );
         let (hub, _) = started.expect("a hub");
         let listener = Listener::bind(&socket).expect("a socket");
         HubFixture {

@@ -14,7 +14,7 @@ use ringtap_pool::source::Facts;
 use ringtap_pool::view::{Pool, PoolError};
 use serde::{Deserialize, Serialize};
 
-use crate::doorbell::SocketDoorbell;
+use crate::doorbell::ReaderDoorbell;
 use crate::mapping::{Access, Mapping};
 use crate::subscription::{Endpoint, Subscription, SubscriptionId, Wanted, Watermark};
 
@@ -55,7 +55,7 @@ pub enum AttachedError {
     /// Too few descriptors.
     #[error("the hub sent too few descriptors")]
     Missing,
-    /// The first descriptor is not a doorbell.
+    /// The first two descriptors are not a doorbell.
     #[error("the hub's doorbell cannot be used: {0}")]
     Doorbell(io::Error),
     /// A descriptor cannot be mapped.
@@ -70,7 +70,7 @@ impl Attached {
     /// The message and descriptors for a subscription; `None` if another process cannot map one of the
     /// pools.
     pub fn of(subscription: &Subscription) -> Option<(Self, Vec<BorrowedFd<'_>>)> {
-        let mut fds = vec![subscription.doorbell.fd()];
+        let mut fds = subscription.doorbell.descriptors().to_vec();
         let mut endpoints = Vec::new();
         for endpoint in &subscription.endpoints {
             let files = endpoint.files.as_ref()?;
@@ -105,7 +105,8 @@ impl Attached {
     pub fn open(self, fds: Vec<OwnedFd>) -> Result<Subscription, AttachedError> {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(AttachedError::Missing);
-        let doorbell = SocketDoorbell::from_peer(next()?).map_err(AttachedError::Doorbell)?;
+        let doorbell =
+            ReaderDoorbell::from_peer(next()?, next()?).map_err(AttachedError::Doorbell)?;
         let mut endpoints = Vec::with_capacity(self.endpoints.len());
         let mut wakes = Vec::with_capacity(self.endpoints.len());
         for message in self.endpoints {
@@ -182,7 +183,7 @@ mod tests {
     fn subscription() -> (Subscription, Event) {
         let signal = Event::new().unwrap();
         let wake = signal.as_fd().try_clone_to_owned().unwrap();
-        let (_hub, doorbell) = SocketDoorbell::pair().unwrap();
+        let (_hub, doorbell) = crate::doorbell::doorbell().unwrap();
         let subscription = Subscription {
             id: SubscriptionId(7),
             endpoints: vec![endpoint(1, None), endpoint(2, Some(wake))],
@@ -224,7 +225,7 @@ mod tests {
     fn missing_and_exchanged_descriptors_are_refused() {
         let (subscription, _signal) = subscription();
         let all = sent(&subscription).1.len();
-        assert_eq!(all, 6);
+        assert_eq!(all, 7);
         for count in 0..all {
             let (message, mut fds) = sent(&subscription);
             fds.truncate(count);
@@ -237,7 +238,7 @@ mod tests {
         fds.swap(0, 1);
         assert!(matches!(message.open(fds), Err(AttachedError::Doorbell(_))));
         let (message, mut fds) = sent(&subscription);
-        fds.swap(1, 2);
+        fds.swap(2, 3);
         assert!(message.open(fds).is_err(), "a pool that is no pool");
         let (mut message, fds) = sent(&subscription);
         message.endpoints[1].pool_bytes += 4096;

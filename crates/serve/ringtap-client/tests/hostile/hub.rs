@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_client::{Connection, Next, Receiver, SubscriptionRequest, Tally, Watermark};
 use ringtap_filter::{Place, Program};
-use ringtap_ipc::doorbell::{Doorbell as _, SocketDoorbell};
+use ringtap_ipc::doorbell::{Doorbell as _, doorbell};
 use ringtap_ipc::protocol::{
     Attached, AttachedEndpoint, LaneSnapshot, Reply, Snapshot, SourceSnapshot, encode,
 };
@@ -147,9 +147,12 @@ fn serve(listener: &Listener, script: &mut Script<'_>, regions: &Regions) {
         0..200 => vec![endpoint(script, regions)],
         other => (0..other % 4).map(|_| endpoint(script, regions)).collect(),
     };
-    let (_near, doorbell) = SocketDoorbell::pair().expect("two descriptors");
+    let (_near, doorbell) = doorbell().expect("three descriptors");
     let others = strangers();
-    let mut fds = vec![descriptor(script, doorbell.fd(), &others)];
+    let mut fds = Vec::new();
+    for fd in doorbell.descriptors() {
+        fds.push(descriptor(script, fd, &others));
+    }
     for _ in &endpoints {
         fds.push(descriptor(script, regions.pool_file.as_fd(), &others));
         fds.push(descriptor(script, regions.control_file.as_fd(), &others));

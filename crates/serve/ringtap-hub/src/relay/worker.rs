@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use ringtap_filter::Place;
-use ringtap_ipc::doorbell::{Doorbell, SocketDoorbell};
+use ringtap_ipc::doorbell::{HubDoorbell, RING_INTERVAL, Rings, doorbell};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
@@ -36,10 +38,11 @@ struct Pipe {
 pub(super) struct Worker {
     pipes: Vec<Pipe>,
     waiter: Waiter,
-    /// Wakes the reader of the private pools; the reader signals it to wake the relay.
-    reader: SocketDoorbell,
-    /// The reader's end of the doorbell is gone.
-    is_silent: bool,
+    /// Wakes the reader of the private pools.
+    reader: HubDoorbell,
+    /// Notices the reader's signals, and when the last one came.
+    rings: Rings,
+    rang: Instant,
 }
 
 impl Worker {
@@ -47,7 +50,9 @@ impl Worker {
         inner: Subscription,
         group: &Group,
     ) -> io::Result<(Self, Subscription, RelayCounters)> {
-        let (reader, readers_doorbell) = SocketDoorbell::pair()?;
+        let (reader, readers_doorbell) = doorbell()?;
+        let rings = Rings::new()?;
+        rings.add(&reader)?;
         let (mut pipes, mut endpoints) = (Vec::new(), Vec::new());
         let wakes = inner
             .endpoints
@@ -80,11 +85,12 @@ impl Worker {
         }
         let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
         let waiter = Waiter::new(sleepers, inner.doorbell, wakes)?;
-        waiter.listen(Beside::Event(reader.fd()))?;
+        waiter.listen(Beside::Event(rings.as_fd()))?;
         let worker = Worker {
             waiter,
             reader,
-            is_silent: false,
+            rings,
+            rang: Instant::now(),
             pipes,
         };
         let counters = worker.counters();
@@ -115,18 +121,19 @@ impl Worker {
                 tracing::error!("a relay cannot sleep: {error}");
                 return;
             }
-            self.clear_doorbell();
+            self.take_rings();
             self.wake_reader();
         }
     }
 
-    /// Clears the reader's doorbell, and stops using a doorbell whose other end is gone.
-    fn clear_doorbell(&mut self) {
-        if !self.is_silent && self.reader.clear().is_err() {
-            self.is_silent = true;
-            if let Err(error) = self.waiter.ignore(self.reader.fd()) {
-                tracing::error!("a relay cannot ignore a reader that left: {error}");
+    /// Discards the reader's signals. Pauses if they come too fast, which delays only this reader.
+    fn take_rings(&mut self) {
+        if self.rings.take() {
+            let early = RING_INTERVAL.saturating_sub(self.rang.elapsed());
+            if !early.is_zero() {
+                std::thread::sleep(early);
             }
+            self.rang = Instant::now();
         }
     }
 

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use ringtap_filter::Program;
-use ringtap_ipc::doorbell::Doorbell as _;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::transport::Transport;
-use ringtap_ipc::verdict::{InlineError, VerdictChannel, VerdictEnds};
+use ringtap_ipc::verdict::{InlineError, InlineSeat, VerdictChannel, VerdictEnds};
 
-use crate::access::Access;
+use super::admission::UserClass;
 use crate::hub::{AttachError, Handle};
 
 /// Longest name that a reader may give itself, in bytes.
@@ -36,6 +35,7 @@ pub(super) enum Stay {
 pub(super) struct ClientConnection {
     transport: Box<dyn Transport>,
     peer: Peer,
+    pub(super) class: UserClass,
     hub: Handle,
     /// The reader's name, from its `hello`.
     name: Option<String>,
@@ -44,8 +44,8 @@ pub(super) struct ClientConnection {
     group: Option<String>,
     /// The reader's own filter leaves packets out.
     filters: bool,
-    /// The reader is the inline reader.
-    is_inline: bool,
+    /// The place of the inline reader, if this reader has it.
+    inline: Option<InlineSeat>,
     /// The bridge's channel for verdicts.
     verdicts: Option<Arc<VerdictChannel>>,
     /// The request that the hub answers later; the server reads no other request until then.
@@ -101,19 +101,21 @@ impl ClientConnection {
     pub(super) fn new(
         transport: Box<dyn Transport>,
         peer: Peer,
+        class: UserClass,
         hub: Handle,
         verdicts: Option<Arc<VerdictChannel>>,
     ) -> Self {
         ClientConnection {
             transport,
             peer,
+            class,
             hub,
             name: None,
             subscription: None,
             group: None,
             verdicts,
             filters: false,
-            is_inline: false,
+            inline: None,
             waiting: None,
         }
     }
@@ -123,7 +125,7 @@ impl ClientConnection {
     }
 
     /// Receives and answers one message, or sends the answer to the previous one.
-    pub(super) fn serve(&mut self, hub: &Handle, access: &[Access], buffer: &mut [u8]) -> Stay {
+    pub(super) fn serve(&mut self, hub: &Handle, buffer: &mut [u8]) -> Stay {
         if let Some(waiting) = self.waiting.take() {
             let answer = self.finish(&waiting);
             if answer.is_none() {
@@ -142,7 +144,7 @@ impl ClientConnection {
             }
         };
         let answer = match message {
-            Ok(request) => self.answer(request, hub, access),
+            Ok(request) => self.answer(request, hub),
             Err(error) => Some(refused(Refusal::BadRequest, error.to_string())),
         };
         self.reply(answer)
@@ -173,14 +175,14 @@ impl ClientConnection {
                     .send(&encode(&Reply::Attached(attached)), &fds)
             }
             Answer::Inline(ends) => {
-                let fds = [ends.memory.as_fd(), ends.doorbell.fd()];
+                let fds = [ends.memory.as_fd(), ends.doorbell.as_fd()];
                 self.transport.send(&encode(&Reply::Inline), &fds)
             }
         }
     }
 
     /// The answer to a request; `None` if the hub answers later.
-    fn answer(&mut self, request: Request, hub: &Handle, access: &[Access]) -> Option<Answer> {
+    fn answer(&mut self, request: Request, hub: &Handle) -> Option<Answer> {
         if self.name.is_none() && !matches!(request, Request::Hello { .. }) {
             return Some(refused(Refusal::BadRequest, "say hello first"));
         }
@@ -204,11 +206,12 @@ impl ClientConnection {
             Request::Detach => match self.subscription.take() {
                 None => not_subscribed(),
                 Some(subscription) => {
+                    self.inline = None;
                     hub.leave(subscription);
                     Reply::Done.into()
                 }
             },
-            Request::Status => self.status(hub, access),
+            Request::Status => self.status(hub),
         };
         Some(now)
     }
@@ -297,8 +300,8 @@ impl ClientConnection {
             return refused(Refusal::BadRequest, NO_FILTER);
         }
         match verdicts.accept(group) {
-            Ok(ends) => {
-                self.is_inline = true;
+            Ok((ends, seat)) => {
+                self.inline = Some(seat);
                 Answer::Inline(ends)
             }
             Err(error @ InlineError::Taken) => refused(Refusal::TooMuch, error.to_string()),
@@ -313,7 +316,7 @@ impl ClientConnection {
     fn filter(&mut self, filter: Program, hub: &Handle) -> Result<(), Answer> {
         let subscription = self.subscription.ok_or_else(not_subscribed)?;
         let filters = !filter.takes_everything();
-        if self.is_inline && filters {
+        if self.inline.is_some() && filters {
             return Err(refused(Refusal::BadRequest, NO_FILTER));
         }
         let event = new_event()?;
@@ -326,10 +329,8 @@ impl ClientConnection {
         Ok(())
     }
 
-    fn status(&self, hub: &Handle, access: &[Access]) -> Answer {
-        let hub_uid = Peer::this_process().uid;
-        let own = Access::default().allows(&self.peer, hub_uid);
-        if !own && !access.iter().any(|one| one.allows(&self.peer, hub_uid)) {
+    fn status(&self, hub: &Handle) -> Answer {
+        if self.class == UserClass::Stranger {
             let message = format!("user {} may not see this hub", self.peer.uid);
             return refused(Refusal::NotAllowed, message);
         }

@@ -10,6 +10,7 @@ use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::transport::{MOST_BYTES, Transport};
 
+use super::admission::UserClass;
 use super::connection::{self, ClientConnection, Stay};
 use crate::hub::Hub;
 
@@ -22,11 +23,12 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// The system's, when it cannot wait for `transport`.
 pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Result<()> {
-    let mut connection = ClientConnection::new(transport, peer, hub.handle().clone(), None);
+    let mut connection =
+        ClientConnection::new(transport, peer, UserClass::Own, hub.handle().clone(), None);
     let mut buffer = vec![0; MOST_BYTES];
     loop {
         let ready = sleep_until_readable(&[connection.as_fd()], None)?;
-        if ready && connection.serve(hub.handle(), &[], &mut buffer) == Stay::Leave {
+        if ready && connection.serve(hub.handle(), &mut buffer) == Stay::Leave {
             return Ok(());
         }
     }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use ringtap_filter::{Place, Program};
-use ringtap_ipc::doorbell::{Doorbell, SocketDoorbell};
+use ringtap_ipc::doorbell::doorbell;
 use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{
@@ -87,8 +87,8 @@ impl Engine {
     ) -> Result<Subscription, AttachError> {
         let group = self.membership.group(&request.group).cloned();
         let group = &group.ok_or(AttachError::NotSubscribed)?;
-        let (doorbell, readers_doorbell) = SocketDoorbell::pair()?;
-        let doorbell: Arc<dyn Doorbell> = Arc::new(doorbell);
+        let (doorbell, readers_doorbell) = doorbell()?;
+        let doorbell = Arc::new(doorbell);
         let options = ReaderOptions {
             credit: request.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
@@ -121,7 +121,6 @@ impl Engine {
             attached_ns: now_ns(),
             source_readers,
             doorbell,
-            is_silent: false,
             relay: None,
             watermark: request.watermark,
             waits_since: None,
@@ -141,11 +140,16 @@ impl Engine {
                 }
             }
         }
+        if let Err(error) = self.rings.add(&subscriber.doorbell) {
+            self.give_back(&subscriber.source_readers);
+            return Err(error.into());
+        }
         tracing::info!(
             subscriber = id.0,
             group = subscriber.group,
             reader = subscriber.name,
             pid = subscriber.peer.pid,
+            uid = subscriber.peer.uid,
             "attached"
         );
         self.subscribers.all.insert(id, subscriber);
@@ -242,6 +246,7 @@ impl Engine {
         self.membership.leave(id);
         if let Some(mut subscriber) = self.subscribers.all.remove(&id) {
             self.subscribers.departed_overrun += self.lost_by(&subscriber);
+            self.rings.remove(&subscriber.doorbell);
             // End the relay's thread before the chunks that it reads are taken back.
             drop(subscriber.relay.take());
             self.give_back(&subscriber.source_readers);
@@ -249,6 +254,7 @@ impl Engine {
                 subscriber = id.0,
                 group = subscriber.group,
                 reader = subscriber.name,
+                uid = subscriber.peer.uid,
                 "left"
             );
         }

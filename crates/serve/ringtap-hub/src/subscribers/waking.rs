@@ -2,9 +2,10 @@
 //! Wakes sleeping readers: at once, or when enough packets wait for them.
 #![forbid(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+use ringtap_pool::wake::Signal as _;
 
 use super::{SourceReader, Subscriber, Subscribers};
 use crate::capture::Capture;
@@ -64,25 +65,6 @@ impl Subscribers {
             }
         }
         look_again
-    }
-}
-
-impl Subscribers {
-    /// The doorbells of all readers, except those whose other end is gone.
-    pub(crate) fn doorbells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let heard = self.all.values().filter(|subscriber| !subscriber.is_silent);
-        heard.map(|subscriber| subscriber.doorbell.fd())
-    }
-
-    /// Clears the readable doorbells, and stops using those whose other end is gone.
-    pub(crate) fn clear_doorbells(&mut self, readable: impl Iterator<Item = bool>) {
-        let listened = self
-            .all
-            .values_mut()
-            .filter(|subscriber| !subscriber.is_silent);
-        for (subscriber, _) in listened.zip(readable).filter(|(_, readable)| *readable) {
-            subscriber.is_silent = subscriber.doorbell.clear().is_err();
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ringtap_hub::access::Access;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Group, Hub};
+use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{Reply, decode};
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
@@ -43,7 +43,12 @@ pub(crate) fn run(bytes: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hub.sock");
     let groups = vec![Group::new("all")];
-    let started = Hub::start(vec![Box::new(Quiet::new())], groups, None, Vec::new());
+    let started = Hub::start(
+        vec![Box::new(Quiet::new())],
+        groups,
+        HubOptions::default(),
+        Vec::new(),
+    );
     let (hub, _) = started.expect("a hub starts");
     let listener = Listener::bind(&path).expect("a socket");
     let _server = Server::open(listener, &hub, vec![Access::default()]).expect("a thread");

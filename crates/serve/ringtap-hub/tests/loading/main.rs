@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use gated::{Gate, gated};
 use ringtap_hub::access::Access;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Group, Handle, Hub};
+use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, decode};
 use ringtap_ipc::socket::{Listener, Socket};
@@ -44,7 +44,12 @@ impl Setup {
     fn with(group: Group) -> Self {
         let (source, gate) = gated();
         let groups = vec![group];
-        let started = Hub::start(vec![Box::new(source)], groups, None, Vec::new());
+        let started = Hub::start(
+            vec![Box::new(source)],
+            groups,
+            HubOptions::default(),
+            Vec::new(),
+        );
         let (hub, _) = started.expect("a hub starts");
         let socket = tempfile::tempdir().expect("a folder");
         let listener = Listener::bind(&socket.path().join("hub.sock")).expect("a socket");

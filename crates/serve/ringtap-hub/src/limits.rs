@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Limits that protect the hub and its readers from each other: the table `[limits]` of `hub.toml`.
+//!
+//! Invariants
+//! - Each refusal by a limit names the limit's key.
+#![forbid(unsafe_code)]
+
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+
+/// Limits of a hub. Root and the hub's own user are exempt from limits per user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Most connections at one time.
+    pub connections: NonZeroU32,
+    /// Most connections at one time of one user.
+    pub connections_per_user: NonZeroU32,
+    /// Most connections at one time of all users together who may attach to no group.
+    pub connections_of_strangers: NonZeroU32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections: count(512),
+            connections_per_user: count(64),
+            connections_of_strangers: count(32),
+        }
+    }
+}
+
+/// A number above 0; 0 becomes 1.
+const fn count(number: u32) -> NonZeroU32 {
+    match NonZeroU32::new(number) {
+        Some(number) => number,
+        None => NonZeroU32::MIN,
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Decides whether the server accepts a further connection.
+//!
+//! Invariants
+//! - Connections of ordinary users never take the last sixteenth of all connections, which is for root
+//!   and the hub's own user.
+//! - However many connections other users have, a user that may attach to a group gets one, as long as
+//!   these users are fewer than half of the limit: a user may take a further connection only while it
+//!   has fewer than a quarter of the free ones.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+
+use crate::limits::Limits;
+
+/// Relation of a connection's user to the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UserClass {
+    /// Root or the hub's own user.
+    Own,
+    /// May attach to at least one group.
+    Member,
+    /// May attach to no group.
+    Stranger,
+}
+
+/// Numbers of connections.
+#[derive(Debug, Default)]
+pub(super) struct Occupancy {
+    all: usize,
+    ordinary: usize,
+    strangers: usize,
+    by_user: HashMap<u32, usize>,
+}
+
+impl Occupancy {
+    /// Counts these connections.
+    pub(super) fn of(connections: impl Iterator<Item = (u32, UserClass)>) -> Self {
+        let mut occupancy = Occupancy::default();
+        for (uid, class) in connections {
+            occupancy.all += 1;
+            occupancy.ordinary += usize::from(class != UserClass::Own);
+            occupancy.strangers += usize::from(class == UserClass::Stranger);
+            *occupancy.by_user.entry(uid).or_default() += 1;
+        }
+        occupancy
+    }
+
+    /// Accepts a further connection of this user.
+    ///
+    /// # Errors
+    ///
+    /// The reason of the refusal, for the user.
+    pub(super) fn admit(&self, limits: &Limits, uid: u32, class: UserClass) -> Result<(), String> {
+        let of_user = self.by_user.get(&uid).copied().unwrap_or(0);
+        let number = |limit: std::num::NonZeroU32| limit.get().try_into().unwrap_or(usize::MAX);
+        let all: usize = number(limits.connections);
+        let per_user = number(limits.connections_per_user);
+        let of_strangers = number(limits.connections_of_strangers);
+        let left = (all - all / 16).saturating_sub(self.ordinary);
+        let left = left.min(all.saturating_sub(self.all));
+        match class {
+            UserClass::Own if self.all < all => Ok(()),
+            UserClass::Own => Err(format!(
+                "the hub has {all} connections (limits.connections): end one"
+            )),
+            _ if of_user >= per_user => Err(format!(
+                "user {uid} has {of_user} connections (limits.connections_per_user): end one"
+            )),
+            UserClass::Stranger if self.strangers >= of_strangers.min(left) => Err(format!(
+                "users who may attach to no group have {} connections (limits.connections_of_strangers): \
+                 ask the hub's owner to add user {uid} to a group",
+                self.strangers
+            )),
+            UserClass::Member if of_user >= left.div_ceil(4) => Err(format!(
+                "user {uid} has {of_user} connections, and the {left} that are left of {all} \
+                 (limits.connections) are for other users, too: end one"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANY: usize = 10_000;
+
+    /// Opens connections of these users in turn until the hub refuses each of them.
+    fn fill(users: &[(u32, UserClass)]) -> Vec<(u32, UserClass)> {
+        let limits = Limits::default();
+        let mut open = Vec::new();
+        for _ in 0..MANY {
+            let before = open.len();
+            for (uid, class) in users {
+                let occupancy = Occupancy::of(open.iter().copied());
+                if occupancy.admit(&limits, *uid, *class).is_ok() {
+                    open.push((*uid, *class));
+                }
+            }
+            if open.len() == before {
+                return open;
+            }
+        }
+        panic!("there is no limit")
+    }
+
+    fn admit(open: &[(u32, UserClass)], uid: u32, class: UserClass) -> Result<(), String> {
+        Occupancy::of(open.iter().copied()).admit(&Limits::default(), uid, class)
+    }
+
+    #[test]
+    fn one_user_gets_its_limit_and_the_refusal_names_it() {
+        let open = fill(&[(1000, UserClass::Member)]);
+        assert_eq!(open.len(), 64);
+        let refusal = admit(&open, 1000, UserClass::Member).unwrap_err();
+        assert!(refusal.contains("limits.connections_per_user"), "{refusal}");
+    }
+
+    #[test]
+    fn many_users_and_strangers_together_leave_room_for_another_user_and_for_root() {
+        for hogs in [8, 64, 200] {
+            let mut users: Vec<_> = (1000..1000 + hogs)
+                .map(|uid| (uid, UserClass::Member))
+                .collect();
+            users.extend((9000..9100).map(|uid| (uid, UserClass::Stranger)));
+            let open = fill(&users);
+            assert_eq!(admit(&open, 1, UserClass::Member), Ok(()), "{hogs} users");
+            assert_eq!(admit(&open, 0, UserClass::Own), Ok(()), "{hogs} users");
+            let refusal = admit(&open, 9999, UserClass::Stranger).unwrap_err();
+            assert!(
+                refusal.contains("limits.connections_of_strangers"),
+                "{refusal}"
+            );
+        }
+    }
+
+    #[test]
+    fn root_gets_every_connection_but_not_more() {
+        let open = fill(&[(0, UserClass::Own)]);
+        assert_eq!(open.len(), 512);
+        assert!(admit(&open, 1, UserClass::Member).is_err());
+    }
+}
