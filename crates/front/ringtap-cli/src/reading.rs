@@ -159,14 +159,14 @@ impl<'a> Reading<'a> {
     pub(crate) fn batch(
         &mut self,
         batch: &Batch,
-        mut each: impl FnMut(Packet<'_>, &Counted<'_>) -> Result<()>,
+        mut each: impl FnMut(Packet<'_>, &mut Counted<'_>) -> Result<()>,
     ) -> Result<Flow> {
         let most = self.args.count.unwrap_or(u64::MAX);
         let mut left = most - self.capture.delivered();
         let mut packets = self.capture.packets(batch);
         while let Some(packet) = packets.next() {
             // By value: storing a packet in memory and reloading it would stall the processor.
-            each(packet?, &packets)?;
+            each(packet?, &mut packets)?;
             left -= 1;
             if left == 0 {
                 return Ok(Flow::Stop);

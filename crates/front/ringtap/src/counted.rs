@@ -5,7 +5,7 @@
 //! - The iterator counts each packet that it gives or passes over. Packets that the program does not
 //!   reach stay uncounted.
 
-use ringtap_client::{Batch, Packets};
+use ringtap_client::{Batch, LaneTally, Packets};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::Packet;
@@ -17,16 +17,21 @@ pub struct Counted<'a> {
     capture: &'a mut Capture,
     packets: Packets<'a>,
     lane: LaneId,
+    /// The lane's counts with the packets given so far; a copy, so that the loop over the packets
+    /// keeps it in registers.
+    tally: LaneTally,
 }
 
 impl<'a> Counted<'a> {
     #[inline]
     pub(crate) fn new(capture: &'a mut Capture, batch: &'a Batch) -> Self {
+        let lane = batch.lane();
         capture.tally.begin(batch);
         Counted {
+            tally: *capture.tally.at(lane),
             capture,
             packets: batch.packets(),
-            lane: batch.lane(),
+            lane,
         }
     }
 
@@ -35,8 +40,13 @@ impl<'a> Counted<'a> {
     /// # Errors
     ///
     /// [`Error::Control`].
-    pub fn counters(&self) -> Result<Counters, Error> {
+    pub fn counters(&mut self) -> Result<Counters, Error> {
+        self.store();
         self.capture.counters()
+    }
+
+    fn store(&mut self) {
+        *self.capture.tally.at(self.lane) = self.tally;
     }
 }
 
@@ -51,7 +61,7 @@ impl<'a> Iterator for Counted<'a> {
                 Ok(classified) => classified,
                 Err(error) => return Some(Err(failed(*error))),
             };
-            self.capture.tally.at(self.lane).count(&classified);
+            self.tally.count(&classified);
             if classified.is_ours() {
                 return Some(Ok(classified.packet));
             }
@@ -66,6 +76,7 @@ fn failed(error: ringtap_pool::reader::RecvError) -> Box<Error> {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
+        self.store();
         self.capture.receiver.publish_progress(&self.capture.tally);
     }
 }

@@ -75,6 +75,8 @@ impl Counter<'_> {
 }
 
 impl Consumer for Counter<'_> {
+    // A function of its own: the loop over the packets needs all registers.
+    #[inline(never)]
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         if self.extras.none() {
             return self.reading.batch(batch, |_, _| Ok(()));
