@@ -47,6 +47,12 @@ pub enum BridgeError {
     /// An interface cannot send what native XDP redirects to it.
     #[error("{interface} {reason}; without `--mode native` packets go through the host's buffers")]
     NoRedirects { interface: String, reason: String },
+    /// The filter loops over headers.
+    #[error(
+        "the bridge's filter loops over headers (protochain), and a packet could hold up all others: \
+         use a filter without protochain"
+    )]
+    Loops,
     /// The filter does not fit into the kernel.
     #[error(
         "the bridge's filter cannot run in the kernel: {reason}; a bridge in user space runs it \

@@ -8,6 +8,7 @@
 //! - Every packet that arrived is sent, filtered or counted as lost, in both directions.
 //! - The bridge refuses at its start interfaces between which it cannot forward unchanged (different
 //!   frame sizes, merged packets).
+//! - The work for a packet is bounded: no filter loops.
 
 mod error;
 mod kernel;
@@ -95,6 +96,11 @@ impl Bridge {
             return Err(BridgeError::Same {
                 interface: one.clone(),
             });
+        }
+        if let Passing::Matching(filter) | Passing::Others(filter) = &options.passing
+            && filter.most_steps().is_none()
+        {
+            return Err(BridgeError::Loops);
         }
         let interfaces = [Interface::find(one)?, Interface::find(other)?];
         check(&interfaces)?;

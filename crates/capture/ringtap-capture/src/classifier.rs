@@ -7,7 +7,8 @@
 //! Invariants
 //! - One set of rules classifies all packets of a batch.
 //! - After `LaneRules::set` returns, no packet classified by the old rules is published.
-//! - A batch never waits, so `set` returns soon.
+//! - A batch never waits, and no filter loops, so `set` returns soon.
+//! - A filter that loops passes every packet here; its reader runs it.
 #![forbid(unsafe_code)]
 
 use std::{
@@ -22,7 +23,7 @@ use std::{
 };
 
 use ringtap_filter::{
-    LinkType, Place, Rules,
+    LinkType, Place, Program, Rule, Rules,
     classifier::{Classifier, ClassifierError, Turns, Verdict},
 };
 use ringtap_pool::source::SourceError;
@@ -37,6 +38,8 @@ pub struct ClassifyError {
     pub reason: ClassifierError,
 }
 
+/// Why a filter does not run in the source.
+const LOOPS: &str = "it loops over headers (protochain), which only a reader itself may do";
 /// Interval at which `set` checks whether a batch has ended.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -78,7 +81,8 @@ impl LaneRules {
         device: &str,
         link_type: LinkType,
     ) -> Result<Vec<Place>, SourceError> {
-        let classifier = Classifier::new(rules, link_type).map_err(|reason| ClassifyError {
+        let (rules, places) = bounded(rules);
+        let classifier = Classifier::new(&rules, link_type).map_err(|reason| ClassifyError {
             device: device.to_owned(),
             reason,
         })?;
@@ -89,8 +93,23 @@ impl LaneRules {
         while before % 2 == 1 && self.batches.load(SeqCst) == before {
             std::thread::sleep(NAP);
         }
-        Ok(vec![Place::Source; rules.0.len()])
+        Ok(places)
     }
+}
+
+/// The rules, with filters that match everything in place of those that loop, and where each filter
+/// runs.
+fn bounded(rules: &Rules) -> (Rules, Vec<Place>) {
+    let Rules(mut rules) = rules.clone();
+    let place = |rule: &mut Rule| {
+        if rule.filter.most_steps().is_some() {
+            return Place::Source;
+        }
+        rule.filter = Program::everything();
+        Place::Reader(LOOPS.to_owned())
+    };
+    let places = rules.iter_mut().map(place).collect();
+    (Rules(rules), places)
 }
 
 impl LaneClassifier {

@@ -3,6 +3,7 @@
 //!
 //! Invariants
 //! - A packet's mask equals that of `bpf/tap.bpf.c` for the same rules, except for round-robin.
+//! - The work for a packet is bounded: no filter loops.
 //! - Each hash of a packet is computed at most once, and only for packets that a rule selects.
 
 use std::path::PathBuf;
@@ -19,6 +20,12 @@ pub enum ClassifierError {
     TooMany {
         /// Number of rules.
         count: usize,
+    },
+    /// A filter that loops, which only a reader may run.
+    #[error("filter {rule} loops over headers (protochain): the capturing thread cannot run it")]
+    Loops {
+        /// Number of the rule, from 0.
+        rule: usize,
     },
     /// A user's eBPF program, which only the kernel runs.
     #[error(
@@ -90,7 +97,10 @@ impl Classifier {
             return Err(ClassifierError::TooMany { count });
         }
         let link = Link::of(link_type);
-        for rule in rules {
+        for (number, rule) in rules.iter().enumerate() {
+            if rule.filter.most_steps().is_none() {
+                return Err(ClassifierError::Loops { rule: number });
+            }
             match &rule.balance {
                 Balance::Everyone | Balance::RoundRobin => {}
                 Balance::Program(object) => {
@@ -266,6 +276,16 @@ mod tests {
                 .to_string()
                 .starts_with("steer.o runs in the kernel only")
         );
+    }
+
+    #[test]
+    fn filters_that_loop_are_refused() {
+        let round = [0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6];
+        let mut looping = rule(Balance::Everyone, |_| 1);
+        looping.filter = Program::from_entries(&round).unwrap();
+        let rules = Rules(vec![rule(Balance::Everyone, |_| 1), looping]);
+        let error = Classifier::new(&rules, LinkType::ETHERNET).unwrap_err();
+        assert_eq!(error, ClassifierError::Loops { rule: 1 });
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //!
 //! Invariants
 //! - A `Program` ends for every packet and never panics: jumps land inside the program, the last
-//!   instruction returns, scratch words exist, and backward jumps are limited.
+//!   instruction returns, and scratch words exist.
+//! - Only a loop of the shape that libpcap compiles for `protochain` jumps back, at most
+//!   [`MAX_ROUNDS`] times. A program without one has a known largest number of steps.
 //! - Verdicts equal those of libpcap's interpreter for programs from libpcap's compiler.
 
 mod both;
@@ -11,6 +13,7 @@ pub(crate) mod code;
 mod machine;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::sync::Arc;
 
@@ -58,6 +61,12 @@ pub enum ProgramError {
         /// Offset of the load.
         k: u32,
     },
+    /// A backward jump outside the loop that libpcap compiles for `protochain`.
+    #[error("instruction {at} jumps back: only the loops that libpcap compiles for protochain may")]
+    Loop {
+        /// Number of the instruction, from 0.
+        at: usize,
+    },
     /// The program is empty, or its last instruction does not return.
     #[error("a classic BPF program must end with a return")]
     NoEnd,
@@ -65,17 +74,24 @@ pub enum ProgramError {
 
 /// A checked program; copies share the instructions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Program(Arc<[Instruction]>);
+pub struct Program {
+    instructions: Arc<[Instruction]>,
+    most_steps: Option<u32>,
+}
 
 impl Program {
     /// Checks a program from libpcap's compiler.
     ///
     /// # Errors
     ///
-    /// Invalid classic BPF, including loads of kernel metadata (`SKF_AD_*`).
+    /// Invalid classic BPF, including loads of kernel metadata (`SKF_AD_*`) and loops other than
+    /// those of `protochain`.
     pub fn new(instructions: &[Instruction]) -> Result<Self, ProgramError> {
         machine::check(instructions)?;
-        Ok(Self(instructions.into()))
+        Ok(Self {
+            most_steps: work::most_steps(instructions)?,
+            instructions: instructions.into(),
+        })
     }
 
     /// The program that matches every packet.
@@ -87,7 +103,10 @@ impl Program {
             jump_false: 0,
             k: u32::MAX,
         };
-        Self(Arc::new([take]))
+        Self {
+            instructions: Arc::new([take]),
+            most_steps: Some(1),
+        }
     }
 
     /// Checks a program with one entry per instruction: code, jump_true, jump_false and k, lowest byte
@@ -110,13 +129,13 @@ impl Program {
         if self.takes_everything() {
             return Vec::new();
         }
-        self.0.iter().copied().map(u64::from).collect()
+        self.instructions.iter().copied().map(u64::from).collect()
     }
 
     /// The instructions.
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
-        &self.0
+        &self.instructions
     }
 
     /// Whether the program matches a packet with captured bytes `data` that was `wire_length` bytes
@@ -131,13 +150,20 @@ impl Program {
     #[inline]
     #[must_use]
     pub fn run(&self, data: &[u8], wire_length: u32) -> u32 {
-        machine::run(&self.0, data, wire_length)
+        machine::run(&self.instructions, data, wire_length)
+    }
+
+    /// Largest number of instructions that the program runs for a packet; `None` if the packet decides
+    /// how often a loop runs (`protochain`).
+    #[must_use]
+    pub fn most_steps(&self) -> Option<u32> {
+        self.most_steps
     }
 
     /// Whether the program matches every packet, so that running it is unnecessary.
     #[must_use]
     pub fn takes_everything(&self) -> bool {
-        matches!(*self.0, [only] if only.code == code::RETURN_CONSTANT && only.k != 0)
+        matches!(*self.instructions, [only] if only.code == code::RETURN_CONSTANT && only.k != 0)
     }
 }
 

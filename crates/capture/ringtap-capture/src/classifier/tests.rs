@@ -44,6 +44,23 @@ fn everybody_gets_everything_until_there_are_rules() {
 }
 
 #[test]
+fn a_filter_that_loops_is_left_to_its_reader() {
+    let rules = Arc::new(LaneRules::default());
+    let mut thread = LaneClassifier::new(Arc::clone(&rules));
+    let round = [0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6];
+    let looping = Rule {
+        filter: Program::from_entries(&round).unwrap(),
+        ..Rule::everything(2)
+    };
+    let places = set(&rules, vec![Rule::everything(4), looping]).unwrap();
+    let [Place::Source, Place::Reader(reason)] = &places[..] else {
+        panic!("{places:?}")
+    };
+    assert!(reason.contains("protochain"), "{reason}");
+    assert_eq!(classify(&mut thread), Some(6), "its reader gets everything");
+}
+
+#[test]
 fn rules_that_need_the_kernel_are_refused_and_those_before_stay() {
     let rules = Arc::new(LaneRules::default());
     let mut thread = LaneClassifier::new(Arc::clone(&rules));

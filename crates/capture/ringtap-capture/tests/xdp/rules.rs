@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
-use ringtap_filter::{Balance, LinkType, Rule, Rules, text::Filter};
+use ringtap_filter::{Balance, Instruction, LinkType, Program, Rule, Rules, text::Filter};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
@@ -99,6 +99,25 @@ fn ip(protocol: u8) -> Vec<u8> {
     bytes
 }
 
+/// UDP over IPv4, after more loads than fit into one function.
+fn too_long_for_the_kernel() -> Program {
+    let instruction = |code, jump_false, k| Instruction {
+        code,
+        jump_true: 0,
+        jump_false,
+        k,
+    };
+    let mut all = vec![instruction(0xb1, 0, 14)];
+    all.extend((0..3500).map(|_| instruction(0x48, 0, 14)));
+    all.extend([
+        instruction(0x30, 0, 23),
+        instruction(0x15, 1, 17),
+        instruction(0x06, 0, 1),
+        instruction(0x06, 0, 0),
+    ]);
+    Program::new(&all).unwrap()
+}
+
 #[test]
 fn cells_whose_packets_nobody_wants_are_used_again() {
     const MANY: usize = 1000;
@@ -113,7 +132,10 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
             ..options("rx0")
         },
     );
-    let rules = Rules(vec![rule("ip protochain 17", 0)]);
+    let rules = Rules(vec![Rule {
+        filter: too_long_for_the_kernel(),
+        ..rule("", 0)
+    }]);
     let mut loader = source
         .take_rule_loader()
         .expect("filters are loaded elsewhere");

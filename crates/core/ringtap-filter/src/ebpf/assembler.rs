@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Collects instructions and computes jump distances once the labels are placed.
+//!
+//! Invariants
+//! - The translation ends soon after [`MOST_INSTRUCTIONS`]: the callers stop when the code is full.
 
 use super::TranslateError;
 use super::insn::{self, Cond, Insn, Op, R0, Reg, Size, Width, With};
+
+/// Maximum number of instructions of a function: what a jump from its begin to its end can skip.
+const MOST_INSTRUCTIONS: usize = 1 << 15;
 
 /// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +42,11 @@ impl Assembler {
     /// Number of instructions so far.
     pub(super) fn length(&self) -> usize {
         self.code.len()
+    }
+
+    /// Whether the function is too long.
+    pub(super) fn is_full(&self) -> bool {
+        self.code.len() > MOST_INSTRUCTIONS
     }
 
     pub(super) fn emit(&mut self, insn: Insn) {
@@ -82,6 +93,9 @@ impl Assembler {
         let too_long = TranslateError::TooLong {
             instructions: self.code.len(),
         };
+        if self.is_full() {
+            return Err(too_long);
+        }
         for (at, label) in self.jumps {
             let to = self.places[label.0].unwrap_or(at);
             let behind = at + 1;

@@ -23,12 +23,8 @@ pub(super) struct Written(u32);
 const A: u32 = 1 << SCRATCH_WORDS;
 const X: u32 = A << 1;
 
-/// Error: a backward jump is reachable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Loops;
-
-/// Facts before each instruction; `None` for unreachable ones.
-pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
+/// Facts before each instruction of a program without loops; `None` for unreachable ones.
+pub(super) fn facts(program: &Program) -> Vec<Option<Facts>> {
     let instructions = program.instructions();
     let mut facts = vec![None; instructions.len()];
     let start = Facts {
@@ -42,23 +38,20 @@ pub(super) fn facts(program: &Program) -> Result<Vec<Option<Facts>>, Loops> {
         let Some(before) = facts[at] else { continue };
         let after = after(before, instruction);
         for to in targets(at, instruction) {
-            if to <= at {
-                return Err(Loops);
-            }
             if let Some(place) = facts.get_mut(to) {
                 *place = Some(place.map_or(after, |known: Facts| known.meet(after)));
             }
         }
     }
-    Ok(facts)
+    facts
 }
 
 /// The registers A, X and scratch words that may be read before they are written, one bit each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Needed(u32);
+pub(crate) struct Needed(u32);
 
-/// Registers needed before each instruction; a load for which `is_kept` holds does not need X.
-pub(super) fn needed(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<Needed> {
+/// Registers needed before each instruction of a program without loops; a load for which `is_kept` holds does not need X.
+pub(crate) fn needed(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<Needed> {
     let instructions = program.instructions();
     let mut needed = vec![Needed::default(); instructions.len()];
     for (at, instruction) in instructions.iter().enumerate().rev() {
@@ -74,15 +67,15 @@ pub(super) fn needed(program: &Program, is_kept: impl Fn(usize) -> bool) -> Vec<
 }
 
 impl Needed {
-    pub(super) fn a(self) -> bool {
+    pub(crate) fn a(self) -> bool {
         self.0 & A != 0
     }
 
-    pub(super) fn x(self) -> bool {
+    pub(crate) fn x(self) -> bool {
         self.0 & X != 0
     }
 
-    pub(super) fn words(self) -> impl Iterator<Item = u32> {
+    pub(crate) fn words(self) -> impl Iterator<Item = u32> {
         (0..16).filter(move |word| self.0 & 1 << word != 0)
     }
 

@@ -5,6 +5,8 @@
 //! - Only reachable instructions are emitted: the verifier refuses dead code.
 //! - A filter ends by falling through to the next one, with its bit set if it matches.
 
+use std::collections::BTreeMap;
+
 use super::assembler::{Assembler, Label};
 use super::facts::{self, Facts, Needed, Written, is_outside, packet_load};
 use super::frame::{A, Frame, X};
@@ -20,6 +22,8 @@ pub(super) struct Filter<'a> {
     pub(super) number: usize,
     pub(super) program: &'a Program,
     pub(super) facts: Vec<Option<Facts>>,
+    /// For each instruction, where unconditional jumps lead from there.
+    pub(super) steps: Vec<Step>,
     /// Registers needed from each instruction on.
     pub(super) needed: Vec<Needed>,
 }
@@ -39,8 +43,8 @@ pub(super) struct Translator<'a> {
     frame: &'a Frame,
     kept: &'a Kept,
     filter: &'a Filter<'a>,
-    /// Labels before the instructions.
-    labels: Vec<Label>,
+    /// Labels before the instructions that jumps lead to.
+    labels: BTreeMap<usize, Label>,
     accept: Label,
     reject: Label,
     slow: Vec<Slow>,
@@ -63,23 +67,27 @@ impl Filter<'_> {
     }
 
     /// Follows unconditional jumps.
-    pub(super) fn step(&self, mut at: usize) -> Step {
-        loop {
-            let Some(instruction) = self.instructions().get(at) else {
-                return Step::Reject;
-            };
-            match instruction.code {
-                code::RETURN_CONSTANT if instruction.k == 0 => return Step::Reject,
-                code::RETURN_CONSTANT => return Step::Accept,
-                // Backward jumps were refused, so this ends.
-                code::JA => match jump_target(at, instruction.k) {
-                    Some(to) => at = to,
-                    None => return Step::Reject,
-                },
-                _ => return Step::At(at),
-            }
-        }
+    pub(super) fn step(&self, at: usize) -> Step {
+        self.steps.get(at).copied().unwrap_or(Step::Reject)
     }
+}
+
+/// Where unconditional jumps lead from each instruction of a program without loops.
+pub(super) fn steps(program: &Program) -> Vec<Step> {
+    let instructions = program.instructions();
+    let mut steps = vec![Step::Reject; instructions.len()];
+    for (at, instruction) in instructions.iter().enumerate().rev() {
+        steps[at] = match instruction.code {
+            code::RETURN_CONSTANT if instruction.k == 0 => Step::Reject,
+            code::RETURN_CONSTANT => Step::Accept,
+            code::JA => {
+                let to = jump_target(at, instruction.k).and_then(|to| steps.get(to));
+                to.copied().unwrap_or(Step::Reject)
+            }
+            _ => Step::At(at),
+        };
+    }
+    steps
 }
 
 /// Emits a filter from an instruction on; `written` names the registers that are already valid.
@@ -124,13 +132,12 @@ impl<'a> Translator<'a> {
         filter: &'a Filter<'a>,
         (accept, reject): (Label, Label),
     ) -> Self {
-        let labels = filter.facts.iter().map(|_| to.label()).collect();
         Self {
             to,
             frame,
             kept,
             filter,
-            labels,
+            labels: BTreeMap::new(),
             accept,
             reject,
             slow: Vec::new(),
@@ -138,17 +145,23 @@ impl<'a> Translator<'a> {
     }
 
     fn emit_all(&mut self, start: usize) {
-        let mut falls_through = true;
-        for (at, instruction) in self.filter.instructions().iter().enumerate().skip(start) {
-            let label = self.labels[at];
-            let Some(facts) = self.filter.facts[at] else {
-                continue;
-            };
-            if !falls_through && !self.to.is_target(label) {
+        let mut at = start;
+        while !self.to.is_full()
+            && let Some(instruction) = self.filter.instructions().get(at)
+            && let Some(facts) = self.filter.facts[at]
+        {
+            if let Some(label) = self.labels.get(&at) {
+                self.to.place(*label);
+            }
+            if self.emit(at, instruction, facts) {
+                at += 1;
                 continue;
             }
-            self.to.place(label);
-            falls_through = self.emit(at, instruction, facts);
+            // The next instruction that a jump leads to.
+            match self.labels.range(at + 1..).next() {
+                Some((next, _)) => at = *next,
+                None => return,
+            }
         }
     }
 
@@ -178,7 +191,7 @@ impl<'a> Translator<'a> {
         let constant = With::Constant(k.cast_signed());
         match code {
             code::RETURN_CONSTANT | code::JA => {
-                let to = self.destination(at);
+                let to = self.label(self.filter.step(at));
                 self.to.go(to);
                 return false;
             }
@@ -305,34 +318,40 @@ impl<'a> Translator<'a> {
         let Instruction { code, k, .. } = *instruction;
         let operand = operand(code, k);
         let (cond, opposite) = condition(code);
-        let next = self.labels.get(at + 1).copied();
-        let target = |skip: u8| at + 1 + usize::from(skip);
-        let when_true = self.destination(target(instruction.jump_true));
-        let when_false = self.destination(target(instruction.jump_false));
-        let is_next = |label| Some(label) == next;
+        let behind = |skip: u8| self.filter.step(at + 1 + usize::from(skip));
+        let when_true = behind(instruction.jump_true);
+        let when_false = behind(instruction.jump_false);
+        let is_next = |step| step == Step::At(at + 1);
         if when_true == when_false {
             if !is_next(when_true) {
-                self.to.go(when_true);
+                let to = self.label(when_true);
+                self.to.go(to);
             }
         } else if is_next(when_true)
             && let Some(opposite) = opposite
         {
-            self.to.branch(Width::W32, opposite, A, operand, when_false);
+            let to = self.label(when_false);
+            self.to.branch(Width::W32, opposite, A, operand, to);
         } else {
-            self.to.branch(Width::W32, cond, A, operand, when_true);
+            let to = self.label(when_true);
+            self.to.branch(Width::W32, cond, A, operand, to);
             if !is_next(when_false) {
-                self.to.go(when_false);
+                let to = self.label(when_false);
+                self.to.go(to);
             }
         }
         is_next(when_true) || is_next(when_false)
     }
 
-    /// Label of an instruction's target after unconditional jumps, or of the instruction itself.
-    fn destination(&self, at: usize) -> Label {
-        match self.filter.step(at) {
+    /// Label of the place where a step leads.
+    fn label(&mut self, step: Step) -> Label {
+        match step {
             Step::Accept => self.accept,
             Step::Reject => self.reject,
-            Step::At(at) => self.labels[at],
+            Step::At(at) => {
+                let new = || self.to.label();
+                *self.labels.entry(at).or_insert_with(new)
+            }
         }
     }
 }

@@ -6,6 +6,8 @@
 //!
 //! Invariants
 //! - A group falls through to the code behind it, with the bits of matching filters set.
+//! - The remaining work is a list, not the call stack: a deep filter cannot exhaust the stack.
+//! - The work ends when the code is full ([`Assembler::is_full`]).
 //! - Instructions on scratch memory are not shared: each filter has its own.
 //! - Where a group splits, A and X are saved for the filters that still need them.
 
@@ -18,7 +20,7 @@ use super::filter::{self, Filter, Step, Translator, condition, operand};
 use super::frame::{A, Frame, X};
 use super::insn::{Cond, Width};
 use super::kept::Kept;
-use super::load;
+use super::load::{self, Slow};
 use crate::program::{Instruction, code};
 
 /// A filter and its next instruction.
@@ -54,6 +56,27 @@ enum Ending {
     Alone,
 }
 
+/// Stack slots from which a row takes A and X.
+#[derive(Clone, Copy)]
+struct Restored {
+    a: Option<usize>,
+    x: Option<usize>,
+}
+
+/// Code that is still to be emitted.
+enum Task<'a> {
+    /// Filters with the same path so far.
+    Group(Vec<Member<'a>>, Path),
+    /// One row of a group.
+    Row(Row<'a>, Path, Restored),
+    /// A jump.
+    Go(Label),
+    /// The place of a label.
+    Place(Label),
+    /// Slow paths, and the label behind them.
+    Slow(Vec<Slow>, Label),
+}
+
 pub(super) struct Group<'a> {
     to: &'a mut Assembler,
     frame: &'a Frame,
@@ -78,16 +101,31 @@ impl<'a> Group<'a> {
     }
 
     /// Emits all filters from their first instruction.
-    pub(super) fn emit(&mut self, filters: &[Filter<'_>]) {
+    pub(super) fn emit(&mut self, filters: &'a [Filter<'a>]) {
         let members = filters.iter().map(|filter| Member { filter, at: 0 });
         let path = Path {
             written: Written::NOTHING,
             saved: 0,
         };
-        self.emit_group(members.collect(), path);
+        let mut tasks = vec![Task::Group(members.collect(), path)];
+        while let Some(task) = tasks.pop() {
+            if self.to.is_full() {
+                return;
+            }
+            match task {
+                Task::Group(members, path) => self.emit_group(members, path, &mut tasks),
+                Task::Row(row, path, restored) => {
+                    self.restore(restored);
+                    self.emit_row(row, path, &mut tasks);
+                }
+                Task::Go(to) => self.to.go(to),
+                Task::Place(label) => self.to.place(label),
+                Task::Slow(loads, end) => self.emit_slow(loads, end),
+            }
+        }
     }
 
-    fn emit_group(&mut self, members: Vec<Member<'_>>, mut path: Path) {
+    fn emit_group(&mut self, members: Vec<Member<'a>>, mut path: Path, tasks: &mut Vec<Task<'a>>) {
         let mut bits = 0_u64;
         let mut left = Vec::new();
         for member in members {
@@ -117,16 +155,17 @@ impl<'a> Group<'a> {
         if later.x() {
             self.frame.save(self.to, place + 1, X);
         }
+        let first_task = tasks.len();
         for (number, row) in rows.into_iter().enumerate() {
             let needed = row.needed().written(path.written);
-            if number > 0 && needed.a() {
-                self.frame.restore(self.to, place, A);
-            }
-            if number > 0 && needed.x() {
-                self.frame.restore(self.to, place + 1, X);
-            }
-            self.emit_row(row, path);
+            let restored = Restored {
+                a: (number > 0 && needed.a()).then_some(place),
+                x: (number > 0 && needed.x()).then_some(place + 1),
+            };
+            tasks.push(Task::Row(row, path, restored));
         }
+        // The list is emptied from its end.
+        tasks[first_task..].reverse();
     }
 
     /// Whether A and X can be saved once more.
@@ -134,7 +173,16 @@ impl<'a> Group<'a> {
         path.saved + 4 <= self.frame.saved_places(self.kept.count())
     }
 
-    fn emit_row(&mut self, row: Row<'_>, mut path: Path) {
+    fn restore(&mut self, restored: Restored) {
+        if let Some(place) = restored.a {
+            self.frame.restore(self.to, place, A);
+        }
+        if let Some(place) = restored.x {
+            self.frame.restore(self.to, place, X);
+        }
+    }
+
+    fn emit_row(&mut self, row: Row<'a>, mut path: Path, tasks: &mut Vec<Task<'a>>) {
         let Some(&Member { filter, at }) = row.members.first() else {
             return;
         };
@@ -153,21 +201,24 @@ impl<'a> Group<'a> {
         path.written = instructions.iter().fold(path.written, Written::and);
         let translator = Translator::new(self.to, self.frame, self.kept, filter, (end, end));
         let slow = translator.emit_row(range, x_is_needed);
-        match row.ending {
-            Ending::Jump(code, k) => self.emit_jump(&row, (code, k), path, end),
-            Ending::Leads | Ending::Alone => self.emit_group(row.at_end(), path),
-        }
+        tasks.push(Task::Place(end));
         if !slow.is_empty() {
-            self.to.go(end);
+            tasks.push(Task::Slow(slow, end));
         }
-        for slow in slow {
-            load::load_slowly(self.to, self.frame, slow, end);
+        match row.ending {
+            Ending::Jump(code, k) => self.emit_jump(&row, (code, k), path, (end, tasks)),
+            Ending::Leads | Ending::Alone => tasks.push(Task::Group(row.at_end(), path)),
         }
-        self.to.place(end);
     }
 
-    /// Emits a shared jump and both of its branches.
-    fn emit_jump(&mut self, row: &Row<'_>, (code, k): (u16, u32), path: Path, end: Label) {
+    /// Emits a shared jump; both of its branches are tasks.
+    fn emit_jump(
+        &mut self,
+        row: &Row<'a>,
+        (code, k): (u16, u32),
+        path: Path,
+        (end, tasks): (Label, &mut Vec<Task<'a>>),
+    ) {
         let when_true = row.behind(|jump| jump.jump_true);
         let when_false = row.behind(|jump| jump.jump_false);
         let (operand, (cond, opposite)) = (operand(code, k), condition(code));
@@ -176,17 +227,27 @@ impl<'a> Group<'a> {
         };
         if reject(&when_true) {
             branch(cond, end);
-            self.emit_group(when_false, path);
+            tasks.push(Task::Group(when_false, path));
         } else if let Some(opposite) = opposite.filter(|_| reject(&when_false)) {
             branch(opposite, end);
-            self.emit_group(when_true, path);
+            tasks.push(Task::Group(when_true, path));
         } else {
             let holds = self.to.label();
             self.to.branch(Width::W32, cond, A, operand, holds);
-            self.emit_group(when_false, path);
-            self.to.go(end);
-            self.to.place(holds);
-            self.emit_group(when_true, path);
+            tasks.extend([
+                Task::Group(when_true, path),
+                Task::Place(holds),
+                Task::Go(end),
+                Task::Group(when_false, path),
+            ]);
+        }
+    }
+
+    /// Emits the slow paths of a row's loads, behind the row.
+    fn emit_slow(&mut self, loads: Vec<Slow>, end: Label) {
+        self.to.go(end);
+        for slow in loads {
+            load::load_slowly(self.to, self.frame, slow, end);
         }
     }
 }

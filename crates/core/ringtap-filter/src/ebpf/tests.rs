@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Translated programs give the verdicts of the classic interpreter, and touch nothing else.
 
+mod deep;
 mod instructions;
 mod processor;
 mod random;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Joins two programs to one that matches what both match.
 
-use super::{Instruction, Program, code};
+use super::code::{self, CLASS, JA, LD_IMM, LD_MEM, LDX_IMM, LDX_MEM, ST};
+use super::{Instruction, Program};
+use crate::ebpf::facts;
 
 /// Maximum number of instructions of a program, as in the kernel.
 const MOST_INSTRUCTIONS: usize = 4096;
-const JUMP_ALWAYS: u16 = 0x05;
 const RETURN_CLASS: u16 = 0x06;
-const CLASS: u16 = 0x07;
 
 impl Program {
     /// The program that matches what this one and `other` match; `None` if it is too long, or if this
@@ -21,7 +21,8 @@ impl Program {
             return Some(self.clone());
         }
         let first = self.instructions();
-        let length = first.len() + other.instructions().len();
+        let clears = other.clears();
+        let length = first.len() + clears.len() + other.instructions().len();
         if length > MOST_INSTRUCTIONS {
             return None;
         }
@@ -29,7 +30,7 @@ impl Program {
         for (at, instruction) in first.iter().enumerate() {
             both.push(match *instruction {
                 taken if taken.code == code::RETURN_CONSTANT && taken.k != 0 => Instruction {
-                    code: JUMP_ALWAYS,
+                    code: JA,
                     jump_true: 0,
                     jump_false: 0,
                     k: u32::try_from(first.len() - at - 1).ok()?,
@@ -43,8 +44,46 @@ impl Program {
                 same => same,
             });
         }
+        both.extend(clears);
         both.extend_from_slice(other.instructions());
         Program::new(&both).ok()
+    }
+
+    /// Instructions that clear the registers and scratch words that this program reads before it
+    /// writes them: alone it finds 0 there.
+    fn clears(&self) -> Vec<Instruction> {
+        let (a, x, words) = self.reads_first();
+        let instruction = |code, k| Instruction {
+            code,
+            jump_true: 0,
+            jump_false: 0,
+            k,
+        };
+        let mut clears = Vec::new();
+        if a || !words.is_empty() {
+            clears.push(instruction(LD_IMM, 0));
+        }
+        clears.extend(words.into_iter().map(|word| instruction(ST, word)));
+        if x {
+            clears.push(instruction(LDX_IMM, 0));
+        }
+        clears
+    }
+
+    /// Whether A and X, and which scratch words, may be read before they are written.
+    fn reads_first(&self) -> (bool, bool, Vec<u32>) {
+        if self.most_steps().is_some() {
+            let needed = facts::needed(self, |_| false);
+            let first = needed.first().copied().unwrap_or_default();
+            return (first.a(), first.x(), first.words().collect());
+        }
+        // A loop may read what its last round wrote: clear all.
+        let loads = self.instructions().iter();
+        let loads = loads.filter(|one| matches!(one.code, LD_MEM | LDX_MEM));
+        let mut words: Vec<_> = loads.map(|one| one.k).collect();
+        words.sort_unstable();
+        words.dedup();
+        (true, true, words)
     }
 }
 
@@ -76,6 +115,39 @@ mod tests {
         }
         let other_way = longer_than(20).and(&longer_than(10)).unwrap();
         assert!(other_way.matches(&[], 25) && !other_way.matches(&[], 15));
+    }
+
+    #[test]
+    fn the_second_program_finds_registers_and_scratch_words_cleared() {
+        let instruction = |code, jump_true, k| Instruction {
+            code,
+            jump_true,
+            jump_false: 0,
+            k,
+        };
+        let leaves = Program::new(&[
+            instruction(0x00, 0, 7),
+            instruction(0x02, 0, 3),
+            instruction(0x01, 0, 9),
+            instruction(0x06, 0, 1),
+        ])
+        .unwrap();
+        // Accepts if A is 0 after this load.
+        let take_zero = |load: u16| {
+            Program::new(&[
+                instruction(load, 0, 3),
+                instruction(0x15, 1, 0),
+                instruction(0x06, 0, 0),
+                instruction(0x06, 0, 1),
+            ])
+            .unwrap()
+        };
+        let a = Program::new(&take_zero(0x60).instructions()[1..]).unwrap();
+        for second in [a, take_zero(0x60), take_zero(0x87)] {
+            assert!(second.matches(&[], 0));
+            let both = leaves.and(&second).unwrap();
+            assert!(both.matches(&[], 0), "{:?}", both.instructions());
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! Invariants
 //! - Only programs that passed `check` are run. Any other program ends too, with result 0.
-//! - Conditional jumps go forward. `protochain` jumps back, at most [`MAX_ROUNDS`] times.
+//! - Conditional jumps go forward. The loops of `protochain` jump back, at most [`MAX_ROUNDS`]
+//!   times in all.
 //! - A load outside the packet, and a division by zero, reject the packet.
 
 use super::code::*;

@@ -47,10 +47,85 @@ fn impossible_programs_are_refused() {
     assert_eq!(asks, Err(ProgramError::Kernel { at: 0, k }));
 }
 
+/// The loop of libpcap's `ip protochain 6`, without the Ethernet header.
+fn protochain() -> Vec<Instruction> {
+    let compare = |k, jump_true| instruction(0x15, jump_true, k);
+    vec![
+        instruction(0x30, 0, 9),
+        instruction(0xb1, 0, 0),
+        compare(6, 9),
+        instruction(0x50, 0, 0),
+        instruction(0x02, 0, 0),
+        instruction(0x50, 0, 1),
+        instruction(0x04, 0, 2),
+        instruction(0x24, 0, 4),
+        instruction(0x0c, 0, 0),
+        instruction(0x07, 0, 0),
+        instruction(0x60, 0, 0),
+        instruction(0x05, 0, u32::MAX - 9),
+        END,
+    ]
+}
+
 #[test]
-fn a_jump_back_for_ever_ends() {
-    let back = instruction(0x05, 0, u32::MAX);
-    assert_eq!(Program::new(&[back, END]).unwrap().run(&[], 0), 0);
+fn only_the_loops_of_protochain_jump_back() {
+    let chain = protochain();
+    let program = Program::new(&chain).unwrap();
+    assert_eq!(program.most_steps(), None);
+    // A packet whose headers have no end: each is followed by itself.
+    let mut packet = vec![0_u8; 60];
+    (packet[0], packet[21]) = (5, 0xfe);
+    assert_eq!(program.run(&packet, 60), 0);
+
+    let refused = |program: &[Instruction], at| {
+        assert_eq!(Program::new(program), Err(ProgramError::Loop { at }));
+    };
+    refused(&[instruction(0x05, 0, u32::MAX), END], 0);
+    for (at, other) in [(2, 0x07), (9, 0x87), (10, 0x00)] {
+        let mut odd = chain.clone();
+        odd[at] = instruction(other, 0, 0);
+        refused(&odd, 11);
+    }
+    // The loop of the issue: loads, and a jump back to the first.
+    let mut busy = vec![instruction(0x30, 0, 12); 4090];
+    busy.extend([instruction(0x05, 0, 4091_u32.wrapping_neg()), END]);
+    refused(&busy, 4090);
+    let mut long = chain.clone();
+    long.splice(3..3, vec![instruction(0x87, 0, 0); 23]);
+    long[2 + 23 + 9].k = (10 + 23_u32).wrapping_neg();
+    refused(&long, 34);
+    // A second loop that begins inside the first.
+    let mut nested = chain.clone();
+    nested[8] = instruction(0x15, 0, 6);
+    nested.splice(
+        12..12,
+        [
+            instruction(0x07, 0, 0),
+            instruction(0x60, 0, 0),
+            instruction(0x05, 0, 7_u32.wrapping_neg()),
+        ],
+    );
+    refused(&nested, 14);
+}
+
+#[test]
+fn the_longest_path_is_the_largest_number_of_steps() {
+    let steps = |program: &[Instruction]| Program::new(program).unwrap().most_steps();
+    assert_eq!(steps(&[END]), Some(1));
+    assert_eq!(Program::everything().most_steps(), Some(1));
+    // Both branches of the jump: one step, or three.
+    let branches = [
+        instruction(0x15, 2, 0),
+        instruction(0x87, 0, 0),
+        instruction(0x87, 0, 0),
+        END,
+    ];
+    assert_eq!(steps(&branches), Some(4));
+    let skipping = [instruction(0x05, 0, 2), END, END, instruction(0x16, 0, 0)];
+    assert_eq!(steps(&skipping), Some(2));
+    let mut chain = vec![instruction(0x15, 0, 7); 4095];
+    chain.push(END);
+    assert_eq!(steps(&chain), Some(4096));
 }
 
 #[test]

@@ -129,7 +129,31 @@ fn a_filter_that_the_kernel_cannot_run_is_run_in_user_space() {
     require_root!();
     require_tool!("ip", "python3", "ethtool");
     let wire = Wire::new("bridge-loop", 1500, Ends::Napi);
-    let filter = ["--drop", "ip protochain 1"];
+    let looping = [
+        "bridge",
+        "a1",
+        "b1",
+        "--mode",
+        "user",
+        "--drop",
+        "ip protochain 1",
+    ];
+    let refused = wire.middle.run(BINARY, &looping);
+    assert!(!refused.status.success());
+    assert!(refused.stderr.contains("protochain"), "{}", refused.stderr);
+    // More code than fits into one function.
+    let never = |at| {
+        format!(
+            "ether[{}] + ether[{}] = {}",
+            60 + at % 34,
+            60 + at / 34,
+            1000 + at
+        )
+    };
+    let never = (0..1100).map(never);
+    let never: Vec<_> = never.collect();
+    let drop = format!("icmp and not ({})", never.join(" or "));
+    let filter = ["--drop", &drop];
     let refused = wire
         .middle
         .run(BINARY, &[&["bridge", "a1", "b1"][..], &filter].concat());

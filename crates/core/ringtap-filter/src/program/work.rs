@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Largest amount of work that a program does for one packet.
+//!
+//! Invariants
+//! - A program whose jumps all go forward runs each instruction at most once.
+//! - Loops do not overlap, and a round of a loop has at most [`MOST_OF_A_ROUND`] instructions.
+
+use super::code::*;
+use super::machine::jump;
+use super::{Instruction, ProgramError};
+
+/// Maximum length of a loop, in instructions; the loop of `ip6 protochain` has 28.
+const MOST_OF_A_ROUND: usize = 32;
+
+/// Largest number of instructions that a checked program runs for a packet; `None` if it loops.
+///
+/// # Errors
+///
+/// [`ProgramError::Loop`]
+pub(super) fn most_steps(program: &[Instruction]) -> Result<Option<u32>, ProgramError> {
+    if loops(program)? {
+        return Ok(None);
+    }
+    let mut from = vec![0_u32; program.len()];
+    for (at, instruction) in program.iter().enumerate().rev() {
+        let steps = |to: usize| from.get(to).copied().unwrap_or(0);
+        let behind = |skip: u8| steps(at + 1 + usize::from(skip));
+        let rest = match instruction.code {
+            RETURN_CONSTANT | RETURN_A => 0,
+            JA => jump(at, instruction.k).map_or(0, steps),
+            code if code & CLASS == CLASS_JMP => {
+                behind(instruction.jump_true).max(behind(instruction.jump_false))
+            }
+            _ => behind(0),
+        };
+        from[at] = rest + 1;
+    }
+    Ok(from.first().copied())
+}
+
+/// Whether the program loops; an error for loops that `protochain` does not have.
+fn loops(program: &[Instruction]) -> Result<bool, ProgramError> {
+    // First and last instruction of the last loop so far.
+    let mut last: Option<(usize, usize)> = None;
+    for (at, instruction) in program.iter().enumerate() {
+        let to = match instruction.code {
+            JA => jump(at, instruction.k).filter(|to| *to <= at),
+            _ => None,
+        };
+        let Some(to) = to else { continue };
+        let is_apart = last.is_none_or(|(first, end)| to == first || to > end);
+        if !is_apart || !is_round(&program[to..=at]) {
+            return Err(ProgramError::Loop { at });
+        }
+        last = Some((to, at));
+    }
+    Ok(last.is_some())
+}
+
+/// Whether these instructions have the shape of a round over one header: compare the protocol, move
+/// X to the next header, load its protocol from scratch memory, and jump back.
+fn is_round(round: &[Instruction]) -> bool {
+    let compares = |first: &Instruction| first.code == CLASS_JMP | JEQ;
+    let ends = |end: &[Instruction; 3]| [end[0].code, end[1].code] == [TAX, LD_MEM];
+    round.len() <= MOST_OF_A_ROUND
+        && round.first().is_some_and(compares)
+        && round.last_chunk().is_some_and(ends)
+}
