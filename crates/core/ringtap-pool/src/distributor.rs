@@ -7,12 +7,15 @@
 //! Invariants
 //! - A chunk goes to every reader, but only to one reader of each chunk share.
 //! - A chunk is recycled only after it is sealed and the last lease on it has ended.
-//! - A reader holds at most its credit of chunks of each lane. Packets beyond it count as the
-//!   reader's own `overrun`, exactly, once their number is known.
+//! - A reader holds at most its credit of chunks of each lane, and beyond its guarantee only what
+//!   other readers leave. Packets that it misses for that count as its own `overrun`, exactly,
+//!   once their number is known.
 //! - Returns are checked: a reader can return only a leased chunk, and only once.
 
+mod admission;
 mod chunks;
 mod entry;
+mod figures;
 mod leasing;
 mod scheduler;
 mod shares;
@@ -22,7 +25,7 @@ mod wakeups;
 
 use std::sync::Arc;
 
-use crate::control::{self, Control, ControlError, Progress};
+use crate::control::{self, Control, ControlError};
 use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId, ReaderId, widen};
 use crate::memory::Region;
@@ -32,12 +35,13 @@ use crate::reader::Reader;
 use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Signal, WakeWord};
+use admission::LaneBudget;
 use chunks::Chunks;
 use chunks::Missed;
 use entry::Entry;
 pub use entry::{Missing, Policy, ReaderOptions};
 pub use scheduler::{Candidate, EvenLanes, NextChunk, Returned, Scheduler};
-use shares::ChunkShares;
+use shares::{Choice, ChunkShares, is_elsewhere};
 pub use wakeups::Returns;
 
 /// Maximum number of readers of one distributor.
@@ -100,6 +104,7 @@ struct Lane {
     /// Sequence of the first packet after the last sealed chunk.
     sealed_to: u64,
     in_use: u32,
+    budget: LaneBudget,
 }
 
 impl Lane {
@@ -125,6 +130,8 @@ pub struct Distributor {
     shares: ChunkShares,
     scheduler: Arc<dyn Scheduler>,
     signal: Arc<dyn Signal>,
+    /// Number of readers with a full guarantee.
+    guaranteed_readers: u32,
     /// Whether a sleeper was woken since the last check: it will soon sleep again.
     woke: bool,
     /// Returned chunks while they are processed; kept to reuse the allocation.
@@ -141,6 +148,7 @@ impl Distributor {
             missed: Vec::new(),
             sealed_to: 0,
             in_use: 0,
+            budget: LaneBudget::Unlimited,
         };
         let lanes = lanes.into_iter().map(lane).collect();
         Distributor {
@@ -151,6 +159,7 @@ impl Distributor {
             shares: ChunkShares::default(),
             scheduler: Arc::new(EvenLanes),
             signal,
+            guaranteed_readers: 1,
             woke: false,
             returned: Vec::new(),
         }
@@ -212,11 +221,16 @@ impl Distributor {
             }
         }
         let control = Control::create(memory, self.pool.geometry(), starts)?;
-        let shares: Vec<_> = self.lanes.iter().map(|lane| lane.ends.chunks).collect();
+        let credit = |lane: &Lane| {
+            let chunks = lane.ends.chunks;
+            entry::credit(options.credit, options.policy, chunks, &lane.budget)
+        };
+        let credits: Vec<_> = self.lanes.iter().map(credit).collect();
         if index == self.readers.len() {
             self.readers.push(None);
         }
-        self.readers[index] = Some(Entry::new(options, &shares, control));
+        self.readers[index] = Some(Entry::new(options, &credits, control));
+        self.assign_guarantees();
         if let Some(share) = options.chunk_share {
             self.shares.join(share, index);
         }
@@ -230,8 +244,10 @@ impl Distributor {
     pub fn set_credit(&mut self, id: ReaderId, chunks: u32) {
         let entry = self.readers.get_mut(id.index()).and_then(Option::as_mut);
         if let Some(entry) = entry {
+            let policy = entry.policy;
             for (account, lane) in entry.lanes.iter_mut().zip(&self.lanes) {
-                account.credit = chunks.clamp(1, lane.ends.chunks.max(1));
+                let all = lane.ends.chunks;
+                account.credit = entry::credit(Some(chunks), policy, all, &lane.budget);
             }
         }
     }
@@ -251,34 +267,20 @@ impl Distributor {
         }
     }
 
-    /// Chunks of a lane that a reader may hold.
-    pub fn credit(&self, id: ReaderId, lane: LaneId) -> u32 {
-        self.account(id, lane).map_or(0, |account| account.credit)
-    }
-
-    /// The oldest chunk of a lane that a reader holds.
-    pub fn oldest_held(&self, id: ReaderId, lane: LaneId) -> Option<ChunkId> {
-        self.chunks.leased_to(id.index(), lane.index()).next()
-    }
-
     /// Removes a reader and takes back its chunks.
     pub fn remove_reader(&mut self, id: ReaderId) {
-        if self
-            .readers
-            .get_mut(id.index())
-            .and_then(Option::take)
-            .is_none()
-        {
+        let Some(entry) = self.readers.get_mut(id.index()).and_then(Option::take) else {
             return;
-        }
+        };
         self.shares.leave(id.index());
         self.scheduler.removed(id);
         for lane in &mut self.lanes {
             lane.missed.retain(|missed| missed.reader != id.index());
         }
-        for chunk in self.chunks.end_leases_of(id.index()) {
-            self.recycle_if_done(chunk);
+        for chunk in self.chunks.all_leased_to(id.index()) {
+            self.return_chunk(chunk, id.index());
         }
+        self.free_guarantees(&entry);
         self.adopt_open_chunks();
     }
 
@@ -291,11 +293,15 @@ impl Distributor {
         let mut moved = self.take_back();
         for lane in 0..self.lanes.len() {
             moved |= self.finish_sealed(lane);
-            while self.may_deliver(lane) {
+            while !self.lanes[lane].ends.opened.is_empty() {
+                let choices = self.choose_readers(lane);
+                if !self.may_deliver(lane, &choices) {
+                    break;
+                }
                 let Some(entry) = self.lanes[lane].ends.opened.pop()? else {
                     break;
                 };
-                self.opened(lane, entry)?;
+                self.opened(lane, entry, &choices)?;
                 moved = true;
             }
             self.deliver_missed(lane);
@@ -322,72 +328,20 @@ impl Distributor {
         }
     }
 
-    /// Packets that this reader missed on this lane because it was past its credit.
-    ///
-    /// Excludes those in the chunk that is being filled.
-    pub fn missed(&self, id: ReaderId, lane: LaneId) -> Missing {
-        self.account(id, lane)
-            .map_or(Missing::default(), |account| account.missed)
-    }
-
-    /// Number of chunks of this lane that this reader holds.
-    pub fn held(&self, id: ReaderId, lane: LaneId) -> u32 {
-        self.account(id, lane).map_or(0, |account| account.held)
-    }
-
-    /// Counters that a reader publishes, for display.
-    pub fn progress(&self, id: ReaderId) -> Option<&Progress> {
-        let entry = self.readers.get(id.index())?.as_ref()?;
-        Some(entry.control.reader().progress())
-    }
-
-    fn account(&self, id: ReaderId, lane: LaneId) -> Option<&entry::Account> {
-        let entry = self.readers.get(id.index())?.as_ref()?;
-        entry.lanes.get(lane.index())
-    }
-
-    /// Whether this reader broke the protocol and gets no more chunks.
-    pub fn is_corrupt(&self, id: ReaderId) -> bool {
-        self.readers
-            .get(id.index())
-            .and_then(Option::as_ref)
-            .is_some_and(|entry| entry.corrupt)
-    }
-
-    /// Number of chunks of this lane that are not free.
-    pub fn chunks_in_use(&self, lane: LaneId) -> u32 {
-        self.lanes.get(lane.index()).map_or(0, |lane| lane.in_use)
-    }
-
-    /// Number of chunks of this lane.
-    pub fn chunks_of(&self, lane: LaneId) -> u32 {
-        self.lanes
-            .get(lane.index())
-            .map_or(0, |lane| lane.ends.chunks)
-    }
-
-    /// Whether a reader has credit for another chunk of this lane; `true` without readers.
-    pub fn anyone_has_credit(&self, lane: LaneId) -> bool {
-        let room = self.room(lane.index());
-        let mut readers = self.readers.iter().flatten().peekable();
-        readers.peek().is_none() || readers.any(|entry| entry.has_credit(lane.index(), room))
-    }
-
-    /// Sequence of the next packet of a lane.
-    pub fn position(&self, lane: LaneId) -> u64 {
-        self.lanes
-            .get(lane.index())
-            .map_or(0, |lane| lane.now(&self.pool))
-    }
-
     /// Sequence of the first packet of a lane that a new reader can get.
     fn sealed_before(&self, lane: &Lane) -> u64 {
         let open = lane.open.and_then(|id| self.pool.chunk(id));
         open.map_or(lane.sealed_to, |chunk| chunk.first_sequence())
     }
 
-    /// Handles a newly opened chunk: settles the one before, and delivers the new one.
-    fn opened(&mut self, lane: usize, entry: u64) -> Result<(), DistributeError> {
+    /// Handles a newly opened chunk: settles the one before, and delivers the new one, for which
+    /// these readers of the shares were chosen.
+    fn opened(
+        &mut self,
+        lane: usize,
+        entry: u64,
+        choices: &[Choice],
+    ) -> Result<(), DistributeError> {
         let id = ChunkId(to_u32(entry));
         if !self.geometry().holds(id) || !self.chunks.take(id, lane) {
             let lane = LaneId::at(lane);
@@ -397,10 +351,12 @@ impl Distributor {
             self.settle(lane, before);
         }
         self.lanes[lane].in_use += 1;
-        let chosen = self.choose_readers(lane, id);
-        let room = self.room(lane);
+        self.report_opened(lane, id, choices);
+        let room = self.lanes[lane].budget.room();
         for reader in 0..self.readers.len() {
-            if self.is_elsewhere(reader, &chosen) {
+            let entry = self.readers[reader].as_ref();
+            let is_in_share = entry.is_some_and(|entry| entry.is_in_share);
+            if is_in_share && is_elsewhere(reader, choices) {
                 self.lanes[lane].missed.push(Missed::elsewhere(reader, 0));
             } else {
                 self.lease(lane, reader, id, 0, room);
@@ -474,11 +430,25 @@ impl Distributor {
         let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
             return;
         };
-        if !self.chunks.end_lease(id, reader) {
+        if !self.chunks.is_leased_to(id, reader) {
             entry.corrupt = true;
             return;
         }
-        entry.lanes[self.chunks.lane(id)].held -= 1;
+        self.return_chunk(id, reader);
+    }
+
+    /// Ends a lease; recycles the chunk if it was the last one.
+    fn return_chunk(&mut self, id: ChunkId, reader: usize) {
+        let Some(ended) = self.chunks.end_lease(id, reader) else {
+            return;
+        };
+        let lane = self.chunks.lane(id);
+        if let Some(entry) = self.readers[reader].as_mut() {
+            entry.lanes[lane].release(ended.part);
+        }
+        if ended.frees_shared {
+            self.lanes[lane].budget.free_shared();
+        }
         self.recycle_if_done(id);
     }
 

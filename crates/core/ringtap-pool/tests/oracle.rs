@@ -94,7 +94,8 @@ impl World {
             });
             ends.push(end);
         }
-        let distributor = Distributor::new(pool, ends, Arc::new(NoSignal));
+        let distributor = Distributor::new(pool, ends, Arc::new(NoSignal))
+            .with_guaranteed_readers(u32::try_from(random.below(4)).unwrap());
         World {
             random,
             lanes,

@@ -80,7 +80,13 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
         },
         ..Group::new(ONLY_GROUP)
     };
-    Ok(Hub::start(vec![source], vec![group], HubOptions::default(), Vec::new())?.0)
+    Ok(Hub::start(
+        vec![source],
+        vec![group],
+        HubOptions::for_one_reader(),
+        Vec::new(),
+    )?
+    .0)
 }
 
 /// Closes standard error, so that a process that waits for its end waits only for the program.

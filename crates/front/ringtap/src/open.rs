@@ -159,8 +159,12 @@ impl OpenOptions {
             ..self.request(ONLY_GROUP, &device.options)
         };
         let groups = vec![Group::new(ONLY_GROUP)];
-        let (hub, subscriptions) =
-            Hub::start(vec![source], groups, HubOptions::default(), vec![request])?;
+        let (hub, subscriptions) = Hub::start(
+            vec![source],
+            groups,
+            HubOptions::for_one_reader(),
+            vec![request],
+        )?;
         // One request has one answer.
         let mut captures = Vec::with_capacity(1);
         for subscription in subscriptions {

@@ -21,7 +21,7 @@ use ringtap_pool::wake::Signal;
 
 use crate::buddies::BuddyGroups;
 use crate::group::Congestion;
-use crate::hub::AttachError;
+use crate::hub::{AttachError, HubOptions};
 use crate::loader::{LoaderThread, Outcome};
 
 /// Attempts to read all counters without a packet in between.
@@ -57,7 +57,7 @@ pub(crate) struct Capture {
     pub(crate) failure: Option<String>,
     pub(crate) paused: Vec<bool>,
     pub(crate) congestion: Option<Congestion>,
-    /// The hub has warned that the lanes have few chunks for this many readers.
+    /// The hub has warned that a reader has less than a full guarantee.
     is_scarce: bool,
     /// Loads rules on a thread, for sources that load them slowly.
     loader: Option<LoaderThread>,
@@ -80,9 +80,10 @@ pub(crate) struct Beginning {
 impl Capture {
     pub(crate) fn new(
         mut source: Box<dyn Source>,
-        congestion: Option<Congestion>,
+        options: &HubOptions,
         signal: Arc<dyn Signal>,
     ) -> io::Result<Self> {
+        let guaranteed_readers = options.limits.guaranteed_readers.get();
         let pool = source.pool();
         let gives_everything = source.gives_everything();
         let loader = source.take_rule_loader();
@@ -95,6 +96,7 @@ impl Capture {
             facts: source.facts().clone(),
             paused: vec![false; lanes.len()],
             distributor: Distributor::new(pool.clone(), lanes, signal)
+                .with_guaranteed_readers(guaranteed_readers)
                 .with_scheduler(Arc::clone(&buddies) as Arc<dyn Scheduler>),
             buddies,
             readers_wake: readers_wake.map(Arc::new),
@@ -102,7 +104,7 @@ impl Capture {
             source,
             stage: Stage::Running,
             failure: None,
-            congestion,
+            congestion: options.congestion,
             is_scarce: false,
             loader: loader.transpose()?,
             gives_everything,
@@ -291,20 +293,25 @@ impl Capture {
         }
     }
 
-    /// Warns once when a lane has too few chunks for its readers.
-    pub(crate) fn warn_if_scarce(&mut self) {
-        let want = self.distributor.fewest_chunks();
-        let lanes = self.lanes();
-        let least = lanes.map(|lane| self.distributor.chunks_of(lane)).min();
+    /// Warns once when a new reader finds too little left for a full guarantee.
+    pub(crate) fn warn_if_scarce(&mut self, reader: ReaderId) {
+        let missing = |lane: &LaneId| {
+            self.distributor.guarantee(reader, *lane) < self.distributor.full_guarantee(*lane)
+        };
         let waits = self.facts.policy == Policy::Block;
-        let have = least.filter(|have| *have < want && !waits && !self.is_scarce);
-        if let Some(have) = have {
+        let lane = self
+            .lanes()
+            .find(missing)
+            .filter(|_| !waits && !self.is_scarce);
+        if let Some(lane) = lane {
             self.is_scarce = true;
+            let chunks = self.distributor.guarantee(reader, lane);
+            let full = self.distributor.full_guarantee(lane);
             tracing::warn!(
                 device = self.facts.device,
-                "lanes of {have} chunks are few for so many readers: slow ones together can make \
-                 a fast one lose packets; for {want} chunks a lane ask for a larger pool= or a \
-                 smaller chunk="
+                "a further reader is guaranteed {chunks} chunks of a lane instead of {full}: slow \
+                 readers together can make it lose packets; for more readers with a full share \
+                 raise guaranteed_readers in [limits], and ask for a larger pool="
             );
         }
     }

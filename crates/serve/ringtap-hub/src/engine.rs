@@ -60,7 +60,7 @@ impl Engine {
     ) -> io::Result<Self> {
         let capture = |source| {
             let signal: Arc<dyn Signal> = Arc::new(event.clone());
-            Capture::new(source, options.congestion, signal)
+            Capture::new(source, &options, signal)
         };
         Ok(Engine {
             captures: sources

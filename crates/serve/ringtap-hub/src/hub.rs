@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::num::NonZeroU32;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -42,6 +43,20 @@ pub struct HubOptions {
     pub congestion: Option<Congestion>,
     /// Limits that protect the hub and its readers.
     pub limits: Limits,
+}
+
+impl HubOptions {
+    /// Options of a hub that no second reader joins: its reader may hold the whole pool.
+    #[must_use]
+    pub fn for_one_reader() -> Self {
+        HubOptions {
+            limits: Limits {
+                guaranteed_readers: NonZeroU32::MIN,
+                ..Limits::default()
+            },
+            ..HubOptions::default()
+        }
+    }
 }
 
 /// A command to the hub's thread.

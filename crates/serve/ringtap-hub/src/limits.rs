@@ -19,6 +19,9 @@ pub struct Limits {
     pub connections_per_user: NonZeroU32,
     /// Most connections at one time of all users together who may attach to no group.
     pub connections_of_strangers: NonZeroU32,
+    /// Readers with a full guaranteed share of each source's pool; 1: one reader may hold nearly
+    /// all of it.
+    pub guaranteed_readers: NonZeroU32,
 }
 
 impl Default for Limits {
@@ -27,6 +30,7 @@ impl Default for Limits {
             connections: count(512),
             connections_per_user: count(64),
             connections_of_strangers: count(32),
+            guaranteed_readers: count(8),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use super::MAX_READERS;
+use super::admission::Part;
 use crate::ids::{ChunkId, widen};
 
 /// A reader does not get a chunk, from this slot on.
@@ -71,6 +72,17 @@ struct Record {
     /// Number of times that the chunk was opened; distinguishes leases of different uses.
     opening: u32,
     leases: Leases,
+    /// Those of the leases that lie beyond their reader's guarantee.
+    shared: Leases,
+}
+
+/// A lease that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// The part of which the reader had the chunk.
+    pub(super) part: Part,
+    /// It was the chunk's last lease beyond a guarantee.
+    pub(super) frees_shared: bool,
 }
 
 /// A lease in a reader's list; stays there until the list is cleaned up.
@@ -136,10 +148,15 @@ impl Chunks {
         record.is_some_and(|record| record.leases.has(reader))
     }
 
-    /// Leases the newest chunk of a lane to a reader.
-    pub(super) fn lease(&mut self, id: ChunkId, reader: usize) {
+    /// Leases the newest chunk of a lane to a reader; returns whether it is the chunk's first lease
+    /// beyond a guarantee.
+    pub(super) fn lease(&mut self, id: ChunkId, reader: usize, part: Part) -> bool {
         let record = &mut self.records[id.index()];
         record.leases.add(reader);
+        let takes_shared = part == Part::Shared && record.shared.is_empty();
+        if part == Part::Shared {
+            record.shared.add(reader);
+        }
         let (lane, opening) = (record.lane, record.opening);
         while self.lists.len() <= reader {
             let lists = (0..self.lanes).map(|_| List::default());
@@ -148,16 +165,24 @@ impl Chunks {
         let list = &mut self.lists[reader][lane];
         list.leases.push_back(Listed { id, opening });
         list.held += 1;
+        takes_shared
     }
 
-    /// Ends a lease; `false` if there was none.
-    pub(super) fn end_lease(&mut self, id: ChunkId, reader: usize) -> bool {
-        let Some(record) = self.records.get_mut(id.index()) else {
-            return false;
-        };
+    /// Ends a lease; `None` if there was none.
+    pub(super) fn end_lease(&mut self, id: ChunkId, reader: usize) -> Option<Ended> {
+        let record = self.records.get_mut(id.index())?;
         if !record.leases.end(reader) {
-            return false;
+            return None;
         }
+        let was_shared = record.shared.end(reader);
+        let ended = Ended {
+            part: if was_shared {
+                Part::Shared
+            } else {
+                Part::Guarantee
+            },
+            frees_shared: was_shared && record.shared.is_empty(),
+        };
         let lane = record.lane;
         let List { leases, held } = &mut self.lists[reader][lane];
         *held -= 1;
@@ -169,18 +194,15 @@ impl Chunks {
         if leases.len() > 2 * *held + MOST_ENDED {
             leases.retain(lasts);
         }
-        true
+        Some(ended)
     }
 
-    /// Ends all leases of a reader; returns their chunks.
-    pub(super) fn end_leases_of(&mut self, reader: usize) -> Vec<ChunkId> {
-        let ended: Vec<_> = (0..self.lanes)
+    /// All chunks that a reader holds.
+    pub(super) fn all_leased_to(&self, reader: usize) -> Vec<ChunkId> {
+        let lanes = 0..self.lanes;
+        lanes
             .flat_map(|lane| self.leased_to(reader, lane))
-            .collect();
-        for id in &ended {
-            self.end_lease(*id, reader);
-        }
-        ended
+            .collect()
     }
 
     /// Chunks of a lane that a reader holds, oldest first.
@@ -230,17 +252,17 @@ mod tests {
         let mut chunks = Chunks::new(9, 2);
         for (id, lane) in [(5, 0), (2, 1), (7, 0), (3, 0)] {
             assert!(chunks.take(ChunkId(id), lane));
-            chunks.lease(ChunkId(id), 1);
+            chunks.lease(ChunkId(id), 1, Part::Guarantee);
         }
         assert_eq!(held(&chunks, 1, 0), [5, 7, 3]);
         assert_eq!(
             (held(&chunks, 1, 1), held(&chunks, 0, 0)),
             (vec![2], vec![])
         );
-        assert!(chunks.end_lease(ChunkId(7), 1) && !chunks.end_lease(ChunkId(7), 1));
+        assert!(chunks.end_lease(ChunkId(7), 1).is_some());
+        assert_eq!(chunks.end_lease(ChunkId(7), 1), None);
         assert_eq!(held(&chunks, 1, 0), [5, 3]);
-        assert_eq!(chunks.end_leases_of(1), [5, 3, 2].map(ChunkId));
-        assert_eq!(held(&chunks, 1, 0), []);
+        assert_eq!(chunks.all_leased_to(1), [5, 3, 2].map(ChunkId));
     }
 
     #[test]
@@ -248,24 +270,42 @@ mod tests {
         let mut chunks = Chunks::new(9, 1);
         for id in [1, 2, 3] {
             assert!(chunks.take(ChunkId(id), 0));
-            chunks.lease(ChunkId(id), 0);
+            chunks.lease(ChunkId(id), 0, Part::Guarantee);
         }
-        assert!(chunks.end_lease(ChunkId(2), 0));
+        assert!(chunks.end_lease(ChunkId(2), 0).is_some());
         chunks.seal(ChunkId(2));
         assert!(chunks.free_if_done(ChunkId(2)) && chunks.take(ChunkId(2), 0));
-        chunks.lease(ChunkId(2), 0);
+        chunks.lease(ChunkId(2), 0, Part::Guarantee);
         assert_eq!(held(&chunks, 0, 0), [1, 3, 2]);
+    }
+
+    #[test]
+    fn a_chunk_is_shared_from_the_first_to_the_last_lease_beyond_a_guarantee() {
+        let mut chunks = Chunks::new(9, 1);
+        let id = ChunkId(1);
+        assert!(chunks.take(id, 0));
+        let parts = [Part::Guarantee, Part::Shared, Part::Shared];
+        let leased: Vec<_> = (0..3).map(|at| chunks.lease(id, at, parts[at])).collect();
+        assert_eq!(leased, [false, true, false]);
+        let ended = [1, 0, 2].map(|reader| chunks.end_lease(id, reader));
+        let ended = ended.map(|one| one.map(|one| (one.part, one.frees_shared)));
+        let expected = [
+            (Part::Shared, false),
+            (Part::Guarantee, false),
+            (Part::Shared, true),
+        ];
+        assert_eq!(ended, expected.map(Some));
     }
 
     #[test]
     fn a_list_stays_short_while_one_chunk_is_held_for_long() {
         let mut chunks = Chunks::new(4, 1);
         assert!(chunks.take(ChunkId(1), 0));
-        chunks.lease(ChunkId(1), 0);
+        chunks.lease(ChunkId(1), 0, Part::Guarantee);
         for _ in 0..1000 {
             assert!(chunks.take(ChunkId(2), 0));
-            chunks.lease(ChunkId(2), 0);
-            assert!(chunks.end_lease(ChunkId(2), 0));
+            chunks.lease(ChunkId(2), 0, Part::Guarantee);
+            assert!(chunks.end_lease(ChunkId(2), 0).is_some());
             chunks.seal(ChunkId(2));
             assert!(chunks.free_if_done(ChunkId(2)));
         }

@@ -6,15 +6,13 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
+use super::admission::{LaneBudget, Part, reserve};
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
 use crate::queue::{Consumer, Producer};
 use crate::reader::{Delivery, MOST_MISSED, MissedPackets};
 use crate::sync::Ordering::Relaxed;
-
-/// Maximum number of a lane's chunks that one reader's default credit leaves to the others.
-pub(super) const RESERVE: u32 = 64;
 
 /// What happens to packets for a reader past its credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,8 +38,8 @@ pub enum Policy {
 /// Options of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderOptions {
-    /// Maximum number of chunks of one lane that the reader holds; by default all but a reserve for the
-    /// others, or all if the source can wait.
+    /// Maximum number of chunks of one lane that the reader holds; by default as many as the lane's
+    /// division between readers permits, or all if the source can wait.
     pub credit: Option<u32>,
     /// What happens past the credit.
     pub policy: Policy,
@@ -90,8 +88,11 @@ impl AddAssign for Missing {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Account {
     pub(super) credit: u32,
-    /// Number of held chunks.
+    /// Chunks that the reader can always hold.
+    pub(super) guarantee: u32,
+    /// Number of held chunks, and of those beyond the guarantee.
     pub(super) held: u32,
+    shared_held: u32,
     /// All missed packets.
     pub(super) missed: Missing,
     /// Missed packets that no delivery has reported.
@@ -105,6 +106,18 @@ pub(super) struct Account {
 }
 
 impl Account {
+    /// Counts a further lease.
+    fn hold(&mut self, part: Part) {
+        self.held += 1;
+        self.shared_held += u32::from(part == Part::Shared);
+    }
+
+    /// Counts the end of a lease.
+    pub(super) fn release(&mut self, part: Part) {
+        self.held -= 1;
+        self.shared_held -= u32::from(part == Part::Shared);
+    }
+
     /// Notes a lease on the chunk that is being filled, from this sequence on.
     pub(super) fn begins(&mut self, sequence: u64) {
         self.fills_from = Some(sequence);
@@ -153,18 +166,19 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Terms {
     No,
-    Whole,
-    Cut,
+    Whole(Part),
+    Cut(Part),
 }
 
 impl Entry {
-    pub(super) fn new(options: &ReaderOptions, shares: &[u32], control: Control) -> Self {
-        let account = |(share, start): (&u32, u64)| Account {
-            credit: credit(options, *share),
+    /// The state of a new reader of lanes with these credits.
+    pub(super) fn new(options: &ReaderOptions, credits: &[u32], control: Control) -> Self {
+        let account = |(credit, start): (&u32, u64)| Account {
+            credit: *credit,
             sealed_to: start,
             ..Account::default()
         };
-        let accounts = shares.iter().zip(control.starts()).map(account);
+        let accounts = credits.iter().zip(control.starts()).map(account);
         Entry {
             deliveries: Producer::new(control.deliveries.clone()),
             returns: Consumer::new(control.returns.clone()),
@@ -186,39 +200,56 @@ impl Entry {
         self.lanes.iter().map(|account| account.held).sum()
     }
 
-    /// Whether the reader may hold another chunk; `room` is the part that the others leave.
-    pub(super) fn has_credit(&self, lane: usize, room: u32) -> bool {
+    /// The part of a lane from which the reader may take another chunk; `None` if it may not. With
+    /// fewer than `room` chunks of the shared part, it may take a further one from there.
+    pub(super) fn part(&self, lane: usize, room: u32) -> Option<Part> {
         let account = &self.lanes[lane];
-        let limit = match self.policy {
-            Policy::Block => account.credit,
-            _ => account.credit.min(room),
-        };
-        account.held < limit
+        let of_guarantee = account.held - account.shared_held;
+        if account.held >= account.credit {
+            None
+        } else if self.policy == Policy::Block || of_guarantee < account.guarantee {
+            Some(Part::Guarantee)
+        } else {
+            (account.shared_held < room).then_some(Part::Shared)
+        }
+    }
+
+    /// Whether the reader may hold another chunk; `room` as for [`Entry::part`].
+    pub(super) fn has_credit(&self, lane: usize, room: u32) -> bool {
+        self.part(lane, room).is_some()
     }
 
     /// Terms on which the reader gets the chunk that was just opened.
     pub(super) fn terms(&mut self, lane: usize, room: u32) -> Terms {
-        if !self.has_credit(lane, room) {
+        let Some(part) = self.part(lane, room) else {
             return Terms::No;
-        }
+        };
         let account = &mut self.lanes[lane];
-        let strained = account.held * 2 >= account.credit;
+        let limit = account.guarantee.saturating_add(room).min(account.credit);
+        let strained = account.held * 2 >= limit;
         match self.policy {
-            Policy::Cut { .. } if strained => Terms::Cut,
+            Policy::Cut { .. } if strained => Terms::Cut(part),
             Policy::Sample { one_in } if strained => {
                 account.turn = account.turn.wrapping_add(1);
                 if account.turn.is_multiple_of(one_in.max(1)) {
-                    Terms::Whole
+                    Terms::Whole(part)
                 } else {
                     Terms::No
                 }
             }
-            _ => Terms::Whole,
+            _ => Terms::Whole(part),
         }
     }
 
     /// Delivers a chunk after a report of missed packets; returns `false` if the queue is corrupt.
-    pub(super) fn deliver(&mut self, lane: usize, chunk: ChunkId, from: u32, cut: bool) -> bool {
+    pub(super) fn deliver(
+        &mut self,
+        lane: usize,
+        chunk: ChunkId,
+        from: u32,
+        cut: bool,
+        part: Part,
+    ) -> bool {
         let missed = self.lanes[lane].take_unreported();
         let reported = self.report(lane, missed);
         // The queue has room for every chunk of the pool: only a corrupt reader causes a failure.
@@ -227,7 +258,7 @@ impl Entry {
             self.corrupt = true;
             return false;
         }
-        self.lanes[lane].held += 1;
+        self.lanes[lane].hold(part);
         true
     }
 
@@ -293,45 +324,11 @@ impl Entry {
     }
 }
 
-/// Number of chunks that the reader may hold, of a lane with `share` chunks.
-fn credit(options: &ReaderOptions, share: u32) -> u32 {
-    let most = match options.policy {
-        Policy::Block => share,
-        _ => share - reserve(share),
+/// Number of chunks that a reader may hold, of a lane with `chunks` chunks.
+pub(super) fn credit(wanted: Option<u32>, policy: Policy, chunks: u32, budget: &LaneBudget) -> u32 {
+    let (usual, most) = match policy {
+        Policy::Block => (chunks, u32::MAX),
+        _ => (chunks - reserve(chunks), budget.most_for_one()),
     };
-    options.credit.unwrap_or(most).clamp(1, share.max(1))
-}
-
-/// Number of chunks that no reader's default credit takes, of a lane with `share` chunks.
-pub(super) fn reserve(share: u32) -> u32 {
-    (share / 8).clamp(2, RESERVE).min(share.saturating_sub(1))
-}
-
-/// Minimum number of a lane's chunks with which several slow readers cannot starve a fast one.
-pub(super) fn fewest_chunks(readers: u32) -> u32 {
-    match readers {
-        0 | 1 => 2,
-        _ => scarce(readers).saturating_mul(2),
-    }
-}
-
-/// Number of free chunks of a lane below which all readers are limited. Half of them suffice for
-/// each reader to take the open chunk and the next one, and for one reader to go on.
-fn scarce(readers: u32) -> u32 {
-    readers.saturating_mul(4).saturating_add(2)
-}
-
-/// Number of chunks that one reader may hold while `free` chunks of a lane are free. It falls with
-/// `free`, so that several slow readers cannot starve a fast one. (In a lane with less than
-/// [`fewest_chunks`] they can.)
-pub(super) fn room(share: u32, free: u32, readers: u32) -> u32 {
-    let reserve = reserve(share).max(scarce(readers)).min((share / 2).max(1));
-    if free >= reserve || readers <= 1 {
-        return u32::MAX;
-    }
-    if free >= reserve / 2 {
-        return (reserve / 2).max(1);
-    }
-    // The open chunk and the next one: less would cut off a reader that keeps up.
-    (reserve / (4 * readers)).max(2)
+    wanted.unwrap_or(usual).min(most).clamp(1, chunks.max(1))
 }

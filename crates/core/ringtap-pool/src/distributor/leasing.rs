@@ -6,35 +6,12 @@ use std::ops::Range;
 
 use super::Distributor;
 use super::chunks::{Missed, Why};
-use super::entry::{self, Entry, Missing, Policy, Terms};
+use super::entry::{Entry, Missing, Policy, Terms};
+use super::shares::{Choice, is_elsewhere};
 use crate::ids::ChunkId;
 use crate::number::to_u32;
 
 impl Distributor {
-    /// Chunks that one reader may hold, going by what is free.
-    pub(super) fn room(&self, lane: usize) -> u32 {
-        let lane = &self.lanes[lane];
-        entry::room(lane.ends.chunks, lane.free(), self.holders())
-    }
-
-    /// How many may hold a chunk at a time.
-    fn holders(&self) -> u32 {
-        // Of a share one reader at a time holds a chunk.
-        let alone = self
-            .readers
-            .iter()
-            .flatten()
-            .filter(|entry| !entry.is_in_share);
-        let readers = alone.count() + self.shares.count();
-        to_u32(readers)
-    }
-
-    /// Fewest chunks of a lane with which slow ones of these readers together cannot starve a
-    /// fast one.
-    pub fn fewest_chunks(&self) -> u32 {
-        entry::fewest_chunks(self.holders())
-    }
-
     /// What a reader misses that does not get these slots of a chunk.
     pub(super) fn missing(
         &self,
@@ -78,20 +55,28 @@ impl Distributor {
             let missed = Missed::elsewhere(reader, from);
             self.lanes[lane].missed.push(missed);
         } else {
-            self.lease(lane, reader, id, from, self.room(lane));
+            let room = self.lanes[lane].budget.room();
+            self.lease(lane, reader, id, from, room);
         }
     }
 
-    /// Whether every reader that must not miss anything can take another chunk.
-    pub(super) fn may_deliver(&self, lane: usize) -> bool {
-        let waits = |entry: &Entry| {
-            entry.policy == Policy::Block && !entry.is_in_share && !entry.has_credit(lane, u32::MAX)
+    /// Whether every reader that must not miss anything can take the next chunk, of which these
+    /// readers of the shares were chosen.
+    pub(super) fn may_deliver(&self, lane: usize, choices: &[Choice]) -> bool {
+        let waits = |(reader, entry): (usize, &Option<Entry>)| {
+            let entry = entry.as_ref().filter(|entry| !entry.corrupt);
+            entry.is_some_and(|entry| {
+                let is_left_out = entry.is_in_share && is_elsewhere(reader, choices);
+                let waits = entry.policy == Policy::Block && !is_left_out;
+                waits && !entry.has_credit(lane, u32::MAX)
+            })
         };
-        !self.readers.iter().flatten().any(waits) && self.shares_may_take(lane)
+        !self.readers.iter().enumerate().any(waits)
     }
 
     /// Leases the open chunk of a lane to a reader, or notes that the reader misses it from there
-    /// on; `room` is what [`Distributor::room`] gives for the lane.
+    /// on. `room` is the lane's before any reader takes the chunk: readers that take one chunk of the
+    /// shared part take it once.
     pub(super) fn lease(
         &mut self,
         lane: usize,
@@ -104,12 +89,16 @@ impl Distributor {
         let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
             return;
         };
-        let terms = entry.terms(lane, room);
-        let cut = terms == Terms::Cut;
-        let leased = terms != Terms::No && entry.deliver(lane, chunk, from, cut);
-        if leased {
+        let (part, cut) = match entry.terms(lane, room) {
+            Terms::No => (None, false),
+            Terms::Whole(part) => (Some(part), false),
+            Terms::Cut(part) => (Some(part), true),
+        };
+        if let Some(part) = part.filter(|part| entry.deliver(lane, chunk, from, cut, *part)) {
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
-            self.chunks.lease(chunk, reader);
+            if self.chunks.lease(chunk, reader, part) {
+                self.lanes[lane].budget.take_shared();
+            }
         } else {
             let missed = Missed::past_credit(reader, from);
             self.lanes[lane].missed.push(missed);
@@ -121,7 +110,7 @@ impl Distributor {
         let Some(id) = self.lanes[lane].open else {
             return;
         };
-        let room = self.room(lane);
+        let room = self.lanes[lane].budget.room();
         for missed in std::mem::take(&mut self.lanes[lane].missed) {
             if missed.why == Why::Elsewhere {
                 self.lanes[lane].missed.push(missed);

@@ -8,7 +8,6 @@
 
 use super::Distributor;
 use super::chunks::Missed;
-use super::entry::Policy;
 use super::scheduler::{Candidate, NextChunk, Returned};
 use crate::ids::{ChunkId, LaneId, ReaderId};
 use crate::number::to_u32;
@@ -19,15 +18,30 @@ struct Sharers {
     readers: Vec<usize>,
 }
 
+/// The reader of a share that gets a lane's next chunk.
+pub(super) struct Choice {
+    share: u32,
+    /// All readers of the share that could get the chunk.
+    candidates: Vec<Candidate>,
+    chosen: ReaderId,
+}
+
+impl Choice {
+    pub(super) fn reader(&self) -> usize {
+        self.chosen.index()
+    }
+}
+
+/// Whether these choices leave out a reader of a share.
+pub(super) fn is_elsewhere(reader: usize, choices: &[Choice]) -> bool {
+    !choices.iter().any(|choice| choice.reader() == reader)
+}
+
 /// All shares that have readers.
 #[derive(Default)]
 pub(super) struct ChunkShares(Vec<Sharers>);
 
 impl ChunkShares {
-    pub(super) fn count(&self) -> usize {
-        self.0.len()
-    }
-
     pub(super) fn join(&mut self, number: u32, reader: usize) {
         match self.0.iter_mut().find(|share| share.number == number) {
             Some(share) => share.readers.push(reader),
@@ -64,37 +78,50 @@ impl Distributor {
         share.readers.iter().filter_map(candidate).collect()
     }
 
-    /// Asks the scheduler which reader of a share gets a lane's next chunk, and reports to it the
-    /// chunk in `opened`. Returns `None` if all readers of the share are corrupt.
-    fn choose(&self, share: &Sharers, lane: usize, opened: Option<ChunkId>) -> Option<usize> {
+    /// Asks the scheduler which reader of a share gets a lane's next chunk. Returns `None` if all
+    /// readers of the share are corrupt.
+    fn choose(&self, share: &Sharers, lane: usize) -> Option<Choice> {
         let candidates = self.candidates(share);
         let first = candidates.first()?.reader;
-        let next = NextChunk {
+        let named = self
+            .scheduler
+            .choose(&self.next_chunk(share.number, lane, &candidates));
+        let is_candidate = candidates.iter().any(|one| one.reader == named);
+        Some(Choice {
             share: share.number,
+            chosen: if is_candidate { named } else { first },
+            candidates,
+        })
+    }
+
+    fn next_chunk<'a>(
+        &self,
+        share: u32,
+        lane: usize,
+        candidates: &'a [Candidate],
+    ) -> NextChunk<'a> {
+        NextChunk {
+            share,
             lane: LaneId::at(lane),
             lane_chunks: self.lanes[lane].ends.chunks,
-            candidates: &candidates,
-        };
-        let named = self.scheduler.choose(&next);
-        let is_candidate = candidates.iter().any(|one| one.reader == named);
-        let chosen = if is_candidate { named } else { first };
-        if let Some(chunk) = opened {
-            self.scheduler.opened(chunk, &next, chosen);
+            candidates,
         }
-        Some(chosen.index())
     }
 
-    /// For each share, the reader that gets a chunk that the lane just opened.
-    pub(super) fn choose_readers(&self, lane: usize, id: ChunkId) -> Vec<usize> {
+    /// For each share, the reader that gets the next chunk of a lane.
+    pub(super) fn choose_readers(&self, lane: usize) -> Vec<Choice> {
         let shares = self.shares.0.iter();
-        let chosen = shares.filter_map(|share| self.choose(share, lane, Some(id)));
-        chosen.collect()
+        shares
+            .filter_map(|share| self.choose(share, lane))
+            .collect()
     }
 
-    /// Whether another reader of this reader's share was chosen.
-    pub(super) fn is_elsewhere(&self, reader: usize, chosen: &[usize]) -> bool {
-        let entry = self.readers[reader].as_ref();
-        entry.is_some_and(|entry| entry.is_in_share) && !chosen.contains(&reader)
+    /// Tells the scheduler that a lane opened a chunk, for which these readers were chosen.
+    pub(super) fn report_opened(&self, lane: usize, id: ChunkId, choices: &[Choice]) {
+        for choice in choices {
+            let next = self.next_chunk(choice.share, lane, &choice.candidates);
+            self.scheduler.opened(id, &next, choice.chosen);
+        }
     }
 
     /// Whether another reader of this reader's share has a chunk already.
@@ -102,19 +129,6 @@ impl Distributor {
         let share = self.shares.of(reader);
         let mut readers = share.into_iter().flat_map(|share| &share.readers);
         readers.any(|one| *one != reader && self.chunks.is_leased_to(id, *one))
-    }
-
-    /// Whether the lane may open its next chunk: in every share, the chosen reader has credit or a
-    /// policy that does not make the source wait.
-    pub(super) fn shares_may_take(&self, lane: usize) -> bool {
-        let may = |share: &Sharers| {
-            let chosen = self.choose(share, lane, None);
-            let entry = chosen.and_then(|reader| self.readers[reader].as_ref());
-            entry.is_none_or(|entry| {
-                entry.policy != Policy::Block || entry.has_credit(lane, u32::MAX)
-            })
-        };
-        self.shares.0.iter().all(may)
     }
 
     /// Gives each open chunk whose reader left to another reader of the share, from the next packet
@@ -130,8 +144,8 @@ impl Distributor {
                 if share.readers.iter().any(has) {
                     continue;
                 }
-                if let Some(heir) = self.choose(share, lane, None) {
-                    self.adopt(lane, id, heir);
+                if let Some(heir) = self.choose(share, lane) {
+                    self.adopt(lane, id, heir.reader());
                 }
             }
         }
@@ -153,7 +167,8 @@ impl Distributor {
                 entry.miss(lane, missing);
             }
         }
-        self.lease(lane, heir, id, now, self.room(lane));
+        let room = self.lanes[lane].budget.room();
+        self.lease(lane, heir, id, now, room);
     }
 
     /// Tells the scheduler that a reader of a share gives back a chunk that it leases.

@@ -32,6 +32,12 @@ pub(super) fn bench_with(chunks: u32, signal: Arc<dyn Signal>) -> Bench {
 }
 
 impl Bench {
+    /// Guarantees shares to this many readers.
+    fn guaranteed(mut self, readers: u32) -> Self {
+        self.distributor = self.distributor.with_guaranteed_readers(readers);
+        self
+    }
+
     pub(super) fn write(&mut self, packets: u64) {
         for time_ns in 0..packets {
             let meta = PacketMeta {
@@ -304,7 +310,7 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
 fn slow_readers_together_cannot_starve_a_fast_one() {
     // Each round fills a chunk: both stopped readers hold their maximum well before the end.
     let (chunks, rounds) = if cfg!(miri) { (16, 50) } else { (64, 500) };
-    let mut bench = bench(chunks);
+    let mut bench = bench(chunks).guaranteed(3);
     let mut lost = 0;
     let (_, _asleep) = bench.reader(ReaderOptions::default());
     let (_, mut stops_later) = bench.reader(ReaderOptions::default());
@@ -327,47 +333,53 @@ fn slow_readers_together_cannot_starve_a_fast_one() {
     assert_eq!(lost, 0, "there was always a free chunk");
 }
 
-/// How often a fast reader loses packets or the writer finds no chunk, while other readers stop for
-/// good at times chosen by `dice`.
-fn starved(chunks: u32, stopping: u64, mut dice: impl FnMut() -> u64) -> u64 {
-    let mut bench = bench(chunks);
-    let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());
-    let mut others: Vec<_> = (0..stopping)
-        .map(|_| (bench.reader(ReaderOptions::default()).1, dice() % 200))
+/// Sum of the shared chunks that stopped readers hold, one after the other.
+fn stopped_one_after_the_other(readers: u32) -> Vec<u32> {
+    let mut bench = bench(520).guaranteed(4);
+    let all: Vec<_> = (0..readers)
+        .map(|_| bench.reader(ReaderOptions::default()))
         .collect();
-    let mut starved = 0;
-    for round in 0..300 {
-        bench.write(5);
-        bench.distributor.step().unwrap();
-        drain(&mut fast_reader);
-        for (reader, stops) in &mut others {
-            if round < *stops {
+    let mut held = Vec::new();
+    let mut running = all;
+    while !running.is_empty() {
+        let (id, _stopped) = running.remove(0);
+        for _ in 0..600 {
+            bench.write(12);
+            bench.distributor.step().unwrap();
+            for (_, reader) in &mut running {
                 drain(reader);
             }
         }
-        let used = bench.distributor.chunks_in_use(LaneId(0));
-        starved += u64::from(used == chunks);
+        held.push(bench.distributor.held(id, LaneId(0)));
     }
-    starved + bench.distributor.missed(fast, LaneId(0)).packets
+    held
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "too many packets for an interpreter")]
-fn whenever_others_stop_they_cannot_starve_a_fast_one() {
-    let mut seed = 7_u64;
-    let mut dice = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        seed >> 33
+fn each_reader_that_stops_leaves_every_other_its_guarantee() {
+    // T = 520 - 64 = 456: 228 shared, and a guarantee of 456 * 3 / 8 / 4 = 42 for each of four.
+    let held = stopped_one_after_the_other(6);
+    assert_eq!(held[0], 42 + 183, "four fifths of the shared half");
+    assert!(held[..4].iter().all(|held| *held >= 42), "{held:?}");
+    assert!(held[4..].iter().all(|held| *held >= 2), "{held:?}");
+    assert!(held.iter().sum::<u32>() <= 456, "{held:?}");
+}
+
+#[test]
+fn a_guarantee_goes_to_the_next_reader_when_a_reader_leaves() {
+    let mut bench = bench(64).guaranteed(2);
+    let readers: Vec<_> = (0..8)
+        .map(|_| bench.reader(ReaderOptions::default()))
+        .collect();
+    let guarantees = |bench: &Bench| -> Vec<u32> {
+        let of = |(id, _): &(ReaderId, Reader)| bench.distributor.guarantee(*id, LaneId(0));
+        readers.iter().map(of).collect()
     };
-    for stopping in 1..6 {
-        let chunks = entry::fewest_chunks(u32::try_from(stopping).unwrap() + 1);
-        for chunks in [chunks, chunks + 1, chunks + 9, 2 * chunks] {
-            for _ in 0..60 {
-                let starved = starved(chunks, stopping, &mut dice);
-                assert_eq!(starved, 0, "{stopping} stopped, {chunks} chunks");
-            }
-        }
-    }
+    // Of T = 56 chunks, 28 are for guarantees: 10 for each of two readers, 2 for each other one.
+    assert_eq!(guarantees(&bench), [10, 10, 2, 2, 2, 2, 0, 0]);
+    bench.distributor.remove_reader(readers[0].0);
+    assert_eq!(guarantees(&bench), [0, 10, 10, 2, 2, 2, 2, 0]);
 }
 
 #[test]

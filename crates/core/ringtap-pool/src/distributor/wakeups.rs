@@ -2,7 +2,8 @@
 //! Signals from lanes and readers to the driver, and from the driver to sleeping readers.
 #![forbid(unsafe_code)]
 
-use super::{Distributor, Entry, Lane, entry};
+use super::admission::reserve;
+use super::{Distributor, Entry, Lane};
 use crate::ids::ReaderId;
 use crate::sync::{Ordering::*, fence};
 use crate::wake::Level;
@@ -84,7 +85,7 @@ impl Distributor {
 
     /// Sets whether readers signal when they return a chunk.
     fn want_returns(&self, returns: Returns) {
-        let dry = |lane: &Lane| lane.free() <= entry::reserve(lane.ends.chunks);
+        let dry = |lane: &Lane| lane.free() <= reserve(lane.ends.chunks);
         // Opened chunks stay in a lane's queue only while a blocking reader has no credit.
         let waits = |lane: &Lane| !lane.ends.opened.is_empty();
         let wants =

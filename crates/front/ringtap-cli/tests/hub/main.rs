@@ -9,5 +9,6 @@ mod hostile;
 mod killed;
 mod pressure;
 mod refusals;
+mod shares;
 mod support;
 mod tunnels;

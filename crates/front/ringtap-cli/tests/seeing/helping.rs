@@ -121,7 +121,7 @@ fn help_between_members_is_told_by_status_why_and_the_metrics() {
     let why = seen(&socket, &["why", "--interval", "0.1"]).stdout;
     for words in [
         "Group chunks offloads above 20 percent of a lane's chunks: ",
-        "(drop: past 56 chunks of a lane the newest packets are lost)",
+        "(drop: past 25 chunks of a lane the newest packets are lost)",
     ] {
         assert!(why.contains(words), "no {words:?} in\n{why}");
     }

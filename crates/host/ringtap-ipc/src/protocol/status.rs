@@ -169,8 +169,12 @@ pub struct ReaderStatus {
     pub lag_chunks: u32,
     /// Age in milliseconds of the oldest packet that the reader holds.
     pub lag_ms: u64,
-    /// Chunks of one lane that the reader may hold.
+    /// Chunks of one lane that the reader may hold while other readers leave them.
     pub credit_chunks: u32,
+    /// Chunks of each lane that the reader can hold whatever other readers do; 0: its source waits,
+    /// or the hub is for one reader.
+    #[serde(default)]
+    pub guaranteed_chunks: u32,
     /// Why the filter does not run in the source; absent if it does.
     pub not_in_source: Option<String>,
     /// The reader wrote invalid values and receives no more packets.

@@ -21,7 +21,6 @@ use ringtap_pool::distributor::{Policy, ReaderOptions};
 use ringtap_pool::source::Facts;
 
 use super::{SourceReader, Subscriber};
-use crate::capture::Capture;
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
@@ -103,7 +102,9 @@ impl Engine {
         }
         let (source_readers, endpoints) =
             self.take_everywhere(&options, share, places, request.from_the_first)?;
-        self.captures.iter_mut().for_each(Capture::warn_if_scarce);
+        for source_reader in &source_readers {
+            self.captures[source_reader.capture].warn_if_scarce(source_reader.reader);
+        }
         let mut subscription = Subscription {
             id,
             endpoints,

@@ -146,6 +146,7 @@ impl Engine {
             buckets: self.membership.buckets_of(id),
             ..ReaderStatus::default()
         };
+        let mut guarantee: Option<u32> = None;
         for source_reader in &subscriber.source_readers {
             let capture = &self.captures[source_reader.capture];
             let distributor = &capture.distributor;
@@ -156,6 +157,8 @@ impl Engine {
                 status.lag_chunks += held.saturating_sub(1);
                 let credit = distributor.credit(source_reader.reader, lane);
                 status.credit_chunks = status.credit_chunks.max(credit);
+                let chunks = distributor.guarantee(source_reader.reader, lane);
+                guarantee = Some(guarantee.map_or(chunks, |least| least.min(chunks)));
                 if held > 1 {
                     let age = age_ms(capture, source_reader.reader, lane, now);
                     status.lag_ms = status.lag_ms.max(age);
@@ -168,6 +171,7 @@ impl Engine {
                 status.bytes += progress.bytes.load(Relaxed);
             }
         }
+        status.guaranteed_chunks = guarantee.unwrap_or(0);
         if let Some(relay) = &subscriber.relay {
             relay.fill(&mut status);
         }

@@ -55,7 +55,7 @@ fn a_loss_past_the_credit_is_counted_dated_and_kept_when_the_reader_leaves() {
         credit_chunks: Some(credit),
         ..SubscriptionRequest::new("all", "slow")
     };
-    let (slow, fast) = (attach(&setup, request(1)), attach(&setup, request(50)));
+    let (slow, fast) = (attach(&setup, request(1)), attach(&setup, request(20)));
     setup.gate.write(8 * CHUNK_PACKETS);
     let lost = source(&setup, slow.id).lanes[0].missed_packets;
     assert!(lost > 0 && lost < 8 * CHUNK_PACKETS, "{lost}");
@@ -68,7 +68,7 @@ fn a_loss_past_the_credit_is_counted_dated_and_kept_when_the_reader_leaves() {
     assert_eq!(fast_status.last_loss_ns, 0);
     assert_eq!(
         (slow_status.credit_chunks, fast_status.credit_chunks),
-        (1, 50)
+        (1, 20)
     );
     setup.gate.open(1);
     setup.handle().leave(slow.id);

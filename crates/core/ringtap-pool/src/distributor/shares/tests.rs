@@ -3,6 +3,7 @@
 
 use super::super::tests::{Bench, bench, drain};
 use super::*;
+use crate::distributor::Policy;
 use crate::distributor::{ReaderOptions, Scheduler};
 use crate::reader::Reader;
 use std::sync::Arc;

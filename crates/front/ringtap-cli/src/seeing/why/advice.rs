@@ -88,7 +88,9 @@ pub(super) fn pool_full(
 ) -> Vec<String> {
     let mut advice = Vec::new();
     let last = readers.iter().max_by_key(|reader| reader.lag_chunks);
-    if let Some(last) = last.filter(|last| last.lag_chunks > 0) {
+    // Guaranteed shares keep readers from holding every chunk.
+    let can_fill = |last: &&ReaderStatus| last.lag_chunks > 0 && last.guaranteed_chunks == 0;
+    if let Some(last) = last.filter(can_fill) {
         let stopped = match is_stopped(last.pid) {
             true => "; its process is stopped",
             false => "",
@@ -154,11 +156,19 @@ pub(super) fn overrun(
             "Give the private pools of group {} more memory for bursts: `private_pool`.",
             reader.group
         ),
-        _ => format!(
-            "Give it more credit for bursts (`credit` of the group, as far as the pool allows), \
-             or the source a larger pool; it may now hold {} chunks of a lane.",
-            reader.credit_chunks
-        ),
+        _ => match reader.guaranteed_chunks {
+            0 => format!(
+                "Give it more credit for bursts (`credit` of the group, as far as the pool \
+                 allows), or the source a larger pool; it may now hold {} chunks of a lane.",
+                reader.credit_chunks
+            ),
+            guaranteed => format!(
+                "Give the source a larger pool for bursts; the reader may now hold up to {} \
+                 chunks of a lane, and {guaranteed} of them whatever other readers do (`credit` of \
+                 the group and `guaranteed_readers` of the hub divide the pool).",
+                reader.credit_chunks
+            ),
+        },
     });
     let filtered = share(reader.filtered, reader.delivered + reader.filtered);
     advice.push(match reader.not_in_source {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Admission of leases: the part of a lane's chunks that each reader may hold.
+//!
+//! No lease can be revoked from a reader that reads in place, so every limit must hold beforehand.
+//! The writer keeps a reserve of W of the lane's C chunks; readers hold at most T = C - W. Half of T
+//! is reserved for guarantees, the other half is shared. Each reader may always hold its guarantee.
+//! Beyond that, it takes chunks of the shared half while it holds fewer of them than
+//! [`ALPHA`] times those that are left: a dynamic threshold, as switches use for shared buffers
+//! (Choudhury and Hahne 1998). A threshold alone would guarantee nothing to the last reader when
+//! readers stop one after the other.
+//!
+//! Invariants
+//! - The guarantees of a lane's readers add up to at most half of T.
+//! - A chunk counts once for the shared half, however many readers hold it beyond their guarantees.
+//! - At most T chunks of a lane are leased, so the writer always finds a chunk once the distributor
+//!   has handled what the writer opened.
+#![forbid(unsafe_code)]
+
+use super::Distributor;
+use super::entry::{Entry, Policy};
+use crate::ids::{LaneId, ReaderId};
+use crate::number::to_u32;
+
+/// Largest number of chunks of one lane that only its writer uses.
+const MOST_RESERVE: u32 = 64;
+
+/// Factor of the dynamic threshold.
+const ALPHA: u32 = 4;
+
+/// Smallest full guarantee: the open chunk and the one before, with which a reader keeps up. Also
+/// the guarantee of each reader after those with a full guarantee.
+const LEAST: u32 = 2;
+
+/// Number of chunks that readers leave to the writer, of a lane with `chunks` chunks.
+pub(super) fn reserve(chunks: u32) -> u32 {
+    (chunks / 8)
+        .clamp(2, MOST_RESERVE)
+        .min(chunks.saturating_sub(1))
+}
+
+/// Part of a lane's chunks from which a lease takes its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The reader's guarantee.
+    Guarantee,
+    /// The shared half.
+    Shared,
+}
+
+/// Division of one lane's chunks between its readers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LaneBudget {
+    /// Only its credit limits a reader.
+    Unlimited,
+    Limited(Limited),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limited {
+    /// Guarantee of each of the first readers.
+    full: u32,
+    /// Chunks of which guarantees are made, and those that are part of one.
+    for_guarantees: u32,
+    guaranteed: u32,
+    /// Shared chunks, and those that a reader holds beyond its guarantee.
+    shared: u32,
+    shared_held: u32,
+}
+
+impl LaneBudget {
+    /// The budget of a lane for `readers` readers with a full guarantee; no limits for one reader.
+    pub(super) fn new(chunks: u32, readers: u32) -> Self {
+        if readers <= 1 {
+            return LaneBudget::Unlimited;
+        }
+        let leasable = chunks - reserve(chunks);
+        let for_guarantees = leasable / 2;
+        // A quarter of the guarantees remains for readers that come later.
+        let each = u64::from(leasable) * 3 / 8 / u64::from(readers);
+        LaneBudget::Limited(Limited {
+            full: u32::try_from(each).unwrap_or(u32::MAX).max(LEAST),
+            for_guarantees,
+            guaranteed: 0,
+            shared: leasable - for_guarantees,
+            shared_held: 0,
+        })
+    }
+
+    /// Number of shared chunks below which a reader may take a further one.
+    pub(super) fn room(&self) -> u32 {
+        match self {
+            LaneBudget::Unlimited => u32::MAX,
+            LaneBudget::Limited(one) => {
+                ALPHA.saturating_mul(one.shared.saturating_sub(one.shared_held))
+            }
+        }
+    }
+
+    /// Largest number of chunks that one reader holds while no other reader needs the shared half.
+    pub(super) fn most_for_one(&self) -> u32 {
+        match self {
+            LaneBudget::Unlimited => u32::MAX,
+            LaneBudget::Limited(one) => one.full + one.shared - one.shared / (ALPHA + 1),
+        }
+    }
+
+    /// Guarantee of each of the first readers.
+    pub(super) fn full_guarantee(&self) -> u32 {
+        match self {
+            LaneBudget::Unlimited => 0,
+            LaneBudget::Limited(one) => one.full,
+        }
+    }
+
+    /// A reader holds a chunk beyond its guarantee, which no other reader does.
+    pub(super) fn take_shared(&mut self) {
+        if let LaneBudget::Limited(one) = self {
+            one.shared_held += 1;
+        }
+    }
+
+    /// No reader holds a chunk beyond its guarantee any more.
+    pub(super) fn free_shared(&mut self) {
+        if let LaneBudget::Limited(one) = self {
+            one.shared_held -= 1;
+        }
+    }
+
+    /// Takes back a guarantee of a reader that left.
+    fn free_guarantee(&mut self, chunks: u32) {
+        if let LaneBudget::Limited(one) = self {
+            one.guaranteed -= chunks;
+        }
+    }
+}
+
+impl Limited {
+    /// Raises a guarantee towards `wanted`, as far as chunks are left for guarantees.
+    fn raise(&mut self, guarantee: &mut u32, wanted: u32) {
+        let left = self.for_guarantees - self.guaranteed;
+        let more = wanted.saturating_sub(*guarantee).min(left);
+        *guarantee += more;
+        self.guaranteed += more;
+    }
+}
+
+impl Distributor {
+    /// Guarantees each of the first `readers` readers an equal share of each lane, and leaves a
+    /// share for later readers. Without this, or for one reader, only credits limit readers: a
+    /// reader that stops may hold every chunk but the writer's reserve.
+    ///
+    /// Call it before the first reader is added.
+    #[must_use]
+    pub fn with_guaranteed_readers(mut self, readers: u32) -> Self {
+        self.guaranteed_readers = readers;
+        for lane in &mut self.lanes {
+            lane.budget = LaneBudget::new(lane.ends.chunks, readers);
+        }
+        self
+    }
+
+    /// Chunks of a lane that a reader can always hold; 0 if only credits limit readers.
+    pub fn guarantee(&self, id: ReaderId, lane: LaneId) -> u32 {
+        self.account(id, lane)
+            .map_or(0, |account| account.guarantee)
+    }
+
+    /// Guarantee of each of the first readers on a lane; 0 if only credits limit readers.
+    pub fn full_guarantee(&self, lane: LaneId) -> u32 {
+        self.lanes
+            .get(lane.index())
+            .map_or(0, |lane| lane.budget.full_guarantee())
+    }
+
+    /// Gives guarantees to new readers, and to readers that found too little left before.
+    pub(super) fn assign_guarantees(&mut self) {
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
+            let LaneBudget::Limited(budget) = &mut lane.budget else {
+                continue;
+            };
+            let full = budget.full;
+            let mut entries: Vec<_> = self
+                .readers
+                .iter_mut()
+                .flatten()
+                .filter(|entry| entry.policy != Policy::Block)
+                .map(|entry| &mut entry.lanes[at].guarantee)
+                .collect();
+            let with_full = entries.iter().filter(|one| ***one >= full).count();
+            let mut places = self.guaranteed_readers.saturating_sub(to_u32(with_full));
+            for guarantee in entries.iter_mut().filter(|one| ***one < full) {
+                let wanted = if places > 0 { full } else { LEAST };
+                places = places.saturating_sub(1);
+                budget.raise(guarantee, wanted);
+            }
+        }
+    }
+
+    /// Makes the guarantees of a reader that left available to others.
+    pub(super) fn free_guarantees(&mut self, entry: &Entry) {
+        for (lane, account) in self.lanes.iter_mut().zip(&entry.lanes) {
+            lane.budget.free_guarantee(account.guarantee);
+        }
+        self.assign_guarantees();
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Figures of lanes and readers, for status and decisions of the driver.
+#![forbid(unsafe_code)]
+
+use super::Distributor;
+use super::admission::LaneBudget;
+use super::entry::{Account, Missing};
+use crate::control::Progress;
+use crate::ids::{ChunkId, LaneId, ReaderId};
+
+impl Distributor {
+    /// Chunks of a lane that a reader may hold.
+    pub fn credit(&self, id: ReaderId, lane: LaneId) -> u32 {
+        self.account(id, lane).map_or(0, |account| account.credit)
+    }
+
+    /// The oldest chunk of a lane that a reader holds.
+    pub fn oldest_held(&self, id: ReaderId, lane: LaneId) -> Option<ChunkId> {
+        self.chunks.leased_to(id.index(), lane.index()).next()
+    }
+
+    /// Packets that this reader missed on this lane because it was past its credit.
+    ///
+    /// Excludes those in the chunk that is being filled.
+    pub fn missed(&self, id: ReaderId, lane: LaneId) -> Missing {
+        self.account(id, lane)
+            .map_or(Missing::default(), |account| account.missed)
+    }
+
+    /// Number of chunks of this lane that this reader holds.
+    pub fn held(&self, id: ReaderId, lane: LaneId) -> u32 {
+        self.account(id, lane).map_or(0, |account| account.held)
+    }
+
+    /// Counters that a reader publishes, for display.
+    pub fn progress(&self, id: ReaderId) -> Option<&Progress> {
+        let entry = self.readers.get(id.index())?.as_ref()?;
+        Some(entry.control.reader().progress())
+    }
+
+    pub(super) fn account(&self, id: ReaderId, lane: LaneId) -> Option<&Account> {
+        let entry = self.readers.get(id.index())?.as_ref()?;
+        entry.lanes.get(lane.index())
+    }
+
+    /// Whether this reader broke the protocol and gets no more chunks.
+    pub fn is_corrupt(&self, id: ReaderId) -> bool {
+        self.readers
+            .get(id.index())
+            .and_then(Option::as_ref)
+            .is_some_and(|entry| entry.corrupt)
+    }
+
+    /// Number of chunks of this lane that are not free.
+    pub fn chunks_in_use(&self, lane: LaneId) -> u32 {
+        self.lanes.get(lane.index()).map_or(0, |lane| lane.in_use)
+    }
+
+    /// Number of chunks of this lane.
+    pub fn chunks_of(&self, lane: LaneId) -> u32 {
+        self.lanes
+            .get(lane.index())
+            .map_or(0, |lane| lane.ends.chunks)
+    }
+
+    /// Whether a reader has credit for another chunk of this lane; `true` without readers.
+    pub fn anyone_has_credit(&self, lane: LaneId) -> bool {
+        let budget = self.lanes.get(lane.index()).map(|lane| &lane.budget);
+        let room = budget.map_or(0, LaneBudget::room);
+        let mut readers = self.readers.iter().flatten().peekable();
+        readers.peek().is_none() || readers.any(|entry| entry.has_credit(lane.index(), room))
+    }
+
+    /// Sequence of the next packet of a lane.
+    pub fn position(&self, lane: LaneId) -> u64 {
+        self.lanes
+            .get(lane.index())
+            .map_or(0, |lane| lane.now(&self.pool))
+    }
+}
