@@ -4,8 +4,8 @@
 
 mod config;
 pub(crate) mod groups;
+mod log;
 
-use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -131,7 +131,7 @@ impl HubArgs {
 
 pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let config = args.config()?;
-    log_to_stderr();
+    let _log = log::to_stderr(&config.limits);
     let (ended, end) = mpsc::channel();
     // Before anything is attached, so that an interrupt leaves nothing behind.
     let at_interrupt = ended.clone();
@@ -173,17 +173,6 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
-}
-
-fn log_to_stderr() {
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        // Otherwise it panics when standard error is closed.
-        .log_internal_errors(false);
-    // Fails only in tests, where a subscriber is set already.
-    let _already = subscriber.try_init();
 }
 
 fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {

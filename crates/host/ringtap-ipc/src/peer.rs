@@ -4,12 +4,14 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::net::sockopt::socket_peercred;
+/// From the kernel's `asm-generic/socket.h`.
+const SO_PASSRIGHTS: libc::c_int = 83;
+const C_INT_BYTES: libc::socklen_t = 4;
 
 /// A process, as it was when it connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process id.
+    /// Its process id; 0 if the process is outside of the calling process's PID namespace.
     pub pid: i32,
     /// Its effective user.
     pub uid: u32,
@@ -24,12 +26,12 @@ impl Peer {
     ///
     /// The system's.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
-        let credentials = socket_peercred(&socket)?;
-        let mut gids = vec![credentials.gid.as_raw()];
+        let credentials = credentials(&socket)?;
+        let mut gids = vec![credentials.gid];
         gids.extend(supplementary(socket)?);
         Ok(Peer {
-            pid: credentials.pid.as_raw_nonzero().get(),
-            uid: credentials.uid.as_raw(),
+            pid: credentials.pid,
+            uid: credentials.uid,
             gids,
         })
     }
@@ -42,6 +44,56 @@ impl Peer {
             gids: vec![rustix::process::getegid().as_raw()],
         }
     }
+}
+
+/// The type that the `SO_PEERCRED` of rustix returns has no room for the process id 0.
+fn credentials(socket: impl AsFd) -> io::Result<libc::ucred> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut bytes =
+        libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
+    // SAFETY: the buffer has the stated size and lives during the call.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut bytes,
+        )
+    };
+    match outcome {
+        0 => Ok(credentials),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets the kernel refuse descriptors that the other end of a UNIX socket sends; also for connections
+/// that a listening socket will accept. Returns whether the kernel does so (Linux 6.16 and later).
+pub fn refuse_descriptors(socket: impl AsFd) -> bool {
+    set_passes_descriptors(socket, 0)
+}
+
+/// Undoes [`refuse_descriptors`], as if the kernel could not refuse descriptors; for tests.
+pub fn pass_descriptors(socket: impl AsFd) {
+    set_passes_descriptors(socket, 1);
+}
+
+fn set_passes_descriptors(socket: impl AsFd, passes: libc::c_int) -> bool {
+    // SAFETY: the value is a C int and lives during the call.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const passes).cast(),
+            C_INT_BYTES,
+        )
+    };
+    outcome == 0
 }
 
 fn supplementary(socket: impl AsFd) -> io::Result<Vec<u32>> {

@@ -19,21 +19,30 @@ use rustix::net::{
 };
 
 use crate::event::sleep_until_readable;
+use crate::peer::{pass_descriptors, refuse_descriptors};
 use crate::transport::{MOST_BYTES, MOST_FDS, Transport};
 
 /// Folder of the standard socket, on a file system that is empty after a boot.
 const STANDARD_FOLDER: &str = "/run/ringtap";
 
-const ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
+const SENT_ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_FDS));
+/// The kernel's limit (`SCM_MAX_FD`): it would close descriptors that find no room, on the receiver's
+/// thread.
+const MOST_RECEIVED_FDS: usize = 253;
+const RECEIVED_ANCILLARY_BYTES: usize = rustix::cmsg_space!(ScmRights(MOST_RECEIVED_FDS));
 
 /// One end of a connection.
 #[derive(Debug)]
-pub struct Socket(OwnedFd);
+pub struct Socket {
+    fd: OwnedFd,
+    refuses_descriptors: bool,
+}
 
 /// A socket that readers connect to. Dropping this removes the socket's file.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
+    refuses_descriptors: bool,
     path: PathBuf,
 }
 
@@ -80,7 +89,14 @@ impl Socket {
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = make(SocketFlags::CLOEXEC)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Socket(socket))
+        Ok(Socket::new(socket))
+    }
+
+    fn new(fd: OwnedFd) -> Self {
+        Socket {
+            fd,
+            refuses_descriptors: false,
+        }
     }
 
     /// Both ends of a connection without a path.
@@ -91,10 +107,11 @@ impl Socket {
     pub fn pair() -> io::Result<(Self, Self)> {
         let kind = SocketType::SEQPACKET;
         let (one, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-        Ok((Socket(one), Socket(other)))
+        Ok((Socket::new(one), Socket::new(other)))
     }
 
-    /// The end of a connection that another process sent.
+    /// A server's end of a connection that another process made. It refuses descriptors if the kernel
+    /// can.
     ///
     /// # Errors
     ///
@@ -103,7 +120,10 @@ impl Socket {
         let is_ours = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&fd) == Ok(SocketType::SEQPACKET);
         match is_ours {
-            true => Ok(Socket(fd)),
+            true => Ok(Socket {
+                refuses_descriptors: refuse_descriptors(&fd),
+                fd,
+            }),
             false => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
@@ -130,22 +150,23 @@ impl Transport for Socket {
         if message.len() > MOST_BYTES || fds.len() > MOST_FDS {
             return Err(Errno::MSGSIZE.into());
         }
-        let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+        let mut space = [MaybeUninit::uninit(); SENT_ANCILLARY_BYTES];
         let mut beside = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(Errno::MSGSIZE.into());
         }
         let bytes = [IoSlice::new(message)];
-        retry_on_intr(|| sendmsg(&self.0, &bytes, &mut beside, SendFlags::NOSIGNAL))?;
+        retry_on_intr(|| sendmsg(&self.fd, &bytes, &mut beside, SendFlags::NOSIGNAL))?;
         Ok(())
     }
 
     fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<(&'a [u8], Vec<OwnedFd>)> {
-        let mut space = [MaybeUninit::uninit(); ANCILLARY_BYTES];
+        let mut space = [MaybeUninit::uninit(); RECEIVED_ANCILLARY_BYTES];
         let mut beside = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let received =
-            retry_on_intr(|| recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut beside, flags))?;
+        let received = retry_on_intr(|| {
+            recvmsg(&self.fd, &mut [IoSliceMut::new(buffer)], &mut beside, flags)
+        })?;
         let mut fds = Vec::new();
         for message in beside.drain() {
             if let RecvAncillaryMessage::ScmRights(more) = message {
@@ -167,15 +188,19 @@ impl Transport for Socket {
         Some(self.as_fd())
     }
 
+    fn refuses_descriptors(&self) -> bool {
+        self.refuses_descriptors
+    }
+
     fn finish(&self) {
         // Fails only if the other end has left already.
-        let _gone = shutdown(&self.0, Shutdown::Write);
+        let _gone = shutdown(&self.fd, Shutdown::Write);
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -220,11 +245,14 @@ impl Listener {
 
     fn listen(path: &Path) -> io::Result<Self> {
         let fd = make(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        // Accepted sockets inherit it.
+        let refuses_descriptors = refuse_descriptors(&fd);
         bind(&fd, &SocketAddrUnix::new(path)?)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
         listen(&fd, 64)?;
         Ok(Listener {
             fd,
+            refuses_descriptors,
             path: path.to_owned(),
         })
     }
@@ -236,10 +264,21 @@ impl Listener {
     /// The system's, when no descriptor is free.
     pub fn accept(&self) -> io::Result<Option<Socket>> {
         match accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => Ok(Some(Socket(socket))),
+            Ok(fd) => Ok(Some(Socket {
+                fd,
+                refuses_descriptors: self.refuses_descriptors,
+            })),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Accepts descriptors as on kernels that cannot refuse them; for tests.
+    #[must_use]
+    pub fn accepting_descriptors(mut self) -> Self {
+        pass_descriptors(&self.fd);
+        self.refuses_descriptors = false;
+        self
     }
 
     /// The socket's path.
@@ -320,9 +359,9 @@ mod tests {
         );
         let far = listener.accept().unwrap().unwrap();
         let event = Event::new().unwrap();
-        near.send(b"hello", &[event.as_fd()]).unwrap();
+        far.send(b"hello", &[event.as_fd()]).unwrap();
         let mut buffer = vec![0; MOST_BYTES];
-        let (message, fds) = far.receive(&mut buffer).unwrap();
+        let (message, fds) = near.receive(&mut buffer).unwrap();
         assert_eq!(message, b"hello");
         event.signal();
         assert!(sleep_until_readable(&[fds[0].as_fd()], None).unwrap());

@@ -38,6 +38,11 @@ pub trait Transport: Send + Sync {
         None
     }
 
+    /// Whether the other end cannot send descriptors through this channel.
+    fn refuses_descriptors(&self) -> bool {
+        false
+    }
+
     /// Ends the channel for the other end, even if another process has a copy of this end.
     fn finish(&self);
 }

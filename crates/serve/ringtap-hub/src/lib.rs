@@ -14,6 +14,7 @@ pub mod limits;
 mod loader;
 mod membership;
 mod phase;
+pub mod rate;
 mod relay;
 mod responder;
 pub mod server;

@@ -22,6 +22,14 @@ pub struct Limits {
     /// Readers with a full guaranteed share of each source's pool; 1: one reader may hold nearly
     /// all of it.
     pub guaranteed_readers: NonZeroU32,
+    /// Seconds from the start of a connection until the hub must have its first message.
+    pub hello_seconds: NonZeroU32,
+    /// Most requests per second of one user; the hub reads further ones later.
+    pub requests_per_second: NonZeroU32,
+    /// Most lines per second that the hub logs; the hub counts the others.
+    pub log_lines_per_second: NonZeroU32,
+    /// Most lines per second that the hub logs about one user.
+    pub log_lines_per_user_and_second: NonZeroU32,
 }
 
 impl Default for Limits {
@@ -31,6 +39,10 @@ impl Default for Limits {
             connections_per_user: count(64),
             connections_of_strangers: count(32),
             guaranteed_readers: count(8),
+            hello_seconds: count(5),
+            requests_per_second: count(200),
+            log_lines_per_second: count(50),
+            log_lines_per_user_and_second: count(10),
         }
     }
 }

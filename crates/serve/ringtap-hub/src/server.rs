@@ -5,30 +5,41 @@
 //! - A reader's messages can at worst end the reader's own connection.
 //! - The end of a connection ends its subscription.
 //! - The server never waits for a reader: it closes the connection of a reader that does not take
-//!   replies.
+//!   replies, or sends no hello in time.
+//! - The server closes no descriptor that a reader sent: the kernel refuses them, or another thread
+//!   closes them.
 #![forbid(unsafe_code)]
 
 mod admission;
 mod connection;
+mod leaving;
 mod one;
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::socket::Listener;
-use ringtap_ipc::transport::MOST_BYTES;
+use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_pool::wake::Signal;
 
 use crate::access::Access;
 use crate::hub::{Handle, Hub};
+use crate::rate::Rates;
 use admission::{Occupancy, UserClass};
 use connection::{ClientConnection, Stay};
+use leaving::Leaving;
 pub use one::{refuse, serve_one};
+
+/// Most connections accepted between two looks at the open ones.
+const MOST_ARRIVALS: usize = 16;
+/// Pause before the next attempt to accept when no descriptor is free.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
 /// An open server, which closes when this is dropped.
 pub struct Server {
@@ -43,6 +54,18 @@ struct Acceptor {
     verdicts: Option<Arc<VerdictChannel>>,
     closing: Event,
     connections: Vec<ClientConnection>,
+    leaving: Leaving,
+    rates: Rates,
+    /// The server accepts no connection before this.
+    accepts_from: Instant,
+}
+
+/// What is ready after a wait.
+struct Ready {
+    is_closing: bool,
+    has_arrivals: bool,
+    /// Indices of the connections with a request or an answer, ascending.
+    connections: Vec<usize>,
 }
 
 impl Server {
@@ -75,6 +98,9 @@ impl Server {
             verdicts,
             closing: closing.clone(),
             connections: Vec::new(),
+            leaving: Leaving::default(),
+            rates: Rates::new(hub.handle().limits().requests_per_second),
+            accepts_from: Instant::now(),
         };
         let thread = std::thread::Builder::new()
             .name("server".into())
@@ -100,7 +126,7 @@ impl Acceptor {
         let mut buffer = vec![0; MOST_BYTES];
         loop {
             match self.wait() {
-                Ok(ready) if ready[0] => return,
+                Ok(ready) if ready.is_closing => return,
                 Ok(ready) => self.serve(&ready, &mut buffer),
                 Err(error) => {
                     tracing::error!("the hub's server cannot wait: {error}");
@@ -110,50 +136,107 @@ impl Acceptor {
         }
     }
 
-    /// Waits; returns which of these are ready: the server's end, the listener, each connection.
-    fn wait(&self) -> io::Result<Vec<bool>> {
-        let connections = self.connections.iter().map(AsFd::as_fd);
-        let fds = [self.closing.as_fd(), self.listener.as_fd()];
-        let fds: Vec<_> = fds.into_iter().chain(connections).collect();
-        readable_among(&fds, None)
+    /// Waits for a connection, a request, an answer of the hub, or until a time limit.
+    fn wait(&self) -> io::Result<Ready> {
+        let now = Instant::now();
+        let mut fds = vec![self.closing.as_fd()];
+        let mut timeouts = Vec::new();
+        let pause = self.accepts_from.saturating_duration_since(now);
+        let accepts = pause.is_zero();
+        match accepts {
+            true => fds.push(self.listener.as_fd()),
+            false => timeouts.push(pause),
+        }
+        let first = fds.len();
+        let mut polled = Vec::with_capacity(self.connections.len());
+        for (at, connection) in self.connections.iter().enumerate() {
+            timeouts.extend(connection.left_for_hello(self.hub.limits(), now));
+            let pause = match connection.class {
+                UserClass::Own => Duration::ZERO,
+                _ => self.rates.wait(connection.uid(), now),
+            };
+            if pause.is_zero() || connection.awaits_hub() {
+                fds.push(connection.as_fd());
+                polled.push(at);
+            } else {
+                timeouts.push(pause);
+            }
+        }
+        let ready = readable_among(&fds, timeouts.into_iter().min())?;
+        let speaking = polled.into_iter().zip(&ready[first..]);
+        Ok(Ready {
+            is_closing: ready[0],
+            has_arrivals: accepts && ready[1],
+            connections: speaking
+                .filter_map(|(at, ready)| ready.then_some(at))
+                .collect(),
+        })
     }
 
-    fn serve(&mut self, ready: &[bool], buffer: &mut [u8]) {
-        let Acceptor {
-            connections, hub, ..
-        } = self;
-        let mut at = 0;
-        connections.retain_mut(|connection| {
-            at += 1;
-            let speaks = ready.get(at + 1).copied().unwrap_or(false);
-            !speaks || connection.serve(hub, buffer) == Stay::Here
-        });
-        if ready[1] {
+    fn serve(&mut self, ready: &Ready, buffer: &mut [u8]) {
+        let now = Instant::now();
+        // From the last one on, so that the end of a connection moves none that is still to come.
+        for at in ready.connections.iter().rev() {
+            let connection = &mut self.connections[*at];
+            if !connection.awaits_hub() {
+                self.rates.count(connection.uid(), now);
+            }
+            if connection.serve(&self.hub, buffer) == Stay::Leave {
+                self.end(*at);
+            }
+        }
+        for at in (0..self.connections.len()).rev() {
+            let connection = &self.connections[at];
+            let left = connection.left_for_hello(self.hub.limits(), now);
+            if left.is_some_and(|left| left.is_zero()) {
+                connection.refuse("the hub got no hello in time (limits.hello_seconds)");
+                self.end(at);
+            }
+        }
+        if ready.has_arrivals {
             self.accept();
         }
     }
 
+    /// Ends a connection and its subscription.
+    fn end(&mut self, at: usize) {
+        let mut connection = self.connections.swap_remove(at);
+        connection.leave();
+        if connection.may_hold_descriptors() {
+            let (uid, class) = (connection.uid(), connection.class);
+            self.leaving.close(uid, class, connection);
+        }
+    }
+
     fn accept(&mut self) {
-        loop {
+        for _ in 0..MOST_ARRIVALS {
             let socket = match self.listener.accept() {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
                 Err(error) => {
                     tracing::warn!("cannot accept a reader: {error}");
                     // No descriptor is free: another connection must end first.
-                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    self.accepts_from = Instant::now() + NO_DESCRIPTOR_PAUSE;
                     return;
                 }
             };
-            let Ok(peer) = Peer::of(&socket) else {
-                continue;
+            let peer = match Peer::of(&socket) {
+                Ok(peer) => peer,
+                Err(error) => {
+                    tracing::warn!("the kernel does not name a reader's process: {error}");
+                    self.leaving.close(u32::MAX, UserClass::Stranger, socket);
+                    continue;
+                }
             };
             let class = self.class(&peer);
-            let open = self.connections.iter();
-            let open = Occupancy::of(open.map(|one| (one.uid(), one.class)));
+            let open = self.connections.iter().map(|one| (one.uid(), one.class));
+            let open = Occupancy::of(open.chain(self.leaving.users()));
             if let Err(refusal) = open.admit(self.hub.limits(), peer.uid, class) {
                 tracing::warn!(pid = peer.pid, uid = peer.uid, "{refusal}");
                 connection::refuse_connection(&socket, &refusal);
+                if !socket.refuses_descriptors() {
+                    self.leaving.close(peer.uid, class, socket);
+                }
                 continue;
             }
             let (hub, verdicts) = (self.hub.clone(), self.verdicts.clone());

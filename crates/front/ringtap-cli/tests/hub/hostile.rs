@@ -154,7 +154,8 @@ fn lie_on_the_socket(hub: &RunningHub, random: &mut Random) {
                 message[at] = random.bytes(1)[0];
             }
             // Shown out earlier is well deserved.
-            let _gone = socket.send(&message, &[socket.as_fd()]);
+            let _refused = socket.send(&message, &[socket.as_fd()]);
+            let _gone = socket.send(&message, &[]);
         }
         let _gone = socket.send(&random.bytes(1000), &[]);
     }

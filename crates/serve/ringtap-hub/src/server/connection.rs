@@ -2,9 +2,10 @@
 //! One connection: a reader's requests and the answers.
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
@@ -16,6 +17,7 @@ use ringtap_ipc::verdict::{InlineError, InlineSeat, VerdictChannel, VerdictEnds}
 
 use super::admission::UserClass;
 use crate::hub::{AttachError, Handle};
+use crate::limits::Limits;
 
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
@@ -50,6 +52,9 @@ pub(super) struct ClientConnection {
     verdicts: Option<Arc<VerdictChannel>>,
     /// The request that the hub answers later; the server reads no other request until then.
     waiting: Option<Waiting>,
+    opened: Instant,
+    /// Descriptors that the reader sent.
+    unwanted: Vec<OwnedFd>,
 }
 
 /// A request that changes the rules of the sources, which can take long.
@@ -117,11 +122,44 @@ impl ClientConnection {
             filters: false,
             inline: None,
             waiting: None,
+            opened: Instant::now(),
+            unwanted: Vec::new(),
         }
     }
 
     pub(super) fn uid(&self) -> u32 {
         self.peer.uid
+    }
+
+    /// Whether the hub owes the answer to a request.
+    pub(super) fn awaits_hub(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Time left until the reader must have said hello; `None` if it has.
+    pub(super) fn left_for_hello(&self, limits: &Limits, now: Instant) -> Option<Duration> {
+        let limit = Duration::from_secs(limits.hello_seconds.get().into());
+        let deadline = self.opened + limit;
+        let is_new = self.name.is_none();
+        is_new.then(|| deadline.saturating_duration_since(now))
+    }
+
+    /// Tells the reader why the hub ends the connection.
+    pub(super) fn refuse(&self, message: &str) {
+        refuse_connection(&*self.transport, message);
+    }
+
+    /// Whether closing the connection may close descriptors that the reader sent.
+    pub(super) fn may_hold_descriptors(&self) -> bool {
+        !self.unwanted.is_empty() || !self.transport.refuses_descriptors()
+    }
+
+    /// Ends the subscription.
+    pub(super) fn leave(&mut self) {
+        self.inline = None;
+        if let Some(subscription) = self.subscription.take() {
+            self.hub.leave(subscription);
+        }
     }
 
     /// Receives and answers one message, or sends the answer to the previous one.
@@ -135,11 +173,21 @@ impl ClientConnection {
         }
         let message = match self.transport.receive(buffer) {
             Ok(([], _)) => return Stay::Leave,
-            // Closes descriptors that a reader sends.
+            Ok((_, fds)) if !fds.is_empty() => {
+                self.unwanted = fds;
+                let uid = self.peer.uid;
+                tracing::warn!(pid = self.peer.pid, uid, "a reader sent descriptors");
+                return Stay::Leave;
+            }
             Ok((bytes, _)) => decode(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Stay::Here,
             Err(error) => {
-                tracing::warn!(pid = self.peer.pid, "a reader's connection broke: {error}");
+                let uid = self.peer.uid;
+                tracing::warn!(
+                    pid = self.peer.pid,
+                    uid,
+                    "a reader's connection broke: {error}"
+                );
                 return Stay::Leave;
             }
         };
@@ -158,7 +206,12 @@ impl ClientConnection {
         match self.send(&answer) {
             Ok(()) => Stay::Here,
             Err(error) => {
-                tracing::warn!(pid = self.peer.pid, "a reader does not listen: {error}");
+                let uid = self.peer.uid;
+                tracing::warn!(
+                    pid = self.peer.pid,
+                    uid,
+                    "a reader does not listen: {error}"
+                );
                 Stay::Leave
             }
         }
@@ -352,9 +405,7 @@ impl AsFd for ClientConnection {
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
-        if let Some(subscription) = self.subscription.take() {
-            self.hub.leave(subscription);
-        }
+        self.leave();
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! `fuzz/` runs the same bodies with bytes that a fuzzer chooses.
 
+mod descriptors;
 mod distributor;
 mod quiet;
 mod server;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The hub's server answers or ends a connection with random messages, and still serves others.
 
-use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use ringtap_hub::access::Access;
@@ -15,14 +14,13 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::quiet::Quiet;
 
-const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"liar"}"#;
-const ATTACH: &[u8] = br#"{"ask":"attach","group":"all"}"#;
-const STATUS: &[u8] = br#"{"ask":"status"}"#;
+pub(crate) const HELLO: &[u8] = br#"{"ask":"hello","protocol":1,"name":"liar"}"#;
+pub(crate) const ATTACH: &[u8] = br#"{"ask":"attach","group":"all"}"#;
+pub(crate) const STATUS: &[u8] = br#"{"ask":"status"}"#;
 
 /// The next answer; `None` if the hub closed the connection.
-fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
-    // The hub closes unwanted descriptors.
-    socket.send(message, &[socket.as_fd()]).ok()?;
+pub(crate) fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
+    socket.send(message, &[]).ok()?;
     let mut buffer = vec![0; MOST_BYTES];
     match socket.receive(&mut buffer) {
         Ok(([], _)) => None,
@@ -32,7 +30,7 @@ fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
     }
 }
 
-fn connect(listener_path: &std::path::Path) -> Socket {
+pub(crate) fn connect(listener_path: &std::path::Path) -> Socket {
     let socket = Socket::connect(listener_path).expect("the hub listens");
     set_socket_timeout(&socket, Timeout::Recv, Some(LIMIT)).expect("a socket");
     socket
