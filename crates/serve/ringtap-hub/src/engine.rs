@@ -19,6 +19,7 @@ use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::capture::{Capture, Stage};
+use crate::filter_work::FilterLimits;
 use crate::group::Group;
 use crate::hub::{Command, HubOptions};
 use crate::membership::Membership;
@@ -67,7 +68,7 @@ impl Engine {
                 .into_iter()
                 .map(capture)
                 .collect::<io::Result<_>>()?,
-            membership: Membership::new(groups),
+            membership: Membership::new(groups, FilterLimits::of(&options.limits)),
             subscribers: Subscribers::default(),
             changes: Changes::default(),
             event,
@@ -86,6 +87,7 @@ impl Engine {
 
     pub(crate) fn run(mut self) {
         while self.handle_commands() {
+            self.finish_relays();
             self.update_rules();
             let moved = self.step();
             self.report_end();

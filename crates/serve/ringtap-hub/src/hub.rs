@@ -17,7 +17,8 @@ use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::engine::Engine;
-use crate::group::{Congestion, Group};
+use crate::filter_work::{FilterLimits, TooMuchWork};
+use crate::group::{Congestion, Delivery, Group};
 use crate::limits::Limits;
 use crate::responder::Responder;
 use crate::subscribers::Change;
@@ -78,6 +79,14 @@ pub enum HubError {
     /// A group's name is used twice or is not valid.
     #[error("group \"{0}\": every group needs a name of its own, of letters, digits, - and _")]
     GroupName(String),
+    /// A group's filter is too much work for the source, or for private delivery.
+    #[error("the filter of group \"{group}\": {reason}")]
+    Filter {
+        /// The group.
+        group: String,
+        /// The limit that the filter exceeds.
+        reason: String,
+    },
     /// The system refused an event or a thread.
     #[error("cannot start the hub: {0}")]
     System(#[from] io::Error),
@@ -118,6 +127,12 @@ pub enum AttachError {
     /// The reader's filter cannot be combined with the group's.
     #[error("the filter is too long together with that of group \"{0}\"")]
     Filter(String),
+    /// The hub would run the filter for a private reader, and it is too much work.
+    #[error(
+        "the hub does not run this filter for private delivery: {0}; shared delivery lets the reader \
+         run it"
+    )]
+    FilterWork(String),
     /// A source refused the rules.
     #[error("{device}: {reason}")]
     Source {
@@ -147,7 +162,7 @@ impl AttachError {
             AttachError::NoGroup { .. } => Refusal::NoGroup,
             AttachError::NotAllowed { .. } => Refusal::NotAllowed,
             AttachError::TooMuch { .. } | AttachError::Place(_) => Refusal::TooMuch,
-            AttachError::Filter(_) => Refusal::BadFilter,
+            AttachError::Filter(_) | AttachError::FilterWork(_) => Refusal::BadFilter,
             AttachError::NotSubscribed => Refusal::BadRequest,
             _ => Refusal::Failed,
         }
@@ -168,6 +183,7 @@ impl Hub {
         requests: Vec<SubscriptionRequest>,
     ) -> Result<(Self, Vec<Result<Subscription, AttachError>>), HubError> {
         check_names(&groups)?;
+        check_filters(&groups, &options.limits)?;
         let event = Event::new()?;
         let (commands, inbox) = mpsc::channel();
         let mut engine = Engine::new(sources, groups, options, inbox, event.clone())?;
@@ -190,6 +206,21 @@ impl Hub {
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
+}
+
+/// Refuses groups' filters that are too much work. Readers of shared delivery run loops themselves.
+fn check_filters(groups: &[Group], limits: &Limits) -> Result<(), HubError> {
+    let limits = FilterLimits::of(limits);
+    for group in groups {
+        let reason = match limits.check_alone(&group.filter) {
+            Ok(_) => continue,
+            Err(TooMuchWork::Loops) if group.delivery == Delivery::Shared => continue,
+            Err(reason) => reason.to_string(),
+        };
+        let group = group.name.clone();
+        return Err(HubError::Filter { group, reason });
+    }
+    Ok(())
 }
 
 fn check_names(groups: &[Group]) -> Result<(), HubError> {

@@ -8,6 +8,7 @@ pub mod access;
 pub mod buddies;
 mod capture;
 mod engine;
+mod filter_work;
 pub mod group;
 mod hub;
 pub mod limits;

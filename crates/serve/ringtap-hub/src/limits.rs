@@ -24,12 +24,20 @@ pub struct Limits {
     pub guaranteed_readers: NonZeroU32,
     /// Seconds from the start of a connection until the hub must have its first message.
     pub hello_seconds: NonZeroU32,
-    /// Most requests per second of one user; the hub reads further ones later.
+    /// Most requests per second of one user; the hub reads further ones later. Attaching and changing
+    /// a filter, for which sources load programs, count as 20 requests.
     pub requests_per_second: NonZeroU32,
     /// Most lines per second that the hub logs; the hub counts the others.
     pub log_lines_per_second: NonZeroU32,
     /// Most lines per second that the hub logs about one user.
     pub log_lines_per_user_and_second: NonZeroU32,
+    /// Most instructions that one filter may run for a packet in a source or in a private reader's
+    /// copying thread. Beyond it the reader runs the filter; with private delivery the hub refuses it.
+    pub filter_steps: NonZeroU32,
+    /// Most instructions that all filters of one user may run for a packet in a source.
+    pub user_filter_steps: NonZeroU32,
+    /// Most instructions that all filters may run for a packet in a source.
+    pub source_filter_steps: NonZeroU32,
 }
 
 impl Default for Limits {
@@ -43,6 +51,9 @@ impl Default for Limits {
             requests_per_second: count(200),
             log_lines_per_second: count(50),
             log_lines_per_user_and_second: count(10),
+            filter_steps: count(512),
+            user_filter_steps: count(512),
+            source_filter_steps: count(4096),
         }
     }
 }

@@ -8,6 +8,8 @@
 //!   chunk is not known yet when the chunk's packets are classified.
 //! - A balanced group has one more bit, which all its packets have: a member counts packets with
 //!   the group's bit but without its own as those of other members.
+//! - The filters that run in a source take at most the limited number of instructions a packet, alone
+//!   and together. This is decided when a filter comes, and never for a filter that runs already.
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
 #![forbid(unsafe_code)]
@@ -18,18 +20,33 @@ use ringtap_filter::{BUCKETS, Balance, Place, Program, Rule, Rules};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::number::{to_u32, to_usize};
 
-use crate::group::{Division, Group};
+use crate::filter_work::{FilterLimits, FilterSteps, TooMuchWork};
+use crate::group::{Delivery, Division, Group};
 
 /// Bits that belong to one subscription each; the one after them is shared.
 const OWN_BITS: u32 = 63;
 const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
 const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
+/// Who joins a group, and on which terms.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) subscription: SubscriptionId,
+    /// The user whose filters are limited together; `None` for root and the hub's own user.
+    pub(crate) user: Option<u32>,
+    pub(crate) delivery: Delivery,
+}
+
 struct Member {
     subscription: SubscriptionId,
+    user: Option<u32>,
     /// `None`: the subscription shares the last bit.
     bit: Option<u32>,
     own: Program,
+    /// The hub runs the filter for this subscription where the source does not.
+    is_private: bool,
+    /// Why the source does not run the subscription's own filter.
+    not_in_source: Option<TooMuchWork>,
 }
 
 struct GroupMembers {
@@ -44,6 +61,7 @@ struct GroupMembers {
 pub(crate) struct Membership {
     groups: Vec<GroupMembers>,
     used_bits: u64,
+    limits: FilterLimits,
 }
 
 /// The packets that a subscription gets.
@@ -56,7 +74,7 @@ pub(crate) struct Share {
     /// The filters of the group and the subscription, combined.
     pub(crate) filter: Program,
     /// Index of the subscription's rule in a source, or the reason why it has none.
-    pub(crate) rule: Result<usize, &'static str>,
+    pub(crate) rule: Result<usize, String>,
 }
 
 /// Why a subscription is refused.
@@ -66,10 +84,11 @@ pub(crate) enum Full {
     Members(u32),
     NoBit,
     Filter,
+    Work(TooMuchWork),
 }
 
 impl Membership {
-    pub(crate) fn new(groups: Vec<Group>) -> Self {
+    pub(crate) fn new(groups: Vec<Group>, limits: FilterLimits) -> Self {
         let empty = |group| GroupMembers {
             group,
             members: Vec::new(),
@@ -79,6 +98,7 @@ impl Membership {
         Membership {
             groups: groups.into_iter().map(empty).collect(),
             used_bits: 0,
+            limits,
         }
     }
 
@@ -112,9 +132,15 @@ impl Membership {
     pub(crate) fn join(
         &mut self,
         name: &str,
-        subscription: SubscriptionId,
+        newcomer: Newcomer,
         own: Program,
     ) -> Result<(), Full> {
+        let Newcomer {
+            subscription,
+            user,
+            delivery,
+        } = newcomer;
+        let steps = self.steps_in_source(user);
         let used_bits = self.used_bits;
         let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);
         let one = self.groups.iter_mut().find(|one| one.group.name == name);
@@ -133,18 +159,40 @@ impl Membership {
         if one.is_balanced() && (bit.is_none() || group_bit.is_none()) {
             return Err(Full::NoBit);
         }
-        one.group.filter.and(&own).ok_or(Full::Filter)?;
+        let is_private = [delivery, one.group.delivery].contains(&Delivery::Private);
+        let not_in_source = one.admit(&self.limits, steps, &own, is_private)?;
         one.bit = group_bit;
         for bit in [bit, group_bit].into_iter().flatten() {
             self.used_bits |= 1 << bit;
         }
         one.members.push(Member {
             subscription,
+            user,
             bit,
             own,
+            is_private,
+            not_in_source,
         });
         one.share_out();
         Ok(())
+    }
+
+    /// Largest number of instructions that the filters in a source run for one packet.
+    fn steps_in_source(&self, user: Option<u32>) -> FilterSteps {
+        let mut steps = FilterSteps::default();
+        let of = |filter: &Program| filter.most_steps().unwrap_or(0);
+        self.each_rule(|rule, _| steps.all = steps.all.saturating_add(of(&rule.filter)));
+        if user.is_some() {
+            for one in self.groups.iter().filter(|one| one.gives_rules()) {
+                let members = one
+                    .members
+                    .iter()
+                    .filter(|m| m.user == user && m.has_rule());
+                let filters = members.map(|member| member.filter_in_source(&one.group.filter));
+                steps.user = filters.fold(steps.user, |sum, one| sum.saturating_add(of(&one)));
+            }
+        }
+        steps
     }
 
     /// Removes a subscription; its buckets pass to the other members of its group.
@@ -171,13 +219,31 @@ impl Membership {
         subscription: SubscriptionId,
         own: Program,
     ) -> Result<Program, Full> {
-        for one in &mut self.groups {
-            if let Some(at) = one.position(subscription) {
-                one.group.filter.and(&own).ok_or(Full::Filter)?;
-                return Ok(std::mem::replace(&mut one.members[at].own, own));
+        let member = self.member_mut(subscription).ok_or(Full::NoGroup)?;
+        let before = std::mem::replace(&mut member.own, Program::everything());
+        let reason = member.not_in_source.take();
+        let (user, is_private) = (member.user, member.is_private);
+        let others = self.steps_in_source(user);
+        let (group, _) = self.member(subscription).ok_or(Full::NoGroup)?;
+        let admitted = group.admit(&self.limits, others, &own, is_private);
+        let member = self.member_mut(subscription).ok_or(Full::NoGroup)?;
+        match admitted {
+            Ok(reason) => {
+                (member.own, member.not_in_source) = (own, reason);
+                Ok(before)
+            }
+            Err(full) => {
+                (member.own, member.not_in_source) = (before, reason);
+                Err(full)
             }
         }
-        Err(Full::NoGroup)
+    }
+
+    fn member_mut(&mut self, subscription: SubscriptionId) -> Option<&mut Member> {
+        let members = self.groups.iter_mut().flat_map(|one| &mut one.members);
+        members
+            .into_iter()
+            .find(|member| member.subscription == subscription)
     }
 
     /// Number of a subscription's buckets; 0 in a group that does not divide by buckets.
@@ -204,7 +270,7 @@ impl Membership {
     pub(crate) fn share(&self, subscription: SubscriptionId) -> Option<Share> {
         let (one, member) = self.member(subscription)?;
         let is_shared = one.is_balanced() || one.group.division == Division::Lanes;
-        let mut rule = Err(NO_BIT_LEFT);
+        let mut rule = Err(NO_BIT_LEFT.to_owned());
         let mut index = 0;
         self.each_rule(|_, of| {
             if member.bit.is_some() && of.contains(&subscription) {
@@ -213,7 +279,9 @@ impl Membership {
             index += 1;
         });
         if is_shared && !member.own.takes_everything() {
-            rule = Err(NOT_IN_SOURCE);
+            rule = Err(NOT_IN_SOURCE.to_owned());
+        } else if let Some(reason) = &member.not_in_source {
+            rule = Err(reason.to_string());
         }
         Some(Share {
             mask: member.mask(),
@@ -239,9 +307,8 @@ impl Membership {
             // One reader: the source captures only what the reader wants. The reader still runs its
             // filter, since other readers may attach.
             [(group, member)] => {
-                let both = group.filter.and(&member.own);
                 let rule = Rule {
-                    filter: both.unwrap_or_else(Program::everything),
+                    filter: member.filter_in_source(&group.filter),
                     ..everything
                 };
                 each(rule, &[member.subscription]);
@@ -261,11 +328,49 @@ impl Member {
     fn mask(&self) -> u64 {
         1 << self.bit.unwrap_or(OWN_BITS)
     }
+
+    /// Whether the source runs the subscription's own filter.
+    fn has_rule(&self) -> bool {
+        self.not_in_source.is_none() && !self.own.takes_everything()
+    }
+
+    /// The filter that the source runs for this member of a group.
+    fn filter_in_source(&self, group: &Program) -> Program {
+        match self.not_in_source {
+            // Refused before if it does not fit: see `GroupMembers::admit`.
+            None => group.and(&self.own).unwrap_or_else(Program::everything),
+            Some(_) => group.clone(),
+        }
+    }
 }
 
 impl GroupMembers {
     fn is_balanced(&self) -> bool {
         self.group.balance != Balance::Everyone
+    }
+
+    /// Whether the members' own filters are rules of the source.
+    fn gives_rules(&self) -> bool {
+        !self.is_balanced() && self.group.division != Division::Lanes
+    }
+
+    /// Decides where a new filter runs: in the source beside the others, or elsewhere for the returned
+    /// reason.
+    fn admit(
+        &self,
+        limits: &FilterLimits,
+        others: FilterSteps,
+        own: &Program,
+        is_private: bool,
+    ) -> Result<Option<TooMuchWork>, Full> {
+        let both = self.group.filter.and(own).ok_or(Full::Filter)?;
+        if is_private {
+            limits.check_alone(&both).map_err(Full::Work)?;
+        }
+        if own.takes_everything() || !self.gives_rules() {
+            return Ok(None);
+        }
+        Ok(limits.check(&both, others).err())
     }
 
     /// Index of a subscription among the members.
@@ -293,9 +398,8 @@ impl GroupMembers {
             return;
         }
         let by_lanes = self.group.division == Division::Lanes;
-        let (plain, own): (Vec<&Member>, Vec<&Member>) = members
-            .into_iter()
-            .partition(|m| by_lanes || m.own.takes_everything());
+        let (plain, own): (Vec<&Member>, Vec<&Member>) =
+            members.into_iter().partition(|m| by_lanes || !m.has_rule());
         if !plain.is_empty() {
             let mask = plain.iter().fold(0, |mask, member| mask | member.mask());
             let rule = Rule {
@@ -305,9 +409,8 @@ impl GroupMembers {
             each(rule, &subscriptions(&plain));
         }
         for member in own {
-            let both = self.group.filter.and(&member.own);
             let rule = Rule {
-                filter: both.unwrap_or_else(Program::everything),
+                filter: member.filter_in_source(&self.group.filter),
                 ..Rule::everything(member.mask())
             };
             each(rule, &[member.subscription]);
@@ -361,9 +464,9 @@ impl GroupMembers {
 
 /// Where a subscription's filter runs, given the places that a source reported for its rules.
 pub(crate) fn place(share: &Share, places: &[Place]) -> Place {
-    match share.rule {
-        Ok(rule) => places.get(rule).cloned().unwrap_or(Place::Source),
-        Err(why) => Place::Reader(why.to_owned()),
+    match &share.rule {
+        Ok(rule) => places.get(*rule).cloned().unwrap_or(Place::Source),
+        Err(why) => Place::Reader(why.clone()),
     }
 }
 

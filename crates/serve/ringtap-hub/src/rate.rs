@@ -44,11 +44,16 @@ impl Rates {
 
     /// Counts an event of this user.
     pub fn count(&mut self, uid: u32, now: Instant) {
+        self.count_many(uid, 1, now);
+    }
+
+    /// Counts events of this user.
+    pub fn count_many(&mut self, uid: u32, events: u32, now: Instant) {
         if self.due.len() > MANY_USERS {
             self.due.retain(|_, due| *due > now);
         }
         let due = self.due.entry(uid).or_insert(now);
-        *due = (*due).max(now) + self.interval;
+        *due = (*due).max(now) + self.interval * events;
     }
 }
 

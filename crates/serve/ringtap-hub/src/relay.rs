@@ -5,18 +5,22 @@
 //!
 //! Invariants
 //! - Each packet of the subscription is copied, counted as filtered, or counted as lost.
+//! - The hub never waits for the thread: the hub asks it to end, and the thread signals its end.
 
 mod counters;
 mod private_pool;
 mod worker;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use ringtap_filter::Place;
 use ringtap_ipc::doorbell::HubDoorbell;
+use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::wake::Signal as _;
@@ -31,40 +35,70 @@ struct Common {
     /// New filters, one per endpoint, until the thread has taken them.
     wanted: Mutex<Option<Vec<Wanted>>>,
     stop: AtomicBool,
+    /// The thread reads and copies no more.
+    has_ended: AtomicBool,
 }
 
-/// A running relay, which ends when this is dropped.
+/// A relay. Its thread ends soon after this is dropped.
 pub(crate) struct Relay {
     common: Arc<Common>,
     doorbell: Arc<HubDoorbell>,
-    thread: Option<JoinHandle<()>>,
+}
+
+/// Marks the end of the thread, also after a panic.
+struct EndMark {
+    common: Arc<Common>,
+    hub: Event,
+}
+
+impl Drop for EndMark {
+    fn drop(&mut self) {
+        // Pairs with the load in `Relay::has_ended`: the thread's reads are over.
+        self.common.has_ended.store(true, Release);
+        self.hub.signal();
+    }
 }
 
 impl Relay {
     /// Starts to copy from `inner`; returns the subscription to the private pools.
     ///
-    /// `doorbell` is the hub's end of the doorbell of `inner`; it wakes the relay.
+    /// `doorbell` is the hub's end of the doorbell of `inner`; it wakes the relay. The thread signals
+    /// `hub` when it ends.
     pub(crate) fn start(
         inner: Subscription,
         doorbell: Arc<HubDoorbell>,
         group: &Group,
+        hub: Event,
     ) -> io::Result<(Self, Subscription)> {
         let (worker, private, counters) = Worker::new(inner, group)?;
         let common = Arc::new(Common {
             counters: Mutex::new(counters),
             wanted: Mutex::default(),
             stop: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         });
-        let shared = Arc::clone(&common);
-        let thread = std::thread::Builder::new()
-            .name("relay".into())
-            .spawn(move || worker.run(&shared))?;
-        let relay = Relay {
-            common,
-            doorbell,
-            thread: Some(thread),
+        let end = EndMark {
+            common: Arc::clone(&common),
+            hub,
         };
-        Ok((relay, private))
+        let thread = std::thread::Builder::new().name("relay".into());
+        thread.spawn(move || {
+            // Whole, so that it is dropped after the worker.
+            let end = end;
+            worker.run(&end.common);
+        })?;
+        Ok((Relay { common, doorbell }, private))
+    }
+
+    /// Makes the thread end; does not wait for it.
+    pub(crate) fn stop(&self) {
+        self.common.stop.store(true, Relaxed);
+        self.doorbell.signal();
+    }
+
+    /// Whether the thread has ended, so that the chunks that it read can be taken back.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.common.has_ended.load(Acquire)
     }
 
     /// Copies only packets that pass these filters from now on.
@@ -91,11 +125,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.common.stop.store(true, Relaxed);
-        self.doorbell.signal();
-        if let Some(thread) = self.thread.take() {
-            let _panicked = thread.join();
-        }
+        self.stop();
     }
 }
 

@@ -38,6 +38,8 @@ pub use one::{refuse, serve_one};
 
 /// Most connections accepted between two looks at the open ones.
 const MOST_ARRIVALS: usize = 16;
+/// Requests that an attach or a change of the filter counts as: each makes the sources load rules.
+const COST_OF_A_CHANGE: u32 = 20;
 /// Pause before the next attempt to accept when no descriptor is free.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
@@ -181,7 +183,13 @@ impl Acceptor {
             if !connection.awaits_hub() {
                 self.rates.count(connection.uid(), now);
             }
-            if connection.serve(&self.hub, buffer) == Stay::Leave {
+            let (awaited, uid) = (connection.awaits_hub(), connection.uid());
+            let stay = connection.serve(&self.hub, buffer);
+            if connection.awaits_hub() && !awaited {
+                // The sources now load new rules.
+                self.rates.count_many(uid, COST_OF_A_CHANGE - 1, now);
+            }
+            if stay == Stay::Leave {
                 self.end(*at);
             }
         }

@@ -57,9 +57,19 @@ pub(crate) struct Subscriber {
     last_loss_ns: u64,
 }
 
+/// The relay of a subscriber that left. Its subscription keeps bits and chunks until the thread ends:
+/// it may still copy what they mark.
+struct LeavingRelay {
+    subscription: SubscriptionId,
+    relay: Relay,
+    source_readers: Vec<SourceReader>,
+}
+
 #[derive(Default)]
 pub(crate) struct Subscribers {
     pub(crate) all: BTreeMap<SubscriptionId, Subscriber>,
+    /// Relays of subscribers that left, until their threads have ended.
+    leaving: Vec<LeavingRelay>,
     last: u64,
     /// Packets that readers lost before they left.
     pub(crate) departed_overrun: u64,

@@ -5,6 +5,7 @@ mod buddies;
 mod delivery;
 mod filters;
 mod groups;
+mod heavy;
 mod hostile;
 mod killed;
 mod pressure;

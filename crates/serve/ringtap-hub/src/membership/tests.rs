@@ -4,6 +4,7 @@
 use ringtap_filter::{Headers, Instruction};
 
 use super::*;
+use crate::limits::Limits;
 
 fn longer_than(bytes: u32) -> Program {
     let instruction = |code, jump_false, k| Instruction {
@@ -22,13 +23,25 @@ fn longer_than(bytes: u32) -> Program {
     .unwrap()
 }
 
+fn newcomer(subscription: u64) -> Newcomer {
+    Newcomer {
+        subscription: SubscriptionId(subscription),
+        user: None,
+        delivery: Delivery::Shared,
+    }
+}
+
+fn limits() -> FilterLimits {
+    FilterLimits::of(&Limits::default())
+}
+
 fn membership() -> Membership {
     let balanced = Group {
         balance: Balance::Flow(Headers::Outer),
         most_members: 4,
         ..Group::new("ids")
     };
-    Membership::new(vec![Group::new("all"), balanced])
+    Membership::new(vec![Group::new("all"), balanced], limits())
 }
 
 fn owned(membership: &Membership, subscription: u64) -> usize {
@@ -42,13 +55,13 @@ fn owned(membership: &Membership, subscription: u64) -> usize {
 fn readers_without_a_filter_share_one_rule() {
     let mut membership = membership();
     membership
-        .join("all", SubscriptionId(1), Program::everything())
+        .join("all", newcomer(1), Program::everything())
         .unwrap();
     membership
-        .join("all", SubscriptionId(2), longer_than(100))
+        .join("all", newcomer(2), longer_than(100))
         .unwrap();
     membership
-        .join("all", SubscriptionId(3), Program::everything())
+        .join("all", newcomer(3), Program::everything())
         .unwrap();
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 2);
@@ -64,7 +77,7 @@ fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
     let mut membership = membership();
     for subscription in 1..=3 {
         membership
-            .join("ids", SubscriptionId(subscription), Program::everything())
+            .join("ids", newcomer(subscription), Program::everything())
             .unwrap();
     }
     let shares: Vec<_> = (1..=3)
@@ -85,7 +98,7 @@ fn all_packets_of_a_balanced_group_have_its_bit_until_it_is_empty() {
     let mut membership = membership();
     let join = |membership: &mut Membership, subscription| {
         let subscription = SubscriptionId(subscription);
-        let joined = membership.join("ids", subscription, Program::everything());
+        let joined = membership.join("ids", newcomer(subscription.0), Program::everything());
         joined.unwrap();
         membership.share(subscription).unwrap()
     };
@@ -110,12 +123,12 @@ fn a_group_that_is_full_or_unknown_is_refused() {
     let mut membership = membership();
     for subscription in 1..=4 {
         membership
-            .join("ids", SubscriptionId(subscription), Program::everything())
+            .join("ids", newcomer(subscription), Program::everything())
             .unwrap();
     }
-    let more = membership.join("ids", SubscriptionId(5), Program::everything());
+    let more = membership.join("ids", newcomer(5), Program::everything());
     assert_eq!(more, Err(Full::Members(4)));
-    let unknown = membership.join("web", SubscriptionId(5), Program::everything());
+    let unknown = membership.join("web", newcomer(5), Program::everything());
     assert_eq!(unknown, Err(Full::NoGroup));
 }
 
@@ -124,7 +137,7 @@ fn the_hundredth_reader_runs_its_filter_itself() {
     let mut membership = membership();
     for subscription in 0..100 {
         membership
-            .join("all", SubscriptionId(subscription), longer_than(64))
+            .join("all", newcomer(subscription), longer_than(64))
             .unwrap();
     }
     assert_eq!(membership.rules().0.len(), 64);
@@ -134,7 +147,7 @@ fn the_hundredth_reader_runs_its_filter_itself() {
     assert_eq!(membership.share(SubscriptionId(62)).unwrap().rule, Ok(62));
     membership.leave(SubscriptionId(5));
     membership
-        .join("all", SubscriptionId(100), Program::everything())
+        .join("all", newcomer(100), Program::everything())
         .unwrap();
     assert_eq!(
         membership.share(SubscriptionId(100)).unwrap().mask,
@@ -148,14 +161,14 @@ fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
     let mut membership = membership();
     for subscription in 0..64 {
         membership
-            .join("all", SubscriptionId(subscription), longer_than(64))
+            .join("all", newcomer(subscription), longer_than(64))
             .unwrap();
     }
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 64);
     assert!(rules.iter().all(|rule| !rule.filter.takes_everything()));
     membership
-        .join("all", SubscriptionId(64), longer_than(64))
+        .join("all", newcomer(64), longer_than(64))
         .unwrap();
     let rules = membership.rules().0;
     assert!(
@@ -173,11 +186,107 @@ fn an_empty_hub_wants_nothing() {
 fn a_members_own_filter_in_a_balanced_group_is_its_own_affair() {
     let mut membership = membership();
     membership
-        .join("ids", SubscriptionId(1), longer_than(64))
+        .join("ids", newcomer(1), longer_than(64))
         .unwrap();
     assert_eq!(
         membership.share(SubscriptionId(1)).unwrap().rule,
-        Err(NOT_IN_SOURCE)
+        Err(NOT_IN_SOURCE.to_owned())
     );
     assert!(membership.rules().0[0].filter.takes_everything());
+}
+
+/// A filter that runs this many instructions.
+fn of_steps(steps: usize) -> Program {
+    let mut all = vec![0x0087; steps - 1];
+    all.push(1 << 32 | 0x06);
+    Program::from_entries(&all).unwrap()
+}
+
+fn looping() -> Program {
+    Program::from_entries(&[0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6]).unwrap()
+}
+
+/// Why the filter of a subscription does not run in the source.
+fn reason(membership: &Membership, subscription: u64) -> Option<String> {
+    let share = membership.share(SubscriptionId(subscription)).unwrap();
+    share.rule.err()
+}
+
+#[test]
+fn filters_with_too_much_work_run_in_their_readers() {
+    let mut membership = membership();
+    for (subscription, filter) in [(1, looping()), (2, of_steps(513)), (3, of_steps(512))] {
+        let joined = membership.join("all", newcomer(subscription), filter);
+        joined.unwrap();
+    }
+    assert!(reason(&membership, 1).unwrap().contains("protochain"));
+    assert!(reason(&membership, 2).unwrap().contains("filter_steps"));
+    assert_eq!(reason(&membership, 3), None);
+    let rules = membership.rules().0;
+    assert_eq!(rules.len(), 2, "the first two get everything by one rule");
+    assert!(rules[0].filter.takes_everything());
+    assert_eq!(rules[0].members[0], 0b011);
+    // With all that the source may run; the one after it is too much.
+    for subscription in 4..=10 {
+        let joined = membership.join("all", newcomer(subscription), of_steps(511));
+        joined.unwrap();
+        assert_eq!(reason(&membership, subscription), None, "{subscription}");
+    }
+    membership.join("all", newcomer(11), of_steps(20)).unwrap();
+    let why = reason(&membership, 11).unwrap();
+    assert!(why.contains("source_filter_steps"), "{why}");
+    // A change is judged like a newcomer, without the filter that it replaces.
+    let set = |membership: &mut Membership, subscription, steps| {
+        let set = membership.set_filter(SubscriptionId(subscription), of_steps(steps));
+        set.unwrap();
+        reason(membership, subscription)
+    };
+    assert_eq!(set(&mut membership, 10, 400), None);
+    assert!(reason(&membership, 11).is_some(), "decided when it came");
+    assert_eq!(set(&mut membership, 11, 100), None);
+    let steps = membership.steps_in_source(None).all;
+    assert!(steps <= 4096, "{steps}");
+}
+
+#[test]
+fn one_user_takes_a_share_of_the_work_and_leaves_the_rest_to_others() {
+    let mut membership = membership();
+    let of_user = |subscription, uid| Newcomer {
+        user: Some(uid),
+        ..newcomer(subscription)
+    };
+    for subscription in 1..=5 {
+        let joined = membership.join("all", of_user(subscription, 65_534), of_steps(120));
+        joined.unwrap();
+    }
+    let greedy: Vec<_> = (1..=5).map(|one| reason(&membership, one)).collect();
+    assert_eq!(&greedy[..4], [const { None }; 4]);
+    let why = greedy[4].as_ref().unwrap();
+    assert!(why.contains("user_filter_steps"), "{why}");
+    membership
+        .join("all", of_user(6, 1000), of_steps(500))
+        .unwrap();
+    assert_eq!(reason(&membership, 6), None);
+}
+
+#[test]
+fn private_delivery_of_too_much_work_is_refused() {
+    let mut membership = membership();
+    let private = |subscription| Newcomer {
+        delivery: Delivery::Private,
+        ..newcomer(subscription)
+    };
+    for (filter, told) in [(looping(), "protochain"), (of_steps(600), "filter_steps")] {
+        let refused = membership.join("all", private(1), filter.clone());
+        let Err(Full::Work(work)) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(work.to_string().contains(told), "{work}");
+        membership.join("all", private(1), of_steps(9)).unwrap();
+        let changed = membership.set_filter(SubscriptionId(1), filter);
+        assert!(matches!(changed, Err(Full::Work(_))), "{changed:?}");
+        let kept = membership.share(SubscriptionId(1)).unwrap();
+        assert_eq!((kept.filter, kept.rule), (of_steps(9), Ok(0)));
+        membership.leave(SubscriptionId(1));
+    }
 }

@@ -20,11 +20,11 @@ use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Policy, ReaderOptions};
 use ringtap_pool::source::Facts;
 
-use super::{SourceReader, Subscriber};
+use super::{LeavingRelay, SourceReader, Subscriber};
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
-use crate::membership::{Full, Share, place};
+use crate::membership::{Full, Newcomer, Share, place};
 use crate::relay::{self, Relay};
 
 impl Engine {
@@ -37,7 +37,16 @@ impl Engine {
         let group = self.permitted(request, peer)?;
         let id = self.subscribers.next_id();
         let filter = request.filter.clone();
-        match self.membership.join(&group.name, id, filter) {
+        let our_uid = Peer::this_process().uid;
+        let newcomer = Newcomer {
+            subscription: id,
+            user: Some(peer.uid).filter(|uid| ![0, our_uid].contains(uid)),
+            delivery: match request.private {
+                true => Delivery::Private,
+                false => group.delivery,
+            },
+        };
+        match self.membership.join(&group.name, newcomer, filter) {
             Ok(()) => Ok(id),
             Err(full) => Err(refusal(full, &group)),
         }
@@ -130,7 +139,8 @@ impl Engine {
         };
         if request.private || group.delivery == Delivery::Private {
             subscriber.delivery = Delivery::Private;
-            match Relay::start(subscription, subscriber.doorbell.clone(), group) {
+            let event = self.event.clone();
+            match Relay::start(subscription, subscriber.doorbell.clone(), group, event) {
                 Ok((relay, private)) => {
                     subscriber.relay = Some(relay);
                     subscription = private;
@@ -242,15 +252,12 @@ impl Engine {
         }
     }
 
-    /// Removes a subscriber and takes back all chunks that its reader holds.
+    /// Removes a subscriber and takes back all chunks that its reader holds; those of a relay once its
+    /// thread has ended.
     pub(crate) fn leave(&mut self, id: SubscriptionId) {
-        self.membership.leave(id);
         if let Some(mut subscriber) = self.subscribers.all.remove(&id) {
             self.subscribers.departed_overrun += self.lost_by(&subscriber);
             self.rings.remove(&subscriber.doorbell);
-            // End the relay's thread before the chunks that it reads are taken back.
-            drop(subscriber.relay.take());
-            self.give_back(&subscriber.source_readers);
             tracing::info!(
                 subscriber = id.0,
                 group = subscriber.group,
@@ -258,8 +265,30 @@ impl Engine {
                 uid = subscriber.peer.uid,
                 "left"
             );
+            if let Some(relay) = subscriber.relay.take() {
+                relay.stop();
+                self.subscribers.leaving.push(LeavingRelay {
+                    subscription: id,
+                    relay,
+                    source_readers: subscriber.source_readers,
+                });
+                return;
+            }
+            self.give_back(&subscriber.source_readers);
         }
+        self.membership.leave(id);
         self.changes.outdate();
+    }
+
+    /// Takes back bits and chunks of the relays that have ended.
+    pub(crate) fn finish_relays(&mut self) {
+        let has_ended = |leaving: &mut LeavingRelay| leaving.relay.has_ended();
+        let ended: Vec<_> = self.subscribers.leaving.extract_if(.., has_ended).collect();
+        for leaving in ended {
+            self.give_back(&leaving.source_readers);
+            self.membership.leave(leaving.subscription);
+            self.changes.outdate();
+        }
     }
 
     /// Changes a member's own filter; returns the old one.
@@ -351,5 +380,6 @@ fn refusal(full: Full, group: &Group) -> AttachError {
         Full::Members(allowed) => too_much("readers", group, allowed + 1, allowed),
         Full::NoBit => too_much("readers of balanced groups", group, 64, 63),
         Full::Filter => AttachError::Filter(group.name.clone()),
+        Full::Work(work) => AttachError::FilterWork(work.to_string()),
     }
 }
