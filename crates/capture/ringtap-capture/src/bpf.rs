@@ -16,6 +16,7 @@ pub mod object;
 pub(crate) mod program;
 mod refusal;
 pub(crate) mod splice;
+pub(crate) mod trial;
 
 use std::time::Duration;
 

@@ -160,6 +160,14 @@ impl Program {
         self.most_steps
     }
 
+    /// Instructions of all paths through the program together: what a verifier that follows each path
+    /// has to do. `None` if the program loops.
+    #[must_use]
+    pub fn steps_of_all_paths(&self) -> Option<u64> {
+        self.most_steps
+            .map(|_| work::steps_of_all_paths(&self.instructions))
+    }
+
     /// Whether the program matches every packet, so that running it is unnecessary.
     #[must_use]
     pub fn takes_everything(&self) -> bool {

@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys::{
     self, BPF_F_XDP_DEV_BOUND_ONLY, BPF_F_XDP_HAS_FRAGS, BPF_PROG_TYPE_SCHED_CLS,
-    BPF_PROG_TYPE_XDP, BPF_XDP,
+    BPF_PROG_TYPE_XDP, BPF_TCX_INGRESS, BPF_XDP,
 };
 
 use super::splice::Insn;
@@ -76,6 +76,11 @@ impl ProgramKind {
             flags: BPF_F_XDP_HAS_FRAGS | bound,
             interface: only_interface.unwrap_or(0),
         }
+    }
+
+    /// A traffic control program for arriving packets.
+    pub(crate) fn tc_ingress(name: &'static str) -> Self {
+        ProgramKind::tc(name, BPF_TCX_INGRESS)
     }
 
     /// A traffic control program for this hook: `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`.

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 
+use ringtap_filter::ebpf::Hook as Context;
+
 use crate::bpf::link::Hook;
 use crate::bpf::program::ProgramKind;
 
@@ -45,6 +47,14 @@ impl TapProgram {
         matches!(self, TapProgram::Rx | TapProgram::RxVlan)
     }
 
+    /// Context of the program's filters.
+    pub(super) fn context(self) -> Context {
+        match self.is_xdp() {
+            true => Context::Xdp,
+            false => Context::Tc,
+        }
+    }
+
     /// Type and hook for loading a changed copy.
     pub(super) fn kind(self, interface: u32) -> ProgramKind {
         let name = self.name();
@@ -53,14 +63,6 @@ impl TapProgram {
             TapProgram::RxVlan => ProgramKind::xdp(name, Some(interface)),
             TapProgram::TcRx | TapProgram::TcForward => ProgramKind::tc(name, BPF_TCX_INGRESS),
             TapProgram::TcTx => ProgramKind::tc(name, BPF_TCX_EGRESS),
-        }
-    }
-
-    /// Type and hook for loading a filter alone, to verify it.
-    pub(super) fn filter_kind(self) -> ProgramKind {
-        match self.is_xdp() {
-            true => ProgramKind::xdp("rt_filter", None),
-            false => ProgramKind::tc("rt_filter", BPF_TCX_INGRESS),
         }
     }
 }

@@ -32,8 +32,9 @@ use super::source::wait_for_running_programs;
 use crate::bpf::link;
 use crate::bpf::namespace::NetworkNamespace;
 use crate::bpf::splice::Code;
+use crate::bpf::trial::{FilterCost, Trials};
 pub use error::RulesError;
-use load::{KnownFilters, LoadedRules, RuleParts, RulesNotLoaded, load};
+use load::{LoadedRules, RuleParts, RulesNotLoaded, load};
 use user::{MOST_PROGRAMS, UserProgram};
 
 /// The rules in force.
@@ -44,7 +45,7 @@ struct InForce {
     programs: Option<Vec<(Filter, Balance)>>,
     places: Vec<Place>,
     /// The filters that run in the kernel.
-    in_source: Vec<Filter>,
+    in_source: Vec<(Filter, FilterCost)>,
     users: Vec<UserProgram>,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct TapRules {
     controls: Words<ControlWords>,
     forward: Option<Forward>,
     in_force: InForce,
-    tried: KnownFilters,
+    trials: Trials,
 }
 
 impl TapRules {
@@ -101,7 +102,7 @@ impl TapRules {
             controls: loaded.control_words.clone(),
             forward,
             in_force: InForce::default(),
-            tried: KnownFilters::default(),
+            trials: Trials::default(),
         })
     }
 
@@ -172,9 +173,12 @@ impl TapRules {
             users: &users,
             forward: self.forward.as_ref(),
         };
-        let loaded = load(&parts, &self.in_force.in_source, &mut self.tried);
-        let LoadedRules { programs, places } =
-            loaded.map_err(|error| not_loaded_error(&self.interface, &users, error))?;
+        let loaded = load(&parts, &self.in_force.in_source, &mut self.trials);
+        let LoadedRules {
+            programs,
+            places,
+            in_source,
+        } = loaded.map_err(|error| not_loaded_error(&self.interface, &users, error))?;
         let mut links = self.links_in_use()?;
         write_groups(&self.groups, next, rules);
         object::set_groups(&self.controls, next.set_bits());
@@ -187,12 +191,10 @@ impl TapRules {
         })?;
         let balances = rules.iter().map(|rule| rule.balance.clone());
         let programs = Some(filters.iter().cloned().zip(balances).collect());
-        let in_source = filters.into_iter().zip(&places);
-        let in_source = in_source.filter(|(_, place)| **place == Place::Source);
         self.in_force = InForce {
             selection: next,
             programs,
-            in_source: in_source.map(|(filter, _)| filter).collect(),
+            in_source,
             places,
             users: keep(fresh, std::mem::take(&mut self.in_force.users), rules),
         };

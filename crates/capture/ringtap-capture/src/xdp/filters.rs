@@ -5,25 +5,26 @@
 //! costs time, not packets.
 //!
 //! Invariants
+//! - Each new filter is tried alone first, within a budget.
 //! - A refused filter is not tried again; all packets pass while it is in use.
 #![forbid(unsafe_code)]
 
-use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringtap_filter::ebpf::Hook;
 use ringtap_filter::{Program as Filter, Rules};
+
+use crate::bpf::trial::{FilterCost, Trials};
 
 use super::program::{NoFilter, QueueProgram};
 use super::{QueueLane, wait_for_received};
-
-/// Number of refused filters remembered; beyond it all are forgotten.
-const MOST_REFUSED: usize = 256;
 
 /// Filters of one program.
 pub(super) struct QueueFilters {
     program: Arc<QueueProgram>,
     lanes: Arc<[QueueLane]>,
-    refused: HashSet<Filter>,
+    trials: Trials,
 }
 
 impl QueueFilters {
@@ -31,7 +32,7 @@ impl QueueFilters {
         QueueFilters {
             program,
             lanes,
-            refused: HashSet::new(),
+            trials: Trials::default(),
         }
     }
 
@@ -39,36 +40,40 @@ impl QueueFilters {
     /// packets that were in the rings.
     pub(super) fn change(&mut self, rules: &Rules) {
         let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
-        let passes_all = |filter| Filter::takes_everything(filter) || self.refused.contains(filter);
-        let filtered = match filters.iter().any(passes_all) {
-            true => None,
-            false => self.load(&filters),
-        };
+        let filtered = self.fit(&filters).then(|| self.load(&filters)).flatten();
         // On failure the old program stays attached, and the threads classify what it passes.
         let _stays = self.program.replace(filtered.as_ref());
         wait_for_received(&self.lanes);
     }
 
-    /// Loads the program with these filters; remembers refused filters.
-    fn load(&mut self, filters: &[Filter]) -> Option<std::os::fd::OwnedFd> {
-        match self.program.with_filters(filters) {
-            Ok(program) => return Some(program),
-            Err(NoFilter::Unavailable) => return None,
-            Err(NoFilter::Refused) => {}
+    /// Whether each filter leaves packets out and loads alone, and all are within the budget together.
+    fn fit(&mut self, filters: &[Filter]) -> bool {
+        let mut sum = FilterCost::default();
+        filters.iter().all(|filter| {
+            let cost = match filter.takes_everything() {
+                true => return false,
+                false => self.trials.cost(filter, &[Hook::Xdp]),
+            };
+            match cost {
+                Ok(Ok(cost)) => {
+                    sum = sum.and(cost);
+                    sum.fits()
+                }
+                _ => false,
+            }
+        })
+    }
+
+    /// Loads the program with these filters; remembers a refusal with the last filter.
+    fn load(&mut self, filters: &[Filter]) -> Option<OwnedFd> {
+        match (self.program.with_filters(filters), filters.last()) {
+            (Ok(program), _) => Some(program),
+            (Err(NoFilter::Refused), Some(last)) => {
+                self.trials
+                    .refuse(last, "the kernel refuses it beside the others".to_owned());
+                None
+            }
+            _ => None,
         }
-        if self.refused.len() + filters.len() > MOST_REFUSED {
-            self.refused.clear();
-        }
-        let is_refused = |filter: &&Filter| {
-            let alone = std::slice::from_ref(*filter);
-            matches!(self.program.with_filters(alone), Err(NoFilter::Refused))
-        };
-        let refused: Vec<_> = filters.iter().filter(is_refused).cloned().collect();
-        match refused.is_empty() {
-            // Each filter fits alone, but not all together.
-            true => self.refused.extend(filters.last().cloned()),
-            false => self.refused.extend(refused),
-        }
-        None
     }
 }

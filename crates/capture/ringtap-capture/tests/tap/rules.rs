@@ -405,3 +405,43 @@ fn filters_that_are_too_large_together_are_left_to_the_readers_and_the_others_ar
         assert_eq!(packet.slot.mask, everything | own);
     }
 }
+
+/// A short filter with more paths than the verifier can follow: scratch words with one of two
+/// constants each, and jumps on them.
+fn hard() -> Rule {
+    let (load, above, constant, store) = (0x30, 0x25 | 2 << 24, 0x00, 0x02);
+    let (skip, fetch, equal) = (0x05 | 1 << 32, 0x60, 0x15 | 1 << 24);
+    let mut entries: Vec<u64> = Vec::new();
+    for word in 0..14_u64 {
+        let (one, zero) = (constant | (word + 1) << 32, constant);
+        let at = load | (14 + word) << 32;
+        entries.extend([at, above | 127 << 32, one, skip, zero, store | word << 32]);
+    }
+    for word in 0..14_u64 {
+        entries.extend([fetch | word << 32, equal | (word + 1) << 32, 0x87]);
+    }
+    entries.push(0x06 | 1 << 32);
+    Rule {
+        filter: Program::from_entries(&entries).unwrap(),
+        ..Rule::everything(2)
+    }
+}
+
+#[test]
+fn a_filter_that_is_too_hard_for_the_verifier_is_left_out_alone() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("hard");
+    let mut tap = attach(&net, &options("rx0"));
+    for _ in 0..3 {
+        let places = classify(&mut tap, vec![rule("ether[14] = 1", 1), hard()]);
+        let [Place::Source, Place::Reader(reason)] = &places[..] else {
+            panic!("{places:?}")
+        };
+        assert!(reason.contains("ways through it"), "{reason}");
+    }
+    net.inject("tx0", &[frame(1, 60), frame(2, 60)]);
+    let (captured, _) = finish(tap);
+    let masks: Vec<_> = captured.iter().map(|packet| packet.slot.mask).collect();
+    assert_eq!(masks, [3, 2]);
+}

@@ -129,6 +129,18 @@ fn the_longest_path_is_the_largest_number_of_steps() {
 }
 
 #[test]
+fn paths_that_meet_again_count_each() {
+    let steps = |program: &[Instruction]| Program::new(program).unwrap().steps_of_all_paths();
+    assert_eq!(steps(&[END]), Some(1));
+    let diamond = [instruction(0x15, 1, 0), instruction(0x87, 0, 0)];
+    assert_eq!(steps(&[&diamond[..], &[END]].concat()), Some(4));
+    assert_eq!(steps(&[&diamond[..], &diamond, &[END]].concat()), Some(10));
+    let many = [diamond.repeat(1000), vec![END]].concat();
+    assert_eq!(steps(&many), Some(u64::MAX));
+    assert_eq!(steps(&protochain()), None);
+}
+
+#[test]
 fn entries_are_the_bytes_of_the_instructions() {
     let program = Program::new(&[instruction(0x28, 0, 12), instruction(0x15, 0, 0x0800), END]);
     let entries = program.clone().unwrap().to_entries();

@@ -38,6 +38,36 @@ pub(super) fn most_steps(program: &[Instruction]) -> Result<Option<u32>, Program
     Ok(from.first().copied())
 }
 
+/// Instructions of a program without loops, each counted once for every path from the start to it.
+pub(super) fn steps_of_all_paths(program: &[Instruction]) -> u64 {
+    let mut paths = vec![0_u64; program.len()];
+    if let Some(first) = paths.first_mut() {
+        *first = 1;
+    }
+    let mut steps = 0_u64;
+    for (at, instruction) in program.iter().enumerate() {
+        let here = paths[at];
+        steps = steps.saturating_add(here);
+        let mut go = |to: Option<usize>| {
+            if let Some(there) = to.and_then(|to| paths.get_mut(to)) {
+                *there = there.saturating_add(here);
+            }
+        };
+        match instruction.code {
+            RETURN_CONSTANT | RETURN_A => {}
+            JA => go(jump(at, instruction.k)),
+            code if code & CLASS == CLASS_JMP => {
+                go(Some(at + 1 + usize::from(instruction.jump_true)));
+                if instruction.jump_false != instruction.jump_true {
+                    go(Some(at + 1 + usize::from(instruction.jump_false)));
+                }
+            }
+            _ => go(Some(at + 1)),
+        }
+    }
+    steps
+}
+
 /// Whether the program loops; an error for loops that `protochain` does not have.
 fn loops(program: &[Instruction]) -> Result<bool, ProgramError> {
     // First and last instruction of the last loop so far.

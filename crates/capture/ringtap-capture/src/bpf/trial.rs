@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tries each new filter alone in the kernel's verifier, before it becomes part of a program that
+//! other readers need.
+//!
+//! Invariants
+//! - The verifier sees no filter with so many paths that it could follow them for seconds.
+//! - A filter is tried once. The result is remembered, for a limited number of filters.
+//! - Filters whose costs together are within the budget are expected to load together.
+#![forbid(unsafe_code)]
+
+use std::collections::{HashMap, VecDeque};
+
+use ringtap_filter::Program as Filter;
+use ringtap_filter::ebpf::{self, Hook, TranslateError};
+
+use super::program::{self, ProgramKind, Refusal};
+use super::splice::Insn;
+
+/// Verifier budget of one filter, in instructions: a tenth of the kernel's limit for a program.
+const MOST_STEPS: u32 = 100_000;
+/// Budget of one filter before the verifier sees it, in classic instructions over all paths: the
+/// kernel gives up after a million instructions only, which takes seconds.
+const MOST_PATH_STEPS: u64 = 20_000;
+/// Budget of all filters of a program; the rest of the kernel's limit is for the capture program.
+const MOST_TOGETHER: FilterCost = FilterCost {
+    steps: 700_000,
+    insns: 28_000,
+};
+/// Number of filters remembered; beyond it the oldest is forgotten.
+const MOST_REMEMBERED: usize = 256;
+/// Calls the function that follows with three numbers unknown to the verifier (from offset 16 of
+/// the context), and returns its result.
+const CALLER: [Insn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085, 0x95];
+
+/// Cost of a filter alone: the verifier's steps over all paths, and eBPF instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilterCost {
+    steps: u32,
+    insns: usize,
+}
+
+/// Why a filter does not run in the kernel.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrialError {
+    #[error(transparent)]
+    Translate(#[from] TranslateError),
+    #[error("{}", .0.reason())]
+    Refused(Refusal),
+    #[error(
+        "the ways through it have {steps} instructions together, and {MOST_PATH_STEPS} are allowed a \
+         filter"
+    )]
+    ManyPaths { steps: u64 },
+    #[error(
+        "the verifier follows {steps} instructions for it, and {MOST_STEPS} are allowed a filter"
+    )]
+    TooHard { steps: u32 },
+}
+
+/// Results of trials: the cost, or the reason why the filter is left out.
+#[derive(Default)]
+pub(crate) struct Trials {
+    known: HashMap<Filter, Result<FilterCost, String>>,
+    /// Oldest first.
+    order: VecDeque<Filter>,
+}
+
+impl TrialError {
+    /// Whether a different filter may load; otherwise a resource is missing.
+    pub(crate) fn is_of_the_program(&self) -> bool {
+        match self {
+            TrialError::Translate(_)
+            | TrialError::ManyPaths { .. }
+            | TrialError::TooHard { .. } => true,
+            TrialError::Refused(refusal) => refusal.is_of_the_program(),
+        }
+    }
+}
+
+impl FilterCost {
+    pub(crate) fn and(self, other: Self) -> Self {
+        FilterCost {
+            steps: self.steps.saturating_add(other.steps),
+            insns: self.insns.saturating_add(other.insns),
+        }
+    }
+
+    /// Whether one program can have filters of this cost together.
+    pub(crate) fn fits(self) -> bool {
+        self.steps <= MOST_TOGETHER.steps && self.insns <= MOST_TOGETHER.insns
+    }
+
+    fn max(self, other: Self) -> Self {
+        FilterCost {
+            steps: self.steps.max(other.steps),
+            insns: self.insns.max(other.insns),
+        }
+    }
+}
+
+impl Trials {
+    /// The cost of a filter at these hooks, or the reason why it is left out.
+    ///
+    /// # Errors
+    ///
+    /// A resource is missing: nothing is known about the filter.
+    pub(crate) fn cost(
+        &mut self,
+        filter: &Filter,
+        hooks: &[Hook],
+    ) -> Result<Result<FilterCost, String>, TrialError> {
+        if let Some(known) = self.known.get(filter) {
+            return Ok(known.clone());
+        }
+        let result = match try_alone(filter, hooks) {
+            Ok(cost) => Ok(cost),
+            Err(error) if error.is_of_the_program() => Err(error.to_string()),
+            Err(error) => return Err(error),
+        };
+        self.remember(filter, result.clone());
+        Ok(result)
+    }
+
+    /// Leaves a filter out from now on.
+    pub(crate) fn refuse(&mut self, filter: &Filter, reason: String) {
+        self.remember(filter, Err(reason));
+    }
+
+    fn remember(&mut self, filter: &Filter, result: Result<FilterCost, String>) {
+        if self.known.insert(filter.clone(), result).is_none() {
+            self.order.push_back(filter.clone());
+        }
+        while self.order.len() > MOST_REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+}
+
+/// Translates filters for a hook.
+pub(crate) fn translate(filters: &[Filter], hook: Hook) -> Result<Vec<Insn>, TranslateError> {
+    let insns = ebpf::classify(filters, hook)?;
+    Ok(insns.into_iter().map(|insn| insn.0).collect())
+}
+
+/// Verifies one filter alone, within its budget, for each hook.
+fn try_alone(filter: &Filter, hooks: &[Hook]) -> Result<FilterCost, TrialError> {
+    let steps = filter.steps_of_all_paths().unwrap_or(0);
+    if steps > MOST_PATH_STEPS {
+        return Err(TrialError::ManyPaths { steps });
+    }
+    let mut cost = FilterCost::default();
+    for hook in hooks {
+        let mut insns = CALLER.to_vec();
+        insns.extend(translate(std::slice::from_ref(filter), *hook)?);
+        let kind = match hook {
+            Hook::Xdp => ProgramKind::xdp("rt_filter", None),
+            Hook::Tc => ProgramKind::tc_ingress("rt_filter"),
+        };
+        let loaded = program::load(&kind, &insns).map_err(TrialError::Refused)?;
+        let steps = loaded.verifier_steps;
+        if steps > MOST_STEPS {
+            return Err(TrialError::TooHard { steps });
+        }
+        let insns = insns.len();
+        cost = cost.max(FilterCost { steps, insns });
+    }
+    Ok(cost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(last: u64) -> Filter {
+        Filter::from_entries(&[last << 32 | 0x06]).unwrap()
+    }
+
+    #[test]
+    fn the_oldest_results_are_forgotten_and_a_looping_filter_is_left_out() {
+        let mut trials = Trials::default();
+        for last in 1..=300 {
+            trials.refuse(&filter(last), "no".to_owned());
+        }
+        assert_eq!(trials.known.len(), MOST_REMEMBERED);
+        assert_eq!(trials.order.len(), MOST_REMEMBERED);
+        assert!(!trials.known.contains_key(&filter(44)));
+        assert!(trials.known.contains_key(&filter(45)));
+        let round = [0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6];
+        let looping = Filter::from_entries(&round).unwrap();
+        let reason = trials.cost(&looping, &[Hook::Tc]).unwrap().unwrap_err();
+        assert!(reason.contains("protochain"), "{reason}");
+        assert!(trials.known.contains_key(&looping));
+    }
+}
