@@ -3,8 +3,11 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::Deserialize;
+
 /// A number of bytes. `k`, `K` and `KiB` are 1024, and so on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Size(pub u64);
 
 /// A text that is not a size.
@@ -26,6 +29,14 @@ const DECIMAL: [(&str, u64); 4] = [
     ("MB", 1_000_000),
     ("kB", 1_000),
 ];
+
+impl TryFrom<String> for Size {
+    type Error = SizeError;
+
+    fn try_from(text: String) -> Result<Self, SizeError> {
+        text.parse()
+    }
+}
 
 impl Size {
     /// Parses a size whose unit may also be a power of 1000, in upper or lower case: `100MB`.

@@ -3,16 +3,19 @@
 //!
 //! Invariants
 //! - After [`SealedPool::create`] no process can map the memory writable, not even one with the
-//!   descriptor. No process can grow or truncate memory made here.
+//!   descriptor; after [`SealedPool::for_other_user`] no process of another ordinary user can. No process can grow or truncate memory made here.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use ringtap_pool::format::Geometry;
 use ringtap_pool::memory::Region;
 use ringtap_pool::view::Pool;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fchmod, fcntl_add_seals,
+    ftruncate, memfd_create, open,
+};
 
 use crate::mapping::{Access, Mapping};
 
@@ -48,6 +51,28 @@ impl SealedPool {
         SealedPool::finish(file, mapping.region(), geometry)
     }
 
+    /// Makes a pool for a reader of another user, whose memory [`Reclaimable`] frees although the
+    /// reader still maps it.
+    ///
+    /// The kernel frees no part of a pool that is sealed against writing. Instead, the reader's
+    /// descriptor is read-only, and only this process's user may open the file again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SealedPool::create`]; `/proc` is not mounted.
+    pub fn for_other_user(geometry: Geometry) -> io::Result<(Self, Reclaimable)> {
+        let bytes = geometry.region_bytes();
+        let file = make(c"ringtap-pool", bytes)?;
+        fchmod(&file, Mode::RUSR)?;
+        seal(&file, SealFlags::empty())?;
+        let size = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mapping = Arc::new(Mapping::new(&file, size, Access::ReadWrite)?);
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let read_only = open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let pool = SealedPool::opened(mapping.region(), read_only, geometry)?;
+        Ok((pool, Reclaimable { file, bytes }))
+    }
+
     /// Makes pools whose writable mappings lie side by side, followed by `more` bytes of this process:
     /// one piece of memory for its writer, of which a reader of a pool sees only that pool.
     ///
@@ -79,11 +104,16 @@ impl SealedPool {
 
     /// Makes a pool of this file, of which `region` is the writable mapping.
     fn finish(file: OwnedFd, region: Region, geometry: Geometry) -> io::Result<Self> {
+        seal(&file, SealFlags::FUTURE_WRITE)?;
+        SealedPool::opened(region, file, geometry)
+    }
+
+    /// The pool of a writable mapping that this process made, and a descriptor for readers.
+    fn opened(region: Region, file: OwnedFd, geometry: Geometry) -> io::Result<Self> {
         let bytes = region.bytes();
         let writable = Pool::new(region, geometry).map_err(io::Error::other)?;
         // SAFETY: mapped writable just now, and not shared yet.
         unsafe { writable.write_header() };
-        seal(&file, SealFlags::FUTURE_WRITE)?;
         let readable = Arc::new(Mapping::new(&file, bytes, Access::Read)?);
         Ok(SealedPool {
             writable,
@@ -93,7 +123,37 @@ impl SealedPool {
     }
 }
 
+/// Memory that other processes may map as long as they like.
+#[derive(Debug)]
+pub struct Reclaimable {
+    file: OwnedFd,
+    bytes: u64,
+}
+
+impl Reclaimable {
+    /// Frees the memory: whoever maps it reads zeros from then on.
+    ///
+    /// Waits for other system calls on the file. A process that may write the file, as a reader may its
+    /// control region, can make this wait for ever.
+    pub fn reclaim(self) {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Fails only for a file of length 0.
+        let _empty = fallocate(&self.file, how, 0, self.bytes);
+    }
+}
+
 impl SharedMemory {
+    /// This memory, to be freed although the other process still maps it.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no descriptor is free.
+    pub fn reclaimable(&self) -> io::Result<Reclaimable> {
+        let file = self.file.try_clone()?;
+        let bytes = u64::try_from(self.region.bytes()).map_err(io::Error::other)?;
+        Ok(Reclaimable { file, bytes })
+    }
+
     /// Makes this many bytes of zeroed memory.
     ///
     /// # Errors
@@ -132,6 +192,27 @@ mod tests {
         let pool = SealedPool::create(geometry).unwrap();
         assert!(Mapping::new(&*pool.file, 4096, Access::ReadWrite).is_err());
         assert!(Mapping::new(&*pool.file, 4096, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn memory_lent_to_another_user_is_freed_although_it_is_mapped() {
+        let geometry = Geometry::contiguous(4096, 64, 1, 100).unwrap();
+        let (pool, reclaimable) = SealedPool::for_other_user(geometry).unwrap();
+        let bytes = pool.readable.region().bytes();
+        crate::mapping::fill(&reclaimable.file, bytes, |memory| memory.fill(7)).unwrap();
+        let blocks = || rustix::fs::fstat(&pool.file).unwrap().st_blocks;
+        assert!(blocks() > 0);
+        assert!(Mapping::new(&*pool.file, bytes, Access::ReadWrite).is_err());
+        assert!(Mapping::of_peer(&*pool.file, bytes, Access::Read).is_ok());
+        assert!(fcntl_add_seals(&*pool.file, SealFlags::WRITE).is_err());
+        assert!(is_closed_to_others(&pool.file));
+        reclaimable.reclaim();
+        assert_eq!(blocks(), 0);
+    }
+
+    /// Whether only the owner may open the file, and only for reading.
+    fn is_closed_to_others(file: &OwnedFd) -> bool {
+        rustix::fs::fstat(file).unwrap().st_mode & 0o777 == 0o400
     }
 
     #[test]

@@ -18,6 +18,7 @@ use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
+use crate::budgets::Budgets;
 use crate::capture::{Capture, Stage};
 use crate::filter_work::FilterLimits;
 use crate::group::Group;
@@ -34,6 +35,7 @@ pub(crate) struct Engine {
     pub(crate) membership: Membership,
     pub(crate) subscribers: Subscribers,
     pub(crate) changes: Changes,
+    pub(crate) budgets: Budgets,
     pub(crate) event: Event,
     /// Doorbells of all readers, and when one last ended a sleep.
     pub(crate) rings: Rings,
@@ -71,6 +73,7 @@ impl Engine {
             membership: Membership::new(groups, FilterLimits::of(&options.limits)),
             subscribers: Subscribers::default(),
             changes: Changes::default(),
+            budgets: Budgets::new(&options.limits),
             event,
             rings: Rings::new()?,
             rang: Instant::now(),

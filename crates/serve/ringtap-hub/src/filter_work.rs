@@ -15,6 +15,8 @@ pub(crate) struct FilterLimits {
     one: u32,
     user: u32,
     all: u32,
+    /// Most readers of one user that have a bit of the packets' mask of their own.
+    pub(crate) bits: u32,
 }
 
 /// Instructions that filters in a source run for a packet.
@@ -54,6 +56,7 @@ impl FilterLimits {
             one: limits.filter_steps.get(),
             user: limits.user_filter_steps.get(),
             all: limits.source_filter_steps.get(),
+            bits: limits.mask_bits_per_user.get(),
         }
     }
 

@@ -16,6 +16,7 @@ use ringtap_pool::distributor::AddReaderError;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
+use crate::budgets::OverBudget;
 use crate::engine::Engine;
 use crate::filter_work::{FilterLimits, TooMuchWork};
 use crate::group::{Congestion, Delivery, Group};
@@ -144,6 +145,9 @@ pub enum AttachError {
     /// A distributor refused the reader.
     #[error(transparent)]
     Place(#[from] AddReaderError),
+    /// The reader's user would take more than its share.
+    #[error(transparent)]
+    Budget(#[from] OverBudget),
     /// The reader has no subscription.
     #[error("this reader has no subscription")]
     NotSubscribed,
@@ -161,7 +165,9 @@ impl AttachError {
         match self {
             AttachError::NoGroup { .. } => Refusal::NoGroup,
             AttachError::NotAllowed { .. } => Refusal::NotAllowed,
-            AttachError::TooMuch { .. } | AttachError::Place(_) => Refusal::TooMuch,
+            AttachError::TooMuch { .. } | AttachError::Budget(_) | AttachError::Place(_) => {
+                Refusal::TooMuch
+            }
             AttachError::Filter(_) | AttachError::FilterWork(_) => Refusal::BadFilter,
             AttachError::NotSubscribed => Refusal::BadRequest,
             _ => Refusal::Failed,

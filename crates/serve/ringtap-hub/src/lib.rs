@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod buddies;
+mod budgets;
 mod capture;
 mod engine;
 mod filter_work;
@@ -21,6 +22,7 @@ mod responder;
 pub mod server;
 mod subscribers;
 
+pub use budgets::OverBudget;
 pub use group::{Congestion, Delivery, Group};
 pub use hub::{AttachError, Handle, Hub, HubError, HubOptions};
 pub use limits::Limits;

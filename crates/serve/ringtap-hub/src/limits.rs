@@ -7,6 +7,7 @@
 
 use std::num::NonZeroU32;
 
+use ringtap_device::Size;
 use serde::Deserialize;
 
 /// Limits of a hub. Root and the hub's own user are exempt from limits per user.
@@ -38,6 +39,15 @@ pub struct Limits {
     pub user_filter_steps: NonZeroU32,
     /// Most instructions that all filters may run for a packet in a source.
     pub source_filter_steps: NonZeroU32,
+    /// Most readers of one user with a bit of their own in the packets' masks. Further ones run their
+    /// filters themselves and join no balanced group.
+    pub mask_bits_per_user: NonZeroU32,
+    /// Most subscriptions at one time of one user.
+    pub subscriptions_per_user: NonZeroU32,
+    /// Most bytes of one user's private pools.
+    pub private_memory_per_user: Size,
+    /// Most bytes of the private pools of all users together.
+    pub private_memory: Size,
 }
 
 impl Default for Limits {
@@ -54,6 +64,10 @@ impl Default for Limits {
             filter_steps: count(512),
             user_filter_steps: count(512),
             source_filter_steps: count(4096),
+            mask_bits_per_user: count(48),
+            subscriptions_per_user: count(64),
+            private_memory_per_user: Size(256 << 20),
+            private_memory: Size(1 << 30),
         }
     }
 }

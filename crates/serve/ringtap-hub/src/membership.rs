@@ -83,6 +83,7 @@ pub(crate) enum Full {
     NoGroup,
     Members(u32),
     NoBit,
+    BitsOfUser(u32),
     Filter,
     Work(TooMuchWork),
 }
@@ -143,11 +144,18 @@ impl Membership {
         let steps = self.steps_in_source(user);
         let used_bits = self.used_bits;
         let mut free_bits = (0..OWN_BITS).filter(|bit| used_bits & (1 << bit) == 0);
+        let of_user = |member: &&Member| member.user == user && member.bit.is_some();
+        let members = self.groups.iter().flat_map(|one| &one.members);
+        let of_user = to_u32(members.filter(of_user).count());
+        // A few users together leave bits for others.
+        let left = to_u32(free_bits.clone().count());
+        let may_have_bit = user.is_none() || of_user < self.limits.bits.min(2 * left);
         let one = self.groups.iter_mut().find(|one| one.group.name == name);
         let one = one.ok_or(Full::NoGroup)?;
         let bit = match one.members.first() {
             Some(buddy) if one.group.division == Division::Lanes => buddy.bit,
-            _ => free_bits.next(),
+            _ if may_have_bit => free_bits.next(),
+            _ => None,
         };
         let group_bit = match one.bit {
             None if one.is_balanced() => free_bits.next(),
@@ -155,6 +163,9 @@ impl Membership {
         };
         if one.members.len() >= to_usize(one.group.most_members) {
             return Err(Full::Members(one.group.most_members));
+        }
+        if one.is_balanced() && !may_have_bit {
+            return Err(Full::BitsOfUser(of_user));
         }
         if one.is_balanced() && (bit.is_none() || group_bit.is_none()) {
             return Err(Full::NoBit);

@@ -25,8 +25,10 @@ use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::wake::Signal as _;
 
+use crate::budgets::{Charge, Lent};
 use crate::group::Group;
 use counters::RelayCounters;
+pub(crate) use private_pool::bytes;
 use worker::Worker;
 
 /// State that the relay's thread and the hub share.
@@ -63,14 +65,18 @@ impl Relay {
     /// Starts to copy from `inner`; returns the subscription to the private pools.
     ///
     /// `doorbell` is the hub's end of the doorbell of `inner`; it wakes the relay. The thread signals
-    /// `hub` when it ends.
+    /// `hub` when it ends. With `charge`, the reader is of another user: the charge ends when the
+    /// reader's memory is free again.
     pub(crate) fn start(
         inner: Subscription,
         doorbell: Arc<HubDoorbell>,
         group: &Group,
         hub: Event,
+        charge: Option<Charge>,
     ) -> io::Result<(Self, Subscription)> {
-        let (worker, private, counters) = Worker::new(inner, group)?;
+        let (worker, private, memory) = Worker::new(inner, group, charge.is_some())?;
+        let lent = Lent { memory, charge };
+        let counters = worker.counters();
         let common = Arc::new(Common {
             counters: Mutex::new(counters),
             wanted: Mutex::default(),
@@ -83,9 +89,10 @@ impl Relay {
         };
         let thread = std::thread::Builder::new().name("relay".into());
         thread.spawn(move || {
-            // Whole, so that it is dropped after the worker.
-            let end = end;
             worker.run(&end.common);
+            // The hub takes back its chunks whatever the reader does with its own memory.
+            drop(end);
+            lent.reclaim();
         })?;
         Ok((Relay { common, doorbell }, private))
     }

@@ -22,6 +22,7 @@ use ringtap_pool::ids::ReaderId;
 use ringtap_pool::source::Counts;
 use ringtap_pool::wake::Signal as _;
 
+use crate::budgets::Lent;
 use crate::group::Delivery;
 use crate::relay::Relay;
 
@@ -49,6 +50,8 @@ pub(crate) struct Subscriber {
     /// Wakes the reader.
     pub(crate) doorbell: Arc<HubDoorbell>,
     pub(crate) relay: Option<Relay>,
+    /// Memory that the reader maps, unless it has a relay.
+    lent: Lent,
     watermark: Watermark,
     /// Since when packets wait for a reader that sleeps below its watermark.
     waits_since: Option<Instant>,

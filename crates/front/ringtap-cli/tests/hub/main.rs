@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The hub as its users run it: processes that come, go, are stopped, are killed, and lie.
 
+mod attacks;
 mod buddies;
 mod delivery;
 mod filters;

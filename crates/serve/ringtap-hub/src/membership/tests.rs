@@ -290,3 +290,22 @@ fn private_delivery_of_too_much_work_is_refused() {
         membership.leave(SubscriptionId(1));
     }
 }
+
+#[test]
+fn one_user_cannot_take_the_bits_of_others() {
+    let mut membership = membership();
+    let of_user = |subscription, uid| Newcomer {
+        user: Some(uid),
+        ..newcomer(subscription)
+    };
+    for subscription in 0..64 {
+        let joined = membership.join("all", of_user(subscription, 1000), longer_than(9));
+        assert_eq!(joined, Ok(()));
+    }
+    let refused = membership.join("ids", of_user(64, 1000), Program::everything());
+    assert_eq!(refused, Err(Full::BitsOfUser(42)));
+    for subscription in 65..69 {
+        let joined = membership.join("ids", of_user(subscription, 1001), Program::everything());
+        assert_eq!(joined, Ok(()));
+    }
+}

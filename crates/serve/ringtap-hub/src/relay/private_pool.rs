@@ -4,13 +4,13 @@
 use std::io;
 use std::sync::Arc;
 
-use ringtap_ipc::memfd::{SealedPool, SharedMemory};
+use ringtap_ipc::memfd::{Reclaimable, SealedPool, SharedMemory};
 use ringtap_ipc::subscription::{Endpoint, EndpointFiles};
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::number::{to_u32, to_usize};
+use ringtap_pool::number::{to_u32, to_u64, to_usize};
 use ringtap_pool::source::{self, Facts};
 use ringtap_pool::wake::NoSignal;
 use ringtap_pool::writer::LaneWriter;
@@ -21,9 +21,22 @@ pub(super) struct Private {
     pub(super) reader: ReaderId,
 }
 
-/// Makes the private pool for the packets of `endpoint`.
-pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private, Endpoint)> {
-    let pool = SealedPool::create(sizes(endpoint.pool.geometry(), pool_bytes)?)?;
+/// Makes the private pool for the packets of `endpoint`, and returns the memory to free at its end.
+pub(super) fn make(
+    endpoint: &Endpoint,
+    pool_bytes: u64,
+    for_other_user: bool,
+) -> io::Result<(Private, Endpoint, Vec<Reclaimable>)> {
+    let geometry = sizes(endpoint.pool.geometry(), pool_bytes)?;
+    let mut lent = Vec::new();
+    let pool = match for_other_user {
+        true => {
+            let (pool, reclaimable) = SealedPool::for_other_user(geometry)?;
+            lent.push(reclaimable);
+            pool
+        }
+        false => SealedPool::create(geometry)?,
+    };
     let geometry = *pool.readable.geometry();
     let (mut writers, mut ends) = (Vec::new(), Vec::new());
     for lane in (0..geometry.lane_count).map(LaneId) {
@@ -37,6 +50,7 @@ pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private,
     }
     let mut distributor = Distributor::new(pool.readable.clone(), ends, Arc::new(NoSignal));
     let memory = SharedMemory::create(control_bytes(&geometry))?;
+    lent.push(memory.reclaimable()?);
     let options = ReaderOptions {
         // The pool has only this reader, which may hold all chunks.
         credit: Some(u32::MAX),
@@ -65,7 +79,13 @@ pub(super) fn make(endpoint: &Endpoint, pool_bytes: u64) -> io::Result<(Private,
         distributor,
         reader,
     };
-    Ok((private, outer))
+    Ok((private, outer, lent))
+}
+
+/// Bytes of a private pool for a source's pool of this geometry, with its control region.
+pub(crate) fn bytes(inner: &Geometry, pool_bytes: u64) -> io::Result<u64> {
+    let geometry = sizes(inner, pool_bytes)?;
+    Ok(geometry.region_bytes() + to_u64(control_bytes(&geometry)))
 }
 
 fn ends_of(geometry: &Geometry) -> usize {

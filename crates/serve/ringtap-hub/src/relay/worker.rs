@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use ringtap_filter::Place;
 use ringtap_ipc::doorbell::{HubDoorbell, RING_INTERVAL, Rings, doorbell};
+use ringtap_ipc::memfd::Reclaimable;
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
@@ -49,18 +50,22 @@ impl Worker {
     pub(super) fn new(
         inner: Subscription,
         group: &Group,
-    ) -> io::Result<(Self, Subscription, RelayCounters)> {
+        for_other_user: bool,
+    ) -> io::Result<(Self, Subscription, Vec<Reclaimable>)> {
         let (reader, readers_doorbell) = doorbell()?;
         let rings = Rings::new()?;
         rings.add(&reader)?;
         let (mut pipes, mut endpoints) = (Vec::new(), Vec::new());
+        let mut memory = Vec::new();
         let wakes = inner
             .endpoints
             .iter()
             .filter_map(|endpoint| endpoint.wake.clone());
         let wakes = wakes.collect();
         for endpoint in inner.endpoints {
-            let (private, outer) = private_pool::make(&endpoint, group.private_pool_bytes)?;
+            let (private, outer, lent) =
+                private_pool::make(&endpoint, group.private_pool_bytes, for_other_user)?;
+            memory.extend(lent);
             let hub: Arc<dyn Signal> = inner.doorbell.clone();
             let policy = endpoint.facts.policy;
             let source = Reader::open(endpoint.pool, &endpoint.control, policy, hub);
@@ -93,14 +98,13 @@ impl Worker {
             rang: Instant::now(),
             pipes,
         };
-        let counters = worker.counters();
         let subscription = Subscription {
             id: inner.id,
             endpoints,
             doorbell: Arc::new(readers_doorbell),
             watermark: inner.watermark,
         };
-        Ok((worker, subscription, counters))
+        Ok((worker, subscription, memory))
     }
 
     pub(super) fn run(mut self, common: &Common) {
@@ -167,7 +171,7 @@ impl Worker {
         }
     }
 
-    fn counters(&self) -> RelayCounters {
+    pub(super) fn counters(&self) -> RelayCounters {
         let mut counters = RelayCounters::default();
         for pipe in &self.pipes {
             counters.endpoints.push(pipe.counters.clone());

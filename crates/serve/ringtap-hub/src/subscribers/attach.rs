@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::doorbell::doorbell;
-use ringtap_ipc::memfd::SharedMemory;
+use ringtap_ipc::memfd::{Reclaimable, SharedMemory};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{
     Endpoint, EndpointFiles, Subscription, SubscriptionId, SubscriptionRequest, Wanted,
@@ -21,11 +21,21 @@ use ringtap_pool::distributor::{Policy, ReaderOptions};
 use ringtap_pool::source::Facts;
 
 use super::{LeavingRelay, SourceReader, Subscriber};
+use crate::budgets::Lent;
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
 use crate::membership::{Full, Newcomer, Share, place};
 use crate::relay::{self, Relay};
+
+/// A new reader at every source.
+#[derive(Default)]
+struct ReaderPlaces {
+    source_readers: Vec<SourceReader>,
+    endpoints: Vec<Endpoint>,
+    /// The control regions.
+    memory: Vec<Reclaimable>,
+}
 
 impl Engine {
     /// Makes a reader a member of a group, if its user may attach.
@@ -37,19 +47,33 @@ impl Engine {
         let group = self.permitted(request, peer)?;
         let id = self.subscribers.next_id();
         let filter = request.filter.clone();
-        let our_uid = Peer::this_process().uid;
+        let user = ordinary_user(peer);
+        let delivery = delivery(request, &group);
+        if let Some(uid) = user {
+            self.budgets
+                .check(uid, self.private_bytes(delivery, &group)?)?;
+        }
         let newcomer = Newcomer {
             subscription: id,
-            user: Some(peer.uid).filter(|uid| ![0, our_uid].contains(uid)),
-            delivery: match request.private {
-                true => Delivery::Private,
-                false => group.delivery,
-            },
+            user,
+            delivery,
         };
         match self.membership.join(&group.name, newcomer, filter) {
             Ok(()) => Ok(id),
             Err(full) => Err(refusal(full, &group)),
         }
+    }
+
+    /// Bytes of the private pools for a reader, if it has any.
+    fn private_bytes(&self, delivery: Delivery, group: &Group) -> Result<u64, AttachError> {
+        if delivery == Delivery::Shared {
+            return Ok(0);
+        }
+        let mut sum = 0;
+        for capture in &self.captures {
+            sum += relay::bytes(capture.pool.geometry(), group.private_pool_bytes)?;
+        }
+        Ok(sum)
     }
 
     fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<Group, AttachError> {
@@ -95,7 +119,12 @@ impl Engine {
     ) -> Result<Subscription, AttachError> {
         let group = self.membership.group(&request.group).cloned();
         let group = &group.ok_or(AttachError::NotSubscribed)?;
+        let delivery = delivery(request, group);
+        let private_bytes = self.private_bytes(delivery, group)?;
+        let charge = ordinary_user(&peer).map(|uid| self.budgets.charge(uid, private_bytes));
+        let charge = charge.transpose()?;
         let (doorbell, readers_doorbell) = doorbell()?;
+        self.rings.add(&doorbell)?;
         let doorbell = Arc::new(doorbell);
         let options = ReaderOptions {
             credit: request.credit_chunks.or(group.credit_chunks),
@@ -109,8 +138,11 @@ impl Engine {
                 capture.buddies.set_threshold(number, group.offload_percent);
             }
         }
-        let (source_readers, endpoints) =
-            self.take_everywhere(&options, share, places, request.from_the_first)?;
+        let ReaderPlaces {
+            source_readers,
+            endpoints,
+            memory,
+        } = self.take_everywhere(&options, share, places, request.from_the_first)?;
         for source_reader in &source_readers {
             self.captures[source_reader.capture].warn_if_scarce(source_reader.reader);
         }
@@ -125,22 +157,25 @@ impl Engine {
             group: group.name.clone(),
             name: request.name.clone(),
             peer,
-            delivery: group.delivery,
+            delivery,
             place: first.map_or(Place::Source, |first| first.wanted.place.clone()),
             credit_chunks: options.credit,
             attached_ns: now_ns(),
             source_readers,
             doorbell,
             relay: None,
+            lent: Lent { memory, charge },
             watermark: request.watermark,
             waits_since: None,
             lost: 0,
             last_loss_ns: 0,
         };
-        if request.private || group.delivery == Delivery::Private {
-            subscriber.delivery = Delivery::Private;
+        if delivery == Delivery::Private {
             let event = self.event.clone();
-            match Relay::start(subscription, subscriber.doorbell.clone(), group, event) {
+            // Only the relay maps the source's control region.
+            let charge = std::mem::take(&mut subscriber.lent).charge;
+            let doorbell = subscriber.doorbell.clone();
+            match Relay::start(subscription, doorbell, group, event, charge) {
                 Ok((relay, private)) => {
                     subscriber.relay = Some(relay);
                     subscription = private;
@@ -150,10 +185,6 @@ impl Engine {
                     return Err(error.into());
                 }
             }
-        }
-        if let Err(error) = self.rings.add(&subscriber.doorbell) {
-            self.give_back(&subscriber.source_readers);
-            return Err(error.into());
         }
         tracing::info!(
             subscriber = id.0,
@@ -174,8 +205,8 @@ impl Engine {
         share: &Share,
         places: &[Vec<Place>],
         from_the_first: bool,
-    ) -> Result<(Vec<SourceReader>, Vec<Endpoint>), AttachError> {
-        let (mut source_readers, mut endpoints) = (Vec::new(), Vec::new());
+    ) -> Result<ReaderPlaces, AttachError> {
+        let mut taken = ReaderPlaces::default();
         for (at, places) in places.iter().enumerate() {
             let options = ReaderOptions {
                 // A source that cannot drop packets waits for its readers.
@@ -186,17 +217,18 @@ impl Engine {
                 ..*options
             };
             match self.take_at(at, &options, share, place(share, places), from_the_first) {
-                Ok((source_reader, endpoint)) => {
-                    source_readers.push(source_reader);
-                    endpoints.push(endpoint);
+                Ok((source_reader, endpoint, control)) => {
+                    taken.source_readers.push(source_reader);
+                    taken.endpoints.push(endpoint);
+                    taken.memory.push(control);
                 }
                 Err(error) => {
-                    self.give_back(&source_readers);
+                    self.give_back(&taken.source_readers);
                     return Err(error);
                 }
             }
         }
-        Ok((source_readers, endpoints))
+        Ok(taken)
     }
 
     fn take_at(
@@ -206,9 +238,10 @@ impl Engine {
         share: &Share,
         place: Place,
         from_the_first: bool,
-    ) -> Result<(SourceReader, Endpoint), AttachError> {
+    ) -> Result<(SourceReader, Endpoint, Reclaimable), AttachError> {
         let capture = &mut self.captures[at];
         let memory = SharedMemory::create(control_bytes(capture.pool.geometry()))?;
+        let reclaimable = memory.reclaimable()?;
         // Packets captured before the rules came have every bit, and are not classified yet.
         let classified = capture.counts().lanes;
         let (reader, beginning) = capture.add_reader(options, &memory.region, from_the_first)?;
@@ -242,7 +275,7 @@ impl Engine {
             baseline: beginning.counts,
             starts: beginning.starts,
         };
-        Ok((source_reader, endpoint))
+        Ok((source_reader, endpoint, reclaimable))
     }
 
     fn give_back<'a>(&mut self, source_readers: impl IntoIterator<Item = &'a SourceReader>) {
@@ -275,6 +308,7 @@ impl Engine {
                 return;
             }
             self.give_back(&subscriber.source_readers);
+            subscriber.lent.reclaim_elsewhere();
         }
         self.membership.leave(id);
         self.changes.outdate();
@@ -365,6 +399,19 @@ impl Engine {
     }
 }
 
+/// The user whose share is limited; `None` for root and the hub's own user.
+fn ordinary_user(peer: &Peer) -> Option<u32> {
+    let our_uid = Peer::this_process().uid;
+    Some(peer.uid).filter(|uid| ![0, our_uid].contains(uid))
+}
+
+fn delivery(request: &SubscriptionRequest, group: &Group) -> Delivery {
+    match request.private {
+        true => Delivery::Private,
+        false => group.delivery,
+    }
+}
+
 fn too_much(what: &'static str, group: &Group, asked: u32, allowed: u32) -> AttachError {
     AttachError::TooMuch {
         what,
@@ -378,6 +425,12 @@ fn refusal(full: Full, group: &Group) -> AttachError {
     match full {
         Full::NoGroup => AttachError::NotSubscribed,
         Full::Members(allowed) => too_much("readers", group, allowed + 1, allowed),
+        Full::BitsOfUser(allowed) => too_much(
+            "the user's readers with a bit of their own (limits.mask_bits_per_user)",
+            group,
+            allowed + 1,
+            allowed,
+        ),
         Full::NoBit => too_much("readers of balanced groups", group, 64, 63),
         Full::Filter => AttachError::Filter(group.name.clone()),
         Full::Work(work) => AttachError::FilterWork(work.to_string()),

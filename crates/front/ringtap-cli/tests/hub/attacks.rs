@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ordinary users that ask the hub for more than their share, beside an honest reader.
+
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use ringtap_testkit::{Running, require_root, require_tool};
+use tempfile::NamedTempFile;
+
+use crate::support::{Account, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
+
+const OUTSIDER: &str = include_str!("outsider.py");
+
+/// A hub with this configuration whose socket every user reaches, and the attacker's program.
+struct Attacked {
+    hub: RunningHub,
+    _config: NamedTempFile,
+    program: NamedTempFile,
+}
+
+impl Attacked {
+    fn new(test: &str, config: &str) -> Self {
+        let file = |text: &str| {
+            let mut file = NamedTempFile::new().expect("a file can be made");
+            file.write_all(text.as_bytes()).expect("it can be written");
+            fs::set_permissions(file.path(), Permissions::from_mode(0o644)).expect("it is ours");
+            file
+        };
+        let config = file(config);
+        let path = config.path().display().to_string();
+        let hub = RunningHub::with(test, LARGE_POOL, &["-c", &path]);
+        let folder = hub.path("");
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).expect("it is ours");
+        Attacked {
+            hub,
+            _config: config,
+            program: file(OUTSIDER),
+        }
+    }
+
+    fn attack(&self, action: &str, uids: &[u32]) -> Running {
+        let mut command = Command::new("python3");
+        command.arg(self.program.path()).arg(&self.hub.socket);
+        command.arg(action).args(uids.iter().map(u32::to_string));
+        Running::start(command)
+    }
+
+    /// Runs an attack beside traffic and an honest reader, which loses nothing.
+    fn survive(&self, action: &str, uid: u32) -> String {
+        let honest = self.hub.count("all", &["--stamps"]);
+        let sending = self.hub.start_sending(10_000, 50_000);
+        let told = self.attack(action, &[uid]).wait(LIMIT).success().stdout;
+        assert!(sending.wait(LIMIT).status.success());
+        let (account, end) = Account::of(honest);
+        assert_eq!(
+            (account.lost(), missing_stamps(&end)),
+            (0, 0),
+            "{account:?}"
+        );
+        told
+    }
+}
+
+#[test]
+fn users_that_take_all_connections_leave_some_for_another_user_and_for_root() {
+    require_root!();
+    require_tool!("python3");
+    let users: Vec<u32> = (3001..3009).collect();
+    let config = format!(
+        "[[group]]\nname = \"all\"\nusers = {:?}\n[limits]\nconnections = 64\n\
+         connections_per_user = 32\nhello_seconds = 1000\n",
+        users
+            .iter()
+            .map(u32::to_string)
+            .chain(["3009".into()])
+            .collect::<Vec<_>>()
+    );
+    let attacked = Attacked::new("hub-crowd", &config);
+    let hogs: Vec<_> = users
+        .iter()
+        .map(|uid| attacked.attack("connections", &[*uid]))
+        .collect();
+    for hog in &hogs {
+        hog.wait_for_stdout("limits.connections", LIMIT);
+    }
+    let strangers = attacked.attack("connections", &[4001]);
+    strangers.wait_for_stdout("limits.connections_of_strangers", LIMIT);
+    // Root opens connections to ask for the status.
+    let told = attacked.survive("once", 3009);
+    assert!(told.contains("attached"), "{told}");
+    drop((hogs, strangers));
+    attacked.hub.finish();
+}
+
+#[test]
+fn a_connection_without_hello_is_ended() {
+    require_root!();
+    require_tool!("python3");
+    let config = "[[group]]\nname = \"all\"\n[limits]\nhello_seconds = 1\n";
+    let attacked = Attacked::new("hub-silent", config);
+    let told = attacked.survive("silent", 65_534);
+    assert!(told.contains("limits.hello_seconds"), "{told}");
+    attacked.hub.finish();
+}
+
+#[test]
+fn a_user_without_rights_cannot_fill_the_log() {
+    require_root!();
+    require_tool!("python3");
+    let config = "[[group]]\nname = \"all\"\n[limits]\nlog_lines_per_user_and_second = 1\n\
+                  requests_per_second = 100000\n";
+    let attacked = Attacked::new("hub-noise", config);
+    let begun = std::time::Instant::now();
+    attacked.survive("noisy", 65_534);
+    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("it fits");
+    let log = attacked.hub.finish().stderr;
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("uid=65534"))
+        .count();
+    assert!(
+        (1..=seconds + 3).contains(&lines),
+        "{lines} lines in {seconds} s: {log}"
+    );
+    assert!(log.contains("lines left out"), "{log}");
+}
+
+#[test]
+fn private_memory_of_a_user_is_limited_and_freed_though_its_processes_keep_it() {
+    require_root!();
+    require_tool!("python3");
+    let config = "[[group]]\nname = \"all\"\nusers = [\"65534\"]\nprivate_pool = \"2MiB\"\n[limits]\n\
+                  private_memory_per_user = \"10MiB\"\n";
+    let attacked = Attacked::new("hub-hoard", config);
+    let before = attacked.hub.settled_resources();
+    let told = attacked.survive("hoard", 65_534);
+    assert!(told.contains("limits.private_memory_per_user"), "{told}");
+    attacked
+        .hub
+        .wait_until("the readers have left", |status| status.readers.is_empty());
+    assert_eq!(attacked.hub.settled_resources(), before);
+    attacked.hub.finish();
+}
+
+#[test]
+fn subscriptions_of_a_user_are_limited_and_come_back() {
+    require_root!();
+    require_tool!("python3");
+    let config = "[[group]]\nname = \"all\"\nusers = [\"65534\"]\n[limits]\n\
+                  subscriptions_per_user = 5\n";
+    let attacked = Attacked::new("hub-seats", config);
+    let told = attacked.survive("subscriptions", 65_534);
+    assert!(told.contains("limits.subscriptions_per_user"), "{told}");
+    attacked.hub.finish();
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each user takes of the hub's memory and subscriptions.
+//!
+//! A [`Charge`] is made before the memory is allocated, and ends when the memory is free again, which
+//! can be later than the subscription.
+//!
+//! Invariants
+//! - The charges of one user, and those of all ordinary users, stay within the limits.
+//! - A user's charges are at most as large as what is left for others, so that a few users cannot
+//!   take everything.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringtap_ipc::memfd::Reclaimable;
+
+use crate::limits::Limits;
+
+/// What one user takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Usage {
+    subscriptions: u32,
+    private_bytes: u64,
+}
+
+/// What all ordinary users take.
+#[derive(Clone, Debug)]
+pub(crate) struct Budgets {
+    limits: Limits,
+    users: Arc<Mutex<HashMap<u32, Usage>>>,
+}
+
+/// A subscription and its private memory, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    users: Arc<Mutex<HashMap<u32, Usage>>>,
+    uid: u32,
+    private_bytes: u64,
+}
+
+/// Why a user gets no subscription.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OverBudget {
+    /// The user has too many subscriptions.
+    #[error(
+        "user {uid} has {have} subscriptions, counting ended ones whose memory is in use \
+         (limits.subscriptions_per_user): end one"
+    )]
+    Subscriptions {
+        /// The user.
+        uid: u32,
+        /// Number of its subscriptions.
+        have: u32,
+    },
+    /// The private pools of the user would be too large.
+    #[error(
+        "private delivery: user {uid} has {have} bytes of private pools, and {asked} more are over \
+         limits.{key}: end a private reader, or use a smaller private_pool"
+    )]
+    PrivateMemory {
+        /// The user.
+        uid: u32,
+        /// Bytes of its private pools.
+        have: u64,
+        /// Bytes that it asks for.
+        asked: u64,
+        /// The limit that it would exceed.
+        key: &'static str,
+    },
+}
+
+impl Budgets {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Budgets {
+            limits: *limits,
+            users: Arc::default(),
+        }
+    }
+
+    /// Checks whether a user can have one more subscription with this private memory.
+    pub(crate) fn check(&self, uid: u32, private_bytes: u64) -> Result<(), OverBudget> {
+        self.check_among(&lock(&self.users), uid, private_bytes)
+    }
+
+    fn check_among(
+        &self,
+        users: &HashMap<u32, Usage>,
+        uid: u32,
+        asked: u64,
+    ) -> Result<(), OverBudget> {
+        let own = users.get(&uid).copied().unwrap_or_default();
+        if own.subscriptions >= self.limits.subscriptions_per_user.get() {
+            let have = own.subscriptions;
+            return Err(OverBudget::Subscriptions { uid, have });
+        }
+        if asked == 0 {
+            return Ok(());
+        }
+        let all: u64 = users.values().map(|usage| usage.private_bytes).sum();
+        let left = self.limits.private_memory.0.saturating_sub(all);
+        let want = own.private_bytes.saturating_add(asked);
+        let key = match want {
+            want if want > self.limits.private_memory_per_user.0 => "private_memory_per_user",
+            want if want > left => "private_memory",
+            _ => return Ok(()),
+        };
+        Err(OverBudget::PrivateMemory {
+            uid,
+            have: own.private_bytes,
+            asked,
+            key,
+        })
+    }
+
+    /// Charges a user for a subscription with this private memory.
+    pub(crate) fn charge(&self, uid: u32, private_bytes: u64) -> Result<Charge, OverBudget> {
+        let mut users = lock(&self.users);
+        self.check_among(&users, uid, private_bytes)?;
+        let usage = users.entry(uid).or_default();
+        usage.subscriptions += 1;
+        usage.private_bytes += private_bytes;
+        Ok(Charge {
+            users: Arc::clone(&self.users),
+            uid,
+            private_bytes,
+        })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut users = lock(&self.users);
+        if let Some(usage) = users.get_mut(&self.uid) {
+            usage.subscriptions = usage.subscriptions.saturating_sub(1);
+            usage.private_bytes = usage.private_bytes.saturating_sub(self.private_bytes);
+            if *usage == Usage::default() {
+                users.remove(&self.uid);
+            }
+        }
+    }
+}
+
+/// Memory that a reader of an ordinary user maps, and the charge for it.
+#[derive(Debug, Default)]
+pub(crate) struct Lent {
+    pub(crate) memory: Vec<Reclaimable>,
+    pub(crate) charge: Option<Charge>,
+}
+
+impl Lent {
+    /// Frees the memory, then ends the charge. The reader can make this wait.
+    pub(crate) fn reclaim(self) {
+        self.memory.into_iter().for_each(Reclaimable::reclaim);
+        drop(self.charge);
+    }
+
+    /// As [`Lent::reclaim`], on a thread of its own.
+    pub(crate) fn reclaim_elsewhere(self) {
+        if self.charge.is_none() {
+            return;
+        }
+        let thread = std::thread::Builder::new().name("reclaiming".into());
+        if let Err(error) = thread.spawn(move || self.reclaim()) {
+            tracing::error!("cannot free the memory of a reader that left: {error}");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: u64 = 32 << 20;
+
+    /// Charges a user until it is refused.
+    fn fill(budgets: &Budgets, uid: u32, bytes: u64) -> (Vec<Charge>, OverBudget) {
+        let mut charges = Vec::new();
+        loop {
+            match budgets.charge(uid, bytes) {
+                Ok(charge) => charges.push(charge),
+                Err(refusal) => return (charges, refusal),
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_has_its_limits_and_gets_back_what_is_free_again() {
+        let budgets = Budgets::new(&Limits::default());
+        let (mut private, refusal) = fill(&budgets, 1, POOL);
+        assert_eq!(private.len(), 8);
+        assert!(
+            refusal
+                .to_string()
+                .contains("limits.private_memory_per_user"),
+            "{refusal}"
+        );
+        let (shared, refusal) = fill(&budgets, 1, 0);
+        assert_eq!(shared.len(), 64 - 8);
+        assert!(
+            refusal
+                .to_string()
+                .contains("limits.subscriptions_per_user"),
+            "{refusal}"
+        );
+        private.pop();
+        assert!(budgets.charge(1, POOL).is_ok());
+        drop((private, shared));
+        assert!(lock(&budgets.users).is_empty());
+    }
+
+    #[test]
+    fn a_few_users_leave_private_memory_for_another() {
+        let budgets = Budgets::new(&Limits::default());
+        let hogs: Vec<_> = (1..5).map(|uid| fill(&budgets, uid, POOL)).collect();
+        assert!(
+            hogs[3].1.to_string().contains("limits.private_memory:"),
+            "{}",
+            hogs[3].1
+        );
+        assert!(budgets.charge(5, POOL).is_ok());
+    }
+}
