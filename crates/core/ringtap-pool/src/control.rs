@@ -48,6 +48,9 @@ pub(crate) struct HubWords {
     pub(crate) watching: AtomicU32,
     /// Whether the distributor waits for chunks to be returned.
     pub(crate) wants_returns: WakeFlag,
+    /// Time in nanoseconds since 1970 up to which every packet is published in a delivered chunk;
+    /// 0 if the source does not know it. Only for readers with `merges`.
+    pub(crate) horizon_ns: AtomicU64,
 }
 
 /// Words written by the reader (`asleep` is cleared by the distributor).
@@ -63,6 +66,8 @@ pub(crate) struct ReaderWords {
     progress: Progress,
     /// Sum over the lanes of the sequence number after the last packet taken.
     pub(crate) read_to: AtomicU64,
+    /// 1 if the reader merges lanes by time, and so needs `horizon_ns`.
+    pub(crate) merges: AtomicU32,
 }
 
 /// A reader's own counters, for display only.
@@ -291,10 +296,12 @@ mod tests {
         assert_eq!((HUB_WORDS, READER_WORDS, STARTS), (64, 128, 192));
         assert_eq!(offset_of!(Header, returns), 20);
         assert_eq!(offset_of!(HubWords, wants_returns), 16);
+        assert_eq!(offset_of!(HubWords, horizon_ns), 24);
         assert_eq!(offset_of!(ReaderWords, asleep), 8);
         assert_eq!(offset_of!(ReaderWords, sleeps), 12);
         assert_eq!(offset_of!(ReaderWords, progress), 16);
         assert_eq!(offset_of!(ReaderWords, read_to), 48);
+        assert_eq!(offset_of!(ReaderWords, merges), 56);
         // 2 lanes, 3 x 9 deliveries and 9 returns, each rounded up.
         assert_eq!(control_bytes(&geometry()), 192 + 64 + 32 * 8 + 16 * 8);
     }

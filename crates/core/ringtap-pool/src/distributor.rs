@@ -16,6 +16,7 @@ mod admission;
 mod chunks;
 mod entry;
 mod figures;
+mod horizon;
 mod leasing;
 mod scheduler;
 mod shares;

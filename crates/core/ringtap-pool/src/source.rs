@@ -155,6 +155,14 @@ pub trait Source: Send {
         let _cannot = (lane, pause);
     }
 
+    /// Time in nanoseconds since 1970 up to which every packet is published: no lane publishes
+    /// another packet with this time stamp or an earlier one. `None` if the source does not know it.
+    ///
+    /// Never waits.
+    fn horizon_ns(&mut self) -> Option<u64> {
+        None
+    }
+
     /// State of the source; reports a failure only once.
     fn status(&mut self) -> Status;
 

@@ -8,6 +8,7 @@ mod stamps;
 pub(crate) mod work;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -63,7 +64,7 @@ Examples:
 
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
-    let options = args.reading.open_options("count");
+    let options = args.reading.open_options("count", Duration::ZERO);
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();

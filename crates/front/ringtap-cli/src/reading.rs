@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ringtap::{AllCounters, Batch, Capture, Counted, Counters, OpenOptions, Packet};
+use ringtap::{AllCounters, Batch, Capture, Counted, Counters, OpenOptions, Order, Packet};
 
 use crate::affinity::Placement;
 use crate::print;
@@ -33,7 +33,8 @@ pub(crate) struct ReadingArgs {
     pub(crate) interval: Duration,
 
     /// Deliver packets of all lanes in time-stamp order. Hold each packet for up to MILLISECONDS
-    /// to wait for earlier ones; packets that come even later are counted.
+    /// to wait for earlier ones; packets that come even later are counted. 0: lanes in turn.
+    /// [default: 100 for `record`, 0 for `count`]
     #[arg(long, value_name = "MILLISECONDS")]
     in_order: Option<u32>,
 
@@ -52,7 +53,7 @@ pub(crate) struct ReadingArgs {
 
     /// Also the counters of every lane.
     #[arg(short, long)]
-    verbose: bool,
+    pub(crate) verbose: bool,
 
     /// Only the final counters.
     #[arg(short, long)]
@@ -60,13 +61,13 @@ pub(crate) struct ReadingArgs {
 }
 
 impl ReadingArgs {
-    /// The capture options in these arguments; `verb` is the reader's default name.
-    pub(crate) fn open_options(&self, verb: &str) -> OpenOptions {
-        let options = OpenOptions::new().name(self.name.as_deref().unwrap_or(verb));
-        match self.in_order {
-            None => options,
-            Some(window) => options.in_order(Duration::from_millis(window.into())),
-        }
+    /// The capture options in these arguments; `verb` is the reader's default name, and `window` its
+    /// default window for packets in time-stamp order.
+    pub(crate) fn open_options(&self, verb: &str, window: Duration) -> OpenOptions {
+        let own = self.in_order.map(|own| Duration::from_millis(own.into()));
+        OpenOptions::new()
+            .name(self.name.as_deref().unwrap_or(verb))
+            .in_order(own.unwrap_or(window))
     }
 
     /// Arguments without limits, of which only the final counters are printed.
@@ -94,15 +95,14 @@ pub(crate) fn seconds(text: &str) -> Result<Duration> {
 }
 
 /// Summary of how well time-stamp order was kept, for the final counters.
-pub(crate) fn order_kept(capture: &Capture) -> Option<String> {
-    let order = capture.order()?;
+pub(crate) fn order_kept(order: Order) -> String {
     let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
-    Some(format!(
-        "in order of time: {} packets, {} later than the window allows ({:.4} %)",
+    format!(
+        "in time order: {} packets, {} later than the window allows ({:.4} %)",
         report::grouped(order.packets),
         report::grouped(order.late),
         share * 100.0
-    ))
+    )
 }
 
 /// The reader of a verb: its capture, and what it prints.
@@ -209,6 +209,7 @@ impl<'a> Reading<'a> {
             total,
             lanes,
             hub_left,
+            sources: _,
         } = self.capture.all_counters()?;
         let facts = self.capture.facts();
         let whence = if hub_left { ALONE } else { &facts.offered_from };

@@ -25,5 +25,5 @@ mod tests;
 pub(crate) use machine::origin;
 pub(crate) use options::FileOptions;
 pub(crate) use recorder::{Recorder, statistics};
-pub(crate) use verb::{RecordArgs, interface, run};
+pub(crate) use verb::{RecordArgs, interfaces, run};
 pub(crate) use writer::{Next, Writer, Written};

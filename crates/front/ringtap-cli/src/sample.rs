@@ -105,12 +105,13 @@ pub(crate) fn run(options: &SampleArgs) -> Result<ExitCode> {
         name: Some("sample0".to_owned()),
         ..Interface::new(0, LinkType::ETHERNET, 262_144)
     };
-    let mut writer = Writer::create(&files, origin, interface, START_NS)?;
+    let mut writer = Writer::create(&files, origin, vec![interface], START_NS)?;
     let (mut time_ns, mut counters) = (START_NS, Counters::default());
     for frame in frames()? {
         time_ns = frame.time_ns;
         let wire_length = u32::try_from(frame.bytes.len())?;
         let next = writer.packet(&FilePacket {
+            interface: 0,
             time_ns,
             wire_length,
             data: &frame.bytes,
@@ -122,7 +123,7 @@ pub(crate) fn run(options: &SampleArgs) -> Result<ExitCode> {
         counters.delivered += 1;
         counters.bytes += u64::from(wire_length);
     }
-    let written = writer.finish(&record::statistics(START_NS, time_ns, &counters))?;
+    let written = writer.finish(&[record::statistics(START_NS, time_ns, &counters)])?;
     print::note(format_args!(
         "{}: {} packets, {} bytes",
         written.file, written.packets, written.size_bytes

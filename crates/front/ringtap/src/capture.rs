@@ -14,6 +14,7 @@ use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, Wanted};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
+use ringtap_pool::number::to_u32;
 use ringtap_pool::source::Facts;
 
 use crate::{Counted, Error, compile};
@@ -34,6 +35,8 @@ pub struct Capture {
 pub struct AllCounters {
     /// Sum over all lanes, plus losses before any lane.
     pub total: Counters,
+    /// The counters of each source, including losses before any lane; empty once the hub has left.
+    pub sources: Vec<Counters>,
     /// The counters of each lane; empty once the hub has left.
     pub lanes: Vec<(LaneId, Counters)>,
     /// The hub has left, so losses before the reader are unknown and missing in `total`.
@@ -112,6 +115,17 @@ impl Capture {
         &self.facts
     }
 
+    /// Facts about each source; a hub may have several.
+    pub fn sources(&self) -> impl Iterator<Item = &Facts> {
+        self.receiver.facts()
+    }
+
+    /// Number of the source that a lane belongs to, in the order of [`Capture::sources`].
+    pub fn source_of(&self, lane: LaneId) -> u32 {
+        let ends = self.receiver.sources().map(|(_, lanes)| lanes.end);
+        to_u32(ends.take_while(|end| lane.0 >= *end).count())
+    }
+
     /// Notes for the user about the source: fall-backs and their reasons.
     pub fn notes(&self) -> &[String] {
         &self.facts.notes
@@ -166,9 +180,13 @@ impl Capture {
             Err(ControlError::Gone(_)) => None,
             Err(refused) => return Err(refused.into()),
         };
-        let (mut total, lanes) = match &snapshot {
-            Some(snapshot) => (self.tally.total(snapshot), self.tally.lanes(snapshot)),
-            None => (self.tally.alone(), Vec::new()),
+        let (mut total, sources, lanes) = match &snapshot {
+            Some(snapshot) => (
+                self.tally.total(snapshot),
+                self.tally.sources(snapshot),
+                self.tally.lanes(snapshot),
+            ),
+            None => (self.tally.alone(), Vec::new(), Vec::new()),
         };
         let (packets, bytes) = self.not_written;
         total.delivered = total.delivered.saturating_sub(packets);
@@ -176,6 +194,7 @@ impl Capture {
         total.dropped.not_written = total.dropped.not_written.saturating_add(packets);
         Ok(AllCounters {
             total,
+            sources,
             lanes,
             hub_left: snapshot.is_none(),
         })

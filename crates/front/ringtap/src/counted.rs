@@ -10,7 +10,7 @@ use ringtap_pool::counters::Counters;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::Packet;
 
-use crate::{Capture, Error};
+use crate::{AllCounters, Capture, Error};
 
 /// The packets of a batch that pass the capture's filter; see [`Capture::packets`].
 pub struct Counted<'a> {
@@ -43,6 +43,16 @@ impl<'a> Counted<'a> {
     pub fn counters(&mut self) -> Result<Counters, Error> {
         self.store();
         self.capture.counters()
+    }
+
+    /// As [`Counted::counters`], with those of each source and lane.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Control`].
+    pub fn all_counters(&mut self) -> Result<AllCounters, Error> {
+        self.store();
+        self.capture.all_counters()
     }
 
     fn store(&mut self) {

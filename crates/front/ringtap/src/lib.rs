@@ -13,7 +13,7 @@ pub use capture::{AllCounters, Capture};
 pub use counted::Counted;
 pub use error::Error;
 pub use open::{OpenOptions, compile, open};
-pub use ringtap_client::{Batch, Control, Next, Order};
+pub use ringtap_client::{Batch, Control, Next, ORDER_WINDOW, Order};
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
 pub use ringtap_ipc::protocol::Snapshot;
 pub use ringtap_pool::counters::{CounterBalance, Counters, Dropped};

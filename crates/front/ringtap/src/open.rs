@@ -105,9 +105,12 @@ impl OpenOptions {
     }
 
     /// Delivers packets of all lanes in time-stamp order; holds each packet for at most this long to
-    /// wait for earlier ones.
+    /// wait for earlier ones ([`ORDER_WINDOW`] suits most programs). Zero, the default: the order of
+    /// each lane, lanes in turn.
+    ///
+    /// [`ORDER_WINDOW`]: crate::ORDER_WINDOW
     pub fn in_order(self, window: Duration) -> Self {
-        let in_order = Some(window);
+        let in_order = Some(window).filter(|window| !window.is_zero());
         OpenOptions { in_order, ..self }
     }
 

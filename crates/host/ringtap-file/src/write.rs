@@ -25,6 +25,8 @@ const LARGEST_OPTION: usize = 65_532;
 /// A packet to write.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePacket<'a> {
+    /// Number of its interface in the section, from 0.
+    pub interface: u32,
     /// Nanoseconds since 1970.
     pub time_ns: u64,
     /// Bytes on the wire.
@@ -91,7 +93,7 @@ pub fn packet_room(data: usize) -> usize {
     PACKET_FRAME + data.min(LARGEST_PACKET) + 3 + 8 + 12 + 4
 }
 
-/// Appends a packet of interface 0.
+/// Appends a packet.
 #[inline]
 pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     let data = &packet.data[..packet.data.len().min(LARGEST_PACKET)];
@@ -108,6 +110,7 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     let mut head = [0; 28];
     head[0..4].copy_from_slice(&PACKET.to_le_bytes());
     head[4..8].copy_from_slice(&whole.to_le_bytes());
+    head[8..12].copy_from_slice(&packet.interface.to_le_bytes());
     head[12..16].copy_from_slice(&time[4..]);
     head[16..20].copy_from_slice(&time[..4]);
     head[20..24].copy_from_slice(&captured.to_le_bytes());
@@ -136,10 +139,10 @@ fn option_bytes(flags: u32, dropped: u64) -> usize {
     }
 }
 
-/// Appends the statistics of interface 0; values that are `None` are left out.
-pub fn statistics(into: &mut Vec<u8>, statistics: &Statistics) {
+/// Appends the statistics of this interface of the section; values that are `None` are left out.
+pub fn statistics(into: &mut Vec<u8>, interface: u32, statistics: &Statistics) {
     block(into, STATISTICS, |b| {
-        put(b, 0);
+        put(b, interface);
         split(b, statistics.time_ns);
         if let Some(comment) = &statistics.comment {
             option(b, 1, comment.as_bytes());

@@ -74,7 +74,7 @@ pub use classified::{Batch, Packets, ReceivedPacket, Recipient};
 pub use connection::{ConnectError, Connection, default_socket};
 pub use control::{Control, ControlError};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
-pub use merge::Order;
+pub use merge::{ORDER_WINDOW, Order};
 pub use receiver::{Next, ReceiveError, Receiver};
 pub use ringtap_ipc::protocol::AttachedError;
 pub use ringtap_ipc::subscription::{SubscriptionRequest, Watermark};

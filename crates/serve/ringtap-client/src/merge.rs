@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Merges the packets of all lanes and sources in time-stamp order.
 //!
-//! A lane without waiting packets may still get a packet earlier than those of other lanes. So a
-//! packet is held back, at most for the window. A packet that comes later than that is delivered
-//! out of order and counted as late.
+//! A lane without waiting packets may still get a packet earlier than those of other lanes. The
+//! merge therefore holds a packet back until the source's horizon has passed it, at most for the
+//! window. It delivers a packet that comes later than that out of order, and counts it as late.
+//!
+//! Invariants
+//! - Held packets are leased chunks; the merge copies nothing. It holds none back while many chunks
+//!   wait, so that holding never costs a reader its credit.
+//! - No clock that is set back makes the merge hold a packet for more than two windows.
 
 use std::time::Duration;
 
 use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::reader::{Reader, RecvError};
+
+/// Usual window of readers that merge lanes by time.
+pub const ORDER_WINDOW: Duration = Duration::from_millis(100);
+
+/// Longest sleep while the horizon has not passed the earliest packet.
+const HELD_NAP: Duration = Duration::from_millis(1);
 
 /// How well time-stamp order was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +34,7 @@ pub struct Order {
 pub(crate) struct Merge {
     window: Duration,
     last_ns: u64,
-    /// Present if late packets are counted.
-    pub(crate) order: Option<Order>,
+    pub(crate) order: Order,
 }
 
 /// The lane that delivers next.
@@ -32,9 +42,29 @@ pub(crate) enum Turn {
     /// This lane of this reader delivers packets up to this time.
     Of(usize, LaneId, u64),
     /// Packets wait, but an earlier packet may still come.
-    Hold(Duration),
+    Hold(Hold),
     Nothing,
     Ended,
+}
+
+/// Why and how long the merge holds a packet back.
+#[derive(Clone, Copy)]
+pub(crate) struct Hold {
+    /// Time until the window ends.
+    pub(crate) left: Duration,
+    /// The sources know their horizon: it passes the packet when the hub looks again.
+    pub(crate) has_horizon: bool,
+}
+
+impl Hold {
+    /// Time until the reader looks again, if nothing wakes it before. A hub that moves its horizon
+    /// need not wake readers.
+    pub(crate) fn look_again_in(self) -> Duration {
+        match self.has_horizon {
+            true => self.left.min(HELD_NAP),
+            false => self.left,
+        }
+    }
 }
 
 impl Merge {
@@ -42,15 +72,7 @@ impl Merge {
         Merge {
             window,
             last_ns: 0,
-            order: Some(Order::default()),
-        }
-    }
-
-    /// A merge of the waiting packets: holds no packet back and counts none as late.
-    pub(crate) fn at_hand() -> Self {
-        Merge {
-            order: None,
-            ..Merge::new(Duration::ZERO)
+            order: Order::default(),
         }
     }
 
@@ -61,10 +83,15 @@ impl Merge {
         is_leaving: bool,
     ) -> Result<Turn, RecvError> {
         let (mut first, mut second): (Option<(u64, usize, LaneId)>, u64) = (None, u64::MAX);
-        let (mut is_partial, mut ended) = (false, true);
+        // Time up to which no lane without waiting packets gets another one.
+        let mut horizon = u64::MAX;
+        let (mut is_crowded, mut ended) = (false, true);
         for (at, reader) in readers.enumerate() {
             let peek = reader.peek()?;
-            is_partial |= peek.is_partial;
+            if peek.is_partial {
+                horizon = horizon.min(peek.horizon_ns);
+            }
+            is_crowded |= peek.is_crowded;
             ended &= peek.ended;
             second = second.min(peek.second_ns.unwrap_or(u64::MAX));
             let Some((time, lane)) = peek.first else {
@@ -81,24 +108,30 @@ impl Merge {
         let Some((time, at, lane)) = first else {
             return Ok(if ended { Turn::Ended } else { Turn::Nothing });
         };
-        if !is_partial || is_leaving {
-            return Ok(Turn::Of(at, lane, second));
+        if is_leaving || is_crowded {
+            horizon = u64::MAX;
         }
-        let horizon = now_ns().saturating_sub(nanoseconds(self.window));
-        if time <= horizon {
-            return Ok(Turn::Of(at, lane, second.min(horizon)));
+        if time > horizon {
+            let (now, window) = (now_ns(), nanoseconds(self.window));
+            let end = now.saturating_sub(window);
+            // A time so far ahead comes from a clock that was set back since.
+            let is_ahead = time > now.saturating_add(window);
+            if time > end && !is_ahead {
+                return Ok(Turn::Hold(Hold {
+                    left: Duration::from_nanos(time - end),
+                    has_horizon: horizon > 0,
+                }));
+            }
+            horizon = if is_ahead { time } else { end };
         }
-        Ok(Turn::Hold(Duration::from_nanos(time - horizon)))
+        Ok(Turn::Of(at, lane, second.min(horizon)))
     }
 
     /// Counts packets with these times as delivered.
     pub(crate) fn gave(&mut self, times_ns: impl Iterator<Item = u64>) {
-        let Some(order) = &mut self.order else {
-            return;
-        };
         for time in times_ns {
-            order.packets += 1;
-            order.late += u64::from(time < self.last_ns);
+            self.order.packets += 1;
+            self.order.late += u64::from(time < self.last_ns);
             self.last_ns = self.last_ns.max(time);
         }
     }

@@ -27,7 +27,7 @@ use ringtap_pool::wake::Signal;
 use crate::classified::{Batch, PacketClassifier};
 use crate::connection::{ConnectError, Connection};
 use crate::control::{Control, ControlError};
-use crate::merge::{Merge, Order, Turn};
+use crate::merge::{Hold, Merge, Order, Turn};
 use crate::tally::Tally;
 
 /// Why no more packets can be received.
@@ -102,8 +102,12 @@ pub struct Receiver {
     /// The watermark was reached; the reader takes packets until none waits.
     flows: bool,
     merge: Option<Merge>,
-    /// How much longer the earliest waiting packet is held back for an earlier one.
-    holds: Option<Duration>,
+    /// The earliest waiting packet is held back for an earlier one.
+    holds: Option<Hold>,
+    /// Number of looks for packets since then.
+    held_looks: u32,
+    /// Wakes the hub.
+    hub: Arc<dyn Signal>,
     /// The reader has noticed that the hub is gone.
     hub_left: bool,
 }
@@ -162,6 +166,8 @@ impl Receiver {
             flows: false,
             merge: None,
             holds: None,
+            held_looks: 0,
+            hub,
             hub_left: false,
             endpoints,
             control,
@@ -342,6 +348,7 @@ impl Receiver {
         self.holds = None;
         match merge.turn(readers, waits_for_none)? {
             Turn::Of(at, lane, until_ns) => {
+                self.held_looks = 0;
                 let endpoint = &mut self.endpoints[at];
                 let Some(batch) = endpoint.reader.try_next_of(lane, until_ns)? else {
                     return Ok(None);
@@ -356,36 +363,42 @@ impl Receiver {
                     endpoint.classifier.classify(batch, endpoint.lanes_before),
                 ));
             }
-            Turn::Hold(left) => self.holds = Some(left),
+            Turn::Hold(hold) => {
+                self.holds = Some(hold);
+                self.held_looks = self.held_looks.saturating_add(1);
+                // The hub may sleep, and does not know that the reader waits for the horizon.
+                if hold.has_horizon && self.held_looks > 2 {
+                    self.hub.signal();
+                }
+            }
             Turn::Nothing => {}
             Turn::Ended => self.endpoints.iter_mut().for_each(|one| one.ended = true),
         }
         Ok(None)
     }
 
-    /// Delivers packets of all lanes and sources in time-stamp order from now on. Holds each packet
-    /// for up to `window` to wait for earlier ones of lanes without waiting packets.
+    /// Delivers packets of all lanes and sources in time-stamp order from now on.
+    ///
+    /// Holds a packet back until no lane can get an earlier one. A tap knows this about 50 µs after
+    /// the packet, while packets come fast up to 1 ms after it. Other sources with several lanes do not
+    /// know it; then, and when the hub is late, a packet waits for at most `window`. Packets that come
+    /// later are delivered late and counted.
     #[must_use]
     pub fn in_order(self, window: Duration) -> Self {
+        for endpoint in &self.endpoints {
+            endpoint.reader.merge_by_time();
+        }
+        // The hub sets the first horizon.
+        self.hub.signal();
         Receiver {
             merge: Some(Merge::new(window)),
             ..self
         }
     }
 
-    /// Delivers the waiting packets in time-stamp order from now on: holds none back, and does not
-    /// count late ones.
-    #[must_use]
-    pub fn by_time(self) -> Self {
-        Receiver {
-            merge: Some(Merge::at_hand()),
-            ..self
-        }
-    }
-
     /// How well time-stamp order was kept, if the reader asked for it.
     pub fn order(&self) -> Option<Order> {
-        self.merge.as_ref()?.order
+        Some(self.merge.as_ref()?.order)
     }
 
     /// Lets this descriptor end a wait, too, as long as it is open.
@@ -396,18 +409,21 @@ impl Receiver {
     /// Waits briefly, at most until `deadline`; look for packets after this.
     #[inline]
     pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
-        if self.merge.is_some() || self.watermark.packets > 1 {
-            let holds = self.holds.take();
-            if let Some(left) = holds.map_or_else(|| self.still_gathers(), |left| Ok(Some(left)))? {
-                self.rest(left, deadline);
-                return Ok(());
-            }
+        let mut deadline = deadline;
+        if let Some(hold) = self.holds.take() {
+            let nap = Instant::now() + hold.look_again_in();
+            deadline = Some(deadline.map_or(nap, |deadline| deadline.min(nap)));
+        } else if self.watermark.packets > 1
+            && let Some(left) = self.still_gathers()?
+        {
+            self.rest(left, deadline);
+            return Ok(());
         }
         self.hub_left |= self.waiter.wait(deadline)? == Waited::HungUp;
         Ok(())
     }
 
-    /// Sleeps briefly while packets gather, or while a packet is held back for an earlier one.
+    /// Sleeps briefly while packets gather.
     #[cold]
     fn rest(&mut self, left: Duration, deadline: Option<Instant>) {
         let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -457,7 +473,7 @@ impl Receiver {
     /// Longest time that a poll loop may wait, because the waiting packets are too few or too new.
     pub(crate) fn look_again_in(&mut self) -> Result<Option<Duration>, ReceiveError> {
         match self.holds {
-            Some(left) => Ok(Some(left)),
+            Some(hold) => Ok(Some(hold.look_again_in())),
             None => self.still_gathers(),
         }
     }

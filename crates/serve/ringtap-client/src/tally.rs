@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use ringtap_ipc::protocol::{LaneSnapshot, Snapshot};
+use ringtap_ipc::protocol::{LaneSnapshot, Snapshot, SourceSnapshot};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
@@ -212,15 +212,21 @@ impl Tally {
         total
     }
 
-    /// The reader's counters: the sum of all lanes, and the losses before any lane.
+    /// The reader's counters: the sum of all sources.
     pub fn total(&self, snapshot: &Snapshot) -> Counters {
         let mut total = Counters::default();
-        for (_, counters) in self.lanes(snapshot) {
+        for counters in self.sources(snapshot) {
             total += counters;
         }
-        for source in &snapshot.sources {
+        total
+    }
+
+    /// The counters of each source: the sum of its lanes, and its losses before any lane.
+    pub fn sources(&self, snapshot: &Snapshot) -> Vec<Counters> {
+        let mut lanes = self.lanes(snapshot).into_iter();
+        let source = |source: &SourceSnapshot| {
             let (nic, kernel) = (source.nic, source.kernel);
-            total += Counters {
+            let mut total = Counters {
                 offered: nic.saturating_add(kernel),
                 dropped: Dropped {
                     nic,
@@ -229,15 +235,17 @@ impl Tally {
                 },
                 ..Counters::default()
             };
-        }
-        total
+            for (_, counters) in lanes.by_ref().take(source.lanes.len()) {
+                total += counters;
+            }
+            total
+        };
+        snapshot.sources.iter().map(source).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ringtap_ipc::protocol::SourceSnapshot;
-
     use super::*;
 
     fn snapshot(offered: u64, captured: u64, pool_full: u64, slow: u64, ended: bool) -> Snapshot {

@@ -175,7 +175,13 @@ impl Capture {
         if self.stage == Stage::Ended {
             return false;
         }
-        match self.distributor.step() {
+        let merges = self.stage == Stage::Running && self.distributor.wants_horizon();
+        let horizon = merges.then(|| self.source.horizon_ns()).flatten();
+        let moved = self.distributor.step();
+        if let (Ok(_), Some(time_ns)) = (&moved, horizon) {
+            self.distributor.set_horizon(time_ns);
+        }
+        match moved {
             Ok(true) => {
                 self.check_congestion();
                 true

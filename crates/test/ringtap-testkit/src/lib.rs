@@ -25,6 +25,7 @@
 
 use std::time::Duration;
 
+mod lanes;
 mod leftovers;
 mod namespace;
 mod needs;
@@ -37,6 +38,7 @@ mod wire;
 /// Time limit for each step of a test; only a failing test on a busy machine takes so long.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
+pub use lanes::{LANE_PACKETS, LaneOrder, send_on, usable_cpus};
 pub use leftovers::{
     EbpfObject, assert_no_orphans, ebpf_objects_of, stale_namespaces, wait_until_gone,
 };

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
 use ringtap_filter::{Place, Rules};
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{LaneEnds, Policy};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
@@ -38,6 +39,11 @@ use ringtap_net::interface::{Interface, Promiscuous, Watch};
 const LINKTYPE_ETHERNET: u16 = 1;
 /// Interval for updates of the difference between TAI and UTC.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time within which other CPUs see that a program marked its lane as busy, in nanoseconds. Stores
+/// become visible much faster.
+const BUSY_VISIBLE_NS: u64 = 10_000;
+/// Maximum number of looks at a busy lane. A program runs for less; a virtual CPU may stop within it.
+const MOST_BUSY_LOOKS: u32 = 64;
 /// Maximum number of attempts to read consistent counters of a lane that is being written.
 const MOST_LOOKS: u32 = 1000;
 
@@ -208,6 +214,12 @@ impl Source for Tap {
         }
     }
 
+    fn horizon_ns(&mut self) -> Option<u64> {
+        // Before the lanes: a program that marks its lane later also takes a later time stamp.
+        let now = now_ns().saturating_sub(BUSY_VISIBLE_NS);
+        self.lanes.iter().all(has_published).then_some(now)
+    }
+
     fn status(&mut self) -> Status {
         self.refresh_clock();
         match &mut self.ended {
@@ -332,6 +344,19 @@ fn look(lane: &LaneWords) -> LaneCounts {
         pool_full,
         kernel: failed + nested,
     }
+}
+
+/// Whether the program's run that was going on has ended, and with it its packet is published.
+fn has_published(lane: &LaneWords) -> bool {
+    // Pairs with the program's store at its end, after which its packet is visible.
+    let is_idle = || lane.busy.load(Acquire) == 0;
+    if is_idle() {
+        return true;
+    }
+    let offered = lane.offered.load(Acquire);
+    // The run counts its packet somewhere within it, so the next run is certain only at the second.
+    let next_began = || lane.offered.load(Acquire).wrapping_sub(offered) >= 2;
+    (0..MOST_BUSY_LOOKS).any(|_| is_idle() || next_began())
 }
 
 /// Waits until no detached or replaced program is running.

@@ -3,7 +3,8 @@
 #![forbid(unsafe_code)]
 
 use super::{Batch, Range, Reader, RecvError};
-use crate::ids::{ChunkId, LaneId};
+use crate::ids::{ChunkId, LaneId, widen};
+use crate::sync::Ordering::*;
 
 /// Waiting packets of a reader's lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,20 +15,49 @@ pub struct Peek {
     pub second_ns: Option<u64>,
     /// Whether a lane has no waiting packet: its next packet may be the earliest.
     pub is_partial: bool,
+    /// Lanes without waiting packets get no packet of this time or an earlier one; in nanoseconds
+    /// since 1970, 0 if unknown.
+    pub horizon_ns: u64,
+    /// Whether so many chunks wait that the reader should take packets now.
+    pub is_crowded: bool,
     /// Whether no packet waits and none will come.
     pub ended: bool,
 }
 
+/// A merging reader should take packets when more than this part of the pool's chunks waits.
+const CROWD: usize = 16;
+/// Number of waiting chunks that are never too many.
+const FEW: usize = 2;
+
 impl Reader {
+    /// Asks the distributor for a horizon, because the reader merges lanes by time.
+    pub fn merge_by_time(&self) {
+        self.home.control.reader().merges.store(1, Relaxed);
+    }
+
+    /// Time up to which the reader finds every packet when it looks at its lanes after this call; 0
+    /// if unknown.
+    pub fn horizon_ns(&self) -> u64 {
+        // Pairs with the store in `Distributor::set_horizon`.
+        self.home.control.hub().horizon_ns.load(Acquire)
+    }
+
     /// Looks at the first waiting packet of each lane without taking it.
     ///
     /// # Errors
     ///
     /// As for [`Reader::try_next`].
     pub fn peek(&mut self) -> Result<Peek, RecvError> {
+        // Before the deliveries and the lanes, so that they have everything up to this time.
+        let horizon_ns = self.horizon_ns();
         let ended = self.accept()?;
-        let mut peek = Peek::default();
+        let mut peek = Peek {
+            horizon_ns,
+            ..Peek::default()
+        };
+        let mut waiting = 0;
         for lane in 0..self.lanes.len() {
+            waiting += self.lanes[lane].len().saturating_sub(1);
             let Some(Range { chunk, from, .. }) = self.find(lane)? else {
                 peek.is_partial |= !ended;
                 continue;
@@ -44,6 +74,8 @@ impl Reader {
                 }
             }
         }
+        let chunks = widen(self.pool().geometry().chunk_count);
+        peek.is_crowded = waiting > (chunks / CROWD).max(FEW);
         peek.ended = ended && peek.first.is_none();
         Ok(peek)
     }

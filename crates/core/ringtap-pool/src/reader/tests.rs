@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::distributor::{Distributor, ReaderOptions};
-use crate::format::Geometry;
+use crate::format::{self, Geometry};
 use crate::ids::{LaneId, ReaderId};
 use crate::source;
 use crate::view::Pool;
@@ -78,6 +78,26 @@ fn fills(batch: &Batch) -> Vec<u8> {
         .packets()
         .map(|packet| packet.unwrap().data[0])
         .collect()
+}
+
+#[test]
+fn an_empty_packet_opens_the_largest_chunk() {
+    let geometry = Geometry::contiguous(format::MAX_CHUNK_SIZE, 3, 1, 65_535).unwrap();
+    let pool = Pool::on_heap(geometry);
+    let chunks = source::share(&geometry, LaneId(0));
+    // SAFETY: on the heap, and the only lane.
+    let (mut writer, ends) = unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
+    let mut distributor = Distributor::new(pool, vec![ends], Arc::new(NoSignal));
+    let (_, mut reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    for bytes in [&[][..], &[7; 9]] {
+        writer.write(&PacketMeta::default(), [bytes]).unwrap();
+    }
+    distributor.step().unwrap();
+    let Next::Batch(batch) = reader.try_next().unwrap() else {
+        panic!("two packets wait");
+    };
+    let lengths = batch.packets().map(|packet| packet.unwrap().data.len());
+    assert_eq!(lengths.collect::<Vec<_>>(), [0, 9]);
 }
 
 #[test]

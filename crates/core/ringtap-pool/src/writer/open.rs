@@ -33,9 +33,12 @@ pub(super) struct Open {
 }
 
 /// Bytes that a payload occupies, a multiple of 8. The length is a packet's and therefore small.
+///
+/// An empty payload occupies 8 bytes, too: the end of the largest chunk is no place that a slot can
+/// store.
 #[inline]
 fn padded(length: usize) -> usize {
-    (length + 7) & !7
+    (length.max(1) + 7) & !7
 }
 
 /// Header fields of a chunk.

@@ -68,7 +68,7 @@ impl Counter<'_> {
     /// Prints the final counters and the results of the extra work.
     pub(super) fn finish(&self) -> Result<()> {
         let mut lines = self.extras.summary();
-        lines.extend(reading::order_kept(&self.reading.capture));
+        lines.extend(self.reading.capture.order().map(reading::order_kept));
         self.reading.finish(&lines)?;
         Ok(())
     }

@@ -65,8 +65,8 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
         ..FileOptions::default()
     };
     let start_ns = now_ns();
-    let interface = record::interface(second.facts(), FILTER);
-    let writer = Writer::create(&options, record::origin(), interface, start_ns)?;
+    let interfaces = record::interfaces(&second, FILTER);
+    let writer = Writer::create(&options, record::origin(), interfaces, start_ns)?;
     let recording = Reading::new(args, second, "record");
     let recorder = Recorder::new(recording, writer, start_ns, false);
     let count = |capture, name, cpu| {

@@ -6,8 +6,10 @@
 //!   packets count as not written instead.
 #![forbid(unsafe_code)]
 
+use std::slice;
+
 use anyhow::Result;
-use ringtap::{Batch, Capture, Counters, Packet as PoolPacket, flag};
+use ringtap::{AllCounters, Batch, Capture, Counters, Packet as PoolPacket, flag};
 use ringtap_file::write::FilePacket;
 use ringtap_file::{Direction, Statistics};
 use ringtap_ipc::time::now_ns;
@@ -47,7 +49,8 @@ impl<'a> Recorder<'a> {
         if self.progress {
             print::over("");
         }
-        let statistics = statistics(self.start_ns, now_ns(), &self.reading.capture.counters()?);
+        let all = self.reading.capture.all_counters()?;
+        let statistics = of_interfaces(self.start_ns, now_ns(), &all);
         let (received, closed) = match received {
             // The writer's own error, after which the file is closed.
             Err(error) if error.is::<WriteError>() => (Ok(()), Err(error)),
@@ -105,12 +108,13 @@ impl Consumer for Recorder<'_> {
             ..
         } = self;
         let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
+        let interface = reading.capture.source_of(batch.lane());
         reading.batch(batch, |packet, counters| {
-            let packet = to_file(packet, std::mem::take(&mut dropped_before));
+            let packet = to_file(packet, interface, std::mem::take(&mut dropped_before));
             if writer.packet(&packet)? == Next::Rotate {
-                let counters = counters.counters()?;
+                let counters = counters.all_counters()?;
                 let now_ns = now_ns();
-                writer.rotate(&statistics(*start_ns, now_ns, &counters), now_ns)?;
+                writer.rotate(&of_interfaces(*start_ns, now_ns, &counters), now_ns)?;
             }
             Ok(())
         })
@@ -122,7 +126,8 @@ impl Consumer for Recorder<'_> {
 
     fn idle(&mut self) -> Result<()> {
         if self.writer.tick(now_ns())? == Next::Rotate {
-            let statistics = statistics(self.start_ns, now_ns(), &self.reading.capture.counters()?);
+            let all = self.reading.capture.all_counters()?;
+            let statistics = of_interfaces(self.start_ns, now_ns(), &all);
             self.writer.rotate(&statistics, now_ns())?;
         }
         Ok(())
@@ -139,9 +144,10 @@ impl Consumer for Recorder<'_> {
     }
 }
 
-fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> FilePacket<'a> {
+fn to_file<'a>(packet: PoolPacket<'a>, interface: u32, dropped_before: u64) -> FilePacket<'a> {
     let out = packet.slot().flags & flag::OUT != 0;
     FilePacket {
+        interface,
         time_ns: packet.slot().time_ns,
         wire_length: packet.slot().wire_length,
         data: packet.data,
@@ -154,7 +160,19 @@ fn to_file<'a>(packet: PoolPacket<'a>, dropped_before: u64) -> FilePacket<'a> {
     }
 }
 
-/// The counters since the start of the capture, as statistics of a file.
+/// The counters since the start of the capture, as statistics of the file's interfaces: one for each
+/// source. A hub that left gave no counters of single sources.
+fn of_interfaces(start_ns: u64, time_ns: u64, all: &AllCounters) -> Vec<Statistics> {
+    let sources = match &all.sources[..] {
+        [] | [_] => slice::from_ref(&all.total),
+        several => several,
+    };
+    let each = sources.iter();
+    each.map(|counters| statistics(start_ns, time_ns, counters))
+        .collect()
+}
+
+/// The counters since the start of the capture, as statistics of an interface.
 pub(crate) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> Statistics {
     let dropped = &counters.dropped;
     // Losses after the NIC, which other tools all attribute to the operating system.

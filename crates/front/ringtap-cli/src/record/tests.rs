@@ -28,6 +28,7 @@ struct Kept {
 impl Kept {
     fn packet(&self) -> FilePacket<'_> {
         FilePacket {
+            interface: 0,
             time_ns: self.time_ns,
             wire_length: self.wire_length,
             data: &self.data,
@@ -108,11 +109,11 @@ fn file(folder: &TempDir, name: &str) -> FileOptions {
 /// Writes one file and returns its path.
 fn write(folder: &TempDir, name: &str, packets: &[Kept]) -> String {
     let options = file(folder, name);
-    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     for packet in packets {
         assert_eq!(writer.packet(&packet.packet()).unwrap(), Next::Continue);
     }
-    let written = writer.finish(&statistics()).unwrap();
+    let written = writer.finish(&[statistics()]).unwrap();
     let size_bytes = std::fs::metadata(&options.file).unwrap().len();
     assert_eq!(written.size_bytes, size_bytes);
     assert_eq!(written.packets, u64::try_from(packets.len()).unwrap());
@@ -180,7 +181,7 @@ fn a_text_longer_than_an_option_keeps_the_file_valid() {
     let options = file(&folder, "a.pcapng");
     let mut long = interface();
     long.filter = Some("or ".repeat(50_000));
-    let mut writer = Writer::create(&options, origin(), long, START_NS).unwrap();
-    writer.finish(&statistics()).unwrap();
+    let mut writer = Writer::create(&options, origin(), vec![long], START_NS).unwrap();
+    writer.finish(&[statistics()]).unwrap();
     assert!(read(&options.file).is_empty());
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use ringtap::Facts;
+use ringtap::{Capture, Facts, ORDER_WINDOW};
 use ringtap_file::Interface;
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
@@ -53,11 +53,11 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         require_another(read, &args.files.file)?;
     }
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
-    let options = args.reading.open_options("record");
+    let options = args.reading.open_options("record", ORDER_WINDOW);
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let start_ns = now_ns();
-    let interface = interface(capture.facts(), &args.input.filter_text());
-    let writer = Writer::create(&args.files, origin(), interface, start_ns)?;
+    let interfaces = interfaces(&capture, &args.input.filter_text());
+    let writer = Writer::create(&args.files, origin(), interfaces, start_ns)?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     interrupt::stop_on_time_or_signal(capture.control(), args.reading.duration, &steered)?;
@@ -78,8 +78,10 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     steered.undo();
     recorder.finish(received)?;
     let capture = recorder.capture();
-    if let Some(kept) = reading::order_kept(capture) {
-        print::note(format_args!("ringtap: {kept}"));
+    // Order is the default, and worth a line only if it was not kept.
+    let order = capture.order();
+    if let Some(order) = order.filter(|order| order.late > 0 || args.reading.verbose) {
+        print::note(format_args!("ringtap: {}", reading::order_kept(order)));
     }
     capture.outcome()?;
     Ok(ExitCode::SUCCESS)
@@ -96,12 +98,15 @@ fn require_another(read: &str, written: &str) -> Result<()> {
     Ok(())
 }
 
-/// Description of the device for the files.
-pub(crate) fn interface(facts: &Facts, filter: &str) -> Interface {
-    let name = facts.interface.as_ref().unwrap_or(&facts.device);
-    Interface {
-        name: Some(name.clone()),
-        filter: Some(filter.to_owned()).filter(|filter| !filter.is_empty()),
-        ..Interface::new(0, LinkType(facts.link_type), facts.snap_length)
-    }
+/// Description of each source for the files.
+pub(crate) fn interfaces(capture: &Capture, filter: &str) -> Vec<Interface> {
+    let interface = |facts: &Facts| {
+        let name = facts.interface.as_ref().unwrap_or(&facts.device);
+        Interface {
+            name: Some(name.clone()),
+            filter: Some(filter.to_owned()).filter(|filter| !filter.is_empty()),
+            ..Interface::new(0, LinkType(facts.link_type), facts.snap_length)
+        }
+    };
+    capture.sources().map(interface).collect()
 }

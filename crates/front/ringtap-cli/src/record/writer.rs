@@ -41,10 +41,11 @@ pub(crate) struct Written {
     pub(crate) size_bytes: u64,
 }
 
-/// Records packets of one interface.
+/// Records packets.
 pub(crate) struct Writer {
     options: FileOptions,
-    interface: Interface,
+    /// The interfaces of each file, in the order of their numbers.
+    interfaces: Vec<Interface>,
     origin: Origin,
     names: Names,
     ring: Ring,
@@ -68,7 +69,7 @@ impl Writer {
     pub(crate) fn create(
         options: &FileOptions,
         origin: Origin,
-        interface: Interface,
+        interfaces: Vec<Interface>,
         now_ns: u64,
     ) -> Result<Self, WriteError> {
         let series = options.file_size.is_some() || options.file_seconds.is_some();
@@ -87,7 +88,7 @@ impl Writer {
         let output = next_output(options, &mut names, &mut ring, now_ns)?;
         let mut writer = Self {
             options: options.clone(),
-            interface,
+            interfaces,
             origin,
             names,
             ring,
@@ -150,14 +151,14 @@ impl Writer {
         }
     }
 
-    /// Closes the file with `statistics` and starts the next one of the series.
+    /// Closes the file with the statistics of each interface and starts the next one of the series.
     ///
     /// # Errors
     ///
     /// As [`create`](Self::create), and [`WriteError::Delete`] in a ring.
     pub(crate) fn rotate(
         &mut self,
-        statistics: &Statistics,
+        statistics: &[Statistics],
         now_ns: u64,
     ) -> Result<(), WriteError> {
         self.end(statistics)?;
@@ -168,12 +169,12 @@ impl Writer {
         self.begin(now_ns)
     }
 
-    /// Closes the last file with `statistics`; returns the totals.
+    /// Closes the last file with the statistics of each interface; returns the totals.
     ///
     /// # Errors
     ///
     /// As [`packet`](Self::packet).
-    pub(crate) fn finish(&mut self, statistics: &Statistics) -> Result<Written, WriteError> {
+    pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<Written, WriteError> {
         self.end(statistics)?;
         Ok(self.written())
     }
@@ -199,14 +200,17 @@ impl Writer {
         self.written.file = self.output.name().to_owned();
         let buffer = self.output.buffer(0)?;
         write::section(buffer, &self.origin);
-        write::interface(buffer, &self.interface, self.origin.os.as_deref());
+        for interface in &self.interfaces {
+            write::interface(buffer, interface, self.origin.os.as_deref());
+        }
         // At once, so that a program that follows the file or pipe has the header.
         self.output.flush()
     }
 
-    fn end(&mut self, statistics: &Statistics) -> Result<(), WriteError> {
-        let buffer = self.output.buffer(1024)?;
-        write::statistics(buffer, statistics);
+    fn end(&mut self, statistics: &[Statistics]) -> Result<(), WriteError> {
+        for (interface, statistics) in (0..).zip(statistics) {
+            write::statistics(self.output.buffer(1024)?, interface, statistics);
+        }
         self.output.flush()
     }
 }

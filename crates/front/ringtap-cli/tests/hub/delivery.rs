@@ -5,10 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ringtap_client::{Cursor, Deadline, Look, Next, SubscriptionRequest, Tally, Watermark};
+use ringtap_file::{Direction, Reader};
 use ringtap_testkit::{Running, require_root, require_tool};
 
 use crate::support::{
-    Account, BINARY, LIMIT, RunningHub, drain, missing_stamps, read_all, request, sent,
+    Account, BINARY, LARGE_POOL, LIMIT, RunningHub, drain, missing_stamps, read_all, request, sent,
 };
 
 #[test]
@@ -70,7 +71,7 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
     let file = hub.path("all.pcapng");
     let mut command = Command::new(BINARY);
     command
-        .args(["record", "-q", "--in-order", "2000", "-i"])
+        .args(["record", "-qv", "--in-order", "60000", "-i"])
         .arg(hub.device("rec"))
         .arg("-w")
         .arg(&file);
@@ -102,6 +103,37 @@ fn a_recorder_that_asks_for_it_gets_all_lanes_in_the_order_of_time() {
     let told = Running::start(command).wait(LIMIT).success().stdout;
     assert!(told.contains(&sent.to_string()), "{sent} packets: {told}");
     assert!(told.contains("True"), "in the order of time: {told}");
+    hub.finish();
+}
+
+#[test]
+fn a_recording_of_two_sources_has_two_interfaces() {
+    require_root!();
+    let hub = RunningHub::with("hub-sources", LARGE_POOL, &["-i", "tap:tx0?direction=out"]);
+    let file = hub.path("two.pcapng");
+    let recorder = hub.record("all", &file);
+    // Not by `send`, whose packets pass by the tap of a sending interface.
+    let sent = 2_000;
+    hub.net.inject("tx0", &vec![vec![0xff; 64]; 2_000]);
+    hub.wait_until("both sources' packets are read", |status| {
+        status.readers[0].delivered >= 2 * sent
+    });
+    recorder.interrupt();
+    let _told = recorder.wait(LIMIT).success();
+    let mut file = Reader::open(file.to_str().expect("text")).expect("a recording");
+    let mut counts = [0; 2];
+    while let Some(packet) = file.next_packet().expect("whole packets") {
+        let out = packet.interface == 1;
+        assert_eq!(packet.direction() == Direction::Outbound, out);
+        counts[usize::from(out)] += 1;
+    }
+    assert_eq!(counts, [sent, sent]);
+    let told = file.interfaces().iter().map(|interface| {
+        let counted = interface.statistics.clone().expect("statistics");
+        (interface.name.clone().expect("a name"), counted.delivered)
+    });
+    let want = ["rx0", "tx0"].map(|name| (name.to_owned(), Some(sent)));
+    assert_eq!(told.collect::<Vec<_>>(), want);
     hub.finish();
 }
 

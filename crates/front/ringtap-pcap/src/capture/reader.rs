@@ -10,7 +10,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use ringtap_client::{Cursor, Deadline, Look, ReceiveError, Receiver, Stop};
+use ringtap_client::{Cursor, Deadline, Look, ORDER_WINDOW, ReceiveError, Receiver, Stop};
 use ringtap_filter::Program;
 use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::subscription::Wanted;
@@ -48,7 +48,10 @@ impl PacketReader {
         let copy_bytes = usize::try_from(snap_bytes).unwrap_or(0);
         let in_place = is_set("RINGTAP_IN_PLACE");
         PacketReader {
-            cursor: Cursor::new(receiver.by_time()),
+            cursor: Cursor::new(match order_window() {
+                Duration::ZERO => receiver,
+                window => receiver.in_order(window),
+            }),
             cut: None,
             snap_bytes,
             nanoseconds: settings.nanoseconds(),
@@ -139,6 +142,13 @@ impl PacketReader {
     pub(super) fn make_readable(&mut self) -> Result<(), ReceiveError> {
         self.cursor.make_readable()
     }
+}
+
+/// Longest time that a packet is held back for earlier ones: `RINGTAP_IN_ORDER` in milliseconds.
+fn order_window() -> Duration {
+    let milliseconds = std::env::var("RINGTAP_IN_ORDER").ok();
+    let milliseconds = milliseconds.and_then(|text| text.parse().ok());
+    milliseconds.map_or(ORDER_WINDOW, Duration::from_millis)
 }
 
 /// A time in libpcap's form.

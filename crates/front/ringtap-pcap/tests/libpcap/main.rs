@@ -2,6 +2,7 @@
 //! The built library: its symbols, and C programs and packaged programs that read through it.
 
 mod misuse;
+mod order;
 mod own;
 mod programs;
 mod same;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::ReaderId;
+use ringtap_pool::number::to_u64;
 use ringtap_pool::source;
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::NoSignal;
@@ -15,6 +17,7 @@ use super::*;
 struct TwoLanes {
     writers: Vec<LaneWriter>,
     distributor: Distributor,
+    id: ReaderId,
     reader: Reader,
 }
 
@@ -28,10 +31,11 @@ fn two_lanes() -> TwoLanes {
     };
     let (writers, ends) = [LaneId(0), LaneId(1)].map(lane).into_iter().unzip();
     let mut distributor = Distributor::new(pool, ends, Arc::new(NoSignal));
-    let (_, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
+    let (id, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
     TwoLanes {
         writers,
         distributor,
+        id,
         reader,
     }
 }
@@ -73,13 +77,8 @@ fn lanes_come_out_in_the_order_of_time() {
     }
     let mut merge = Merge::new(Duration::from_millis(50));
     assert_eq!(fixture.take(&mut merge), [1, 2, 3, 4, 9, 9, 10]);
-    assert_eq!(
-        merge.order,
-        Some(Order {
-            packets: 7,
-            late: 0
-        })
-    );
+    let (packets, late) = (7, 0);
+    assert_eq!(merge.order, Order { packets, late });
 }
 
 #[test]
@@ -99,13 +98,8 @@ fn a_packet_waits_for_its_window_and_what_comes_too_late_is_counted() {
     assert_eq!(fixture.take(&mut merge), [now]);
     fixture.write(1, now - 5);
     assert_eq!(fixture.take(&mut merge), [now - 5]);
-    assert_eq!(
-        merge.order,
-        Some(Order {
-            packets: 3,
-            late: 1
-        })
-    );
+    let (packets, late) = (3, 1);
+    assert_eq!(merge.order, Order { packets, late });
 }
 
 #[test]
@@ -119,5 +113,68 @@ fn who_leaves_gets_what_waited_in_its_order() {
     fixture.write(1, now + 2);
     assert_eq!(fixture.take(&mut merge), [now + 1, now + 2]);
     assert_eq!(fixture.take_all(&mut merge, true), [now + 3]);
-    assert_eq!(merge.order.unwrap().late, 0);
+    assert_eq!(merge.order.late, 0);
+}
+
+#[test]
+fn the_horizon_ends_a_hold_before_the_window_does() {
+    let mut fixture = two_lanes();
+    let now = now_ns();
+    fixture.reader.merge_by_time();
+    fixture.write(0, now);
+    fixture.write(0, now + 2);
+    let mut merge = Merge::new(Duration::from_secs(3600));
+    assert!(fixture.take(&mut merge).is_empty(), "lane 1 may follow");
+    fixture.distributor.set_horizon(now + 1);
+    assert_eq!(fixture.take(&mut merge), [now]);
+    fixture.write(1, now + 3);
+    assert_eq!(fixture.take(&mut merge), [now + 2]);
+    assert_eq!(merge.order.late, 0);
+}
+
+#[test]
+fn a_lane_that_is_not_delivered_yet_keeps_the_horizon_back() {
+    let mut fixture = two_lanes();
+    let now = now_ns();
+    fixture.reader.merge_by_time();
+    assert!(fixture.distributor.wants_horizon());
+    fixture.write(0, now + 2);
+    fixture.distributor.step().unwrap();
+    // The hub has not seen this lane's first chunk.
+    fixture.write(1, now + 1);
+    fixture.distributor.set_horizon(now + 3);
+    let mut merge = Merge::new(Duration::from_secs(3600));
+    let turn = merge.turn(std::iter::once(&mut fixture.reader), false);
+    assert!(matches!(turn.unwrap(), Turn::Hold(_)));
+    assert_eq!(fixture.take(&mut merge), [now + 1]);
+    fixture.distributor.set_horizon(now + 3);
+    assert_eq!(fixture.take(&mut merge), [now + 2]);
+    assert_eq!(merge.order.late, 0);
+}
+
+#[test]
+fn a_clock_that_was_set_back_holds_no_packet() {
+    let mut fixture = two_lanes();
+    let tomorrow = now_ns() + nanoseconds(Duration::from_secs(86_400));
+    fixture.write(0, tomorrow);
+    let mut merge = Merge::new(Duration::from_secs(3600));
+    assert_eq!(fixture.take(&mut merge), [tomorrow]);
+}
+
+#[test]
+fn a_merge_holds_few_chunks() {
+    let mut fixture = two_lanes();
+    let now = now_ns();
+    let mut merge = Merge::new(Duration::from_secs(3600));
+    let (mut written, mut taken) = (0, 0);
+    // The lane has 10 chunks; each holds 42 packets of this size.
+    while written < 2_000 {
+        fixture.write(0, now + written);
+        written += 1;
+        taken += to_u64(fixture.take(&mut merge).len());
+    }
+    let missed = fixture.distributor.missed(fixture.id, LaneId(0)).packets;
+    assert_eq!(missed, 0, "holding costs no packet");
+    assert!(taken > 0 && taken < written, "{taken} of {written}");
+    assert_eq!(merge.order.late, 0);
 }

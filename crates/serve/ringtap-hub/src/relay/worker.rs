@@ -28,6 +28,10 @@ use crate::group::Group;
 /// Copies the packets of one source into a private pool.
 struct Pipe {
     reader: Reader,
+    /// Wakes the hub.
+    hub: Arc<dyn Signal>,
+    /// The source's horizon at the last look.
+    horizon_ns: u64,
     wanted: Wanted,
     /// A packet waits for room in the private pool.
     waits: bool,
@@ -68,7 +72,8 @@ impl Worker {
             memory.extend(lent);
             let hub: Arc<dyn Signal> = inner.doorbell.clone();
             let policy = endpoint.facts.policy;
-            let source = Reader::open(endpoint.pool, &endpoint.control, policy, hub);
+            let signal = Arc::clone(&hub);
+            let source = Reader::open(endpoint.pool, &endpoint.control, policy, signal);
             let source = source.map_err(io::Error::other)?;
             let start = |position: &u64| RelayLaneCounters {
                 position: *position,
@@ -80,6 +85,8 @@ impl Worker {
             };
             pipes.push(Pipe {
                 reader: source,
+                hub,
+                horizon_ns: 0,
                 wanted: endpoint.wanted,
                 waits: policy == Policy::Block,
                 private,
@@ -197,9 +204,19 @@ impl Worker {
 
 impl Pipe {
     fn step(&mut self, common: &Common) -> bool {
+        let merges = self.private.distributor.wants_horizon();
+        if merges {
+            self.reader.merge_by_time();
+        }
+        let horizon_ns = self.reader.horizon_ns();
         let batch = match self.reader.try_next() {
             Ok(Next::Batch(batch)) => batch,
-            Ok(Next::Empty) => return false,
+            Ok(Next::Empty) => {
+                if merges {
+                    self.pass_horizon(horizon_ns);
+                }
+                return false;
+            }
             Ok(Next::Ended) => return self.private.end(&mut self.ended, &mut self.counters),
             Err(error) => {
                 tracing::error!("a relay lost its source: {error}");
@@ -229,6 +246,20 @@ impl Pipe {
             self.waits.then_some(common),
         );
         true
+    }
+}
+
+impl Pipe {
+    /// Gives the private reader the source's horizon: everything up to it has been copied.
+    fn pass_horizon(&mut self, horizon_ns: u64) {
+        if self.private.distributor.step().is_ok() {
+            self.private.distributor.set_horizon(horizon_ns);
+        }
+        // The hub sleeps, and the private reader may wait for a later one.
+        if horizon_ns > 0 && horizon_ns == self.horizon_ns {
+            self.hub.signal();
+        }
+        self.horizon_ns = horizon_ns;
     }
 }
 

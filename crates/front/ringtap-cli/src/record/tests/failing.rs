@@ -154,7 +154,7 @@ fn record_for_ever(folder: &str, packets: &[Kept]) -> WriteError {
         file: format!("{folder}/full.pcapng"),
         ..FileOptions::default()
     };
-    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     loop {
         for packet in packets {
             if let Err(error) = writer.packet(&packet.packet()) {

@@ -14,16 +14,16 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Records as a verb would; packets are one second apart.
 fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
     let mut now_ns = START_NS;
-    let mut writer = Writer::create(options, origin(), interface(), now_ns)?;
+    let mut writer = Writer::create(options, origin(), vec![interface()], now_ns)?;
     for packet in packets {
         let full = writer.packet(&packet.packet())?;
         now_ns += SECOND_NS;
         let old = writer.tick(now_ns)?;
         if [full, old].contains(&Next::Rotate) {
-            writer.rotate(&statistics(), now_ns)?;
+            writer.rotate(&[statistics()], now_ns)?;
         }
     }
-    Ok(writer.finish(&statistics())?.files)
+    Ok(writer.finish(&[statistics()])?.files)
 }
 
 fn files(folder: &TempDir) -> Vec<String> {
@@ -97,11 +97,11 @@ fn a_file_of_the_ring_that_somebody_deleted_is_no_error() {
         file_count: Some(1),
         ..file(&folder, "t.pcapng")
     };
-    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     for name in files(&folder) {
         fs::remove_file(name).unwrap();
     }
-    writer.rotate(&statistics(), START_NS).unwrap();
+    writer.rotate(&[statistics()], START_NS).unwrap();
     assert_eq!(files(&folder).len(), 1);
 }
 
@@ -129,7 +129,7 @@ fn few_packets_reach_the_file_with_a_tick() {
     let folder = TempDir::new().unwrap();
     let options = file(&folder, "t.pcapng");
     let sent = packets(3, 60);
-    let mut writer = Writer::create(&options, origin(), interface(), START_NS).unwrap();
+    let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     assert!(
         read(&options.file).is_empty(),
         "the head is there from the start"
