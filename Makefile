@@ -10,12 +10,14 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 BENCH ?=
 # How long `make soak` sends, in seconds.
 DURATION ?= 600
+# How long `make chaos` attacks, in seconds.
+ATTACK ?= 300
 # How long `make fuzz` runs each target.
 SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench figures fuzz soak kills readme install uninstall clean
+.PHONY: help build sample run test check bench figures fuzz soak kills chaos readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -66,6 +68,10 @@ soak: build ## a long run at full rate: counters and memory (DURATION=600 second
 kills: build ## kill a hundred readers of a hub at full rate: what do the others lose? (half a minute, needs root)
 	@echo "kills: 100 readers in a private network, about half a minute"
 	@$(SUDO) python3 lab/kills.py --ringtap $(BINARY)
+
+chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (ATTACK=300 seconds, needs root)
+	@echo "chaos: $(ATTACK) seconds of attacks in a private network"
+	@$(SUDO) python3 lab/chaos.py --seconds $(ATTACK) --ringtap $(BINARY)
 
 readme: ## put the table of the latest benchmark into README.md
 	@python3 lab/bench.py --readme

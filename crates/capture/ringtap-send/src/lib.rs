@@ -44,7 +44,7 @@ use std::{
 };
 
 use ringtap_device::Rate;
-use ringtap_net::interface::Interface;
+use ringtap_net::{confine::limit_thread, interface::Interface, rights::WHILE_CAPTURING};
 use ringtap_packet::{FCS_BYTES, Traffic, WIRE_OVERHEAD_BYTES};
 use shared::SharedRun;
 use worker::SendWorker;
@@ -232,6 +232,8 @@ impl Sender {
                 Ok(run) => (Ok(()), Some(run)),
                 Err(error) => (Err(error), None),
             };
+            // Opening needs more rights than sending.
+            let _keeps_them = limit_thread(WHILE_CAPTURING);
             let _starter_is_gone = ready.send(start);
             run.map_or(Ok(()), |(worker, packets)| worker.run(packets))
         });

@@ -113,6 +113,12 @@ pub trait Source: Send {
         None
     }
 
+    /// Whether [`Source::pool_file`] is a BPF map: a process that has the descriptor and may load BPF
+    /// programs can write the pool.
+    fn pool_is_map(&self) -> bool {
+        false
+    }
+
     /// The distributor's ends of the lanes; returns none on later calls.
     fn take_lanes(&mut self) -> Vec<LaneEnds>;
 

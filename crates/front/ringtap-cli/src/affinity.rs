@@ -112,13 +112,18 @@ impl Placement {
         Ok(placed)
     }
 
+    /// Whether settings of the interface change.
+    pub(crate) fn moves_interrupts(&self) -> bool {
+        self.interface != Steering::default()
+    }
+
     /// Moves interrupts and NAPI of interfaces that are in use.
     pub(crate) fn steer<'a>(
         &self,
         interfaces: impl IntoIterator<Item = &'a str>,
         steered: &Steered,
     ) -> Result<()> {
-        if self.interface == Steering::default() {
+        if !self.moves_interrupts() {
             return Ok(());
         }
         if let Some(cpu) = self.interface.cpu.filter(|cpu| !cpu::is_online(*cpu)) {

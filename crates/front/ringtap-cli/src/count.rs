@@ -15,6 +15,7 @@ use clap::Args;
 use ringtap::Capture;
 
 use crate::affinity::{self, Steered};
+use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt;
 use crate::print;
@@ -37,6 +38,9 @@ pub(crate) struct CountArgs {
 
     #[command(flatten)]
     reading: ReadingArgs,
+
+    #[command(flatten)]
+    user: UserArgs,
 
     /// Load per packet: `headers` reads its headers, `zlib:0` to `zlib:9` compresses it, `bpf:X`
     /// runs the filter X times.
@@ -64,7 +68,11 @@ Examples:
 
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
-    let options = args.reading.open_options("count", Duration::ZERO);
+    let keeps = args.user.keeping(args.input.kind(), &cpu)?;
+    let options = args
+        .reading
+        .open_options("count", Duration::ZERO)
+        .confined(keeps);
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();

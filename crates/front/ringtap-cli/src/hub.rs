@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_hub::server::Server;
@@ -24,6 +25,7 @@ use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Source;
 
 use crate::affinity::{self, Placement, Steered};
+use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
 use crate::report::grouped;
@@ -82,6 +84,9 @@ pub(crate) struct HubArgs {
     /// CPUs: `capture=0`, or `auto`; `irq=1` and `napi=threaded` as for `count`.
     #[arg(long, value_name = "CPUS", default_value = "")]
     cpu: Placement,
+
+    #[command(flatten)]
+    user: UserArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -131,14 +136,16 @@ impl HubArgs {
 
 pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let config = args.config()?;
-    let _log = log::to_stderr(&config.limits);
+    let kinds = config.devices.iter().map(|device| device.spec.kind);
+    let keeps = args.user.keeping(kinds, &args.cpu)?;
+    let _log = keeps.start_early(|| log::to_stderr(&config.limits));
     let (ended, end) = mpsc::channel();
     // Before anything is attached, so that an interrupt leaves nothing behind.
     let at_interrupt = ended.clone();
-    interrupt::on_interrupt(move || {
+    let interrupted = move || {
         let _over = at_interrupt.send(());
-    })?;
-    stop_after(args.duration, &ended)?;
+    };
+    keeps.start_early(|| interrupt::on_interrupt(interrupted))?;
     let path = config.socket.clone().unwrap_or_else(default_socket);
     let listener = Listener::bind(&path)?;
     let interfaces = || {
@@ -147,7 +154,8 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     };
     let first = interfaces().next().map(|device| device.name.as_str());
     let cpu = args.cpu.resolve(first)?;
-    let hub = affinity::on(cpu.capture, || start(&config))?;
+    let hub = affinity::on(cpu.capture, || start(&config, &keeps))?;
+    stop_after(args.duration, &ended)?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
@@ -190,8 +198,8 @@ fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
     Ok(())
 }
 
-/// Opens the sources and starts a hub on them.
-fn start(config: &Config) -> Result<Hub> {
+/// Opens the sources, gives up rights, and starts a hub.
+fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for Device { spec, place } in &config.devices {
         let source = ringtap_capture::open(spec);
@@ -232,6 +240,8 @@ fn start(config: &Config) -> Result<Hub> {
     }
     let groups = config.groups.iter().map(|group| group.compile(&facts));
     let groups = groups.collect::<Result<_>>()?;
+    // The hub's threads inherit what is left.
+    keeps.enter()?;
     let options = HubOptions {
         congestion: config.congestion,
         limits: config.limits,

@@ -103,6 +103,11 @@ impl InputArgs {
         Ok(options.filter(self.filter_text()).open_device(&named)?)
     }
 
+    /// The kind of the device, if the user named one.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.device.as_ref().map(|device| device.kind)
+    }
+
     /// The capture file, if the user named one.
     pub(crate) fn file(&self) -> Option<&str> {
         let named = self

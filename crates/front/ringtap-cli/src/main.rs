@@ -6,6 +6,7 @@
 
 mod affinity;
 mod bridge;
+mod confine;
 mod count;
 mod demo;
 mod exec;

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::Result;
 use clap::ValueEnum;
+use ringtap::Confinement;
 use ringtap_send::{Method, Qdisc, Sender, SenderOptions};
 
 use crate::interrupt;
@@ -113,6 +114,8 @@ pub(crate) fn run(args: SendArgs) -> Result<ExitCode> {
         options.qdisc = Qdisc::Bypass;
     }
     let sender = Sender::start(options)?;
+    // The sending thread has opened everything, and keeps what it needs.
+    Confinement::default().enter()?;
     let stopper = sender.stopper();
     interrupt::on_interrupt(move || stopper.stop())?;
     let mut report = Report::new(args.interface, args.json);

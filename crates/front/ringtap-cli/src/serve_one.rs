@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ringtap::{Confinement, WHILE_CAPTURING};
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_hub::access::Access;
 use ringtap_hub::server::{refuse, serve_one};
@@ -72,6 +73,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     }
     let source = ringtap_capture::open(device)?;
     print::notes(&source.facts().notes);
+    Confinement::keeping(WHILE_CAPTURING.iter().copied()).enter()?;
     let uids = vec![Peer::of(socket)?.uid];
     let group = Group {
         access: Access {

@@ -6,6 +6,7 @@ use ringtap_client::{ConnectError, ControlError, ReceiveError};
 use ringtap_device::DeviceError;
 use ringtap_filter::text::FilterError;
 use ringtap_hub::{AttachError, HubError};
+use ringtap_net::confine::ConfineError;
 
 /// Why a call of this library failed; the message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,9 @@ pub enum Error {
     /// The filter is not valid.
     #[error("invalid filter: {0}")]
     Filter(#[from] FilterError),
+    /// The process cannot give up rights.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
     /// The hub cannot be reached, or refused the subscription.
     #[error(transparent)]
     Connect(#[from] ConnectError),

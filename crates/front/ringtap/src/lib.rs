@@ -16,6 +16,8 @@ pub use open::{OpenOptions, compile, open};
 pub use ringtap_client::{Batch, Control, Next, ORDER_WINDOW, Order};
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
 pub use ringtap_ipc::protocol::Snapshot;
+pub use ringtap_net::confine::{Confinement, User};
+pub use ringtap_net::rights::{Capability, WHILE_CAPTURING};
 pub use ringtap_pool::counters::{CounterBalance, Counters, Dropped};
 pub use ringtap_pool::format::{Slot, flag};
 pub use ringtap_pool::ids::LaneId;

@@ -9,6 +9,7 @@ use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::LinkType;
 use ringtap_filter::text::Filter;
 use ringtap_hub::{Group, Hub, HubOptions};
+use ringtap_net::confine::Confinement;
 use ringtap_pool::source::Facts;
 
 use crate::{Capture, Error};
@@ -41,6 +42,7 @@ pub struct OpenOptions {
     private: bool,
     socket: Option<PathBuf>,
     in_order: Option<Duration>,
+    confinement: Option<Confinement>,
 }
 
 impl OpenOptions {
@@ -114,6 +116,15 @@ impl OpenOptions {
         OpenOptions { in_order, ..self }
     }
 
+    /// Gives up rights, for good, once the device is open and before the capture's own threads start.
+    pub fn confined(self, confinement: Confinement) -> Self {
+        let confinement = Some(confinement);
+        OpenOptions {
+            confinement,
+            ..self
+        }
+    }
+
     /// Opens a device, or a group of a running hub.
     ///
     /// # Errors
@@ -140,6 +151,11 @@ impl OpenOptions {
         })
     }
 
+    fn confine(&self) -> Result<(), Error> {
+        let confinement = self.confinement.as_ref();
+        Ok(confinement.map_or(Ok(()), Confinement::enter)?)
+    }
+
     fn request(&self, group: &str, device: &Options) -> SubscriptionRequest {
         let limit = device.limit_ms.map(|ms| Duration::from_millis(ms.into()));
         SubscriptionRequest {
@@ -156,6 +172,7 @@ impl OpenOptions {
     /// Starts a source with a hub of its own, and reads from the source's first packet on.
     fn start(&self, device: &DeviceSpec) -> Result<Capture, Error> {
         let source = ringtap_capture::open(device)?;
+        self.confine()?;
         let request = SubscriptionRequest {
             filter: compile(&self.filter, source.facts())?.program().clone(),
             from_the_first: true,
@@ -187,6 +204,7 @@ impl OpenOptions {
             Ok(filter.program().clone())
         };
         let (receiver, _connection) = Receiver::subscribe(&socket, request, compile)?;
+        self.confine()?;
         Ok(Capture::new(receiver).named(format!("hub:{}", device.name)))
     }
 }

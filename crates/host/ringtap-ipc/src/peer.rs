@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process at the other end of a UNIX socket, as the kernel reports it.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::process::Pid;
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// From the kernel's `asm-generic/socket.h`.
 const SO_PASSRIGHTS: libc::c_int = 83;
 const C_INT_BYTES: libc::socklen_t = 4;
+/// Setting of the kernel: `0` lets every process load BPF programs.
+const UNPRIVILEGED_BPF: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
 /// A process, as it was when it connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +40,20 @@ impl Peer {
             uid: credentials.uid,
             gids,
         })
+    }
+
+    /// Why the process may load BPF programs, which write any BPF map whose descriptor the process has,
+    /// a frozen map too; `None` if it may not.
+    ///
+    /// Looks at the process's first thread, now. A process can pass descriptors on: a user that can
+    /// start another process with `CAP_BPF` is not found here.
+    pub fn may_load_programs(&self) -> Option<&'static str> {
+        let setting = fs::read_to_string(UNPRIVILEGED_BPF);
+        let held = Pid::from_raw(self.pid).map(|pid| capabilities(Some(pid)));
+        why_programs(
+            setting.ok().as_deref().map(str::trim),
+            held.and_then(Result::ok).map(|sets| sets.permitted),
+        )
     }
 
     /// The calling process.
@@ -96,6 +116,20 @@ fn set_passes_descriptors(socket: impl AsFd, passes: libc::c_int) -> bool {
     outcome == 0
 }
 
+/// Why a process with these capabilities may load programs; absent values are unknown.
+fn why_programs(setting: Option<&str>, permitted: Option<CapabilitySet>) -> Option<&'static str> {
+    match (setting, permitted) {
+        (Some("1" | "2"), Some(held))
+            if !held.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN) =>
+        {
+            None
+        }
+        (Some("1" | "2"), Some(_)) => Some("it has CAP_BPF or CAP_SYS_ADMIN"),
+        (Some("1" | "2"), None) => Some("the hub cannot see its capabilities"),
+        _ => Some("kernel.unprivileged_bpf_disabled is not 1 or 2"),
+    }
+}
+
 fn supplementary(socket: impl AsFd) -> io::Result<Vec<u32>> {
     // The kernel's own limit is 65,536 groups (NGROUPS_MAX).
     let mut gids = vec![0_u32; 65_536];
@@ -122,6 +156,22 @@ fn supplementary(socket: impl AsFd) -> io::Result<Vec<u32>> {
 mod tests {
     use super::*;
     use crate::socket::{Listener, Socket};
+
+    #[test]
+    fn programs_need_a_capability_or_a_kernel_that_lets_everybody() {
+        let none = Some(CapabilitySet::empty());
+        let other = Some(CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW);
+        for setting in ["1", "2"] {
+            assert_eq!(why_programs(Some(setting), none), None);
+            assert_eq!(why_programs(Some(setting), other), None);
+            for held in [CapabilitySet::BPF, CapabilitySet::SYS_ADMIN] {
+                assert!(why_programs(Some(setting), Some(held)).is_some());
+            }
+            assert!(why_programs(Some(setting), None).is_some());
+        }
+        assert!(why_programs(Some("0"), none).is_some());
+        assert!(why_programs(None, none).is_some());
+    }
 
     #[test]
     fn the_kernel_says_who_connected() {

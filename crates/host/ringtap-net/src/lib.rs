@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host: interfaces and their settings, CPUs, rights, kernel features, namespaces.
 
+pub mod confine;
 pub mod cpu;
 pub mod interface;
 pub mod interrupts;

@@ -20,15 +20,24 @@ pub enum Capability {
     Perfmon,
     /// Administration; includes BPF and PERFMON.
     SysAdmin,
+    /// Memory beyond RLIMIT_MEMLOCK.
+    IpcLock,
+    /// Files of any owner and mode.
+    DacOverride,
+    /// CPUs of the kernel's threads.
+    SysNice,
 }
 
 impl Capability {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 8] = [
         Self::NetRaw,
         Self::NetAdmin,
         Self::Bpf,
         Self::Perfmon,
         Self::SysAdmin,
+        Self::IpcLock,
+        Self::DacOverride,
+        Self::SysNice,
     ];
 
     /// Name in the notation of setcap(8).
@@ -40,16 +49,22 @@ impl Capability {
             Self::Bpf => "cap_bpf",
             Self::Perfmon => "cap_perfmon",
             Self::SysAdmin => "cap_sys_admin",
+            Self::IpcLock => "cap_ipc_lock",
+            Self::DacOverride => "cap_dac_override",
+            Self::SysNice => "cap_sys_nice",
         }
     }
 
-    fn bit(self) -> CapabilitySet {
+    pub(crate) fn bit(self) -> CapabilitySet {
         match self {
             Self::NetRaw => CapabilitySet::NET_RAW,
             Self::NetAdmin => CapabilitySet::NET_ADMIN,
             Self::Bpf => CapabilitySet::BPF,
             Self::Perfmon => CapabilitySet::PERFMON,
             Self::SysAdmin => CapabilitySet::SYS_ADMIN,
+            Self::IpcLock => CapabilitySet::IPC_LOCK,
+            Self::DacOverride => CapabilitySet::DAC_OVERRIDE,
+            Self::SysNice => CapabilitySet::SYS_NICE,
         }
     }
 }
@@ -59,6 +74,16 @@ impl fmt::Display for Capability {
         f.write_str(&self.name().to_uppercase())
     }
 }
+
+/// What a capture on an interface needs while it runs: to load programs for new filters, and to
+/// attach again after a change of the interface.
+pub const WHILE_CAPTURING: &[Capability] = &[
+    Capability::Bpf,
+    Capability::NetAdmin,
+    Capability::Perfmon,
+    Capability::NetRaw,
+    Capability::IpcLock,
+];
 
 /// A source that needs rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

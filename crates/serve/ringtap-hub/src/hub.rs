@@ -36,6 +36,7 @@ pub struct Handle {
     commands: Sender<Command>,
     event: Event,
     limits: Limits,
+    has_map: bool,
 }
 
 /// Options of a hub.
@@ -190,6 +191,7 @@ impl Hub {
     ) -> Result<(Self, Vec<Result<Subscription, AttachError>>), HubError> {
         check_names(&groups)?;
         check_filters(&groups, &options.limits)?;
+        let has_map = sources.iter().any(|source| source.pool_is_map());
         let event = Event::new()?;
         let (commands, inbox) = mpsc::channel();
         let mut engine = Engine::new(sources, groups, options, inbox, event.clone())?;
@@ -202,6 +204,7 @@ impl Hub {
                 commands,
                 event,
                 limits: options.limits,
+                has_map,
             },
             thread: Some(thread),
         };
@@ -244,6 +247,11 @@ impl Handle {
     /// The hub's limits.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Whether the pool of a source is a BPF map.
+    pub(crate) fn has_map(&self) -> bool {
+        self.has_map
     }
 
     /// Attaches a reader to a group; waits until its rules are in force at every source.

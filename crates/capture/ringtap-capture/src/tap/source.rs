@@ -180,6 +180,10 @@ impl Source for Tap {
         Some(self.loaded.pool_map.as_fd())
     }
 
+    fn pool_is_map(&self) -> bool {
+        true
+    }
+
     fn take_lanes(&mut self) -> Vec<LaneEnds> {
         std::mem::take(&mut self.ends)
     }

@@ -9,7 +9,7 @@
 use std::{
     fs::File,
     io::{self, IsTerminal, Write},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::fs::OpenOptionsExt as _},
 };
 
 use ringtap_pool::number::to_u64;
@@ -86,7 +86,14 @@ impl Output {
         if name == "-" {
             return Self::standard_output();
         }
-        let file = File::create(name).map_err(|cause| WriteError::Create {
+        // Packets are for nobody but the user that recorded them.
+        let created = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(name);
+        let file = created.map_err(|cause| WriteError::Create {
             file: name.to_owned(),
             cause,
         })?;

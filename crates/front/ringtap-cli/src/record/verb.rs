@@ -17,6 +17,7 @@ use ringtap_ipc::time::now_ns;
 use super::recorder::Recorder;
 use super::{FileOptions, Writer, origin};
 use crate::affinity::{self, Steered};
+use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt;
 use crate::print;
@@ -35,6 +36,9 @@ pub(crate) struct RecordArgs {
 
     #[command(flatten)]
     reading: ReadingArgs,
+
+    #[command(flatten)]
+    user: UserArgs,
 }
 
 const EXAMPLES: &str = "\
@@ -53,7 +57,12 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         require_another(read, &args.files.file)?;
     }
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
-    let options = args.reading.open_options("record", ORDER_WINDOW);
+    let kind = args.input.kind();
+    let keeps = args.user.recording(kind, &cpu, &args.files.file)?;
+    let options = args
+        .reading
+        .open_options("record", ORDER_WINDOW)
+        .confined(keeps);
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let start_ns = now_ns();
     let interfaces = interfaces(&capture, &args.input.filter_text());

@@ -44,6 +44,8 @@ pub(super) struct ClientConnection {
     subscription: Option<SubscriptionId>,
     /// The subscription's group, if the reader reads in place.
     group: Option<String>,
+    /// Why the reader's process could write a shared pool, if it could.
+    may_write: Option<&'static str>,
     /// The reader's own filter leaves packets out.
     filters: bool,
     /// The place of the inline reader, if this reader has it.
@@ -119,6 +121,7 @@ impl ClientConnection {
             subscription: None,
             group: None,
             verdicts,
+            may_write: None,
             filters: false,
             inline: None,
             waiting: None,
@@ -293,10 +296,13 @@ impl ClientConnection {
             let message = "this connection has a subscription already: one group a connection";
             return Err(refused(Refusal::TooMuch, message));
         }
-        let group = (!request.private).then(|| request.group.clone());
+        self.may_write = self.may_write(hub);
+        let private = request.private || self.may_write.is_some();
+        let group = (!private).then(|| request.group.clone());
         let filters = !request.filter.takes_everything();
         let request = SubscriptionRequest {
             name: self.name.clone().unwrap_or_default(),
+            private,
             ..request
         };
         let event = new_event()?;
@@ -324,15 +330,31 @@ impl ClientConnection {
         Some(answer.unwrap_or_else(|error| error))
     }
 
+    /// Why the reader's process could write a pool that it shares; `None` if it cannot, or if it could
+    /// change the hub itself as well.
+    fn may_write(&self, hub: &Handle) -> Option<&'static str> {
+        let is_own = [0, Peer::this_process().uid].contains(&self.peer.uid);
+        match hub.has_map() && !is_own {
+            true => self.peer.may_load_programs(),
+            false => None,
+        }
+    }
+
     fn attached(
         &mut self,
-        subscription: Subscription,
+        mut subscription: Subscription,
         group: Option<String>,
     ) -> Result<Answer, Answer> {
         if Attached::of(&subscription).is_none() {
             self.hub.leave(subscription.id);
             let message = "a source of this hub cannot be read from another process";
             return Err(refused(Refusal::Failed, message));
+        }
+        if let (Some(reason), Some(first)) = (self.may_write, subscription.endpoints.first_mut()) {
+            first.facts.notes.push(format!(
+                "private delivery: this process may load BPF programs, which could write a shared \
+                 pool: {reason}"
+            ));
         }
         self.subscription = Some(subscription.id);
         self.group = group;

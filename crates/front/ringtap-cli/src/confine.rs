@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Gives up the rights of a verb once its devices are open: `-Z USER`, capabilities, system calls.
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use ringtap::{Capability, Confinement, User, WHILE_CAPTURING};
+use ringtap_device::Kind;
+
+use crate::affinity::Placement;
+
+/// Places outside of its files that a recorder writes: settings of interrupts, and what they were.
+const SETTINGS: [&str; 3] = ["/proc/irq", "/sys", "/run/ringtap"];
+
+/// As whom a verb runs.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct UserArgs {
+    /// Become USER once the devices are open; files are created as USER.
+    #[arg(short = 'Z', long = "relinquish-privileges", value_name = "USER")]
+    user: Option<User>,
+}
+
+impl UserArgs {
+    /// What a verb with these devices keeps.
+    ///
+    /// # Errors
+    ///
+    /// Only root can restore what the placement changes.
+    pub(crate) fn keeping(
+        &self,
+        devices: impl IntoIterator<Item = Kind>,
+        cpu: &Placement,
+    ) -> Result<Confinement> {
+        ensure!(
+            self.user.is_none() || !cpu.moves_interrupts(),
+            "-Z: only root can put interrupts and NAPI back: leave out irq= and napi= of --cpu"
+        );
+        let captures = devices.into_iter().any(Kind::names_an_interface);
+        let keeps = if captures { WHILE_CAPTURING } else { &[] };
+        let keeps = Confinement::keeping(keeps.iter().copied()).becoming(self.user.clone());
+        Ok(match cpu.moves_interrupts() {
+            true => keeps.and(Capability::SysNice),
+            false => keeps,
+        })
+    }
+
+    /// What a recorder keeps, which creates `file`, and others with names like it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`UserArgs::keeping`].
+    pub(crate) fn recording(
+        &self,
+        device: Option<Kind>,
+        cpu: &Placement,
+        file: &str,
+    ) -> Result<Confinement> {
+        let mut keeps = self.keeping(device, cpu)?;
+        if self.user.is_none() {
+            // Root may record into a folder of another user, the next file as well as the first.
+            keeps = keeps.and(Capability::DacOverride);
+        }
+        Ok(match folders(file) {
+            Some(folders) => keeps.writing_below(folders),
+            None => keeps,
+        })
+    }
+}
+
+/// Folders in which a recorder writes; `None` if the name does not tell.
+fn folders(file: &str) -> Option<Vec<PathBuf>> {
+    let settings = SETTINGS.iter().map(PathBuf::from);
+    if file == "-" {
+        return Some(settings.collect());
+    }
+    let path = Path::new(file);
+    // A link, or a device such as /dev/stdout, leads elsewhere.
+    let is_plain = path.symlink_metadata().map_or(true, |it| it.is_file());
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => return None,
+    };
+    let tells = is_plain && !folder.to_string_lossy().contains('%') && folder.is_dir();
+    tells.then(|| settings.chain([folder.to_owned()]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorder_writes_in_the_folder_of_its_files() {
+        let last = |file: &str| folders(file).and_then(|mut all| all.pop());
+        assert_eq!(last("x.pcapng"), Some(".".into()));
+        assert_eq!(last("/tmp/x-%H.pcapng"), Some("/tmp".into()));
+        assert_eq!(last("-"), Some("/run/ringtap".into()));
+        for elsewhere in ["/dev/stdout", "/tmp/%H/x.pcapng", "/no such folder/x", "/"] {
+            assert_eq!(folders(elsewhere), None, "{elsewhere}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Attacks on the pool and the control region: chunks kept, lies, doorbells."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+from attack.attempt import Attack, leave
+from attack.outsider import CONTROL_MAGIC
+
+
+def doorbell_storm(attack: Attack) -> None:
+    """Rings without a pause, fills the counter, and makes both doorbells wait."""
+
+    def once() -> None:
+        hub, subscription = attack.subscribe()
+        try:
+            os.set_blocking(subscription.hubs_doorbell, False)
+            try:
+                os.write(subscription.hubs_doorbell, (2**64 - 2).to_bytes(8, "little"))
+            except OSError as error:
+                attack.errors[f"fill: {error}"] += 1
+            while attack.goes_on():
+                for blocks in (True, False):
+                    os.set_blocking(subscription.doorbell, blocks)
+                for _ in range(1000):
+                    subscription.ring()
+                subscription.read()
+        finally:
+            subscription.close()
+            hub.close()
+
+    attack.again(once)
+
+
+def hoarding(attack: Attack) -> None:
+    """Four readers that take every chunk they get and return none."""
+
+    def once() -> None:
+        held = []
+        try:
+            for _ in range(4):
+                held.append(attack.subscribe())
+            while attack.goes_on():
+                for _hub, subscription in held:
+                    for endpoint in subscription.endpoints:
+                        endpoint.accept()
+                time.sleep(0.005)
+        finally:
+            leave(held)
+
+    attack.again(once)
+
+
+def die_holding(attack: Attack) -> None:
+    """Readers that take every chunk they get and are killed, again and again."""
+
+    def once() -> None:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+        try:
+            _hub, subscription = attack.subscribe()
+            end = time.monotonic() + 0.2
+            while time.monotonic() < end:
+                for endpoint in subscription.endpoints:
+                    endpoint.accept()
+                time.sleep(0.002)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    attack.again(once)
+
+
+def garbage(attack: Attack) -> None:
+    """Writes random numbers into every word of the control region."""
+
+    def once() -> None:
+        hub, subscription = attack.subscribe()
+        try:
+            for endpoint in subscription.endpoints:
+                assert endpoint.control[:8] == CONTROL_MAGIC
+                size = len(endpoint.control)
+                for _ in range(2000):
+                    at = random.choice([random.randrange(0, 192), random.randrange(0, size - 8)])
+                    value = random.choice([0, 1, 2**31, 2**32 - 1, random.getrandbits(32)])
+                    endpoint.store32(at // 4 * 4, value)
+                    if random.random() < 0.05:
+                        subscription.ring()
+            for _ in attack.held(0.2):
+                pass
+        finally:
+            subscription.close()
+            hub.close()
+
+    attack.again(once)
+
+
+def double_returns(attack: Attack) -> None:
+    """Returns chunks that it does not hold, twice, or that do not exist."""
+
+    def once() -> None:
+        hub, subscription = attack.subscribe()
+        try:
+            for _ in attack.held(0.3):
+                for endpoint in subscription.endpoints:
+                    endpoint.accept()
+                    for lane in endpoint.lanes:
+                        for chunk, _slot in lane.chunks[:2] * 2:
+                            endpoint.give_back(chunk)
+                    endpoint.give_back(random.getrandbits(20))
+                subscription.ring()
+        finally:
+            subscription.close()
+            hub.close()
+
+    attack.again(once)
