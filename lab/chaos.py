@@ -196,8 +196,7 @@ def run(arena: Arena, plan: Plan, seed: int) -> Phase:
     """One phase: readers, attackers, packets; then all but the hub end."""
     with ExitStack() as stack:
         readers = [stack.enter_context(arena.reader()) for _ in range(READERS)]
-        for one in readers:
-            one.wait_ready(None, "pool")
+        wait_until("honest readers attach", lambda: len(_honest(arena.status())) == READERS, readers)
         lost_before = _lost_for_all(arena.status())
         attackers = stack.enter_context(arena.attacks(plan, seed)) if plan.attacks else None
         visitor = stack.enter_context(arena.visitor(plan.seconds))
@@ -234,10 +233,14 @@ def run(arena: Arena, plan: Plan, seed: int) -> Phase:
 
 def _has_read_all(status: dict, sent: int, lost_before: int) -> bool:
     """Whether each honest reader has read, or counted as lost, every packet."""
-    honest = [one for one in status["readers"] if one["name"] == "honest"]
+    honest = _honest(status)
     lost = _lost_for_all(status) - lost_before
     settled = [one["delivered"] + one["overrun"] + lost for one in honest]
     return len(honest) == READERS and min(settled) >= sent
+
+
+def _honest(status: dict) -> list[dict]:
+    return [one for one in status["readers"] if one["name"] == "honest"]
 
 
 def _lost_for_all(status: dict) -> int:

@@ -35,8 +35,8 @@ class Attack:
         return subscribe(self.path, self.group, "attacker", **more)
 
     def again(self, once: Callable[[], None]) -> None:
-        """Repeats one attempt until the time is over; refusals are counted."""
-        while self.goes_on():
+        """Repeats one attempt until the time is over, at least once; refusals are counted."""
+        while self.goes_on() or not self.tried:
             self.tried += 1
             try:
                 once()

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Callable
+from contextlib import closing
 
 from attack import programs
 from attack.attempt import Attack, leave
@@ -32,38 +34,45 @@ def lingering() -> int:
     return near.detach()
 
 
+def send_away(send: Callable[[int], None]) -> None:
+    """Sends a lingering socket and closes it here, so that the receiver's close is the last."""
+    descriptor = lingering()
+    try:
+        send(descriptor)
+    except (OSError, Gone):
+        # Nobody else has it: this process must not be the one that waits.
+        with socket.socket(fileno=descriptor) as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        raise
+    os.close(descriptor)
+
+
 def descriptors(attack: Attack) -> None:
     """Sends sockets whose last close blocks, before `hello`, with requests and by the doorbell."""
+    hello = {"ask": "hello", "protocol": 1, "features": [], "name": "x"}
 
     def by_doorbell(subscription: Subscription) -> None:
-        descriptor = lingering()
+        with socket.socket(fileno=os.dup(subscription.doorbell)) as bell:
+            send_away(lambda descriptor: socket.send_fds(bell, [b"x"], [descriptor]))
+
+    def counted(send: Callable[[], None]) -> None:
         try:
-            with socket.socket(fileno=os.dup(subscription.doorbell)) as bell:
-                socket.send_fds(bell, [b"x"], [descriptor])
-        except OSError as error:
-            attack.errors[f"doorbell: {error}"] += 1
-        finally:
-            os.close(descriptor)
+            send()
+        except (OSError, Gone) as error:
+            attack.errors[str(error)[:80]] += 1
 
     def once() -> None:
-        descriptor = lingering()
-        hub = Hub(attack.path)
-        try:
-            hub.send({"ask": "hello", "protocol": 1, "features": [], "name": "x"}, [descriptor])
-        finally:
-            os.close(descriptor)
-        try:
-            hub.receive()
+        with closing(Hub(attack.path)) as hub:
+            counted(lambda: send_away(lambda descriptor: hub.send(hello, [descriptor])))
+        with closing(Hub(attack.path)) as hub:
+            hub.hello("x")
             subscription = hub.attach(attack.group)
-            try:
-                by_doorbell(subscription)
-                subscription.read_for(0.2)
-            finally:
-                subscription.close()
-        finally:
-            hub.close()
-            while len(KEPT) > 32:
-                KEPT.pop(0).close()
+            counted(lambda: by_doorbell(subscription))
+            counted(lambda: send_away(lambda one: hub.send({"ask": "status"}, [one])))
+            subscription.read_for(0.2)
+            subscription.close()
+        while len(KEPT) > 32:
+            KEPT.pop(0).close()
 
     attack.again(once)
 

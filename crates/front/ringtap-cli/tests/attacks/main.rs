@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attacks by an ordinary user, written in Python from the documents alone (`lab/attack/`).
 
+mod chaos;
 mod pool;
 
 use std::path::PathBuf;
