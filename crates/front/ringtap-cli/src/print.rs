@@ -4,6 +4,7 @@
 //! Invariants
 //! - Nothing here panics: a closed pipe or a full disk is an error, or is ignored.
 //! - The text is written when the call returns: nothing is buffered.
+//! - No control character of a text reaches the terminal.
 #![forbid(unsafe_code)]
 
 use std::fmt::Display;
@@ -19,7 +20,7 @@ use anyhow::{Error, Result};
 pub(crate) fn line(text: impl Display) -> Result<()> {
     let mut out = io::stdout().lock();
     // One call, so that the line appears whole or not at all.
-    let written = out.write_all(format!("{text}\n").as_bytes());
+    let written = out.write_all(format!("{}\n", printable(text)).as_bytes());
     written.and_then(|()| out.flush()).map_err(|error| {
         let what = match error.kind() {
             ErrorKind::BrokenPipe => "nobody reads the output",
@@ -33,7 +34,7 @@ pub(crate) fn line(text: impl Display) -> Result<()> {
 ///
 /// A failed message does not end a capture.
 pub(crate) fn note(text: impl Display) {
-    let _lost = io::stderr().write_all(format!("{text}\n").as_bytes());
+    let _lost = io::stderr().write_all(format!("{}\n", printable(text)).as_bytes());
 }
 
 /// Prints each note on its own line of standard error.
@@ -45,5 +46,27 @@ pub(crate) fn notes(notes: impl IntoIterator<Item = impl Display>) {
 
 /// Overwrites the last line of standard error, which must be a terminal.
 pub(crate) fn over(text: impl Display) {
+    let text = printable(text);
     let _lost = io::stderr().write_all(format!("\r{text}\x1b[K").as_bytes());
+}
+
+/// The text without control characters, which could change the terminal: texts may come from another
+/// process or a file.
+fn printable(text: impl Display) -> String {
+    let visible = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.to_string().chars().map(visible).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let hostile = "a\tb\nc\u{1b}]0;title\u{7}\u{9b}2J\r";
+        let shown = super::printable(hostile);
+        assert_eq!(shown, "a\tb\nc\u{fffd}]0;title\u{fffd}\u{fffd}2J\u{fffd}");
+    }
 }

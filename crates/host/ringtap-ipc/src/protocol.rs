@@ -62,7 +62,12 @@ pub enum Request {
     /// Leaves the group.
     Detach,
     /// Asks for the counters of the whole hub.
-    Status,
+    Status {
+        /// Asks for the readers after the one with this number, and for nothing else; 0: for the first
+        /// page.
+        #[serde(default)]
+        after: u64,
+    },
 }
 
 /// The hub's answer to a request.

@@ -6,11 +6,12 @@ use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
@@ -21,6 +22,9 @@ use rustix::net::{
 use crate::event::sleep_until_readable;
 use crate::peer::{pass_descriptors, refuse_descriptors};
 use crate::transport::{MOST_BYTES, MOST_FDS, Transport};
+
+/// Longest wait for a hub that takes no connections or no messages.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Folder of the standard socket, on a file system that is empty after a boot.
 const STANDARD_FOLDER: &str = "/run/ringtap";
@@ -38,13 +42,18 @@ pub struct Socket {
     refuses_descriptors: bool,
 }
 
-/// A socket that readers connect to. Dropping this removes the socket's file.
+/// A socket that readers connect to. Dropping this removes the socket's file, unless another program
+/// has put its own there.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
     refuses_descriptors: bool,
     path: PathBuf,
+    file: FileIdentity,
 }
+
+/// Device and inode of a file.
+type FileIdentity = (u64, u64);
 
 /// Why a hub cannot listen on a socket.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +62,12 @@ pub enum ListenError {
     /// Another hub listens on the socket.
     #[error("{path}: a hub is running there already: stop it, or choose another --socket")]
     InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Another program has a socket there.
+    #[error("{path}: another program uses this socket: choose another --socket")]
+    OtherProgram {
         /// The socket.
         path: PathBuf,
     },
@@ -81,13 +96,16 @@ pub enum ListenError {
 }
 
 impl Socket {
-    /// Connects to a hub.
+    /// Connects to a hub. To connect, and to send, waits for a hub that does not answer for at most 20
+    /// seconds.
     ///
     /// # Errors
     ///
-    /// The system's: no process listens there, or the path is too long.
+    /// The system's: no process listens there, or the path is too long; [`io::ErrorKind::WouldBlock`]
+    /// if the hub does not answer.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let socket = make(SocketFlags::CLOEXEC)?;
+        set_socket_timeout(&socket, Timeout::Send, Some(SEND_TIMEOUT))?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Socket::new(socket))
     }
@@ -217,8 +235,13 @@ impl Listener {
             path: path.clone(),
             reason,
         };
-        if Socket::connect(&path).is_ok_and(|socket| socket.is_alive()) {
-            return Err(ListenError::InUse { path });
+        let found = identity(&path).ok();
+        match probe(&path) {
+            Ok(()) | Err(Errno::AGAIN) => return Err(ListenError::InUse { path }),
+            // For a socket of another type that a process has.
+            Err(Errno::PROTOTYPE) => return Err(ListenError::OtherProgram { path }),
+            // No process has the socket, or there is none.
+            Err(_) => {}
         }
         if let Some(folder) = path
             .parent()
@@ -237,10 +260,15 @@ impl Listener {
             Ok(there) if !there.file_type().is_socket() => {
                 return Err(ListenError::NotASocket { path });
             }
+            // Made by another hub since the probe.
+            Ok(_) if identity(&path).ok() != found => return Err(ListenError::InUse { path }),
             Ok(_) => fs::remove_file(&path).map_err(refused)?,
             Err(_) => {}
         }
-        Self::listen(&path).map_err(refused)
+        Self::listen(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse { path: path.clone() },
+            _ => refused(error),
+        })
     }
 
     fn listen(path: &Path) -> io::Result<Self> {
@@ -254,6 +282,7 @@ impl Listener {
             fd,
             refuses_descriptors,
             path: path.to_owned(),
+            file: identity(path)?,
         })
     }
 
@@ -304,9 +333,29 @@ fn make_standard_folder() -> io::Result<()> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Fails only if the file is gone already.
-        let _gone = fs::remove_file(&self.path);
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            // Fails only if the file is gone already.
+            let _gone = fs::remove_file(&self.path);
+        }
     }
+}
+
+/// Succeeds if a hub listens at `path`, and answers or does not hang up.
+fn probe(path: &Path) -> Result<(), Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let kind = SocketType::SEQPACKET;
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    connect(&socket, &address)?;
+    match Socket::new(socket).is_alive() {
+        true => Ok(()),
+        false => Err(Errno::CONNREFUSED),
+    }
+}
+
+fn identity(path: &Path) -> io::Result<FileIdentity> {
+    let file = fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
 }
 
 fn make(flags: SocketFlags) -> io::Result<OwnedFd> {
@@ -377,6 +426,33 @@ mod tests {
         near.send(&long[..5000], &[]).unwrap();
         let error = far.receive(&mut [0; 4999]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_hub_that_ends_leaves_the_socket_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub.sock");
+        let first = Listener::bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = Listener::bind(&path).unwrap();
+        drop(first);
+        assert!(Socket::connect(&path).is_ok());
+        assert!(second.accept().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_socket_of_another_living_program_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stream.sock");
+        let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let refused = Listener::bind(&path);
+        assert!(matches!(refused, Err(ListenError::OtherProgram { .. })));
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        let path = folder.path().join("datagram.sock");
+        let _datagrams = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        let refused = Listener::bind(&path);
+        assert!(matches!(refused, Err(ListenError::OtherProgram { .. })));
+        drop(other);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use ringtap_filter::Program;
 use ringtap_ipc::doorbell::Doorbell;
 use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::protocol::{
-    AttachedError, HubStatus, Reply, Request, Snapshot, VERSION, decode, encode,
+    AttachedError, HubStatus, ReaderStatus, Reply, Request, Snapshot, VERSION, decode, encode,
 };
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted};
@@ -28,6 +28,8 @@ use crate::control::{Control, ControlError};
 
 /// Longest wait for a hub's answer; the hub may be loading a program for a new filter.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Most readers in a hub's status.
+const MOST_READERS: usize = 100_000;
 
 /// Path of this machine's hub socket: `$RINGTAP_SOCKET`, else `/run/ringtap/hub.sock`, or in the
 /// user's own runtime folder if that is not root's.
@@ -53,6 +55,12 @@ pub enum ConnectError {
     /// No hub listens on the socket.
     #[error("{path}: no hub is running there: start one with `ringtap hub`, or name its --socket")]
     NoHub {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The hub accepts no connections.
+    #[error("{path}: the hub does not answer: it is stopped, or has too many new connections")]
+    Silent {
         /// The socket.
         path: PathBuf,
     },
@@ -99,6 +107,7 @@ impl Connection {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ConnectError::NoHub { path: path.into() }
             }
+            io::ErrorKind::WouldBlock => ConnectError::Silent { path: path.into() },
             _ => ConnectError::System {
                 path: path.into(),
                 reason,
@@ -183,7 +192,26 @@ impl Connection {
     ///
     /// Every [`ControlError`].
     pub fn status(&self) -> Result<HubStatus, ControlError> {
-        match self.ask(&Request::Status)?.0 {
+        let mut whole = self.status_page(0)?;
+        while let Some(after) = whole.readers_after.take() {
+            let page = self.status_page(after)?;
+            // Otherwise a faulty hub could send pages for ever.
+            let is_next = |next: &ReaderStatus| next.reader > after;
+            if !page.readers.first().is_some_and(is_next) || page.readers_after == Some(after) {
+                break;
+            }
+            whole.readers_after = page.readers_after.filter(|next| *next > after);
+            whole.readers.extend(page.readers);
+            if whole.readers.len() > MOST_READERS {
+                return Err(ControlError::Gone("it has too many readers".into()));
+            }
+        }
+        whole.readers_after = None;
+        Ok(whole)
+    }
+
+    fn status_page(&self, after: u64) -> Result<HubStatus, ControlError> {
+        match self.ask(&Request::Status { after })?.0 {
             Reply::Status(status) => Ok(*status),
             _ => Err(ControlError::Gone("it gave no status".into())),
         }
@@ -214,10 +242,21 @@ impl Connection {
     fn ask(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), ControlError> {
         let gone = |error: io::Error| ControlError::Gone(error.to_string());
         let _turn = self.lock_request();
-        self.transport.send(&encode(request), &[]).map_err(gone)?;
+        let sent = self.transport.send(&encode(request), &[]);
+        // A refusal that came before the request is still to be read.
+        let is_cut = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        sent.or_else(|error| if is_cut(&error) { Ok(()) } else { Err(error) })
+            .map_err(gone)?;
         let mut buffer = vec![0; MOST_BYTES];
         self.wait_for_answer().map_err(gone)?;
-        let (bytes, fds) = self.transport.receive(&mut buffer).map_err(gone)?;
+        let received = self.transport.receive(&mut buffer);
+        // A hub that refused the connection closed it before it read the request; its answer is there.
+        let was_refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
+        let (bytes, fds) = match received {
+            Err(error) if was_refused(&error) => self.transport.receive(&mut buffer),
+            received => received,
+        }
+        .map_err(gone)?;
         if bytes.is_empty() {
             return Err(ControlError::Gone("it closed the connection".into()));
         }

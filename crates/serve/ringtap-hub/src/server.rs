@@ -14,6 +14,7 @@ mod admission;
 mod connection;
 mod leaving;
 mod one;
+mod status_page;
 
 use std::io;
 use std::os::fd::AsFd;

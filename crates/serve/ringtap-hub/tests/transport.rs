@@ -122,7 +122,7 @@ fn ask(reader: &MemoryEnd, request: &Request) -> (Reply, Vec<OwnedFd>) {
 }
 
 fn status(reader: &MemoryEnd) -> Box<HubStatus> {
-    match ask(reader, &Request::Status).0 {
+    match ask(reader, &Request::Status { after: 0 }).0 {
         Reply::Status(status) => status,
         other => panic!("{other:?}"),
     }

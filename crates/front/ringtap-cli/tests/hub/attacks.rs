@@ -5,11 +5,13 @@ use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use ringtap_testkit::{Running, require_root, require_tool};
-use tempfile::NamedTempFile;
+use ringtap_client::Connection;
+use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+use tempfile::{NamedTempFile, TempDir};
 
-use crate::support::{Account, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
+use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
 
 const OUTSIDER: &str = include_str!("outsider.py");
 
@@ -112,7 +114,7 @@ fn a_user_without_rights_cannot_fill_the_log() {
     let config = "[[group]]\nname = \"all\"\n[limits]\nlog_lines_per_user_and_second = 1\n\
                   requests_per_second = 100000\n";
     let attacked = Attacked::new("hub-noise", config);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     attacked.survive("noisy", 65_534);
     let seconds = usize::try_from(begun.elapsed().as_secs()).expect("it fits");
     let log = attacked.hub.finish().stderr;
@@ -154,4 +156,45 @@ fn subscriptions_of_a_user_are_limited_and_come_back() {
     let told = attacked.survive("subscriptions", 65_534);
     assert!(told.contains("limits.subscriptions_per_user"), "{told}");
     attacked.hub.finish();
+}
+
+#[test]
+fn a_hub_in_a_pid_namespace_serves_readers_outside_of_it() {
+    require_root!();
+    require_tool!("unshare");
+    let net = Namespace::with_veth("hub-pid");
+    let folder = TempDir::new().expect("a folder can be made");
+    let socket = folder.path().join("hub.sock");
+    let mut command = net.command("unshare");
+    command.args([
+        "--pid",
+        "--fork",
+        "--kill-child",
+        BINARY,
+        "hub",
+        "-i",
+        "packet:rx0",
+    ]);
+    command.arg("--socket").arg(&socket);
+    let hub = Running::start(command);
+    hub.wait_for_stderr("ringtap: hub of", LIMIT);
+    let device = format!("hub:all?socket={}", socket.display());
+    let mut command = Command::new(BINARY);
+    command.args(["count", "-q", "-c", "10", "--filter", "udp", "-i", &device]);
+    let reader = Running::start(command);
+    let connection = Connection::open(&socket, "test").expect("the hub answers");
+    let deadline = Instant::now() + LIMIT;
+    let readers = loop {
+        let readers = connection.status().expect("the hub tells").readers;
+        if !readers.is_empty() {
+            break readers;
+        }
+        assert!(Instant::now() < deadline, "a reader attaches");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(readers[0].pid, 0, "no process of the hub's namespace");
+    let mut command = net.command(BINARY);
+    command.args(["send", "-i", "tx0", "-c", "10", "--rate", "100pps"]);
+    let _sent = Running::start(command).wait(LIMIT).success();
+    assert!(reader.wait(LIMIT).status.success());
 }

@@ -23,6 +23,9 @@ pub struct HubStatus {
     pub readers: Vec<ReaderStatus>,
     /// Packets lost by readers that have left.
     pub departed_overrun: u64,
+    /// Number of the last reader in `readers`, if others follow that did not fit into the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readers_after: Option<u64>,
 }
 
 /// State of a source.

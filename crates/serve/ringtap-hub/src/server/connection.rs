@@ -16,6 +16,7 @@ use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{InlineError, InlineSeat, VerdictChannel, VerdictEnds};
 
 use super::admission::UserClass;
+use super::status_page::status_page;
 use crate::hub::{AttachError, Handle};
 use crate::limits::Limits;
 
@@ -267,7 +268,7 @@ impl ClientConnection {
                     Reply::Done.into()
                 }
             },
-            Request::Status => self.status(hub),
+            Request::Status { after } => self.status(hub, after),
         };
         Some(now)
     }
@@ -404,13 +405,13 @@ impl ClientConnection {
         Ok(())
     }
 
-    fn status(&self, hub: &Handle) -> Answer {
+    fn status(&self, hub: &Handle, after: u64) -> Answer {
         if self.class == UserClass::Stranger {
             let message = format!("user {} may not see this hub", self.peer.uid);
             return refused(Refusal::NotAllowed, message);
         }
         match hub.status() {
-            Some(status) => Reply::Status(Box::new(status)).into(),
+            Some(status) => status_page(status, after).into(),
             None => refusal(&AttachError::Ending),
         }
     }

@@ -101,6 +101,7 @@ impl Engine {
             groups,
             readers,
             departed_overrun: self.subscribers.departed_overrun,
+            readers_after: None,
         }
     }
 
