@@ -186,3 +186,27 @@ impl Consumer {
         self.parts.tail[0].load(Acquire) == self.head
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossible_index_of_the_other_side_is_refused() {
+        let parts = Parts::on_heap(4);
+        let (mut producer, mut consumer) =
+            (Producer::new(parts.clone()), Consumer::new(parts.clone()));
+        assert!(consumer.is_empty());
+        assert_eq!(producer.push(7), Ok(()));
+        assert!(!consumer.is_empty());
+        parts.head[0].store(2, Relaxed);
+        let claimed = u32::MAX;
+        let corrupt = PeerCorrupt {
+            claimed,
+            capacity: 4,
+        };
+        assert_eq!(producer.push(8), Err(corrupt.into()));
+        parts.tail[0].store(claimed, Relaxed);
+        assert_eq!(consumer.pop(), Err(corrupt));
+    }
+}

@@ -270,3 +270,49 @@ impl<'a> Chunk<'a> {
         Some((words, data?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::source;
+    use crate::wake::NoSignal;
+    use crate::writer::PacketMeta;
+
+    #[test]
+    fn a_chunk_has_its_first_time_and_is_sealed_when_its_writer_ends() {
+        let geometry = Geometry::contiguous(4096, 3, 1, 1500).unwrap();
+        let pool = Pool::on_heap(geometry);
+        let chunks = source::share(&geometry, LaneId(0));
+        // SAFETY: on the heap, and the only lane.
+        let (mut writer, mut ends) =
+            unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
+        let meta = PacketMeta {
+            time_ns: 12_345,
+            ..PacketMeta::default()
+        };
+        writer.write(&meta, [b"packet"]).unwrap();
+        let id = ChunkId(u32::try_from(ends.opened.pop().unwrap().unwrap()).unwrap());
+        let chunk = pool.chunk(id).unwrap();
+        assert_eq!(chunk.first_time_ns(), Some(12_345));
+        assert!(!chunk.state().sealed);
+        drop(writer);
+        assert!(chunk.state().sealed && chunk.state().published == 1);
+    }
+
+    #[test]
+    fn an_impossible_count_is_cut_to_the_capacity_of_the_chunk() {
+        let geometry = Geometry::contiguous(4096, 3, 1, 1500).unwrap();
+        let pool = Pool::on_heap(geometry);
+        let chunk = pool.chunk(ChunkId(1)).unwrap();
+        assert_eq!(chunk.first_time_ns(), None);
+        let most = to_u32((4096 - CHUNK_HEADER_SIZE) / SLOT_SIZE);
+        assert_eq!(geometry.max_slots(), most);
+        chunk
+            .0
+            .word32(format::chunk::STATE)
+            .store(most + 1, Relaxed);
+        assert_eq!(chunk.state().published, most);
+    }
+}

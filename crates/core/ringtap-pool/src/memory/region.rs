@@ -313,3 +313,17 @@ impl Drop for Heap {
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_lies_within_the_region_and_is_aligned() {
+        let region = Region::on_heap(64);
+        assert!(region.piece(0, 64).is_some() && region.piece(56, 8).is_some());
+        for (offset, bytes) in [(0, 65), (64, 8), (4, 8), (u64::MAX - 7, 8)] {
+            assert!(region.piece(offset, bytes).is_none(), "{offset} {bytes}");
+        }
+    }
+}
