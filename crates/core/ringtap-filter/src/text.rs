@@ -135,18 +135,30 @@ impl Filter {
 
 /// The error for a program from libpcap that fails the check.
 fn unusable(expression: &str, length: usize, error: &ProgramError) -> FilterError {
-    let words = ["inbound", "outbound"];
-    let mut places = words.iter().filter_map(|word| {
+    const DIRECTION: &str = "the direction is not in the packet: choose it with the device, \
+                             as in eth0?direction=in";
+    const INTERFACE: &str = "the interface is not in the packet: name it as the device";
+    let words = [
+        ("inbound", DIRECTION),
+        ("outbound", DIRECTION),
+        ("ifindex", INTERFACE),
+    ];
+    let mut found = words.iter().filter_map(|(word, message)| {
         let start = expression.find(word)?;
-        Some(start..start + word.len())
+        Some((Some(start..start + word.len()), *message))
     });
+    let (place, message) = match found.next() {
+        Some(found) => found,
+        None => (
+            None,
+            "it asks for what only the kernel knows, not the packet",
+        ),
+    };
     let expression = expression.to_owned();
     match *error {
         ProgramError::Kernel { .. } => FilterError::Refused {
-            message: "the direction is not in the packet: choose it with the device, \
-                      as in eth0?direction=in"
-                .to_owned(),
-            place: places.next(),
+            message: message.to_owned(),
+            place,
             expression,
         },
         ProgramError::Instruction { at, .. } => FilterError::Program { expression, at },

@@ -136,10 +136,7 @@ host's own buffers, which know what to do. MTUs must be equal.";
 
 impl BridgeArgs {
     fn options(&self) -> Result<BridgeOptions> {
-        let filter = |text: &str| -> Result<_> {
-            let compiled = ringtap::compile(text, &ethernet())?;
-            Ok(compiled.program().clone())
-        };
+        let filter = |text: &str| -> Result<_> { Ok(ringtap::compile(text, &ethernet())?) };
         let passing = match (&self.pass, &self.drop) {
             (Some(text), _) => Passing::Matching(filter(text)?),
             (None, Some(text)) => Passing::Others(filter(text)?),

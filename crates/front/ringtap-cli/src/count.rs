@@ -19,7 +19,7 @@ use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt;
 use crate::print;
-use crate::reading::{Reading, ReadingArgs};
+use crate::reading::{self, Reading, ReadingArgs};
 use crate::session;
 use consumer::{Counter, Extras};
 use latency::Latency;
@@ -96,9 +96,10 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let received = session::receive(args.reading.interval, &mut counter);
     // Before the capture ends: NAPI may depend on its program.
     steered.undo();
-    counter.finish()?;
+    let counters = counter.finish()?;
     received?;
     counter.reading.capture.outcome()?;
+    reading::require_balance(&counters)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -113,7 +113,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
 fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     let group = |name: &str, filter: &str| -> Result<Group> {
         Ok(Group {
-            filter: ringtap::compile(filter, source.facts())?.program().clone(),
+            filter: ringtap::compile(filter, source.facts())?,
             filter_text: filter.to_owned(),
             ..Group::new(name)
         })

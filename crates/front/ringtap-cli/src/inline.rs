@@ -13,7 +13,7 @@ use ringtap_client::{
     default_socket,
 };
 use ringtap_device::{DeviceSpec, Kind};
-use ringtap_filter::text::Filter;
+use ringtap_filter::Program;
 
 use crate::affinity::Steered;
 use crate::print;
@@ -58,7 +58,7 @@ A program of your own does the same by the Rust library (examples/inline_ips.rs)
 struct Decider {
     verdicts: VerdictSender,
     capture: Capture,
-    filter: Option<Filter>,
+    filter: Option<Program>,
     texts: Vec<Vec<u8>>,
     dropped: u64,
 }
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
 impl Decider {
     fn decide(&self, data: &[u8], wire_length: u32) -> Verdict {
         let filter = self.filter.as_ref();
-        let is_taken = filter.is_some_and(|filter| filter.program().matches(data, wire_length));
+        let is_taken = filter.is_some_and(|filter| filter.matches(data, wire_length));
         let contains = |text: &Vec<u8>| data.windows(text.len()).any(|bytes| bytes == text);
         match is_taken || self.texts.iter().any(contains) {
             true => Verdict::Drop,

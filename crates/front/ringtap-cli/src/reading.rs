@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ringtap::{AllCounters, Batch, Capture, Counted, Counters, OpenOptions, Order, Packet};
 
@@ -16,6 +16,10 @@ use crate::session::Flow;
 /// Origin of the counters after the hub has left.
 const ALONE: &str =
     "by this reader's own count: what was lost before it is not known, the hub left";
+
+/// Attempts to read final counters that balance, and the pause between two.
+const STEADY_TRIES: u32 = 20;
+const STEADY_PAUSE: Duration = Duration::from_millis(10);
 
 /// When to stop, where to run, what to print.
 #[derive(Args, Debug, Clone)]
@@ -92,6 +96,15 @@ pub(crate) fn seconds(text: &str) -> Result<Duration> {
         Ok(Ok(duration)) if !duration.is_zero() => Ok(duration),
         _ => bail!("want a number of seconds above 0"),
     }
+}
+
+/// Fails if the final counters do not balance, so that the exit status tells.
+pub(crate) fn require_balance(counters: &Counters) -> Result<()> {
+    ensure!(
+        counters.balance().holds(),
+        "the counters do not balance: a packet was counted twice or not at all; please report this"
+    );
+    Ok(())
 }
 
 /// Summary of how well time-stamp order was kept, for the final counters.
@@ -203,6 +216,19 @@ impl<'a> Reading<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
+    /// The counters once no packet is half counted: other readers' packets may still come.
+    fn steady_counters(&self) -> Result<AllCounters> {
+        let mut counters = self.capture.all_counters()?;
+        for _ in 0..STEADY_TRIES {
+            if counters.total.balance().holds() {
+                break;
+            }
+            std::thread::sleep(STEADY_PAUSE);
+            counters = self.capture.all_counters()?;
+        }
+        Ok(counters)
+    }
+
     /// Prints the final counters, those of each lane if requested, and then `extras`.
     pub(crate) fn finish(&self, extras: &[String]) -> Result<Counters> {
         let AllCounters {
@@ -210,7 +236,7 @@ impl<'a> Reading<'a> {
             lanes,
             hub_left,
             sources: _,
-        } = self.capture.all_counters()?;
+        } = self.steady_counters()?;
         let facts = self.capture.facts();
         let whence = if hub_left { ALONE } else { &facts.offered_from };
         let lanes = lanes.into_iter().filter(|_| self.args.verbose);

@@ -260,5 +260,6 @@ mod tests {
             ..Counters::default()
         };
         assert!(super::counters("x", "y", &counters).contains("NOT balanced"));
+        assert!(crate::reading::require_balance(&counters).is_err());
     }
 }

@@ -80,6 +80,34 @@ fn a_full_disk_counts_as_delivered_what_the_file_holds() {
 }
 
 #[test]
+fn without_a_next_file_the_packets_of_the_last_one_are_counted() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder");
+    // Files for the folder itself and for two recordings.
+    let end = run(
+        &folder,
+        r#"mkdir "$2/few"; mount -t tmpfs -o nr_inodes=3 tmpfs "$2/few" || exit 99
+           "$1" record -r "$2/in.pcap" -w "$2/few/out.pcapng" -C 100kB --json --quiet; status=$?
+           cp "$2/few"/* "$2/"; exit $status"#,
+    );
+    assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+    assert!(end.stderr.contains("cannot be created"), "{}", end.stderr);
+    let counters: Value = serde_json::from_str(end.stdout.trim()).expect("one counters");
+    let files = fs::read_dir(folder.path()).expect("the folder");
+    let files = files.map(|file| file.expect("a file").path());
+    let mut kept = 0;
+    for file in files.filter(|file| file.extension().is_some_and(|name| name == "pcapng")) {
+        let mut reader = Reader::open(&file.display().to_string()).expect("the file is valid");
+        while reader.next_packet().expect("whole packets").is_some() {
+            kept += 1;
+        }
+    }
+    assert!(kept > 0, "two files are full");
+    assert_eq!(counters["delivered"], kept, "{counters}");
+    assert_eq!(counters["balanced"], true, "{counters}");
+}
+
+#[test]
 fn a_pipe_that_is_closed_ends_the_recording_quietly() {
     require_root!();
     let folder = TempDir::new().expect("a folder");

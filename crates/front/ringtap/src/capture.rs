@@ -177,7 +177,7 @@ impl Capture {
     pub fn all_counters(&self) -> Result<AllCounters, Error> {
         let snapshot = match self.receiver.snapshot() {
             Ok(snapshot) => Some(snapshot),
-            Err(ControlError::Gone(_)) => None,
+            Err(ControlError::Gone(_) | ControlError::Late { .. }) => None,
             Err(refused) => return Err(refused.into()),
         };
         let (mut total, sources, lanes) = match &snapshot {
@@ -217,7 +217,7 @@ impl Capture {
     pub fn set_filter(&mut self, filter: &str) -> Result<(), Error> {
         self.receiver.link_type()?;
         let filter = compile(filter, &self.facts)?;
-        Ok(self.receiver.set_filter(filter.program())?)
+        Ok(self.receiver.set_filter(&filter)?)
     }
 
     /// Fails if the source failed.

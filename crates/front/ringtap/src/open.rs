@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
-use ringtap_filter::LinkType;
 use ringtap_filter::text::Filter;
+use ringtap_filter::{LinkType, Program};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_net::confine::Confinement;
 use ringtap_pool::source::Facts;
@@ -174,7 +174,7 @@ impl OpenOptions {
         let source = ringtap_capture::open(device)?;
         self.confine()?;
         let request = SubscriptionRequest {
-            filter: compile(&self.filter, source.facts())?.program().clone(),
+            filter: compile(&self.filter, source.facts())?,
             from_the_first: true,
             ..self.request(ONLY_GROUP, &device.options)
         };
@@ -214,7 +214,8 @@ impl OpenOptions {
 /// # Errors
 ///
 /// [`Error::Filter`].
-pub fn compile(filter: &str, facts: &Facts) -> Result<Filter, Error> {
+pub fn compile(filter: &str, facts: &Facts) -> Result<Program, Error> {
     let link_type = LinkType(facts.link_type);
-    Ok(Filter::compile(filter, link_type, facts.snap_length)?)
+    let filter = Filter::compile(filter, link_type, facts.snap_length)?;
+    Ok(filter.program().clone())
 }

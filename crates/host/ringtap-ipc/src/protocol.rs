@@ -83,6 +83,9 @@ pub enum Reply {
         features: Vec<String>,
         /// The hub's software version.
         version: String,
+        /// Link type of each source (`LINKTYPE_*`), so that a reader can compile its filter.
+        #[serde(default)]
+        link_types: Vec<u16>,
     },
     /// To `attach`; descriptors accompany it.
     Attached(Attached),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringtap_filter::Program;
+use ringtap_filter::{LinkType, Program};
 use ringtap_ipc::doorbell::Doorbell;
 use ringtap_ipc::event::{has_left, sleep_until_readable};
 use ringtap_ipc::protocol::{
@@ -27,7 +27,9 @@ use ringtap_ipc::verdict::VerdictSender;
 use crate::control::{Control, ControlError};
 
 /// Longest wait for a hub's answer; the hub may be loading a program for a new filter.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+///
+/// Long, because sixty readers with filters of their own may attach to a busy machine at once.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most readers in a hub's status.
 const MOST_READERS: usize = 100_000;
 
@@ -93,6 +95,8 @@ pub struct Connection {
     request: Mutex<()>,
     /// Wakes this reader.
     own: Mutex<Option<Arc<dyn Doorbell>>>,
+    /// Link type of each of the hub's sources.
+    link_types: Vec<u16>,
     leaving: AtomicBool,
 }
 
@@ -123,24 +127,35 @@ impl Connection {
     ///
     /// [`ConnectError::Control`], [`ConnectError::Protocol`].
     pub fn over(transport: Box<dyn Transport>, name: &str) -> Result<Self, ConnectError> {
-        let connection = Connection {
+        let mut connection = Connection {
             transport,
             request: Mutex::new(()),
             own: Mutex::new(None),
+            link_types: Vec::new(),
             leaving: AtomicBool::new(false),
         };
-        connection.hello(name)?;
+        connection.link_types = connection.hello(name)?;
         Ok(connection)
     }
 
-    fn hello(&self, name: &str) -> Result<(), ConnectError> {
+    /// Link types of the hub's sources, one each.
+    pub fn link_types(&self) -> impl Iterator<Item = LinkType> {
+        self.link_types.iter().copied().map(LinkType)
+    }
+
+    /// Returns the link types of the hub's sources.
+    fn hello(&self, name: &str) -> Result<Vec<u16>, ConnectError> {
         let hello = Request::Hello {
             protocol: VERSION,
             features: Vec::new(),
             name: name.to_owned(),
         };
         match self.ask(&hello)?.0 {
-            Reply::Hello { protocol, .. } if protocol == VERSION => Ok(()),
+            Reply::Hello {
+                protocol,
+                link_types,
+                ..
+            } if protocol == VERSION => Ok(link_types),
             _ => Err(ConnectError::Protocol("it did not say hello")),
         }
     }
@@ -248,7 +263,11 @@ impl Connection {
         sent.or_else(|error| if is_cut(&error) { Ok(()) } else { Err(error) })
             .map_err(gone)?;
         let mut buffer = vec![0; MOST_BYTES];
-        self.wait_for_answer().map_err(gone)?;
+        if !self.has_answer().map_err(gone)? {
+            self.transport.finish();
+            let seconds = ANSWER_TIMEOUT.as_secs();
+            return Err(ControlError::Late { seconds });
+        }
         let received = self.transport.receive(&mut buffer);
         // A hub that refused the connection closed it before it read the request; its answer is there.
         let was_refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
@@ -267,16 +286,16 @@ impl Connection {
         }
     }
 
-    fn wait_for_answer(&self) -> io::Result<()> {
+    /// Waits for the hub's answer; `false` if it does not come in time.
+    fn has_answer(&self) -> io::Result<bool> {
         let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if sleep_until_readable(&[self.transport.fd()], Some(left))? {
-                return Ok(());
+                return Ok(true);
             }
             if left.is_zero() {
-                let text = "it did not answer for 20 seconds";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                return Ok(false);
             }
         }
     }

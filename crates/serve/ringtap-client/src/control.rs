@@ -15,6 +15,15 @@ pub enum ControlError {
     /// The hub is gone.
     #[error("the hub left: {0}")]
     Gone(String),
+    /// The hub did not answer in time. The connection is closed, because the answer may still come.
+    #[error(
+        "the hub did not answer for {seconds} seconds: it is stopped, or this machine is too busy; \
+         try again"
+    )]
+    Late {
+        /// Seconds that the reader waited.
+        seconds: u64,
+    },
     /// The hub refused the command.
     #[error("{message}")]
     Refused {

@@ -54,7 +54,7 @@ pub enum ReceiveError {
     Control(#[from] ControlError),
 }
 
-/// Link type of a hub's sources until the hub reports it.
+/// Link type of a hub without sources.
 const ETHERNET: LinkType = LinkType(1);
 /// Shortest sleep while packets gather up to the watermark.
 const LEAST_NAP: Duration = Duration::from_micros(250);
@@ -185,20 +185,15 @@ impl Receiver {
         mut request: SubscriptionRequest,
         compile: impl Fn(LinkType) -> Result<Program, E>,
     ) -> Result<(Self, Arc<Connection>), E> {
-        let attach = |request: &SubscriptionRequest| {
-            let (subscription, connection) = Connection::attach(socket, request)?;
-            let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
-            Ok::<_, E>((receiver, connection))
-        };
-        request.filter = compile(ETHERNET)?;
-        let attached = attach(&request)?;
-        // The hub reports the link type only now; the program has not read a packet yet.
-        if request.filter.takes_everything() || attached.0.link_type()? == ETHERNET {
-            return Ok(attached);
+        let connection = Arc::new(Connection::open(socket, &request.name)?);
+        let link_type = common_link_type(connection.link_types());
+        request.filter = compile(link_type.unwrap_or(ETHERNET))?;
+        if !request.filter.takes_everything() {
+            link_type.ok_or(ReceiveError::LinkTypes)?;
         }
-        request.filter = compile(attached.0.link_type()?)?;
-        drop(attached);
-        attach(&request)
+        let subscription = connection.subscribe(&request)?;
+        let receiver = Receiver::new(subscription, Arc::clone(&connection) as _)?;
+        Ok((receiver, connection))
     }
 
     /// Facts about each source.
@@ -223,12 +218,8 @@ impl Receiver {
     ///
     /// [`ReceiveError::LinkTypes`].
     pub fn link_type(&self) -> Result<LinkType, ReceiveError> {
-        let mut types = self.facts().map(|facts| LinkType(facts.link_type));
-        let first = types.next().unwrap_or(ETHERNET);
-        match types.all(|other| other == first) {
-            true => Ok(first),
-            false => Err(ReceiveError::LinkTypes),
-        }
+        let types = self.facts().map(|facts| LinkType(facts.link_type));
+        common_link_type(types).ok_or(ReceiveError::LinkTypes)
     }
 
     /// Number of lanes of all sources.
@@ -495,4 +486,10 @@ impl Receiver {
             progress.bytes.store(tally.bytes(), Relaxed);
         }
     }
+}
+
+/// The link type of all sources; `None` if they differ.
+fn common_link_type(mut types: impl Iterator<Item = LinkType>) -> Option<LinkType> {
+    let first = types.next().unwrap_or(ETHERNET);
+    types.all(|other| other == first).then_some(first)
 }

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -37,6 +38,8 @@ pub struct Handle {
     event: Event,
     limits: Limits,
     has_map: bool,
+    /// Link type of each source.
+    pub(crate) link_types: Arc<[u16]>,
 }
 
 /// Options of a hub.
@@ -193,6 +196,8 @@ impl Hub {
         check_filters(&groups, &options.limits)?;
         let has_map = sources.iter().any(|source| source.pool_is_map());
         let event = Event::new()?;
+        let link_types = sources.iter().map(|source| source.facts().link_type);
+        let link_types = link_types.collect();
         let (commands, inbox) = mpsc::channel();
         let mut engine = Engine::new(sources, groups, options, inbox, event.clone())?;
         let subscriptions = engine.attach_at_start(requests);
@@ -205,6 +210,7 @@ impl Hub {
                 event,
                 limits: options.limits,
                 has_map,
+                link_types,
             },
             thread: Some(thread),
         };

@@ -122,6 +122,14 @@ fn a_refusal_shows_libpcaps_words_and_a_caret() {
 }
 
 #[test]
+fn an_interface_is_refused_with_what_to_do_instead() {
+    let error = Filter::compile("tcp and ifindex 3", LinkType::ETHERNET, 65_535);
+    let message = error.expect_err("no packet has it").to_string();
+    assert!(message.contains("name it as the device"), "{message}");
+    assert!(message.contains("character 9"), "{message}");
+}
+
+#[test]
 fn a_direction_is_refused_with_what_to_do_instead() {
     let (message, place) = refused("udp and outbound");
     assert!(message.contains("eth0?direction=in"), "{message}");

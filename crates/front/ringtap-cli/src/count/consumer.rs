@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
-use ringtap::{Batch, Capture, Packet};
+use ringtap::{Batch, Capture, Counters, Packet};
 use ringtap_ipc::time::now_ns;
 use ringtap_packet::stamp;
 
@@ -66,11 +66,10 @@ impl Extras {
 
 impl Counter<'_> {
     /// Prints the final counters and the results of the extra work.
-    pub(super) fn finish(&self) -> Result<()> {
+    pub(super) fn finish(&self) -> Result<Counters> {
         let mut lines = self.extras.summary();
         lines.extend(self.reading.capture.order().map(reading::order_kept));
-        self.reading.finish(&lines)?;
-        Ok(())
+        self.reading.finish(&lines)
     }
 }
 

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::str::FromStr;
 
 use flate2::{Compress, Compression, FlushCompress};
-use ringtap_filter::text::Filter;
+use ringtap_filter::Program;
 
 /// The kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) enum Work {
     /// A compressor, its output buffer, bytes of output.
     Zlib(Box<Compress>, Vec<u8>, u64),
     /// A filter, runs per packet, runs that matched.
-    Bpf(Filter, u32, u64),
+    Bpf(Program, u32, u64),
     /// The sum over all headers.
     Headers(u64),
 }
@@ -69,7 +69,7 @@ impl Work {
     /// Work of this kind; calls `filter` only for work that needs a filter.
     pub(crate) fn new(
         kind: WorkKind,
-        filter: impl FnOnce() -> anyhow::Result<Filter>,
+        filter: impl FnOnce() -> anyhow::Result<Program>,
     ) -> anyhow::Result<Self> {
         Ok(match kind {
             WorkKind::Zlib(level) => {

@@ -107,7 +107,7 @@ impl GroupText {
             })?;
         }
         Ok(Group {
-            filter: filter.program().clone(),
+            filter,
             filter_text: self.filter.clone(),
             division: self.division,
             balance: self.balance.clone(),

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let received = session::receive(args.reading.interval, &mut recorder);
     // Before the capture ends: NAPI may depend on its program.
     steered.undo();
-    recorder.finish(received)?;
+    let (counters, _) = recorder.finish(received)?;
     let capture = recorder.capture();
     // Order is the default, and worth a line only if it was not kept.
     let order = capture.order();
@@ -93,6 +93,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         print::note(format_args!("ringtap: {}", reading::order_kept(order)));
     }
     capture.outcome()?;
+    reading::require_balance(&counters)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -141,6 +141,7 @@ fn serve(listener: &Listener, script: &mut Script<'_>, regions: &Regions) {
         protocol: if script.byte() < 250 { 1 } else { 2 },
         features: Vec::new(),
         version: String::new(),
+        link_types: vec![1],
     };
     let _gone = socket.send(&encode(&hello), &[]);
     let endpoints = match script.byte() {

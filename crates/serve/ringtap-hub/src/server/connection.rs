@@ -244,7 +244,7 @@ impl ClientConnection {
             return Some(refused(Refusal::BadRequest, "say hello first"));
         }
         let now = match request {
-            Request::Hello { protocol, name, .. } => self.hello(protocol, &name),
+            Request::Hello { protocol, name, .. } => self.hello(protocol, &name, hub),
             Request::Attach(attach) => return self.attach(attach, hub).err(),
             Request::Filter { program } => return self.filter(program, hub).err(),
             Request::Credit { chunks } => match self.subscription {
@@ -273,7 +273,7 @@ impl ClientConnection {
         Some(now)
     }
 
-    fn hello(&mut self, version: u32, name: &str) -> Answer {
+    fn hello(&mut self, version: u32, name: &str, hub: &Handle) -> Answer {
         if version != protocol::VERSION {
             let ours = protocol::VERSION;
             let message = format!(
@@ -287,6 +287,7 @@ impl ClientConnection {
             protocol: protocol::VERSION,
             features: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            link_types: hub.link_types.to_vec(),
         }
         .into()
     }
