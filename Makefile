@@ -17,7 +17,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench figures fuzz soak kills chaos readme install uninstall clean
+.PHONY: help build sample run test check bench figures fuzz soak kills chaos flaps readme install uninstall clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -72,6 +72,10 @@ kills: build ## kill a hundred readers of a hub at full rate: what do the others
 chaos: build ## attacks of an ordinary user on a hub: what do honest readers lose? (ATTACK=300 seconds, needs root)
 	@echo "chaos: $(ATTACK) seconds of attacks in a private network"
 	@$(SUDO) python3 lab/chaos.py --seconds $(ATTACK) --ringtap $(BINARY)
+
+flaps: ## 50 outages of the interface under each source, sender and bridge (about 5 minutes, needs root)
+	@echo "flaps: 50 outages for each of 14 cases in private networks; about 5 minutes"
+	@RINGTAP_FLAPS=50 cargo test -q -p ringtap-cli --test links
 
 readme: ## put the table of the latest benchmark into README.md
 	@python3 lab/bench.py --readme

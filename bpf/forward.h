@@ -180,6 +180,21 @@ static __always_inline int rt_forward_xdp(struct xdp_md *ctx, const struct rt_pa
 	return bpf_redirect(config.forward_to, 0);
 }
 
+#define RT_NO_DEVICE (-19) /* ENODEV */
+
+/* Redirects a packet buffer. A removed interface takes nothing: the packet counts as lost. */
+static __always_inline int rt_redirect(struct __sk_buff *ctx, struct rt_forwarded *counts,
+				       __u64 segments)
+{
+	__u32 mtu = 0;
+
+	/* The call answers whether the interface exists; the MTU was checked before. */
+	if (bpf_check_mtu(ctx, config.forward_to, &mtu, 0, 0) == RT_NO_DEVICE)
+		return 2;
+	counts->from_stack += segments;
+	return bpf_redirect(config.forward_to, 0);
+}
+
 /* Number of packets in one buffer of the network stack. */
 static __always_inline __u32 rt_segments(const struct __sk_buff *ctx)
 {
@@ -200,8 +215,7 @@ static __always_inline int rt_forward_tc(struct __sk_buff *ctx, const struct rt_
 	}
 	counts->bytes += rt_wire_length(packet);
 	counts->to_stack += segments;
-	counts->from_stack += segments;
-	return bpf_redirect(config.forward_to, 0);
+	return rt_redirect(ctx, counts, segments);
 }
 
 #endif

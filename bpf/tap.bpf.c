@@ -206,8 +206,7 @@ int rt_tc_forward(struct __sk_buff *ctx)
 
 	if (ctx->pkt_type == RT_PACKET_LOOPBACK || !counts)
 		return RT_TC_NEXT;
-	counts->from_stack += rt_segments(ctx);
-	return bpf_redirect(config.forward_to, 0);
+	return rt_redirect(ctx, counts, rt_segments(ctx));
 }
 
 SEC("tcx/egress")

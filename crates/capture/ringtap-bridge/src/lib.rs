@@ -17,9 +17,10 @@ mod user;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringtap_capture::CaptureError;
 use ringtap_device::Mode;
 use ringtap_ipc::verdict::{Verdict, VerdictChannel};
-use ringtap_net::interface::{Interface, InterfaceError};
+use ringtap_net::interface::Interface;
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Source;
 
@@ -168,12 +169,23 @@ impl Bridge {
         }
     }
 
-    /// The error that ends the bridge, if one of its interfaces was removed. The sources of a kernel
-    /// bridge report it themselves.
-    pub fn failure(&mut self) -> Option<InterfaceError> {
-        match &mut self.kind {
+    /// The error that ends the bridge, once, if one of its interfaces was removed. The sources of a
+    /// kernel bridge report it themselves.
+    #[must_use]
+    pub fn failure(&self) -> Option<CaptureError> {
+        match &self.kind {
             Kind::Kernel(_) => None,
             Kind::User(bridge) => bridge.failure(),
+        }
+    }
+
+    /// Messages for the user since the last call: the start and the end of an outage. The sources of a
+    /// kernel bridge report them themselves.
+    #[must_use]
+    pub fn take_notes(&self) -> Vec<String> {
+        match &self.kind {
+            Kind::Kernel(_) => Vec::new(),
+            Kind::User(bridge) => bridge.take_notes(),
         }
     }
 

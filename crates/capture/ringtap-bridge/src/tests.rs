@@ -13,6 +13,7 @@ fn interface(name: &str) -> Interface {
         mac: None,
         mtu_bytes: 1500,
         is_up: true,
+        has_carrier: true,
         is_running: true,
         is_loopback: false,
         link_type: LinkType::ETHERNET,

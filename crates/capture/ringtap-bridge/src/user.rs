@@ -25,19 +25,21 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use ringtap_capture::CaptureError;
-use ringtap_capture::bpf::attach::{self, Variants};
+use ringtap_capture::bpf::attach::{self, Binding, Variants};
+use ringtap_capture::bpf::conflict::{self, Effect};
 use ringtap_capture::bpf::link::Hook;
-use ringtap_capture::bpf::{conflict, wait_for_running_programs};
+use ringtap_capture::bpf::wait_for_running_programs;
+use ringtap_capture::monitor::{AtRemoval, InterfaceMonitor};
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::queues;
 use ringtap_capture::xdp::layout::{QueueWords, state};
 use ringtap_capture::xdp::options::{XdpOptions, XdpPlan};
-use ringtap_capture::xdp::program::QueueProgram;
+use ringtap_capture::xdp::program::{QueueAttachment, QueueProgram};
 use ringtap_capture::xdp::setup::explain;
 use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, Wanted, XskSocket};
 use ringtap_device::{Mode, Queues};
 use ringtap_ipc::verdict::VerdictChannel;
-use ringtap_net::interface::{Interface, InterfaceError, Promiscuous, Watch};
+use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_net::rights::{Purpose, Rights};
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::source::Source;
@@ -54,13 +56,14 @@ use worker::BridgeWorker;
 
 /// One interface of the bridge.
 struct Side {
+    /// Present while the program is attached; stopped first, because it attaches the program again.
+    monitor: Option<InterfaceMonitor>,
     name: String,
-    program: QueueProgram,
+    program: Arc<QueueProgram>,
     queues: Vec<u16>,
     sockets: Vec<Arc<XskSocket>>,
     nic: NicLosses,
     interface: Interface,
-    watch: Watch,
     _promiscuous: Promiscuous,
 }
 
@@ -138,6 +141,9 @@ impl UserBridge {
         };
         for side in &mut bridge.sides {
             side.program.attach(&side.interface)?;
+            let attachment = Box::new(QueueAttachment::new(Arc::clone(&side.program)));
+            let monitor = InterfaceMonitor::start(&side.interface, AtRemoval::End, attachment);
+            side.monitor = Some(monitor?);
         }
         Ok(bridge)
     }
@@ -154,9 +160,18 @@ impl UserBridge {
         self.channel.as_ref().map(|_| self.shared.inline())
     }
 
-    pub(crate) fn failure(&mut self) -> Option<InterfaceError> {
-        let mut sides = self.sides.iter_mut();
-        sides.find_map(|side| side.watch.why_it_ended(&side.interface))
+    pub(crate) fn failure(&self) -> Option<CaptureError> {
+        self.monitors().find_map(InterfaceMonitor::take_failure)
+    }
+
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        self.monitors()
+            .flat_map(InterfaceMonitor::take_notes)
+            .collect()
+    }
+
+    fn monitors(&self) -> impl Iterator<Item = &InterfaceMonitor> {
+        self.sides.iter().filter_map(|side| side.monitor.as_ref())
     }
 
     /// Counters of the packets that arrived at side 0 or 1.
@@ -195,6 +210,7 @@ impl UserBridge {
     /// Stops forwarding; the counters are final afterwards.
     pub(crate) fn stop(&mut self) {
         for side in &mut self.sides {
+            side.monitor = None;
             side.program.detach();
         }
         // When this returns, every packet that the programs redirected is in a ring.
@@ -220,16 +236,23 @@ fn system(both: &str, action: &'static str) -> impl FnOnce(io::Error) -> Capture
 impl Side {
     fn load(interface: &Interface, notes: &mut Vec<String>) -> Result<Self, CaptureError> {
         let queues = queues::selected(&Queues::All, interface)?;
+        conflict::refuse_another_ringtap(interface, Effect::Takes, &[])?;
         conflict::wait_for_another(interface, |_| true)?;
-        let hook = attach::hooks(Mode::Auto, Variants::Xdp, interface, notes);
+        let hook = attach::hooks(
+            Mode::Auto,
+            Variants::Xdp,
+            Binding::ToInterface,
+            interface,
+            notes,
+        );
         let hook = hook.first().copied().unwrap_or(Hook::Generic);
         Ok(Side {
+            monitor: None,
             name: interface.name.clone(),
-            program: QueueProgram::load(hook, interface, u32::MAX)?,
+            program: Arc::new(QueueProgram::load(hook, interface, u32::MAX)?),
             queues,
             sockets: Vec::new(),
             nic: NicLosses::of(interface)?,
-            watch: Watch::new(interface)?,
             _promiscuous: Promiscuous::enable(interface.index)?,
             interface: interface.clone(),
         })

@@ -15,6 +15,7 @@ use ringtap_net::kernel::TooOld;
 use ringtap_net::rights::RightsError;
 use ringtap_packet::TrafficError;
 use ringtap_pool::format::GeometryError;
+use ringtap_pool::source::Status;
 
 use crate::shape::ShapeError;
 use crate::sim::MOST_QUEUES;
@@ -111,6 +112,17 @@ pub enum CaptureError {
         name: String,
         remedy: String,
     },
+    /// Another capture of Ringtap runs on the interface, and one of both takes packets away.
+    #[error(
+        "{interface}: another Ringtap, {process}, {conflict}: stop that process, or read from its \
+         hub (-i hub:GROUP)"
+    )]
+    AnotherRingtap {
+        interface: String,
+        /// Number and name, if known.
+        process: String,
+        conflict: &'static str,
+    },
     /// The interface refuses the only mode that was allowed.
     #[error("{interface}: cannot attach in {mode} mode: {reason}")]
     Refused {
@@ -118,6 +130,12 @@ pub enum CaptureError {
         mode: &'static str,
         reason: String,
     },
+    /// Another program detached the capture program, and it cannot stay attached.
+    #[error(
+        "{interface}: another program detaches the capture program: {reason}; stop that program, \
+         then start again"
+    )]
+    Detached { interface: String, reason: String },
     /// The kernel's verifier, or libbpf, refuses the program.
     #[error("{interface}: the kernel does not load the program: {log}")]
     Load { interface: String, log: String },
@@ -191,17 +209,20 @@ pub enum CaptureError {
         "packets of {interface} have a link header that is not in this version (PPP, CAN, ...)"
     )]
     LinkType { interface: String },
+    /// The interface that came back after a removal has packets of another link type.
+    #[error(
+        "{interface} came back with another link type ({before} before, {now} now): start again"
+    )]
+    OtherLinkType {
+        interface: String,
+        before: LinkType,
+        now: LinkType,
+    },
     /// The kernel has no memory for the smallest ring of a packet socket.
     #[error(
         "the kernel has no memory for a ring of {bytes} bytes: free some, or stop other captures"
     )]
     NoRing { bytes: u64 },
-    /// The interface was set down during the capture.
-    #[error("{interface} was set down during the capture; what came before is delivered")]
-    WentDown { interface: String },
-    /// The interface was deleted, or moved to another namespace, during the capture.
-    #[error("{interface} was removed during the capture; what came before is delivered")]
-    Removed { interface: String },
 
     /// The file cannot be read, or is damaged.
     #[error(transparent)]
@@ -243,6 +264,14 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
+    /// The status of a source that this error ended.
+    pub(crate) fn into_status(self) -> Status {
+        match self {
+            CaptureError::Interface(InterfaceError::Removed { .. }) => Status::Removed(self.into()),
+            _ => Status::Failed(self.into()),
+        }
+    }
+
     /// Converts the error of a failed system call.
     pub fn system<E: Into<io::Error>>(
         device: &str,

@@ -4,6 +4,8 @@
 pub mod bpf;
 pub mod classifier;
 mod error;
+#[doc(hidden)]
+pub mod monitor;
 pub mod nic;
 mod open;
 pub mod packet;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Number of packets that an interface lost since a capture began.
+//!
+//! Invariants
+//! - The number never decreases, also when a driver resets its counters.
 #![forbid(unsafe_code)]
 
 use ringtap_net::interface::Interface;
@@ -10,10 +13,29 @@ use crate::CaptureError;
 /// Counts the packets that an interface loses from now on.
 pub struct NicLosses {
     losses: Losses,
-    lost_before: u64,
-    not_sent_before: u64,
-    lost: u64,
+    arriving: Growth,
+    leaving: Growth,
     is_final: bool,
+}
+
+/// Growth of a counter that may restart at 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Growth {
+    last: u64,
+    total: u64,
+}
+
+impl Growth {
+    fn from(last: u64) -> Self {
+        Growth { last, total: 0 }
+    }
+
+    fn add(&mut self, now: u64) {
+        // After a restart, all that the counter has is new.
+        let new = now.checked_sub(self.last).unwrap_or(now);
+        self.total += new;
+        self.last = now;
+    }
 }
 
 impl NicLosses {
@@ -23,16 +45,25 @@ impl NicLosses {
     ///
     /// [`CaptureError::System`]
     pub fn of(interface: &Interface) -> Result<Self, CaptureError> {
-        let action = "opening a netlink socket";
-        let losses = Losses::of(interface.index);
-        let losses = losses.map_err(CaptureError::system(&interface.name, action))?;
+        let losses = open(interface)?;
         Ok(NicLosses {
-            lost_before: losses.now().unwrap_or(0),
-            not_sent_before: losses.not_sent().unwrap_or(0),
+            arriving: Growth::from(losses.now().unwrap_or(0)),
+            leaving: Growth::from(losses.not_sent().unwrap_or(0)),
             losses,
-            lost: 0,
             is_final: false,
         })
+    }
+
+    /// Continues with another interface.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::System`]
+    pub fn continue_with(&mut self, interface: &Interface) -> Result<(), CaptureError> {
+        self.losses = open(interface)?;
+        self.arriving.last = self.losses.now().unwrap_or(0);
+        self.leaving.last = self.losses.not_sent().unwrap_or(0);
+        Ok(())
     }
 
     /// Packets lost on arrival, as last reported by the interface.
@@ -40,9 +71,9 @@ impl NicLosses {
         if !self.is_final
             && let Some(now) = self.losses.now()
         {
-            self.lost = now.saturating_sub(self.lost_before);
+            self.arriving.add(now);
         }
-        self.lost
+        self.arriving.total
     }
 
     /// Reads the losses on arrival for the last time.
@@ -51,10 +82,36 @@ impl NicLosses {
         self.is_final = true;
     }
 
-    /// Packets that the interface dropped instead of sending them.
+    /// Packets that the interface dropped instead of sending them, as last reported.
+    pub fn not_sent(&mut self) -> u64 {
+        if let Some(now) = self.losses.not_sent() {
+            self.leaving.add(now);
+        }
+        self.leaving.total
+    }
+
+    /// The interface's own number of received packets.
     #[must_use]
-    pub fn not_sent(&self) -> u64 {
-        let now = self.losses.not_sent().unwrap_or(0);
-        now.saturating_sub(self.not_sent_before)
+    pub fn received(&self) -> Option<u64> {
+        self.losses.received()
+    }
+}
+
+fn open(interface: &Interface) -> Result<Losses, CaptureError> {
+    let action = "opening a netlink socket";
+    Losses::of(interface.index).map_err(CaptureError::system(&interface.name, action))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_restarts_at_0_loses_nothing_that_was_counted() {
+        let mut growth = Growth::from(5);
+        growth.add(7);
+        growth.add(3);
+        growth.add(4);
+        assert_eq!(growth.total, 2 + 3 + 1);
     }
 }

@@ -33,7 +33,7 @@ pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
         Kind::Xdp => Box::new(xdp::open(&XdpOptions::from_device(device))?),
         Kind::Sim => Box::new(sim::open(&SimOptions::from_device(device)?)?),
         Kind::Hub | Kind::Host => return Err(CaptureError::Group(device.to_string())),
-        _ => open_best(device)?,
+        Kind::Auto => open_best(device)?,
     })
 }
 
@@ -59,10 +59,13 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     };
     let options = &device.options;
     let needs_tap = options.exclusive || options.mode.is_some() || device.queues != Queues::All;
-    // No other source helps against a missing interface or too small sizes.
+    // No other source helps against a missing interface, too small sizes, or a capture that takes the
+    // packets.
     let is_final = matches!(
         reason,
-        CaptureError::Interface(_) | CaptureError::Sizes { .. }
+        CaptureError::Interface(_)
+            | CaptureError::Sizes { .. }
+            | CaptureError::AnotherRingtap { .. }
     );
     if needs_tap || is_final {
         return Err(reason);

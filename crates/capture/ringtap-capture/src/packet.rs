@@ -14,13 +14,15 @@ mod socket;
 mod worker;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Counts, Facts};
 
 use crate::CaptureError;
+use crate::monitor::{Attachment, InterfaceMonitor};
 use crate::nic::NicLosses;
 use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
 
@@ -45,15 +47,23 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
     let (socket, ring, mut notes) = open_ring(&plan)?;
     notes.splice(0..0, options.notes.iter().cloned());
     let progress = Progress::new(socket)?;
-    let driver = PacketDriver {
-        progress: Arc::clone(&progress),
-        totals: lane.totals,
-        nic: NicLosses::of(&interface)?,
-        _promiscuous: promiscuous.transpose()?,
-    };
+    let nic = Arc::new(Mutex::new(NicLosses::of(&interface)?));
     let (writer, classifier) = (lane.writer, lane.classifier);
     let mut worker = PacketWorker::new(ring, writer, classifier, Arc::clone(&progress), &interface);
     progress.socket().bind(interface.index)?;
+    let attachment = PacketAttachment {
+        progress: Arc::clone(&progress),
+        nic: Arc::clone(&nic),
+        is_promiscuous: plan.promiscuous,
+        promiscuous: promiscuous.transpose()?,
+        link_type: interface.link_type,
+    };
+    let driver = PacketDriver {
+        monitor: InterfaceMonitor::start(&interface, options.at_removal, Box::new(attachment))?,
+        progress,
+        totals: lane.totals,
+        nic,
+    };
     let work = move || worker.work();
     let facts = facts(&plan, &interface, notes);
     setup.start(
@@ -118,10 +128,11 @@ fn facts(plan: &PacketPlan, interface: &Interface, mut notes: Vec<String>) -> Fa
 
 /// The packet socket's part of the source.
 struct PacketDriver {
+    /// Stopped first: it binds the socket.
+    monitor: InterfaceMonitor,
     progress: Arc<Progress>,
     totals: LaneTotals,
-    nic: NicLosses,
-    _promiscuous: Option<Promiscuous>,
+    nic: Arc<Mutex<NicLosses>>,
 }
 
 impl SourceDriver for PacketDriver {
@@ -136,14 +147,54 @@ impl SourceDriver for PacketDriver {
         };
         Counts {
             lanes: vec![lane],
-            nic: self.nic.lost(),
+            nic: lock(&self.nic).lost(),
             kernel: 0,
         }
     }
 
     fn stop(&mut self) {
+        self.monitor.stop();
         // Last reading while the interface may still exist.
-        self.nic.finish();
+        lock(&self.nic).finish();
         self.progress.stop();
     }
+
+    fn monitor(&self) -> Option<&InterfaceMonitor> {
+        Some(&self.monitor)
+    }
+}
+
+/// The socket's attachment to its interface. The kernel keeps it while the interface is down.
+struct PacketAttachment {
+    progress: Arc<Progress>,
+    nic: Arc<Mutex<NicLosses>>,
+    /// Whether the interface receives packets for other hosts too, and the socket for it.
+    is_promiscuous: bool,
+    promiscuous: Option<Promiscuous>,
+    link_type: LinkType,
+}
+
+impl Attachment for PacketAttachment {
+    fn detach(&mut self) {
+        self.promiscuous = None;
+    }
+
+    fn attach(&mut self, interface: &Interface) -> Result<(), CaptureError> {
+        if interface.link_type != self.link_type {
+            return Err(CaptureError::OtherLinkType {
+                interface: interface.name.clone(),
+                before: self.link_type,
+                now: interface.link_type,
+            });
+        }
+        lock(&self.nic).continue_with(interface)?;
+        if self.is_promiscuous {
+            self.promiscuous = Some(Promiscuous::enable(interface.index)?);
+        }
+        self.progress.socket().bind(interface.index)
+    }
+}
+
+fn lock(nic: &Mutex<NicLosses>) -> MutexGuard<'_, NicLosses> {
+    nic.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -31,6 +31,7 @@ use rustix::event::epoll;
 
 use crate::CaptureError;
 use crate::classifier::{LaneClassifier, LaneRules};
+use crate::monitor::InterfaceMonitor;
 
 /// The part that differs between sources.
 pub trait SourceDriver: Send {
@@ -54,13 +55,8 @@ pub trait SourceDriver: Send {
         None
     }
 
-    /// Descriptor that becomes readable when [`SourceDriver::failure`] may return an error.
-    fn watched(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// The error that ended capture, if any.
-    fn failure(&mut self) -> Option<CaptureError> {
+    /// The monitor of the source's interface, if it has one.
+    fn monitor(&self) -> Option<&InterfaceMonitor> {
         None
     }
 }
@@ -260,7 +256,8 @@ impl SourceSetup {
         facts: Facts,
         driver: Box<dyn SourceDriver>,
     ) -> Result<(ThreadedSource, Sender<CaptureError>), CaptureError> {
-        let events = driver.watched().map(|watched| events(&self.event, watched));
+        let monitor = driver.monitor();
+        let events = monitor.map(|monitor| any_of([self.event.as_fd(), monitor.as_fd()]));
         let events = events.transpose();
         let events = events.map_err(CaptureError::system(&self.device, "making an epoll set"))?;
         let (sender, outcome) = mpsc::channel();
@@ -294,9 +291,9 @@ impl SourceSetup {
 }
 
 /// Descriptor that becomes readable when either one does.
-fn events(event: &Event, watched: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn any_of(fds: [BorrowedFd<'_>; 2]) -> io::Result<OwnedFd> {
     let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in [event.as_fd(), watched] {
+    for fd in fds {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&events, fd, data, epoll::EventFlags::IN)?;
     }
@@ -312,12 +309,12 @@ pub struct ThreadedSource {
     ends: Vec<LaneEnds>,
     rules: SourceRules,
     event: Event,
-    /// The event and the driver's descriptor, if it has one.
+    /// The event and the monitor's descriptor, if there is one.
     events: Option<OwnedFd>,
     threads: Vec<JoinHandle<()>>,
     /// Failures of threads; disconnected when the last thread has ended.
     outcome: Receiver<CaptureError>,
-    /// The driver's failure, until it is reported.
+    /// The monitor's failure, until it is reported.
     failure: Option<CaptureError>,
     has_ended: bool,
     driver: Box<dyn SourceDriver>,
@@ -385,13 +382,28 @@ impl Source for ThreadedSource {
 
     fn status(&mut self) -> Status {
         if let Some(error) = self.failure.take() {
-            return Status::Failed(error.into());
+            return error.into_status();
         }
+        let is_waiting = |monitor: &InterfaceMonitor| monitor.is_waiting();
         match self.outcome.try_recv() {
-            Ok(error) => Status::Failed(error.into()),
-            Err(TryRecvError::Empty) if !self.has_ended => Status::Running,
+            Ok(error) => error.into_status(),
+            Err(TryRecvError::Empty) if !self.has_ended => {
+                match self.driver.monitor().is_some_and(is_waiting) {
+                    true => Status::Waiting,
+                    false => Status::Running,
+                }
+            }
             Err(_) => Status::Ended,
         }
+    }
+
+    fn detached_count(&self) -> u64 {
+        self.driver.monitor().map_or(0, InterfaceMonitor::repairs)
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        let monitor = self.driver.monitor();
+        monitor.map_or_else(Vec::new, InterfaceMonitor::take_notes)
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {
@@ -403,8 +415,11 @@ impl Source for ThreadedSource {
 
     fn clear_wake(&mut self) {
         self.event.clear();
-        if !self.has_ended {
-            self.failure = self.driver.failure();
+        if !self.has_ended
+            && let Some(monitor) = self.driver.monitor()
+        {
+            monitor.clear();
+            self.failure = monitor.take_failure();
             self.has_ended = self.failure.is_some();
         }
     }

@@ -7,6 +7,7 @@
 //! - Every fall-back is a note in [`Facts::notes`](ringtap_pool::source::Facts).
 
 mod attach;
+mod attachment;
 mod forward;
 mod groups;
 mod layout;
@@ -18,7 +19,6 @@ mod rules;
 mod source;
 
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
 use libbpf_rs::RingBuffer;
 use ringtap_pool::distributor::LaneEnds;
@@ -28,6 +28,7 @@ use ringtap_pool::view::Pool;
 
 pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
 use layout::LaneWords;
+pub(crate) use layout::only_looks;
 use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 use programs::Links;
@@ -35,37 +36,28 @@ pub use rules::RulesError;
 use rules::TapRules;
 
 use crate::CaptureError;
-use crate::nic::NicLosses;
+use crate::monitor::InterfaceMonitor;
+use attachment::Missed;
 
 pub use ringtap_device::{Direction, Mode};
-use ringtap_net::interface::{Interface, Promiscuous, Watch};
 
 /// A tap on one interface; a [`Source`](ringtap_pool::source::Source).
 pub struct Tap {
+    /// Stopped first: it attaches programs.
+    monitor: InterfaceMonitor,
     links: Links,
     /// Present until [`Source`](ringtap_pool::source::Source) hands it to another thread.
     rules: Option<TapRules>,
-    /// Link of the program that forwards from the network stack's buffers.
-    forward_link: Option<OwnedFd>,
-    watched: Watched,
+    missed: Missed,
     facts: Facts,
     pool: Pool,
     /// Present until the distributor takes them.
     ends: Vec<LaneEnds>,
     lanes: Words<LaneWords>,
     signals: RingBuffer<'static>,
-    /// Readable on signals of the lanes and on changes of the interface.
+    /// Readable on signals of the lanes and of the monitor.
     events: OwnedFd,
     /// Set when capture has ended; holds the reason until it is reported.
     ended: Option<Option<CaptureError>>,
-    clock_set: Instant,
     loaded: Loaded,
-}
-
-/// The interface, and the notifications about it.
-struct Watched {
-    interface: Interface,
-    watch: Watch,
-    nic: NicLosses,
-    _promiscuous: Option<Promiscuous>,
 }

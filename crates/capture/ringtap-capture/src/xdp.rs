@@ -32,25 +32,25 @@ pub mod socket;
 pub mod statistics;
 mod worker;
 
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ringtap_filter::LinkType;
-use ringtap_net::interface::{Interface, Promiscuous, Watch};
+use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Counts, Facts, Pause};
 
 use crate::CaptureError;
 use crate::bpf::wait_for_running_programs;
+use crate::monitor::{AtRemoval, InterfaceMonitor};
 use crate::nic::NicLosses;
 use crate::source::{RulesHook, SourceDriver, ThreadedSource};
 use filters::QueueFilters;
 use layout::state;
 pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
-use program::QueueProgram;
+use program::{QueueAttachment, QueueProgram};
 use ring::RingWatch;
 use setup::Setup;
 use statistics::LaneStatistics;
@@ -93,17 +93,17 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
             interface: interface.name,
         });
     }
-    let watch = Watch::new(&interface)?;
     let nic = NicLosses::of(&interface)?;
     let wanted = options.promiscuous && !interface.is_loopback;
     let setup = Setup::new(options, &interface)?;
     let promiscuous = wanted.then(|| Promiscuous::enable(interface.index));
+    let program = Arc::new(setup.program);
+    let attachment = QueueAttachment::new(Arc::clone(&program));
     let driver = XdpDriver {
-        program: Arc::new(setup.program),
+        monitor: InterfaceMonitor::start(&interface, AtRemoval::End, Box::new(attachment))?,
+        program,
         lanes: setup.lanes.into(),
         _promiscuous: promiscuous.transpose()?,
-        interface,
-        watch,
         nic,
     };
     let shell = setup.shell;
@@ -111,10 +111,10 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
 }
 
 struct XdpDriver {
+    /// Stopped first: it attaches the program.
+    monitor: InterfaceMonitor,
     program: Arc<QueueProgram>,
     lanes: Arc<[QueueLane]>,
-    interface: Interface,
-    watch: Watch,
     nic: NicLosses,
     _promiscuous: Option<Promiscuous>,
 }
@@ -125,6 +125,7 @@ impl SourceDriver for XdpDriver {
     }
 
     fn stop(&mut self) {
+        self.monitor.stop();
         self.program.detach();
         // When this returns, every packet that the program handed over is in a ring.
         wait_for_running_programs();
@@ -156,13 +157,8 @@ impl SourceDriver for XdpDriver {
         Some(Box::new(move |rules| filters.change(rules)))
     }
 
-    fn watched(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.watch.as_fd())
-    }
-
-    fn failure(&mut self) -> Option<CaptureError> {
-        let error = self.watch.why_it_ended(&self.interface)?;
-        Some(error.into())
+    fn monitor(&self) -> Option<&InterfaceMonitor> {
+        Some(&self.monitor)
     }
 }
 

@@ -2,7 +2,7 @@
 //! Notes for the user about a run: another method, unusual packets.
 #![forbid(unsafe_code)]
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use super::error::NoLiveFrames;
 
@@ -10,6 +10,18 @@ use super::error::NoLiveFrames;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Note {
+    /// The interface is down, and the run waits.
+    Down {
+        /// Its name.
+        name: String,
+    },
+    /// The interface is up again, and the run goes on.
+    UpAgain {
+        /// Its name.
+        name: String,
+        /// How long the run waited.
+        waited: Duration,
+    },
     /// Packets leave through AF_PACKET from here on, for this reason.
     FellBack(NoLiveFrames),
     /// Without `CAP_SYS_ADMIN` the kernel makes every run of packets wait.
@@ -36,6 +48,10 @@ pub enum Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Down { name } => write!(f, "{name} is down; waiting"),
+            Self::UpAgain { name, waited } => {
+                write!(f, "{name} is up again after {:.1} s", waited.as_secs_f64())
+            }
             Self::FellBack(why) => write!(f, "{why}; sending through AF_PACKET instead"),
             Self::InBursts => f.write_str(
                 "without CAP_SYS_ADMIN live frames leave in bursts every 10 to 40 ms, and more \

@@ -6,11 +6,14 @@
 //! - Counters never decrease; a packet that is tried by both methods counts once.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rustix::io::Errno;
 
-use ringtap_ipc::time::now_ns;
+use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_packet::Plan;
 
 use super::{
@@ -21,8 +24,10 @@ use super::{
     packet::{Qdisc, SendSocket},
     shared::SharedRun,
 };
-use ringtap_net::interface::Interface;
+use ringtap_net::interface::{Change, Interface, Watch};
 
+/// Longest wait for the interface between two looks at the stop flag.
+const LOOK: Duration = Duration::from_millis(20);
 /// Most packets that AF_PACKET is given at once.
 const MOST_COPIES: u64 = 256;
 
@@ -42,6 +47,8 @@ pub(super) struct SendOutput {
     method: Option<Method>,
     qdisc: Qdisc,
     shared: Arc<SharedRun>,
+    /// Time in which the interface was down.
+    outages: Duration,
     batch: PacketBatch,
 }
 
@@ -83,6 +90,7 @@ impl SendOutput {
             method: options.method,
             qdisc: options.qdisc,
             shared,
+            outages: Duration::ZERO,
             batch: PacketBatch::default(),
         })
     }
@@ -167,9 +175,40 @@ impl SendOutput {
         }
         self.now = now;
         if news {
-            self.interface.refresh()?.require_up()?;
+            self.wait_until_up()?;
         }
         Ok(true)
+    }
+
+    /// Waits while the interface is down, unless the run is stopped.
+    fn wait_until_up(&mut self) -> Result<(), SendError> {
+        let interface = self.interface.refresh()?;
+        if interface.is_up {
+            return Ok(());
+        }
+        let (start, name) = (Instant::now(), interface.name.clone());
+        self.shared.say(Note::Down { name });
+        let mut watch = Watch::new(&interface)?;
+        let mut is_up = false;
+        while !is_up && !self.shared.is_stopped() {
+            match watch.wait(Some(LOOK))? {
+                Some(Change::Removed) => return Err(interface.removed().into()),
+                Some(Change::Up | Change::NoCarrier) => is_up = true,
+                _ => {}
+            }
+        }
+        let waited = start.elapsed();
+        self.outages += waited;
+        if is_up {
+            let name = watch.name().to_owned();
+            self.shared.say(Note::UpAgain { name, waited });
+        }
+        Ok(())
+    }
+
+    /// Time in which the interface was down.
+    pub(super) fn outages_ns(&self) -> u64 {
+        nanoseconds(self.outages)
     }
 
     /// Continues through AF_PACKET, unless the options ask for live frames.
@@ -184,19 +223,26 @@ impl SendOutput {
         Ok(())
     }
 
+    /// Sends the packets of a batch by AF_PACKET, also through outages.
     fn copy(&mut self, batch: &PacketBatch) -> Result<(), SendError> {
-        let Backend::Packet(packet) = &mut self.backend else {
-            return Ok(());
-        };
-        let done = packet.send(batch, &self.shared.stop);
-        self.now = packet.counters();
-        done.map_err(|errno| match self.interface.refresh() {
-            Ok(interface) => match interface.require_up() {
-                Ok(()) => SendError::kernel("sending through AF_PACKET")(errno.into()),
-                Err(down) => down.into(),
-            },
-            Err(gone) => gone.into(),
-        })
+        let mut skip = 0;
+        loop {
+            let Backend::Packet(packet) = &mut self.backend else {
+                return Ok(());
+            };
+            let before = packet.counters().attempted();
+            let done = packet.send(batch, skip, &self.shared.stop);
+            self.now = packet.counters();
+            let tried = self.now.attempted() - before;
+            skip = skip.saturating_add(usize::try_from(tried).unwrap_or(usize::MAX));
+            match done {
+                Ok(()) => return Ok(()),
+                Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV) => self.wait_until_up()?,
+                Err(errno) => {
+                    return Err(SendError::kernel("sending through AF_PACKET")(errno.into()));
+                }
+            }
+        }
     }
 }
 

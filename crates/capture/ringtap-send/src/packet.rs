@@ -71,13 +71,19 @@ impl SendSocket {
         self.counters
     }
 
-    /// Sends the packets of a batch, waiting for room; ends early once `stop` is set.
+    /// Sends the packets of a batch after the first `skip`, waiting for room; ends early once `stop`
+    /// is set.
     ///
     /// # Errors
     ///
     /// The interface went down or was removed. All other refusals are counted.
-    pub(super) fn send(&mut self, batch: &PacketBatch, stop: &AtomicBool) -> Result<(), Errno> {
-        let packets: Vec<&[u8]> = batch.packets().collect();
+    pub(super) fn send(
+        &mut self,
+        batch: &PacketBatch,
+        skip: usize,
+        stop: &AtomicBool,
+    ) -> Result<(), Errno> {
+        let packets: Vec<&[u8]> = batch.packets().skip(skip).collect();
         packets
             .chunks(MOST_MESSAGES)
             .try_for_each(|part| self.send_part(part, stop))

@@ -2,7 +2,8 @@
 //! The sending thread: passes due packets to the output, and sleeps until more are due.
 //!
 //! Invariants
-//! - Deadlines are absolute: later slices make up for late packets.
+//! - Deadlines are absolute: later slices make up for late packets, but not for those of an outage of
+//!   the interface.
 //! - A run lasts until its last packet left and the time of that packet is over. A late wake-up of
 //!   the thread after that does not count.
 #![forbid(unsafe_code)]
@@ -150,7 +151,7 @@ impl SendWorker {
             if self.is_over(grace_ns) {
                 return Ok(());
             }
-            let now_ns = self.clock.elapsed_ns();
+            let now_ns = self.sending_ns();
             let due = pace.due(now_ns).min(most).saturating_sub(sequence);
             if due > 0 {
                 let done = self.output.make(plan, sequence, due.min(MOST_AT_ONCE));
@@ -161,7 +162,7 @@ impl SendWorker {
             let next = self.output.counters().attempted();
             if due < MOST_AT_ONCE && next < most {
                 let slice_ns = next_slice(now_ns, SLICE_NS);
-                self.sleep_until(pace.due_ns(next).max(slice_ns));
+                self.sleep_until(self.with_outages(pace.due_ns(next).max(slice_ns)));
             }
         }
         let counted_out = self.count == most;
@@ -170,7 +171,7 @@ impl SendWorker {
         } else {
             u64::MAX
         };
-        self.sleep_to_end(end_ns);
+        self.sleep_to_end(self.with_outages(end_ns));
         Ok(())
     }
 
@@ -187,7 +188,7 @@ impl SendWorker {
             if self.is_over(0) {
                 return Ok(());
             }
-            let now_ns = self.clock.elapsed_ns();
+            let now_ns = self.sending_ns();
             batch.clear();
             let next_ns = feed.fill(&mut batch, now_ns, room);
             let done = self.output.send(&batch);
@@ -197,14 +198,25 @@ impl SendWorker {
             match next_ns {
                 None => break,
                 Some(due_ns) if due_ns > now_ns => {
-                    self.sleep_until(due_ns.max(next_slice(now_ns, slice_ns)));
+                    let wake_ns = due_ns.max(next_slice(now_ns, slice_ns));
+                    self.sleep_until(self.with_outages(wake_ns));
                 }
                 Some(_) => {}
             }
         }
         feed.outcome()?;
-        self.sleep_to_end(feed.end_ns());
+        self.sleep_to_end(self.with_outages(feed.end_ns()));
         Ok(())
+    }
+
+    /// Time of the run without the outages of the interface: packets are not made up for.
+    fn sending_ns(&self) -> u64 {
+        let outages_ns = self.output.outages_ns();
+        self.clock.elapsed_ns().saturating_sub(outages_ns)
+    }
+
+    fn with_outages(&self, sending_ns: u64) -> u64 {
+        sending_ns.saturating_add(self.output.outages_ns())
     }
 
     fn is_over(&self, grace_ns: u64) -> bool {

@@ -204,9 +204,11 @@ impl Run {
         while last_progress.elapsed() < limit {
             let moved = self.distributor.step().expect("a source's lanes are sound");
             let ended = match self.source.status() {
-                Status::Running => false,
+                Status::Running | Status::Waiting => false,
                 Status::Ended => true,
-                Status::Failed(error) => panic!("the source failed: {error}"),
+                Status::Failed(error) | Status::Removed(error) => {
+                    panic!("the source failed: {error}")
+                }
             };
             let counts = self.source.counts();
             moment_balances(&counts);

@@ -90,10 +90,14 @@ pub enum Pause {
 pub enum Status {
     /// Packets may arrive.
     Running,
+    /// The interface is down, has no carrier, or is missing; capture resumes by itself.
+    Waiting,
     /// The file ended, or the source was stopped.
     Ended,
     /// The source failed for this reason; earlier packets are in the pool.
     Failed(SourceError),
+    /// The interface was removed; earlier packets are in the pool.
+    Removed(SourceError),
 }
 
 /// A writer of packets into a pool.
@@ -171,6 +175,16 @@ pub trait Source: Send {
 
     /// State of the source; reports a failure only once.
     fn status(&mut self) -> Status;
+
+    /// Number of times that another program detached the source's program, which was attached again.
+    fn detached_count(&self) -> u64 {
+        0
+    }
+
+    /// Messages for the user since the last call: the start and the end of an outage, a repair.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Descriptor that becomes readable when a lane signals or the status changes.
     fn wake_fd(&self) -> BorrowedFd<'_>;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use ringtap_bridge::{
     BridgeMode, BridgeOptions, InlineOptions, InlineReport, InlineState, Moment, Passing,
@@ -26,6 +26,9 @@ use crate::interrupt;
 use crate::print;
 use crate::report::{self, grouped};
 use running::Running;
+
+/// Longest time between two looks at the state of the interfaces.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Forwards packets between two interfaces, both ways, inside the kernel.
 #[derive(Args, Debug)]
@@ -230,20 +233,24 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     }
     match failure {
         None => Ok(ExitCode::SUCCESS),
-        Some(failure) => bail!(failure),
+        Some(failure) => Err(failure.into()),
     }
 }
 
 /// Prints counters until an interrupt, the end of the time, or the removal of an interface; returns
 /// the reason of the latter.
-fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result<Option<String>> {
+fn watch(
+    args: &BridgeArgs,
+    running: &mut Running,
+    end: &Receiver<()>,
+) -> Result<Option<ringtap::Error>> {
     let begun = Instant::now();
     let mut due = begun + args.interval;
     let mut before = [Counters::default(); 2];
     let mut inline = None;
     loop {
         let until = args.duration.map_or(due, |most| due.min(begun + most));
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(Instant::now()).min(LOOK);
         match end.recv_timeout(left) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {}
@@ -254,6 +261,9 @@ fn watch(args: &BridgeArgs, running: &mut Running, end: &Receiver<()>) -> Result
         say_inline(args, running, &mut inline);
         if args.duration.is_some_and(|most| begun.elapsed() >= most) {
             return Ok(None);
+        }
+        if Instant::now() < due {
+            continue;
         }
         due += args.interval;
         if !args.quiet {

@@ -21,6 +21,7 @@ use ringtap_hub::server::Server;
 use ringtap_hub::{Congestion, Hub, HubOptions};
 use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
+use ringtap_net::interface::Interface;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Source;
 
@@ -29,6 +30,7 @@ use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
 use crate::report::grouped;
+use crate::seeing::change::total;
 use crate::seeing::metrics::{self, Reach};
 use config::{Config, Device};
 use groups::GroupText;
@@ -175,12 +177,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     hub.handle().stop();
     let status = last_status(&hub)?;
     drop(server);
-    let failed = report(&status)?;
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    report(&status)
 }
 
 fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
@@ -198,8 +195,31 @@ fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {
     Ok(())
 }
 
+/// Refuses devices that name one interface twice, also by different names of it.
+fn require_different_interfaces(devices: &[Device]) -> Result<()> {
+    let mut seen: Vec<(u32, &DeviceSpec)> = Vec::new();
+    for Device { spec, .. } in devices {
+        // What is not found is reported when it is opened.
+        let named = spec.kind.names_an_interface().then_some(&spec.name);
+        let Some(Ok(interface)) = named.map(|name| Interface::find(name)) else {
+            continue;
+        };
+        if let Some((_, first)) = seen.iter().find(|(index, _)| *index == interface.index) {
+            bail!(
+                "{first} and {spec} capture the same interface, so that readers would get each \
+                 packet twice: name it once (several queues: tap:{}@0-3, both directions: \
+                 direction=inout)",
+                spec.name
+            );
+        }
+        seen.push((interface.index, spec));
+    }
+    Ok(())
+}
+
 /// Opens the sources, gives up rights, and starts a hub.
 fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
+    require_different_interfaces(&config.devices)?;
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for Device { spec, place } in &config.devices {
         let source = ringtap_capture::open(spec);
@@ -315,8 +335,8 @@ fn last_status(hub: &Hub) -> Result<HubStatus> {
     }
 }
 
-/// Prints each source's counters; returns whether a source failed.
-fn report(status: &HubStatus) -> Result<bool> {
+/// Prints each source's counters; returns the exit status.
+fn report(status: &HubStatus) -> Result<ExitCode> {
     for source in &status.sources {
         let sum = |count: fn(&ringtap_ipc::protocol::LaneStatus) -> u64| {
             grouped(source.lanes.iter().map(count).sum())
@@ -330,7 +350,7 @@ fn report(status: &HubStatus) -> Result<bool> {
             sum(|lane| lane.captured),
             sum(|lane| lane.filtered),
             sum(|lane| lane.pool_full),
-            sum(|lane| lane.kernel),
+            grouped(source.kernel + total(source).kernel),
             grouped(source.nic),
             if source.balanced {
                 "balanced"
@@ -342,5 +362,11 @@ fn report(status: &HubStatus) -> Result<bool> {
             print::note(format_args!("ringtap: {failure}"));
         }
     }
-    Ok(status.sources.iter().any(|source| source.failure.is_some()))
+    let failed = status.sources.iter().filter(|one| one.failure.is_some());
+    let removed: Vec<_> = failed.map(|one| one.is_removed).collect();
+    Ok(match removed.as_slice() {
+        [] => ExitCode::SUCCESS,
+        all if all.iter().all(|is_removed| *is_removed) => ExitCode::from(crate::INTERFACE_REMOVED),
+        _ => ExitCode::FAILURE,
+    })
 }

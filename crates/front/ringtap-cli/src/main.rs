@@ -28,6 +28,8 @@ mod sim;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ringtap_net::interface::InterfaceError;
+use ringtap_send::SendError;
 
 /// Packet capture for Linux: capture once, deliver everywhere, account for every packet.
 #[derive(Parser)]
@@ -73,8 +75,15 @@ enum Verb {
     Sample(sample::SampleArgs),
 }
 
+/// Exit status when a source or a sender ends because its interface was removed.
+pub(crate) const INTERFACE_REMOVED: u8 = 3;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // The hub has a log of its own; what `serve-one` prints would mix with its program's output.
+    if !matches!(cli.verb, Verb::Hub(_) | Verb::ServeOne(_)) {
+        print::show_source_notes();
+    }
     let result = match cli.verb {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
@@ -93,8 +102,22 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         print::note(format_args!("ringtap: {}", describe(&error)));
-        ExitCode::FAILURE
+        match is_removal(&error) {
+            true => ExitCode::from(INTERFACE_REMOVED),
+            false => ExitCode::FAILURE,
+        }
     })
+}
+
+/// Whether the error is the removal of an interface in use.
+fn is_removal(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(ringtap::Error::InterfaceRemoved(_))
+    ) || matches!(
+        error.downcast_ref(),
+        Some(SendError::Interface(InterfaceError::Removed { .. }))
+    )
 }
 
 /// An error and its causes on one line, without causes that repeat a text.

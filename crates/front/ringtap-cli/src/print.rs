@@ -11,6 +11,11 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
 
 use anyhow::{Error, Result};
+use ringtap_hub::SOURCE_NOTES;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::{
+    Layer as _, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 /// Prints a line on standard output.
 ///
@@ -41,6 +46,38 @@ pub(crate) fn note(text: impl Display) {
 pub(crate) fn notes(notes: impl IntoIterator<Item = impl Display>) {
     for one in notes {
         note(format_args!("ringtap: {one}"));
+    }
+}
+
+/// Prints the messages of sources in this process as notes, from now on.
+pub(crate) fn show_source_notes() {
+    let only = Targets::new().with_target(SOURCE_NOTES, LevelFilter::TRACE);
+    let lines = fmt::layer()
+        .with_writer(|| NoteWriter)
+        .without_time()
+        .with_level(false)
+        .with_target(false)
+        .with_ansi(false)
+        .log_internal_errors(false);
+    let subscriber = tracing_subscriber::registry().with(lines.with_filter(only));
+    // Fails only in tests, where a subscriber is set already.
+    let _already = subscriber.try_init();
+}
+
+/// Writes each line as a note.
+struct NoteWriter;
+
+impl io::Write for NoteWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        note(format_args!(
+            "ringtap: {}",
+            String::from_utf8_lossy(bytes).trim_end()
+        ));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

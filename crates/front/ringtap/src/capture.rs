@@ -224,13 +224,15 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// [`Error::SourceFailed`], with the reason.
+    /// [`Error::SourceFailed`] or [`Error::InterfaceRemoved`], with the reason.
     pub fn outcome(&self) -> Result<(), Error> {
         let sources = self.receiver.snapshot()?.sources;
-        match sources.into_iter().find_map(|source| source.failure) {
-            None => Ok(()),
-            Some(failure) => Err(Error::SourceFailed(failure)),
+        for source in sources {
+            if let Some(failure) = source.failure {
+                return Err(Error::of_source(failure, source.is_removed));
+            }
         }
+        Ok(())
     }
 
     /// Ends the capture and returns the final counters.

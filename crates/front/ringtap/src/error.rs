@@ -42,4 +42,18 @@ pub enum Error {
     /// The source failed.
     #[error("{0}")]
     SourceFailed(String),
+    /// The source ended because its interface was removed.
+    #[error("{0}")]
+    InterfaceRemoved(String),
+}
+
+impl Error {
+    /// The error of a source that failed for this reason.
+    #[must_use]
+    pub fn of_source(failure: String, is_removed: bool) -> Self {
+        match is_removed {
+            true => Error::InterfaceRemoved(failure),
+            false => Error::SourceFailed(failure),
+        }
+    }
 }

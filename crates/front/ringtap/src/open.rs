@@ -24,7 +24,7 @@ const SNAP_BYTES: u32 = 262_144;
 ///
 /// # Errors
 ///
-/// Every [`Error`] but [`Error::SourceFailed`].
+/// Every [`Error`] but [`Error::SourceFailed`] and [`Error::InterfaceRemoved`].
 pub fn open(device: &str) -> Result<Capture, Error> {
     OpenOptions::new().open(device)
 }

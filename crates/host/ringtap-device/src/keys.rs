@@ -127,7 +127,7 @@ const fn other(
 }
 
 /// Every option, in the order of the canonical text.
-pub(super) static KEYS: [OptionKey; 23] = [
+pub(super) static KEYS: [OptionKey; 24] = [
     flag("exclusive", TAP, |to| &mut to.exclusive),
     other(
         "mode",
@@ -144,6 +144,9 @@ pub(super) static KEYS: [OptionKey; 23] = [
         |from| named(from.direction, &DIRECTIONS),
     ),
     switch("promisc", LIVE, |to| &mut to.promiscuous),
+    flag("wait", &[Kind::Auto, Kind::Tap, Kind::Packet], |to| {
+        &mut to.wait
+    }),
     other("snap", "BYTES", EVERY, set_snap_length, |from| {
         text(from.snap_length)
     }),

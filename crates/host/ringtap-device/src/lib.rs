@@ -31,7 +31,6 @@ pub use speed::{Speed, SpeedError};
 
 /// What kind of source a device names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Kind {
     /// An interface without source: the tap if it works, else `packet`, with a note.
     Auto,

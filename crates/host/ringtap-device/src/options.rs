@@ -67,6 +67,8 @@ pub struct Options {
     pub direction: Option<Direction>,
     /// Whether to receive packets for other hosts.
     pub promiscuous: Option<bool>,
+    /// Whether to wait for an interface of the same name when the interface is removed.
+    pub wait: bool,
     /// Bytes to keep of each packet, 1 to 262,144.
     pub snap_length: Option<u32>,
     /// Size of the pool.

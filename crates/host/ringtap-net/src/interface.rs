@@ -19,7 +19,7 @@ use ringtap_filter::LinkType;
 
 pub use crate::packet_socket::Promiscuous;
 pub use veth::add_veth;
-pub use watch::{Change, Watch};
+pub use watch::{Arrival, Change, Watch};
 
 const LARGEST_IP_PACKET: u32 = 65_535;
 
@@ -38,6 +38,8 @@ pub struct Interface {
     pub mtu_bytes: u32,
     /// The administrator set it up (`ip link set up`).
     pub is_up: bool,
+    /// It has a carrier: a cable with a device at its other end.
+    pub has_carrier: bool,
     /// Up, and with carrier.
     pub is_running: bool,
     /// The loopback interface: each packet passes twice, once out and once in.
@@ -240,6 +242,7 @@ impl Interface {
             mac: None,
             mtu_bytes: 0,
             is_up: flags.contains(LinkFlags::Up),
+            has_carrier: flags.contains(LinkFlags::LowerUp),
             is_running: flags.contains(LinkFlags::Running),
             is_loopback: flags.contains(LinkFlags::Loopback),
             link_type: LinkType::of_hardware(link.header.link_layer_type.into()),

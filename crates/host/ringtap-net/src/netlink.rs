@@ -122,6 +122,11 @@ impl Losses {
         Some(self.counters()?.lost_by_nic())
     }
 
+    /// Packets that the interface received.
+    pub fn received(&self) -> Option<u64> {
+        Some(self.counters()?.rx_packets)
+    }
+
     /// Packets that were to be sent and were dropped.
     pub fn not_sent(&self) -> Option<u64> {
         Some(self.counters()?.tx_dropped)

@@ -5,6 +5,7 @@
 //! - A stopped source is drained before its readers receive the end.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -28,6 +29,11 @@ use crate::loader::{LoaderThread, Outcome};
 const STEADY_TRIES: usize = 16;
 /// Attempts to find the start of a subscription while writers change chunks.
 const START_TRIES: usize = 10_000;
+
+/// Target of log lines that repeat a source's messages for the user.
+pub const SOURCE_NOTES: &str = "ringtap::source";
+/// Most messages of a source that `status` shows besides those from its start.
+const MOST_NOTES: usize = 16;
 
 /// The hub naps only while each lane has this many free chunks: no lane fills more during a nap.
 const NAP_CHUNKS: u32 = 64;
@@ -55,6 +61,12 @@ pub(crate) struct Capture {
     pub(crate) buddies: Arc<BuddyGroups>,
     pub(crate) stage: Stage,
     pub(crate) failure: Option<String>,
+    /// The source failed because its interface was removed.
+    pub(crate) is_removed: bool,
+    /// The source's interface is down or missing.
+    pub(crate) is_waiting: bool,
+    /// The latest messages of the source since its start.
+    notes: VecDeque<String>,
     pub(crate) paused: Vec<bool>,
     pub(crate) congestion: Option<Congestion>,
     /// The hub has warned that a reader has less than a full guarantee.
@@ -104,6 +116,9 @@ impl Capture {
             source,
             stage: Stage::Running,
             failure: None,
+            is_removed: false,
+            is_waiting: false,
+            notes: VecDeque::new(),
             congestion: options.congestion,
             is_scarce: false,
             loader: loader.transpose()?,
@@ -208,11 +223,44 @@ impl Capture {
             return;
         }
         self.source.clear_wake();
-        match self.source.status() {
-            Status::Running => {}
+        for note in self.source.take_notes() {
+            self.note(note);
+        }
+        let status = self.source.status();
+        self.is_waiting = matches!(status, Status::Waiting);
+        match status {
+            Status::Running | Status::Waiting => {}
             Status::Ended => self.stop(),
             Status::Failed(error) => self.fail(error),
+            Status::Removed(error) => {
+                self.is_removed = true;
+                self.fail(error);
+            }
         }
+    }
+
+    /// Logs a message of the source, and keeps it for `status`.
+    fn note(&mut self, note: String) {
+        tracing::warn!(target: SOURCE_NOTES, "{note}");
+        if self.notes.len() == MOST_NOTES {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(note);
+    }
+
+    /// Number of times that another program detached the source's program.
+    pub(crate) fn detached_count(&self) -> u64 {
+        self.source.detached_count()
+    }
+
+    /// Messages of the source for the user: those from its start, and the latest since.
+    pub(crate) fn all_notes(&self) -> Vec<String> {
+        self.facts
+            .notes
+            .iter()
+            .chain(&self.notes)
+            .cloned()
+            .collect()
     }
 
     /// Stops the source, which then writes no more packets.

@@ -23,6 +23,7 @@ pub mod server;
 mod subscribers;
 
 pub use budgets::OverBudget;
+pub use capture::SOURCE_NOTES;
 pub use group::{Congestion, Delivery, Group};
 pub use hub::{AttachError, Handle, Hub, HubError, HubOptions};
 pub use limits::Limits;

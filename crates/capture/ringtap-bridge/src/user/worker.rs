@@ -203,11 +203,6 @@ impl BridgeWorker {
     }
 
     fn sleep(&mut self) {
-        for port in &mut self.ports {
-            if let Some(capture) = &mut port.capture {
-                capture.update_clock();
-            }
-        }
         let pending = self.ports.iter().any(|port| !port.ends.is_empty());
         let retry = pending.then_some(RETRY);
         let limit = [retry, self.time_left()].into_iter().flatten().min();

@@ -30,22 +30,38 @@ pub enum Variants {
     Xdp,
 }
 
+/// Whether a program may be bound to its interface, which lets it read what the NIC knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// It may.
+    ToInterface,
+    /// It must also attach to the interface that replaces this one.
+    Free,
+}
+
 /// Hooks to try on an interface, best first; appends messages for the user to `notes`.
 pub fn hooks(
     mode: Mode,
     variants: Variants,
+    binding: Binding,
     interface: &Interface,
     notes: &mut Vec<String>,
 ) -> Vec<Hook> {
     let name = &interface.name;
     let features = xdp_features(interface.index);
-    let tells_vlan = features.is_some_and(XdpFeatures::tells_vlan);
+    let tells_vlan =
+        binding == Binding::ToInterface && features.is_some_and(XdpFeatures::tells_vlan);
     let native = match tells_vlan {
         true => Hook::NativeVlan,
         false => Hook::Native,
     };
-    let strips = interface.offloads.rx_vlan == Some(true);
-    let advice = format!("`ethtool -K {name} rxvlan off`, then start again");
+    // A veth passes a tag beside the packet, whatever `rxvlan` says.
+    let is_veth = interface.kind.as_deref() == Some("veth");
+    let strips = interface.offloads.rx_vlan == Some(true) || is_veth;
+    let advice = match is_veth {
+        true => "mode=tc".to_owned(),
+        false => format!("`ethtool -K {name} rxvlan off`, then start again"),
+    };
     let mut fallbacks = match variants {
         Variants::XdpAndTc => vec![Hook::Tc, Hook::Generic],
         Variants::Xdp => vec![Hook::Generic],
@@ -62,9 +78,13 @@ pub fn hooks(
             fallbacks
         }
         Mode::Auto if strips && !tells_vlan && variants == Variants::XdpAndTc => {
+            let faster = match is_veth {
+                true => String::new(),
+                false => format!(" (faster: {advice})"),
+            };
             notes.push(format!(
-                "{name}: the NIC strips VLAN tags and cannot tell XDP which; falling back to \
-                 {next} (faster: {advice})"
+                "{name}: VLAN tags are beside the packets, where this program cannot read them; \
+                 falling back to {next}{faster}"
             ));
             fallbacks.insert(1, native);
             fallbacks

@@ -1,16 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Difference between TAI, which eBPF can read, and UTC, which slots hold.
+//!
+//! The kernel tells nobody when the difference changes (`adjtimex` with `ADJ_TAI`); a step of the wall
+//! clock does not change it. The monitors of the interfaces read it every second.
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// TAI minus UTC in nanoseconds, a whole number of seconds (0 if the kernel's offset is not set).
-pub(crate) fn tai_minus_utc_ns() -> io::Result<i64> {
+/// The difference at the last reading.
+static TAI_MINUS_UTC_NS: AtomicI64 = AtomicI64::new(0);
+
+/// TAI minus UTC in nanoseconds at the last reading; a whole number of seconds.
+#[inline]
+pub(crate) fn tai_minus_utc_ns() -> i64 {
+    TAI_MINUS_UTC_NS.load(Relaxed)
+}
+
+/// Reads the difference again; keeps the old one on a failure.
+pub(crate) fn refresh() {
+    let _old = read();
+}
+
+/// Reads the difference (0 if the kernel's offset is not set).
+pub(crate) fn read() -> io::Result<i64> {
+    let difference_ns = measure()?;
+    TAI_MINUS_UTC_NS.store(difference_ns, Relaxed);
+    Ok(difference_ns)
+}
+
+fn measure() -> io::Result<i64> {
     loop {
         let before = clock_gettime(ClockId::Realtime);
         let atomic = clock_gettime_dynamic(DynamicClockId::Tai)?;

@@ -1,73 +1,214 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Detects another XDP program on an interface, waits for its end, and explains how to detach it.
+//! Detects programs on an interface that are in the way, waits for their end, and names their processes.
+//!
+//! Invariants
+//! - No two captures of Ringtap run on one interface if one of them takes packets away from the other.
+//! - No message advises to detach a program of another process.
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::query::{LinkInfo, LinkInfoIter, LinkTypeInfo, ProgInfoIter};
+use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use ringtap_net::interface::Interface;
 
 use super::{link, object};
 use crate::CaptureError;
+use crate::tap;
 
 /// Longest wait for a program whose process has ended; the kernel detaches it with a delay.
 const LEAVING: Duration = Duration::from_secs(2);
+/// Names of the programs that Ringtap attaches to interfaces.
+const OURS: [&str; 7] = [
+    "rt_rx",
+    "rt_rx_vlan",
+    "rt_tc_rx",
+    "rt_tc_tx",
+    "rt_tc_forward",
+    "rt_xsk",
+    "rt_xsk_vlan",
+];
 const NAP: Duration = Duration::from_millis(20);
 
-/// Whether a program of this name is Ringtap's.
-pub fn is_ours(name: &str) -> bool {
-    name.starts_with("rt_")
+/// What a capture does with the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It lets them go on.
+    Looks,
+    /// It keeps them from programs after it: exclusive, forwarding, or by AF_XDP.
+    Takes,
+}
+
+/// A program on an interface.
+#[derive(Clone, Debug)]
+struct Found {
+    id: u32,
+    name: String,
+    map_ids: Vec<u32>,
+}
+
+impl Found {
+    /// Effect of a program of Ringtap's.
+    fn effect(&self) -> Effect {
+        match self.name.as_str() {
+            "rt_tc_tx" => Effect::Looks,
+            "rt_rx" | "rt_rx_vlan" | "rt_tc_rx" => self.settings(),
+            _ => Effect::Takes,
+        }
+    }
+
+    /// Effect by the settings of a tap; an unknown one takes packets.
+    fn settings(&self) -> Effect {
+        let maps = self.map_ids.iter();
+        let mut maps = maps.filter_map(|id| MapHandle::from_map_id(*id).ok());
+        let settings = maps.find(|map| map.name() == ".rodata.config");
+        let bytes = settings.and_then(|map| map.lookup(&[0; 4], MapFlags::ANY).ok()?);
+        match bytes.is_some_and(|bytes| tap::only_looks(&bytes)) {
+            true => Effect::Looks,
+            false => Effect::Takes,
+        }
+    }
 }
 
 /// Waits until no other XDP program is attached, if the attached one may be about to leave.
 ///
 /// # Errors
 ///
-/// [`CaptureError::AnotherProgram`]: the program stays, or `may_leave` rejects it.
+/// [`CaptureError::AnotherProgram`]: the program stays, or `may_leave` rejects its name.
 pub fn wait_for_another(
     interface: &Interface,
     may_leave: impl Fn(&str) -> bool,
 ) -> Result<(), CaptureError> {
     let start = Instant::now();
-    while let Some(error) = another_program(interface) {
-        let leaves =
-            matches!(&error, CaptureError::AnotherProgram { name, .. } if may_leave(name.as_str()));
-        if !leaves || start.elapsed() > LEAVING {
-            return Err(error);
+    while let Some(found) = xdp_program(interface) {
+        if !may_leave(&found.name) || start.elapsed() > LEAVING {
+            return Err(another_program_error(interface, found));
         }
         sleep(NAP);
     }
     Ok(())
 }
 
-/// The error for an XDP program that is already attached, if there is one.
-pub fn another_program(interface: &Interface) -> Option<CaptureError> {
-    let (ids, _) = object::logged(|| link::xdp_programs(interface.index));
-    let id = *ids.ok()?.first()?;
-    let program = ProgInfoIter::default().find(|program| program.id == id);
-    let name = program.map_or_else(|| "?".into(), |it| it.name.to_string_lossy().into_owned());
-    Some(CaptureError::AnotherProgram {
-        interface: interface.name.clone(),
-        id,
-        name,
-        remedy: remedy(interface, id),
-    })
+/// Whether a program of this name is Ringtap's.
+pub fn is_ours(name: &str) -> bool {
+    OURS.contains(&name)
 }
 
-fn remedy(interface: &Interface, program: u32) -> String {
-    let attaches_it = |info: &LinkInfo| {
-        info.prog_id == program
-            && matches!(&info.info, LinkTypeInfo::Xdp(xdp) if xdp.ifindex == interface.index)
-    };
-    match LinkInfoIter::default().find(attaches_it) {
-        Some(link) => format!(
-            "stop the process that holds its link, or detach it with `bpftool link detach id {}`",
-            link.id
-        ),
-        None => format!(
-            "detach it with `ip link set dev {} xdp off`",
-            interface.name
-        ),
+/// Waits until no other capture of Ringtap on the interface conflicts with one of this effect, if it
+/// may be about to leave; `own` are the ids of the programs that this one has attached.
+///
+/// # Errors
+///
+/// [`CaptureError::AnotherRingtap`]: the other capture stays.
+pub fn refuse_another_ringtap(
+    interface: &Interface,
+    effect: Effect,
+    own: &[u32],
+) -> Result<(), CaptureError> {
+    let start = Instant::now();
+    while let Some((found, other)) = conflicting(interface, effect, own) {
+        if start.elapsed() > LEAVING {
+            let process = holder(found.id);
+            return Err(CaptureError::AnotherRingtap {
+                interface: interface.name.clone(),
+                process: process.unwrap_or_else(|| "process unknown".to_owned()),
+                conflict: match other {
+                    Effect::Takes => "takes the packets of this interface",
+                    Effect::Looks => "would see no packet that this one takes",
+                },
+            });
+        }
+        sleep(NAP);
     }
+    Ok(())
+}
+
+/// The first program of another Ringtap that conflicts, and its effect.
+fn conflicting(interface: &Interface, effect: Effect, own: &[u32]) -> Option<(Found, Effect)> {
+    let (ids, _) = object::logged(|| {
+        let mut ids = link::xdp_programs(interface.index).unwrap_or_default();
+        ids.extend(link::tcx_programs(interface.index));
+        ids
+    });
+    let ids: HashSet<_> = ids.into_iter().filter(|id| !own.contains(id)).collect();
+    if ids.is_empty() {
+        return None;
+    }
+    let ours = programs(&ids).into_iter();
+    let ours = ours.filter(|found| is_ours(&found.name));
+    let with_effect = ours.map(|found| {
+        let effect = found.effect();
+        (found, effect)
+    });
+    let mut conflicts = with_effect.filter(|(found, other)| match (effect, other) {
+        (_, Effect::Takes) => true,
+        // The host's own packets are not taken.
+        (Effect::Takes, Effect::Looks) => found.name != "rt_tc_tx",
+        (Effect::Looks, Effect::Looks) => false,
+    });
+    conflicts.next()
+}
+
+/// The programs with these ids; those that this process may not see are missing.
+fn programs(ids: &HashSet<u32>) -> Vec<Found> {
+    let options = ProgInfoQueryOptions::default().include_map_ids(true);
+    let all = ProgInfoIter::with_query_opts(options);
+    all.filter(|program| ids.contains(&program.id))
+        .map(|program| Found {
+            id: program.id,
+            name: program.name.to_string_lossy().into_owned(),
+            map_ids: program.map_ids,
+        })
+        .collect()
+}
+
+/// The error for an XDP program that is already attached, if there is one.
+pub fn another_program(interface: &Interface) -> Option<CaptureError> {
+    Some(another_program_error(interface, xdp_program(interface)?))
+}
+
+fn xdp_program(interface: &Interface) -> Option<Found> {
+    let (ids, _) = object::logged(|| link::xdp_programs(interface.index));
+    let id = *ids.ok()?.first()?;
+    let known = programs(&HashSet::from([id])).pop();
+    Some(known.unwrap_or_else(|| Found {
+        id,
+        name: "?".into(),
+        map_ids: Vec::new(),
+    }))
+}
+
+fn another_program_error(interface: &Interface, found: Found) -> CaptureError {
+    CaptureError::AnotherProgram {
+        interface: interface.name.clone(),
+        id: found.id,
+        remedy: match holder(found.id) {
+            Some(process) => format!("stop its {process}"),
+            None => format!(
+                "no process holds it; whoever attached it can detach it (`bpftool net show dev {}`)",
+                interface.name
+            ),
+        },
+        name: found.name,
+    }
+}
+
+/// The process that keeps a program attached: it holds the program's link.
+fn holder(program: u32) -> Option<String> {
+    let link = LinkInfoIter::default().find(|info| info.prog_id == program)?;
+    let wanted = format!("link_id:\t{}\n", link.id);
+    let folders = fs::read_dir("/proc").ok()?.flatten();
+    let pids = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let holds = |pid: &u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+        let files = files.into_iter().flatten().flatten();
+        let mut texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+        texts.any(|text| text.contains(&wanted))
+    };
+    let pid = pids.into_iter().find(holds)?;
+    let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some(format!("process {pid} ({})", command.trim()))
 }

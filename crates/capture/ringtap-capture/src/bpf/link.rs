@@ -5,7 +5,7 @@
 //! - Programs are attached by links only: whatever ends the process, the kernel detaches them.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use libbpf_rs::libbpf_sys::{
@@ -95,6 +95,8 @@ fn link(
 
 /// Replaces the program that a link attaches; the change happens between two packets.
 ///
+/// A link that was detached from outside attaches nothing: the call then changes nothing.
+///
 /// # Errors
 ///
 /// The kernel's; the old program stays attached.
@@ -104,16 +106,78 @@ pub fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> 
         unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), ptr::null()) };
     match error {
         0 => Ok(()),
+        error if -error == libc::ENOLINK => Ok(()),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
 }
 
+/// Whether a link of an XDP or traffic control program is attached; another process may detach it
+/// (`bpftool link detach`), and the removal of the interface does. A link about which the kernel gives
+/// no answer counts as attached.
+pub fn is_attached(link: BorrowedFd<'_>) -> bool {
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let Ok(mut bytes) = u32::try_from(size_of_val(&info)) else {
+        return true;
+    };
+    // SAFETY: `info` is as long as `bytes` says, and outlives the call.
+    let error = unsafe {
+        libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut bytes)
+    };
+    // SAFETY: the information of XDP links and that of traffic control links begin with the index of
+    // the interface, 0 if there is none.
+    error != 0 || unsafe { info.__bindgen_anon_1.xdp.ifindex } != 0
+}
+
 /// Detaches a link's program now, even if another process has a descriptor of the link.
-pub fn detach(link: OwnedFd) {
+pub fn detach(link: impl AsFd) {
     // SAFETY: a plain system call on an open descriptor. A failure (the interface is gone, say)
-    // leaves nothing to do: closing the descriptor below ends the link anyway.
-    let _gone = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
-    drop(link);
+    // leaves nothing to do: closing the last descriptor ends the link anyway.
+    let _gone = unsafe { libbpf_sys::bpf_link_detach(link.as_fd().as_raw_fd()) };
+}
+
+/// Ids of the traffic control programs (tcx) on an interface, in both directions; none where the
+/// kernel has no tcx.
+pub(super) fn tcx_programs(interface: u32) -> Vec<u32> {
+    let query = |hook| tcx_programs_at(interface, hook).unwrap_or_default();
+    [BPF_TCX_INGRESS, BPF_TCX_EGRESS]
+        .into_iter()
+        .flat_map(query)
+        .collect()
+}
+
+fn tcx_programs_at(interface: u32, hook: libbpf_sys::bpf_attach_type) -> io::Result<Vec<u32>> {
+    /// The kernel's limit for one hook.
+    const MOST_PROGRAMS: usize = 64;
+    let mut ids = [0_u32; MOST_PROGRAMS];
+    let mut answer = libbpf_sys::bpf_prog_query_opts {
+        sz: libbpf_sys::size_t::try_from(size_of::<libbpf_sys::bpf_prog_query_opts>())
+            .map_err(io::Error::other)?,
+        prog_ids: ids.as_mut_ptr(),
+        __bindgen_anon_1: libbpf_sys::bpf_prog_query_opts__bindgen_ty_1 {
+            count: u32::try_from(MOST_PROGRAMS).map_err(io::Error::other)?,
+        },
+        ..Default::default()
+    };
+    let target = i32::try_from(interface).map_err(io::Error::other)?;
+    // SAFETY: the answer and its array of `count` ids live during the call.
+    match unsafe { libbpf_sys::bpf_prog_query_opts(target, hook, &raw mut answer) } {
+        0 => Ok(ids.into_iter().filter(|id| *id != 0).collect()),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// Id of a loaded program.
+pub(crate) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut bytes = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
+    // SAFETY: `info` is as long as `bytes` says, and outlives the call.
+    let error = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut bytes)
+    };
+    match error {
+        0 => Ok(info.id),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
 }
 
 /// Ids of the XDP programs on an interface, the one in the driver first.

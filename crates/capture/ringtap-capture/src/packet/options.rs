@@ -13,6 +13,7 @@ use ringtap_net::interface::Interface;
 use ringtap_net::rights::{Purpose, Rights};
 
 use crate::CaptureError;
+use crate::monitor::AtRemoval;
 
 /// Default pool size, in bytes.
 const POOL_BYTES: u64 = 64 << 20;
@@ -46,6 +47,8 @@ pub struct PacketOptions {
     pub chunk_bytes: Option<u32>,
     /// Chunks per lane and packets per chunk.
     pub chunks: ChunkOptions,
+    /// What happens when the interface is removed.
+    pub at_removal: AtRemoval,
     /// First notes of the source's facts: why a packet socket was chosen.
     pub notes: Vec<String>,
 }
@@ -62,6 +65,7 @@ impl PacketOptions {
             pool_bytes: None,
             chunk_bytes: None,
             chunks: ChunkOptions::default(),
+            at_removal: AtRemoval::End,
             notes: Vec::new(),
         }
     }
@@ -89,6 +93,7 @@ impl PacketOptions {
             pool_bytes: asked.pool.map(|size| size.0),
             chunk_bytes: chunk,
             chunks: asked.chunks,
+            at_removal: AtRemoval::of(asked),
             ..Self::new(&device.name)
         })
     }
@@ -288,6 +293,7 @@ mod tests {
                 per_lane: None,
                 packets: Some(256),
             },
+            at_removal: AtRemoval::End,
             notes: Vec::new(),
         };
         assert_eq!(PacketOptions::from_device(&device).unwrap(), expected);

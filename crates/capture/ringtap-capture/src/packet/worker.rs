@@ -106,7 +106,6 @@ pub(super) struct PacketWorker {
     ring: Ring,
     lane: PacketLane,
     progress: Arc<Progress>,
-    interface: Interface,
     counters_read_at: u64,
 }
 
@@ -141,12 +140,11 @@ impl PacketWorker {
                 copied: 0,
             },
             progress,
-            interface: interface.clone(),
             counters_read_at: 0,
         }
     }
 
-    /// Copies until stopped or until the interface goes away, then copies the remaining packets.
+    /// Copies until stopped, also through outages of the interface; then copies the remaining packets.
     pub(super) fn work(&mut self) -> Result<(), CaptureError> {
         let outcome = self.copy_until_stopped();
         self.copy_the_rest();
@@ -160,8 +158,12 @@ impl PacketWorker {
         while !progress.stopping.load(Acquire) {
             self.copy_finished_blocks();
             sleep_until_readable(&awaited, None).map_err(system("waiting for packets"))?;
-            if let Err(error) = progress.socket.take_error() {
-                return Err(self.why_it_ended(error));
+            match progress.socket.take_error() {
+                // The kernel resumes when the interface is up; the monitor reports the outage.
+                Err(error) if error.raw_os_error() != Some(libc::ENETDOWN) => {
+                    return Err(system("receiving packets")(error));
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -192,15 +194,6 @@ impl PacketWorker {
                 return;
             }
             std::thread::sleep(Duration::from_micros(500));
-        }
-    }
-
-    fn why_it_ended(&self, error: std::io::Error) -> CaptureError {
-        let interface = self.interface.name.clone();
-        match (error.raw_os_error(), self.interface.refresh()) {
-            (Some(libc::ENETDOWN), Ok(_)) => CaptureError::WentDown { interface },
-            (Some(libc::ENETDOWN | libc::ENODEV), Err(_)) => CaptureError::Removed { interface },
-            _ => system("receiving packets")(error),
         }
     }
 }

@@ -80,10 +80,10 @@ fn read_all(mut source: ThreadedSource) -> (u64, Option<String>) {
             packets += u64::try_from(batch.packets().map(Result::unwrap).count()).unwrap();
         }
         match status {
-            Status::Running => {}
+            Status::Running | Status::Waiting => {}
             Status::Ended if moved => {}
             Status::Ended => return (packets, None),
-            Status::Failed(error) => {
+            Status::Failed(error) | Status::Removed(error) => {
                 assert!(distributor.step().is_ok());
                 while let Next::Batch(batch) = reader.try_next().unwrap() {
                     packets += u64::try_from(batch.len()).unwrap();

@@ -7,17 +7,18 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use ringtap_pool::format::MIN_CHUNK_SIZE;
 
 use super::object::Loaded;
-use super::options::TapOptions;
+use super::options::{Taking, TapOptions};
 use super::plan::TapPlan;
-use super::programs::{AttachedProgram, TapProgram};
-use crate::bpf::attach::{self, Variants};
-use crate::bpf::conflict;
-use crate::bpf::link::{self, Hook};
+use super::programs::{AttachedProgram, LinkSet, TapProgram};
+use crate::bpf::attach::{self, Binding, Variants};
+use crate::bpf::conflict::{self, Effect};
+use crate::bpf::link::Hook;
+use crate::monitor::AtRemoval;
 use crate::{CaptureError, queues};
 use ringtap_device::Direction;
 use ringtap_net::interface::Interface;
@@ -27,10 +28,8 @@ const MOST_CHUNKS: u64 = 1 << 28;
 
 /// Loaded programs, attached.
 pub(super) struct Attached {
-    pub(super) links: Vec<AttachedProgram>,
+    pub(super) links: LinkSet,
     pub(super) loaded: Loaded,
-    /// Link of the program that forwards the packets that XDP leaves to the network stack.
-    pub(super) forward_link: Option<OwnedFd>,
     /// Where packets are captured, for messages.
     pub(super) hook: &'static str,
     /// Messages for the user, one per line.
@@ -90,25 +89,48 @@ pub(super) fn attach(
     if !direction.arriving() {
         let loaded = Loaded::new(options, plan, interface.index, &[TapProgram::TcTx])?;
         return Ok(Attached {
-            links: vec![egress(&loaded, interface)?],
+            links: LinkSet {
+                capturing: vec![put(&loaded, TapProgram::TcTx, Hook::Tc, interface)?],
+                forwarding: None,
+            },
             loaded,
-            forward_link: None,
             hook: Hook::Tc.words(),
             notes,
         });
     }
-    let mut hooks = attach::hooks(options.mode, Variants::XdpAndTc, interface, &mut notes);
+    let binding = match options.at_removal {
+        AtRemoval::End => Binding::ToInterface,
+        // The kernel forgets a program that is bound to a removed interface.
+        AtRemoval::Wait => Binding::Free,
+    };
+    let variants = Variants::XdpAndTc;
+    let mut hooks = attach::hooks(options.mode, variants, binding, interface, &mut notes);
     if options.forward.is_some() {
         // The kernel does not count the packets that generic XDP redirects.
         hooks.retain(|hook| *hook != Hook::Generic);
     }
+    let effect = effect(options);
+    conflict::refuse_another_ringtap(interface, effect, &[])?;
     if hooks.first().is_some_and(|hook| hook.is_xdp()) {
         conflict::wait_for_another(interface, conflict::is_ours)?;
     }
     let attached = attach::first_accepted(&hooks, &mut notes, |hook, _| {
         attach_at(hook, direction, options, interface, plan)
     });
-    Ok(Attached { notes, ..attached? })
+    let attached = Attached { notes, ..attached? };
+    // Again, for another one that attached meanwhile; both may be refused then.
+    let action = "asking for the programs' ids";
+    let own = attached.links.program_ids();
+    let own = own.map_err(CaptureError::system(&interface.name, action))?;
+    conflict::refuse_another_ringtap(interface, effect, &own)?;
+    Ok(attached)
+}
+
+fn effect(options: &TapOptions) -> Effect {
+    match (options.taking, &options.forward) {
+        (Taking::Pass, None) => Effect::Looks,
+        _ => Effect::Takes,
+    }
 }
 
 /// Loads the programs for one hook and attaches them.
@@ -124,23 +146,18 @@ fn attach_at(
     let needs_help = options.forward.is_some() && hook.is_xdp();
     programs.extend(needs_help.then_some(TapProgram::TcForward));
     let loaded = Loaded::new(options, plan, interface.index, &programs)?;
-    let arriving = |program, hook| {
-        let copy = find(&loaded, program, interface)?;
-        let link = attach::attach(copy.as_fd(), hook, interface)?;
-        Ok::<_, CaptureError>(AttachedProgram {
-            program,
-            link,
-            copy,
-        })
-    };
-    let mut links = vec![arriving(TapProgram::at(hook), hook)?];
+    let put = |program, hook| put(&loaded, program, hook, interface);
+    let mut capturing = vec![put(TapProgram::at(hook), hook)?];
     if direction.leaving() {
-        links.push(egress(&loaded, interface)?);
+        capturing.push(put(TapProgram::TcTx, Hook::Tc)?);
     }
-    let helping = needs_help.then(|| arriving(TapProgram::TcForward, Hook::Tc));
+    let forwarding = needs_help.then(|| put(TapProgram::TcForward, Hook::Tc));
+    let links = LinkSet {
+        capturing,
+        forwarding: forwarding.transpose()?,
+    };
     Ok(Attached {
         links,
-        forward_link: helping.transpose()?.map(|helping| helping.link),
         loaded,
         hook: hook.words(),
         notes: Vec::new(),
@@ -159,15 +176,14 @@ fn direction(options: &TapOptions, interface: &Interface, notes: &mut Vec<String
     options.direction
 }
 
-fn egress(loaded: &Loaded, interface: &Interface) -> Result<AttachedProgram, CaptureError> {
-    let copy = find(loaded, TapProgram::TcTx, interface)?;
-    let link = link::attach_egress(copy.as_fd(), interface.index)
-        .map_err(|error| attach::refused(&error, Hook::Tc, None, interface))?;
-    Ok(AttachedProgram {
-        program: TapProgram::TcTx,
-        link,
-        copy,
-    })
+/// Attaches one of the loaded programs.
+fn put(
+    loaded: &Loaded,
+    program: TapProgram,
+    hook: Hook,
+    interface: &Interface,
+) -> Result<AttachedProgram, CaptureError> {
+    AttachedProgram::new(program, hook, find(loaded, program, interface)?, interface)
 }
 
 fn find(

@@ -138,15 +138,8 @@ impl Loaded {
                 .ok_or(io::ErrorKind::UnexpectedEof)?,
             object,
         };
-        loaded.set_clock(clock::tai_minus_utc_ns()?);
+        set_clock(&loaded.control_words, clock::read()?);
         Ok(loaded)
-    }
-
-    /// Sets the difference between TAI and UTC in the programs.
-    pub(super) fn set_clock(&self, tai_minus_utc_ns: i64) {
-        for words in self.control_words.iter() {
-            words.tai_minus_utc_ns.store(tai_minus_utc_ns, Relaxed);
-        }
     }
 
     /// Pauses or resumes capture on a lane.
@@ -173,6 +166,13 @@ impl Loaded {
             .add(&self.wakeups, |_| 0)
             .map_err(io::Error::other)?;
         builder.build().map_err(io::Error::other)
+    }
+}
+
+/// Sets the difference between TAI and UTC in the programs.
+pub(super) fn set_clock(controls: &Words<ControlWords>, tai_minus_utc_ns: i64) {
+    for words in controls.iter() {
+        words.tai_minus_utc_ns.store(tai_minus_utc_ns, Relaxed);
     }
 }
 

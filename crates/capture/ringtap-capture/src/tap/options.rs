@@ -8,6 +8,7 @@ use ringtap_net::kernel::{self, Feature};
 use ringtap_pool::number::to_u32;
 
 use super::forward::Forward;
+use crate::monitor::AtRemoval;
 use crate::{CaptureError, queues};
 
 /// Default pool size, in bytes.
@@ -50,6 +51,8 @@ pub struct TapOptions {
     pub chunks: ChunkOptions,
     /// Destination of arriving packets, captured or not; forwarding begins with the first rules.
     pub forward: Option<Forward>,
+    /// What happens when the interface is removed.
+    pub at_removal: AtRemoval,
     /// Messages for the user about these options; the source's notes begin with them.
     pub notes: Vec<String>,
 }
@@ -69,6 +72,7 @@ impl TapOptions {
             chunk_size: 0,
             chunks: ChunkOptions::default(),
             forward: None,
+            at_removal: AtRemoval::End,
             notes: Vec::new(),
         }
     }
@@ -106,6 +110,7 @@ impl TapOptions {
             options.chunk_size = to_u32(size.0);
         }
         options.chunks = asked.chunks;
+        options.at_removal = AtRemoval::of(asked);
         Ok(options)
     }
 }

@@ -2,14 +2,18 @@
 //! The tap's programs and the links that attach them.
 #![forbid(unsafe_code)]
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 
 use ringtap_filter::ebpf::Hook as Context;
+use ringtap_net::interface::Interface;
 
-use crate::bpf::link::Hook;
+use crate::CaptureError;
+use crate::bpf::attach;
+use crate::bpf::link::{self, Hook};
 use crate::bpf::program::ProgramKind;
 
 /// One of the programs in `bpf/tap.bpf.c`.
@@ -71,22 +75,89 @@ impl TapProgram {
 #[derive(Debug)]
 pub(super) struct AttachedProgram {
     pub(super) program: TapProgram,
+    pub(super) hook: Hook,
     pub(super) link: OwnedFd,
     /// The loaded copy that the link attaches.
     pub(super) copy: OwnedFd,
 }
 
-/// The attached programs of a tap; empty once the tap is stopped.
+impl AttachedProgram {
+    /// Attaches a loaded copy of a program of the tap at this hook.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach::attach`].
+    pub(super) fn new(
+        program: TapProgram,
+        hook: Hook,
+        copy: OwnedFd,
+        interface: &Interface,
+    ) -> Result<Self, CaptureError> {
+        Ok(AttachedProgram {
+            link: link_of(program, hook, &copy, interface)?,
+            program,
+            hook,
+            copy,
+        })
+    }
+
+    /// Attaches the same copy by a new link.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach::attach`]; the old link stays.
+    pub(super) fn attach_again(&mut self, interface: &Interface) -> Result<(), CaptureError> {
+        self.link = link_of(self.program, self.hook, &self.copy, interface)?;
+        Ok(())
+    }
+}
+
+fn link_of(
+    program: TapProgram,
+    hook: Hook,
+    copy: &OwnedFd,
+    interface: &Interface,
+) -> Result<OwnedFd, CaptureError> {
+    match program {
+        TapProgram::TcTx => link::attach_egress(copy.as_fd(), interface.index)
+            .map_err(|error| attach::refused(&error, Hook::Tc, None, interface)),
+        _ => attach::attach(copy.as_fd(), hook, interface),
+    }
+}
+
+/// The attached programs of a tap.
+#[derive(Debug, Default)]
+pub(super) struct LinkSet {
+    /// The programs that capture; empty once the tap is stopped.
+    pub(super) capturing: Vec<AttachedProgram>,
+    /// The program that forwards from the network stack's buffers.
+    pub(super) forwarding: Option<AttachedProgram>,
+}
+
+impl LinkSet {
+    /// Ids of the attached programs.
+    pub(super) fn program_ids(&self) -> io::Result<Vec<u32>> {
+        let all = self.capturing.iter().chain(&self.forwarding);
+        all.map(|attached| link::program_id(attached.copy.as_fd()))
+            .collect()
+    }
+
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut AttachedProgram> {
+        self.capturing.iter_mut().chain(&mut self.forwarding)
+    }
+}
+
+/// The attached programs of a tap, which the rules' thread and the interface's monitor change.
 #[derive(Clone)]
-pub(super) struct Links(Arc<Mutex<Vec<AttachedProgram>>>);
+pub(super) struct Links(Arc<Mutex<LinkSet>>);
 
 impl Links {
-    pub(super) fn new(links: Vec<AttachedProgram>) -> Self {
+    pub(super) fn new(links: LinkSet) -> Self {
         Links(Arc::new(Mutex::new(links)))
     }
 
     /// Locks the links: no other thread changes them while the guard lives.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<AttachedProgram>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LinkSet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

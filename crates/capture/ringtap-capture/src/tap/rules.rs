@@ -27,7 +27,7 @@ use super::forward::Forward;
 use super::groups::{self, Selection};
 use super::layout::{ControlWords, LaneWords};
 use super::object::{self, Loaded};
-use super::programs::{AttachedProgram, Links, TapProgram};
+use super::programs::{AttachedProgram, LinkSet, Links, TapProgram};
 use super::source::wait_for_running_programs;
 use crate::bpf::link;
 use crate::bpf::namespace::NetworkNamespace;
@@ -88,6 +88,7 @@ impl TapRules {
     ) -> io::Result<Self> {
         let hooks: Vec<_> = links
             .lock()
+            .capturing
             .iter()
             .map(|attached| attached.program)
             .collect();
@@ -130,9 +131,9 @@ impl TapRules {
     }
 
     /// Locks the links; fails if the tap is stopped.
-    fn links_in_use(&self) -> Result<MutexGuard<'_, Vec<AttachedProgram>>, RulesError> {
+    fn links_in_use(&self) -> Result<MutexGuard<'_, LinkSet>, RulesError> {
         let links = self.links.lock();
-        match links.is_empty() {
+        match links.capturing.is_empty() {
             false => Ok(links),
             true => Err(RulesError::Stopped {
                 interface: self.interface.clone(),
@@ -182,7 +183,7 @@ impl TapRules {
         let mut links = self.links_in_use()?;
         write_groups(&self.groups, next, rules);
         object::set_groups(&self.controls, next.set_bits());
-        let replaced = replace_programs(&mut links, programs);
+        let replaced = replace_programs(&mut links.capturing, programs);
         wait_for_running_programs(&self.lanes);
         drop(links);
         replaced.map_err(|reason| RulesError::Replace {

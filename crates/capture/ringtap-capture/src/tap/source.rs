@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringtap_filter::{Place, Rules};
 use ringtap_ipc::time::now_ns;
@@ -20,25 +20,25 @@ use ringtap_pool::source::{
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
-use rustix::event::epoll;
 
 use super::attach::{Attached, attach, plan};
-use super::forward::{Forward, Forwarded};
+use super::attachment::{Missed, TapAttachment};
+use super::forward::Forwarded;
 use super::layout::{ControlWords, LaneWords};
 use super::object::Loaded;
 use super::plan::TapPlan;
-use super::programs::Links;
+use super::programs::{LinkSet, Links};
 use super::rules::TapRules;
-use super::{Tap, TapOptions, Watched};
+use super::{Tap, TapOptions};
 use crate::CaptureError;
 use crate::bpf::map::Mapping;
-use crate::bpf::{self, clock, link};
+use crate::bpf::{self, link};
+use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::NicLosses;
-use ringtap_net::interface::{Interface, Promiscuous, Watch};
+use crate::source::any_of;
+use ringtap_net::interface::{Interface, Promiscuous};
 
 const LINKTYPE_ETHERNET: u16 = 1;
-/// Interval for updates of the difference between TAI and UTC.
-const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time within which other CPUs see that a program marked its lane as busy, in nanoseconds. Stores
 /// become visible much faster.
 const BUSY_VISIBLE_NS: u64 = 10_000;
@@ -63,83 +63,63 @@ impl Tap {
                 interface: interface.name,
             });
         }
-        let name = &options.interface;
-        let watch = Watch::new(&interface)?;
-        let nic = NicLosses::of(&interface)?;
+        let missed = Missed::new(NicLosses::of(&interface)?);
         let plan = plan(options, interface.largest_frame_bytes())?;
         let attached = attach(options, &interface, &plan)?;
-        // The loopback and outgoing captures do not need promiscuous mode.
-        let wanted = options.promiscuous && options.direction.arriving() && !interface.is_loopback;
-        let promiscuous = wanted
-            .then(|| Promiscuous::enable(interface.index))
-            .transpose()?;
-        let facts = facts(options, &plan, &attached);
-        let forward = options.forward.clone();
-        let watched = Watched {
-            interface,
-            watch,
-            nic,
-            _promiscuous: promiscuous,
-        };
-        Tap::assemble(watched, &plan, attached, facts, forward).map_err(CaptureError::system(
-            name,
-            "sharing memory with the program",
-        ))
+        Tap::assemble(options, &interface, &plan, attached, missed)
     }
 
     fn assemble(
-        watched: Watched,
+        options: &TapOptions,
+        interface: &Interface,
         plan: &TapPlan,
         attached: Attached,
-        facts: Facts,
-        forward: Option<Forward>,
-    ) -> io::Result<Self> {
-        let Attached {
-            links,
-            loaded,
-            forward_link,
-            ..
-        } = attached;
-        let lanes = words::<LaneWords>(&loaded.lanes, 0, plan.possible)?;
-        let ends: io::Result<_> = (0..plan.lanes)
-            .map(|lane| ends(&loaded, plan, lane))
-            .collect();
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for fd in [loaded.wakeups.as_fd(), watched.watch.as_fd()] {
-            epoll::add(
-                &events,
-                fd,
-                epoll::EventData::new_u64(0),
-                epoll::EventFlags::IN,
-            )?;
-        }
+        missed: Missed,
+    ) -> Result<Self, CaptureError> {
+        let facts = facts(options, plan, &attached);
+        let Attached { links, loaded, .. } = attached;
+        let action = "sharing memory with the program";
+        let system = |error| CaptureError::system(&interface.name, action)(error);
+        let lanes = words::<LaneWords>(&loaded.lanes, 0, plan.possible).map_err(system)?;
+        let ends = (0..plan.lanes).map(|lane| ends(&loaded, plan, lane));
+        let ends = ends.collect::<io::Result<_>>().map_err(system)?;
         let links = Links::new(links);
-        let rules = TapRules::new(&watched.interface, &loaded, &links, &lanes, forward)?;
+        let forward = options.forward.clone();
+        let rules = TapRules::new(interface, &loaded, &links, &lanes, forward).map_err(system)?;
+        // The loopback and outgoing captures do not need promiscuous mode.
+        let is_promiscuous =
+            options.promiscuous && options.direction.arriving() && !interface.is_loopback;
+        let promiscuous = is_promiscuous.then(|| Promiscuous::enable(interface.index));
+        let mut attachment = TapAttachment {
+            links: links.clone(),
+            lanes: lanes.clone(),
+            controls: loaded.control_words.clone(),
+            missed: missed.clone(),
+            is_promiscuous,
+            promiscuous: promiscuous.transpose()?,
+            reading: None,
+            repairs: Repairs::default(),
+        };
+        if options.queues.is_empty() {
+            attachment.begin();
+        }
+        let monitor = InterfaceMonitor::start(interface, options.at_removal, Box::new(attachment))?;
+        let wakeups = [loaded.wakeups.as_fd(), monitor.as_fd()];
         Ok(Tap {
+            events: any_of(wakeups).map_err(system)?,
+            monitor,
             links,
             rules: Some(rules),
-            forward_link,
             facts,
-            pool: Pool::new(loaded.pool.region(), plan.geometry).map_err(io::Error::other)?,
-            ends: ends?,
+            pool: Pool::new(loaded.pool.region(), plan.geometry)
+                .map_err(|error| system(io::Error::other(error)))?,
+            ends,
             lanes,
-            signals: loaded.signals()?,
-            events,
+            signals: loaded.signals().map_err(system)?,
             ended: None,
-            watched,
-            clock_set: Instant::now(),
+            missed,
             loaded,
         })
-    }
-
-    /// Checks the state of the interface.
-    fn look_at_interface(&mut self) {
-        let Watched {
-            interface, watch, ..
-        } = &mut self.watched;
-        if let Some(error) = watch.why_it_ended(interface) {
-            self.ended.get_or_insert(Some(error.into()));
-        }
     }
 
     /// Number of impossible chunk numbers recycled, which only a corrupt distributor sends.
@@ -153,17 +133,6 @@ impl Tap {
     #[must_use]
     pub fn forwarded(&self) -> Forwarded {
         Forwarded(self.loaded.forwarded.clone())
-    }
-
-    /// Updates the difference between TAI and UTC.
-    fn refresh_clock(&mut self) {
-        if self.clock_set.elapsed() >= CLOCK_INTERVAL {
-            self.clock_set = Instant::now();
-            // The first reading succeeded when the tap was attached; keep the old value on a failure.
-            if let Ok(difference_ns) = clock::tai_minus_utc_ns() {
-                self.loaded.set_clock(difference_ns);
-            }
-        }
     }
 }
 
@@ -189,11 +158,10 @@ impl Source for Tap {
     }
 
     fn counts(&mut self) -> Counts {
-        self.refresh_clock();
         Counts {
             lanes: self.lanes.iter().map(lane_counts).collect(),
-            nic: self.watched.nic.lost(),
-            kernel: 0,
+            nic: self.missed.nic().lost(),
+            kernel: self.missed.unseen(),
         }
     }
 
@@ -225,13 +193,21 @@ impl Source for Tap {
     }
 
     fn status(&mut self) -> Status {
-        self.refresh_clock();
         match &mut self.ended {
+            None if self.monitor.is_waiting() => Status::Waiting,
             None => Status::Running,
             Some(reason) => reason
                 .take()
-                .map_or(Status::Ended, |error| Status::Failed(error.into())),
+                .map_or(Status::Ended, CaptureError::into_status),
         }
+    }
+
+    fn detached_count(&self) -> u64 {
+        self.monitor.repairs()
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        self.monitor.take_notes()
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {
@@ -245,20 +221,28 @@ impl Source for Tap {
     fn clear_wake(&mut self) {
         // After a failure the signals stay, and the caller is woken again.
         let _again = self.signals.consume();
-        self.look_at_interface();
+        self.monitor.clear();
+        if let Some(error) = self.monitor.take_failure() {
+            self.ended.get_or_insert(Some(error));
+        }
     }
 
     fn stop(&mut self) {
-        for attached in self.links.lock().drain(..) {
+        self.monitor.stop();
+        let LinkSet {
+            capturing,
+            forwarding,
+        } = std::mem::take(&mut *self.links.lock());
+        for attached in capturing {
             link::detach(attached.link);
         }
         // After the XDP program, which leaves packets to it.
-        if let Some(link) = self.forward_link.take() {
+        if let Some(attached) = forwarding {
             wait_for_running_programs(&self.lanes);
-            link::detach(link);
+            link::detach(attached.link);
         }
         wait_for_running_programs(&self.lanes);
-        self.watched.nic.finish();
+        self.missed.nic().finish();
         self.ended.get_or_insert(None);
     }
 }
@@ -320,7 +304,7 @@ fn ends(loaded: &Loaded, plan: &TapPlan, lane: u32) -> io::Result<LaneEnds> {
 }
 
 /// Reads a consistent set of a lane's counters; gives up consistency on a very busy CPU.
-fn lane_counts(lane: &LaneWords) -> LaneCounts {
+pub(super) fn lane_counts(lane: &LaneWords) -> LaneCounts {
     let mut counts = look(lane);
     for _ in 0..MOST_LOOKS {
         if counts.offered == counts.settled() {

@@ -5,7 +5,6 @@
 //! - Every packet is captured, filtered or counted as lost.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ringtap_pool::format::flag;
 use ringtap_pool::ids::ChunkId;
@@ -18,7 +17,6 @@ use super::statistics::{LaneStatistics, Settled};
 use crate::bpf::clock;
 use crate::classifier::LaneClassifier;
 
-const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// Length of the two MAC addresses; a VLAN tag follows them.
 pub const ADDRESSES: usize = 12;
 pub const TAG: usize = 4;
@@ -37,8 +35,6 @@ pub struct LaneCapture {
     pub parts: CaptureParts,
     lane: Arc<LaneCounters>,
     settled: Settled,
-    tai_minus_utc_ns: i64,
-    clock_set: Instant,
     last_time_ns: u64,
     /// Buffer for packets that span several cells.
     gathered: Vec<u8>,
@@ -46,12 +42,12 @@ pub struct LaneCapture {
 
 impl LaneCapture {
     pub fn new(parts: CaptureParts) -> std::io::Result<Self> {
+        // The monitor of the interface reads it again every second.
+        clock::read()?;
         Ok(LaneCapture {
             lane: parts.writer.counters(),
             parts,
             settled: Settled::default(),
-            tai_minus_utc_ns: clock::tai_minus_utc_ns()?,
-            clock_set: Instant::now(),
             last_time_ns: 0,
             gathered: Vec::new(),
         })
@@ -172,7 +168,9 @@ impl LaneCapture {
 
     #[inline]
     fn meta(&mut self, stamp: &Stamp, length: usize, who: (u64, Option<u32>)) -> PacketMeta {
-        let time_ns = stamp.time_ns.saturating_add_signed(-self.tai_minus_utc_ns);
+        let time_ns = stamp
+            .time_ns
+            .saturating_add_signed(-clock::tai_minus_utc_ns());
         self.last_time_ns = self.last_time_ns.max(time_ns);
         PacketMeta {
             time_ns: self.last_time_ns,
@@ -246,14 +244,5 @@ impl LaneCapture {
         self.settled.bytes = self.lane.bytes();
         self.settled.filtered_here = self.parts.classifier.filtered();
         self.parts.statistics.settle(self.settled);
-    }
-
-    /// Updates the offset between the stamps' clock and UTC from time to time.
-    pub fn update_clock(&mut self) {
-        if self.clock_set.elapsed() >= CLOCK_INTERVAL {
-            self.clock_set = Instant::now();
-            // The first reading succeeded when the source was opened; keep the old value on a failure.
-            self.tai_minus_utc_ns = clock::tai_minus_utc_ns().unwrap_or(self.tai_minus_utc_ns);
-        }
     }
 }

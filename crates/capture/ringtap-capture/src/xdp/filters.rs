@@ -42,7 +42,7 @@ impl QueueFilters {
         let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
         let filtered = self.fit(&filters).then(|| self.load(&filters)).flatten();
         // On failure the old program stays attached, and the threads classify what it passes.
-        let _stays = self.program.replace(filtered.as_ref());
+        let _stays = self.program.replace(filtered);
         wait_for_received(&self.lanes);
     }
 

@@ -28,6 +28,7 @@ use crate::bpf::object::{self, ObjectFile};
 use crate::bpf::program::{self, ProgramKind};
 use crate::bpf::splice::Code;
 use crate::bpf::{MARK_FILTERS, MARK_RULES, attach};
+use crate::monitor::{Attachment, Repairs, repaired_note};
 
 /// The compiled `bpf/xsk.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -36,7 +37,7 @@ static OBJECT: &ObjectFile<[u8]> =
 /// The program that redirects the packets of one interface to the sockets.
 pub struct QueueProgram {
     /// Present while the program is attached.
-    link: Mutex<Option<OwnedFd>>,
+    link: Mutex<Option<QueueLink>>,
     /// The hook for which the program is loaded.
     pub hook: Hook,
     namespace: NetworkNamespace,
@@ -50,6 +51,13 @@ pub struct QueueProgram {
     controls: Words<QueueControl>,
     /// Keeps the maps open; `original` refers to their descriptors.
     _object: Object,
+}
+
+/// The attached program.
+struct QueueLink {
+    link: OwnedFd,
+    /// The program with filters, if they are in force.
+    filtered: Option<OwnedFd>,
 }
 
 /// Why a program with filters was not loaded.
@@ -127,8 +135,27 @@ impl QueueProgram {
     /// [`CaptureError::AnotherProgram`], [`CaptureError::Refused`], [`CaptureError::Interface`].
     pub fn attach(&self, interface: &Interface) -> Result<(), CaptureError> {
         let link = attach::attach(self.program.as_fd(), self.hook, interface)?;
-        *self.link() = Some(link);
+        *self.link() = Some(QueueLink {
+            link,
+            filtered: None,
+        });
         Ok(())
+    }
+
+    /// Attaches the program again if another program detached it; returns whether it did.
+    fn repair(&self, interface: &Interface) -> Result<bool, CaptureError> {
+        let mut attached = self.link();
+        let Some(attached) = attached.as_mut() else {
+            return Ok(false);
+        };
+        if link::is_attached(attached.link.as_fd()) {
+            return Ok(false);
+        }
+        // A removed interface has no links either; the monitor sees its removal.
+        interface.refresh()?;
+        let program = attached.filtered.as_ref().unwrap_or(&self.program);
+        attached.link = attach::attach(program.as_fd(), self.hook, interface)?;
+        Ok(true)
     }
 
     /// Sets the socket of a queue.
@@ -156,11 +183,15 @@ impl QueueProgram {
     /// # Errors
     ///
     /// The kernel's: the old program stays attached.
-    pub fn replace(&self, filtered: Option<&OwnedFd>) -> io::Result<()> {
-        match &*self.link() {
-            Some(link) => link::replace(link.as_fd(), filtered.unwrap_or(&self.program).as_fd()),
-            None => Ok(()),
-        }
+    pub fn replace(&self, filtered: Option<OwnedFd>) -> io::Result<()> {
+        let mut attached = self.link();
+        let Some(attached) = attached.as_mut() else {
+            return Ok(());
+        };
+        let program = filtered.as_ref().unwrap_or(&self.program);
+        link::replace(attached.link.as_fd(), program.as_fd())?;
+        attached.filtered = filtered;
+        Ok(())
     }
 
     /// Loads the program with these filters in front, which can take seconds.
@@ -189,13 +220,37 @@ impl QueueProgram {
 
     /// Detaches the program; running instances still redirect packets.
     pub fn detach(&self) {
-        let link = self.link().take();
-        if let Some(link) = link {
-            link::detach(link);
+        let attached = self.link().take();
+        if let Some(attached) = attached {
+            link::detach(attached.link);
         }
     }
 
-    fn link(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+    fn link(&self) -> MutexGuard<'_, Option<QueueLink>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the program attached.
+pub struct QueueAttachment {
+    program: Arc<QueueProgram>,
+    repairs: Repairs,
+}
+
+impl QueueAttachment {
+    /// For a program that is attached, or will be.
+    pub fn new(program: Arc<QueueProgram>) -> Self {
+        let repairs = Repairs::default();
+        QueueAttachment { program, repairs }
+    }
+}
+
+impl Attachment for QueueAttachment {
+    fn check(&mut self, interface: &Interface) -> Result<Option<String>, CaptureError> {
+        let program = &self.program;
+        let repaired = self
+            .repairs
+            .attempt(interface, || program.repair(interface))?;
+        Ok(repaired.then(|| repaired_note(interface, None)))
     }
 }

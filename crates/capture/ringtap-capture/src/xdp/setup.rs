@@ -27,8 +27,8 @@ use super::socket::{self, BUSY_LIMIT, Bound, SocketMemory, Umem, Wanted};
 use super::statistics::LaneStatistics;
 use super::worker::{QueueWorker, WorkerParts};
 use super::{QueueLane, XdpOptions, facts};
-use crate::bpf::attach::{self, Variants};
-use crate::bpf::conflict;
+use crate::bpf::attach::{self, Binding, Variants};
+use crate::bpf::conflict::{self, Effect};
 use crate::bpf::link::Hook;
 use crate::source::{NewLane, SourceSetup, SourceThread};
 use crate::{CaptureError, queues};
@@ -72,9 +72,16 @@ impl Setup {
         }
         let queues = queues::selected(&options.queues, interface)?;
         let plan = XdpPlan::new(options, interface, to_u32(queues.len()))?;
+        conflict::refuse_another_ringtap(interface, Effect::Takes, &[])?;
         conflict::wait_for_another(interface, |_| true)?;
         let mut notes = Vec::new();
-        let hooks = attach::hooks(options.mode, Variants::Xdp, interface, &mut notes);
+        let hooks = attach::hooks(
+            options.mode,
+            Variants::Xdp,
+            Binding::ToInterface,
+            interface,
+            &mut notes,
+        );
         attach::first_accepted(&hooks, &mut notes, |hook, notes| {
             let program = QueueProgram::load(hook, interface, plan.geometry.snap_length)?;
             let setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;

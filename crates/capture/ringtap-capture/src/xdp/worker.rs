@@ -220,7 +220,6 @@ impl QueueWorker {
 
     /// Sleeps until packets, chunks or a stop request may be there.
     fn idle(&mut self) {
-        self.parts.capture.update_clock();
         if self.parts.busy_poll {
             return self.parts.capture.parts.statistics.socket.kick();
         }

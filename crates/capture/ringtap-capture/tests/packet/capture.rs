@@ -95,12 +95,13 @@ impl Capture {
         }
     }
 
-    /// Reads until the source ends by itself; returns its reason.
+    /// Reads until the source ends because its interface was removed; returns its reason.
     pub(crate) fn read_until_it_fails(&mut self) -> String {
         let started = Instant::now();
         loop {
             assert!(started.elapsed() < LIMIT, "the source does not end");
-            if let Status::Failed(error) = self.source.status() {
+            self.source.clear_wake();
+            if let Status::Removed(error) = self.source.status() {
                 while self.read() {}
                 return error.to_string();
             }

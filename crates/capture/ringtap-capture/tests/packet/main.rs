@@ -328,18 +328,6 @@ fn times_are_of_the_wall_clock() {
 }
 
 #[test]
-fn setting_the_interface_down_ends_the_capture_after_the_rest() {
-    require_root!();
-    let net = Namespace::with_veth("packet_down");
-    let mut capture = Capture::start(&net, &options());
-    net.inject("tx0", &vec![frame(&[], 60); 20]);
-    net.ip(&["link", "set", "rx0", "down"]);
-    let reason = capture.read_until_it_fails();
-    assert!(reason.starts_with("rx0 was set down"), "{reason}");
-    assert_eq!(capture.finish().0.len(), 20);
-}
-
-#[test]
 fn removing_the_interface_ends_the_capture_after_the_rest() {
     require_root!();
     let net = Namespace::with_veth("packet_removed");
@@ -347,7 +335,10 @@ fn removing_the_interface_ends_the_capture_after_the_rest() {
     net.inject("tx0", &vec![frame(&[], 60); 20]);
     net.ip(&["link", "delete", "rx0"]);
     let reason = capture.read_until_it_fails();
-    assert!(reason.starts_with("rx0 was removed"), "{reason}");
+    assert!(
+        reason.contains("rx0") && reason.contains("was removed"),
+        "{reason}"
+    );
     assert_eq!(capture.finish().0.len(), 20);
 }
 

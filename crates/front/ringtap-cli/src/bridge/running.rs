@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringtap_bridge::{Bridge, BridgeOptions};
+use ringtap_capture::CaptureError;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Hub, HubOptions};
-use ringtap_ipc::protocol::SourceState;
+use ringtap_ipc::protocol::{SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
+use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
 use crate::hub::groups::GroupText;
@@ -70,20 +72,28 @@ impl Running {
     }
 
     /// Why the bridge must end, if one of its interfaces was removed.
-    pub(super) fn failure(&mut self) -> Result<Option<String>> {
+    pub(super) fn failure(&mut self) -> Result<Option<ringtap::Error>> {
+        print::notes(self.bridge.take_notes());
         if let Some(error) = self.bridge.failure() {
-            return Ok(Some(error.to_string()));
+            let is_removed = matches!(
+                &error,
+                CaptureError::Interface(InterfaceError::Removed { .. })
+            );
+            return Ok(Some(ringtap::Error::of_source(
+                error.to_string(),
+                is_removed,
+            )));
         }
         let Some(hub) = &self.hub else {
             return Ok(None);
         };
         let status = hub.handle().status();
         let sources = status.context("the hub's thread is gone")?.sources;
-        Ok(sources.into_iter().find_map(|source| source.failure))
+        Ok(failure_of(sources))
     }
 
     /// Stops forwarding; readers receive the remaining packets. Returns why a side failed, if it did.
-    pub(super) fn stop(&mut self) -> Result<Option<String>> {
+    pub(super) fn stop(&mut self) -> Result<Option<ringtap::Error>> {
         self.bridge.stop();
         let Some(hub) = &self.hub else {
             return Ok(None);
@@ -97,9 +107,18 @@ impl Running {
             let ended = sources.all(|source| source.state == SourceState::Ended);
             if (ended && status.readers.is_empty()) || Instant::now() > deadline {
                 drop(self.server.take());
-                return Ok(status.sources.into_iter().find_map(|source| source.failure));
+                return Ok(failure_of(status.sources));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// The reason of the first source that failed.
+fn failure_of(sources: Vec<SourceStatus>) -> Option<ringtap::Error> {
+    sources.into_iter().find_map(|source| {
+        let is_removed = source.is_removed;
+        let failure = source.failure?;
+        Some(ringtap::Error::of_source(failure, is_removed))
+    })
 }

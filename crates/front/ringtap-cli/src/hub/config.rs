@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use ringtap_device::{DeviceSpec, Size};
+use ringtap_device::{DeviceSpec, Options, Size};
 use ringtap_hub::{Congestion, Limits};
 use serde::Deserialize;
 use toml::Spanned;
@@ -57,6 +57,8 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct SourceTable {
     device: Spanned<String>,
+    #[serde(default)]
+    wait: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,6 +112,12 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         let spec = text.value("device", &source.device, |device| {
             device.parse::<DeviceSpec>()
         })?;
+        let flags = Options {
+            wait: source.wait,
+            ..Options::default()
+        };
+        let spec = spec.with_flags(&flags);
+        let spec = spec.map_err(|error| text.error("wait", &source.device.span(), &error))?;
         let place = Some(text.place("device", &source.device.span()));
         Ok(Device { spec, place })
     });
@@ -251,6 +259,7 @@ mod tests {
             congestion = "10:30"
             [[source]]
             device = "tap:eth0?exclusive"
+            wait = true
             [[group]]
             name = "ids"
             members = 4
@@ -268,6 +277,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.devices[0].spec.name, "eth0");
+        assert!(config.devices[0].spec.options.wait);
         let [ids, rec] = &config.groups[..] else {
             panic!("two groups")
         };
@@ -294,6 +304,11 @@ mod tests {
         );
         let user = error("[[group]]\nname = \"a\"\nusers = [\"no-such-user-here\"]\n");
         assert!(user.contains("line 3, users"), "{user}");
+        let waits = error("[[source]]\ndevice = \"xdp:eth0\"\nwait = true\n");
+        assert!(
+            waits.contains("line 2, wait") && waits.contains("tap, packet"),
+            "{waits}"
+        );
         let device = error("\n[[source]]\ndevice = \"tap:\"\n");
         assert!(device.contains("line 3, device"), "{device}");
         let flows = "[[group]]\nname = \"a\"\nbalance = \"flow\"\noffload = 60\n";

@@ -111,7 +111,7 @@ fn a_side_that_goes_away_ends_the_bridge_with_the_reason() {
     let bridge = wire.bridge(&["--interval", "0.1"]);
     wire.middle.ip(&["link", "delete", "b1"]);
     let end = bridge.wait(LIMIT);
-    assert!(!end.status.success());
+    assert_eq!(end.status.code(), Some(3), "{}", end.stderr);
     assert!(
         end.stderr.contains("b1") && end.stderr.contains("was removed"),
         "{}",

@@ -24,6 +24,9 @@ pub struct SourceSnapshot {
     pub ended: bool,
     /// Why the source ended, if it failed.
     pub failure: Option<String>,
+    /// Whether it failed because its interface was removed.
+    #[serde(default)]
+    pub is_removed: bool,
 }
 
 /// Counters of one lane.

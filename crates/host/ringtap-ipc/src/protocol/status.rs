@@ -37,6 +37,8 @@ pub enum SourceState {
     Capturing,
     /// At least one lane waits for readers to catch up.
     Paused,
+    /// The interface is down, has no carrier, or is missing; capture resumes by itself.
+    Waiting,
     /// The source has ended; see [`SourceStatus::failure`].
     Ended,
 }
@@ -50,6 +52,12 @@ pub struct SourceStatus {
     pub state: SourceState,
     /// Why it ended, if it failed.
     pub failure: Option<String>,
+    /// Whether it failed because the interface was removed.
+    #[serde(default)]
+    pub is_removed: bool,
+    /// Times that another program detached the source's program; packets passed unseen meanwhile.
+    #[serde(default)]
+    pub detached_count: u64,
     /// Notes for the user about the source.
     pub notes: Vec<String>,
     /// Origin of the counter `offered`.

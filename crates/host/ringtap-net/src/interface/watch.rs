@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watches one interface: set down, set up, removed.
+//! Watches one interface: set down, set up, carrier, name, removal; and waits for one that is missing.
 //!
 //! Invariants
 //! - No polling: the kernel sends a message for each change.
@@ -23,7 +23,7 @@ use netlink_packet_route::{
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Interface, InterfaceError, netlink};
+use super::{Interface, InterfaceError, name_of, netlink};
 use crate::netlink::{open, parse, receive};
 
 /// `RTNLGRP_LINK`.
@@ -31,15 +31,14 @@ const GROUP_LINK: u32 = 1;
 
 const ACTION: &str = "watching the interface";
 
-/// Time for which an interface must stay down before its capture ends.
-const DOWN_FOR_GOOD: Duration = Duration::from_millis(200);
-
 /// A change of a watched interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The interface was set up.
+    /// The interface is up and has a carrier.
     Up,
+    /// The interface is up without a carrier: it receives nothing until it has one.
+    NoCarrier,
     /// The interface was set down: it receives nothing until it is up again.
     Down,
     /// The interface was deleted, or moved to another namespace.
@@ -51,31 +50,12 @@ pub enum Change {
 pub struct Watch {
     socket: Socket,
     index: u32,
+    name: String,
     last: Change,
     pending: VecDeque<Change>,
 }
 
 impl Watch {
-    /// The reason why a capture of the interface has to end, if there is one.
-    pub fn why_it_ended(&mut self, interface: &Interface) -> Option<InterfaceError> {
-        let mut change = self.take();
-        // A removed interface is set down first, and one that is reset comes up again.
-        while matches!(change, Ok(Some(Change::Down))) {
-            match self.wait(Some(DOWN_FOR_GOOD)) {
-                Ok(None) => break,
-                next => change = next,
-            }
-        }
-        match change {
-            Ok(Some(Change::Down)) => Some(InterfaceError::Down {
-                name: interface.name.clone(),
-            }),
-            Ok(Some(Change::Removed)) => Some(interface.removed()),
-            Ok(_) => None,
-            Err(error) => Some(error),
-        }
-    }
-
     /// Watches `interface`; the first changes are those since the query of `interface`.
     ///
     /// # Errors
@@ -83,18 +63,21 @@ impl Watch {
     /// - [`InterfaceError::Kernel`]: the netlink socket cannot be opened.
     pub fn new(interface: &Interface) -> Result<Self, InterfaceError> {
         let socket = link_changes().map_err(InterfaceError::kernel(ACTION))?;
-        let last = match interface.is_up {
-            true => Change::Up,
-            false => Change::Down,
-        };
         let mut watch = Self {
             socket,
             index: interface.index,
-            last,
+            name: interface.name.clone(),
+            last: state(interface.is_up, interface.has_carrier),
             pending: VecDeque::new(),
         };
         watch.query_state()?;
         Ok(watch)
+    }
+
+    /// The interface's name in the latest message of the kernel.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The next change, if there is one; does not wait.
@@ -144,7 +127,7 @@ impl Watch {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))
                     if self.is_it(&link) =>
                 {
-                    self.note(state_of(&link));
+                    self.note_link(&link);
                 }
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
                     if self.is_it(&link) =>
@@ -163,9 +146,22 @@ impl Watch {
     }
 
     fn query_state(&mut self) -> Result<(), InterfaceError> {
-        let state = netlink::link(self.index)?.map_or(Change::Removed, |link| state_of(&link));
-        self.note(state);
+        match netlink::link(self.index)? {
+            Some(link) => self.note_link(&link),
+            None => self.note(Change::Removed),
+        }
         Ok(())
+    }
+
+    fn note_link(&mut self, link: &LinkMessage) {
+        let (name, flags) = (name_of(link), link.header.flags);
+        if !name.is_empty() {
+            self.name = name;
+        }
+        self.note(state(
+            flags.contains(LinkFlags::Up),
+            flags.contains(LinkFlags::LowerUp),
+        ));
     }
 
     fn note(&mut self, state: Change) {
@@ -183,10 +179,61 @@ impl AsFd for Watch {
     }
 }
 
-fn state_of(link: &LinkMessage) -> Change {
-    match link.header.flags.contains(LinkFlags::Up) {
-        true => Change::Up,
-        false => Change::Down,
+fn state(is_up: bool, has_carrier: bool) -> Change {
+    match (is_up, has_carrier) {
+        (true, true) => Change::Up,
+        (true, false) => Change::NoCarrier,
+        (false, _) => Change::Down,
+    }
+}
+
+/// A pollable wait for an interface that is missing, by its name.
+#[derive(Debug)]
+pub struct Arrival {
+    socket: Socket,
+    name: String,
+}
+
+impl Arrival {
+    /// Waits for an interface of this name in the calling thread's namespace.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Kernel`]: the netlink socket cannot be opened.
+    pub fn of(name: &str) -> Result<Self, InterfaceError> {
+        Ok(Self {
+            socket: link_changes().map_err(InterfaceError::kernel(ACTION))?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The interface, once there is one; does not wait.
+    ///
+    /// # Errors
+    ///
+    /// - [`InterfaceError::Kernel`]: the netlink socket failed.
+    pub fn take(&mut self) -> Result<Option<Interface>, InterfaceError> {
+        loop {
+            match receive(&self.socket) {
+                // The messages only say that something changed; the query below says what.
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(error) => return Err(InterfaceError::kernel(ACTION)(error)),
+            }
+        }
+        match Interface::find(&self.name) {
+            Ok(interface) => Ok(Some(interface)),
+            Err(InterfaceError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Arrival {
+    /// Readable when `take` may return the interface.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -123,6 +123,7 @@ fn snapshot(script: &mut Script<'_>) -> Snapshot {
             kernel: number(script, 0),
             ended: script.byte() % 2 == 1,
             failure: None,
+            is_removed: false,
         }],
     }
 }

@@ -213,6 +213,7 @@ fn of_endpoint(source_reader: &SourceReader, capture: &mut Capture) -> SourceSna
         kernel: kernel.saturating_sub(before.kernel),
         ended: capture.stage == Stage::Ended,
         failure: capture.failure.clone(),
+        is_removed: capture.is_removed,
     }
 }
 
@@ -242,12 +243,15 @@ fn of_source(capture: &mut Capture) -> SourceStatus {
     SourceStatus {
         device: capture.facts.device.clone(),
         state: match capture.stage {
+            Stage::Running if capture.is_waiting => SourceState::Waiting,
             Stage::Running if lanes.iter().any(|lane| lane.paused) => SourceState::Paused,
             Stage::Running => SourceState::Capturing,
             _ => SourceState::Ended,
         },
         failure: capture.failure.clone(),
-        notes: capture.facts.notes.clone(),
+        is_removed: capture.is_removed,
+        detached_count: capture.detached_count(),
+        notes: capture.all_notes(),
         offered_from: capture.facts.offered_from.clone(),
         pool_bytes: geometry.region_bytes(),
         chunk_bytes: geometry.chunk_size,

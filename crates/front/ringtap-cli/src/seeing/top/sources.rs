@@ -78,6 +78,7 @@ fn state(source: &SourceStatus) -> Option<&'static str> {
         (_, Some(_)) => Some("FAILED"),
         (SourceState::Ended, None) => Some("ended"),
         (SourceState::Paused, None) => Some("paused"),
+        (SourceState::Waiting, None) => Some("waiting"),
         (SourceState::Capturing, None) => None,
     }
 }

@@ -14,6 +14,9 @@ use super::{advice, groups};
 use crate::report::grouped;
 use crate::seeing::change::{StatusChange, total};
 
+/// Kind of the finding that packets passed while a program was detached.
+const DETACHED: &str = "detached";
+
 /// One fact that the user should know.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
@@ -182,6 +185,19 @@ impl Case<'_> {
             let sentence = format!("{device} has ended and gives no more packets.");
             findings.push(Finding::hint("ended", device, sentence));
         }
+        if source.detached_count > 0 {
+            let sentence = format!(
+                "{device}: another program detached the capture program ({} since the hub started); \
+                 packets that passed until it was attached again were not captured.",
+                match source.detached_count {
+                    1 => "once".to_owned(),
+                    count => format!("{} times", grouped(count)),
+                }
+            );
+            let advice = "Find the program that does so: a script with `bpftool link detach`, a \
+                          manager of network interfaces.";
+            findings.push(Finding::fault(DETACHED, device, sentence, advice));
+        }
         if !source.balanced {
             let sentence = format!(
                 "{device}: the counters do not add up: some packets were counted twice, or not \
@@ -307,7 +323,11 @@ fn verdict(now: &HubStatus, findings: &[Finding]) -> String {
     let since = ago(now.started_ns, now.time_ns);
     let is_bad = findings.iter().any(|finding| finding.bad);
     let lost = findings.iter().filter(|finding| finding.lost_packets > 0);
+    let passed_unseen = findings.iter().any(|finding| finding.kind == DETACHED);
     match (lost.count(), is_bad) {
+        (0, _) if passed_unseen => {
+            format!("No loss was counted since the hub started {since}, but packets passed unseen.")
+        }
         (0, false) => format!("Nothing was lost since the hub started {since}."),
         (0, true) => {
             format!("Nothing was lost since the hub started {since}, but there is a fault.")
