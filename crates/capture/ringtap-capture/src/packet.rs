@@ -16,6 +16,7 @@ mod worker;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringtap_device::Direction;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
@@ -65,7 +66,7 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
         nic,
     };
     let work = move || worker.work();
-    let facts = facts(&plan, &interface, notes);
+    let facts = facts(&plan, options.direction, &interface, notes);
     setup.start(
         facts,
         Box::new(driver),
@@ -107,7 +108,12 @@ fn open_ring(plan: &PacketPlan) -> Result<(PacketSocket, Ring, Vec<String>), Cap
     }
 }
 
-fn facts(plan: &PacketPlan, interface: &Interface, mut notes: Vec<String>) -> Facts {
+fn facts(
+    plan: &PacketPlan,
+    direction: Direction,
+    interface: &Interface,
+    mut notes: Vec<String>,
+) -> Facts {
     if interface.offloads.lro == Some(true) {
         notes.push(format!(
             "{name} merges packets in the NIC (LRO): they are captured merged; \
@@ -123,6 +129,11 @@ fn facts(plan: &PacketPlan, interface: &Interface, mut notes: Vec<String>) -> Fa
         policy: Policy::DropNewest,
         notes,
         offered_from: "the packet socket's statistics and the interface's missed packets".into(),
+        sent_from: direction.leaving().then(|| {
+            "sent packets are captured after queueing and after segmentation by the kernel, and \
+             before segmentation by the interface"
+                .to_owned()
+        }),
     }
 }
 

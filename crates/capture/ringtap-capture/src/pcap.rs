@@ -117,8 +117,8 @@ fn facts(options: &PcapOptions, writer: &FileWriter, snap_length: u32) -> Facts 
         link_type: writer.link_type().0,
         snap_length,
         policy: Policy::Block,
-        notes: Vec::new(),
         offered_from: "the packets in the file".into(),
+        ..Facts::default()
     }
 }
 

@@ -174,8 +174,8 @@ fn facts(options: &SimOptions, times: Times, snap_length: u32) -> Facts {
             Times::Clock => Policy::DropNewest,
             Times::Waiting | Times::Virtual => Policy::Block,
         },
-        notes: Vec::new(),
         offered_from: "the simulated link".into(),
+        ..Facts::default()
     }
 }
 

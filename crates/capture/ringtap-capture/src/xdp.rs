@@ -190,5 +190,6 @@ fn facts(options: &XdpOptions, snap_length: u32, hook: &str, notes: Vec<String>)
             "the packets that the program in front of the sockets saw ({hook}) and the \
              interface's missed packets"
         ),
+        ..Facts::default()
     }
 }

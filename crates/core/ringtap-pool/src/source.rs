@@ -38,6 +38,9 @@ pub struct Facts {
     pub notes: Vec<String>,
     /// Origin of `offered`, in words: "the XDP program and the interface's drop counters".
     pub offered_from: String,
+    /// The place where sent packets are captured, in words, if the source captures any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_from: Option<String>,
 }
 
 /// Counters of one lane.

@@ -117,6 +117,7 @@ pub(crate) fn run(options: &SampleArgs) -> Result<ExitCode> {
             data: &frame.bytes,
             direction: frame.direction,
             dropped_before: 0,
+            is_super: false,
         })?;
         debug_assert_eq!(next, Next::Continue, "a single file is never full");
         counters.offered += 1;

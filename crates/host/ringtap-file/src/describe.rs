@@ -24,6 +24,7 @@ pub(super) fn interface(section: u32, body: &[u8], order: ByteOrder) -> Result<I
     let mut interface = Interface::new(section, link_type, order.u32_at(body, 4));
     each_option(&body[INTERFACE_FIXED..], order, |code, value| {
         match (code, value.len()) {
+            (1, _) => interface.comment = Some(text(value)),
             (2, _) => interface.name = Some(text(value)),
             (9, 1) => interface.resolution = Resolution::from_option(value[0]),
             // The first byte says how to read the rest; 0 is a pcap-filter expression.

@@ -69,6 +69,8 @@ pub struct Interface {
     pub offset_s: i64,
     /// Its name, e.g. `eth0`.
     pub name: Option<String>,
+    /// A comment for the user.
+    pub comment: Option<String>,
     /// The capture filter in pcap-filter syntax.
     pub filter: Option<String>,
     /// The last statistics block read so far.
@@ -85,6 +87,7 @@ impl Interface {
             resolution: Resolution::MICROSECONDS,
             offset_s: 0,
             name: None,
+            comment: None,
             filter: None,
             statistics: None,
         }

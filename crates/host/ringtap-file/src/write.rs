@@ -37,7 +37,12 @@ pub struct FilePacket<'a> {
     pub direction: Direction,
     /// Packets that were lost directly before this one.
     pub dropped_before: u64,
+    /// The packet is larger than those on the wire: merged by GRO, or not yet segmented.
+    pub is_super: bool,
 }
+
+/// Comment on packets that are larger than those on the wire.
+const SUPER: &[u8] = b"not as on the wire: merged by GRO, or not yet cut by GSO";
 
 /// The machine and the program that wrote the file.
 #[derive(Clone, Debug)]
@@ -72,8 +77,10 @@ pub fn interface(into: &mut Vec<u8>, interface: &Interface, os: Option<&str>) {
     block(into, INTERFACE, |b| {
         put(b, u32::from(interface.link_type.0));
         put(b, interface.snap_length);
-        if let Some(name) = &interface.name {
-            option(b, 2, name.as_bytes());
+        for (code, text) in [(1, &interface.comment), (2, &interface.name)] {
+            if let Some(text) = text {
+                option(b, code, text.as_bytes());
+            }
         }
         option(b, 9, &[9]);
         if let Some(filter) = &interface.filter {
@@ -89,8 +96,8 @@ pub fn interface(into: &mut Vec<u8>, interface: &Interface, os: Option<&str>) {
 
 /// Largest size of the block for a packet with this much data, in bytes.
 pub fn packet_room(data: usize) -> usize {
-    // Padding, flags, drop count, end of options.
-    PACKET_FRAME + data.min(LARGEST_PACKET) + 3 + 8 + 12 + 4
+    // Padding, flags, drop count, comment, end of options.
+    PACKET_FRAME + data.min(LARGEST_PACKET) + 3 + 8 + 12 + (4 + SUPER.len()) + 4
 }
 
 /// Appends a packet.
@@ -104,7 +111,7 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     };
     let captured = to_u32(data.len());
     let padding = data.len().next_multiple_of(4) - data.len();
-    let options = option_bytes(flags, packet.dropped_before);
+    let options = option_bytes(flags, packet);
     let whole = to_u32(PACKET_FRAME + data.len() + padding + options);
     let time = packet.time_ns.to_le_bytes();
     let mut head = [0; 28];
@@ -119,6 +126,9 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     into.extend_from_slice(data);
     into.extend_from_slice(&[0; 3][..padding]);
     if options > 0 {
+        if packet.is_super {
+            option(into, 1, SUPER);
+        }
         if flags != 0 {
             option(into, 2, &flags.to_le_bytes());
         }
@@ -130,13 +140,14 @@ pub fn packet(into: &mut Vec<u8>, packet: &FilePacket<'_>) {
     put(into, whole);
 }
 
-fn option_bytes(flags: u32, dropped: u64) -> usize {
-    match (flags, dropped) {
-        (0, 0) => 0,
-        (_, 0) => 8 + 4,
-        (0, _) => 12 + 4,
-        _ => 8 + 12 + 4,
-    }
+#[inline]
+fn option_bytes(flags: u32, packet: &FilePacket<'_>) -> usize {
+    const { assert!(SUPER.len().is_multiple_of(4), "no padding") };
+    let has = |present: bool, bytes: usize| if present { bytes } else { 0 };
+    let options = has(flags != 0, 8)
+        + has(packet.dropped_before != 0, 12)
+        + has(packet.is_super, 4 + SUPER.len());
+    options + has(options > 0, 4)
 }
 
 /// Appends the statistics of this interface of the section; values that are `None` are left out.

@@ -66,11 +66,11 @@ pub(super) fn facts(interface: &str, hook: Hook, snap_length: u32) -> Facts {
         link_type: LinkType::ETHERNET.0,
         snap_length,
         policy: Policy::DropNewest,
-        notes: Vec::new(),
         offered_from: format!(
             "the packets that the program of the bridge's sockets saw ({}) and the interface's \
              missed packets",
             hook.words()
         ),
+        ..Facts::default()
     }
 }

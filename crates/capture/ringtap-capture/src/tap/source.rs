@@ -265,6 +265,11 @@ fn facts(options: &TapOptions, plan: &TapPlan, attached: &Attached) -> Facts {
             "the packets that the program saw ({}) and the interface's missed packets",
             attached.hook
         ),
+        sent_from: options.direction.leaving().then(|| {
+            "sent packets are captured before queueing and segmentation: some may be sent later, in \
+             several packets, or not at all"
+                .to_owned()
+        }),
     }
 }
 

@@ -157,6 +157,7 @@ fn to_file<'a>(packet: PoolPacket<'a>, interface: u32, dropped_before: u64) -> F
             Direction::Inbound
         },
         dropped_before,
+        is_super: packet.slot().flags & flag::SUPER != 0,
     }
 }
 

@@ -29,6 +29,7 @@ impl Kept {
     fn packet(&self) -> FilePacket<'_> {
         FilePacket {
             interface: 0,
+            is_super: self.data.len() % 5 == 2,
             time_ns: self.time_ns,
             wire_length: self.wire_length,
             data: &self.data,
@@ -76,6 +77,7 @@ fn read(path: &str) -> Vec<Kept> {
 fn interface() -> Interface {
     Interface {
         name: Some("eth0".to_owned()),
+        comment: Some("of a test".to_owned()),
         filter: Some("tcp port 80".to_owned()),
         ..Interface::new(0, LinkType::ETHERNET, 2_000)
     }
@@ -137,6 +139,7 @@ fn interface_and_counters_are_read_back() {
     while reader.next_packet().unwrap().is_some() {}
     let read = &reader.interfaces()[0];
     assert_eq!(read.name.as_deref(), Some("eth0"));
+    assert_eq!(read.comment.as_deref(), Some("of a test"));
     assert_eq!(read.filter.as_deref(), Some("tcp port 80"));
     assert_eq!(read.resolution, Resolution::NANOSECONDS);
     assert_eq!(

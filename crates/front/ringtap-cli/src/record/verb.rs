@@ -114,6 +114,7 @@ pub(crate) fn interfaces(capture: &Capture, filter: &str) -> Vec<Interface> {
         let name = facts.interface.as_ref().unwrap_or(&facts.device);
         Interface {
             name: Some(name.clone()),
+            comment: facts.sent_from.clone(),
             filter: Some(filter.to_owned()).filter(|filter| !filter.is_empty()),
             ..Interface::new(0, LinkType(facts.link_type), facts.snap_length)
         }
