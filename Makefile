@@ -73,9 +73,11 @@ chaos: build ## attacks of an ordinary user on a hub: what do honest readers los
 	@echo "chaos: $(ATTACK) seconds of attacks in a private network"
 	@$(SUDO) python3 lab/chaos.py --seconds $(ATTACK) --ringtap $(BINARY)
 
-flaps: ## 50 outages of the interface under each source, sender and bridge (about 5 minutes, needs root)
+flaps: ## 50 outages of the interface under each source, sender, bridge and tcpdump (about 5 minutes, needs root)
 	@echo "flaps: 50 outages for each of 14 cases in private networks; about 5 minutes"
+	@cargo build -q -p ringtap-cli -p ringtap-pcap
 	@RINGTAP_FLAPS=50 cargo test -q -p ringtap-cli --test links
+	@RINGTAP_FLAPS=50 cargo test -q -p ringtap-pcap --test libpcap outlives
 
 readme: ## put the table of the latest benchmark into README.md
 	@python3 lab/bench.py --readme

@@ -147,3 +147,59 @@ fn eight_tcpdumps_with_eight_filters_share_one_hub() {
     let told = hub.wait(LIMIT).success().stdout;
     assert!(told.contains(": balanced"), "{told}");
 }
+
+/// Outages; `RINGTAP_FLAPS=50` sets another number.
+fn flaps() -> usize {
+    let asked = std::env::var("RINGTAP_FLAPS").ok();
+    asked.map_or(3, |text| text.parse().expect("RINGTAP_FLAPS is a number"))
+}
+
+/// tcpdump prints each packet on a line.
+fn printing(device: &str) -> Vec<&str> {
+    vec![
+        "tcpdump",
+        "-Z",
+        "root",
+        "-lni",
+        device,
+        "ether proto 0x88b5",
+    ]
+}
+
+#[test]
+fn tcpdump_outlives_its_link_as_over_libpcap() {
+    require_root!();
+    require_tool!("tcpdump");
+    let Some(prefix) = prefix() else { return };
+    for device in ["tap:rx0", "packet:rx0"] {
+        let net = Namespace::with_veth("pcap_flaps");
+        let theirs = printing("rx0");
+        let mut command = net.command(theirs[0]);
+        command.args(&theirs[1..]);
+        let libpcap = start(&net, command);
+        let ringtap = start(&net, exec(&net, prefix, &printing(device)));
+        for _ in 0..flaps() {
+            net.ip(&["link", "set", "rx0", "down"]);
+            net.ip(&["link", "set", "rx0", "up"]);
+        }
+        let begun = Instant::now();
+        while !net.ip(&["link", "show", "tx0"]).contains("state UP") {
+            assert!(begun.elapsed() < LIMIT, "tx0 has no carrier");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let frame = [vec![2_u8; 12], vec![0x88, 0xb5], vec![0; 50]].concat();
+        net.inject("tx0", &vec![frame; 50]);
+        let both = [libpcap, ringtap];
+        for dump in &both {
+            while dump.stdout().matches("0x88b5").count() < 50 {
+                assert!(begun.elapsed() < LIMIT, "{device}: {}", dump.stderr());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        for dump in both {
+            dump.interrupt();
+            let end = dump.wait(LIMIT).success();
+            assert_eq!(end.stdout.matches("0x88b5").count(), 50, "{}", end.stdout);
+        }
+    }
+}
