@@ -337,7 +337,11 @@ impl Capture {
         loop {
             // The next step reports an error again.
             while self.step() {}
-            let counts = self.source.counts();
+            let mut counts = self.source.counts();
+            for lane in &mut counts.lanes {
+                // A packet that is being captured now belongs to the subscription.
+                lane.offered = lane.settled();
+            }
             let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
             match self.distributor.add_reader_at(options, control, &starts) {
                 Err(AddReaderError::Start { .. }) if tries < START_TRIES => tries += 1,

@@ -26,6 +26,7 @@ use crate::hub::{Command, HubOptions};
 use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
 use crate::subscribers::{Changes, Sleepers, Subscribers};
+use crate::work_share::WorkShare;
 
 /// Interval of the checks for losses; a loss is dated by the check that finds it.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
@@ -51,6 +52,8 @@ pub(crate) struct Engine {
     fast: bool,
     /// Time until the next check of the readers below their watermarks.
     look_again: Option<Duration>,
+    /// The thread's time for status, statistics and credit.
+    questions: WorkShare,
 }
 
 impl Engine {
@@ -85,17 +88,19 @@ impl Engine {
             slept: Duration::MAX,
             fast: false,
             look_again: None,
+            questions: WorkShare::new(),
         })
     }
 
     pub(crate) fn run(mut self) {
-        while self.handle_commands() {
+        while let Some(handled) = self.handle_request() {
             self.finish_relays();
-            self.update_rules();
             let moved = self.step();
             self.report_end();
             if moved {
                 self.fast = self.slept < NAP;
+            }
+            if moved || handled {
                 self.phase = Phase::Awake;
                 continue;
             }
@@ -107,7 +112,7 @@ impl Engine {
     }
 
     /// Moves chunks between queues; returns whether any chunk moved.
-    fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         let mut moved = false;
         for (at, capture) in self.captures.iter_mut().enumerate() {
             let before = capture.stage;
@@ -150,15 +155,28 @@ impl Engine {
             .wake(sleepers, &mut self.captures, Instant::now());
     }
 
-    /// Handles all waiting commands; `false` after the quit command.
-    fn handle_commands(&mut self) -> bool {
-        loop {
+    /// Handles the next command, unless the thread answered a question just now, and changes of the
+    /// rules. Returns whether there were any; `None` after the quit command.
+    fn handle_request(&mut self) -> Option<bool> {
+        let begun = Instant::now();
+        let mut handled = false;
+        while self.questions.may_begin(begun) && !handled {
             match self.inbox.try_recv() {
-                Ok(Command::Quit) | Err(TryRecvError::Disconnected) => return false,
-                Ok(command) => self.handle(command),
-                Err(TryRecvError::Empty) => return true,
+                Ok(Command::Quit) | Err(TryRecvError::Disconnected) => return None,
+                // Changes that wait together are loaded together.
+                Ok(Command::Change(change)) => self.changes.push(change),
+                Ok(command) => {
+                    let is_question = !matches!(command, Command::Leave(_));
+                    self.handle(command);
+                    handled = true;
+                    if is_question {
+                        self.questions.took(begun.elapsed(), Instant::now());
+                    }
+                }
+                Err(TryRecvError::Empty) => break,
             }
         }
+        Some(self.update_rules() || handled)
     }
 
     fn handle(&mut self, command: Command) {
@@ -209,7 +227,11 @@ impl Engine {
 
     /// Sleeps until a signal comes or a reader below its watermark is due.
     fn sleep(&mut self, at_most: Option<Duration>) {
-        let timeouts = [at_most, self.look_again];
+        let timeouts = [
+            at_most,
+            self.look_again,
+            self.questions.wait(Instant::now()),
+        ];
         let timeout = timeouts.into_iter().flatten().min();
         let begun = Instant::now();
         let signalled = self.sleep_on(true, timeout);

@@ -21,6 +21,7 @@ mod relay;
 mod responder;
 pub mod server;
 mod subscribers;
+mod work_share;
 
 pub use budgets::OverBudget;
 pub use capture::SOURCE_NOTES;

@@ -116,12 +116,16 @@ impl Engine {
                 answer
             })
             .collect();
-        self.update_rules();
-        while !self.changes.is_empty() {
+        loop {
+            if self.update_rules() {
+                continue;
+            }
+            if self.changes.is_empty() {
+                break;
+            }
             // A failed sleep ends at once, and the loop checks the outcomes again.
             let _slept = sleep_until_readable(&[self.event.as_fd()], None);
             self.event.clear();
-            self.update_rules();
         }
         let answers = answers.iter();
         answers
@@ -129,19 +133,17 @@ impl Engine {
             .collect()
     }
 
-    /// Finishes the set of rules that every source has loaded, and starts the next one.
-    pub(crate) fn update_rules(&mut self) {
-        loop {
-            if self.changes.loading.is_some() {
-                if !self.captures.iter_mut().all(Capture::has_outcome) {
-                    return;
-                }
-                self.finish_loading();
+    /// Finishes the set of rules that every source has loaded, and starts the next one; returns
+    /// whether there was something to do.
+    pub(crate) fn update_rules(&mut self) -> bool {
+        let finishes = self.changes.loading.is_some();
+        if finishes {
+            if !self.captures.iter_mut().all(Capture::has_outcome) {
+                return false;
             }
-            if !self.start_loading() {
-                return;
-            }
+            self.finish_loading();
         }
+        self.start_loading() || finishes
     }
 
     /// Passes the next set of rules to every source; `false` if nothing changes.
@@ -202,6 +204,8 @@ impl Engine {
             Ok(places) => {
                 for one in applied {
                     self.carry_out(one, &places);
+                    // Chunks move between any two changes.
+                    self.step();
                 }
             }
             Err(error) => self.undo(applied, error),

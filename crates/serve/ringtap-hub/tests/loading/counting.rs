@@ -48,6 +48,22 @@ fn a_subscription_counts_from_its_first_packet() {
 }
 
 #[test]
+fn a_packet_that_is_being_captured_when_a_reader_attaches_is_the_readers_first() {
+    let setup = Setup::new();
+    setup.gate.write(30);
+    setup.gate.begin_packet();
+    let reader = attach(&setup, SubscriptionRequest::new("all", "reader"));
+    setup.gate.end_packet();
+    let expected = LaneSnapshot {
+        start: 30,
+        position: 31,
+        offered: 1,
+        ..LaneSnapshot::default()
+    };
+    assert_eq!(source(&setup, reader.id).lanes, [expected]);
+}
+
+#[test]
 fn a_loss_past_the_credit_is_counted_dated_and_kept_when_the_reader_leaves() {
     let setup = Setup::new();
     let begun = now_ns();

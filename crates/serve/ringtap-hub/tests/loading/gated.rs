@@ -24,6 +24,7 @@ pub(crate) struct Gated {
     lanes: Vec<LaneEnds>,
     event: Event,
     captured: Arc<AtomicU64>,
+    in_flight: Arc<AtomicU64>,
     loader: Option<Box<dyn RuleLoader>>,
 }
 
@@ -31,6 +32,7 @@ pub(crate) struct Gated {
 pub(crate) struct Gate {
     writer: Mutex<LaneWriter>,
     captured: Arc<AtomicU64>,
+    in_flight: Arc<AtomicU64>,
     /// Receives each set of rules when its loading starts.
     pub(crate) begun: Receiver<Rules>,
     /// Ends the loading of a set with this outcome.
@@ -62,6 +64,17 @@ impl Gate {
         writer.publish();
     }
 
+    /// Counts a packet as offered that [`Gate::end_packet`] captures.
+    pub(crate) fn begin_packet(&self) {
+        self.in_flight.store(1, Release);
+    }
+
+    /// Captures the packet that [`Gate::begin_packet`] began.
+    pub(crate) fn end_packet(&self) {
+        self.in_flight.store(0, Release);
+        self.write(1);
+    }
+
     /// Lets the source put this many sets of rules in force.
     pub(crate) fn open(&self, sets: usize) {
         for _ in 0..sets {
@@ -80,6 +93,7 @@ pub(crate) fn gated() -> (Gated, Gate) {
     let (writer, ends) = unsafe { source::lane(&pool.writable, lane, chunks, signal) };
     let (begun, outcome) = (mpsc::channel(), mpsc::channel());
     let captured = Arc::new(AtomicU64::new(0));
+    let in_flight = Arc::new(AtomicU64::new(0));
     let loader = GatedLoader {
         begun: begun.0,
         outcome: outcome.1,
@@ -87,6 +101,7 @@ pub(crate) fn gated() -> (Gated, Gate) {
     let gate = Gate {
         writer: Mutex::new(writer),
         captured: Arc::clone(&captured),
+        in_flight: Arc::clone(&in_flight),
         begun: begun.1,
         outcome: outcome.0,
     };
@@ -100,6 +115,7 @@ pub(crate) fn gated() -> (Gated, Gate) {
         lanes: vec![ends],
         event,
         captured,
+        in_flight,
         loader: Some(Box::new(loader)),
     };
     (source, gate)
@@ -125,7 +141,7 @@ impl Source for Gated {
     fn counts(&mut self) -> Counts {
         let captured = self.captured.load(Acquire);
         let lane = LaneCounts {
-            offered: captured,
+            offered: captured + self.in_flight.load(Acquire),
             captured,
             ..LaneCounts::default()
         };

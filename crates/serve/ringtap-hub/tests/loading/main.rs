@@ -68,6 +68,14 @@ impl Setup {
         connection
     }
 
+    /// Waits until the hub has every request that was sent before. The server may see several ready
+    /// connections in any order, and the last one a turn earlier: a third answer comes after all.
+    fn wait_for_requests(&self, other: &Connection) {
+        for _ in 0..3 {
+            let _answer = other.status();
+        }
+    }
+
     fn handle(&self) -> &Handle {
         self.hub.handle()
     }
@@ -194,7 +202,7 @@ fn changes_that_come_while_rules_are_loaded_are_loaded_together() {
     for reader in &readers[1..] {
         reader.send(ATTACH_WITH_FILTER);
     }
-    // The server answers connections in their order, and the hub commands in theirs.
+    setup.wait_for_requests(&other);
     assert!(other.status().readers.is_empty());
     setup.gate.open(2);
     for reader in &readers {
@@ -214,6 +222,7 @@ fn a_refusal_is_for_the_reader_whose_change_is_refused() {
     readers[1].send(ATTACH);
     readers[2].send(ATTACH_WITH_FILTER);
     readers[3].send(ATTACH);
+    setup.wait_for_requests(&other);
     assert!(other.status().readers.is_empty());
     setup.gate.open(1);
     // A set with the filter has two rules.
