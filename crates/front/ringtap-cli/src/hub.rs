@@ -24,6 +24,7 @@ use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::Source;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::affinity::{self, Placement, Steered};
 use crate::confine::UserArgs;
@@ -149,6 +150,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     };
     keeps.start_early(|| interrupt::on_interrupt(interrupted))?;
     let path = config.socket.clone().unwrap_or_else(default_socket);
+    raise_descriptor_limit();
     let listener = Listener::bind(&path)?;
     let interfaces = || {
         let devices = config.devices.iter().map(|device| &device.spec);
@@ -178,6 +180,20 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let status = last_status(&hub)?;
     drop(server);
     report(&status)
+}
+
+/// Lets this process open as many descriptors as its hard limit allows: a reader takes several.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        print::note(format_args!(
+            "ringtap: the limit of descriptors stays as it is: {error}"
+        ));
+    }
 }
 
 fn stop_after(duration: Option<Duration>, ended: &Sender<()>) -> Result<()> {

@@ -16,6 +16,7 @@ use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
 use crate::hub::groups::GroupText;
+use crate::hub::raise_descriptor_limit;
 use crate::print;
 
 /// Longest wait at the end for readers with packets left to read.
@@ -38,7 +39,10 @@ impl Running {
     ) -> Result<Self> {
         let listener = match groups.is_empty() {
             true => None,
-            false => Some(Listener::bind(socket)?),
+            false => {
+                raise_descriptor_limit();
+                Some(Listener::bind(socket)?)
+            }
         };
         let mut running = Running {
             bridge: Bridge::open(options)?,

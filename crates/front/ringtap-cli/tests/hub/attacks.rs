@@ -2,13 +2,15 @@
 //! Ordinary users that ask the hub for more than their share, beside an honest reader.
 
 use std::fs::{self, Permissions};
-use std::io::Write as _;
+use std::io::{PipeWriter, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringtap_client::Connection;
 use ringtap_testkit::{Namespace, Running, require_root, require_tool};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
@@ -22,15 +24,24 @@ struct Attacked {
     program: NamedTempFile,
 }
 
+/// A file that every user may read.
+fn public_file(text: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().expect("a file can be made");
+    file.write_all(text.as_bytes()).expect("it can be written");
+    fs::set_permissions(file.path(), Permissions::from_mode(0o644)).expect("it is ours");
+    file
+}
+
+fn attack(program: &NamedTempFile, socket: &Path, action: &str, uids: &[u32]) -> Running {
+    let mut command = Command::new("python3");
+    command.arg(program.path()).arg(socket);
+    command.arg(action).args(uids.iter().map(u32::to_string));
+    Running::start(command)
+}
+
 impl Attacked {
     fn new(test: &str, config: &str) -> Self {
-        let file = |text: &str| {
-            let mut file = NamedTempFile::new().expect("a file can be made");
-            file.write_all(text.as_bytes()).expect("it can be written");
-            fs::set_permissions(file.path(), Permissions::from_mode(0o644)).expect("it is ours");
-            file
-        };
-        let config = file(config);
+        let config = public_file(config);
         let path = config.path().display().to_string();
         let hub = RunningHub::with(test, LARGE_POOL, &["-c", &path]);
         let folder = hub.path("");
@@ -38,15 +49,12 @@ impl Attacked {
         Attacked {
             hub,
             _config: config,
-            program: file(OUTSIDER),
+            program: public_file(OUTSIDER),
         }
     }
 
     fn attack(&self, action: &str, uids: &[u32]) -> Running {
-        let mut command = Command::new("python3");
-        command.arg(self.program.path()).arg(&self.hub.socket);
-        command.arg(action).args(uids.iter().map(u32::to_string));
-        Running::start(command)
+        attack(&self.program, &self.hub.socket, action, uids)
     }
 
     /// Runs an attack beside traffic and an honest reader, which loses nothing.
@@ -197,4 +205,88 @@ fn a_hub_in_a_pid_namespace_serves_readers_outside_of_it() {
     command.args(["send", "-i", "tx0", "-c", "10", "--rate", "100pps"]);
     let _sent = Running::start(command).wait(LIMIT).success();
     assert!(reader.wait(LIMIT).status.success());
+}
+
+#[test]
+fn a_hub_may_open_as_many_descriptors_as_its_hard_limit_allows() {
+    require_root!();
+    let net = Namespace::with_veth("hub-limit");
+    let folder = TempDir::new().expect("a folder can be made");
+    let mut command = net.command("sh");
+    command.args([
+        "-c",
+        "ulimit -Sn 100; ulimit -Hn 900; exec \"$@\"",
+        "sh",
+        BINARY,
+    ]);
+    command.args(["hub", "-i", "packet:rx0", "--socket"]);
+    command.arg(folder.path().join("hub.sock"));
+    let hub = Running::start(command);
+    hub.wait_for_stderr("ringtap: hub of", LIMIT);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", hub.pid())).expect("it runs");
+    let line = limits.lines().find(|line| line.contains("open files"));
+    let numbers: Vec<_> = line.expect("a limit").split_whitespace().collect();
+    assert_eq!(numbers[3..5], ["900", "900"], "{limits}");
+}
+
+/// Fills the pipe, so that a further write waits.
+fn fill(pipe: &PipeWriter) {
+    let flags = fcntl_getfl(pipe).expect("it is open");
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).expect("it is ours");
+    for bytes in [4096, 1] {
+        while (&*pipe).write(&vec![b'.'; bytes]).is_ok() {}
+    }
+    fcntl_setfl(pipe, flags).expect("it is ours");
+}
+
+#[test]
+fn a_hub_whose_log_nobody_reads_serves_and_ends() {
+    require_root!();
+    require_tool!("python3");
+    let net = Namespace::with_veth("hub-mute");
+    let folder = TempDir::new().expect("a folder can be made");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("it is ours");
+    let socket = folder.path().join("hub.sock");
+    let config = public_file(
+        "[[group]]\nname = \"all\"\n[limits]\nlog_lines_per_second = 100000\n\
+         log_lines_per_user_and_second = 100000\nrequests_per_second = 100000\n",
+    );
+    let mut command = net.command(BINARY);
+    command
+        .args(["hub", "-i", "packet:rx0", "-c"])
+        .arg(config.path());
+    command.arg("--socket").arg(&socket);
+    let (_unread, log) = std::io::pipe().expect("a pipe");
+    let of_hub = log.try_clone().expect("a descriptor");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(of_hub);
+    let mut hub = command.spawn().expect("it starts");
+    let deadline = Instant::now() + LIMIT;
+    while Connection::open(&socket, "test").is_err() {
+        assert!(Instant::now() < deadline, "the hub starts");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fill(&log);
+    let program = public_file(OUTSIDER);
+    let told = attack(&program, &socket, "noisy", &[65_534])
+        .wait(LIMIT)
+        .success();
+    assert!(told.stdout.contains("done"), "{}", told.stdout);
+    let connection = Connection::open(&socket, "test").expect("the hub answers");
+    assert!(
+        connection
+            .status()
+            .expect("the hub tells")
+            .readers
+            .is_empty()
+    );
+    let pid = rustix::process::Pid::from_child(&hub);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let deadline = Instant::now() + LIMIT;
+    while hub.try_wait().expect("it is a child").is_none() {
+        assert!(Instant::now() < deadline, "the hub ends");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -116,7 +116,8 @@ fn a_hub_survives_the_deepest_filters_in_its_translator() {
     require_root!();
     // The owner allows what the defaults refuse.
     let limits = "[limits]\nfilter_steps = 5000\nuser_filter_steps = 100000\n\
-                  source_filter_steps = 100000\n";
+                  source_filter_steps = 100000\n\
+                  private_memory_per_user = \"4GiB\"\nprivate_memory = \"4GiB\"\n";
     let hub = hub("hub-deep", LARGE_POOL, limits);
     let honest = hub.count("all", &["--stamps"]);
     let attackers = attach_all(&hub);
@@ -203,7 +204,9 @@ fn filters_that_change_all_the_time_slow_down_their_own_user_only() {
 #[test]
 fn private_readers_that_come_and_go_leave_nothing_and_cost_nothing() {
     require_root!();
-    let hub = hub("hub-own-gone", LARGE_POOL, "");
+    // Readers that left count until their memory is free.
+    let limits = "[limits]\nprivate_memory_per_user = \"4GiB\"\nprivate_memory = \"4GiB\"\n";
+    let hub = hub("hub-own-gone", LARGE_POOL, limits);
     let honest = hub.count("all", &["--stamps"]);
     let before = hub.settled_resources();
     let sending = hub.start_sending(RATE_PPS, 200_000);

@@ -207,6 +207,43 @@ fn a_reader_that_is_deaf_or_never_stops_ringing_holds_nobody_up() {
     hub.finish();
 }
 
+/// How often the hub's thread has slept.
+fn sleeps(hub: &RunningHub) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", hub.hub.pid())).expect("it runs");
+    let statuses = tasks.filter_map(|task| {
+        let folder = task.expect("it runs").path();
+        let name = std::fs::read_to_string(folder.join("comm")).ok()?;
+        let status = std::fs::read_to_string(folder.join("status")).ok()?;
+        (name.trim() == "hub").then_some(status)
+    });
+    let status = statuses.last().expect("the hub's thread");
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|number| number.trim().parse().ok())
+        .expect("a number")
+}
+
+#[test]
+fn a_reader_that_rings_in_a_loop_wakes_the_hub_at_a_bounded_rate() {
+    require_root!();
+    let hub = RunningHub::new("hub-rings", &["all"]);
+    let loud = endpoint_files(&hub, "all");
+    let (begun, before) = (Instant::now(), sleeps(&hub));
+    while begun.elapsed() < Duration::from_secs(2) {
+        for _ in 0..100 {
+            rustix::io::write(&loud.bell, &1_u64.to_ne_bytes()).expect("the count has room");
+        }
+    }
+    let slept = sleeps(&hub) - before;
+    let most = begun.elapsed().as_micros() * 15_000 / 1_000_000 + 1_000;
+    assert!(
+        u128::from(slept) <= most,
+        "{slept} wake-ups, at most {most}"
+    );
+    drop(loud);
+    hub.finish();
+}
+
 #[test]
 fn nobody_can_write_where_packets_lie() {
     require_root!();

@@ -4,6 +4,7 @@
 Written from docs/internals/protocol.md. Usage: outsider.py SOCKET ACTION UID...
 """
 
+import contextlib
 import json
 import mmap
 import os
@@ -17,8 +18,9 @@ LIMIT_SECONDS = 240
 
 def connect() -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(LIMIT_SECONDS)
+    # Waits while the queue of new connections is full.
     connection.connect(PATH)
+    connection.settimeout(LIMIT_SECONDS)
     return connection
 
 
@@ -70,10 +72,13 @@ def silent() -> None:
 def noisy() -> None:
     """Makes the hub log."""
     for _ in range(300):
-        connection = hello()
-        ask(connection, ask="attach", group="none")
-        connection.send(b"x" * 70_000)
-        os.close(connection.detach())
+        connection = connect()
+        # The hub may refuse the connection meanwhile, or end it.
+        with contextlib.suppress(OSError):
+            ask(connection, ask="hello", protocol=1, features=[], name="outsider")
+            ask(connection, ask="attach", group="none")
+            connection.send(b"x" * 140_000)
+        connection.close()
     kept = [connect() for _ in range(100)]
     tell("done", len(kept))
 

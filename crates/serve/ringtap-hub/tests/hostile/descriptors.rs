@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors that a reader sends, and whose closing takes for ever, do not stop the server.
+//! Descriptors that a reader sends, and whose closing takes for ever, do not stop the server; nor does
+//! a reader that takes no answers.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringtap_hub::access::Access;
 use ringtap_hub::server::Server;
@@ -12,6 +13,7 @@ use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::Reply;
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::transport::Transport as _;
+use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::set_socket_linger;
 
 use crate::quiet::Quiet;
@@ -120,4 +122,28 @@ fn the_kernel_refuses_descriptors_of_readers_and_the_server_serves_others() {
 #[test]
 fn where_the_kernel_passes_descriptors_another_thread_closes_them() {
     serves_others_while_descriptors_come(Kernel::PassesDescriptors);
+}
+
+#[test]
+fn a_reader_that_takes_no_answers_is_cut_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("hub.sock");
+    let groups = vec![Group::new("all")];
+    let started = Hub::start(
+        vec![Box::new(Quiet::new())],
+        groups,
+        HubOptions::default(),
+        Vec::new(),
+    );
+    let (hub, _) = started.expect("a hub starts");
+    let listener = Listener::bind(&path).expect("a socket");
+    let _server = Server::open(listener, &hub, vec![Access::default()]).expect("a thread");
+    let deaf = connect(&path);
+    deaf.send(HELLO, &[]).expect("there is room");
+    let until = Instant::now() + LIMIT;
+    while deaf.send(STATUS, &[]).is_ok() {
+        assert!(Instant::now() < until, "the hub goes on answering");
+    }
+    let honest = connect(&path);
+    assert!(matches!(ask(&honest, HELLO), Some(Reply::Hello { .. })));
 }
