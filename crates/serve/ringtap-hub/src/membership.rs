@@ -10,6 +10,7 @@
 //!   the group's bit but without its own as those of other members.
 //! - The filters that run in a source take at most the limited number of instructions a packet, alone
 //!   and together. This is decided when a filter comes, and never for a filter that runs already.
+//! - Round-robin gives consecutive packets to different members.
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
 #![forbid(unsafe_code)]
@@ -436,11 +437,18 @@ impl GroupMembers {
     }
 
     fn masks(&self) -> Arc<[u64; BUCKETS]> {
-        let mask = |subscription: &Option<SubscriptionId>| {
-            let owner = subscription.and_then(|owner| self.position(owner));
-            owner.map_or(0, |at| self.members[at].mask()) | self.group_mask()
+        let count = self.members.len().max(1);
+        let owner = |bucket: usize| match self.group.balance {
+            // The members take turns.
+            Balance::RoundRobin => Some(bucket % count),
+            Balance::Vlan => Some(spread(bucket) * count / BUCKETS),
+            _ => self.owners[bucket].and_then(|owner| self.position(owner)),
         };
-        Arc::new(self.owners.each_ref().map(mask))
+        let mask = |bucket| {
+            let member = owner(bucket).and_then(|at| self.members.get(at));
+            member.map_or(0, Member::mask) | self.group_mask()
+        };
+        Arc::new(std::array::from_fn(mask))
     }
 
     /// Bit of all packets of a balanced group, or 0.
@@ -471,6 +479,13 @@ impl GroupMembers {
             free.take(lacks).for_each(|owner| *owner = Some(*member));
         }
     }
+}
+
+/// Puts neighbouring buckets far apart: VLANs have neighbouring numbers, or numbers in equal steps.
+fn spread(bucket: usize) -> usize {
+    /// Odd, and the number of buckets divided by the golden ratio.
+    const STEP: usize = 159;
+    bucket * STEP % BUCKETS
 }
 
 /// Where a subscription's filter runs, given the places that a source reported for its rules.

@@ -309,3 +309,49 @@ fn one_user_cannot_take_the_bits_of_others() {
         assert_eq!(joined, Ok(()));
     }
 }
+
+/// The members' packets when each of these buckets gets one, in a group of four.
+fn of_four(balance: Balance, buckets: impl Iterator<Item = usize>) -> Vec<usize> {
+    let group = Group {
+        balance,
+        ..Group::new("ids")
+    };
+    let mut membership = Membership::new(vec![group], limits());
+    for subscription in 1..=4 {
+        let joined = membership.join("ids", newcomer(subscription), Program::everything());
+        joined.unwrap();
+    }
+    let masks = membership.rules().0[0].members.clone();
+    let found: Vec<_> = buckets.map(|bucket| masks[bucket % BUCKETS]).collect();
+    let of = |subscription| {
+        let share = membership.share(SubscriptionId(subscription)).unwrap();
+        let own = found.iter().filter(|mask| **mask & share.mask != 0);
+        own.count()
+    };
+    (1..=4).map(of).collect()
+}
+
+#[test]
+fn packets_in_turn_and_vlans_are_divided_evenly() {
+    for packets in [4, 100, 1000, 100_000] {
+        let shares = of_four(Balance::RoundRobin, 0..packets);
+        assert_eq!(shares, [packets / 4; 4], "{packets} packets in turn");
+    }
+    for first in [1, 10, 100] {
+        let shares = of_four(Balance::Vlan, first..first + 4);
+        assert!(
+            shares.iter().all(|share| *share <= 2),
+            "VLANs from {first} on"
+        );
+        let shares = of_four(Balance::Vlan, first..first + 40);
+        assert!(
+            shares.iter().all(|share| (9..=11).contains(share)),
+            "{shares:?}"
+        );
+    }
+    let steps = of_four(Balance::Vlan, (1..=8).map(|number| number * 100));
+    assert!(
+        steps.iter().all(|share| (1..=3).contains(share)),
+        "{steps:?}"
+    );
+}
