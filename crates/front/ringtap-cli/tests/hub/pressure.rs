@@ -110,11 +110,11 @@ fn an_interface_that_goes_away_ends_readers_and_hub_with_the_reason() {
     let sent = hub.send(100_000, 10_000);
     hub.net.ip(&["link", "del", "rx0"]);
     let told = reader.wait(LIMIT);
-    assert_eq!(told.status.code(), Some(1), "{}", told.stderr);
+    assert_eq!(told.status.code(), Some(3), "{}", told.stderr);
     assert!(told.stderr.contains("rx0"), "{}", told.stderr);
     assert!(told.stdout.contains("\"balanced\":true"), "{}", told.stdout);
     let end = hub.hub.wait(LIMIT);
-    assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+    assert_eq!(end.status.code(), Some(3), "{}", end.stderr);
     assert!(end.stdout.contains("balanced"), "{}", end.stdout);
     assert!(sent == 10_000);
 }
