@@ -162,7 +162,7 @@ static __always_inline struct rt_keys rt_keys_of(struct rt_packet *packet, __u32
 	return keys;
 }
 
-/* The members that get a packet with `captured` captured bytes, one bit each. */
+/* The members that get a packet of which `captured` bytes can be read, one bit each. */
 static __always_inline __u64 rt_steer(struct rt_packet *packet, struct rt_control *words,
 				      __u32 captured)
 {

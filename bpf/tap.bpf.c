@@ -40,15 +40,14 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 {
 	struct rt_control *words = bpf_map_lookup_elem(&rt_control, &index);
 	__u32 wire = rt_wire_length(packet);
-	__u32 length = wire < config.snap_length ? wire : config.snap_length;
 	__u32 most = packet->hook == RT_XDP ? RT_XDP_MOST : RT_SLACK;
+	__u32 readable = wire < most ? wire : most;
+	__u32 length = readable < config.snap_length ? readable : config.snap_length;
 	__u64 mask = ~0ULL;
 	struct rt_room room;
 	struct rt_slot *slot;
 	long error;
 
-	if (length > most)
-		length = most;
 	lane->offered++;
 	if (rt_is_other_queue(packet)) {
 		lane->other_queue++;
@@ -60,7 +59,7 @@ static __always_inline int rt_capture(struct rt_packet *packet, struct rt_lane *
 		return 0;
 	}
 	if (rt_has_rules())
-		mask = rt_steer(packet, words, length);
+		mask = rt_steer(packet, words, readable); /* the snap length cuts afterwards */
 	if (!mask) {
 		lane->filtered++;
 		return 1;

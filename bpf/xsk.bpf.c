@@ -48,9 +48,8 @@ static __always_inline __u64 rt_count(__u64 *counter)
 static __always_inline int rt_is_wanted(struct xdp_md *ctx, __u32 tag)
 {
 	__u32 wire = bpf_xdp_get_buff_len(ctx) + (tag ? 4 : 0);
-	__u32 captured = wire < xsk_config.snap_length ? wire : xsk_config.snap_length;
 
-	return !rt_has_rules() || rt_filters(ctx, tag, wire, captured);
+	return !rt_has_rules() || rt_filters(ctx, tag, wire, wire);
 }
 
 static __always_inline int rt_hand_over(struct xdp_md *ctx, __u32 tag)

@@ -42,7 +42,6 @@ struct rt_queue_control {
 
 /* Set before the program is loaded, then constant for the verifier. */
 struct rt_xsk_config {
-	__u32 snap_length;
 	__u32 shared; /* 1: several CPUs may serve one queue at a time (generic mode) */
 };
 

@@ -249,7 +249,7 @@ impl Side {
         Ok(Side {
             monitor: None,
             name: interface.name.clone(),
-            program: Arc::new(QueueProgram::load(hook, interface, u32::MAX)?),
+            program: Arc::new(QueueProgram::load(hook, interface)?),
             queues,
             sockets: Vec::new(),
             nic: NicLosses::of(interface)?,

@@ -19,5 +19,5 @@ pub mod tap;
 pub mod xdp;
 
 pub use error::CaptureError;
-pub use open::open;
+pub use open::{open, open_for_rules};
 pub use shape::{PoolAsked, ShapeError};

@@ -8,7 +8,7 @@ use ringtap_pool::source::Source;
 
 use crate::CaptureError;
 use crate::packet::{self, PacketOptions};
-use crate::pcap::{self, PcapOptions};
+use crate::pcap::{self, FileStart, PcapOptions};
 use crate::sim::{self, SimOptions};
 use crate::tap::{Tap, TapOptions};
 use crate::xdp::{self, XdpOptions};
@@ -35,6 +35,23 @@ pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
         Kind::Hub | Kind::Host => return Err(CaptureError::Group(device.to_string())),
         Kind::Auto => open_best(device)?,
     })
+}
+
+/// As [`open`], for a reader whose filter must judge whole packets although the snap length cuts them:
+/// a file waits for the source's rules before it writes its first packet.
+///
+/// # Errors
+///
+/// Every [`CaptureError`].
+pub fn open_for_rules(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
+    if device.kind != Kind::Pcap {
+        return open(device);
+    }
+    device.require_available()?;
+    Ok(Box::new(pcap::open(&PcapOptions {
+        start: FileStart::WithRules,
+        ..PcapOptions::from_device(device)
+    })?))
 }
 
 /// Refuses a pool larger than the machine's memory, before the kernel kills a process for it.

@@ -39,6 +39,18 @@ pub struct PcapOptions {
     pub snap_length: Option<u32>,
     /// The pool and its chunks.
     pub pool: PoolAsked,
+    /// When the first packet is written.
+    pub start: FileStart,
+}
+
+/// When a file's first packet is written into the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FileStart {
+    /// When the file is opened.
+    #[default]
+    AtOnce,
+    /// When the source has rules, so that they judge every packet before the snap length cuts it.
+    WithRules,
 }
 
 impl PcapOptions {
@@ -49,6 +61,7 @@ impl PcapOptions {
             speed: Speed::Top,
             snap_length: None,
             pool: PoolAsked::default(),
+            start: FileStart::AtOnce,
         }
     }
 
@@ -80,7 +93,7 @@ pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
     let lane = setup.lane(options.pool.chunks.packets)?;
     let (writer, classifier) = (lane.writer, lane.classifier);
     let mut writer = FileWriter::new(reader, writer, classifier, pace, Arc::clone(&stop));
-    let first = writer.first();
+    let first = writer.first(options.start);
     let driver = FileDriver {
         offered: writer.offered(),
         totals: lane.totals,

@@ -171,11 +171,16 @@ impl OpenOptions {
 
     /// Starts a source with a hub of its own, and reads from the source's first packet on.
     fn start(&self, device: &DeviceSpec) -> Result<Capture, Error> {
-        let source = ringtap_capture::open(device)?;
+        // Before the rules are in force, a reader judges what the snap length has left of a packet.
+        let cuts = device.options.snap_length.is_some() && !self.filter.trim().is_empty();
+        let source = match cuts {
+            true => ringtap_capture::open_for_rules(device)?,
+            false => ringtap_capture::open(device)?,
+        };
         self.confine()?;
         let request = SubscriptionRequest {
             filter: compile(&self.filter, source.facts())?,
-            from_the_first: true,
+            from_the_first: !cuts || device.kind == Kind::Pcap,
             ..self.request(ONLY_GROUP, &device.options)
         };
         let groups = vec![Group::new(ONLY_GROUP)];

@@ -140,7 +140,7 @@ pub(super) struct PacketPlan {
     pub(super) geometry: Geometry,
     pub(super) ring: RingLayout,
     pub(super) promiscuous: bool,
-    /// Rejects unwanted packets in the kernel and cuts to the snap length.
+    /// Rejects unwanted packets in the kernel.
     pub(super) filter: Vec<Instruction>,
 }
 
@@ -163,13 +163,10 @@ impl PacketPlan {
         Ok(Self {
             link_type,
             geometry,
-            ring: RingLayout::new(largest.min(geometry.snap_length)),
+            // Whole packets: the rules judge them before the snap length cuts.
+            ring: RingLayout::new(largest),
             promiscuous: options.promiscuous && !interface.is_loopback,
-            filter: filter(
-                options.direction,
-                interface.is_loopback,
-                geometry.snap_length,
-            ),
+            filter: filter(options.direction, interface.is_loopback),
         })
     }
 }
@@ -206,11 +203,12 @@ fn geometry(options: &PacketOptions, largest: u32) -> Result<Geometry, CaptureEr
 ///
 /// Each packet passes `lo` twice, first out, then in. As in libpcap, the incoming passage counts
 /// unless only outgoing packets are captured.
-fn filter(direction: Direction, is_loopback: bool, snap_length: u32) -> Vec<Instruction> {
+fn filter(direction: Direction, is_loopback: bool) -> Vec<Instruction> {
+    const WHOLE: u32 = u32::MAX;
     match (direction, is_loopback) {
-        (Direction::InOut, false) => vec![give(snap_length)],
-        (Direction::Out, _) => by_way(snap_length, 0),
-        (Direction::In, _) | (Direction::InOut, true) => by_way(0, snap_length),
+        (Direction::InOut, false) => vec![give(WHOLE)],
+        (Direction::Out, _) => by_way(WHOLE, 0),
+        (Direction::In, _) | (Direction::InOut, true) => by_way(0, WHOLE),
     }
 }
 

@@ -258,20 +258,15 @@ impl PacketLane {
     }
 
     fn classify(&mut self, parts: [&[u8]; 3], wire_length: u32) -> Option<Verdict> {
-        let [first, tag, rest] = parts;
-        let length = self
-            .writer
-            .captured_length(first.len() + tag.len() + rest.len());
+        let [first, tag, _] = parts;
         if tag.is_empty() || !self.classifier.has_rules() {
-            let kept = length.min(first.len());
-            return self.classifier.classify(&first[..kept], wire_length);
+            return self.classifier.classify(first, wire_length);
         }
         self.tagged.clear();
         for part in parts {
             self.tagged.extend_from_slice(part);
         }
-        self.classifier
-            .classify(&self.tagged[..length], wire_length)
+        self.classifier.classify(&self.tagged, wire_length)
     }
 
     fn flags(&self, frame: &Frame<'_>) -> u8 {

@@ -11,6 +11,7 @@ use ringtap_pool::format::flag;
 use ringtap_pool::number::to_u16;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
+use super::FileStart;
 use crate::CaptureError;
 use crate::classifier::LaneClassifier;
 use ringtap_file::{Direction, Pace, PaceTurn, RawPacket, Reader};
@@ -26,6 +27,60 @@ pub(super) struct FileWriter {
     reader: Reader,
     lane: FileLane,
     link_type: Option<LinkType>,
+    /// The first packet, until rules can judge it.
+    held: Option<HeldPacket>,
+}
+
+/// A packet of a file, apart from the reader's buffer.
+struct HeldPacket {
+    time_ns: u64,
+    wire_length: u32,
+    is_out: bool,
+    interface: u32,
+    data: Vec<u8>,
+}
+
+/// A packet of a file.
+struct FilePacket<'a> {
+    time_ns: u64,
+    wire_length: u32,
+    is_out: bool,
+    interface: u32,
+    data: &'a [u8],
+}
+
+impl<'a> FilePacket<'a> {
+    fn of(packet: &RawPacket<'a>) -> Self {
+        FilePacket {
+            time_ns: packet.time_ns,
+            wire_length: packet.wire_length,
+            is_out: packet.direction() == Direction::Outbound,
+            interface: packet.interface,
+            data: packet.data,
+        }
+    }
+
+    fn hold(&self) -> HeldPacket {
+        HeldPacket {
+            time_ns: self.time_ns,
+            wire_length: self.wire_length,
+            is_out: self.is_out,
+            interface: self.interface,
+            data: self.data.to_vec(),
+        }
+    }
+}
+
+impl HeldPacket {
+    fn borrow(&self) -> FilePacket<'_> {
+        FilePacket {
+            time_ns: self.time_ns,
+            wire_length: self.wire_length,
+            is_out: self.is_out,
+            interface: self.interface,
+            data: &self.data,
+        }
+    }
 }
 
 /// The writing side, apart from the reader whose buffer a packet borrows.
@@ -67,6 +122,7 @@ impl FileWriter {
             reader,
             lane,
             link_type: None,
+            held: None,
         }
     }
 
@@ -85,18 +141,23 @@ impl FileWriter {
         self.link_type.or(described).unwrap_or(LinkType::ETHERNET)
     }
 
-    /// Writes the first packet, if there is one.
-    pub(super) fn first(&mut self) -> Result<(), CaptureError> {
-        self.next().map(|_more| ())
+    /// Reads the first packet, if there is one, and writes or holds it.
+    pub(super) fn first(&mut self, start: FileStart) -> Result<(), CaptureError> {
+        self.next(start).map(|_more| ())
     }
 
     /// Writes the remaining packets until the file ends or the source is stopped.
     pub(super) fn write_all(&mut self) -> Result<(), CaptureError> {
-        while self.next()? {}
+        if let Some(held) = self.held.take()
+            && !(self.lane.wait_for_rules() && self.lane.write(&held.borrow()))
+        {
+            return Ok(());
+        }
+        while self.next(FileStart::AtOnce)? {}
         Ok(())
     }
 
-    fn next(&mut self) -> Result<bool, CaptureError> {
+    fn next(&mut self, start: FileStart) -> Result<bool, CaptureError> {
         let Some(packet) = self.reader.next_packet()? else {
             return Ok(false);
         };
@@ -111,13 +172,31 @@ impl FileWriter {
                 first,
             });
         }
+        let packet = FilePacket::of(&packet);
+        if start == FileStart::WithRules {
+            self.held = Some(packet.hold());
+            return Ok(true);
+        }
         Ok(self.lane.write(&packet))
     }
 }
 
 impl FileLane {
+    /// Waits until the lane has rules; returns `false` if stopped before.
+    fn wait_for_rules(&mut self) -> bool {
+        loop {
+            self.classifier.begin();
+            let has_rules = self.classifier.has_rules();
+            self.classifier.end();
+            if has_rules || self.stop.load(Relaxed) {
+                return has_rules;
+            }
+            std::thread::sleep(NO_ROOM_NAP);
+        }
+    }
+
     /// Writes a packet when it is due and there is room; returns `false` if stopped before.
-    fn write(&mut self, packet: &RawPacket<'_>) -> bool {
+    fn write(&mut self, packet: &FilePacket<'_>) -> bool {
         if self.pace.wait(packet.time_ns) == PaceTurn::Stopped || !self.classify_and_stage(packet) {
             return false;
         }
@@ -130,9 +209,8 @@ impl FileLane {
     }
 
     /// Stages a packet that a rule wants; returns `false` if stopped while there was no room.
-    fn classify_and_stage(&mut self, packet: &RawPacket<'_>) -> bool {
-        let kept = self.writer.captured_length(packet.data.len());
-        let data = &packet.data[..kept];
+    fn classify_and_stage(&mut self, packet: &FilePacket<'_>) -> bool {
+        let data = packet.data;
         self.classifier.begin();
         let mut edition = self.classifier.edition();
         let mut verdict = self.classifier.classify(data, packet.wire_length);
@@ -159,12 +237,11 @@ impl FileLane {
     }
 }
 
-fn meta(packet: &RawPacket<'_>, wanted: Verdict) -> PacketMeta {
-    let is_out = packet.direction() == Direction::Outbound;
+fn meta(packet: &FilePacket<'_>, wanted: Verdict) -> PacketMeta {
     PacketMeta {
         time_ns: packet.time_ns,
         wire_length: packet.wire_length,
-        flags: if is_out { flag::OUT } else { 0 },
+        flags: if packet.is_out { flag::OUT } else { 0 },
         queue: to_u16(packet.interface),
         mask: wanted.mask,
         hash: wanted.hash,

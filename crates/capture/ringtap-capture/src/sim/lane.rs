@@ -151,11 +151,10 @@ impl SimQueue {
         let mut pending = self.pending.take().filter(|(_, under)| *under == edition);
         for (taken, packet) in (0..most).zip(packets) {
             let frame = frames.get(packet, &mut self.scratch);
-            let verdict = pending.take().map(|(verdict, _)| verdict).or_else(|| {
-                let kept = self.writer.captured_length(frame.bytes.len());
-                self.classifier
-                    .classify(&frame.bytes[..kept], frame.length())
-            });
+            let verdict = pending
+                .take()
+                .map(|(verdict, _)| verdict)
+                .or_else(|| self.classifier.classify(&frame.bytes, frame.length()));
             if let Some(verdict) = verdict {
                 let meta = PacketMeta {
                     time_ns: time_ns(packet.number),

@@ -152,15 +152,14 @@ impl LaneCapture {
         self.copy_cell(&meta, place, length);
     }
 
-    /// Classifies a packet; counts it and returns `None` if no rule wants it.
+    /// Classifies a whole packet; counts it and returns `None` if no rule wants it.
     #[inline]
     fn classify(&mut self, place: CellPlace, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
         if !self.parts.classifier.has_rules() {
             return Some(self.meta(stamp, length, (u64::MAX, None)));
         }
-        let kept = self.parts.writer.captured_length(length);
         // SAFETY: as in `bytes`, which would borrow the classifier, too.
-        let data = unsafe { self.parts.writer.cell(place.chunk, place.at, kept) }?;
+        let data = unsafe { self.parts.writer.cell(place.chunk, place.at, length) }?;
         let wire = to_u32(length);
         let verdict = self.parts.classifier.classify(data, wire)?;
         Some(self.meta(stamp, length, (verdict.mask, verdict.hash)))
@@ -197,9 +196,8 @@ impl LaneCapture {
 
     /// Copies a packet into the pool, if a rule wants it.
     pub fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
-        let kept = self.parts.writer.captured_length(bytes.len());
         let wire = to_u32(bytes.len());
-        if let Some(verdict) = self.parts.classifier.classify(&bytes[..kept], wire) {
+        if let Some(verdict) = self.parts.classifier.classify(bytes, wire) {
             let meta = self.meta(stamp, bytes.len(), (verdict.mask, verdict.hash));
             self.stage_copy(&meta, bytes);
         }

@@ -71,7 +71,6 @@ pub mod state {
 /// Settings of the program, fixed before it is loaded: `struct rt_xsk_config`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    pub snap_length: u32,
     /// Several CPUs may serve one queue at a time.
     pub shared: bool,
 }
@@ -79,10 +78,7 @@ pub struct QueueConfig {
 impl QueueConfig {
     /// The settings in the format of the program's read-only data.
     pub fn to_bytes(self) -> Vec<u8> {
-        [self.snap_length, u32::from(self.shared)]
-            .into_iter()
-            .flat_map(u32::to_ne_bytes)
-            .collect()
+        u32::from(self.shared).to_ne_bytes().to_vec()
     }
 }
 
@@ -133,13 +129,8 @@ mod tests {
         same("rt_queue_control", size_of::<QueueControl>(), &control);
         same(
             "rt_xsk_config",
-            QueueConfig {
-                snap_length: 0,
-                shared: false,
-            }
-            .to_bytes()
-            .len(),
-            &[("snap_length", 0), ("shared", 4)],
+            QueueConfig { shared: false }.to_bytes().len(),
+            &[("shared", 0)],
         );
     }
 

@@ -83,10 +83,9 @@ impl QueueProgram {
     ///
     /// [`CaptureError::NoRights`], [`CaptureError::TooOld`], [`CaptureError::Load`],
     /// [`CaptureError::System`].
-    pub fn load(hook: Hook, interface: &Interface, snap_length: u32) -> Result<Self, CaptureError> {
+    pub fn load(hook: Hook, interface: &Interface) -> Result<Self, CaptureError> {
         let name = program_name(hook);
         let config = QueueConfig {
-            snap_length,
             shared: hook == Hook::Generic,
         };
         let object = object::load(OBJECT, |open| {

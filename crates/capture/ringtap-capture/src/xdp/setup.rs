@@ -83,7 +83,7 @@ impl Setup {
             &mut notes,
         );
         attach::first_accepted(&hooks, &mut notes, |hook, notes| {
-            let program = QueueProgram::load(hook, interface, plan.geometry.snap_length)?;
+            let program = QueueProgram::load(hook, interface)?;
             let setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;
             // Last: every packet that the program sees finds its socket ready.
             setup.program.attach(interface)?;

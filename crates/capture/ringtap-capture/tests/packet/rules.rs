@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use ringtap_capture::packet::PacketOptions;
 use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, hash, text::Filter};
 use ringtap_pool::{format::flag, source::Source};
 use ringtap_testkit::{Namespace, require_root};
@@ -88,4 +89,39 @@ fn rules_change_under_traffic_without_loss() {
         .skip_while(|mask| **mask == u64::MAX)
         .is_sorted();
     assert!(in_order, "replaced rules classified a packet");
+}
+
+#[test]
+fn filters_judge_the_whole_packet_and_the_snap_length_cuts_afterwards() {
+    require_root!();
+    for (snap_length, tags) in [(40, &[][..]), (8, &[(0x8100, 7)][..])] {
+        let net = Namespace::with_veth("packet_rules_snap");
+        let options = PacketOptions {
+            snap_length: Some(snap_length),
+            ..options()
+        };
+        let mut capture = Capture::start(&net, &options);
+        let rules = Rules(vec![rule(
+            "len > 100 and ether[99] = 0x5a",
+            Balance::Everyone,
+            1,
+        )]);
+        capture.source().classify(&rules).unwrap();
+        let long = |last: u8| {
+            let mut bytes = frame(tags, 120);
+            bytes[99] = last;
+            bytes
+        };
+        let sent = [long(0x5a), long(0x5b), frame(tags, 80), long(0x5a)];
+        net.inject("tx0", &sent);
+        capture.read_until(2);
+        let (packets, counts) = capture.finish();
+        assert_eq!((packets.len(), counts.lanes[0].filtered), (2, 2));
+        let kept = usize::try_from(snap_length).unwrap();
+        for packet in packets {
+            assert_eq!(packet.data, sent[0][..kept]);
+            assert_eq!(packet.slot.wire_length, 120);
+            assert_eq!(packet.has(flag::VLAN_RESTORED), !tags.is_empty());
+        }
+    }
 }

@@ -135,3 +135,16 @@ pub(crate) fn tcx_programs(net: &Namespace, interface: &str) -> u32 {
     };
     net.enter(|| count(libbpf_sys::BPF_TCX_INGRESS) + count(libbpf_sys::BPF_TCX_EGRESS))
 }
+
+/// The packet of which these bytes were captured; the tests give cut packets a length of their own.
+pub(crate) fn whole<'a>(packet: &'a Captured, sent: &'a [Vec<u8>]) -> &'a [u8] {
+    let length = usize::try_from(packet.slot.wire_length).unwrap();
+    let mut of_length = sent.iter().filter(|packet| packet.len() == length);
+    match of_length.next() {
+        Some(only) if packet.data.len() < length => {
+            assert!(only.starts_with(&packet.data) && of_length.next().is_none());
+            only
+        }
+        _ => &packet.data,
+    }
+}

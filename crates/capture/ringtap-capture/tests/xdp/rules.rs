@@ -162,6 +162,40 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
 }
 
 #[test]
+fn filters_judge_the_whole_packet_and_the_snap_length_cuts_afterwards() {
+    require_root!();
+    require_tool!("ip", "python3");
+    let net = Namespace::with_veth("filtered-snap");
+    let options = XdpOptions {
+        snap_length: 20,
+        ..options("rx0")
+    };
+    let mut source = open(&net, &options);
+    let in_kernel = rule("ether[90] = 1", 0);
+    let by_thread = Rule {
+        filter: too_long_for_the_kernel(),
+        ..rule("", 1)
+    };
+    let marked = |mark: u8| {
+        let mut bytes = frame(mark, 100);
+        bytes[90] = mark;
+        bytes
+    };
+    for (rules, count) in [
+        (vec![in_kernel.clone()], 3),
+        (vec![in_kernel, by_thread], 6),
+    ] {
+        source.classify(&Rules(rules)).unwrap();
+        net.inject("tx0", &[marked(1), marked(2), marked(1)]);
+        wait_for(count, || source.counts().lanes[0].settled());
+    }
+    let (captured, counts) = finish(source);
+    let lane = counts.lanes[0];
+    assert_eq!((captured.len(), lane.filtered), (4, 2), "{lane:?}");
+    assert!(captured.iter().all(|packet| packet.data == marked(1)[..20]));
+}
+
+#[test]
 fn filters_change_on_another_thread_while_the_source_is_driven() {
     require_root!();
     require_tool!("ip", "python3");

@@ -37,6 +37,9 @@ struct ReaderPlaces {
     memory: Vec<Reclaimable>,
 }
 
+/// The largest Ethernet frame without jumbo frames; a smaller snap length cuts packets.
+const ORDINARY_FRAME_BYTES: u32 = 1514;
+
 impl Engine {
     /// Makes a reader a member of a group, if its user may attach.
     pub(super) fn join(
@@ -249,11 +252,13 @@ impl Engine {
             true => classified.iter().map(|lane| lane.captured).collect(),
             false => beginning.starts.clone(),
         };
+        let mut facts = Facts {
+            policy: options.policy,
+            ..capture.facts.clone()
+        };
+        facts.notes.extend(cut_note(&facts, &place, share));
         let endpoint = Endpoint {
-            facts: Facts {
-                policy: options.policy,
-                ..capture.facts.clone()
-            },
+            facts,
             pool: capture.pool.clone(),
             control: memory.region,
             wake: capture.readers_wake.clone(),
@@ -410,6 +415,20 @@ fn delivery(request: &SubscriptionRequest, group: &Group) -> Delivery {
         true => Delivery::Private,
         false => group.delivery,
     }
+}
+
+/// A note for a reader that runs its filter itself, on packets that the source has cut.
+fn cut_note(facts: &Facts, place: &Place, share: &Share) -> Option<String> {
+    let Place::Reader(reason) = place else {
+        return None;
+    };
+    let cuts = facts.snap_length < ORDINARY_FRAME_BYTES && !share.filter.takes_everything();
+    cuts.then(|| {
+        format!(
+            "the filter sees only the first {} bytes of each packet: {reason}",
+            facts.snap_length
+        )
+    })
 }
 
 fn too_much(what: &'static str, group: &Group, asked: u32, allowed: u32) -> AttachError {
