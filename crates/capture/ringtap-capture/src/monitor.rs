@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_device::Options;
 use ringtap_ipc::event::{Event, readable_among};
+use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Arrival, Change, Interface, InterfaceError, Watch};
 use ringtap_pool::wake::Signal as _;
 
@@ -116,6 +117,7 @@ impl InterfaceMonitor {
         };
         let thread = std::thread::Builder::new().name("interface".into());
         let thread = thread.spawn(move || {
+            limit_source_thread();
             if let Err(error) = follower.follow() {
                 follower.shared.found().failure = Some(error);
                 follower.shared.changed.signal();

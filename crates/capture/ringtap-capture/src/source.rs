@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use ringtap_filter::{LinkType, Place, Rules};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
-use ringtap_net::{confine::limit_thread, rights::WHILE_CAPTURING};
+use ringtap_net::confine::limit_source_thread;
 use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
@@ -232,7 +232,7 @@ impl SourceSetup {
         for (name, work) in workers {
             let (outcome, event) = (outcome.clone(), source.event.clone());
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                let _keeps_them = limit_thread(WHILE_CAPTURING);
+                limit_source_thread();
                 if let Err(error) = work() {
                     let _nobody_asks = outcome.send(error);
                 }

@@ -22,11 +22,11 @@ use landlock::{
 };
 use nix::unistd::{Gid, Uid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
-    set_no_new_privs,
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
+    set_capabilities, set_capabilities_secure_bits, set_keep_capabilities, set_no_new_privs,
 };
 
-use crate::rights::Capability;
+use crate::rights::{Capability, WHILE_CAPTURING};
 
 /// What a process keeps once it has opened the devices that it captures from.
 #[derive(Clone, Debug, Default)]
@@ -178,6 +178,29 @@ pub fn limit_thread(keeps: &[Capability]) -> io::Result<()> {
     // The kernel removes ambient capabilities that are not in both other sets.
     set_capabilities(None, sets)?;
     Ok(set_no_new_privs(true)?)
+}
+
+/// Limits a thread of a source, which starts before the process becomes another user: the thread keeps
+/// what a capture needs, then too.
+///
+/// `CAP_SETUID` and `CAP_SETGID` stay, because all threads become the user together; the system calls
+/// are forbidden afterwards.
+pub fn limit_source_thread() {
+    let limit = || -> io::Result<()> {
+        let bits = capabilities_secure_bits()? | CapabilitiesSecureBits::NO_SETUID_FIXUP;
+        // Only a process that may become another user can and must do this.
+        let _no_other_user = set_capabilities_secure_bits(bits);
+        let held = capabilities(None)?.permitted;
+        let become_user = CapabilitySet::SETUID | CapabilitySet::SETGID;
+        let kept = kept_of(WHILE_CAPTURING, held) | held & become_user;
+        let sets = CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        };
+        Ok(set_capabilities(None, sets)?)
+    };
+    let _keeps_them = limit();
 }
 
 /// Those of the held capabilities that stay.

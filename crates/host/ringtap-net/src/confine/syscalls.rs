@@ -11,12 +11,21 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use super::{ConfineError, refused};
 
-/// Starting programs, other processes' memory, mounts, kernel modules, clocks, keys, and parts of the
+/// Starting programs, becoming other users, other processes' memory, mounts, kernel modules, clocks, keys, and parts of the
 /// kernel with a large attack surface that captures do not use.
 const FORBIDDEN: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_ptrace,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
+    libc::SYS_setgroups,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_pidfd_getfd,
