@@ -55,6 +55,11 @@ impl Change {
         }
     }
 
+    /// Whether a new reader wants the packets from the source's first one on.
+    fn is_from_the_first(&self) -> bool {
+        matches!(self, Change::Attach { request, .. } if request.from_the_first)
+    }
+
     /// Answers the request with the reason of the refusal.
     fn refuse(self, error: AttachError) {
         // A reader that left needs no answer.
@@ -202,10 +207,14 @@ impl Engine {
         let outcomes: Vec<_> = self.captures.iter_mut().map(Capture::outcome).collect();
         match outcomes.into_iter().collect::<Result<Vec<_>, _>>() {
             Ok(places) => {
+                // Chunks move between any two changes, except those that readers want from the
+                // first packet on.
+                let may_step = !applied.iter().any(|one| one.change.is_from_the_first());
                 for one in applied {
                     self.carry_out(one, &places);
-                    // Chunks move between any two changes.
-                    self.step();
+                    if may_step {
+                        self.step();
+                    }
                 }
             }
             Err(error) => self.undo(applied, error),
