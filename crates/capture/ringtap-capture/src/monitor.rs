@@ -44,7 +44,7 @@ pub enum AtRemoval {
 }
 
 impl AtRemoval {
-    /// As a device's options say.
+    /// The choice in a device's options.
     #[must_use]
     pub fn of(options: &Options) -> Self {
         match options.wait {
@@ -56,13 +56,13 @@ impl AtRemoval {
 
 /// The monitor of one interface; its thread ends when this is dropped.
 pub struct InterfaceMonitor {
-    shared: Arc<Shared>,
+    shared: Arc<MonitorState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// State that the thread and its owner share.
-struct Shared {
-    found: Mutex<Found>,
+struct MonitorState {
+    found: Mutex<MonitorFindings>,
     /// Signals the owner.
     changed: Event,
     stopping: AtomicBool,
@@ -72,15 +72,15 @@ struct Shared {
 
 /// What the thread found, until the owner takes it.
 #[derive(Default)]
-struct Found {
+struct MonitorFindings {
     is_waiting: bool,
     notes: VecDeque<String>,
     repairs: u64,
     failure: Option<CaptureError>,
 }
 
-impl Shared {
-    fn found(&self) -> MutexGuard<'_, Found> {
+impl MonitorState {
+    fn found(&self) -> MutexGuard<'_, MonitorFindings> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,7 +100,7 @@ impl InterfaceMonitor {
         let action = "starting the interface's monitor";
         let events = || -> io::Result<_> { Ok((Event::new()?, Event::new()?)) };
         let (changed, stop) = events().map_err(CaptureError::system(&interface.name, action))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MonitorState {
             found: Mutex::default(),
             changed,
             stopping: AtomicBool::new(false),
@@ -187,7 +187,7 @@ struct Follower {
     watch: Watch,
     attachment: Box<dyn Attachment>,
     at_removal: AtRemoval,
-    shared: Arc<Shared>,
+    shared: Arc<MonitorState>,
     /// Start of the outage, if there is one.
     out_since: Option<Instant>,
     checked: Instant,
@@ -327,6 +327,6 @@ impl Follower {
 }
 
 /// Sleeps until the owner stops the thread, `fd` is readable, or the time is over.
-fn sleep_on(shared: &Shared, fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
+fn sleep_on(shared: &MonitorState, fd: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     readable_among(&[shared.stop.as_fd(), fd], Some(limit)).map(drop)
 }

@@ -7,7 +7,7 @@
 //! Invariants
 //! - The inline reader is not trusted: the bridge checks the reader's index, ignores verdicts on
 //!   packets that do not wait, and never waits for the reader.
-//! - The inline reader's channel ends with its [`InlineSeat`], which its connection to the hub owns:
+//! - The inline reader's channel ends with its [`InlineMembership`], which its connection to the hub owns:
 //!   no descriptor that the reader passed on keeps it.
 #![forbid(unsafe_code)]
 
@@ -127,13 +127,13 @@ pub struct VerdictEnds {
 }
 
 /// The place of a bridge's inline reader, which ends when this is dropped.
-pub struct InlineSeat {
+pub struct InlineMembership {
     has_left: Arc<AtomicBool>,
     /// Ends the bridge's sleep.
     wake: Event,
 }
 
-impl Drop for InlineSeat {
+impl Drop for InlineMembership {
     fn drop(&mut self) {
         self.has_left.store(true, Relaxed);
         self.wake.signal();
@@ -300,12 +300,12 @@ impl VerdictChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a reader of `group` the inline reader, until its seat is dropped.
+    /// Makes a reader of `group` the inline reader, until its membership is dropped.
     ///
     /// # Errors
     ///
     /// Every [`InlineError`].
-    pub fn accept(&self, group: &str) -> Result<(VerdictEnds, InlineSeat), InlineError> {
+    pub fn accept(&self, group: &str) -> Result<(VerdictEnds, InlineMembership), InlineError> {
         if group != self.group {
             return Err(InlineError::Group {
                 asked: group.to_owned(),
@@ -334,7 +334,7 @@ impl VerdictChannel {
             doorbell: signals,
         };
         let wake = self.wake.clone();
-        Ok((ends, InlineSeat { has_left, wake }))
+        Ok((ends, InlineMembership { has_left, wake }))
     }
 
     /// Takes the queue of a newly accepted inline reader, for the bridge's thread.
@@ -377,7 +377,7 @@ mod tests {
             channel.accept("wire"),
             Err(InlineError::Group { .. })
         ));
-        let (ends, seat) = channel.accept("ips").unwrap();
+        let (ends, membership) = channel.accept("ips").unwrap();
         assert!(matches!(channel.accept("ips"), Err(InlineError::Taken)));
         let mut queue = channel.arrived().expect("it came");
         let doorbell = ends.doorbell.as_fd().try_clone_to_owned().unwrap();
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(queue.take(), Ok(None));
         // The reader's descriptors may be open in any process.
         wake.clear();
-        drop(seat);
+        drop(membership);
         assert_eq!(queue.wake_up(), Err(ReaderGone::Left));
         assert!(crate::event::sleep_until_readable(&[wake.as_fd()], None).unwrap());
         channel.left();
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn a_full_queue_and_an_impossible_index_are_told() {
         let channel = VerdictChannel::new("ips", Event::new().unwrap());
-        let (ends, _seat) = channel.accept("ips").unwrap();
+        let (ends, _membership) = channel.accept("ips").unwrap();
         let mut queue = channel.arrived().unwrap();
         let file = ends.memory.try_clone().unwrap();
         let doorbell = ends.doorbell.as_fd().try_clone_to_owned().unwrap();

@@ -17,14 +17,14 @@ use ringtap_ipc::memfd::Reclaimable;
 
 use crate::limits::Limits;
 
-/// What one user takes.
+/// Subscriptions and private memory of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Usage {
     subscriptions: u32,
     private_bytes: u64,
 }
 
-/// What all ordinary users take.
+/// Subscriptions and private memory of all ordinary users, and their limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Budgets {
     limits: Limits,
@@ -143,19 +143,19 @@ impl Drop for Charge {
 
 /// Memory that a reader of an ordinary user maps, and the charge for it.
 #[derive(Debug, Default)]
-pub(crate) struct Lent {
+pub(crate) struct ReaderMemory {
     pub(crate) memory: Vec<Reclaimable>,
     pub(crate) charge: Option<Charge>,
 }
 
-impl Lent {
+impl ReaderMemory {
     /// Frees the memory, then ends the charge. The reader can make this wait.
     pub(crate) fn reclaim(self) {
         self.memory.into_iter().for_each(Reclaimable::reclaim);
         drop(self.charge);
     }
 
-    /// As [`Lent::reclaim`], on a thread of its own.
+    /// As [`ReaderMemory::reclaim`], on a thread of its own.
     pub(crate) fn reclaim_elsewhere(self) {
         if self.charge.is_none() {
             return;

@@ -25,7 +25,7 @@ use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::wake::Signal as _;
 
-use crate::budgets::{Charge, Lent};
+use crate::budgets::{Charge, ReaderMemory};
 use crate::group::Group;
 use counters::RelayCounters;
 pub(crate) use private_pool::bytes;
@@ -75,7 +75,7 @@ impl Relay {
         charge: Option<Charge>,
     ) -> io::Result<(Self, Subscription)> {
         let (worker, private, memory) = Worker::new(inner, group, charge.is_some())?;
-        let lent = Lent { memory, charge };
+        let reader_memory = ReaderMemory { memory, charge };
         let counters = worker.counters();
         let common = Arc::new(Common {
             counters: Mutex::new(counters),
@@ -92,7 +92,7 @@ impl Relay {
             worker.run(&end.common);
             // The hub takes back its chunks whatever the reader does with its own memory.
             drop(end);
-            lent.reclaim();
+            reader_memory.reclaim();
         })?;
         Ok((Relay { common, doorbell }, private))
     }

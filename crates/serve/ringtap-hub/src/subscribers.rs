@@ -22,7 +22,7 @@ use ringtap_pool::ids::ReaderId;
 use ringtap_pool::source::Counts;
 use ringtap_pool::wake::Signal as _;
 
-use crate::budgets::Lent;
+use crate::budgets::ReaderMemory;
 use crate::group::Delivery;
 use crate::relay::Relay;
 
@@ -51,7 +51,7 @@ pub(crate) struct Subscriber {
     pub(crate) doorbell: Arc<HubDoorbell>,
     pub(crate) relay: Option<Relay>,
     /// Memory that the reader maps, unless it has a relay.
-    lent: Lent,
+    memory: ReaderMemory,
     watermark: Watermark,
     /// Since when packets wait for a reader that sleeps below its watermark.
     waits_since: Option<Instant>,

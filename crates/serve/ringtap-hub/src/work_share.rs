@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Share of the hub's time that questions of readers may take: chunks come first.
+//! Limits the share of the hub thread's time that goes into answers to readers; the rest is for
+//! moving chunks.
 //!
 //! Invariants
 //! - After a piece of work, none begins for four times as long, so that readers with many questions
@@ -16,7 +17,7 @@ const LONGEST: Duration = Duration::from_millis(5);
 /// Decides when the hub's thread answers the next question.
 pub(crate) struct WorkShare {
     next: Instant,
-    /// Work was put off at the last question.
+    /// Whether the last call of [`WorkShare::may_begin`] returned `false`.
     waits: bool,
 }
 
@@ -39,7 +40,7 @@ impl WorkShare {
         self.next = now + duration.min(LONGEST) * PAUSE;
     }
 
-    /// Time until work that was put off may begin; `None` if none was.
+    /// Time until the thread may answer a question that waits; `None` if no question waits.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         self.waits.then(|| self.next.saturating_duration_since(now))
     }

@@ -59,11 +59,13 @@ pub(super) enum LaneBudget {
 pub(super) struct Limited {
     /// Guarantee of each of the first readers.
     full: u32,
-    /// Chunks of which guarantees are made, and those that are part of one.
+    /// Chunks reserved for guarantees.
     for_guarantees: u32,
+    /// Sum of the readers' guarantees, in chunks.
     guaranteed: u32,
-    /// Shared chunks, and those that a reader holds beyond its guarantee.
+    /// Chunks that readers may hold beyond their guarantees, all readers together.
     shared: u32,
+    /// Chunks that at least one reader holds beyond its guarantee.
     shared_held: u32,
 }
 

@@ -105,7 +105,7 @@ impl Visit for FindUid {
     fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
 }
 
-/// Writes lines, and how many were left out before each.
+/// Writes lines; before a line, reports how many lines the limits left out since the one before.
 struct CountingWriter {
     writer: NonBlocking,
     left_out: Arc<AtomicU64>,

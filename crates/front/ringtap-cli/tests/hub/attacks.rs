@@ -160,7 +160,7 @@ fn subscriptions_of_a_user_are_limited_and_come_back() {
     require_tool!("python3");
     let config = "[[group]]\nname = \"all\"\nusers = [\"65534\"]\n[limits]\n\
                   subscriptions_per_user = 5\n";
-    let attacked = Attacked::new("hub-seats", config);
+    let attacked = Attacked::new("hub-subscriptions", config);
     let told = attacked.survive("subscriptions", 65_534);
     assert!(told.contains("limits.subscriptions_per_user"), "{told}");
     attacked.hub.finish();

@@ -5,7 +5,7 @@ use ringtap_testkit::{
     Ends, LIMIT, Namespace, Wire, require_root, require_tool, settle_everywhere,
 };
 
-use crate::support::{BINARY, MARKED, last_json, marked, number};
+use crate::support::{BINARY, MARKED, last_json, marked, number, start_count};
 
 #[test]
 fn a_second_bridge_does_not_bypass_the_filter_of_the_first() {
@@ -90,18 +90,7 @@ fn two_taps_that_only_look_see_every_packet_both() {
     let net = Namespace::with_veth("links_two_taps");
     let start = |mode: &str| {
         let device = format!("tap:rx0?direction=in&mode={mode}");
-        let args = [
-            "count",
-            "--json",
-            "--interval",
-            "0.05",
-            "-i",
-            &device,
-            MARKED,
-        ];
-        let count = net.spawn(BINARY, &args);
-        count.wait_for_stdout("\"offered\"", LIMIT);
-        count
+        start_count(&net, &device, &[MARKED])
     };
     let all = [start("native"), start("tc"), start("tc")];
     net.inject("tx0", &marked(100));

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{BINARY, MARKED, last_json, lines, marked, number, wait_until};
+use crate::support::{BINARY, MARKED, last_json, lines, marked, number, start_count, wait_until};
 
 /// Detaches all links of a process, as `bpftool link detach` of an administrator does.
 fn detach_links_of(process: &Running) {
@@ -26,21 +26,6 @@ fn detach_links_of(process: &Running) {
     }
 }
 
-fn start(net: &Namespace, device: &str) -> Running {
-    let args = [
-        "count",
-        "--json",
-        "--interval",
-        "0.05",
-        "-i",
-        device,
-        MARKED,
-    ];
-    let count = net.spawn(BINARY, &args);
-    count.wait_for_stdout("\"offered\"", LIMIT);
-    count
-}
-
 fn delivered(count: &Running) -> u64 {
     let stdout = count.stdout();
     let whole = stdout.rfind('\n').map_or("", |end| &stdout[..end]);
@@ -52,7 +37,7 @@ fn delivered(count: &Running) -> u64 {
 /// 100 packets, 50 while the program is detached, and 100 after it is attached again.
 fn is_attached_again(device: &str, note: &str, unseen: u64) {
     let net = Namespace::with_veth("links_detached");
-    let count = start(&net, device);
+    let count = start_count(&net, device, &[MARKED]);
     net.inject("tx0", &marked(100));
     wait_until("packets are delivered", || delivered(&count) == 100);
     // Stopped, it cannot attach its program again before the packets have passed.
@@ -96,7 +81,7 @@ fn a_program_that_is_detached_again_and_again_ends_the_capture() {
         return ringtap_testkit::say_skipped("needs bpftool");
     }
     let net = Namespace::with_veth("links_detached_twice");
-    let mut count = start(&net, "tap:rx0?mode=native&direction=in");
+    let mut count = start_count(&net, "tap:rx0?mode=native&direction=in", &[MARKED]);
     let mut rounds = 0;
     while count.is_running() {
         rounds += 1;

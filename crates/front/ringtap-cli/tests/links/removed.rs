@@ -5,7 +5,7 @@ use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool, settle_every
 use tempfile::TempDir;
 
 use crate::support::{
-    BINARY, MARKED, last_json, lines, marked, number, wait_until, wait_until_active,
+    BINARY, MARKED, last_json, lines, marked, number, start_count, wait_until, wait_until_active,
 };
 
 /// Exit status when the interface was removed.
@@ -17,11 +17,7 @@ fn a_removed_interface_ends_each_source_with_an_exit_status_of_its_own() {
     require_tool!("ip");
     for device in ["tap:rx0", "xdp:rx0", "packet:rx0"] {
         let net = Namespace::with_veth("links_removed");
-        let count = net.spawn(
-            BINARY,
-            &["count", "--json", "--interval", "0.05", "-i", device],
-        );
-        count.wait_for_stdout("\"offered\"", LIMIT);
+        let count = start_count(&net, device, &[]);
         net.ip(&["link", "delete", "rx0"]);
         let end = count.wait(LIMIT);
         assert_eq!(end.status.code(), REMOVED, "{device}: {}", end.stderr);
@@ -37,11 +33,7 @@ fn an_interface_that_is_moved_away_is_let_go() {
     for device in ["tap:rx0", "packet:rx0"] {
         let net = Namespace::with_veth("links_moved");
         let other = Namespace::new("links_moved_to");
-        let count = net.spawn(
-            BINARY,
-            &["count", "--json", "--interval", "0.05", "-i", device],
-        );
-        count.wait_for_stdout("\"offered\"", LIMIT);
+        let count = start_count(&net, device, &[]);
         net.move_device("rx0", &other);
         let end = count.wait(LIMIT);
         assert_eq!(end.status.code(), REMOVED, "{device}: {}", end.stderr);
@@ -60,17 +52,7 @@ fn a_hub_and_its_reader_wait_for_an_interface_that_comes_back() {
         let hub = net.spawn(BINARY, &["hub", "-i", device, "--socket", &socket]);
         hub.wait_for_stderr("hub of", LIMIT);
         let group = format!("hub:all?socket={socket}");
-        let args = [
-            "count",
-            "--json",
-            "--interval",
-            "0.05",
-            "-i",
-            &group,
-            MARKED,
-        ];
-        let count = net.spawn(BINARY, &args);
-        count.wait_for_stdout("\"offered\"", LIMIT);
+        let count = start_count(&net, &group, &[MARKED]);
         let rounds = 3;
         for round in 1..=rounds {
             net.inject("tx0", &marked(100));

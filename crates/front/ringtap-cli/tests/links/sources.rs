@@ -4,7 +4,8 @@
 use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool, settle_everywhere};
 
 use crate::support::{
-    BINARY, MARKED, flap, flaps, last_json, lines, marked, number, wait_until, wait_until_active,
+    BINARY, MARKED, flap, flaps, last_json, lines, marked, number, start_count, wait_until,
+    wait_until_active,
 };
 
 /// Packets after the last outage.
@@ -20,17 +21,7 @@ fn traffic(net: &Namespace) -> Running {
 
 fn survives(device: &str) {
     let net = Namespace::with_veth("links");
-    let args = [
-        "count",
-        "--json",
-        "--interval",
-        "0.05",
-        "-i",
-        device,
-        MARKED,
-    ];
-    let count = net.spawn(BINARY, &args);
-    count.wait_for_stdout("\"offered\"", LIMIT);
+    let count = start_count(&net, device, &[MARKED]);
     let sender = traffic(&net);
     wait_until("packets are filtered", || {
         let line = count.stdout().lines().last().map(str::to_owned);
@@ -100,17 +91,7 @@ fn a_lost_carrier_and_a_new_name_end_nothing() {
     require_tool!("ip", "python3");
     for device in ["tap:rx0?direction=in", "packet:rx0?direction=in", "xdp:rx0"] {
         let net = Namespace::with_veth("links_carrier");
-        let args = [
-            "count",
-            "--json",
-            "--interval",
-            "0.05",
-            "-i",
-            device,
-            MARKED,
-        ];
-        let count = net.spawn(BINARY, &args);
-        count.wait_for_stdout("\"offered\"", LIMIT);
+        let count = start_count(&net, device, &[MARKED]);
         net.ip(&["link", "set", "tx0", "down"]);
         count.wait_for_stderr("rx0 has no carrier; waiting", LIMIT);
         net.ip(&["link", "set", "tx0", "up"]);

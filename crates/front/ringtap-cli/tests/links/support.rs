@@ -32,6 +32,14 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Starts `ringtap count` on a device, and waits until it captures.
+pub(crate) fn start_count(net: &Namespace, device: &str, filter: &[&str]) -> Running {
+    let args = ["count", "--json", "--interval", "0.05", "-i", device];
+    let count = net.spawn(BINARY, &[&args, filter].concat());
+    count.wait_for_stdout("\"offered\"", LIMIT);
+    count
+}
+
 /// Number of lines on a program's standard error with this text.
 pub(crate) fn lines(program: &Running, text: &str) -> usize {
     let stderr = program.stderr();

@@ -28,11 +28,11 @@ pub(super) fn make(
     for_other_user: bool,
 ) -> io::Result<(Private, Endpoint, Vec<Reclaimable>)> {
     let geometry = sizes(endpoint.pool.geometry(), pool_bytes)?;
-    let mut lent = Vec::new();
+    let mut reclaimable = Vec::new();
     let pool = match for_other_user {
         true => {
-            let (pool, reclaimable) = SealedPool::for_other_user(geometry)?;
-            lent.push(reclaimable);
+            let (pool, memory) = SealedPool::for_other_user(geometry)?;
+            reclaimable.push(memory);
             pool
         }
         false => SealedPool::create(geometry)?,
@@ -50,7 +50,7 @@ pub(super) fn make(
     }
     let mut distributor = Distributor::new(pool.readable.clone(), ends, Arc::new(NoSignal));
     let memory = SharedMemory::create(control_bytes(&geometry))?;
-    lent.push(memory.reclaimable()?);
+    reclaimable.push(memory.reclaimable()?);
     let options = ReaderOptions {
         // The pool has only this reader, which may hold all chunks.
         credit: Some(u32::MAX),
@@ -79,7 +79,7 @@ pub(super) fn make(
         distributor,
         reader,
     };
-    Ok((private, outer, lent))
+    Ok((private, outer, reclaimable))
 }
 
 /// Bytes of a private pool for a source's pool of this geometry, with its control region.

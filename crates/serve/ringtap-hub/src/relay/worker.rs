@@ -67,9 +67,9 @@ impl Worker {
             .filter_map(|endpoint| endpoint.wake.clone());
         let wakes = wakes.collect();
         for endpoint in inner.endpoints {
-            let (private, outer, lent) =
+            let (private, outer, reclaimable) =
                 private_pool::make(&endpoint, group.private_pool_bytes, for_other_user)?;
-            memory.extend(lent);
+            memory.extend(reclaimable);
             let hub: Arc<dyn Signal> = inner.doorbell.clone();
             let policy = endpoint.facts.policy;
             let signal = Arc::clone(&hub);

@@ -13,7 +13,7 @@ use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::transport::Transport;
-use ringtap_ipc::verdict::{InlineError, InlineSeat, VerdictChannel, VerdictEnds};
+use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel, VerdictEnds};
 
 use super::admission::UserClass;
 use super::status_page::status_page;
@@ -50,7 +50,7 @@ pub(super) struct ClientConnection {
     /// The reader's own filter leaves packets out.
     filters: bool,
     /// The place of the inline reader, if this reader has it.
-    inline: Option<InlineSeat>,
+    inline: Option<InlineMembership>,
     /// The bridge's channel for verdicts.
     verdicts: Option<Arc<VerdictChannel>>,
     /// The request that the hub answers later; the server reads no other request until then.
@@ -377,8 +377,8 @@ impl ClientConnection {
             return refused(Refusal::BadRequest, NO_FILTER);
         }
         match verdicts.accept(group) {
-            Ok((ends, seat)) => {
-                self.inline = Some(seat);
+            Ok((ends, membership)) => {
+                self.inline = Some(membership);
                 Answer::Inline(ends)
             }
             Err(error @ InlineError::Taken) => refused(Refusal::TooMuch, error.to_string()),

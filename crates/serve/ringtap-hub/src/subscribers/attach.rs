@@ -21,7 +21,7 @@ use ringtap_pool::distributor::{Policy, ReaderOptions};
 use ringtap_pool::source::Facts;
 
 use super::{LeavingRelay, SourceReader, Subscriber};
-use crate::budgets::Lent;
+use crate::budgets::ReaderMemory;
 use crate::engine::Engine;
 use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
@@ -167,7 +167,7 @@ impl Engine {
             source_readers,
             doorbell,
             relay: None,
-            lent: Lent { memory, charge },
+            memory: ReaderMemory { memory, charge },
             watermark: request.watermark,
             waits_since: None,
             lost: 0,
@@ -176,7 +176,7 @@ impl Engine {
         if delivery == Delivery::Private {
             let event = self.event.clone();
             // Only the relay maps the source's control region.
-            let charge = std::mem::take(&mut subscriber.lent).charge;
+            let charge = std::mem::take(&mut subscriber.memory).charge;
             let doorbell = subscriber.doorbell.clone();
             match Relay::start(subscription, doorbell, group, event, charge) {
                 Ok((relay, private)) => {
@@ -313,7 +313,7 @@ impl Engine {
                 return;
             }
             self.give_back(&subscriber.source_readers);
-            subscriber.lent.reclaim_elsewhere();
+            subscriber.memory.reclaim_elsewhere();
         }
         self.membership.leave(id);
         self.changes.outdate();

@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use ringtap_hub::access::Access;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_ipc::protocol::Reply;
 use ringtap_ipc::socket::{Listener, Socket};
 use ringtap_ipc::transport::Transport as _;
 use ringtap_testkit::LIMIT;
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::quiet::Quiet;
-use crate::server::{ATTACH, HELLO, STATUS, ask, connect};
+use crate::server::{ATTACH, HELLO, STATUS, ask, connect, quiet_hub};
 
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(30_000);
@@ -58,14 +56,7 @@ enum Kernel {
 fn serves_others_while_descriptors_come(kernel: Kernel) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hub.sock");
-    let groups = vec![Group::new("all")];
-    let started = Hub::start(
-        vec![Box::new(Quiet::new())],
-        groups,
-        HubOptions::default(),
-        Vec::new(),
-    );
-    let (hub, _) = started.expect("a hub starts");
+    let hub = quiet_hub();
     let mut listener = Listener::bind(&path).expect("a socket");
     if kernel == Kernel::PassesDescriptors {
         listener = listener.accepting_descriptors();
@@ -128,14 +119,7 @@ fn where_the_kernel_passes_descriptors_another_thread_closes_them() {
 fn a_reader_that_takes_no_answers_is_cut_off() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hub.sock");
-    let groups = vec![Group::new("all")];
-    let started = Hub::start(
-        vec![Box::new(Quiet::new())],
-        groups,
-        HubOptions::default(),
-        Vec::new(),
-    );
-    let (hub, _) = started.expect("a hub starts");
+    let hub = quiet_hub();
     let listener = Listener::bind(&path).expect("a socket");
     let _server = Server::open(listener, &hub, vec![Access::default()]).expect("a thread");
     let deaf = connect(&path);

@@ -30,6 +30,17 @@ pub(crate) fn ask(socket: &Socket, message: &[u8]) -> Option<Reply> {
     }
 }
 
+/// A hub of a source without packets.
+pub(crate) fn quiet_hub() -> Hub {
+    let started = Hub::start(
+        vec![Box::new(Quiet::new())],
+        vec![Group::new("all")],
+        HubOptions::default(),
+        Vec::new(),
+    );
+    started.expect("a hub starts").0
+}
+
 pub(crate) fn connect(listener_path: &std::path::Path) -> Socket {
     let socket = Socket::connect(listener_path).expect("the hub listens");
     set_socket_timeout(&socket, Timeout::Recv, Some(LIMIT)).expect("a socket");
@@ -40,14 +51,7 @@ pub(crate) fn connect(listener_path: &std::path::Path) -> Socket {
 pub(crate) fn run(bytes: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("hub.sock");
-    let groups = vec![Group::new("all")];
-    let started = Hub::start(
-        vec![Box::new(Quiet::new())],
-        groups,
-        HubOptions::default(),
-        Vec::new(),
-    );
-    let (hub, _) = started.expect("a hub starts");
+    let hub = quiet_hub();
     let listener = Listener::bind(&path).expect("a socket");
     let _server = Server::open(listener, &hub, vec![Access::default()]).expect("a thread");
     let (how, lines) = bytes.split_first().unwrap_or((&0, &[]));
