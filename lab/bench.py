@@ -145,9 +145,9 @@ def measure(run: Run, command: str, folder: Path) -> int:
 
 
 def show_in_readme(stored: Path) -> int:
-    """Puts a stored result into the README, and one of the hub alone; gives the exit status."""
-    hub_alone = stored.parent / "hub" / stored.name
-    paths = [path for path in (stored, hub_alone) if path.exists()] or [stored]
+    """Puts a stored result into the README, and one of many readers; gives the exit status."""
+    readers = stored.parent / "readers" / stored.name
+    paths = [path for path in (stored, readers) if path.exists()] or [stored]
     try:
         report.refresh(ROOT / "README.md", [json.loads(path.read_text()) for path in paths])
     except (OSError, ValueError) as error:

@@ -109,7 +109,7 @@ def _entries(found: dict) -> list[tuple[str, dict]]:
 
 
 def readme_part(results: list[dict]) -> str:
-    """What stands between the markers of the README: each result with the goals that it evaluated."""
+    """The README's text between the markers: the tables of each result, its machine and notes."""
     parts = []
     for result in results:
         if "capture" in result:
@@ -117,9 +117,8 @@ def readme_part(results: list[dict]) -> str:
         if "readers" in result:
             parts += ["64-byte packets, readers as separate processes:\n",
                       tables.crowds(result["readers"])]  # fmt: skip
-        evaluated = [one for one in result["goals"] if one["verdict"] != "not measured"]
-        parts += [machine_line(result), "", tables.goals(evaluated)]
-        parts += [f"> **Note**: {note}\n" for note in result["notes"]]
+        parts.append(" ".join([machine_line(result), *(f"Note: {note}." for note in result["notes"])]))
+        parts.append("")
     return "\n".join(parts)
 
 
