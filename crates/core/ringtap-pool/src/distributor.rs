@@ -18,6 +18,7 @@ mod entry;
 mod figures;
 mod horizon;
 mod leasing;
+mod owners;
 mod scheduler;
 mod shares;
 #[cfg(test)]
@@ -41,6 +42,7 @@ use chunks::Chunks;
 use chunks::Missed;
 use entry::Entry;
 pub use entry::{Missing, Policy, ReaderOptions};
+use owners::Owners;
 pub use scheduler::{Candidate, EvenLanes, NextChunk, Returned, Scheduler};
 use shares::{Choice, ChunkShares, is_elsewhere};
 pub use wakeups::Returns;
@@ -128,6 +130,7 @@ pub struct Distributor {
     lanes: Vec<Lane>,
     chunks: Chunks,
     readers: Vec<Option<Entry>>,
+    owners: Owners,
     shares: ChunkShares,
     scheduler: Arc<dyn Scheduler>,
     signal: Arc<dyn Signal>,
@@ -157,6 +160,7 @@ impl Distributor {
             lanes,
             chunks,
             readers: Vec::new(),
+            owners: Owners::default(),
             shares: ChunkShares::default(),
             scheduler: Arc::new(EvenLanes),
             signal,
@@ -230,7 +234,8 @@ impl Distributor {
         if index == self.readers.len() {
             self.readers.push(None);
         }
-        self.readers[index] = Some(Entry::new(options, &credits, control));
+        let owner = self.owners.join(options.user, index, self.lanes.len());
+        self.readers[index] = Some(Entry::new(options, owner, &credits, control));
         self.assign_guarantees();
         if let Some(share) = options.chunk_share {
             self.shares.join(share, index);
@@ -279,8 +284,9 @@ impl Distributor {
             lane.missed.retain(|missed| missed.reader != id.index());
         }
         for chunk in self.chunks.all_leased_to(id.index()) {
-            self.return_chunk(chunk, id.index());
+            self.return_chunk(chunk, id.index(), entry.owner);
         }
+        self.owners.leave(entry.owner, id.index());
         self.free_guarantees(&entry);
         self.adopt_open_chunks();
     }
@@ -353,14 +359,14 @@ impl Distributor {
         }
         self.lanes[lane].in_use += 1;
         self.report_opened(lane, id, choices);
-        let room = self.lanes[lane].budget.room();
+        let threshold = self.lanes[lane].budget.threshold();
         for reader in 0..self.readers.len() {
             let entry = self.readers[reader].as_ref();
             let is_in_share = entry.is_some_and(|entry| entry.is_in_share);
             if is_in_share && is_elsewhere(reader, choices) {
                 self.lanes[lane].missed.push(Missed::elsewhere(reader, 0));
             } else {
-                self.lease(lane, reader, id, 0, room);
+                self.lease(lane, reader, id, 0, threshold);
             }
         }
         Ok(())
@@ -435,21 +441,22 @@ impl Distributor {
             entry.corrupt = true;
             return;
         }
-        self.return_chunk(id, reader);
+        let owner = entry.owner;
+        self.return_chunk(id, reader, owner);
     }
 
     /// Ends a lease; recycles the chunk if it was the last one.
-    fn return_chunk(&mut self, id: ChunkId, reader: usize) {
-        let Some(ended) = self.chunks.end_lease(id, reader) else {
+    fn return_chunk(&mut self, id: ChunkId, reader: usize, owner: usize) {
+        let peers = &self.owners.get(owner).readers;
+        let Some(ended) = self.chunks.end_lease(id, reader, peers) else {
             return;
         };
         let lane = self.chunks.lane(id);
         if let Some(entry) = self.readers[reader].as_mut() {
             entry.lanes[lane].release(ended.part);
         }
-        if ended.frees_shared {
-            self.lanes[lane].budget.free_shared();
-        }
+        self.lanes[lane].budget.free_shared(ended.frees);
+        self.owners.frees(owner, lane, ended.frees);
         self.recycle_if_done(id);
     }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use ringtap_pool::distributor::{Distributor, ReaderOptions};
 use ringtap_pool::format::Geometry;
@@ -24,7 +25,8 @@ const MOST_READERS: usize = 20;
 /// What happens before a chunk is written.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Attach,
+    /// A reader of this user attaches.
+    Attach(Option<u32>),
     Leave(usize),
     /// The reader takes nothing more.
     Stop(usize),
@@ -63,7 +65,7 @@ struct World {
 fn event() -> impl Strategy<Value = Event> {
     let index = 0..MOST_READERS;
     prop_oneof![
-        3 => Just(Event::Attach),
+        3 => option::of(0..3_u32).prop_map(Event::Attach),
         1 => index.clone().prop_map(Event::Leave),
         3 => index.clone().prop_map(Event::Stop),
         1 => index.clone().prop_map(Event::Continue),
@@ -94,17 +96,7 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Attach if self.members.len() < MOST_READERS => {
-                let added = self.distributor.add_reader(&ReaderOptions::default());
-                let (id, reader) = added.unwrap();
-                let is_honest = self.distributor.guarantee(id, LANE) >= 2;
-                self.members.push(Member {
-                    id,
-                    reader,
-                    behaviour: Behaviour::KeepsUp,
-                    is_honest,
-                });
-            }
+            Event::Attach(user) if self.members.len() < MOST_READERS => self.attach(user),
             Event::Leave(at) if at < self.members.len() => {
                 let member = self.members.swap_remove(at);
                 self.check(&member);
@@ -113,8 +105,32 @@ impl World {
             Event::Stop(at) => self.set(at, Behaviour::Stopped),
             Event::Continue(at) | Event::CatchUp(at) => self.set(at, Behaviour::KeepsUp),
             Event::FallBehind(at) => self.set(at, Behaviour::FallsBehind),
-            Event::Attach | Event::Leave(_) | Event::Nothing => {}
+            Event::Attach(_) | Event::Leave(_) | Event::Nothing => {}
         }
+    }
+
+    fn attach(&mut self, user: Option<u32>) {
+        let options = ReaderOptions {
+            user,
+            ..ReaderOptions::default()
+        };
+        let (id, reader) = self.distributor.add_reader(&options).unwrap();
+        let is_honest = self.distributor.guarantee(id, LANE) >= 2;
+        self.members.push(Member {
+            id,
+            reader,
+            behaviour: Behaviour::KeepsUp,
+            is_honest,
+        });
+    }
+
+    /// Attaches a reader that stops at once; returns how many chunks it comes to hold.
+    fn hoard(&mut self, user: Option<u32>) -> u32 {
+        self.attach(user);
+        self.set(self.members.len() - 1, Behaviour::Stopped);
+        (0..300).for_each(|_| self.turn(Event::Nothing));
+        let hoarder = self.members.last().unwrap();
+        self.distributor.held(hoarder.id, LANE)
     }
 
     fn set(&mut self, at: usize, behaviour: Behaviour) {
@@ -179,4 +195,33 @@ proptest! {
             world.turn(event);
         }
     }
+}
+
+#[test]
+fn however_many_readers_a_user_stops_another_user_finds_shared_chunks() {
+    let mut world = World::new(200, 8);
+    let stopped: Vec<_> = (0..12).map(|_| world.hoard(Some(1))).collect();
+    let other = world.hoard(Some(2));
+    let full = world.distributor.full_guarantee(LANE);
+    // 175 chunks for readers: 8 for each full guarantee, 88 shared. One user leaves a fifth of the
+    // shared ones, another takes four fifths of these.
+    assert_eq!((full, stopped[0]), (8, 8 + 71), "{stopped:?}");
+    assert_eq!(other, full + 14, "{stopped:?}");
+}
+
+#[test]
+fn readers_without_a_user_have_limits_of_their_own() {
+    let mut world = World::new(200, 8);
+    let held: Vec<_> = (0..3).map(|_| world.hoard(None)).collect();
+    assert_eq!(held, [8 + 71, 8 + 14, 8 + 3]);
+}
+
+#[test]
+fn a_user_leaves_full_guarantees_to_others() {
+    let mut world = World::new(200, 8);
+    let users = [[Some(1); 6].as_slice(), &[Some(2); 3], &[None; 2]].concat();
+    users.iter().for_each(|user| world.attach(*user));
+    let guarantee = |member: &Member| world.distributor.guarantee(member.id, LANE);
+    let guarantees: Vec<_> = world.members.iter().map(guarantee).collect();
+    assert_eq!(guarantees, [8, 8, 8, 8, 2, 2, 8, 8, 2, 8, 8]);
 }

@@ -5,6 +5,7 @@
 //! [`server::Server`] accepts readers of other processes.
 
 pub mod access;
+mod background;
 pub mod buddies;
 mod budgets;
 mod capture;

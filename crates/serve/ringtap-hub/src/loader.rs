@@ -11,6 +11,8 @@ use ringtap_filter::{Place, Rules};
 use ringtap_pool::source::{RuleLoader, SourceError};
 use ringtap_pool::wake::Signal;
 
+use crate::background;
+
 /// Where each rule's filter runs, or why the rules are not in force.
 pub(crate) type Outcome = Result<Vec<Place>, SourceError>;
 
@@ -33,8 +35,7 @@ impl LoaderThread {
     ) -> io::Result<Self> {
         let (rules, inbox) = mpsc::channel::<Rules>();
         let (outbox, outcomes) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("rules".into());
-        let thread = thread.spawn(move || {
+        let thread = background::spawn("rules", move || {
             for rules in inbox {
                 if outbox.send(loader.classify(&rules)).is_err() {
                     return;

@@ -25,6 +25,7 @@ use ringtap_ipc::protocol::{ReaderStatus, SourceSnapshot};
 use ringtap_ipc::subscription::{Subscription, Wanted};
 use ringtap_pool::wake::Signal as _;
 
+use crate::background;
 use crate::budgets::{Charge, ReaderMemory};
 use crate::group::Group;
 use counters::RelayCounters;
@@ -87,8 +88,7 @@ impl Relay {
             common: Arc::clone(&common),
             hub,
         };
-        let thread = std::thread::Builder::new().name("relay".into());
-        thread.spawn(move || {
+        background::spawn("relay", move || {
             worker.run(&end.common);
             // The hub takes back its chunks whatever the reader does with its own memory.
             drop(end);

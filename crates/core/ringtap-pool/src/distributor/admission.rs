@@ -4,10 +4,10 @@
 //! No lease can be revoked from a reader that reads in place, so every limit must hold beforehand.
 //! The writer keeps a reserve of W of the lane's C chunks; readers hold at most T = C - W. Half of T
 //! is reserved for guarantees, the other half is shared. Each reader may always hold its guarantee.
-//! Beyond that, it takes chunks of the shared half while it holds fewer of them than
-//! [`ALPHA`] times those that are left: a dynamic threshold, as switches use for shared buffers
-//! (Choudhury and Hahne 1998). A threshold alone would guarantee nothing to the last reader when
-//! readers stop one after the other.
+//! Beyond that, it takes chunks of the shared half while its owner's readers together hold fewer of
+//! them than [`ALPHA`] times those that are left: a dynamic threshold, as switches use for shared
+//! buffers (Choudhury and Hahne 1998). A threshold alone would guarantee nothing to the last reader
+//! when owners stop one after the other.
 //!
 //! Invariants
 //! - The guarantees of a lane's readers add up to at most half of T.
@@ -17,9 +17,9 @@
 #![forbid(unsafe_code)]
 
 use super::Distributor;
+use super::chunks::SharedUse;
 use super::entry::{Entry, Policy};
-use crate::ids::{LaneId, ReaderId};
-use crate::number::to_u32;
+use crate::ids::{ChunkId, LaneId, ReaderId};
 
 /// Largest number of chunks of one lane that only its writer uses.
 const MOST_RESERVE: u32 = 64;
@@ -45,6 +45,14 @@ pub(super) enum Part {
     Guarantee,
     /// The shared half.
     Shared,
+}
+
+/// What a reader may take of a lane's shared half.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Shared chunks below which its owner may take a further one.
+    pub(super) threshold: u32,
+    pub(super) may_share: bool,
 }
 
 /// Division of one lane's chunks between its readers.
@@ -88,8 +96,8 @@ impl LaneBudget {
         })
     }
 
-    /// Number of shared chunks below which a reader may take a further one.
-    pub(super) fn room(&self) -> u32 {
+    /// Number of shared chunks below which an owner may take a further one.
+    pub(super) fn threshold(&self) -> u32 {
         match self {
             LaneBudget::Unlimited => u32::MAX,
             LaneBudget::Limited(one) => {
@@ -114,17 +122,17 @@ impl LaneBudget {
         }
     }
 
-    /// A reader holds a chunk beyond its guarantee, which no other reader does.
-    pub(super) fn take_shared(&mut self) {
+    /// Counts a chunk that a reader holds beyond its guarantee, unless another reader does.
+    pub(super) fn take_shared(&mut self, takes: SharedUse) {
         if let LaneBudget::Limited(one) = self {
-            one.shared_held += 1;
+            one.shared_held += u32::from(takes.of_lane);
         }
     }
 
-    /// No reader holds a chunk beyond its guarantee any more.
-    pub(super) fn free_shared(&mut self) {
+    /// Counts a chunk as free that no reader holds beyond its guarantee any more.
+    pub(super) fn free_shared(&mut self, frees: SharedUse) {
         if let LaneBudget::Limited(one) = self {
-            one.shared_held -= 1;
+            one.shared_held -= u32::from(frees.of_lane);
         }
     }
 
@@ -174,25 +182,54 @@ impl Distributor {
             .map_or(0, |lane| lane.budget.full_guarantee())
     }
 
-    /// Gives guarantees to new readers, and to readers that found too little left before.
+    /// What a reader may take of a lane's shared half, if that had `threshold` before any reader took
+    /// the chunk: readers that take one chunk of the shared half take it once.
+    pub(super) fn room(&self, lane: usize, entry: &Entry, chunk: ChunkId, threshold: u32) -> Room {
+        let peers = &self.owners.get(entry.owner).readers;
+        let may_share =
+            self.has_room(lane, entry, threshold) || self.chunks.is_shared_by(chunk, peers);
+        Room {
+            threshold,
+            may_share,
+        }
+    }
+
+    /// Whether a reader's owner may take a further chunk of a lane's shared half.
+    pub(super) fn has_room(&self, lane: usize, entry: &Entry, threshold: u32) -> bool {
+        self.owners.get(entry.owner).shared_held(lane) < threshold
+    }
+
+    /// Gives guarantees to new readers, and to readers that found too little left before. Of the full
+    /// ones a user has at most as many as it leaves to others.
     pub(super) fn assign_guarantees(&mut self) {
         for (at, lane) in self.lanes.iter_mut().enumerate() {
             let LaneBudget::Limited(budget) = &mut lane.budget else {
                 continue;
             };
             let full = budget.full;
-            let mut entries: Vec<_> = self
+            let mut places = self.guaranteed_readers;
+            let mut of_owner = vec![0_u32; self.owners.len()];
+            let (with_full, others): (Vec<_>, Vec<_>) = self
                 .readers
                 .iter_mut()
                 .flatten()
                 .filter(|entry| entry.policy != Policy::Block)
-                .map(|entry| &mut entry.lanes[at].guarantee)
-                .collect();
-            let with_full = entries.iter().filter(|one| ***one >= full).count();
-            let mut places = self.guaranteed_readers.saturating_sub(to_u32(with_full));
-            for guarantee in entries.iter_mut().filter(|one| ***one < full) {
-                let wanted = if places > 0 { full } else { LEAST };
+                .map(|entry| (entry.owner, &mut entry.lanes[at].guarantee))
+                .partition(|(_, guarantee)| **guarantee >= full);
+            for (owner, _) in &with_full {
+                of_owner[*owner] += 1;
                 places = places.saturating_sub(1);
+            }
+            for (owner, guarantee) in others {
+                let is_limited = self.owners.get(owner).user.is_some();
+                let wanted = match places > if is_limited { of_owner[owner] } else { 0 } {
+                    true => full,
+                    false => LEAST,
+                };
+                if wanted == full {
+                    of_owner[owner] += 1;
+                    places = places.saturating_sub(1);
+                }
                 budget.raise(guarantee, wanted);
             }
         }

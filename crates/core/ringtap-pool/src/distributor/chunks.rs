@@ -37,17 +37,17 @@ impl Missed {
     }
 }
 
-/// One bit per reader.
+/// Readers, one bit each.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Leases([u64; MAX_READERS / 64]);
+pub(super) struct ReaderSet([u64; MAX_READERS / 64]);
 
-impl Leases {
-    fn add(&mut self, reader: usize) {
+impl ReaderSet {
+    pub(super) fn add(&mut self, reader: usize) {
         self.0[reader / 64] |= 1 << (reader % 64);
     }
 
-    /// Ends a lease; `false` if there was none.
-    fn end(&mut self, reader: usize) -> bool {
+    /// Removes a reader; `false` if it was not there.
+    pub(super) fn remove(&mut self, reader: usize) -> bool {
         let word = &mut self.0[reader / 64];
         let bit = 1 << (reader % 64);
         let held = *word & bit != 0;
@@ -59,8 +59,12 @@ impl Leases {
         self.0[reader / 64] & (1 << (reader % 64)) != 0
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
+    }
+
+    fn has_any_of(&self, others: &ReaderSet) -> bool {
+        self.0.iter().zip(&others.0).any(|(a, b)| a & b != 0)
     }
 }
 
@@ -71,9 +75,20 @@ struct Record {
     lane: usize,
     /// Number of times that the chunk was opened; distinguishes leases of different uses.
     opening: u32,
-    leases: Leases,
+    leases: ReaderSet,
     /// Those of the leases that lie beyond their reader's guarantee.
-    shared: Leases,
+    shared: ReaderSet,
+}
+
+impl Record {
+    /// Whether a lease from this part is the only one beyond a guarantee, apart from the leases that
+    /// the record lists.
+    fn only_use(&self, part: Part, peers: &ReaderSet) -> SharedUse {
+        SharedUse {
+            of_lane: part == Part::Shared && self.shared.is_empty(),
+            of_owner: part == Part::Shared && !self.shared.has_any_of(peers),
+        }
+    }
 }
 
 /// A lease that has ended.
@@ -81,8 +96,17 @@ struct Record {
 pub(super) struct Ended {
     /// The part of which the reader had the chunk.
     pub(super) part: Part,
-    /// It was the chunk's last lease beyond a guarantee.
-    pub(super) frees_shared: bool,
+    /// It was the last lease beyond a guarantee: of the chunk, and of the owner on the chunk.
+    pub(super) frees: SharedUse,
+}
+
+/// Whether a lease beyond a guarantee is the only one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SharedUse {
+    /// No other reader has the chunk beyond its guarantee.
+    pub(super) of_lane: bool,
+    /// No other reader of the same owner has the chunk beyond its guarantee.
+    pub(super) of_owner: bool,
 }
 
 /// A lease in a reader's list; stays there until the list is cleaned up.
@@ -148,12 +172,22 @@ impl Chunks {
         record.is_some_and(|record| record.leases.has(reader))
     }
 
-    /// Leases the newest chunk of a lane to a reader; returns whether it is the chunk's first lease
-    /// beyond a guarantee.
-    pub(super) fn lease(&mut self, id: ChunkId, reader: usize, part: Part) -> bool {
+    /// Whether one of these readers has a chunk beyond its guarantee.
+    pub(super) fn is_shared_by(&self, id: ChunkId, readers: &ReaderSet) -> bool {
+        self.records[id.index()].shared.has_any_of(readers)
+    }
+
+    /// Leases the newest chunk of a lane to a reader, one of its owner's `peers`.
+    pub(super) fn lease(
+        &mut self,
+        id: ChunkId,
+        reader: usize,
+        part: Part,
+        peers: &ReaderSet,
+    ) -> SharedUse {
         let record = &mut self.records[id.index()];
         record.leases.add(reader);
-        let takes_shared = part == Part::Shared && record.shared.is_empty();
+        let takes = record.only_use(part, peers);
         if part == Part::Shared {
             record.shared.add(reader);
         }
@@ -165,23 +199,27 @@ impl Chunks {
         let list = &mut self.lists[reader][lane];
         list.leases.push_back(Listed { id, opening });
         list.held += 1;
-        takes_shared
+        takes
     }
 
-    /// Ends a lease; `None` if there was none.
-    pub(super) fn end_lease(&mut self, id: ChunkId, reader: usize) -> Option<Ended> {
+    /// Ends a lease of a reader, one of its owner's `peers`; `None` if there was none.
+    pub(super) fn end_lease(
+        &mut self,
+        id: ChunkId,
+        reader: usize,
+        peers: &ReaderSet,
+    ) -> Option<Ended> {
         let record = self.records.get_mut(id.index())?;
-        if !record.leases.end(reader) {
+        if !record.leases.remove(reader) {
             return None;
         }
-        let was_shared = record.shared.end(reader);
+        let part = match record.shared.remove(reader) {
+            true => Part::Shared,
+            false => Part::Guarantee,
+        };
         let ended = Ended {
-            part: if was_shared {
-                Part::Shared
-            } else {
-                Part::Guarantee
-            },
-            frees_shared: was_shared && record.shared.is_empty(),
+            part,
+            frees: record.only_use(part, peers),
         };
         let lane = record.lane;
         let List { leases, held } = &mut self.lists[reader][lane];
@@ -243,6 +281,8 @@ fn is_held(records: &[Record], lease: &Listed, reader: usize) -> bool {
 mod tests {
     use super::*;
 
+    const NOBODY: ReaderSet = ReaderSet([0; MAX_READERS / 64]);
+
     fn held(chunks: &Chunks, reader: usize, lane: usize) -> Vec<u32> {
         chunks.leased_to(reader, lane).map(|id| id.0).collect()
     }
@@ -252,15 +292,15 @@ mod tests {
         let mut chunks = Chunks::new(9, 2);
         for (id, lane) in [(5, 0), (2, 1), (7, 0), (3, 0)] {
             assert!(chunks.take(ChunkId(id), lane));
-            chunks.lease(ChunkId(id), 1, Part::Guarantee);
+            chunks.lease(ChunkId(id), 1, Part::Guarantee, &NOBODY);
         }
         assert_eq!(held(&chunks, 1, 0), [5, 7, 3]);
         assert_eq!(
             (held(&chunks, 1, 1), held(&chunks, 0, 0)),
             (vec![2], vec![])
         );
-        assert!(chunks.end_lease(ChunkId(7), 1).is_some());
-        assert_eq!(chunks.end_lease(ChunkId(7), 1), None);
+        assert!(chunks.end_lease(ChunkId(7), 1, &NOBODY).is_some());
+        assert_eq!(chunks.end_lease(ChunkId(7), 1, &NOBODY), None);
         assert_eq!(held(&chunks, 1, 0), [5, 3]);
         assert_eq!(chunks.all_leased_to(1), [5, 3, 2].map(ChunkId));
     }
@@ -270,13 +310,19 @@ mod tests {
         let mut chunks = Chunks::new(9, 1);
         for id in [1, 2, 3] {
             assert!(chunks.take(ChunkId(id), 0));
-            chunks.lease(ChunkId(id), 0, Part::Guarantee);
+            chunks.lease(ChunkId(id), 0, Part::Guarantee, &NOBODY);
         }
-        assert!(chunks.end_lease(ChunkId(2), 0).is_some());
+        assert!(chunks.end_lease(ChunkId(2), 0, &NOBODY).is_some());
         chunks.seal(ChunkId(2));
         assert!(chunks.free_if_done(ChunkId(2)) && chunks.take(ChunkId(2), 0));
-        chunks.lease(ChunkId(2), 0, Part::Guarantee);
+        chunks.lease(ChunkId(2), 0, Part::Guarantee, &NOBODY);
         assert_eq!(held(&chunks, 0, 0), [1, 3, 2]);
+    }
+
+    fn peers(readers: &[usize]) -> ReaderSet {
+        let mut set = ReaderSet::default();
+        readers.iter().for_each(|reader| set.add(*reader));
+        set
     }
 
     #[test]
@@ -284,15 +330,24 @@ mod tests {
         let mut chunks = Chunks::new(9, 1);
         let id = ChunkId(1);
         assert!(chunks.take(id, 0));
-        let parts = [Part::Guarantee, Part::Shared, Part::Shared];
-        let leased: Vec<_> = (0..3).map(|at| chunks.lease(id, at, parts[at])).collect();
-        assert_eq!(leased, [false, true, false]);
-        let ended = [1, 0, 2].map(|reader| chunks.end_lease(id, reader));
-        let ended = ended.map(|one| one.map(|one| (one.part, one.frees_shared)));
+        // Readers 1 and 2 have one owner, reader 3 another.
+        let owners = [peers(&[0]), peers(&[1, 2]), peers(&[1, 2]), peers(&[3])];
+        let parts = [Part::Guarantee, Part::Shared, Part::Shared, Part::Shared];
+        let leased: Vec<_> = (0..4)
+            .map(|at| chunks.lease(id, at, parts[at], &owners[at]))
+            .map(|takes| (takes.of_lane, takes.of_owner))
+            .collect();
+        let first = [(false, false), (true, true), (false, false), (false, true)];
+        assert_eq!(leased, first);
+        assert!(chunks.is_shared_by(id, &owners[1]) && !chunks.is_shared_by(id, &owners[0]));
+        let ended = [1, 0, 2, 3].map(|reader| chunks.end_lease(id, reader, &owners[reader]));
+        let ended =
+            ended.map(|one| one.map(|one| (one.part, one.frees.of_lane, one.frees.of_owner)));
         let expected = [
-            (Part::Shared, false),
-            (Part::Guarantee, false),
-            (Part::Shared, true),
+            (Part::Shared, false, false),
+            (Part::Guarantee, false, false),
+            (Part::Shared, false, true),
+            (Part::Shared, true, true),
         ];
         assert_eq!(ended, expected.map(Some));
     }
@@ -301,11 +356,11 @@ mod tests {
     fn a_list_stays_short_while_one_chunk_is_held_for_long() {
         let mut chunks = Chunks::new(4, 1);
         assert!(chunks.take(ChunkId(1), 0));
-        chunks.lease(ChunkId(1), 0, Part::Guarantee);
+        chunks.lease(ChunkId(1), 0, Part::Guarantee, &NOBODY);
         for _ in 0..1000 {
             assert!(chunks.take(ChunkId(2), 0));
-            chunks.lease(ChunkId(2), 0, Part::Guarantee);
-            assert!(chunks.end_lease(ChunkId(2), 0).is_some());
+            chunks.lease(ChunkId(2), 0, Part::Guarantee, &NOBODY);
+            assert!(chunks.end_lease(ChunkId(2), 0, &NOBODY).is_some());
             chunks.seal(ChunkId(2));
             assert!(chunks.free_if_done(ChunkId(2)));
         }

@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use super::admission::{LaneBudget, Part, reserve};
+use super::admission::{LaneBudget, Part, Room, reserve};
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
@@ -51,6 +51,8 @@ pub struct ReaderOptions {
     /// Number of its chunk share: of the readers with one number, one gets each chunk. A reader
     /// without a share gets every chunk.
     pub chunk_share: Option<u32>,
+    /// The user whose readers have common limits; `None`: limits are this reader's own.
+    pub user: Option<u32>,
 }
 
 impl Default for ReaderOptions {
@@ -61,6 +63,7 @@ impl Default for ReaderOptions {
             mask: u64::MAX,
             group: 0,
             chunk_share: None,
+            user: None,
         }
     }
 }
@@ -151,6 +154,8 @@ pub(super) struct Entry {
     pub(super) mask: u64,
     pub(super) group: u64,
     pub(super) lanes: Vec<Account>,
+    /// Index of the reader's owner.
+    pub(super) owner: usize,
     /// It gets only the chunks that its share leaves to it.
     pub(super) is_in_share: bool,
     pub(super) corrupt: bool,
@@ -172,7 +177,12 @@ pub(super) enum Terms {
 
 impl Entry {
     /// The state of a new reader of lanes with these credits.
-    pub(super) fn new(options: &ReaderOptions, credits: &[u32], control: Control) -> Self {
+    pub(super) fn new(
+        options: &ReaderOptions,
+        owner: usize,
+        credits: &[u32],
+        control: Control,
+    ) -> Self {
         let account = |(credit, start): (&u32, u64)| Account {
             credit: *credit,
             sealed_to: start,
@@ -186,6 +196,7 @@ impl Entry {
             mask: options.mask,
             group: options.group,
             lanes: accounts.collect(),
+            owner,
             is_in_share: options.chunk_share.is_some(),
             corrupt: false,
             deferred: false,
@@ -200,9 +211,9 @@ impl Entry {
         self.lanes.iter().map(|account| account.held).sum()
     }
 
-    /// The part of a lane from which the reader may take another chunk; `None` if it may not. With
-    /// fewer than `room` chunks of the shared part, it may take a further one from there.
-    pub(super) fn part(&self, lane: usize, room: u32) -> Option<Part> {
+    /// The part of a lane from which the reader takes another chunk; `None` if it may not. With
+    /// `may_share`, it may take one from the shared half.
+    pub(super) fn part(&self, lane: usize, may_share: bool) -> Option<Part> {
         let account = &self.lanes[lane];
         let of_guarantee = account.held - account.shared_held;
         if account.held >= account.credit {
@@ -210,22 +221,20 @@ impl Entry {
         } else if self.policy == Policy::Block || of_guarantee < account.guarantee {
             Some(Part::Guarantee)
         } else {
-            (account.shared_held < room).then_some(Part::Shared)
+            may_share.then_some(Part::Shared)
         }
     }
 
-    /// Whether the reader may hold another chunk; `room` as for [`Entry::part`].
-    pub(super) fn has_credit(&self, lane: usize, room: u32) -> bool {
-        self.part(lane, room).is_some()
-    }
-
     /// Terms on which the reader gets the chunk that was just opened.
-    pub(super) fn terms(&mut self, lane: usize, room: u32) -> Terms {
-        let Some(part) = self.part(lane, room) else {
+    pub(super) fn terms(&mut self, lane: usize, room: Room) -> Terms {
+        let Some(part) = self.part(lane, room.may_share) else {
             return Terms::No;
         };
         let account = &mut self.lanes[lane];
-        let limit = account.guarantee.saturating_add(room).min(account.credit);
+        let limit = account
+            .guarantee
+            .saturating_add(room.threshold)
+            .min(account.credit);
         let strained = account.held * 2 >= limit;
         match self.policy {
             Policy::Cut { .. } if strained => Terms::Cut(part),

@@ -4,7 +4,7 @@
 
 use super::Distributor;
 use super::admission::LaneBudget;
-use super::entry::{Account, Missing};
+use super::entry::{Account, Entry, Missing};
 use crate::control::Progress;
 use crate::ids::{ChunkId, LaneId, ReaderId};
 
@@ -66,9 +66,13 @@ impl Distributor {
     /// Whether a reader has credit for another chunk of this lane; `true` without readers.
     pub fn anyone_has_credit(&self, lane: LaneId) -> bool {
         let budget = self.lanes.get(lane.index()).map(|lane| &lane.budget);
-        let room = budget.map_or(0, LaneBudget::room);
+        let threshold = budget.map_or(0, LaneBudget::threshold);
+        let may_take = |entry: &Entry| {
+            let may_share = self.has_room(lane.index(), entry, threshold);
+            entry.part(lane.index(), may_share).is_some()
+        };
         let mut readers = self.readers.iter().flatten().peekable();
-        readers.peek().is_none() || readers.any(|entry| entry.has_credit(lane.index(), room))
+        readers.peek().is_none() || readers.any(may_take)
     }
 
     /// Sequence of the next packet of a lane.

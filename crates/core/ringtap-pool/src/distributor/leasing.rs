@@ -55,8 +55,8 @@ impl Distributor {
             let missed = Missed::elsewhere(reader, from);
             self.lanes[lane].missed.push(missed);
         } else {
-            let room = self.lanes[lane].budget.room();
-            self.lease(lane, reader, id, from, room);
+            let threshold = self.lanes[lane].budget.threshold();
+            self.lease(lane, reader, id, from, threshold);
         }
     }
 
@@ -68,25 +68,28 @@ impl Distributor {
             entry.is_some_and(|entry| {
                 let is_left_out = entry.is_in_share && is_elsewhere(reader, choices);
                 let waits = entry.policy == Policy::Block && !is_left_out;
-                waits && !entry.has_credit(lane, u32::MAX)
+                waits && entry.part(lane, true).is_none()
             })
         };
         !self.readers.iter().enumerate().any(waits)
     }
 
     /// Leases the open chunk of a lane to a reader, or notes that the reader misses it from there
-    /// on. `room` is the lane's before any reader takes the chunk: readers that take one chunk of the
-    /// shared part take it once.
+    /// on. `threshold` is the lane's before any reader takes the chunk.
     pub(super) fn lease(
         &mut self,
         lane: usize,
         reader: usize,
         chunk: ChunkId,
         from: u32,
-        room: u32,
+        threshold: u32,
     ) {
         let begins = self.pool.chunk(chunk).map(|view| view.first_sequence());
-        let Some(entry) = self.readers[reader].as_mut().filter(|entry| !entry.corrupt) else {
+        let room = match &self.readers[reader] {
+            Some(entry) if !entry.corrupt => self.room(lane, entry, chunk, threshold),
+            _ => return,
+        };
+        let Some(entry) = self.readers[reader].as_mut() else {
             return;
         };
         let (part, cut) = match entry.terms(lane, room) {
@@ -96,9 +99,10 @@ impl Distributor {
         };
         if let Some(part) = part.filter(|part| entry.deliver(lane, chunk, from, cut, *part)) {
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
-            if self.chunks.lease(chunk, reader, part) {
-                self.lanes[lane].budget.take_shared();
-            }
+            let peers = &self.owners.get(entry.owner).readers;
+            let takes = self.chunks.lease(chunk, reader, part, peers);
+            self.lanes[lane].budget.take_shared(takes);
+            self.owners.takes(entry.owner, lane, takes);
         } else {
             let missed = Missed::past_credit(reader, from);
             self.lanes[lane].missed.push(missed);
@@ -110,7 +114,7 @@ impl Distributor {
         let Some(id) = self.lanes[lane].open else {
             return;
         };
-        let room = self.lanes[lane].budget.room();
+        let threshold = self.lanes[lane].budget.threshold();
         for missed in std::mem::take(&mut self.lanes[lane].missed) {
             if missed.why == Why::Elsewhere {
                 self.lanes[lane].missed.push(missed);
@@ -124,7 +128,9 @@ impl Distributor {
             let entry = self.readers[reader].as_ref();
             // A sample is of whole chunks.
             let may = entry.is_some_and(|entry| {
-                !matches!(entry.policy, Policy::Sample { .. }) && entry.has_credit(lane, room)
+                let room = self.room(lane, entry, id, threshold);
+                let may_lease = entry.part(lane, room.may_share).is_some();
+                may_lease && !matches!(entry.policy, Policy::Sample { .. })
             });
             if !may {
                 self.lanes[lane].missed.push(missed);
@@ -134,7 +140,7 @@ impl Distributor {
             if let Some(entry) = self.readers[reader].as_mut() {
                 entry.miss(lane, missing);
             }
-            self.lease(lane, reader, id, now, room);
+            self.lease(lane, reader, id, now, threshold);
         }
     }
 }

@@ -167,8 +167,8 @@ impl Distributor {
                 entry.miss(lane, missing);
             }
         }
-        let room = self.lanes[lane].budget.room();
-        self.lease(lane, heir, id, now, room);
+        let threshold = self.lanes[lane].budget.threshold();
+        self.lease(lane, heir, id, now, threshold);
     }
 
     /// Tells the scheduler that a reader of a share gives back a chunk that it leases.

@@ -135,6 +135,7 @@ impl Engine {
             mask: share.mask,
             group: share.group,
             chunk_share: self.membership.chunk_share(&group.name),
+            user: ordinary_user(&peer),
         };
         if let Some(number) = options.chunk_share {
             for capture in &self.captures {
