@@ -63,14 +63,12 @@ def skew(loads: dict[str, list[dict]]) -> str:
 
 def tables(found: dict) -> str:
     """All of them, each with its heading."""
-    ring, copy = "ring only (DNA, netmap)", "copy (PF_RING)"
     parts = [
         ("The paper's numbers", beside(found["beside"])),
-        ("Readers that only count (x = 0, the paper's figure 8): packets lost",
-         bursts(found["no_load"], {"pool": "(256,100)", "ring": ring, "copy": copy})),
         ("Readers at 38,844 packets/s (x = 300, figure 9): packets lost",
          bursts(found["loaded"],
-                {"small": "(256,100)", "large": "(256,500)", "ring": ring, "copy": copy})),
+                {"small": "(256,100)", "large": "(256,500)", "ring": "ring only (DNA, netmap)",
+                 "copy": "copy (PF_RING)"})),
         ("Bursts that a pool absorbs, in packets", absorption(found["absorption"])),
         ("Skewed queues", skew(found["skew"])),
     ]
