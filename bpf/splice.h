@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Dual MIT/GPL */
 /*
  * Marker numbers in a loaded program that user space replaces:
- * crates/capture/ringtap-capture/src/bpf/splice.rs.
+ * crates/capture/ringtap-bpf/src/splice.rs.
  */
 #ifndef RINGTAP_SPLICE_H
 #define RINGTAP_SPLICE_H

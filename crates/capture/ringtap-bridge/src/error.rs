@@ -7,6 +7,7 @@
 
 use std::io;
 
+use ringtap_bpf::BpfError;
 use ringtap_capture::CaptureError;
 use ringtap_net::interface::InterfaceError;
 
@@ -18,7 +19,10 @@ pub enum BridgeError {
     /// An interface does not exist, is down, or was removed.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// A program cannot be attached, or a socket cannot be bound.
+    /// A program cannot be attached.
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// A tap cannot start, or a socket cannot be bound.
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// Both interfaces are the same.

@@ -7,7 +7,8 @@
 mod counters;
 mod redirected;
 
-use ringtap_capture::CaptureError;
+use ringtap_bpf::BpfError;
+use ringtap_bpf::attach::require_rights;
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::tap::{Checksums, Forward, Tap, TapOptions};
 use ringtap_device::{Direction, Mode};
@@ -15,7 +16,7 @@ use ringtap_filter::Rules;
 use ringtap_net::interface::Interface;
 use ringtap_net::kernel::{self, Feature};
 use ringtap_net::netlink::xdp_features;
-use ringtap_net::rights::{Purpose, Rights};
+use ringtap_net::rights::Purpose;
 use ringtap_pool::source::Source;
 
 use crate::{BridgeError, BridgeOptions};
@@ -43,8 +44,7 @@ impl KernelBridge {
         mode: Mode,
         interfaces: &[Interface; 2],
     ) -> Result<Self, BridgeError> {
-        let name = || interfaces[0].name.clone();
-        kernel::require(Feature::Tcx).map_err(|reason| CaptureError::TooOld {
+        kernel::require(Feature::Tcx).map_err(|reason| BpfError::TooOld {
             interface: "bridge".into(),
             reason,
         })?;
@@ -52,11 +52,7 @@ impl KernelBridge {
             interfaces.iter().try_for_each(require_redirects)?;
         }
         // Before the tracepoints, whose errors do not mention missing capabilities.
-        let rights = Rights::of_this_process().require(Purpose::Tap);
-        rights.map_err(|reason| CaptureError::NoRights {
-            interface: name(),
-            reason,
-        })?;
+        require_rights(&interfaces[0].name, Purpose::Tap)?;
         let redirected = Redirected::watch([interfaces[0].index, interfaces[1].index])?;
         let nics = [
             NicLosses::of(&interfaces[0])?,

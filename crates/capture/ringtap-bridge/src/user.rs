@@ -24,11 +24,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use ringtap_bpf::attach::{self, Binding, Variants};
+use ringtap_bpf::conflict::{self, Effect};
+use ringtap_bpf::link::Hook;
+use ringtap_bpf::wait_for_running_programs;
 use ringtap_capture::CaptureError;
-use ringtap_capture::bpf::attach::{self, Binding, Variants};
-use ringtap_capture::bpf::conflict::{self, Effect};
-use ringtap_capture::bpf::link::Hook;
-use ringtap_capture::bpf::wait_for_running_programs;
 use ringtap_capture::monitor::{AtRemoval, InterfaceMonitor};
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::queues;
@@ -40,7 +40,7 @@ use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, Wanted, XskSock
 use ringtap_device::{Mode, Queues};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::interface::{Interface, Promiscuous};
-use ringtap_net::rights::{Purpose, Rights};
+use ringtap_net::rights::Purpose;
 use ringtap_pool::counters::{Counters, Dropped};
 use ringtap_pool::source::Source;
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
@@ -88,11 +88,7 @@ impl UserBridge {
         options: &BridgeOptions,
         interfaces: &[Interface; 2],
     ) -> Result<Self, CaptureError> {
-        let rights = Rights::of_this_process().require(Purpose::Xdp);
-        rights.map_err(|reason| CaptureError::NoRights {
-            interface: interfaces[0].name.clone(),
-            reason,
-        })?;
+        attach::require_rights(&interfaces[0].name, Purpose::Xdp)?;
         let both = format!("{} and {}", interfaces[0].name, interfaces[1].name);
         let shared = Arc::new(Shared::new().map_err(system(&both, "making an event"))?);
         let mut notes = Vec::new();

@@ -7,11 +7,11 @@
 
 use std::io;
 
+use ringtap_bpf::BpfError;
 use ringtap_device::{DeviceError, RateError};
 use ringtap_file::ReadError;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::InterfaceError;
-use ringtap_net::kernel::TooOld;
 use ringtap_net::rights::RightsError;
 use ringtap_packet::TrafficError;
 use ringtap_pool::format::GeometryError;
@@ -70,15 +70,9 @@ pub enum CaptureError {
     /// The interface does not exist, is down, or was removed.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
-    /// The process lacks a capability.
-    #[error("{interface}: {reason}")]
-    NoRights {
-        interface: String,
-        reason: RightsError,
-    },
-    /// The kernel lacks a feature.
-    #[error("{interface}: {reason}")]
-    TooOld { interface: String, reason: TooOld },
+    /// The eBPF program cannot be loaded or attached.
+    #[error(transparent)]
+    Bpf(BpfError),
     /// Packets on this interface do not begin with an Ethernet header.
     #[error(
         "{interface}: not an Ethernet interface (its packets have link type {link_type}), \
@@ -100,52 +94,12 @@ pub enum CaptureError {
     #[error("{interface}: receive queue {queue} cannot be selected: only 0 to 255 can")]
     Queue { interface: String, queue: u16 },
 
-    /// Another XDP program is attached.
-    #[error(
-        "{interface}: another XDP program is attached (id {id}, `{name}`): {remedy}, \
-         or use packet:{interface}"
-    )]
-    AnotherProgram {
-        interface: String,
-        /// As `bpftool prog` shows it.
-        id: u32,
-        name: String,
-        remedy: String,
-    },
-    /// Another capture of Ringtap runs on the interface, and one of both takes packets away.
-    #[error(
-        "{interface}: another Ringtap, {process}, {conflict}: stop that process, or read from its \
-         hub (-i hub:GROUP)"
-    )]
-    AnotherRingtap {
-        interface: String,
-        /// Number and name, if known.
-        process: String,
-        conflict: &'static str,
-    },
-    /// The interface refuses the only mode that was allowed.
-    #[error("{interface}: cannot attach in {mode} mode: {reason}")]
-    Refused {
-        interface: String,
-        mode: &'static str,
-        reason: String,
-    },
     /// Another program detached the capture program, and it cannot stay attached.
     #[error(
         "{interface}: another program detaches the capture program: {reason}; stop that program, \
          then start again"
     )]
     Detached { interface: String, reason: String },
-    /// The kernel's verifier, or libbpf, refuses the program.
-    #[error("{interface}: the kernel does not load the program: {log}")]
-    Load { interface: String, log: String },
-    /// The kernel has no memory for the pool's map.
-    #[error(
-        "{interface}: no memory for a pool of {pool_bytes} bytes: ask for a smaller one \
-         (tap:{interface}?pool=64MiB), or raise the limit (the control group's memory.max; \
-         before kernel 5.11 `ulimit -l`)"
-    )]
-    NoMemory { interface: String, pool_bytes: u64 },
 
     /// AF_XDP has no traffic control mode.
     #[error(
@@ -263,6 +217,15 @@ pub enum CaptureError {
     Run(String),
 }
 
+impl From<BpfError> for CaptureError {
+    fn from(error: BpfError) -> Self {
+        match error {
+            BpfError::Interface(error) => CaptureError::Interface(error),
+            error => CaptureError::Bpf(error),
+        }
+    }
+}
+
 impl CaptureError {
     /// The status of a source that this error ended.
     pub(crate) fn into_status(self) -> Status {
@@ -291,19 +254,20 @@ mod tests {
     use std::error::Error;
 
     use super::*;
-    use ringtap_net::kernel::{Feature, Version};
+    use ringtap_net::kernel::{Feature, TooOld, Version};
 
     #[test]
     fn a_message_does_not_repeat_its_reason() {
         let interface = || "eth0".to_owned();
         let errors = [
-            CaptureError::TooOld {
+            BpfError::TooOld {
                 interface: interface(),
                 reason: TooOld {
                     feature: Feature::Tcx,
                     running: Version(6, 1),
                 },
-            },
+            }
+            .into(),
             CaptureError::Sizes {
                 device: interface(),
                 reason: GeometryError::ChunkSize(5),

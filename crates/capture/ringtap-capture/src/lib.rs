@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's sources, which write packets into a pool.
 
-pub mod bpf;
 pub mod classifier;
+mod clock;
 mod error;
+mod fallback;
 #[doc(hidden)]
 pub mod monitor;
 pub mod nic;

@@ -25,7 +25,7 @@ use ringtap_net::interface::{Arrival, Change, Interface, InterfaceError, Watch};
 use ringtap_pool::wake::Signal as _;
 
 use crate::CaptureError;
-use crate::bpf::clock;
+use crate::clock;
 pub use attachment::{Attachment, Repairs, repaired_note};
 
 /// Interval of the checks of the attachment and of the clock.

@@ -2,6 +2,7 @@
 //! Opens the source that a device names.
 #![forbid(unsafe_code)]
 
+use ringtap_bpf::BpfError;
 use ringtap_device::{DeviceSpec, Kind, Queues};
 use ringtap_net::interface::Interface;
 use ringtap_pool::source::Source;
@@ -82,7 +83,7 @@ fn open_best(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
         reason,
         CaptureError::Interface(_)
             | CaptureError::Sizes { .. }
-            | CaptureError::AnotherRingtap { .. }
+            | CaptureError::Bpf(BpfError::AnotherRingtap { .. })
     );
     if needs_tap || is_final {
         return Err(reason);

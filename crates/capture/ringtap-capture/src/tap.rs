@@ -28,7 +28,6 @@ use ringtap_pool::view::Pool;
 
 pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
 use layout::LaneWords;
-pub(crate) use layout::only_looks;
 use object::Loaded;
 pub use options::{DEFAULT_CHUNK_SIZE, DEFAULT_POOL_BYTES, Taking, TapOptions};
 use programs::Links;

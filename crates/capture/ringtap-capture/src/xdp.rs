@@ -43,7 +43,6 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Counts, Facts, Pause};
 
 use crate::CaptureError;
-use crate::bpf::wait_for_running_programs;
 use crate::monitor::{AtRemoval, InterfaceMonitor};
 use crate::nic::NicLosses;
 use crate::source::{RulesHook, SourceDriver, ThreadedSource};
@@ -52,6 +51,7 @@ use layout::state;
 pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
 use program::{QueueAttachment, QueueProgram};
 use ring::RingWatch;
+use ringtap_bpf::wait_for_running_programs;
 use setup::Setup;
 use statistics::LaneStatistics;
 

@@ -27,7 +27,7 @@ use libbpf_rs::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use ringtap_capture::bpf::object as bpf;
+use ringtap_bpf::object as bpf;
 use ringtap_packet::Plan;
 
 use super::{

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 
-use ringtap_capture::bpf::object::{self, ObjectFile};
+use ringtap_bpf::object::{self, ObjectFile};
 
 use crate::BridgeError;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ringtap_capture::bpf::link::Hook;
+use ringtap_bpf::link::Hook;
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::source::{RulesHook, SourceDriver};
 use ringtap_capture::xdp::{QueueLane, queue_counts, wait_for_received};

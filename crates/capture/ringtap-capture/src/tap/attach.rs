@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 
 use ringtap_pool::format::MIN_CHUNK_SIZE;
 
@@ -15,11 +14,13 @@ use super::object::Loaded;
 use super::options::{Taking, TapOptions};
 use super::plan::TapPlan;
 use super::programs::{AttachedProgram, LinkSet, TapProgram};
-use crate::bpf::attach::{self, Binding, Variants};
-use crate::bpf::conflict::{self, Effect};
-use crate::bpf::link::Hook;
+use crate::fallback::first_accepted;
 use crate::monitor::AtRemoval;
 use crate::{CaptureError, queues};
+use ringtap_bpf::BpfError;
+use ringtap_bpf::attach::{self, Binding, Variants};
+use ringtap_bpf::conflict::{self, Effect};
+use ringtap_bpf::link::Hook;
 use ringtap_device::Direction;
 use ringtap_net::interface::Interface;
 
@@ -51,10 +52,12 @@ pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<TapPlan, 
         });
     }
     if options.pool_bytes / u64::from(options.chunk_size.max(MIN_CHUNK_SIZE)) > MOST_CHUNKS {
-        return Err(CaptureError::NoMemory {
-            interface: name.clone(),
-            pool_bytes: options.pool_bytes,
-        });
+        let (interface, pool_bytes) = (name.clone(), options.pool_bytes);
+        return Err(BpfError::NoMemory {
+            interface,
+            pool_bytes,
+        }
+        .into());
     }
     let possible = libbpf_rs::num_possible_cpus().map_err(io::Error::other);
     let possible = possible.and_then(|cpus| u32::try_from(cpus).map_err(io::Error::other));
@@ -114,7 +117,7 @@ pub(super) fn attach(
     if hooks.first().is_some_and(|hook| hook.is_xdp()) {
         conflict::wait_for_another(interface, conflict::is_ours)?;
     }
-    let attached = attach::first_accepted(&hooks, &mut notes, |hook, _| {
+    let attached = first_accepted(&hooks, &mut notes, |hook, _| {
         attach_at(hook, direction, options, interface, plan)
     });
     let attached = Attached { notes, ..attached? };
@@ -183,17 +186,8 @@ fn put(
     hook: Hook,
     interface: &Interface,
 ) -> Result<AttachedProgram, CaptureError> {
-    AttachedProgram::new(program, hook, find(loaded, program, interface)?, interface)
-}
-
-fn find(
-    loaded: &Loaded,
-    program: TapProgram,
-    interface: &Interface,
-) -> Result<OwnedFd, CaptureError> {
-    let found = loaded.program(program);
-    found.map_err(CaptureError::system(
-        &interface.name,
-        "finding the loaded program",
-    ))
+    let action = "finding the loaded program";
+    let copy = loaded.program(program);
+    let copy = copy.map_err(CaptureError::system(&interface.name, action))?;
+    Ok(AttachedProgram::new(program, hook, copy, interface)?)
 }

@@ -18,10 +18,10 @@ use super::object::set_clock;
 use super::programs::{LinkSet, Links};
 use super::source::lane_counts;
 use crate::CaptureError;
-use crate::bpf::clock;
-use crate::bpf::link::{self, Hook};
+use crate::clock;
 use crate::monitor::{Attachment, Repairs, repaired_note};
 use crate::nic::NicLosses;
+use ringtap_bpf::link::{self, Hook};
 
 /// Attempts to read the interface's counter without a packet in between.
 const STEADY_TRIES: u32 = 16;

@@ -5,13 +5,14 @@
 use std::sync::atomic::Ordering::Acquire;
 
 use ringtap_filter::Program as Filter;
-use ringtap_filter::ebpf::{self, Hook as Context};
+use ringtap_filter::ebpf::Hook as Context;
 use ringtap_pool::memory::Words;
 
 use super::layout::ForwardedWords;
 use super::programs::TapProgram;
 use super::rules::load::RulesNotLoaded;
-use crate::bpf::splice::{Code, SpliceError};
+use ringtap_bpf::splice::{Code, SpliceError};
+use ringtap_bpf::trial::translate;
 
 /// `RT_NO_FORWARD` and `RT_VERDICT`.
 const MARK_FORWARD: u64 = 0x5254_5f46_4f52_5744;
@@ -71,9 +72,7 @@ impl Forward {
         };
         code.set_number(MARK_FORWARD, way)?;
         let Some(filter) = filter else { return Ok(()) };
-        let insns = ebpf::classify(std::slice::from_ref(filter), context)?;
-        let insns: Vec<_> = insns.into_iter().map(|insn| insn.0).collect();
-        let function = Code::parse(&insns)?;
+        let function = Code::parse(&translate(std::slice::from_ref(filter), context)?)?;
         match code.set_function(MARK_VERDICT, function) {
             Err(SpliceError::NoMark { .. }) => Ok(()),
             done => Ok(done?),

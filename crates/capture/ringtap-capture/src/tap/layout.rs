@@ -50,14 +50,6 @@ impl TapConfig {
     }
 }
 
-/// Whether a tap with these settings lets every packet go on.
-pub(crate) fn only_looks(settings: &[u8]) -> bool {
-    const EXCLUSIVE: usize = 5 * 8 + 4;
-    const FORWARD_TO: usize = 5 * 8 + 8 * 4;
-    let is_zero = |at: usize| settings.get(at..at + 4) == Some(&[0; 4]);
-    is_zero(EXCLUSIVE) && is_zero(FORWARD_TO)
-}
-
 /// Writer state of one CPU: `struct rt_lane`. Only the program writes it.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Default))]

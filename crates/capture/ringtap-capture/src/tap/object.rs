@@ -26,10 +26,11 @@ use super::options::TapOptions;
 use super::plan::TapPlan;
 use super::programs::TapProgram;
 use crate::CaptureError;
-use crate::bpf::map::{Access, Mapping, fill, freeze, read_only};
-use crate::bpf::object::{self as bpf, ObjectFile};
-use crate::bpf::splice::Insn;
-use crate::bpf::{attach, clock};
+use crate::clock;
+use ringtap_bpf::attach;
+use ringtap_bpf::map::{Access, Mapping, fill, freeze, read_only};
+use ringtap_bpf::object::{self as bpf, ObjectFile};
+use ringtap_bpf::splice::Insn;
 
 /// The compiled `bpf/tap.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =

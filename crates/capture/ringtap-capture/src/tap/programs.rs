@@ -11,10 +11,10 @@ use libbpf_rs::libbpf_sys::{BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 use ringtap_filter::ebpf::Hook as Context;
 use ringtap_net::interface::Interface;
 
-use crate::CaptureError;
-use crate::bpf::attach;
-use crate::bpf::link::{self, Hook};
-use crate::bpf::program::ProgramKind;
+use ringtap_bpf::BpfError;
+use ringtap_bpf::attach;
+use ringtap_bpf::link::{self, Hook};
+use ringtap_bpf::program::ProgramKind;
 
 /// One of the programs in `bpf/tap.bpf.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl AttachedProgram {
         hook: Hook,
         copy: OwnedFd,
         interface: &Interface,
-    ) -> Result<Self, CaptureError> {
+    ) -> Result<Self, BpfError> {
         Ok(AttachedProgram {
             link: link_of(program, hook, &copy, interface)?,
             program,
@@ -106,7 +106,7 @@ impl AttachedProgram {
     /// # Errors
     ///
     /// As [`attach::attach`]; the old link stays.
-    pub(super) fn attach_again(&mut self, interface: &Interface) -> Result<(), CaptureError> {
+    pub(super) fn attach_again(&mut self, interface: &Interface) -> Result<(), BpfError> {
         self.link = link_of(self.program, self.hook, &self.copy, interface)?;
         Ok(())
     }
@@ -117,7 +117,7 @@ fn link_of(
     hook: Hook,
     copy: &OwnedFd,
     interface: &Interface,
-) -> Result<OwnedFd, CaptureError> {
+) -> Result<OwnedFd, BpfError> {
     match program {
         TapProgram::TcTx => link::attach_egress(copy.as_fd(), interface.index)
             .map_err(|error| attach::refused(&error, Hook::Tc, None, interface)),

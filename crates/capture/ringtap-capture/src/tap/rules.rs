@@ -29,12 +29,12 @@ use super::layout::{ControlWords, LaneWords};
 use super::object::{self, Loaded};
 use super::programs::{AttachedProgram, LinkSet, Links, TapProgram};
 use super::source::wait_for_running_programs;
-use crate::bpf::link;
-use crate::bpf::namespace::NetworkNamespace;
-use crate::bpf::splice::Code;
-use crate::bpf::trial::{FilterCost, Trials};
 pub use error::RulesError;
 use load::{LoadedRules, RuleParts, RulesNotLoaded, load};
+use ringtap_bpf::link;
+use ringtap_bpf::namespace::NetworkNamespace;
+use ringtap_bpf::splice::Code;
+use ringtap_bpf::trial::{FilterCost, Trials};
 use user::{MOST_PROGRAMS, UserProgram};
 
 /// The rules in force.

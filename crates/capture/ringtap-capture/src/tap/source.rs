@@ -31,11 +31,11 @@ use super::programs::{LinkSet, Links};
 use super::rules::TapRules;
 use super::{Tap, TapOptions};
 use crate::CaptureError;
-use crate::bpf::map::Mapping;
-use crate::bpf::{self, link};
 use crate::monitor::{InterfaceMonitor, Repairs};
 use crate::nic::NicLosses;
 use crate::source::any_of;
+use ringtap_bpf::map::Mapping;
+use ringtap_bpf::{self as bpf, link};
 use ringtap_net::interface::{Interface, Promiscuous};
 
 const LINKTYPE_ETHERNET: u16 = 1;

@@ -14,8 +14,8 @@ use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 use super::cells::{CellPlace, Cells, Standing};
 use super::layout::{STAMP_BYTES, Stamp};
 use super::statistics::{LaneStatistics, Settled};
-use crate::bpf::clock;
 use crate::classifier::LaneClassifier;
+use crate::clock;
 
 /// Length of the two MAC addresses; a VLAN tag follows them.
 pub const ADDRESSES: usize = 12;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ringtap_filter::ebpf::Hook;
 use ringtap_filter::{Program as Filter, Rules};
 
-use crate::bpf::trial::{FilterCost, Trials};
+use ringtap_bpf::trial::{FilterCost, Trials};
 
 use super::program::{NoFilter, QueueProgram};
 use super::{QueueLane, wait_for_received};

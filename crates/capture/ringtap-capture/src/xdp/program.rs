@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 use ringtap_filter::Program as Filter;
-use ringtap_filter::ebpf::{self, Hook as Context};
+use ringtap_filter::ebpf::Hook as Context;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::memory::Words;
@@ -21,14 +21,15 @@ use ringtap_pool::memory::Words;
 use super::layout::{QUEUES, QueueConfig, QueueControl, QueueWords};
 use super::socket::XskSocket;
 use crate::CaptureError;
-use crate::bpf::link::{self, Hook};
-use crate::bpf::map::{Access, Mapping, freeze};
-use crate::bpf::namespace::NetworkNamespace;
-use crate::bpf::object::{self, ObjectFile};
-use crate::bpf::program::{self, ProgramKind};
-use crate::bpf::splice::Code;
-use crate::bpf::{MARK_FILTERS, MARK_RULES, attach};
 use crate::monitor::{Attachment, Repairs, repaired_note};
+use ringtap_bpf::link::{self, Hook};
+use ringtap_bpf::map::{Access, Mapping, freeze};
+use ringtap_bpf::namespace::NetworkNamespace;
+use ringtap_bpf::object::{self, ObjectFile};
+use ringtap_bpf::program::{self, ProgramKind};
+use ringtap_bpf::splice::Code;
+use ringtap_bpf::trial::translate;
+use ringtap_bpf::{MARK_FILTERS, MARK_RULES, attach};
 
 /// The compiled `bpf/xsk.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -199,8 +200,7 @@ impl QueueProgram {
     ///
     /// [`NoFilter`]
     pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NoFilter> {
-        let insns = ebpf::classify(filters, Context::Xdp).map_err(|_| NoFilter::Refused)?;
-        let insns: Vec<_> = insns.into_iter().map(|insn| insn.0).collect();
+        let insns = translate(filters, Context::Xdp).map_err(|_| NoFilter::Refused)?;
         let mut code = self.original.clone();
         let spliced = code
             .set_number(MARK_RULES, 1)

@@ -11,7 +11,7 @@ use ringtap_device::Mode;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::memfd::SealedPool;
 use ringtap_net::interface::Interface;
-use ringtap_net::rights::{Purpose, Rights};
+use ringtap_net::rights::Purpose;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::source::Facts;
@@ -27,11 +27,12 @@ use super::socket::{self, BUSY_LIMIT, Bound, SocketMemory, Umem, Wanted};
 use super::statistics::LaneStatistics;
 use super::worker::{QueueWorker, WorkerParts};
 use super::{QueueLane, XdpOptions, facts};
-use crate::bpf::attach::{self, Binding, Variants};
-use crate::bpf::conflict::{self, Effect};
-use crate::bpf::link::Hook;
+use crate::fallback::first_accepted;
 use crate::source::{NewLane, SourceSetup, SourceThread};
 use crate::{CaptureError, queues};
+use ringtap_bpf::attach::{self, Binding, Variants};
+use ringtap_bpf::conflict::{self, Effect};
+use ringtap_bpf::link::Hook;
 
 /// Maximum number of a queue's cells that the kernel holds. At 5 million packets/s the cells last
 /// 3 ms while the thread is not scheduled. Fewer cells stay in the caches and are faster, but lose
@@ -62,11 +63,7 @@ impl Setup {
     /// Every [`CaptureError`] except those of a later removal of the interface.
     pub(super) fn new(options: &XdpOptions, interface: &Interface) -> Result<Self, CaptureError> {
         let name = || interface.name.clone();
-        let rights = Rights::of_this_process().require(Purpose::Xdp);
-        rights.map_err(|reason| CaptureError::NoRights {
-            interface: name(),
-            reason,
-        })?;
+        attach::require_rights(&interface.name, Purpose::Xdp)?;
         if options.mode == Mode::Tc {
             return Err(CaptureError::NoTc { interface: name() });
         }
@@ -82,7 +79,7 @@ impl Setup {
             interface,
             &mut notes,
         );
-        attach::first_accepted(&hooks, &mut notes, |hook, notes| {
+        first_accepted(&hooks, &mut notes, |hook, notes| {
             let program = QueueProgram::load(hook, interface)?;
             let setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;
             // Last: every packet that the program sees finds its socket ready.

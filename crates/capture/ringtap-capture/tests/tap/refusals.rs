@@ -2,6 +2,7 @@
 //! Error messages for taps that cannot be attached.
 
 use libbpf_rs::{ObjectBuilder, Xdp, XdpFlags};
+use ringtap_bpf::BpfError;
 use ringtap_capture::CaptureError;
 use ringtap_capture::tap::{Mode, TapOptions};
 use ringtap_pool::source::Source;
@@ -36,7 +37,7 @@ fn another_program_is_named_with_what_to_do() {
     net.enter(|| Xdp::new(program.as_fd()).attach(index, XdpFlags::DRV_MODE))
         .unwrap();
     let error = try_attach(&net, &options("rx0")).err().unwrap();
-    let CaptureError::AnotherProgram { id, name, .. } = &error else {
+    let CaptureError::Bpf(BpfError::AnotherProgram { id, name, .. }) = &error else {
         panic!("{error}")
     };
     assert!(*id > 0);

@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
+use ringtap_bpf::BpfError;
 use ringtap_capture::CaptureError;
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::DeviceSpec;
@@ -181,7 +182,7 @@ fn a_queue_that_is_held_is_told_and_one_that_is_given_up_is_taken() {
     let first = open(&net, &options("rx0"));
     let error = try_open(&net, &options("rx0")).err().expect("it is held");
     assert!(
-        matches!(error, CaptureError::AnotherRingtap { .. }),
+        matches!(error, CaptureError::Bpf(BpfError::AnotherRingtap { .. })),
         "{error}"
     );
     let process = format!("process {}", std::process::id());

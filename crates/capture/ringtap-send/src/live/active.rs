@@ -13,7 +13,7 @@
 use std::{fs::File, io, thread};
 
 use libbpf_rs::{Link, Object};
-use ringtap_capture::bpf::object;
+use ringtap_bpf::object;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// The loopback interface's index in every namespace.

@@ -7,7 +7,7 @@ use std::io;
 use libbpf_rs::{ErrorKind, Link, Object};
 
 use super::super::error::NoLiveFrames;
-use ringtap_capture::bpf::object::{self, ObjectFile};
+use ringtap_bpf::object::{self, ObjectFile};
 use ringtap_net::kernel::{self, Feature};
 use ringtap_net::rights::{Capability, Rights};
 

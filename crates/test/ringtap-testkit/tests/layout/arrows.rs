@@ -24,7 +24,12 @@ const STOREYS: [(&str, &[&str]); 5] = [
     ),
     (
         "capture",
-        &["ringtap-capture", "ringtap-send", "ringtap-bridge"],
+        &[
+            "ringtap-bpf",
+            "ringtap-capture",
+            "ringtap-send",
+            "ringtap-bridge",
+        ],
     ),
     (
         "serve",

@@ -15,13 +15,13 @@ use ringtap_filter::ebpf::{Hook, TranslateError};
 use ringtap_filter::{Place, Program as Filter};
 
 use super::user::UserProgram;
-use crate::bpf::namespace::NetworkNamespace;
-use crate::bpf::program::{self, Refusal};
-use crate::bpf::splice::{Code, Insn, SpliceError};
-use crate::bpf::trial::{FilterCost, TrialError, Trials, translate};
-use crate::bpf::{MARK_FILTERS, MARK_RULES};
 use crate::tap::forward::Forward;
 use crate::tap::programs::TapProgram;
+use ringtap_bpf::namespace::NetworkNamespace;
+use ringtap_bpf::program::{self, Refusal};
+use ringtap_bpf::splice::{Code, Insn, SpliceError};
+use ringtap_bpf::trial::{FilterCost, TrialError, Trials, translate};
+use ringtap_bpf::{MARK_FILTERS, MARK_RULES};
 
 /// `RT_PROGRAMS`.
 const MARK_PROGRAMS: u64 = 0x5254_5f50_524f_4753;

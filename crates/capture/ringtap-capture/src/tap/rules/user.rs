@@ -17,9 +17,9 @@ use std::time::SystemTime;
 use libbpf_rs::{Object, ObjectBuilder, OpenObject};
 
 use super::RulesError;
-use crate::bpf::object;
-use crate::bpf::splice::Code;
 use crate::tap::programs::TapProgram;
+use ringtap_bpf::object;
+use ringtap_bpf::splice::Code;
 
 /// Maximum number of different programs that one tap calls.
 pub(super) const MOST_PROGRAMS: usize = 4;

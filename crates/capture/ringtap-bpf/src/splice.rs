@@ -10,7 +10,7 @@
 
 /// One instruction as the kernel reads it: opcode, registers, offset and constant, from the
 /// lowest byte up.
-pub(crate) type Insn = u64;
+pub type Insn = u64;
 
 const LOAD_WIDE: u8 = 0x18;
 const CALL: u8 = 0x85;
@@ -21,7 +21,8 @@ const OUR_FUNCTION: u8 = 4;
 
 /// Why a program cannot be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SpliceError {
+#[allow(missing_docs, reason = "the messages describe the variants")]
+pub enum SpliceError {
     #[error("instruction {at} calls a function outside the program")]
     WildCall { at: usize },
     #[error("nothing in the program is marked with {mark:#x}")]
@@ -32,7 +33,7 @@ pub(crate) enum SpliceError {
 
 /// A program split into functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Code {
+pub struct Code {
     functions: Vec<Function>,
 }
 
@@ -87,7 +88,7 @@ fn walk(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)> {
 
 impl Code {
     /// Splits a whole program into functions.
-    pub(crate) fn parse(insns: &[Insn]) -> Result<Self, SpliceError> {
+    pub fn parse(insns: &[Insn]) -> Result<Self, SpliceError> {
         let mut starts = vec![0];
         for (at, insn) in walk(insns) {
             match target(insn, at).transpose()? {
@@ -107,7 +108,7 @@ impl Code {
 
     /// A function that calls the program whose number is its second argument, with its first
     /// argument; returns 0 for other numbers.
-    pub(crate) fn choice(programs: &[&Code]) -> Self {
+    pub fn choice(programs: &[&Code]) -> Self {
         let mut code = Code {
             functions: vec![Function::default()],
         };
@@ -126,7 +127,7 @@ impl Code {
     }
 
     /// Replaces each wide constant `mark` by `value`.
-    pub(crate) fn set_number(&mut self, mark: u64, value: u64) -> Result<(), SpliceError> {
+    pub fn set_number(&mut self, mark: u64, value: u64) -> Result<(), SpliceError> {
         let mut found = false;
         for function in &mut self.functions {
             let places: Vec<_> = function.marked(mark).collect();
@@ -143,7 +144,7 @@ impl Code {
     }
 
     /// Replaces the function that holds the wide constant `mark` by a program.
-    pub(crate) fn set_function(&mut self, mark: u64, program: Code) -> Result<(), SpliceError> {
+    pub fn set_function(&mut self, mark: u64, program: Code) -> Result<(), SpliceError> {
         let holds = |function: &Function| function.marked(mark).next().is_some();
         let marked = self.functions.iter().position(holds);
         let place = marked.ok_or(SpliceError::NoMark { mark })?;
@@ -177,7 +178,7 @@ impl Code {
     }
 
     /// Joins the functions to one program.
-    pub(crate) fn to_insns(&self) -> Result<Vec<Insn>, SpliceError> {
+    pub fn to_insns(&self) -> Result<Vec<Insn>, SpliceError> {
         let mut starts = Vec::new();
         let mut all = Vec::new();
         for function in &self.functions {
@@ -196,7 +197,7 @@ impl Code {
     }
 
     /// Numbers of the kernel helpers that the program calls.
-    pub(crate) fn helpers(&self) -> impl Iterator<Item = i32> {
+    pub fn helpers(&self) -> impl Iterator<Item = i32> {
         let insns = self.functions.iter().flat_map(|it| walk(&it.insns));
         insns
             .filter(|(_, insn)| opcode(*insn) == CALL && source(*insn) == 0)

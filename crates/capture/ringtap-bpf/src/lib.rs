@@ -4,28 +4,27 @@
 //! Invariants
 //! - Programs are attached by links only: the kernel detaches them when the process ends.
 
-#[doc(hidden)]
 pub mod attach;
-pub(crate) mod clock;
-#[doc(hidden)]
 pub mod conflict;
+mod error;
 pub mod link;
-pub(crate) mod map;
-pub(crate) mod namespace;
+pub mod map;
+pub mod namespace;
 pub mod object;
-pub(crate) mod program;
+pub mod program;
 mod refusal;
-pub(crate) mod splice;
-pub(crate) mod trial;
+pub mod splice;
+pub mod trial;
 
 use std::time::Duration;
 
+pub use error::BpfError;
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// `RT_NO_RULES` and `RT_FILTERS` of `bpf/splice.h`: replaced by the number of rules and by the
-/// filters in a changed copy.
-pub(crate) const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
-pub(crate) const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
+/// `RT_NO_RULES` of `bpf/splice.h`: a changed copy has the number of rules there.
+pub const MARK_RULES: u64 = 0x5254_5f52_554c_4553;
+/// `RT_FILTERS` of `bpf/splice.h`: a changed copy has the filters there.
+pub const MARK_FILTERS: u64 = 0x5254_5f46_494c_5453;
 
 /// Waits until all running programs and driver polling rounds have ended.
 ///

@@ -15,11 +15,11 @@ use ringtap_net::kernel::{self, Feature};
 use ringtap_net::netlink::{XdpFeatures, xdp_features};
 use ringtap_net::rights::{Purpose, Rights};
 
-use super::conflict::another_program;
-use super::link::Hook;
-use super::object::LoadFailure;
-use super::refusal::Refusals;
-use crate::CaptureError;
+use crate::BpfError;
+use crate::conflict::another_program;
+use crate::link::Hook;
+use crate::object::LoadFailure;
+use crate::refusal::Refusals;
 
 /// Whether a program has a variant for traffic control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,40 +103,17 @@ pub fn hooks(
     hooks
 }
 
-/// Runs `attempt` with each hook until the kernel accepts one; `attempt` gets the notes so far.
-///
-/// # Errors
-///
-/// The error of the last attempt, or the first error that another hook would not avoid.
-pub(crate) fn first_accepted<T>(
-    hooks: &[Hook],
-    notes: &mut Vec<String>,
-    mut attempt: impl FnMut(Hook, &[String]) -> Result<T, CaptureError>,
-) -> Result<T, CaptureError> {
-    let (last, others) = hooks.split_last().unwrap_or((&Hook::Generic, &[]));
-    for (at, hook) in others.iter().enumerate() {
-        match attempt(*hook, notes) {
-            Err(error @ (CaptureError::Refused { .. } | CaptureError::TooOld { .. })) => {
-                let next = hooks[at + 1].words();
-                notes.push(format!("{error}; falling back to {next}"));
-            }
-            done => return done,
-        }
-    }
-    attempt(*last, notes)
-}
-
 /// Attaches a loaded program to arriving packets.
 ///
 /// # Errors
 ///
-/// - [`CaptureError::AnotherProgram`], [`CaptureError::TooOld`], [`CaptureError::Interface`]
-/// - [`CaptureError::Refused`] with the kernel's own words, where it has some.
-pub(crate) fn attach(
+/// - [`BpfError::AnotherProgram`], [`BpfError::TooOld`], [`BpfError::Interface`]
+/// - [`BpfError::Refused`] with the kernel's own words, where it has some.
+pub fn attach(
     program: BorrowedFd<'_>,
     hook: Hook,
     interface: &Interface,
-) -> Result<OwnedFd, CaptureError> {
+) -> Result<OwnedFd, BpfError> {
     let attach = || hook.attach(program, interface.index);
     let error = match attach() {
         Ok(link) => return Ok(link),
@@ -158,23 +135,36 @@ pub(crate) fn attach(
     })
 }
 
+/// Checks that this process has the capabilities for a purpose.
+///
+/// # Errors
+///
+/// [`BpfError::NoRights`]
+pub fn require_rights(interface: &str, purpose: Purpose) -> Result<(), BpfError> {
+    let rights = Rights::of_this_process().require(purpose);
+    rights.map_err(|reason| BpfError::NoRights {
+        interface: interface.to_owned(),
+        reason,
+    })
+}
+
 /// The error for a program that was not attached.
-pub(crate) fn refused(
+pub fn refused(
     error: &io::Error,
     hook: Hook,
     reason: Option<String>,
     interface: &Interface,
-) -> CaptureError {
+) -> BpfError {
     let name = interface.name.clone();
     if error.raw_os_error() == Some(libc::ENODEV) {
         return interface.removed().into();
     }
     match kernel::require(Feature::Tcx) {
-        Err(reason) if hook == Hook::Tc => CaptureError::TooOld {
+        Err(reason) if hook == Hook::Tc => BpfError::TooOld {
             interface: name,
             reason,
         },
-        _ => CaptureError::Refused {
+        _ => BpfError::Refused {
             interface: name,
             mode: hook.words(),
             reason: reason.unwrap_or_else(|| error.to_string()),
@@ -183,23 +173,23 @@ pub(crate) fn refused(
 }
 
 /// The error for an object that was not loaded; `pool_bytes` is the size of its maps.
-pub(crate) fn not_loaded(
+pub fn not_loaded(
     failure: &LoadFailure,
     interface: &str,
     purpose: Purpose,
     pool_bytes: u64,
-) -> CaptureError {
+) -> BpfError {
     let interface = interface.to_owned();
     match failure.error.kind() {
         ErrorKind::OutOfMemory => {
-            return CaptureError::NoMemory {
+            return BpfError::NoMemory {
                 interface,
                 pool_bytes,
             };
         }
         ErrorKind::PermissionDenied => {
-            if let Err(reason) = Rights::of_this_process().require(purpose) {
-                return CaptureError::NoRights { interface, reason };
+            if let Err(error) = require_rights(&interface, purpose) {
+                return error;
             }
         }
         _ => {}
@@ -210,8 +200,8 @@ pub(crate) fn not_loaded(
         Feature::TaiClock,
     ];
     match needs.into_iter().try_for_each(kernel::require) {
-        Err(reason) => CaptureError::TooOld { interface, reason },
-        Ok(()) => CaptureError::Load {
+        Err(reason) => BpfError::TooOld { interface, reason },
+        Ok(()) => BpfError::Load {
             interface,
             log: failure.to_string(),
         },

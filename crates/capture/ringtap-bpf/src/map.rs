@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-pub(crate) use ringtap_ipc::mapping::{Access, Mapping, fill};
+pub use ringtap_ipc::mapping::{Access, Mapping, fill};
 
 /// Permanently forbids writes to a map from user space; programs can still write.
-pub(crate) fn freeze(map: impl AsFd) -> io::Result<()> {
+pub fn freeze(map: impl AsFd) -> io::Result<()> {
     // SAFETY: a plain system call on a descriptor that the caller keeps open.
     match unsafe { libbpf_sys::bpf_map_freeze(map.as_fd().as_raw_fd()) } {
         0 => Ok(()),
@@ -19,7 +19,7 @@ pub(crate) fn freeze(map: impl AsFd) -> io::Result<()> {
 }
 
 /// Another descriptor of a map, for reading and waiting only.
-pub(crate) fn read_only(map: impl AsFd) -> io::Result<OwnedFd> {
+pub fn read_only(map: impl AsFd) -> io::Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_map_info::default();
     let mut bytes = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
     let checked = |code: i32| match code {

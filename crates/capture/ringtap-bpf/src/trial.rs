@@ -13,8 +13,8 @@ use std::collections::{HashMap, VecDeque};
 use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::{self, Hook, TranslateError};
 
-use super::program::{self, ProgramKind, Refusal};
-use super::splice::Insn;
+use crate::program::{self, ProgramKind, Refusal};
+use crate::splice::Insn;
 
 /// Verifier budget of one filter, in instructions: a tenth of the kernel's limit for a program.
 const MOST_STEPS: u32 = 100_000;
@@ -34,14 +34,15 @@ const CALLER: [Insn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085,
 
 /// Cost of a filter alone: the verifier's steps over all paths, and eBPF instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FilterCost {
+pub struct FilterCost {
     steps: u32,
     insns: usize,
 }
 
 /// Why a filter does not run in the kernel.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TrialError {
+#[allow(missing_docs, reason = "the messages describe the variants")]
+pub enum TrialError {
     #[error(transparent)]
     Translate(#[from] TranslateError),
     #[error("{}", .0.reason())]
@@ -59,7 +60,7 @@ pub(crate) enum TrialError {
 
 /// Results of trials: the cost, or the reason why the filter is left out.
 #[derive(Default)]
-pub(crate) struct Trials {
+pub struct Trials {
     known: HashMap<Filter, Result<FilterCost, String>>,
     /// Oldest first.
     order: VecDeque<Filter>,
@@ -67,7 +68,7 @@ pub(crate) struct Trials {
 
 impl TrialError {
     /// Whether a different filter may load; otherwise a resource is missing.
-    pub(crate) fn is_of_the_program(&self) -> bool {
+    pub fn is_of_the_program(&self) -> bool {
         match self {
             TrialError::Translate(_)
             | TrialError::ManyPaths { .. }
@@ -78,7 +79,8 @@ impl TrialError {
 }
 
 impl FilterCost {
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// The sum of both.
+    pub fn and(self, other: Self) -> Self {
         FilterCost {
             steps: self.steps.saturating_add(other.steps),
             insns: self.insns.saturating_add(other.insns),
@@ -86,7 +88,7 @@ impl FilterCost {
     }
 
     /// Whether one program can have filters of this cost together.
-    pub(crate) fn fits(self) -> bool {
+    pub fn fits(self) -> bool {
         self.steps <= MOST_TOGETHER.steps && self.insns <= MOST_TOGETHER.insns
     }
 
@@ -104,7 +106,7 @@ impl Trials {
     /// # Errors
     ///
     /// A resource is missing: nothing is known about the filter.
-    pub(crate) fn cost(
+    pub fn cost(
         &mut self,
         filter: &Filter,
         hooks: &[Hook],
@@ -122,7 +124,7 @@ impl Trials {
     }
 
     /// Leaves a filter out from now on.
-    pub(crate) fn refuse(&mut self, filter: &Filter, reason: String) {
+    pub fn refuse(&mut self, filter: &Filter, reason: String) {
         self.remember(filter, Err(reason));
     }
 
@@ -139,7 +141,7 @@ impl Trials {
 }
 
 /// Translates filters for a hook.
-pub(crate) fn translate(filters: &[Filter], hook: Hook) -> Result<Vec<Insn>, TranslateError> {
+pub fn translate(filters: &[Filter], hook: Hook) -> Result<Vec<Insn>, TranslateError> {
     let insns = ebpf::classify(filters, hook)?;
     Ok(insns.into_iter().map(|insn| insn.0).collect())
 }

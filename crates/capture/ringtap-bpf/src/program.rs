@@ -13,7 +13,7 @@ use libbpf_rs::libbpf_sys::{
     BPF_PROG_TYPE_XDP, BPF_TCX_INGRESS, BPF_XDP,
 };
 
-use super::splice::Insn;
+use crate::splice::Insn;
 
 /// The license of `bpf/*.bpf.c`.
 const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -23,15 +23,16 @@ const LOG_BYTES: usize = 64 << 10;
 
 /// Why the kernel does not load a copy.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    pub(crate) error: io::Error,
+pub struct Refusal {
+    /// The kernel's error.
+    pub error: io::Error,
     /// The verifier's log; empty if it was not reached.
-    pub(crate) log: String,
+    pub log: String,
 }
 
 impl Refusal {
     /// Whether the kernel refuses this program; otherwise it lacks memory or another resource.
-    pub(crate) fn is_of_the_program(&self) -> bool {
+    pub fn is_of_the_program(&self) -> bool {
         match self.error.raw_os_error() {
             Some(libc::ENOMEM) => false,
             Some(libc::E2BIG) => true,
@@ -40,7 +41,7 @@ impl Refusal {
     }
 
     /// The verifier's reason, and the error.
-    pub(crate) fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         let is_word = |line: &&str| !line.trim().is_empty() && !is_statistics(line);
         match self.log.lines().rfind(is_word) {
             Some(line) => format!("{} ({})", line.trim(), self.error),
@@ -56,7 +57,7 @@ fn is_statistics(line: &str) -> bool {
 }
 
 /// Name, type and hook of a program that is loaded from instructions.
-pub(crate) struct ProgramKind {
+pub struct ProgramKind {
     name: &'static str,
     kind: u32,
     hook: u32,
@@ -67,7 +68,7 @@ pub(crate) struct ProgramKind {
 
 impl ProgramKind {
     /// An XDP program that takes packets of several buffers, bound to one interface if given.
-    pub(crate) fn xdp(name: &'static str, only_interface: Option<u32>) -> Self {
+    pub fn xdp(name: &'static str, only_interface: Option<u32>) -> Self {
         let bound = only_interface.map_or(0, |_| BPF_F_XDP_DEV_BOUND_ONLY);
         ProgramKind {
             name,
@@ -79,12 +80,12 @@ impl ProgramKind {
     }
 
     /// A traffic control program for arriving packets.
-    pub(crate) fn tc_ingress(name: &'static str) -> Self {
+    pub fn tc_ingress(name: &'static str) -> Self {
         ProgramKind::tc(name, BPF_TCX_INGRESS)
     }
 
     /// A traffic control program for this hook: `BPF_TCX_INGRESS` or `BPF_TCX_EGRESS`.
-    pub(crate) fn tc(name: &'static str, hook: u32) -> Self {
+    pub fn tc(name: &'static str, hook: u32) -> Self {
         ProgramKind {
             name,
             kind: BPF_PROG_TYPE_SCHED_CLS,
@@ -96,14 +97,15 @@ impl ProgramKind {
 }
 
 /// A program that the kernel loaded.
-pub(crate) struct LoadedProgram {
-    pub(crate) program: OwnedFd,
+pub struct LoadedProgram {
+    /// Its descriptor.
+    pub program: OwnedFd,
     /// Instructions that the verifier followed, over all paths.
-    pub(crate) verifier_steps: u32,
+    pub verifier_steps: u32,
 }
 
 /// Loads `insns` as a program of this kind.
-pub(crate) fn load(kind: &ProgramKind, insns: &[Insn]) -> Result<LoadedProgram, Refusal> {
+pub fn load(kind: &ProgramKind, insns: &[Insn]) -> Result<LoadedProgram, Refusal> {
     let plain = |error: io::Error| Refusal {
         error,
         log: String::new(),

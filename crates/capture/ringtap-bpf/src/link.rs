@@ -137,7 +137,7 @@ pub fn detach(link: impl AsFd) {
 
 /// Ids of the traffic control programs (tcx) on an interface, in both directions; none where the
 /// kernel has no tcx.
-pub(super) fn tcx_programs(interface: u32) -> Vec<u32> {
+pub fn tcx_programs(interface: u32) -> Vec<u32> {
     let query = |hook| tcx_programs_at(interface, hook).unwrap_or_default();
     [BPF_TCX_INGRESS, BPF_TCX_EGRESS]
         .into_iter()
@@ -167,7 +167,7 @@ fn tcx_programs_at(interface: u32, hook: libbpf_sys::bpf_attach_type) -> io::Res
 }
 
 /// Id of a loaded program.
-pub(crate) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+pub fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut bytes = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
     // SAFETY: `info` is as long as `bytes` says, and outlives the call.
@@ -181,7 +181,7 @@ pub(crate) fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// Ids of the XDP programs on an interface, the one in the driver first.
-pub(super) fn xdp_programs(interface: u32) -> io::Result<Vec<u32>> {
+pub fn xdp_programs(interface: u32) -> io::Result<Vec<u32>> {
     let mut answer = libbpf_sys::bpf_xdp_query_opts {
         sz: libbpf_sys::size_t::try_from(size_of::<libbpf_sys::bpf_xdp_query_opts>())
             .map_err(io::Error::other)?,

@@ -5,7 +5,7 @@
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 use rustix::thread::gettid;
 
-use super::object::{self, ObjectFile};
+use crate::object::{self, ObjectFile};
 
 /// The compiled `bpf/refusal.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -16,14 +16,14 @@ const KEY: [u8; 4] = [0; 4];
 const REASON: usize = 120;
 
 /// Records why the kernel refuses XDP programs that this thread attaches.
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     map: MapHandle,
     _links: Vec<Link>,
 }
 
 impl Refusals {
     /// Records from now on; `None` where the kernel has no such tracepoint (before 6.5).
-    pub(super) fn record() -> Option<Self> {
+    pub(crate) fn record() -> Option<Self> {
         let object = object::load(OBJECT, |_| Ok(())).ok()?;
         let map = object::map(&object, "rt_refusal").ok()?;
         let thread = u64::try_from(gettid().as_raw_pid()).ok()?;
@@ -34,7 +34,7 @@ impl Refusals {
     }
 
     /// The last reason; `None` if there is none.
-    pub(super) fn last(&self) -> Option<String> {
+    pub(crate) fn last(&self) -> Option<String> {
         let value = self.map.lookup(&KEY, MapFlags::ANY).ok()??;
         let bytes = value.into_iter().skip(8);
         let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();

@@ -15,9 +15,7 @@ use libbpf_rs::query::{LinkInfoIter, ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use ringtap_net::interface::Interface;
 
-use super::{link, object};
-use crate::CaptureError;
-use crate::tap;
+use crate::{BpfError, link, object};
 
 /// Longest wait for a program whose process has ended; the kernel detaches it with a delay.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -66,7 +64,7 @@ impl Found {
         let mut maps = maps.filter_map(|id| MapHandle::from_map_id(*id).ok());
         let settings = maps.find(|map| map.name() == ".rodata.config");
         let bytes = settings.and_then(|map| map.lookup(&[0; 4], MapFlags::ANY).ok()?);
-        match bytes.is_some_and(|bytes| tap::only_looks(&bytes)) {
+        match bytes.is_some_and(|bytes| only_looks(&bytes)) {
             true => Effect::Looks,
             false => Effect::Takes,
         }
@@ -77,11 +75,11 @@ impl Found {
 ///
 /// # Errors
 ///
-/// [`CaptureError::AnotherProgram`]: the program stays, or `may_leave` rejects its name.
+/// [`BpfError::AnotherProgram`]: the program stays, or `may_leave` rejects its name.
 pub fn wait_for_another(
     interface: &Interface,
     may_leave: impl Fn(&str) -> bool,
-) -> Result<(), CaptureError> {
+) -> Result<(), BpfError> {
     let start = Instant::now();
     while let Some(found) = xdp_program(interface) {
         if !may_leave(&found.name) || start.elapsed() > LEAVING {
@@ -102,17 +100,17 @@ pub fn is_ours(name: &str) -> bool {
 ///
 /// # Errors
 ///
-/// [`CaptureError::AnotherRingtap`]: the other capture stays.
+/// [`BpfError::AnotherRingtap`]: the other capture stays.
 pub fn refuse_another_ringtap(
     interface: &Interface,
     effect: Effect,
     own: &[u32],
-) -> Result<(), CaptureError> {
+) -> Result<(), BpfError> {
     let start = Instant::now();
     while let Some((found, other)) = conflicting(interface, effect, own) {
         if start.elapsed() > LEAVING {
             let process = holder(found.id);
-            return Err(CaptureError::AnotherRingtap {
+            return Err(BpfError::AnotherRingtap {
                 interface: interface.name.clone(),
                 process: process.unwrap_or_else(|| "process unknown".to_owned()),
                 conflict: match other {
@@ -166,7 +164,7 @@ fn programs(ids: &HashSet<u32>) -> Vec<Found> {
 }
 
 /// The error for an XDP program that is already attached, if there is one.
-pub fn another_program(interface: &Interface) -> Option<CaptureError> {
+pub fn another_program(interface: &Interface) -> Option<BpfError> {
     Some(another_program_error(interface, xdp_program(interface)?))
 }
 
@@ -181,8 +179,8 @@ fn xdp_program(interface: &Interface) -> Option<Found> {
     }))
 }
 
-fn another_program_error(interface: &Interface, found: Found) -> CaptureError {
-    CaptureError::AnotherProgram {
+fn another_program_error(interface: &Interface, found: Found) -> BpfError {
+    BpfError::AnotherProgram {
         interface: interface.name.clone(),
         id: found.id,
         remedy: match holder(found.id) {
@@ -211,4 +209,13 @@ fn holder(program: u32) -> Option<String> {
     let pid = pids.into_iter().find(holds)?;
     let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     Some(format!("process {pid} ({})", command.trim()))
+}
+
+/// Whether a tap with these settings (`struct rt_config`) lets every packet go on.
+#[must_use]
+pub fn only_looks(settings: &[u8]) -> bool {
+    const EXCLUSIVE: usize = 5 * 8 + 4;
+    const FORWARD_TO: usize = 5 * 8 + 8 * 4;
+    let is_zero = |at: usize| settings.get(at..at + 4) == Some(&[0; 4]);
+    is_zero(EXCLUSIVE) && is_zero(FORWARD_TO)
 }
