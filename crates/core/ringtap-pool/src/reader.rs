@@ -72,6 +72,7 @@ struct Range {
     chunk: ChunkId,
     from: u32,
     to: u32,
+    is_open: bool,
 }
 
 /// One consumer of a pool.
@@ -244,8 +245,12 @@ impl Reader {
             let view = self.pool().chunk(chunk);
             let state = view.ok_or(RecvError::BadChunk(chunk))?.state();
             if from < state.published {
-                let to = state.published;
-                return Ok(Some(Range { chunk, from, to }));
+                return Ok(Some(Range {
+                    chunk,
+                    from,
+                    to: state.published,
+                    is_open: !state.sealed,
+                }));
             }
             if !state.sealed {
                 return Ok(None);
@@ -288,6 +293,7 @@ impl Reader {
             lease,
             from: range.from,
             to: range.to,
+            is_open: range.is_open,
             lane: LaneId::at(lane),
             first_sequence,
             gap,

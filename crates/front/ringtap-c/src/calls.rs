@@ -133,7 +133,7 @@ unsafe fn request<'a>(
     let given = |value: u32| Some(value).filter(|value| *value != 0);
     let time_limit = given(options.time_limit_ms).map(|ms| Duration::from_millis(ms.into()));
     request.credit_chunks = given(options.credit_chunks);
-    request.watermark = Watermark::or_default(given(options.watermark_packets), time_limit);
+    request.watermark = Watermark::or_default(given(options.watermark_packets), time_limit, None);
     request.private = options.flags & OPEN_PRIVATE != 0;
     Ok((request, filter))
 }

@@ -126,9 +126,12 @@ fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, L
     let options = &device.options;
     let socket = options.socket.as_ref().map(PathBuf::from);
     let time_limit = options.limit_ms.map(|ms| Duration::from_millis(ms.into()));
+    let distance = options
+        .distance_us
+        .map(|us| Duration::from_micros(us.into()));
     let request = SubscriptionRequest {
         private: options.private,
-        watermark: Watermark::or_default(options.watermark, time_limit),
+        watermark: Watermark::or_default(options.watermark, time_limit, distance),
         ..SubscriptionRequest::new(&device.name, program_name())
     };
     let attached = Connection::attach(&socket.unwrap_or_else(default_socket), &request)?;

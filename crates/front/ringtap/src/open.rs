@@ -39,6 +39,7 @@ pub struct OpenOptions {
     credit_chunks: Option<u32>,
     watermark_packets: Option<u32>,
     time_limit: Option<Duration>,
+    distance: Option<Duration>,
     private: bool,
     socket: Option<PathBuf>,
     in_order: Option<Duration>,
@@ -93,6 +94,13 @@ impl OpenOptions {
             time_limit: Some(time_limit),
             ..self
         }
+    }
+
+    /// While packets come fast, pauses for this long after the reader has caught up with the capture,
+    /// which a reader that follows closely slows down. Zero: no pauses. By default 100 µs.
+    pub fn distance(self, pause: Duration) -> Self {
+        let distance = Some(pause);
+        OpenOptions { distance, ..self }
     }
 
     /// Asks the hub for a private pool, which holds only packets that pass the reader's filter.
@@ -158,12 +166,16 @@ impl OpenOptions {
 
     fn request(&self, group: &str, device: &Options) -> SubscriptionRequest {
         let limit = device.limit_ms.map(|ms| Duration::from_millis(ms.into()));
+        let distance = device
+            .distance_us
+            .map(|us| Duration::from_micros(us.into()));
         SubscriptionRequest {
             credit_chunks: self.credit_chunks,
             private: self.private || device.private,
             watermark: Watermark::or_default(
                 self.watermark_packets.or(device.watermark),
                 self.time_limit.or(limit),
+                self.distance.or(distance),
             ),
             ..SubscriptionRequest::new(group, self.name.as_deref().unwrap_or("ringtap"))
         }

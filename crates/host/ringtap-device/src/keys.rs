@@ -127,7 +127,7 @@ const fn other(
 }
 
 /// Every option, in the order of the canonical text.
-pub(super) static KEYS: [OptionKey; 24] = [
+pub(super) static KEYS: [OptionKey; 25] = [
     flag("exclusive", TAP, |to| &mut to.exclusive),
     other(
         "mode",
@@ -174,6 +174,7 @@ pub(super) static KEYS: [OptionKey; 24] = [
     flag("private", HUB, |to| &mut to.private),
     number("watermark", "PACKETS", HUB, |to| &mut to.watermark),
     number("limit", "MILLISECONDS", HUB, |to| &mut to.limit_ms),
+    number("distance", "MICROSECONDS", HUB, |to| &mut to.distance_us),
     number("chunks", "CHUNKS", SHAPED, |to| &mut to.chunks.per_lane),
     number("packets", "PACKETS", SHAPED, |to| &mut to.chunks.packets),
     other("size", "BYTES|imix", SIM, set_sizes, |from| {

@@ -89,6 +89,8 @@ pub struct Options {
     pub watermark: Option<u32>,
     /// Milliseconds after which the hub wakes the reader with fewer packets.
     pub limit_ms: Option<u32>,
+    /// Microseconds that the reader pauses after it has caught up, while packets come fast.
+    pub distance_us: Option<u32>,
     /// Number of chunks, and of packets in each.
     pub chunks: ChunkOptions,
     /// The simulated NIC.

@@ -3,6 +3,7 @@
 //!
 //! Hubs, readers and sources use this crate; they do not depend on each other.
 
+pub mod distance;
 pub mod doorbell;
 pub mod event;
 pub mod mapping;

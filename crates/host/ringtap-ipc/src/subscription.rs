@@ -72,15 +72,23 @@ pub struct Watermark {
     /// Longest wait of the first packet until the reader is woken.
     #[serde(rename = "time_limit_ms", with = "wire::milliseconds")]
     pub time_limit: Duration,
+    /// While packets come fast, the pause of the reader after it has caught up with the writer.
+    #[serde(rename = "distance_us", with = "wire::microseconds")]
+    pub distance: Duration,
 }
 
 impl Watermark {
     /// A watermark with defaults for absent values.
-    pub fn or_default(packets: Option<u32>, time_limit: Option<Duration>) -> Self {
+    pub fn or_default(
+        packets: Option<u32>,
+        time_limit: Option<Duration>,
+        distance: Option<Duration>,
+    ) -> Self {
         let default = Watermark::default();
         Watermark {
             packets: packets.unwrap_or(default.packets),
             time_limit: time_limit.unwrap_or(default.time_limit),
+            distance: distance.unwrap_or(default.distance),
         }
     }
 }
@@ -90,6 +98,7 @@ impl Default for Watermark {
         Watermark {
             packets: 1,
             time_limit: Duration::from_millis(10),
+            distance: Duration::from_micros(100),
         }
     }
 }

@@ -145,6 +145,11 @@ impl Batch {
         self.inner.is_empty()
     }
 
+    /// Whether the chunk was still being filled.
+    pub(crate) fn is_open(&self) -> bool {
+        self.inner.is_open()
+    }
+
     /// Number of packets among these sequences that are for other members of the group.
     pub(crate) fn count_other_members(&self, sequences: Range<u64>) -> u64 {
         match self.classifier.group {

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ringtap_filter::{LinkType, Program};
+use ringtap_ipc::distance::Distance;
 use ringtap_ipc::doorbell::Doorbell;
 use ringtap_ipc::event::has_left;
 use ringtap_ipc::protocol::Snapshot;
@@ -95,6 +96,7 @@ pub struct Receiver {
     endpoints: Vec<OpenEndpoint>,
     turn: usize,
     waiter: Waiter,
+    distance: Distance,
     control: Arc<dyn Control>,
     watermark: Watermark,
     /// When the first waiting packet was seen, while fewer wait than the watermark.
@@ -159,6 +161,7 @@ impl Receiver {
             waiter.listen(Beside::HangUp(connection))?;
         }
         Ok(Receiver {
+            distance: Distance::new(subscription.watermark.distance),
             waiter,
             turn: 0,
             watermark: subscription.watermark,
@@ -272,6 +275,9 @@ impl Receiver {
         if self.watermark.packets > 1 && self.still_gathers()?.is_some() {
             return Ok(Next::Empty);
         }
+        if self.distance.left().is_some() {
+            return Ok(Next::Empty);
+        }
         let batch = match self.merge.is_some() {
             true => self.in_order_of_time()?,
             false => self.in_turn()?,
@@ -279,11 +285,15 @@ impl Receiver {
         match batch {
             Some(batch) => {
                 self.waiter.found();
+                self.distance.took(batch.len(), batch.is_open());
                 Ok(Next::Batch(batch))
             }
             None if self.is_over() => Ok(Next::Ended),
             None if self.hub_left && self.holds.is_none() => Err(ReceiveError::HubLeft),
-            None => Ok(Next::Empty),
+            None => {
+                self.distance.end();
+                Ok(Next::Empty)
+            }
         }
     }
 
@@ -401,6 +411,10 @@ impl Receiver {
     #[inline]
     pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
         let mut deadline = deadline;
+        if let Some(left) = self.distance.left() {
+            pause(left, deadline);
+            return Ok(());
+        }
         if let Some(hold) = self.holds.take() {
             let nap = Instant::now() + hold.look_again_in();
             deadline = Some(deadline.map_or(nap, |deadline| deadline.min(nap)));
@@ -417,9 +431,7 @@ impl Receiver {
     /// Sleeps briefly while packets gather.
     #[cold]
     fn rest(&mut self, left: Duration, deadline: Option<Instant>) {
-        let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let nap = (left / 4).max(LEAST_NAP).min(left);
-        std::thread::sleep(until.map_or(nap, |until| until.min(nap)));
+        pause((left / 4).max(LEAST_NAP).min(left), deadline);
         self.look_for_hub();
     }
 
@@ -458,6 +470,7 @@ impl Receiver {
     /// the announcement may be signalled late: limit the first poll to
     /// [`ringtap_pool::wake::FIRST_SLEEP`].
     pub(crate) fn announce_sleep(&mut self) {
+        self.distance.end();
         self.waiter.announce();
     }
 
@@ -486,6 +499,13 @@ impl Receiver {
             progress.bytes.store(tally.bytes(), Relaxed);
         }
     }
+}
+
+/// Sleeps for this long, at most until `deadline`.
+#[cold]
+fn pause(time: Duration, deadline: Option<Instant>) {
+    let until = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    std::thread::sleep(until.map_or(time, |until| until.min(time)));
 }
 
 /// The link type of all sources; `None` if they differ.

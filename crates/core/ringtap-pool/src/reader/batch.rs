@@ -22,6 +22,7 @@ pub struct Batch {
     pub(super) lease: Arc<Lease>,
     pub(super) from: u32,
     pub(super) to: u32,
+    pub(super) is_open: bool,
     pub(super) lane: LaneId,
     pub(super) first_sequence: u64,
     pub(super) gap: Option<Gap>,
@@ -57,6 +58,11 @@ impl Batch {
     /// Sequence of the first packet.
     pub fn first_sequence(&self) -> u64 {
         self.first_sequence
+    }
+
+    /// Whether the chunk was still being filled.
+    pub fn is_open(&self) -> bool {
+        self.is_open
     }
 
     /// Missing packets just before this batch.

@@ -167,6 +167,7 @@ fn a_watermark_gathers_packets_and_a_limit_ends_the_wait() {
         watermark: Watermark {
             packets: 1000,
             time_limit: limit,
+            ..Watermark::default()
         },
         ..request("all")
     });

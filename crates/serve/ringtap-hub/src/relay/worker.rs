@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ringtap_filter::Place;
+use ringtap_ipc::distance::Distance;
 use ringtap_ipc::doorbell::{HubDoorbell, RING_INTERVAL, Rings, doorbell};
 use ringtap_ipc::memfd::Reclaimable;
-use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
@@ -28,6 +29,7 @@ use crate::group::Group;
 /// Copies the packets of one source into a private pool.
 struct Pipe {
     reader: Reader,
+    distance: Distance,
     /// Wakes the hub.
     hub: Arc<dyn Signal>,
     /// The source's horizon at the last look.
@@ -85,6 +87,7 @@ impl Worker {
             };
             pipes.push(Pipe {
                 reader: source,
+                distance: Distance::new(Watermark::default().distance),
                 hub,
                 horizon_ns: 0,
                 wanted: endpoint.wanted,
@@ -123,6 +126,12 @@ impl Worker {
             *lock(&common.counters) = self.counters();
             if moved {
                 self.waiter.found();
+                continue;
+            }
+            let pauses = self.pipes.iter().filter_map(|pipe| pipe.distance.left());
+            if let Some(pause) = pauses.min() {
+                self.wake_reader();
+                std::thread::sleep(pause);
                 continue;
             }
             for pipe in &mut self.pipes {
@@ -204,6 +213,9 @@ impl Worker {
 
 impl Pipe {
     fn step(&mut self, common: &Common) -> bool {
+        if self.distance.left().is_some() {
+            return false;
+        }
         let merges = self.private.distributor.wants_horizon();
         if merges {
             self.reader.merge_by_time();
@@ -212,6 +224,7 @@ impl Pipe {
         let batch = match self.reader.try_next() {
             Ok(Next::Batch(batch)) => batch,
             Ok(Next::Empty) => {
+                self.distance.end();
                 if merges {
                     self.pass_horizon(horizon_ns);
                 }
@@ -223,6 +236,7 @@ impl Pipe {
                 return self.private.end(&mut self.ended, &mut self.counters);
             }
         };
+        self.distance.took(batch.len(), batch.is_open());
         let lane = batch.lane();
         let counters = &mut self.counters.lanes[lane.index()];
         if let Some(gap) = batch.gap() {
