@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CTRL: messages over a virtio-serial port, the same at both ends.
+//!
+//! Invariants
+//! - Neither end waits here: what the other end does not take stays in a queue of fixed size.
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod message;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+use frame::Deframer;
+use message::Message;
+
+/// Name of the virtio-serial port; the guest looks for it.
+pub const PORT_NAME: &str = "ringtap.vnplug";
+/// The protocol version of this crate.
+pub const VERSION: u8 = 1;
+
+/// Most bytes that one call of [`Channel::receive`] reads.
+const READ_BYTES: usize = 16 * 1024;
+
+/// One end of the command port.
+pub(crate) struct Channel {
+    port: Port,
+    deframer: Deframer,
+    outgoing: Vec<u8>,
+    most_outgoing: usize,
+    refused: u64,
+}
+
+/// What carries the bytes; both kinds do not wait.
+pub(crate) enum Port {
+    /// The host's end: a socket that QEMU connects to the port.
+    Socket(OwnedFd),
+    /// The guest's end: a character device.
+    Device(OwnedFd),
+}
+
+impl Channel {
+    pub(crate) fn new(port: Port, most_outgoing: usize) -> Self {
+        Channel {
+            port,
+            deframer: Deframer::default(),
+            outgoing: Vec::new(),
+            most_outgoing,
+            refused: 0,
+        }
+    }
+
+    /// Appends the messages that have arrived, of at most 16 KiB of bytes; returns `false` when the
+    /// other end has closed the port.
+    pub(crate) fn receive(&mut self, into: &mut Vec<Message>) -> io::Result<bool> {
+        let mut bytes = [0; READ_BYTES];
+        let read = match rustix::io::read(self.port.as_fd(), &mut bytes) {
+            Ok(0) => return Ok(false),
+            Ok(read) => read,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        };
+        let mut rest = bytes.get(..read).unwrap_or_default();
+        while let Some(body) = self.deframer.next(&mut rest) {
+            match Message::decode(&body) {
+                Ok(message) => into.push(message),
+                Err(_) => self.refused += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Queues a message and sends what the port takes; `false` if the queue has no room for it.
+    pub(crate) fn send(&mut self, message: &Message) -> io::Result<bool> {
+        let frame = frame::encode(&message.encode());
+        if self.outgoing.len() + frame.len() > self.most_outgoing {
+            self.flush()?;
+        }
+        if self.outgoing.len() + frame.len() > self.most_outgoing {
+            return Ok(false);
+        }
+        self.outgoing.extend(frame);
+        self.flush()?;
+        Ok(true)
+    }
+
+    /// Sends what the port takes of the queue.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while !self.outgoing.is_empty() {
+            let written = match &self.port {
+                Port::Socket(socket) => {
+                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    send(socket, &self.outgoing, flags)
+                }
+                Port::Device(device) => rustix::io::write(device, &self.outgoing),
+            };
+            match written {
+                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(written) => drop(self.outgoing.drain(..written)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Discards what was not sent yet. The receiver drops a message that was cut.
+    pub(crate) fn discard(&mut self) {
+        self.outgoing.clear();
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Frames and messages that were damaged or of an unknown form.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused + self.deframer.damaged()
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.port.as_fd()
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Port::Socket(fd) | Port::Device(fd) => fd.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

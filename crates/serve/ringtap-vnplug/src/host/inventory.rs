@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a virtual machine offers for hot-plug, and what an earlier host process left plugged.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::qmp::{Qmp, QmpError};
+use super::vm::VmError;
+
+/// Start of the names that this crate gives to QEMU's objects.
+pub(super) const PREFIX: &str = "vnplug-";
+/// The oldest QEMU that was tried: older ones are refused.
+const OLDEST_QEMU: (u64, u64) = (7, 2);
+/// What a guest's firmware reserves behind a hot-plug port whose `pref64-reserve` is not set.
+const RESERVED_BY_DEFAULT: u64 = 2 * 1024 * 1024;
+/// Interval between two looks for the end of an unplug.
+const LOOK: Duration = Duration::from_millis(100);
+
+const PERIPHERAL: &str = "/machine/peripheral";
+
+/// Names and types of the objects below a path.
+fn list(qmp: &mut Qmp, path: &str) -> Result<Vec<(String, String)>, QmpError> {
+    let found = qmp.run("qom-list", json!({ "path": path }))?;
+    let text = |one: &Value, key| one.get(key).and_then(Value::as_str).map(str::to_owned);
+    let pairs = found.as_array().into_iter().flatten();
+    Ok(pairs
+        .filter_map(|one| Some((text(one, "name")?, text(one, "type")?)))
+        .collect())
+}
+
+/// Refuses a machine in which a device cannot be plugged at all.
+pub(super) fn check(qmp: &mut Qmp) -> Result<(), VmError> {
+    if qmp.version < OLDEST_QEMU {
+        return Err(VmError::TooOld(qmp.version.0, qmp.version.1));
+    }
+    let status = qmp.run("query-status", json!({}))?;
+    let state = status.get("status").and_then(Value::as_str);
+    match state {
+        Some("running") => Ok(()),
+        other => Err(VmError::NotRunning(other.unwrap_or("unknown").to_owned())),
+    }
+}
+
+/// The name of the free root port with the smallest window that holds `bytes`.
+pub(super) fn free_port(qmp: &mut Qmp, bytes: u64) -> Result<String, VmError> {
+    let mut free = Vec::new();
+    for (name, kind) in list(qmp, PERIPHERAL)? {
+        if kind != "child<pcie-root-port>" {
+            continue;
+        }
+        let path = format!("{PERIPHERAL}/{name}");
+        let devices = list(qmp, &format!("{path}/{name}"))?;
+        if devices.iter().any(|(name, _)| name.starts_with("child[")) {
+            continue;
+        }
+        let property = |qmp: &mut Qmp, property| {
+            let arguments = json!({ "path": path, "property": property });
+            qmp.run("qom-get", arguments)
+        };
+        if property(qmp, "hotplug")?.as_bool() == Some(false) {
+            continue;
+        }
+        let reserve = property(qmp, "pref64-reserve")?.as_u64();
+        // Not set: all bits are set.
+        let window = reserve.filter(|bytes| *bytes < u64::MAX);
+        free.push((window.unwrap_or(RESERVED_BY_DEFAULT), name));
+    }
+    free.sort();
+    let largest = free.last().map(|(window, _)| *window);
+    let fits = free.into_iter().find(|(window, _)| *window >= bytes);
+    match (fits, largest) {
+        (Some((_, name)), _) => Ok(name),
+        (None, Some(largest)) => Err(VmError::NoWindow { bytes, largest }),
+        (None, None) => Err(VmError::NoPort),
+    }
+}
+
+/// Unplugs what an earlier host process left, so that its memory and its ports are free again.
+pub(super) fn remove_leftovers(qmp: &mut Qmp, limit: Duration) -> Result<(), VmError> {
+    let ours = |list: Vec<(String, String)>| {
+        let names = list.into_iter().map(|(name, _)| name);
+        names
+            .filter(|name| name.starts_with(PREFIX))
+            .collect::<Vec<_>>()
+    };
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = ours(list(qmp, PERIPHERAL)?);
+        if left.is_empty() {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(VmError::Held(left.join(", ")));
+        }
+        for name in &left {
+            match qmp.run("device_del", json!({ "id": name })) {
+                // Gone meanwhile, or asked before.
+                Ok(_) | Err(QmpError::Refused { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        std::thread::sleep(LOOK);
+    }
+    for name in ours(list(qmp, "/objects")?) {
+        qmp.run("object-del", json!({ "id": name }))?;
+    }
+    let chardevs = qmp.run("query-chardev", json!({}))?;
+    for one in chardevs.as_array().into_iter().flatten() {
+        let label = one.get("label").and_then(Value::as_str).unwrap_or_default();
+        if label.starts_with(PREFIX) {
+            qmp.run("chardev-remove", json!({ "id": label }))?;
+        }
+    }
+    Ok(())
+}

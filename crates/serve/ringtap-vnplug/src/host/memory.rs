@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host's end of a device: its memory and its signals to the guest.
+//!
+//! Invariants
+//! - No process can change the size of a device's memory. No process, QEMU included, can map the memory
+//!   of a [`DeviceKind::Bulk`] writable, except for the mapping made here.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+
+use ringtap_ipc::event::Event;
+use ringtap_ipc::mapping::{Access, Mapping};
+use ringtap_pool::wake::Signal as _;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+use crate::ctrl::message::ApplicationId;
+use crate::device::{ApplicationMemory, DeviceHeader, DeviceKind, SharedId, header_words};
+
+/// The host's end of a plugged device; clones are the same device.
+#[derive(Clone)]
+pub struct HostDevice {
+    header: DeviceHeader,
+    memory: ApplicationMemory,
+    /// Bit per vector that the guest is to be signalled on.
+    pending: Arc<AtomicU64>,
+    wake: Event,
+}
+
+impl HostDevice {
+    /// The device's number.
+    #[must_use]
+    pub fn id(&self) -> SharedId {
+        self.header.device
+    }
+
+    /// The application that the device is for.
+    #[must_use]
+    pub fn application(&self) -> ApplicationId {
+        self.header.application
+    }
+
+    /// What the device is for.
+    #[must_use]
+    pub fn kind(&self) -> DeviceKind {
+        self.header.kind
+    }
+
+    /// The application's memory, which the host may write.
+    #[must_use]
+    pub fn memory(&self) -> &ApplicationMemory {
+        &self.memory
+    }
+
+    /// Signals the guest, from any thread and without waiting. Signals on one vector that the guest has
+    /// not noticed yet become one. A signal before the guest has mapped the device arrives after that.
+    pub fn signal(&self, vector: u16) {
+        if vector < self.header.kind.vectors() {
+            // Pairs with the load in `take_pending`: what was stored before is visible to that thread.
+            let before = self.pending.fetch_or(1 << vector, Release);
+            if before == 0 {
+                self.wake.signal();
+            }
+        }
+    }
+
+    /// The vectors to signal now, as bits.
+    pub(super) fn take_pending(&self) -> u64 {
+        self.pending.swap(0, std::sync::atomic::Ordering::AcqRel)
+    }
+
+    /// Returns a vector that could not be signalled.
+    pub(super) fn keep_pending(&self, bits: u64) {
+        self.pending.fetch_or(bits, Relaxed);
+    }
+}
+
+/// Makes a device's memory of `size` bytes; returns the descriptor for QEMU as well.
+pub(super) fn make(
+    header: DeviceHeader,
+    size: u64,
+    wake: Event,
+) -> io::Result<(HostDevice, OwnedFd)> {
+    let bytes = usize::try_from(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let inside = usize::try_from(header.bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("ringtap-vnplug", flags)?;
+    ftruncate(&file, size)?;
+    let mapping = Arc::new(Mapping::new(&file, bytes, Access::ReadWrite)?);
+    let words = header_words(&mapping).ok_or(io::ErrorKind::InvalidInput)?;
+    header.write(&words);
+    let mut seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    if header.kind == DeviceKind::Bulk {
+        seals |= SealFlags::FUTURE_WRITE;
+    }
+    fcntl_add_seals(&file, seals)?;
+    let device = HostDevice {
+        header,
+        memory: ApplicationMemory::new(mapping, inside),
+        pending: Arc::default(),
+        wake,
+    };
+    Ok((device, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(kind: DeviceKind) -> (HostDevice, OwnedFd) {
+        let header = DeviceHeader {
+            device: SharedId(7),
+            application: 3,
+            kind,
+            bytes: 4096,
+        };
+        make(header, 8192, Event::new().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn nobody_else_can_write_bulk_memory_or_cut_any() {
+        let (bulk, file) = device(DeviceKind::Bulk);
+        assert!(Mapping::new(&file, 8192, Access::ReadWrite).is_err());
+        assert!(Mapping::new(&file, 8192, Access::Read).is_ok());
+        assert!(rustix::io::pwrite(&file, &[1], 4096).is_err());
+        assert!(ftruncate(&file, 4096).is_err());
+        bulk.memory().words::<AtomicU64>(0, 1).unwrap()[0].store(9, Relaxed);
+        assert_eq!(bulk.memory().device(), Some(SharedId(7)));
+        let (_control, file) = device(DeviceKind::Control { vectors: 2 });
+        assert!(Mapping::new(&file, 8192, Access::ReadWrite).is_ok());
+        assert!(ftruncate(&file, 4096).is_err());
+    }
+
+    #[test]
+    fn the_applications_memory_excludes_the_header_and_the_rest_of_the_device() {
+        let (device, _file) = device(DeviceKind::Bulk);
+        let has = |at, count| device.memory().words::<AtomicU64>(at, count).is_some();
+        assert!(has(0, 512) && has(4088, 1));
+        assert!(!has(4088, 2) && !has(4, 1) && !has(usize::MAX - 7, 1) && !has(0, usize::MAX / 4));
+    }
+
+    #[test]
+    fn signals_are_kept_once_per_vector_until_they_are_taken() {
+        let (device, _file) = device(DeviceKind::Control { vectors: 3 });
+        for vector in [0, 2, 2, 3, 64] {
+            device.signal(vector);
+        }
+        assert_eq!(device.take_pending(), 0b101);
+        assert_eq!(device.take_pending(), 0);
+    }
+}

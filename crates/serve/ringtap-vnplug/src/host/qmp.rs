@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Client of QEMU's machine protocol, with descriptors, time limits and bounded answers.
+//!
+//! Invariants
+//! - A call takes at most the time that the limits of the guest say; at most [`MOST_ANSWER_BYTES`] of an answer are kept.
+//! - Of events, only the latest state and the devices of this process are kept.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::event::sleep_until_readable;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv, sockopt};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::doorbell::send_with;
+use super::vm::VmError;
+
+/// Most bytes of an answer: the longest, a list of a machine's objects, has some kilobytes.
+const MOST_ANSWER_BYTES: usize = 1024 * 1024;
+
+/// Why QEMU did not do what it was asked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum QmpError {
+    /// The socket cannot be connected to.
+    #[error("{path}: {error}: is QEMU running, with -qmp unix:{path},server=on,wait=off?")]
+    Connect {
+        /// The socket.
+        path: String,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// No greeting within the limit.
+    #[error(
+        "no greeting: another program uses this QMP socket: give QEMU a second -qmp option for Ringtap"
+    )]
+    Busy,
+    /// The socket of another program.
+    #[error("the socket belongs to a program that does not speak QMP")]
+    NotQmp,
+    /// QEMU does not answer within the limit.
+    #[error("QEMU does not answer {0} within the limit answer_ms")]
+    NoAnswer(&'static str),
+    /// QEMU has closed the connection.
+    #[error("QEMU has ended, or closed the QMP connection")]
+    Gone,
+    /// QEMU refuses.
+    #[error("QEMU refuses {command}: {text}")]
+    Refused {
+        /// The command.
+        command: &'static str,
+        /// QEMU's reason.
+        text: String,
+    },
+    /// A system call failed.
+    #[error("QMP connection: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What QEMU reported since the last look.
+#[derive(Debug, Default)]
+pub(super) struct QmpNews {
+    /// Devices of this process that are unplugged.
+    pub(super) deleted: Vec<String>,
+    /// Whether an agent has the command port open, if that changed.
+    pub(super) port_open: Option<bool>,
+}
+
+/// A connection with a QEMU process.
+pub(super) struct Qmp {
+    socket: UnixStream,
+    pending: Vec<u8>,
+    prefix: String,
+    limit: Duration,
+    news: QmpNews,
+    /// Version of QEMU: major and minor.
+    pub(super) version: (u64, u64),
+}
+
+impl Qmp {
+    /// Connects; events about devices whose names start with `prefix` are kept.
+    pub(super) fn connect(path: &Path, prefix: &str, limit: Duration) -> Result<Self, QmpError> {
+        let socket = UnixStream::connect(path).map_err(|error| QmpError::Connect {
+            path: path.display().to_string(),
+            error,
+        })?;
+        let mut qmp = Qmp {
+            socket,
+            pending: Vec::new(),
+            prefix: prefix.to_owned(),
+            limit,
+            news: QmpNews::default(),
+            version: (0, 0),
+        };
+        let greeting = match qmp.line(Instant::now() + limit) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Err(QmpError::Busy),
+            Err(QmpError::Gone) => return Err(QmpError::NotQmp),
+            Err(error) => return Err(error),
+        };
+        let version = greeting.pointer("/QMP/version/qemu");
+        let part = |name| version.and_then(|version| version.get(name)?.as_u64());
+        qmp.version = part("major").zip(part("minor")).ok_or(QmpError::NotQmp)?;
+        qmp.run("qmp_capabilities", json!({}))?;
+        Ok(qmp)
+    }
+
+    /// Refuses a QEMU that cannot open the memory of this process.
+    pub(super) fn check_process(&self) -> Result<(), VmError> {
+        let peer = sockopt::socket_peercred(&self.socket)?;
+        let process = peer.pid.as_raw_nonzero().get();
+        let own = rustix::process::geteuid();
+        if !peer.uid.is_root() && peer.uid != own {
+            return Err(VmError::OtherProcess(process, "as another user"));
+        }
+        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid"));
+        let (theirs, ours) = (namespace(&process.to_string()), namespace("self")?);
+        match theirs {
+            Ok(theirs) if theirs != ours => {
+                Err(VmError::OtherProcess(process, "in another PID namespace"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs a command; returns its result.
+    pub(super) fn run(
+        &mut self,
+        command: &'static str,
+        arguments: Value,
+    ) -> Result<Value, QmpError> {
+        self.run_with(command, arguments, None)
+    }
+
+    /// Gives QEMU a descriptor under a name.
+    pub(super) fn pass(&mut self, name: &str, fd: BorrowedFd<'_>) -> Result<(), QmpError> {
+        let arguments = json!({ "fdname": name });
+        self.run_with("getfd", arguments, Some(fd)).map(drop)
+    }
+
+    fn run_with(
+        &mut self,
+        command: &'static str,
+        arguments: Value,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<Value, QmpError> {
+        let text = json!({ "execute": command, "arguments": arguments }).to_string();
+        match send_with(self.socket.as_fd(), text.as_bytes(), fd) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(QmpError::NoAnswer(command));
+            }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(QmpError::Gone),
+            sent => sent?,
+        }
+        let deadline = Instant::now() + self.limit;
+        loop {
+            let mut line = self.line(deadline)?.ok_or(QmpError::NoAnswer(command))?;
+            if let Some(result) = line.get_mut("return") {
+                return Ok(result.take());
+            }
+            if let Some(text) = line.pointer("/error/desc") {
+                let text = text.as_str().unwrap_or_default().to_owned();
+                return Err(QmpError::Refused { command, text });
+            }
+            self.note(&line);
+        }
+    }
+
+    /// Takes in the events that have arrived; returns what they say.
+    pub(super) fn news(&mut self) -> Result<QmpNews, QmpError> {
+        let now = Instant::now();
+        while let Some(line) = self.line(now)? {
+            self.note(&line);
+        }
+        Ok(std::mem::take(&mut self.news))
+    }
+
+    fn note(&mut self, line: &Value) {
+        let text = |pointer| line.pointer(pointer).and_then(Value::as_str);
+        match text("/event") {
+            Some("DEVICE_DELETED") => {
+                let device = text("/data/device").filter(|name| name.starts_with(&self.prefix));
+                self.news.deleted.extend(device.map(str::to_owned));
+            }
+            Some("VSERPORT_CHANGE")
+                if text("/data/id").is_some_and(|name| name.starts_with(&self.prefix)) =>
+            {
+                self.news.port_open = line.pointer("/data/open").and_then(Value::as_bool);
+            }
+            _ => {}
+        }
+    }
+
+    /// The next line, or `None` if none is complete at the deadline.
+    fn line(&mut self, deadline: Instant) -> Result<Option<Value>, QmpError> {
+        loop {
+            if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                let value = serde_json::from_slice(&line);
+                return value.map(Some).map_err(|_| QmpError::NotQmp);
+            }
+            if self.pending.len() > MOST_ANSWER_BYTES {
+                return Err(QmpError::NotQmp);
+            }
+            let mut bytes = [0; 16 * 1024];
+            match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(Errno::CONNRESET) => return Err(QmpError::Gone),
+                Ok((read, _)) => self.pending.extend(bytes.iter().take(read)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(None);
+                    }
+                    sleep_until_readable(&[self.socket.as_fd()], Some(left))?;
+                }
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Qmp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

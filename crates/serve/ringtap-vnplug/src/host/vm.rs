@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connection with one guest: attach, plug, signal, receive, unplug.
+//!
+//! Invariants
+//! - A guest wakes this thread at most once per [`ROUND_INTERVAL`] and keeps it busy at most half of the
+//!   time, whatever it sends or signals.
+//! - What QEMU cannot survive is refused before QEMU is asked.
+#![forbid(unsafe_code)]
+
+mod error;
+mod sleep;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::event::Event;
+use ringtap_pool::wake::Signal as _;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde_json::{Value, json};
+
+pub use error::VmError;
+
+use super::budget::GuestLimits;
+use super::doorbell::{self, DeviceEvents};
+use super::inventory::{self, PREFIX};
+use super::memory::{self, HostDevice};
+use super::qmp::{Qmp, QmpError};
+use super::session::{FromGuest, HostSession};
+use crate::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES, Message};
+use crate::ctrl::{Channel, PORT_NAME, Port};
+use crate::device::{DeviceHeader, DeviceKind, SharedId};
+
+/// Shortest time between two rounds: bounds what a guest that sends or signals without end costs.
+pub(super) const ROUND_INTERVAL: Duration = Duration::from_micros(100);
+/// Longest pause after a round.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+/// Interval after which an unplug that the guest did not carry out is asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Bytes of the window that the controller of the command port needs.
+const CONTROLLER_BYTES: u64 = 64 * 1024;
+
+/// A guest of this host, and what is plugged into it.
+pub struct GuestVm {
+    qmp: Qmp,
+    /// `None` when the port is closed for ever.
+    channel: Option<Channel>,
+    session: HostSession,
+    devices: BTreeMap<SharedId, Plugged>,
+    /// QEMU's names of the command port and its controller, until they are unplugged.
+    serial: Vec<String>,
+    prefix: String,
+    limits: GuestLimits,
+    queue: VecDeque<FromGuest>,
+    wake: Event,
+    last_round: Instant,
+    is_gone: bool,
+}
+
+struct Plugged {
+    device: HostDevice,
+    events: Option<DeviceEvents>,
+    name: String,
+    size: u64,
+    leaving: Option<Leaving>,
+}
+
+struct Leaving {
+    release_until: Instant,
+    asked: Option<Instant>,
+}
+
+impl GuestVm {
+    /// Connects with a running QEMU over its QMP socket and plugs the command port. Needs one free
+    /// pcie-root-port, and one more for each device.
+    ///
+    /// # Errors
+    ///
+    /// Names what is missing and the remedy.
+    pub fn attach(qmp: &Path, limits: GuestLimits) -> Result<Self, VmError> {
+        let prefix = format!("{PREFIX}{:016x}-", random());
+        let limit = Duration::from_millis(limits.answer_ms);
+        let mut qmp = Qmp::connect(qmp, &prefix, limit)?;
+        qmp.check_process()?;
+        inventory::check(&mut qmp)?;
+        inventory::remove_leftovers(&mut qmp, limit)?;
+        let port = inventory::free_port(&mut qmp, CONTROLLER_BYTES)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (here, for_qemu) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let channel = Channel::new(Port::Socket(here), limits.unsent_bytes);
+        let mut vm = GuestVm {
+            qmp,
+            channel: Some(channel),
+            session: HostSession::default(),
+            devices: BTreeMap::new(),
+            serial: vec![format!("{prefix}port"), format!("{prefix}serial")],
+            prefix,
+            limits,
+            queue: VecDeque::new(),
+            wake: Event::new()?,
+            last_round: Instant::now(),
+            is_gone: false,
+        };
+        let characters = format!("{}characters", vm.prefix);
+        let controller = format!("{}serial", vm.prefix);
+        vm.add_socket(&characters, &for_qemu)?;
+        vm.add_device(json!({
+            "driver": "virtio-serial-pci", "id": controller, "bus": port, "max_ports": 2,
+        }))?;
+        vm.add_device(json!({
+            "driver": "virtserialport", "id": format!("{}port", vm.prefix), "name": PORT_NAME,
+            "bus": format!("{controller}.0"), "chardev": characters,
+        }))?;
+        Ok(vm)
+    }
+
+    /// Makes a device with `bytes` bytes of zeroed memory for an application, and plugs it.
+    ///
+    /// # Errors
+    ///
+    /// Names what is missing and the remedy; nothing is plugged then.
+    pub fn plug(
+        &mut self,
+        application: ApplicationId,
+        kind: DeviceKind,
+        bytes: u64,
+    ) -> Result<HostDevice, VmError> {
+        if application == 0 {
+            return Err(VmError::NoApplication);
+        }
+        let sizes = self.devices.values().map(|plugged| plugged.size);
+        let size = self.limits.size_of(kind, bytes, sizes)?;
+        inventory::check(&mut self.qmp)?;
+        let port = inventory::free_port(&mut self.qmp, size)?;
+        let id = SharedId(random());
+        let header = DeviceHeader {
+            device: id,
+            application,
+            kind,
+            bytes,
+        };
+        let (device, file) = memory::make(header, size, self.wake.clone())?;
+        let name = format!("{}{:016x}", self.prefix, id.0);
+        let backing = format!("{name}-memory");
+        let mut events = None;
+        match kind {
+            DeviceKind::Bulk => {
+                let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+                let arguments = json!({
+                    "qom-type": "memory-backend-file", "id": backing, "size": size,
+                    "share": true, "readonly": true, "mem-path": path,
+                });
+                match self.qmp.run("object-add", arguments) {
+                    Err(QmpError::Refused { text, .. }) => return Err(VmError::Memory(text)),
+                    added => added?,
+                };
+                self.add_device(json!({
+                    "driver": "ivshmem-plain", "id": name, "bus": port, "memdev": backing,
+                }))
+            }
+            DeviceKind::Control { vectors } => {
+                let (made, for_qemu) = doorbell::make(&file, vectors)?;
+                events = Some(made);
+                self.add_socket(&backing, &for_qemu)?;
+                self.add_device(json!({
+                    "driver": "ivshmem-doorbell", "id": name, "bus": port, "chardev": backing,
+                    "vectors": vectors,
+                }))
+            }
+        }
+        .inspect_err(|_| remove_backing(&mut self.qmp, kind, &backing))?;
+        let plugged = Plugged {
+            device: device.clone(),
+            events,
+            name,
+            size,
+            leaving: None,
+        };
+        self.devices.insert(id, plugged);
+        if let Some(message) = self.session.add(id, application, kind.vectors()) {
+            self.say(&message)?;
+        }
+        Ok(device)
+    }
+
+    /// Begins to unplug a device: the guest unmaps it, or its time for that ends. The end is
+    /// [`FromGuest::Unplugged`]. A guest whose kernel does not let the device go keeps its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoDevice`]
+    pub fn unplug(&mut self, device: SharedId) -> Result<(), VmError> {
+        let plugged = self.devices.get_mut(&device).ok_or(VmError::NoDevice)?;
+        if plugged.leaving.is_none() {
+            plugged.leaving = Some(Leaving {
+                release_until: Instant::now() + Duration::from_millis(self.limits.release_ms),
+                asked: None,
+            });
+            if let Some(message) = self.session.leave(device) {
+                self.say(&message)?;
+            }
+            self.wake.signal();
+        }
+        Ok(())
+    }
+
+    /// Sends a message to an application in the guest.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NoAgent`] if no agent is there, [`VmError::Unsent`] if the agent does not take its
+    /// messages, [`VmError::TooLong`].
+    pub fn send(&mut self, message: ApplicationMessage) -> Result<(), VmError> {
+        if message.application == 0 {
+            return Err(VmError::NoApplication);
+        }
+        if message.payload.len() > MOST_PAYLOAD_BYTES {
+            return Err(VmError::TooLong(message.payload.len()));
+        }
+        if !self.session.has_agent() {
+            return Err(VmError::NoAgent);
+        }
+        match self.say(&Message::Application(message))? {
+            true => Ok(()),
+            false => Err(VmError::Unsent(self.limits.unsent_bytes)),
+        }
+    }
+
+    /// The next thing that the guest did; `None` after `timeout` (absent: no limit), or when
+    /// [`GuestVm::waker`] was signalled.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Gone`] after [`FromGuest::Gone`]; the system's.
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<FromGuest>, VmError> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.is_gone {
+                return Err(VmError::Gone);
+            }
+            let was_woken = self.round(deadline)?;
+            let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if self.queue.is_empty() && (was_woken || is_late) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Event that ends a wait in [`GuestVm::next`], from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Event {
+        self.wake.clone()
+    }
+
+    /// The plugged devices.
+    pub fn devices(&self) -> impl Iterator<Item = &HostDevice> {
+        self.devices.values().map(|plugged| &plugged.device)
+    }
+
+    /// Messages of the guest that were damaged or of an unknown form.
+    #[must_use]
+    pub fn refused_messages(&self) -> u64 {
+        self.channel.as_ref().map_or(0, Channel::refused)
+    }
+
+    /// Unplugs everything, waiting at most `limit` for the guest.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Held`] names what the guest did not let go: a later [`GuestVm::attach`] tries again.
+    pub fn detach(mut self, limit: Duration) -> Result<(), VmError> {
+        match self.unplug_all(Instant::now() + limit) {
+            // With QEMU, everything that was plugged is gone.
+            Err(VmError::Gone) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn unplug_all(&mut self, deadline: Instant) -> Result<(), VmError> {
+        let devices: Vec<_> = self.devices.keys().copied().collect();
+        for device in devices {
+            self.unplug(device)?;
+        }
+        self.wait_until(deadline, |vm| vm.devices.is_empty())?;
+        for name in self.serial.clone() {
+            self.delete_device(&name)?;
+        }
+        self.wait_until(deadline, |vm| vm.serial.is_empty())?;
+        let names = self.devices.values().map(|plugged| plugged.name.clone());
+        let held: Vec<_> = names.chain(self.serial.iter().cloned()).collect();
+        match held.is_empty() {
+            true => Ok(()),
+            false => Err(VmError::Held(held.join(", "))),
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Instant, is: fn(&Self) -> bool) -> Result<(), VmError> {
+        while !is(self) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.next(Some(left))?;
+        }
+        Ok(())
+    }
+
+    /// Gives QEMU a connected socket under this name.
+    fn add_socket(&mut self, name: &str, socket: &OwnedFd) -> Result<(), VmError> {
+        self.qmp.pass(name, socket.as_fd())?;
+        let address = json!({ "type": "fd", "data": { "str": name } });
+        let backend = json!({ "type": "socket", "data": { "addr": address, "server": false } });
+        let arguments = json!({ "id": name, "backend": backend });
+        self.qmp.run("chardev-add", arguments)?;
+        Ok(())
+    }
+
+    fn add_device(&mut self, arguments: Value) -> Result<(), VmError> {
+        self.qmp.run("device_add", arguments)?;
+        Ok(())
+    }
+
+    /// Asks QEMU to unplug a device. A refusal means that it is gone, or was asked for before.
+    fn delete_device(&mut self, name: &str) -> Result<(), VmError> {
+        match self.qmp.run("device_del", json!({ "id": name })) {
+            Ok(_) | Err(QmpError::Refused { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a message; returns `false` if there is no room for it or the port is closed.
+    fn say(&mut self, message: &Message) -> Result<bool, VmError> {
+        match &mut self.channel {
+            Some(channel) => Ok(channel.send(message).unwrap_or(false)),
+            None => Ok(false),
+        }
+    }
+
+    fn take_message(&mut self, message: Message) -> Result<(), VmError> {
+        let outcome = self.session.receive(message);
+        if outcome.is_new_agent
+            && let Some(channel) = &mut self.channel
+        {
+            channel.discard();
+        }
+        self.queue.extend(outcome.events);
+        for answer in &outcome.answers {
+            self.say(answer)?;
+        }
+        Ok(())
+    }
+
+    fn agent_left(&mut self) {
+        if self.session.agent_left() {
+            self.queue.push_back(FromGuest::Left);
+        }
+    }
+
+    fn note_deleted(&mut self, name: &str) {
+        self.serial.retain(|one| one != name);
+        // Without its controller there is no port.
+        if name.ends_with("-serial") {
+            self.serial.clear();
+        }
+        let found = self.devices.iter().find(|(_, one)| one.name == name);
+        let Some((id, plugged)) = found else {
+            if self.serial.is_empty() {
+                let name = format!("{}characters", self.prefix);
+                remove_backing(&mut self.qmp, DeviceKind::Control { vectors: 1 }, &name);
+            }
+            return;
+        };
+        let (id, kind) = (*id, plugged.device.kind());
+        remove_backing(&mut self.qmp, kind, &format!("{name}-memory"));
+        self.devices.remove(&id);
+        self.session.remove(id);
+        self.queue.push_back(FromGuest::Unplugged(id));
+    }
+
+    /// Signals the guest where it is due.
+    fn deliver_signals(&mut self) -> Result<(), VmError> {
+        for (id, plugged) in &self.devices {
+            let Some(interrupts) = self.session.interrupts(*id) else {
+                continue;
+            };
+            let bits = plugged.device.take_pending();
+            let vectors = (0..64_u16).filter(|vector| bits & (1 << vector) != 0);
+            for vector in vectors {
+                let event = plugged.events.as_ref();
+                let event = event.and_then(|events| events.to_guest.get(usize::from(vector)));
+                let message = Message::Signal {
+                    device: *id,
+                    vector,
+                };
+                let channel = self.channel.as_mut();
+                let is_sent = match (event, channel) {
+                    (Some(event), _) if interrupts => {
+                        event.signal();
+                        true
+                    }
+                    (_, Some(channel)) => channel.send(&message).unwrap_or(false),
+                    _ => true,
+                };
+                if !is_sent {
+                    plugged.device.keep_pending(1 << vector);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks QEMU to unplug what the guest has released, or should have.
+    fn advance_unplugs(&mut self) -> Result<(), VmError> {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (id, plugged) in &mut self.devices {
+            let Some(leaving) = &mut plugged.leaving else {
+                continue;
+            };
+            let is_due = match leaving.asked {
+                None => now >= leaving.release_until || self.session.interrupts(*id).is_none(),
+                Some(asked) => now.duration_since(asked) >= ASK_AGAIN,
+            };
+            if is_due {
+                leaving.asked = Some(now);
+                due.push(plugged.name.clone());
+            }
+        }
+        due.iter().try_for_each(|name| self.delete_device(name))
+    }
+}
+
+/// Removes the object or socket behind a device. QEMU aborts on a second device with the same object.
+fn remove_backing(qmp: &mut Qmp, kind: DeviceKind, name: &str) {
+    let command = match kind {
+        DeviceKind::Bulk => "object-del",
+        DeviceKind::Control { .. } => "chardev-remove",
+    };
+    // Fails only if QEMU is gone or has removed it.
+    let _absent = qmp.run(command, json!({ "id": name }));
+}
+
+/// A number that no other process guesses or repeats.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id()) | 1
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can fail with a guest, with the remedy.
+#![forbid(unsafe_code)]
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::host::qmp::QmpError;
+
+/// Why a guest, or a device of it, cannot be had.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum VmError {
+    /// No free pcie-root-port.
+    #[error(
+        "no free pcie-root-port with an id: start QEMU with -M q35 and one \
+         -device pcie-root-port,id=…,chassis=…,pref64-reserve=… for the command port and for each device"
+    )]
+    NoPort,
+    /// No free port has a large enough window.
+    #[error(
+        "a device of {bytes} bytes fits behind no free pcie-root-port (the largest window has {largest} \
+         bytes): start QEMU with -device pcie-root-port,…,pref64-reserve={bytes}"
+    )]
+    NoWindow {
+        /// Bytes of the device.
+        bytes: u64,
+        /// Bytes of the largest window.
+        largest: u64,
+    },
+    /// Over the limit of memory.
+    #[error(
+        "a device for {bytes} bytes exceeds the guest's limit device_bytes = {limit} (used: {used})"
+    )]
+    TooMuchMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Bytes of the devices that are plugged.
+        used: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Over the limit of devices.
+    #[error("the guest has reached its limit devices = {0}")]
+    TooManyDevices(usize),
+    /// A number of events that no device has.
+    #[error("{0} events: a control device has 1 to 64 in each direction")]
+    Vectors(u16),
+    /// Number 0.
+    #[error("application 0 is the framework: applications have other numbers")]
+    NoApplication,
+    /// QEMU is too old.
+    #[error("QEMU {0}.{1} is older than 7.2, the oldest that was tried: hot-plug might end the VM")]
+    TooOld(u64, u64),
+    /// The machine is paused, migrating or has crashed.
+    #[error("the VM is in state {0:?}, instead of running: resume it first")]
+    NotRunning(String),
+    /// QEMU runs where it cannot open memory of this process.
+    #[error("QEMU (process {0}) runs {1}: run it as the same user and in the same PID namespace")]
+    OtherProcess(i32, &'static str),
+    /// QEMU cannot open the memory of this process.
+    #[error(
+        "QEMU cannot open the memory of this process ({0}): run QEMU as the same user and with \
+         the same view of /proc"
+    )]
+    Memory(String),
+    /// The guest does not let devices go.
+    #[error("the guest does not let go of {0}: end its agent, or restart the VM")]
+    Held(String),
+    /// No such device.
+    #[error("the device is not plugged")]
+    NoDevice,
+    /// No agent.
+    #[error("no agent runs in the guest")]
+    NoAgent,
+    /// The agent takes no messages.
+    #[error("the guest does not take its messages: its limit unsent_bytes = {0} is reached")]
+    Unsent(usize),
+    /// A message that is too long.
+    #[error("a payload of {0} bytes is longer than a message may be")]
+    TooLong(usize),
+    /// QEMU is gone.
+    #[error("QEMU has ended")]
+    Gone,
+    /// QMP failed.
+    #[error(transparent)]
+    Qmp(QmpError),
+    /// A system call failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<QmpError> for VmError {
+    fn from(error: QmpError) -> Self {
+        match error {
+            QmpError::Gone => VmError::Gone,
+            error => VmError::Qmp(error),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for VmError {
+    fn from(error: rustix::io::Errno) -> Self {
+        VmError::Io(error.into())
+    }
+}
