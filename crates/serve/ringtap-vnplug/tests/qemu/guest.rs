@@ -5,7 +5,7 @@
 //! reports on the serial console.
 
 #[path = "../../examples/telemetry/page.rs"]
-#[allow(dead_code, reason = "the host's half runs in the test")]
+#[expect(dead_code, reason = "the host's half runs in the test")]
 mod page;
 
 use std::collections::BTreeMap;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The framework between this process and guests of an unmodified QEMU.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "../../examples/telemetry/page.rs"]
-#[allow(dead_code, reason = "the guest's half runs in the guest")]
+#[expect(dead_code, reason = "the guest's half runs in the guest")]
 mod page;
 
 mod machine;
