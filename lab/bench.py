@@ -21,6 +21,7 @@ from pathlib import Path
 import sandbox
 import capture
 import contenders
+import distance
 import filters
 import forward
 import hub
@@ -65,6 +66,8 @@ SCENARIOS = [
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
     Scenario("pacing", [], pacing.seconds, pacing.run, ("ringtap", "floor")),
     Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),
+    Scenario("latency", [], distance.latency_seconds, distance.latency),
+    Scenario("distance", [], distance.distance_seconds, distance.distance),
     Scenario("readers", [], readers.seconds, readers.run),
     Scenario("filters", [], filters.seconds, filters.run, ("ringtap", "floor")),
     Scenario("forward", [], forward.seconds, forward.run, ("ringtap", "floor")),

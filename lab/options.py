@@ -18,7 +18,7 @@ class Settings:
     sizes: tuple[int, ...] = (64, 512, 1500)
     #: Names of scenarios and contenders; all if empty.
     only: tuple[str, ...] = ()
-    pool_rounds: int = 5
+    pool_rounds: int = 7
     record_rounds: int = 3
     record_seconds: float = 1.5
     idle_seconds: float = 10.0

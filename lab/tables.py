@@ -187,6 +187,29 @@ def low_rate(found: dict) -> str:
     return table(["", *heads], rows)
 
 
+def latency(found: dict) -> str:
+    """Time from capture to the reader, by rate."""
+    keys, rows = ("median_ns", "p99_ns", "max_ns"), []
+    for name, entry in found["contenders"].items():
+        summary = entry["summary"]
+        cells = [figure(summary.get(key), 1, 1e-3) for key in keys]
+        rows.append([name, *cells, figure(summary.get("lost"), 0)])
+    return table(["", "median us", "p99 us", "longest us", "lost"], rows)
+
+
+def distance(found: dict) -> str:
+    """Rates with readers that look often and rarely."""
+    rows = [
+        [
+            name,
+            figure(entry["summary"].get("delivered_mpps"), 3),
+            figure(entry["summary"].get("lost"), 0),
+        ]
+        for name, entry in found["contenders"].items()
+    ]
+    return table(["", "delivered Mpps", "lost"], rows)
+
+
 def crowds(found: dict) -> str:
     """Highest lossless rates in Mpps by number of readers; `*` where the sender had no more."""
     kinds = found["contenders"]

@@ -9,11 +9,11 @@ from attack.attacks import ATTACKS
 from parse import Report
 
 
-def phase(lost: int, missing: int, lossless: bool = True) -> chaos.Phase:
+def phase(lost: int, missing: int, lossless: bool = True, refused: int = 0) -> chaos.Phase:
     """A phase of 100 packets with two equal readers."""
     report = Report(delivered=100 - lost, lost=lost, offered=100, balanced=True)
     plan = chaos.Plan("paced", "1kpps", 1, [], lossless)
-    return chaos.Phase(plan, 100, 10**9, [report] * 2, [missing] * 2, 1, 1, 0.0)
+    return chaos.Phase(plan, 100, refused, 10**9, [report] * 2, [missing] * 2, 1, 1, 0.0)
 
 
 def failed(one: chaos.Phase) -> list[str]:
@@ -46,6 +46,7 @@ class Checks(unittest.TestCase):
 
     def test_a_packet_that_is_missing_and_not_counted_fails(self):
         self.assertEqual(failed(phase(lost=0, missing=1)), ["numbers in the packets agree"])
+        self.assertEqual(failed(phase(lost=0, missing=1, refused=1)), [], "it was never sent")
 
     def test_memory_may_stay_with_the_allocator_and_descriptors_may_not(self):
         before = chaos.Belongings(30, 10, 1000)
