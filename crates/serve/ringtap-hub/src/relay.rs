@@ -151,3 +151,6 @@ pub(crate) fn all_classified(wanted: &Wanted) -> Wanted {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

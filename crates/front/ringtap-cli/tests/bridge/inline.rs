@@ -155,6 +155,8 @@ fn an_inline_reader_that_is_stopped_holds_nothing_up() {
         ];
         let bridge = wire.inline_bridge(&[&options[..], &["--pool", "1MiB"]].concat());
         let reader = wire.inline_reader(&["--drop-text", "forbidden"]);
+        // The hosts resolve their addresses first: a host gives up a request after 3 s.
+        assert!(wire.answers(), "{no_verdict}: the reader decides");
         reader.signal(Signal::STOP);
         // The first one waits for its time; then nothing waits any more.
         assert_eq!(is_answered(&wire, passes), passes, "{no_verdict}");
