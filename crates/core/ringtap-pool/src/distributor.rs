@@ -136,6 +136,8 @@ pub struct Distributor {
     signal: Arc<dyn Signal>,
     /// Number of readers with a full guarantee.
     guaranteed_readers: u32,
+    /// Number of calls of [`Distributor::step`].
+    steps: u64,
     /// Whether a sleeper was woken since the last check: it will soon sleep again.
     woke: bool,
     /// Returned chunks while they are processed; kept to reuse the allocation.
@@ -165,6 +167,7 @@ impl Distributor {
             scheduler: Arc::new(EvenLanes),
             signal,
             guaranteed_readers: 1,
+            steps: 0,
             woke: false,
             returned: Vec::new(),
         }
@@ -297,6 +300,7 @@ impl Distributor {
     ///
     /// Every [`DistributeError`] of a lane. A corrupt reader only loses its own membership.
     pub fn step(&mut self) -> Result<bool, DistributeError> {
+        self.steps += 1;
         let mut moved = self.take_back();
         for lane in 0..self.lanes.len() {
             moved |= self.finish_sealed(lane);
@@ -314,6 +318,15 @@ impl Distributor {
             self.deliver_missed(lane);
         }
         Ok(moved)
+    }
+
+    /// Time of the first packet in the oldest chunk that a lane opened and no step has taken yet.
+    pub fn waits_since_ns(&self) -> Option<u64> {
+        let first = |lane: &Lane| {
+            let entry = lane.ends.opened.peek()?;
+            self.pool.chunk(ChunkId(to_u32(entry)))?.first_time_ns()
+        };
+        self.lanes.iter().filter_map(first).min()
     }
 
     /// Whether every opened chunk has been delivered or counted as missed.

@@ -180,6 +180,13 @@ impl Consumer {
         Ok(Some(entry))
     }
 
+    /// The oldest entry, which stays in the queue.
+    #[inline]
+    pub fn peek(&self) -> Option<u64> {
+        let entry = || self.parts.entry(self.head).load(Relaxed);
+        (!self.is_empty()).then(entry)
+    }
+
     /// Whether the queue is empty (or the producer's index is impossible, which `pop` reports).
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -380,9 +380,35 @@ fn report(status: &HubStatus) -> Result<ExitCode> {
     }
     let failed = status.sources.iter().filter(|one| one.failure.is_some());
     let removed: Vec<_> = failed.map(|one| one.is_removed).collect();
+    let is_balanced = status.sources.iter().all(|one| one.balanced);
     Ok(match removed.as_slice() {
-        [] => ExitCode::SUCCESS,
+        [] if is_balanced => ExitCode::SUCCESS,
+        [] => ExitCode::FAILURE,
         all if all.iter().all(|is_removed| *is_removed) => ExitCode::from(crate::INTERFACE_REMOVED),
         _ => ExitCode::FAILURE,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use ringtap_ipc::protocol::SourceStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_hub_whose_counters_do_not_balance_ends_with_a_failure() {
+        let of = |balanced| {
+            let source = SourceStatus {
+                balanced,
+                ..SourceStatus::default()
+            };
+            let status = HubStatus {
+                sources: vec![source],
+                ..HubStatus::default()
+            };
+            format!("{:?}", report(&status).expect("it is printed"))
+        };
+        assert_eq!(of(true), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(of(false), format!("{:?}", ExitCode::FAILURE));
+    }
 }

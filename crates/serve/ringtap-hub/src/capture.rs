@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringtap_filter::{Place, Rule, Rules};
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{
     AddReaderError, Distributor, Policy, ReaderOptions, Returns, Scheduler,
 };
@@ -68,6 +70,10 @@ pub(crate) struct Capture {
     /// The latest messages of the source since its start.
     notes: VecDeque<String>,
     pub(crate) paused: Vec<bool>,
+    /// Longest time that an opened chunk waited for the hub's thread.
+    pub(crate) longest_wait: Duration,
+    /// End of the last step.
+    stepped: Instant,
     pub(crate) congestion: Option<Congestion>,
     /// The hub has warned that a reader has less than a full guarantee.
     is_scarce: bool,
@@ -107,6 +113,8 @@ impl Capture {
         Ok(Capture {
             facts: source.facts().clone(),
             paused: vec![false; lanes.len()],
+            longest_wait: Duration::ZERO,
+            stepped: Instant::now(),
             distributor: Distributor::new(pool.clone(), lanes, signal)
                 .with_guaranteed_readers(guaranteed_readers)
                 .with_scheduler(Arc::clone(&buddies) as Arc<dyn Scheduler>),
@@ -190,9 +198,11 @@ impl Capture {
         if self.stage == Stage::Ended {
             return false;
         }
+        self.measure_wait();
         let merges = self.stage == Stage::Running && self.distributor.wants_horizon();
         let horizon = merges.then(|| self.source.horizon_ns()).flatten();
         let moved = self.distributor.step();
+        self.stepped = Instant::now();
         if let (Ok(_), Some(time_ns)) = (&moved, horizon) {
             self.distributor.set_horizon(time_ns);
         }
@@ -214,6 +224,19 @@ impl Capture {
                 self.finish();
                 true
             }
+        }
+    }
+
+    /// Measures how late the hub's thread is for the chunks that wait. Stamps may come from another
+    /// clock than the system's, so the time since the last step bounds the wait.
+    fn measure_wait(&mut self) {
+        // Where the source waits for its readers, chunks wait for them, not for the hub.
+        if self.facts.policy == Policy::Block {
+            return;
+        }
+        if let Some(since) = self.distributor.waits_since_ns() {
+            let wait = Duration::from_nanos(now_ns().saturating_sub(since));
+            self.longest_wait = self.longest_wait.max(wait.min(self.stepped.elapsed()));
         }
     }
 

@@ -21,16 +21,13 @@ pub(super) struct Missed {
 pub(super) enum Why {
     /// It is past its credit.
     Credit,
+    /// It is past its credit because many chunks came at once.
+    Burst,
     /// Another reader of its share has the chunk.
     Elsewhere,
 }
 
 impl Missed {
-    pub(super) fn past_credit(reader: usize, from: u32) -> Self {
-        let why = Why::Credit;
-        Missed { reader, from, why }
-    }
-
     pub(super) fn elsewhere(reader: usize, from: u32) -> Self {
         let why = Why::Elsewhere;
         Missed { reader, from, why }

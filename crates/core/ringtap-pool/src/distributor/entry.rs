@@ -7,6 +7,7 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use super::admission::{LaneBudget, Part, Room, reserve};
+use super::chunks::Why;
 use crate::control::Control;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
@@ -75,6 +76,9 @@ pub struct Missing {
     pub sequences: u64,
     /// Packets that the reader wanted and lost, because it was past its credit.
     pub packets: u64,
+    /// Those of `packets` that were lost because many chunks came at once, not because the reader was
+    /// slow: the distributor's driver came late, or the credit is too small for its pace.
+    pub in_bursts: u64,
     /// Packets for other members of the reader's group.
     pub other_members: u64,
 }
@@ -83,6 +87,7 @@ impl AddAssign for Missing {
     fn add_assign(&mut self, more: Self) {
         self.sequences += more.sequences;
         self.packets += more.packets;
+        self.in_bursts += more.in_bursts;
         self.other_members += more.other_members;
     }
 }
@@ -102,6 +107,8 @@ pub(super) struct Account {
     unreported: Missing,
     /// Number of chunks opened while the reader was sampled.
     turn: u32,
+    /// Number of chunks that the reader got in one step, and the step's number.
+    in_step: (u32, u64),
     /// Sequence number after the reader's last packet in sealed chunks.
     sealed_to: u64,
     /// Its first sequence in the chunk that is being filled, if the reader has a lease on that chunk.
@@ -113,6 +120,26 @@ impl Account {
     fn hold(&mut self, part: Part) {
         self.held += 1;
         self.shared_held += u32::from(part == Part::Shared);
+    }
+
+    /// Counts a chunk that the reader gets in this step.
+    fn note_step(&mut self, step: u64) {
+        let before = if self.in_step.1 == step {
+            self.in_step.0
+        } else {
+            0
+        };
+        self.in_step = (before + 1, step);
+    }
+
+    /// Why the reader does not get another chunk in this step: at least half of what it holds came in
+    /// the same step, or it did not keep up.
+    pub(super) fn why_past_credit(&self, step: u64) -> Why {
+        let (count, of) = self.in_step;
+        match of == step && count * 2 >= self.held {
+            true => Why::Burst,
+            false => Why::Credit,
+        }
     }
 
     /// Counts the end of a lease.
@@ -257,7 +284,7 @@ impl Entry {
         chunk: ChunkId,
         from: u32,
         cut: bool,
-        part: Part,
+        (part, step): (Part, u64),
     ) -> bool {
         let missed = self.lanes[lane].take_unreported();
         let reported = self.report(lane, missed);
@@ -268,6 +295,7 @@ impl Entry {
             return false;
         }
         self.lanes[lane].hold(part);
+        self.lanes[lane].note_step(step);
         true
     }
 

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::Distributor;
+use super::admission::Part;
 use super::chunks::{Missed, Why};
 use super::entry::{Entry, Missing, Policy, Terms};
 use super::shares::{Choice, is_elsewhere};
@@ -28,15 +29,16 @@ impl Distributor {
             _ => (sequences, 0),
         };
         match why {
-            Why::Credit => Missing {
+            Why::Credit | Why::Burst => Missing {
                 sequences,
                 packets: wanted,
+                in_bursts: if why == Why::Burst { wanted } else { 0 },
                 other_members,
             },
             Why::Elsewhere => Missing {
                 sequences,
-                packets: 0,
                 other_members: wanted + other_members,
+                ..Missing::default()
             },
         }
     }
@@ -97,15 +99,21 @@ impl Distributor {
             Terms::Whole(part) => (Some(part), false),
             Terms::Cut(part) => (Some(part), true),
         };
-        if let Some(part) = part.filter(|part| entry.deliver(lane, chunk, from, cut, *part)) {
+        let step = self.steps;
+        let is_delivered = |part: &Part| entry.deliver(lane, chunk, from, cut, (*part, step));
+        if let Some(part) = part.filter(is_delivered) {
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             let peers = &self.owners.get(entry.owner).readers;
             let takes = self.chunks.lease(chunk, reader, part, peers);
             self.lanes[lane].budget.take_shared(takes);
             self.owners.takes(entry.owner, lane, takes);
         } else {
-            let missed = Missed::past_credit(reader, from);
-            self.lanes[lane].missed.push(missed);
+            // A sample leaves chunks out though there is credit.
+            let why = match entry.part(lane, room.may_share).is_some() {
+                true => Why::Credit,
+                false => entry.lanes[lane].why_past_credit(step),
+            };
+            self.lanes[lane].missed.push(Missed { reader, from, why });
         }
     }
 

@@ -126,6 +126,38 @@ fn a_overrun_loses_alone_and_to_the_packet() {
 }
 
 #[test]
+fn losses_because_the_driver_came_late_are_told_from_those_of_a_slow_reader() {
+    let credit = ReaderOptions {
+        credit: Some(2),
+        ..Default::default()
+    };
+    // Steps come in time; the reader reads nothing.
+    let mut bench_in_time = bench(16);
+    let (slow, _kept) = bench_in_time.reader(credit);
+    for _ in 0..10 {
+        bench_in_time.write(12);
+        assert_eq!(bench_in_time.distributor.waits_since_ns(), Some(0));
+        bench_in_time.distributor.step().unwrap();
+        assert_eq!(bench_in_time.distributor.waits_since_ns(), None);
+    }
+    let missed = bench_in_time.distributor.missed(slow, LaneId(0));
+    assert!(missed.packets > 0 && missed.in_bursts == 0, "{missed:?}");
+    // The reader reads everything; each step comes after seven chunks.
+    let mut late = bench(16);
+    let (prompt, mut reader) = late.reader(credit);
+    for _ in 0..5 {
+        late.write(7 * 12);
+        late.distributor.step().unwrap();
+        drain(&mut reader);
+    }
+    let missed = late.distributor.missed(prompt, LaneId(0));
+    assert!(
+        missed.packets > 0 && missed.in_bursts == missed.packets,
+        "{missed:?}"
+    );
+}
+
+#[test]
 fn a_reader_with_credit_again_gets_the_rest_of_the_open_chunk() {
     let mut bench = bench(8);
     let (id, mut reader) = bench.reader(ReaderOptions {
@@ -302,6 +334,7 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
         sequences: gap.sequences,
         packets: gap.packets,
         other_members: gap.other_members,
+        ..missed
     };
     assert_eq!(missed, reported);
 }

@@ -129,6 +129,45 @@ fn a_stopped_reader_is_named_by_why_and_by_the_metrics() {
 }
 
 #[test]
+fn a_hub_that_was_stopped_is_named_by_why_and_not_its_reader() {
+    require_root!();
+    let network = Namespace::with_veth("a_late_hub_is_named");
+    let folder = TempDir::new().expect("a folder");
+    let socket = folder.path().join("hub.sock");
+    let path = socket.to_str().expect("UTF-8");
+    let config = folder.path().join("hub.toml");
+    std::fs::write(&config, "[[group]]\nname = \"all\"\ncredit = 2\n").expect("a file");
+    let mut args = vec!["hub", "-i", "tap:rx0?exclusive&direction=in"];
+    args.extend(["--socket", path, "-c", config.to_str().expect("UTF-8")]);
+    let hub = network.spawn(BINARY, &args);
+    hub.wait_for_stderr("hub of", LIMIT);
+    let mut command = Command::new(BINARY);
+    command.args(["count", "-i", "hub:all"]);
+    command.env("RINGTAP_SOCKET", path);
+    let _reader = Running::start(command);
+    status_when(&socket, |status| status.readers.len() == 1);
+
+    // The packets fill more chunks than the reader may hold, before the hub runs again.
+    hub.signal(Signal::STOP);
+    let sent = network.run(
+        BINARY,
+        &["send", "-i", "tx0", "--rate", "20kpps", "-c", "10000"],
+    );
+    drop(sent.success());
+    hub.signal(Signal::CONT);
+    let status = status_when(&socket, |status| status.readers[0].overrun > 0);
+    assert!(status.sources[0].longest_wait_ms >= 100, "{status:?}");
+    let why = seen(&socket, &["why", "--interval", "0.2"]);
+    for words in ["was not slow", "the hub's thread came late (by up to "] {
+        assert!(
+            why.stdout.contains(words),
+            "no {words:?} in\n{}",
+            why.stdout
+        );
+    }
+}
+
+#[test]
 fn metrics_for_everybody_must_be_asked_for() {
     require_root!();
     let network = Namespace::with_veth("metrics_for_everybody_must_be_asked_for");

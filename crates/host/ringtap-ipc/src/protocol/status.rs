@@ -70,6 +70,9 @@ pub struct SourceStatus {
     pub nic: u64,
     /// Packets lost by the kernel, on no lane in particular.
     pub kernel: u64,
+    /// Longest time in milliseconds that a chunk waited for the hub's thread.
+    #[serde(default)]
+    pub longest_wait_ms: u64,
     /// Lane by lane.
     pub lanes: Vec<LaneStatus>,
     /// Whether offered = captured + filtered + dropped on every lane.
@@ -174,6 +177,10 @@ pub struct ReaderStatus {
     pub bytes: u64,
     /// Packets lost because the reader was past its credit.
     pub overrun: u64,
+    /// Those of `overrun` that the reader lost because many chunks came at once: the hub's thread came
+    /// late, or the credit is too small.
+    #[serde(default)]
+    pub overrun_in_bursts: u64,
     /// Time of the last loss, in nanoseconds since 1970, exact to 0.2 s; 0: no loss.
     pub last_loss_ns: u64,
     /// Chunks that the reader holds, of all lanes.

@@ -26,8 +26,8 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 fn a_relay_ends_without_waiting_for_its_thread() {
     let source = Box::new(quiet::Quiet::new());
     let groups = vec![Group::new("all")];
-    let (hub, _) = Hub::start(vec![source], groups, HubOptions::default(), Vec::new())
-        .expect("a hub starts");
+    let (hub, _) =
+        Hub::start(vec![source], groups, HubOptions::default(), Vec::new()).expect("a hub starts");
     let request = SubscriptionRequest::new("all", "test");
     let mut inner = hub.handle().attach(request).expect("a subscription");
     let (doorbell, readers_doorbell) = doorbell().expect("descriptors");

@@ -13,7 +13,7 @@ use ringtap_ipc::protocol::{
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::number::to_u32;
+use ringtap_pool::number::{to_u32, to_u64};
 use ringtap_pool::source::{Counts, LaneCounts};
 
 use super::{SourceReader, Subscriber};
@@ -62,6 +62,16 @@ impl Engine {
         };
         let relayed = subscriber.relay.as_ref().map_or(0, |relay| relay.lost());
         subscriber.source_readers.iter().map(lost).sum::<u64>() + relayed
+    }
+
+    /// Those of the packets that a subscriber lost which it lost because many chunks came at once.
+    fn lost_in_bursts(&self, subscriber: &Subscriber) -> u64 {
+        let lost = |one: &SourceReader| -> u64 {
+            let capture = &self.captures[one.capture];
+            let missed = |lane| capture.distributor.missed(one.reader, lane);
+            capture.lanes().map(|lane| missed(lane).in_bursts).sum()
+        };
+        subscriber.source_readers.iter().map(lost).sum()
     }
 
     /// Stores the time of losses since the last call.
@@ -139,6 +149,7 @@ impl Engine {
             delivery: subscriber.delivery.word().to_owned(),
             attached_ns: subscriber.attached_ns,
             overrun: subscriber.lost,
+            overrun_in_bursts: self.lost_in_bursts(subscriber),
             last_loss_ns: subscriber.last_loss_ns,
             not_in_source: match &subscriber.place {
                 Place::Source => None,
@@ -257,6 +268,7 @@ fn of_source(capture: &mut Capture) -> SourceStatus {
         chunk_bytes: geometry.chunk_size,
         nic: counts.nic,
         kernel: counts.kernel,
+        longest_wait_ms: to_u64(capture.longest_wait.as_millis()),
         balanced: counts.lanes.iter().all(in_flight),
         congestion: capture.congestion.map(|marks| CongestionStatus {
             low_percent: marks.low_percent,

@@ -7,11 +7,19 @@ use ringtap_ipc::protocol::{CongestionStatus, GroupStatus, ReaderStatus, SourceS
 
 use super::explain::name_of;
 use super::words::{bytes, percent, share};
+use crate::report::grouped;
 use crate::seeing::change::total;
 
 /// For counters that do not add up.
 pub(super) const REPORT: &str = "This is a fault of Ringtap. Please report it with the output of \
     `ringtap status` and the name of the driver (`ethtool -i`).";
+
+/// For losses because the hub's thread did not run in time.
+pub(super) const LATE_HUB: &str = "Give the hub a CPU that other programs do not use (`--cpu` of \
+    `ringtap hub`), or a higher priority (`chrt`, `nice`).";
+
+/// Waits in milliseconds from which on the hub's thread may be the reason of a full pool.
+const LATE_MS: u64 = 10;
 
 /// For losses of the network card because its ring was full.
 pub(super) fn nic(source: &SourceStatus) -> Vec<String> {
@@ -87,6 +95,12 @@ pub(super) fn pool_full(
     is_stopped: &dyn Fn(i32) -> bool,
 ) -> Vec<String> {
     let mut advice = Vec::new();
+    if source.longest_wait_ms >= LATE_MS {
+        advice.push(format!(
+            "The hub's thread, which returns chunks to the pool, came up to {} ms late. {LATE_HUB}",
+            grouped(source.longest_wait_ms)
+        ));
+    }
     let last = readers.iter().max_by_key(|reader| reader.lag_chunks);
     // Guaranteed shares keep readers from holding every chunk.
     let can_fill = |last: &&ReaderStatus| last.lag_chunks > 0 && last.guaranteed_chunks == 0;

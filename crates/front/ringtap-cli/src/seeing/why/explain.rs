@@ -248,14 +248,33 @@ impl Case<'_> {
             }
             (_, None) => "it used up its credit and lost".to_owned(),
         };
+        let is_stopped = (self.is_stopped)(reader.pid);
+        let mut advice = advice::overrun(reader, group, is_stopped);
+        let begin = match !is_stopped && reader.overrun_in_bursts > reader.overrun / 2 {
+            true => {
+                let longest = self
+                    .now
+                    .sources
+                    .iter()
+                    .map(|source| source.longest_wait_ms)
+                    .max();
+                advice.insert(0, advice::LATE_HUB.to_owned());
+                format!(
+                    "{place} was not slow: more chunks came at once than it may hold, because the hub's \
+                     thread came late (by up to {} ms since the hub started). The reader lost",
+                    grouped(longest.unwrap_or(0))
+                )
+            }
+            false => format!("{place} could not keep up: {how}"),
+        };
         let mut finding = self.loss(Loss {
             kind: "overrun",
             place,
-            begin: format!("{place} could not keep up: {how}"),
+            begin,
             counter: (before.map(|before| before.overrun), reader.overrun),
             whole: reader.delivered + reader.filtered + reader.overrun,
             since: ("it attached", reader.attached_ns),
-            advice: advice::overrun(reader, group, (self.is_stopped)(reader.pid)),
+            advice,
         })?;
         // The hub checks for losses when a client asks, so the first client's time is meaningless.
         let last = reader.last_loss_ns;

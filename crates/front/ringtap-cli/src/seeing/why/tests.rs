@@ -99,6 +99,35 @@ fn nothing_lost_is_said_with_the_equation_that_was_checked() {
 }
 
 #[test]
+fn a_late_hub_is_named_and_not_the_reader() {
+    let late = |overrun_in_bursts| {
+        after(move |hub| {
+            hub.sources[0].longest_wait_ms = 1_250;
+            hub.readers[0].overrun = 1_000;
+            hub.readers[0].overrun_in_bursts = overrun_in_bursts;
+        })
+    };
+    says(
+        &late(501),
+        &[
+            "(group ids, process 4001) was not slow",
+            "the hub's thread came late (by up to 1,250 ms since the hub started). The reader lost \
+             1,000 packets",
+            "Give the hub a CPU that other programs do not use",
+        ],
+    );
+    says(&late(500), &["(group ids, process 4001) could not keep up"]);
+    let full = after(|hub| {
+        hub.sources[0].longest_wait_ms = 1_250;
+        hub.sources[0].lanes[0].pool_full = 10;
+    });
+    says(
+        &full,
+        &["returns chunks to the pool, came up to 1,250 ms late"],
+    );
+}
+
+#[test]
 fn losses_of_the_card_name_the_interface_and_its_ring() {
     let answer = after(|hub| hub.sources[0].nic = 500);
     assert!(answer.is_bad());
