@@ -11,12 +11,12 @@
 #![forbid(unsafe_code)]
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use crate::format::Geometry;
 use crate::ids::widen;
 use crate::memory::{Region, Words};
 use crate::queue::Parts;
+use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 use crate::wake::WakeFlag;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RINGCTL1");

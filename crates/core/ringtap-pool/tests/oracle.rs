@@ -5,7 +5,7 @@
 //! reader must get each packet in order and complete, or a gap that reports it. Received and missed
 //! packets must add up to all packets, and every chunk must be recycled. A panic's message contains
 //! the failing seed.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use loom::sync::atomic::{
 use loom::sync::{Arc, Notify};
 use loom::thread;
 use ringtap_pool::AtomicU32;
+use ringtap_pool::memory::Words;
 use ringtap_pool::publish::{observe, publish};
 use ringtap_pool::queue;
 use ringtap_pool::wake::{Level, WakeFlag, WakeWord};
@@ -97,6 +98,63 @@ fn who_raised_the_flag_sees_the_news_or_is_signalled() {
         let seen = observe(&state).published == 1;
         assert!(telling.join().unwrap() || seen, "a wake-up is lost");
     });
+}
+
+/// How the eBPF writer orders its publication before its look at the word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// `bpf/lane.h` on x86-64: two plain accesses, which the processor may exchange.
+    Plain,
+    /// A full fence between the two, as in writers in user space; and as on arm64, where the
+    /// publication is an atomic exchange.
+    Fence,
+}
+
+/// `rt_publish` and `rt_signal` of `bpf/lane.h`, for one packet; returns whether it signals.
+fn publish_as_ebpf(state: &AtomicU32, word: &AtomicU32, order: Order) -> bool {
+    publish(state, 1);
+    if order == Order::Fence {
+        fence(SeqCst);
+    }
+    if word.load(Relaxed) < Level::Packet as u32 {
+        return false;
+    }
+    word.store(Level::Quiet as u32, Relaxed);
+    true
+}
+
+/// A sleeper announces itself, looks, and looks again after its first sleep, which is longer than the
+/// writer's run (decision 7).
+fn sleeps_beside_the_ebpf_writer(order: Order, has_first_sleep: bool) {
+    loom::model(move || {
+        let words = Words::on_heap(vec![AtomicU32::new(Level::Quiet as u32)]);
+        let state = Arc::new(AtomicU32::new(0));
+        let writing = thread::spawn({
+            let (words, state) = (words.clone(), Arc::clone(&state));
+            move || publish_as_ebpf(&state, &words[0], order)
+        });
+        WakeWord::new(words).arm(Level::Packet);
+        let seen = observe(&state).published == 1;
+        let signalled = writing.join().unwrap();
+        let seen_later = has_first_sleep && observe(&state).published == 1;
+        assert!(seen || signalled || seen_later, "a wake-up is lost");
+    });
+}
+
+#[test]
+#[should_panic(expected = "a wake-up is lost")]
+fn without_a_fence_a_packet_of_the_ebpf_writer_can_be_slept_over() {
+    sleeps_beside_the_ebpf_writer(Order::Plain, false);
+}
+
+#[test]
+fn the_first_sleep_ends_with_the_packet_of_the_ebpf_writer() {
+    sleeps_beside_the_ebpf_writer(Order::Plain, true);
+}
+
+#[test]
+fn with_a_fence_the_ebpf_writer_would_need_no_first_sleep() {
+    sleeps_beside_the_ebpf_writer(Order::Fence, false);
 }
 
 /// State shared by a reader and the distributor's driver.

@@ -56,7 +56,10 @@ const STOREYS: [(&str, &[&str]); 5] = [
 const TEST_CRATE: &str = "ringtap-testkit";
 
 /// The storey that may use nothing that touches files, sockets or clocks, and what it may use.
-const PURE: (&str, [&str; 4]) = ("core", ["thiserror", "serde", "loom", "etherparse"]);
+const PURE: (&str, [&str; 5]) = (
+    "core",
+    ["thiserror", "serde", "loom", "shuttle", "etherparse"],
+);
 
 /// The crates outside `capture/` that need clang and libbpf, because they use a crate of `capture/`.
 const NEED_CAPTURE: [&str; 2] = ["ringtap", "ringtap-cli"];
