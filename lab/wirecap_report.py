@@ -6,8 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
-#: Bursts and offload thresholds that the page shows; the plots show all bursts.
-SHOWN = frozenset((6_000, 10_000, 50_000, 100_000, 200_000, 1_000_000))
+#: Offload thresholds that the page shows; the plots show all.
 SHOWN_T = (None, 60)
 
 
@@ -28,13 +27,6 @@ def beside(rows: list[dict]) -> str:
         [f"{row['name']}, P = {row['P']:,}", f"{row['paper']:g} %" if row["paper"] else "0",
          percent(row["ring_only"]), percent(row["with_fifo"])]
         for row in rows
-    ])
-
-
-def bursts(rows: list[dict], columns: dict[str, str]) -> str:
-    return table(["P", *columns.values()], [
-        [f"{row['P']:,}", *(percent(row[key]) for key in columns)]
-        for row in rows if row["P"] in SHOWN
     ])
 
 
@@ -65,10 +57,6 @@ def tables(found: dict) -> str:
     """All of them, each with its heading."""
     parts = [
         ("The paper's numbers", beside(found["beside"])),
-        ("Readers at 38,844 packets/s (x = 300, figure 9): packets lost",
-         bursts(found["loaded"],
-                {"small": "(256,100)", "large": "(256,500)", "ring": "ring only (DNA, netmap)",
-                 "copy": "copy (PF_RING)"})),
         ("Bursts that a pool absorbs, in packets", absorption(found["absorption"])),
         ("Skewed queues", skew(found["skew"])),
     ]
