@@ -29,7 +29,8 @@ build: ## install what is missing, build the release binary and the libraries (a
 	@scripts/library names $(dir $(BINARY))libringtap_pcap.so $(dir $(BINARY))library/pcap
 
 sample: build ## build, write a small capture file to try the reading verbs on
-	@$(BINARY) sample examples/first.pcapng
+	@mkdir -p examples
+	@$(BINARY) record -q -i 'sim:max?burst=1600&flows=16' -w examples/first.pcapng
 	@echo "sample: now try $(BINARY) count -r examples/first.pcapng"
 
 run: build ## build, then show a capture in a private network (at most 20 seconds)

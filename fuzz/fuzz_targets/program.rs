@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use ringtap_filter::{
     Headers, Program,
-    ebpf::{self, Hook, TranslateError},
+    ebpf::{self, FilterHook, TranslateError},
     hash::{self, Link},
 };
 
@@ -38,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
     let wire_length = u32::from(count) + u32::try_from(packet.len()).unwrap_or(u32::MAX / 2);
     let verdict = program.matches(packet, wire_length);
     assert_eq!(verdict, program.run(packet, wire_length) != 0);
-    for hook in [Hook::Xdp, Hook::Tc] {
+    for hook in [FilterHook::Xdp, FilterHook::Tc] {
         let filters = [program.clone(), Program::everything(), program.clone()];
         match ebpf::classify(&filters, hook) {
             // The last instruction leads somewhere, and is not half of one.

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - The next hook is tried only where the kernel refuses one, and a note says why.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -136,10 +135,6 @@ pub fn attach(
 }
 
 /// Checks that this process has the capabilities for a purpose.
-///
-/// # Errors
-///
-/// [`BpfError::NoRights`]
 pub fn require_rights(interface: &str, purpose: Purpose) -> Result<(), BpfError> {
     let rights = Rights::of_this_process().require(purpose);
     rights.map_err(|reason| BpfError::NoRights {

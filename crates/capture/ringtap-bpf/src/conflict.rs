@@ -4,7 +4,6 @@
 //! Invariants
 //! - No two captures of Ringtap run on one interface if one of them takes packets away from the other.
 //! - No message advises to detach a program of another process.
-#![forbid(unsafe_code)]
 
 use std::collections::HashSet;
 use std::fs;
@@ -42,13 +41,13 @@ pub enum Effect {
 
 /// A program on an interface.
 #[derive(Clone, Debug)]
-struct Found {
+struct FoundProgram {
     id: u32,
     name: String,
     map_ids: Vec<u32>,
 }
 
-impl Found {
+impl FoundProgram {
     /// Effect of a program of Ringtap's.
     fn effect(&self) -> Effect {
         match self.name.as_str() {
@@ -125,7 +124,11 @@ pub fn refuse_another_ringtap(
 }
 
 /// The first program of another Ringtap that conflicts, and its effect.
-fn conflicting(interface: &Interface, effect: Effect, own: &[u32]) -> Option<(Found, Effect)> {
+fn conflicting(
+    interface: &Interface,
+    effect: Effect,
+    own: &[u32],
+) -> Option<(FoundProgram, Effect)> {
     let (ids, _) = object::logged(|| {
         let mut ids = link::xdp_programs(interface.index).unwrap_or_default();
         ids.extend(link::tcx_programs(interface.index));
@@ -151,11 +154,11 @@ fn conflicting(interface: &Interface, effect: Effect, own: &[u32]) -> Option<(Fo
 }
 
 /// The programs with these ids; those that this process may not see are missing.
-fn programs(ids: &HashSet<u32>) -> Vec<Found> {
+fn programs(ids: &HashSet<u32>) -> Vec<FoundProgram> {
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     let all = ProgInfoIter::with_query_opts(options);
     all.filter(|program| ids.contains(&program.id))
-        .map(|program| Found {
+        .map(|program| FoundProgram {
             id: program.id,
             name: program.name.to_string_lossy().into_owned(),
             map_ids: program.map_ids,
@@ -168,18 +171,18 @@ pub fn another_program(interface: &Interface) -> Option<BpfError> {
     Some(another_program_error(interface, xdp_program(interface)?))
 }
 
-fn xdp_program(interface: &Interface) -> Option<Found> {
+fn xdp_program(interface: &Interface) -> Option<FoundProgram> {
     let (ids, _) = object::logged(|| link::xdp_programs(interface.index));
     let id = *ids.ok()?.first()?;
     let known = programs(&HashSet::from([id])).pop();
-    Some(known.unwrap_or_else(|| Found {
+    Some(known.unwrap_or_else(|| FoundProgram {
         id,
         name: "?".into(),
         map_ids: Vec::new(),
     }))
 }
 
-fn another_program_error(interface: &Interface, found: Found) -> BpfError {
+fn another_program_error(interface: &Interface, found: FoundProgram) -> BpfError {
     BpfError::AnotherProgram {
         interface: interface.name.clone(),
         id: found.id,

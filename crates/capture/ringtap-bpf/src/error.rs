@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - A message is complete; no variant has a source that would repeat it.
-#![forbid(unsafe_code)]
 
 use ringtap_net::interface::InterfaceError;
 use ringtap_net::kernel::TooOld;
@@ -33,7 +32,6 @@ pub enum BpfError {
     )]
     AnotherProgram {
         interface: String,
-        /// As `bpftool prog` shows it.
         id: u32,
         name: String,
         remedy: String,
@@ -45,7 +43,6 @@ pub enum BpfError {
     )]
     AnotherRingtap {
         interface: String,
-        /// Number and name, if known.
         process: String,
         conflict: &'static str,
     },

@@ -44,10 +44,6 @@ impl Hook {
     }
 
     /// Attaches a loaded program at this hook of an interface.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's.
     pub fn attach(self, program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
         match self {
             Hook::NativeVlan | Hook::Native => {
@@ -61,10 +57,6 @@ impl Hook {
 }
 
 /// Attaches a loaded program to the packets that the host sends.
-///
-/// # Errors
-///
-/// The kernel's.
 pub fn attach_egress(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
     link(program, interface, BPF_TCX_EGRESS, BPF_F_BEFORE)
 }

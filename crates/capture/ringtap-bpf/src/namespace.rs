@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - The calling thread stays in its namespace.
-#![forbid(unsafe_code)]
 
 use std::fs::{self, File};
 use std::io;

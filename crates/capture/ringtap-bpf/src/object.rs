@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Lines that libbpf prints outside [`logged`] are dropped; none reaches standard error.
-#![forbid(unsafe_code)]
 
 use std::cell::RefCell;
 use std::fmt;

@@ -13,7 +13,7 @@ use libbpf_rs::libbpf_sys::{
     BPF_PROG_TYPE_XDP, BPF_TCX_INGRESS, BPF_XDP,
 };
 
-use crate::splice::Insn;
+use crate::splice::RawInsn;
 
 /// The license of `bpf/*.bpf.c`.
 const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -23,14 +23,14 @@ const LOG_BYTES: usize = 64 << 10;
 
 /// Why the kernel does not load a copy.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct LoadRefusal {
     /// The kernel's error.
     pub error: io::Error,
     /// The verifier's log; empty if it was not reached.
     pub log: String,
 }
 
-impl Refusal {
+impl LoadRefusal {
     /// Whether the kernel refuses this program; otherwise it lacks memory or another resource.
     pub fn is_of_the_program(&self) -> bool {
         match self.error.raw_os_error() {
@@ -105,8 +105,8 @@ pub struct LoadedProgram {
 }
 
 /// Loads `insns` as a program of this kind.
-pub fn load(kind: &ProgramKind, insns: &[Insn]) -> Result<LoadedProgram, Refusal> {
-    let plain = |error: io::Error| Refusal {
+pub fn load(kind: &ProgramKind, insns: &[RawInsn]) -> Result<LoadedProgram, LoadRefusal> {
+    let plain = |error: io::Error| LoadRefusal {
         error,
         log: String::new(),
     };
@@ -140,7 +140,7 @@ pub fn load(kind: &ProgramKind, insns: &[Insn]) -> Result<LoadedProgram, Refusal
     let log = String::from_utf8_lossy(log).into_owned();
     if fd < 0 {
         let error = io::Error::from_raw_os_error(-fd);
-        return Err(Refusal { error, log });
+        return Err(LoadRefusal { error, log });
     }
     Ok(LoadedProgram {
         // SAFETY: just made, and nobody else owns it.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's own words when it refuses to attach an XDP program: `bpf/refusal.bpf.c`.
-#![forbid(unsafe_code)]
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 use rustix::thread::gettid;

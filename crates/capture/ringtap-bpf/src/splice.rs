@@ -6,15 +6,14 @@
 //! Invariants
 //! - Function 0 is the program's entry; every call names an existing function.
 //! - Jumps stay inside their function, as the verifier requires, so functions can be moved whole.
-#![forbid(unsafe_code)]
 
 /// One instruction as the kernel reads it: opcode, registers, offset and constant, from the
 /// lowest byte up.
-pub type Insn = u64;
+pub type RawInsn = u64;
 
 const LOAD_WIDE: u8 = 0x18;
 const CALL: u8 = 0x85;
-const EXIT: Insn = 0x95;
+const EXIT: RawInsn = 0x95;
 /// Value of the source register for a call of, or a pointer to, a function of the same program.
 const OUR_CALL: u8 = 1;
 const OUR_FUNCTION: u8 = 4;
@@ -39,32 +38,32 @@ pub struct Code {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Function {
-    insns: Vec<Insn>,
+    insns: Vec<RawInsn>,
     /// References to functions: position, function.
     calls: Vec<(usize, usize)>,
 }
 
-fn opcode(insn: Insn) -> u8 {
+fn opcode(insn: RawInsn) -> u8 {
     insn.to_le_bytes()[0]
 }
 
-fn source(insn: Insn) -> u8 {
+fn source(insn: RawInsn) -> u8 {
     insn.to_le_bytes()[1] >> 4
 }
 
-fn constant(insn: Insn) -> i32 {
+fn constant(insn: RawInsn) -> i32 {
     let [.., a, b, c, d] = insn.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
 }
 
-fn with_constant(insn: Insn, constant: i32) -> Insn {
+fn with_constant(insn: RawInsn, constant: i32) -> RawInsn {
     let [a, b, c, d, ..] = insn.to_le_bytes();
     let [e, f, g, h] = constant.to_le_bytes();
-    Insn::from_le_bytes([a, b, c, d, e, f, g, h])
+    RawInsn::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// The function of the same program to which the instruction at `at` refers, by its start.
-fn target(insn: Insn, at: usize) -> Option<Result<usize, SpliceError>> {
+fn target(insn: RawInsn, at: usize) -> Option<Result<usize, SpliceError>> {
     let refers = match opcode(insn) {
         CALL => source(insn) == OUR_CALL,
         LOAD_WIDE => source(insn) == OUR_FUNCTION,
@@ -76,7 +75,7 @@ fn target(insn: Insn, at: usize) -> Option<Result<usize, SpliceError>> {
 }
 
 /// Instructions with their positions; the second half of a wide load is skipped.
-fn walk(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)> {
+fn walk(insns: &[RawInsn]) -> impl Iterator<Item = (usize, RawInsn)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let insn = *insns.get(at)?;
@@ -88,7 +87,7 @@ fn walk(insns: &[Insn]) -> impl Iterator<Item = (usize, Insn)> {
 
 impl Code {
     /// Splits a whole program into functions.
-    pub fn parse(insns: &[Insn]) -> Result<Self, SpliceError> {
+    pub fn parse(insns: &[RawInsn]) -> Result<Self, SpliceError> {
         let mut starts = vec![0];
         for (at, insn) in walk(insns) {
             match target(insn, at).transpose()? {
@@ -178,7 +177,7 @@ impl Code {
     }
 
     /// Joins the functions to one program.
-    pub fn to_insns(&self) -> Result<Vec<Insn>, SpliceError> {
+    pub fn to_insns(&self) -> Result<Vec<RawInsn>, SpliceError> {
         let mut starts = Vec::new();
         let mut all = Vec::new();
         for function in &self.functions {
@@ -207,7 +206,7 @@ impl Code {
 
 impl Function {
     fn parse(
-        insns: &[Insn],
+        insns: &[RawInsn],
         start: usize,
         end: usize,
         starts: &[usize],
@@ -227,7 +226,7 @@ impl Function {
     /// Positions where the wide constant `mark` is loaded.
     fn marked(&self, mark: u64) -> impl Iterator<Item = usize> {
         let low = mark.to_le_bytes();
-        let is_mark = move |at: usize, insn: Insn| {
+        let is_mark = move |at: usize, insn: RawInsn| {
             let high = self.insns.get(at + 1).copied().unwrap_or(0);
             opcode(insn) == LOAD_WIDE
                 && source(insn) == 0

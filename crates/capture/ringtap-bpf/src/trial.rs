@@ -6,15 +6,14 @@
 //! - The verifier sees no filter with so many paths that it could follow them for seconds.
 //! - A filter is tried once. The result is remembered, for a limited number of filters.
 //! - Filters whose costs together are within the budget are expected to load together.
-#![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
 
 use ringtap_filter::Program as Filter;
-use ringtap_filter::ebpf::{self, Hook, TranslateError};
+use ringtap_filter::ebpf::{self, FilterHook, TranslateError};
 
-use crate::program::{self, ProgramKind, Refusal};
-use crate::splice::Insn;
+use crate::program::{self, LoadRefusal, ProgramKind};
+use crate::splice::RawInsn;
 
 /// Verifier budget of one filter, in instructions: a tenth of the kernel's limit for a program.
 const MOST_STEPS: u32 = 100_000;
@@ -30,7 +29,7 @@ const MOST_TOGETHER: FilterCost = FilterCost {
 const MOST_REMEMBERED: usize = 256;
 /// Calls the function that follows with three numbers unknown to the verifier (from offset 16 of
 /// the context), and returns its result.
-const CALLER: [Insn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085, 0x95];
+const CALLER: [RawInsn; 5] = [0x0010_1261, 0x0010_1361, 0x0010_1461, 0x1_0000_1085, 0x95];
 
 /// Cost of a filter alone: the verifier's steps over all paths, and eBPF instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub enum TrialError {
     #[error(transparent)]
     Translate(#[from] TranslateError),
     #[error("{}", .0.reason())]
-    Refused(Refusal),
+    Refused(LoadRefusal),
     #[error(
         "the ways through it have {steps} instructions together, and {MOST_PATH_STEPS} are allowed a \
          filter"
@@ -109,7 +108,7 @@ impl Trials {
     pub fn cost(
         &mut self,
         filter: &Filter,
-        hooks: &[Hook],
+        hooks: &[FilterHook],
     ) -> Result<Result<FilterCost, String>, TrialError> {
         if let Some(known) = self.known.get(filter) {
             return Ok(known.clone());
@@ -141,13 +140,13 @@ impl Trials {
 }
 
 /// Translates filters for a hook.
-pub fn translate(filters: &[Filter], hook: Hook) -> Result<Vec<Insn>, TranslateError> {
+pub fn translate(filters: &[Filter], hook: FilterHook) -> Result<Vec<RawInsn>, TranslateError> {
     let insns = ebpf::classify(filters, hook)?;
     Ok(insns.into_iter().map(|insn| insn.0).collect())
 }
 
 /// Verifies one filter alone, within its budget, for each hook.
-fn try_alone(filter: &Filter, hooks: &[Hook]) -> Result<FilterCost, TrialError> {
+fn try_alone(filter: &Filter, hooks: &[FilterHook]) -> Result<FilterCost, TrialError> {
     let steps = filter.steps_of_all_paths().unwrap_or(0);
     if steps > MOST_PATH_STEPS {
         return Err(TrialError::ManyPaths { steps });
@@ -157,8 +156,8 @@ fn try_alone(filter: &Filter, hooks: &[Hook]) -> Result<FilterCost, TrialError> 
         let mut insns = CALLER.to_vec();
         insns.extend(translate(std::slice::from_ref(filter), *hook)?);
         let kind = match hook {
-            Hook::Xdp => ProgramKind::xdp("rt_filter", None),
-            Hook::Tc => ProgramKind::tc_ingress("rt_filter"),
+            FilterHook::Xdp => ProgramKind::xdp("rt_filter", None),
+            FilterHook::Tc => ProgramKind::tc_ingress("rt_filter"),
         };
         let loaded = program::load(&kind, &insns).map_err(TrialError::Refused)?;
         let steps = loaded.verifier_steps;
@@ -191,7 +190,10 @@ mod tests {
         assert!(trials.known.contains_key(&filter(45)));
         let round = [0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6];
         let looping = Filter::from_entries(&round).unwrap();
-        let reason = trials.cost(&looping, &[Hook::Tc]).unwrap().unwrap_err();
+        let reason = trials
+            .cost(&looping, &[FilterHook::Tc])
+            .unwrap()
+            .unwrap_err();
         assert!(reason.contains("protochain"), "{reason}");
         assert!(trials.known.contains_key(&looping));
     }

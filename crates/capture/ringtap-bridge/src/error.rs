@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - A message is complete; no variant has a source that would repeat it.
-#![forbid(unsafe_code)]
 
 use std::io;
 

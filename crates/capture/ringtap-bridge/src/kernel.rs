@@ -2,7 +2,6 @@
 //! Forwarding in the kernel: each side is a tap whose program redirects packets.
 //!
 //! The program first captures the packets that readers want.
-#![forbid(unsafe_code)]
 
 mod counters;
 mod redirected;

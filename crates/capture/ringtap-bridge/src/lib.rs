@@ -74,7 +74,7 @@ pub enum Moment {
     Final,
 }
 
-enum Kind {
+enum BridgeKind {
     Kernel(Box<KernelBridge>),
     User(Box<UserBridge>),
 }
@@ -82,7 +82,7 @@ enum Kind {
 /// A bridge that forwards until it, or a source of a kernel bridge, is stopped.
 pub struct Bridge {
     interfaces: [String; 2],
-    kind: Kind,
+    kind: BridgeKind,
 }
 
 impl Bridge {
@@ -107,9 +107,9 @@ impl Bridge {
         check(&interfaces)?;
         let kind = match options.mode {
             BridgeMode::Kernel(mode) => {
-                Kind::Kernel(Box::new(KernelBridge::open(options, mode, &interfaces)?))
+                BridgeKind::Kernel(Box::new(KernelBridge::open(options, mode, &interfaces)?))
             }
-            BridgeMode::User => Kind::User(Box::new(UserBridge::open(options, &interfaces)?)),
+            BridgeMode::User => BridgeKind::User(Box::new(UserBridge::open(options, &interfaces)?)),
         };
         Ok(Bridge {
             interfaces: options.interfaces.clone(),
@@ -121,8 +121,8 @@ impl Bridge {
     /// ends the forwarding. Empty for a user-space bridge without readers.
     pub fn take_sources(&mut self) -> Vec<Box<dyn Source>> {
         match &mut self.kind {
-            Kind::Kernel(bridge) => bridge.take_sources(),
-            Kind::User(bridge) => bridge.take_sources(),
+            BridgeKind::Kernel(bridge) => bridge.take_sources(),
+            BridgeKind::User(bridge) => bridge.take_sources(),
         }
     }
 
@@ -130,8 +130,8 @@ impl Bridge {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         match &self.kind {
-            Kind::Kernel(_) => &[],
-            Kind::User(bridge) => &bridge.notes,
+            BridgeKind::Kernel(_) => &[],
+            BridgeKind::User(bridge) => &bridge.notes,
         }
     }
 
@@ -139,8 +139,8 @@ impl Bridge {
     #[must_use]
     pub fn verdict_channel(&self) -> Option<Arc<VerdictChannel>> {
         match &self.kind {
-            Kind::Kernel(_) => None,
-            Kind::User(bridge) => bridge.verdict_channel(),
+            BridgeKind::Kernel(_) => None,
+            BridgeKind::User(bridge) => bridge.verdict_channel(),
         }
     }
 
@@ -148,8 +148,8 @@ impl Bridge {
     #[must_use]
     pub fn inline(&self) -> Option<InlineReport> {
         match &self.kind {
-            Kind::Kernel(_) => None,
-            Kind::User(bridge) => bridge.inline(),
+            BridgeKind::Kernel(_) => None,
+            BridgeKind::User(bridge) => bridge.inline(),
         }
     }
 
@@ -164,8 +164,8 @@ impl Bridge {
     #[must_use]
     pub fn counters(&mut self, from: usize, moment: Moment) -> Counters {
         match &mut self.kind {
-            Kind::Kernel(bridge) => bridge.counters.of(from, moment),
-            Kind::User(bridge) => bridge.counters(from, moment),
+            BridgeKind::Kernel(bridge) => bridge.counters.of(from, moment),
+            BridgeKind::User(bridge) => bridge.counters(from, moment),
         }
     }
 
@@ -174,8 +174,8 @@ impl Bridge {
     #[must_use]
     pub fn failure(&self) -> Option<CaptureError> {
         match &self.kind {
-            Kind::Kernel(_) => None,
-            Kind::User(bridge) => bridge.failure(),
+            BridgeKind::Kernel(_) => None,
+            BridgeKind::User(bridge) => bridge.failure(),
         }
     }
 
@@ -184,14 +184,14 @@ impl Bridge {
     #[must_use]
     pub fn take_notes(&self) -> Vec<String> {
         match &self.kind {
-            Kind::Kernel(_) => Vec::new(),
-            Kind::User(bridge) => bridge.take_notes(),
+            BridgeKind::Kernel(_) => Vec::new(),
+            BridgeKind::User(bridge) => bridge.take_notes(),
         }
     }
 
     /// Stops a user-space bridge; a kernel bridge ends with its sources.
     pub fn stop(&mut self) {
-        if let Kind::User(bridge) = &mut self.kind {
+        if let BridgeKind::User(bridge) = &mut self.kind {
             bridge.stop();
         }
     }

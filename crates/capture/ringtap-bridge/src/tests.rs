@@ -9,12 +9,10 @@ fn interface(name: &str) -> Interface {
     Interface {
         index: 1,
         name: name.to_owned(),
-        other_names: Vec::new(),
         mac: None,
         mtu_bytes: 1500,
         is_up: true,
         has_carrier: true,
-        is_running: true,
         is_loopback: false,
         link_type: LinkType::ETHERNET,
         kind: None,

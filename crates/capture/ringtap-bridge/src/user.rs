@@ -36,7 +36,7 @@ use ringtap_capture::xdp::layout::{QueueWords, state};
 use ringtap_capture::xdp::options::{XdpOptions, XdpPlan};
 use ringtap_capture::xdp::program::{QueueAttachment, QueueProgram};
 use ringtap_capture::xdp::setup::explain;
-use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, Wanted, XskSocket};
+use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, SocketSettings, XskSocket};
 use ringtap_device::{Mode, Queues};
 use ringtap_ipc::verdict::VerdictChannel;
 use ringtap_net::interface::{Interface, Promiscuous};
@@ -48,9 +48,9 @@ use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 use crate::{BridgeOptions, Moment};
 use inline::InlineReader;
 use memory::{BridgeMemory, CELLS, cell_for};
-use port::Port;
-use setup::Setup;
-use shared::Shared;
+use port::BridgePort;
+use setup::BridgeSetup;
+use shared::BridgeState;
 pub use shared::{InlineReport, InlineState};
 use worker::BridgeWorker;
 
@@ -70,7 +70,7 @@ struct Side {
 /// A bridge whose packets a thread forwards.
 pub(crate) struct UserBridge {
     sides: Vec<Side>,
-    shared: Arc<Shared>,
+    shared: Arc<BridgeState>,
     thread: Option<JoinHandle<()>>,
     mirrors: Vec<Box<dyn Source>>,
     channel: Option<Arc<VerdictChannel>>,
@@ -90,13 +90,13 @@ impl UserBridge {
     ) -> Result<Self, CaptureError> {
         attach::require_rights(&interfaces[0].name, Purpose::Xdp)?;
         let both = format!("{} and {}", interfaces[0].name, interfaces[1].name);
-        let shared = Arc::new(Shared::new().map_err(system(&both, "making an event"))?);
+        let shared = Arc::new(BridgeState::new().map_err(system(&both, "making an event"))?);
         let mut notes = Vec::new();
         let mut sides = Vec::new();
         for interface in interfaces {
             sides.push(Side::load(interface, &mut notes)?);
         }
-        let setup = Setup::new(options.mirror_bytes, &both, &mut sides, &shared, &mut notes)?;
+        let setup = BridgeSetup::new(options.mirror_bytes, &both, &mut sides, &shared, &mut notes)?;
         let inline = options.inline.as_ref().map(|inline| {
             let channel = Arc::new(VerdictChannel::new(&inline.group, shared.wake.clone()));
             let reader = InlineReader::new(inline, Arc::clone(&channel), Arc::clone(&shared));
@@ -117,7 +117,7 @@ impl UserBridge {
             now: Instant::now(),
         };
         // Before the first packet arrives.
-        worker.ports.iter_mut().for_each(Port::feed);
+        worker.ports.iter_mut().for_each(BridgePort::feed);
         for side in &mut sides {
             for (queue, socket) in side.queues.iter().zip(&side.sockets) {
                 let set = side.program.set_socket(*queue, socket);
@@ -284,7 +284,7 @@ fn bind(
         true => Flags::XDP_USE_SG,
         false => Flags::empty(),
     };
-    let wanted = |mode| Wanted {
+    let wanted = |mode| SocketSettings {
         interface: side.interface.index,
         cell: memory.cell(),
         entries: CELLS,

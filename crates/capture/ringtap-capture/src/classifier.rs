@@ -9,7 +9,6 @@
 //! - After `LaneRules::set` returns, no packet classified by the old rules is published.
 //! - A batch never waits, and no filter loops, so `set` returns soon.
 //! - A filter that loops passes every packet here; its reader runs it.
-#![forbid(unsafe_code)]
 
 use std::{
     sync::{

@@ -3,7 +3,6 @@
 //!
 //! The kernel tells nobody when the difference changes (`adjtimex` with `ADJ_TAI`); a step of the wall
 //! clock does not change it. The monitors of the interfaces read it every second.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};

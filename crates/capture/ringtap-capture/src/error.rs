@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - A message is complete; no variant has a source that would repeat it.
-#![forbid(unsafe_code)]
 
 use std::io;
 
@@ -188,7 +187,6 @@ pub enum CaptureError {
     )]
     MixedLinkTypes {
         file: String,
-        /// From 1.
         packet: u64,
         found: LinkType,
         first: LinkType,

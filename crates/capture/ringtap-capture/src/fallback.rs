@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tries the hooks of an interface in order.
-#![forbid(unsafe_code)]
 
 use ringtap_bpf::BpfError;
 use ringtap_bpf::link::Hook;

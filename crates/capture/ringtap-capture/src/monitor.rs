@@ -6,7 +6,6 @@
 //! - Whatever may wait for the kernel's network lock runs on this thread, not on the hub's.
 //! - An outage gives two messages: one at its start and one at its end.
 //! - The clock difference of the stamps is at most [`TICK`] old.
-#![forbid(unsafe_code)]
 
 mod attachment;
 
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 use ringtap_device::Options;
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_net::confine::limit_source_thread;
-use ringtap_net::interface::{Arrival, Change, Interface, InterfaceError, Watch};
+use ringtap_net::interface::{Arrival, Interface, InterfaceChange, InterfaceError, Watch};
 use ringtap_pool::wake::Signal as _;
 
 use crate::CaptureError;
@@ -87,10 +86,6 @@ impl MonitorState {
 
 impl InterfaceMonitor {
     /// Starts to follow an interface of the calling thread's namespace.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::Interface`], [`CaptureError::System`].
     pub fn start(
         interface: &Interface,
         at_removal: AtRemoval,
@@ -232,13 +227,15 @@ impl Follower {
         }
     }
 
-    fn handle(&mut self, change: Change) -> Result<(), CaptureError> {
+    fn handle(&mut self, change: InterfaceChange) -> Result<(), CaptureError> {
         let name = &self.interface.name;
         match change {
-            Change::Up => self.end_outage(),
-            Change::Down => self.begin_outage(format!("{name} is down; waiting")),
-            Change::NoCarrier => self.begin_outage(format!("{name} has no carrier; waiting")),
-            Change::Removed => return self.removed(),
+            InterfaceChange::Up => self.end_outage(),
+            InterfaceChange::Down => self.begin_outage(format!("{name} is down; waiting")),
+            InterfaceChange::NoCarrier => {
+                self.begin_outage(format!("{name} has no carrier; waiting"))
+            }
+            InterfaceChange::Removed => return self.removed(),
             // A kind of change that concerns no source.
             _ => {}
         }

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - The number never decreases, also when a driver resets its counters.
-#![forbid(unsafe_code)]
 
 use ringtap_net::interface::Interface;
 use ringtap_net::netlink::Losses;
@@ -40,10 +39,6 @@ impl Growth {
 
 impl NicLosses {
     /// Begins to count.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::System`]
     pub fn of(interface: &Interface) -> Result<Self, CaptureError> {
         let losses = open(interface)?;
         Ok(NicLosses {
@@ -55,10 +50,6 @@ impl NicLosses {
     }
 
     /// Continues with another interface.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::System`]
     pub fn continue_with(&mut self, interface: &Interface) -> Result<(), CaptureError> {
         self.losses = open(interface)?;
         self.arriving.last = self.losses.now().unwrap_or(0);

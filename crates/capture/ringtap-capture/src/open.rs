@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens the source that a device names.
-#![forbid(unsafe_code)]
 
 use ringtap_bpf::BpfError;
 use ringtap_device::{DeviceSpec, Kind, Queues};
@@ -18,10 +17,6 @@ use crate::xdp::{self, XdpOptions};
 ///
 /// An interface without a kind is opened as a tap. A packet socket replaces a tap that cannot
 /// start, unless an option needs a tap; a note in the source's facts says so.
-///
-/// # Errors
-///
-/// Every [`CaptureError`].
 pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     device.require_available()?;
     if let Some(pool) = device.options.pool {
@@ -40,10 +35,6 @@ pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
 
 /// As [`open`], for a reader whose filter must judge whole packets although the snap length cuts them:
 /// a file waits for the source's rules before it writes its first packet.
-///
-/// # Errors
-///
-/// Every [`CaptureError`].
 pub fn open_for_rules(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     if device.kind != Kind::Pcap {
         return open(device);

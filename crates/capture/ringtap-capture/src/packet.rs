@@ -31,7 +31,7 @@ pub use options::PacketOptions;
 use options::PacketPlan;
 use ring::Ring;
 use socket::PacketSocket;
-use worker::{PacketWorker, Progress};
+use worker::{PacketProgress, PacketWorker};
 
 /// Opens an interface; packets are captured when the function returns.
 ///
@@ -47,7 +47,7 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
     let promiscuous = promiscuous.then(|| Promiscuous::enable(interface.index));
     let (socket, ring, mut notes) = open_ring(&plan)?;
     notes.splice(0..0, options.notes.iter().cloned());
-    let progress = Progress::new(socket)?;
+    let progress = PacketProgress::new(socket)?;
     let nic = Arc::new(Mutex::new(NicLosses::of(&interface)?));
     let (writer, classifier) = (lane.writer, lane.classifier);
     let mut worker = PacketWorker::new(ring, writer, classifier, Arc::clone(&progress), &interface);
@@ -141,7 +141,7 @@ fn facts(
 struct PacketDriver {
     /// Stopped first: it binds the socket.
     monitor: InterfaceMonitor,
-    progress: Arc<Progress>,
+    progress: Arc<PacketProgress>,
     totals: LaneTotals,
     nic: Arc<Mutex<NicLosses>>,
 }
@@ -177,7 +177,7 @@ impl SourceDriver for PacketDriver {
 
 /// The socket's attachment to its interface. The kernel keeps it while the interface is down.
 struct PacketAttachment {
-    progress: Arc<Progress>,
+    progress: Arc<PacketProgress>,
     nic: Arc<Mutex<NicLosses>>,
     /// Whether the interface receives packets for other hosts too, and the socket for it.
     is_promiscuous: bool,

@@ -80,10 +80,6 @@ impl PcapOptions {
 /// Opens a file and begins to read it into the pool.
 ///
 /// Waits for the first packet, which determines the link type.
-///
-/// # Errors
-///
-/// [`CaptureError::Read`], [`CaptureError::Shape`], [`CaptureError::System`]
 pub fn open(options: &PcapOptions) -> Result<ThreadedSource, CaptureError> {
     let stop = Arc::new(AtomicBool::new(false));
     let reader = Reader::open(&options.file)?.stop_when(Arc::clone(&stop));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receive queues that a device selects.
-#![forbid(unsafe_code)]
 
 use ringtap_device::Queues;
 use ringtap_net::interface::Interface;

@@ -4,7 +4,6 @@
 //! Invariants
 //! - A requested number of packets per chunk (M) is exact for packets of any size.
 //! - A requested number of chunks per lane (R) is exact.
-#![forbid(unsafe_code)]
 
 use ringtap_pool::format::{
     CHUNK_HEADER_SIZE, Geometry, GeometryError, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE, SLOT_SIZE,
@@ -15,7 +14,7 @@ use ringtap_device::{ChunkOptions, Options};
 
 /// Sizes of a pool, and the number of packets that a writer puts into each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct PoolShape {
     pub(crate) geometry: Geometry,
     /// Packets per chunk; as many as fit if absent.
     pub(crate) packets: Option<u32>,
@@ -35,28 +34,20 @@ pub struct PoolAsked {
 /// Why a pool cannot have the requested shape.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ShapeError {
     /// Two sizes that exclude each other.
     #[error("both pool={pool_bytes} and chunks={chunks} say how large the pool is: give only one")]
-    Both {
-        /// Bytes of the pool.
-        pool_bytes: u64,
-        /// Chunks of a lane.
-        chunks: u32,
-    },
+    Both { pool_bytes: u64, chunks: u32 },
     /// The packets do not fit into a chunk.
     #[error(
         "{packets} packets of {packet_bytes} bytes need a chunk of {need_bytes} bytes, and {most} \
          is the most here: ask for fewer packets, or for less of each (snap)"
     )]
     Packets {
-        /// Packets per chunk.
         packets: u32,
-        /// Bytes of the largest packet.
         packet_bytes: u32,
-        /// Chunk size that these packets need, in bytes.
         need_bytes: u64,
-        /// Largest chunk size, in bytes.
         most: u32,
     },
     /// A pool cannot have these sizes.
@@ -83,7 +74,7 @@ impl PoolAsked {
         lanes: u32,
         packet_bytes: u32,
         usual: (u64, u32),
-    ) -> Result<Shape, ShapeError> {
+    ) -> Result<PoolShape, ShapeError> {
         let chunk_bytes = self.chunk_bytes(packet_bytes, usual.1)?;
         let chunks = match (self.chunks.per_lane, self.bytes) {
             (Some(chunks), Some(pool_bytes)) => {
@@ -96,7 +87,7 @@ impl PoolAsked {
             }
         };
         let chunks = chunks.saturating_add(1);
-        Ok(Shape {
+        Ok(PoolShape {
             geometry: Geometry::contiguous(chunk_bytes, chunks, lanes, packet_bytes)?,
             packets: self.chunks.packets,
         })

@@ -29,7 +29,7 @@ use ringtap_pool::source::{Counts, Facts, Pause};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::CaptureError;
-use crate::shape::Shape;
+use crate::shape::PoolShape;
 use crate::source::{SourceDriver, SourceSetup, SourceThread, ThreadedSource};
 use frames::Frames;
 use lane::{QueueState, SimQueue};
@@ -107,7 +107,7 @@ impl SimLink {
     }
 
     /// The shape of the link's pool.
-    fn shape(&self, options: &SimOptions) -> Result<Shape, CaptureError> {
+    fn shape(&self, options: &SimOptions) -> Result<PoolShape, CaptureError> {
         let longest = self.frames.lengths().iter().max().copied().unwrap_or(0);
         let longest = u32::try_from(longest).unwrap_or(u32::MAX);
         let kept = options.snap_length.unwrap_or(u32::MAX).min(longest);

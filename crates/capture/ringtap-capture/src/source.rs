@@ -166,10 +166,6 @@ pub type SourceThread = (String, Box<dyn FnOnce() -> Result<(), CaptureError> + 
 
 impl SourceSetup {
     /// Creates the pool of a source.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::System`]
     pub fn new(device: impl Into<String>, geometry: Geometry) -> Result<Self, CaptureError> {
         let device = device.into();
         let pool = SealedPool::create(geometry);
@@ -178,10 +174,6 @@ impl SourceSetup {
     }
 
     /// Uses an existing pool without lanes.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::System`]
     pub fn with_pool(device: impl Into<String>, pool: SealedPool) -> Result<Self, CaptureError> {
         let device = device.into();
         Ok(SourceSetup {
@@ -218,10 +210,6 @@ impl SourceSetup {
     }
 
     /// Starts the threads and returns the source.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::System`]
     pub fn start(
         self,
         facts: Facts,
@@ -247,10 +235,6 @@ impl SourceSetup {
     }
 
     /// A source written by other threads; it ends when the sender is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::System`]
     pub fn without_threads(
         self,
         facts: Facts,

@@ -36,7 +36,7 @@ use rules::TapRules;
 
 use crate::CaptureError;
 use crate::monitor::InterfaceMonitor;
-use attachment::Missed;
+use attachment::UnseenPackets;
 
 pub use ringtap_device::{Direction, Mode};
 
@@ -47,7 +47,7 @@ pub struct Tap {
     links: Links,
     /// Present until [`Source`](ringtap_pool::source::Source) hands it to another thread.
     rules: Option<TapRules>,
-    missed: Missed,
+    missed: UnseenPackets,
     facts: Facts,
     pool: Pool,
     /// Present until the distributor takes them.

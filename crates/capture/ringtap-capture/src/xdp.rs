@@ -52,7 +52,7 @@ pub use options::{DEFAULT_POOL_BYTES, XdpOptions};
 use program::{QueueAttachment, QueueProgram};
 use ring::RingWatch;
 use ringtap_bpf::wait_for_running_programs;
-use setup::Setup;
+use setup::XdpSetup;
 use statistics::LaneStatistics;
 
 /// How long a change of rules waits for packets that are already in the rings.
@@ -95,7 +95,7 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
     }
     let nic = NicLosses::of(&interface)?;
     let wanted = options.promiscuous && !interface.is_loopback;
-    let setup = Setup::new(options, &interface)?;
+    let setup = XdpSetup::new(options, &interface)?;
     let promiscuous = wanted.then(|| Promiscuous::enable(interface.index));
     let program = Arc::new(setup.program);
     let attachment = QueueAttachment::new(Arc::clone(&program));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets in one buffer, in the order of sending.
-#![forbid(unsafe_code)]
 
 /// Packets in the order of sending.
 #[derive(Debug, Default)]

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time since a run began, and sleep to a moment of it.
-#![forbid(unsafe_code)]
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of sending, with their remedies.
-#![forbid(unsafe_code)]
 
 use std::io;
 

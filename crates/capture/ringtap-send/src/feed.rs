@@ -4,16 +4,13 @@
 //! Invariants
 //! - Packets keep the order of the file; a packet that is not due waits, none is skipped.
 //! - Of a damaged file, all packets before the damage are sent.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
 use ringtap_device::Rate;
 use ringtap_packet::WIRE_OVERHEAD_BYTES;
 
-use super::{
-    Timing, batch::PacketBatch, error::SendError, live, note::Note, pace::due_ns, shared::SharedRun,
-};
+use super::{Timing, batch::PacketBatch, error::SendError, live, pace::due_ns, shared::SharedRun};
 use ringtap_device::Speed;
 use ringtap_file::{Reader, Schedule};
 use ringtap_filter::LinkType;
@@ -128,17 +125,21 @@ impl Feed {
         if packet.data.len() < LEAST_BYTES {
             self.short += 1;
             if self.short == 1 {
-                self.shared.say(Note::TooShort {
-                    number: self.number,
-                    length_bytes: packet.data.len(),
-                });
+                self.shared.say(format!(
+                    "packet {} of the file has {} bytes, less than an Ethernet header: such \
+                     packets are not sent, and counted as refused",
+                    self.number,
+                    packet.data.len()
+                ));
             }
             return Ok(None);
         }
         if packet.data.len() < packet.wire_length as usize && !self.cut_was_said {
             self.cut_was_said = true;
-            let number = self.number;
-            self.shared.say(Note::CutWhenRecorded { number });
+            self.shared.say(format!(
+                "packet {} of the file was cut when it was recorded: such packets are sent cut",
+                self.number
+            ));
         }
         let due_ns = self.due.next_ns(packet.time_ns, packet.data.len() as u64);
         if due_ns <= now_ns {

@@ -26,7 +26,6 @@ mod clock;
 mod error;
 mod feed;
 mod live;
-mod note;
 mod output;
 mod pace;
 mod packet;
@@ -50,7 +49,6 @@ use shared::SharedRun;
 use worker::SendWorker;
 
 pub use error::{NoLiveFrames, SendError};
-pub use note::Note;
 pub use packet::Qdisc;
 
 /// Packets to send.
@@ -113,7 +111,7 @@ pub struct SenderOptions {
     pub duration: Option<Duration>,
     /// CPU for the sending thread.
     pub cpu: Option<usize>,
-    /// How to send; `None`: live frames where they work, else AF_PACKET, with a [`Note`].
+    /// How to send; `None`: live frames where they work, else AF_PACKET, with a note.
     pub method: Option<Method>,
     /// Whether AF_PACKET goes through the queueing discipline.
     pub qdisc: Qdisc,
@@ -254,7 +252,7 @@ impl Sender {
 
     /// The notes since the last call.
     #[must_use]
-    pub fn take_notes(&self) -> Vec<Note> {
+    pub fn take_notes(&self) -> Vec<String> {
         self.shared.take_notes()
     }
 

@@ -4,7 +4,6 @@
 //! Invariants
 //! - Packets leave in the order in which they are given, also across a change of the method.
 //! - Counters never decrease; a packet that is tried by both methods counts once.
-#![forbid(unsafe_code)]
 
 use std::{
     sync::Arc,
@@ -17,14 +16,14 @@ use ringtap_ipc::time::{nanoseconds, now_ns};
 use ringtap_packet::Plan;
 
 use super::{
-    Method, Note, SendCounters, SenderOptions,
+    Method, SendCounters, SenderOptions,
     batch::PacketBatch,
     error::{NoLiveFrames, SendError},
     live::{self, Live},
     packet::{Qdisc, SendSocket},
     shared::SharedRun,
 };
-use ringtap_net::interface::{Change, Interface, Watch};
+use ringtap_net::interface::{Interface, InterfaceChange, Watch};
 
 /// Longest wait for the interface between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
@@ -72,7 +71,7 @@ impl SendOutput {
                 Ok(live) => Backend::Live(Box::new(live)),
                 Err(why) => {
                     let backend = packet()?;
-                    shared.say(Note::FellBack(why));
+                    shared.say(fell_back(&why));
                     backend
                 }
             },
@@ -80,7 +79,10 @@ impl SendOutput {
         if let Backend::Live(live) = &backend
             && !live.starts_at_once()
         {
-            shared.say(Note::InBursts);
+            shared.say(
+                "without CAP_SYS_ADMIN live frames leave in bursts every 10 to 40 ms, and more \
+                 slowly: `--method packet` sends evenly",
+            );
         }
         Ok(Self {
             backend,
@@ -186,22 +188,24 @@ impl SendOutput {
         if interface.is_up {
             return Ok(());
         }
-        let (start, name) = (Instant::now(), interface.name.clone());
-        self.shared.say(Note::Down { name });
+        let start = Instant::now();
+        self.shared
+            .say(format!("{} is down; waiting", interface.name));
         let mut watch = Watch::new(&interface)?;
         let mut is_up = false;
         while !is_up && !self.shared.is_stopped() {
             match watch.wait(Some(LOOK))? {
-                Some(Change::Removed) => return Err(interface.removed().into()),
-                Some(Change::Up | Change::NoCarrier) => is_up = true,
+                Some(InterfaceChange::Removed) => return Err(interface.removed().into()),
+                Some(InterfaceChange::Up | InterfaceChange::NoCarrier) => is_up = true,
                 _ => {}
             }
         }
         let waited = start.elapsed();
         self.outages += waited;
         if is_up {
-            let name = watch.name().to_owned();
-            self.shared.say(Note::UpAgain { name, waited });
+            let (name, seconds) = (watch.name(), waited.as_secs_f64());
+            self.shared
+                .say(format!("{name} is up again after {seconds:.1} s"));
         }
         Ok(())
     }
@@ -219,7 +223,7 @@ impl SendOutput {
         let packet = SendSocket::open(self.interface.index, self.qdisc)?;
         self.before = self.before.and(std::mem::take(&mut self.now));
         self.backend = Backend::Packet(packet);
-        self.shared.say(Note::FellBack(why));
+        self.shared.say(fell_back(&why));
         Ok(())
     }
 
@@ -244,6 +248,10 @@ impl SendOutput {
             }
         }
     }
+}
+
+fn fell_back(why: &NoLiveFrames) -> String {
+    format!("{why}; sending through AF_PACKET instead")
 }
 
 /// The error of the latest refusal, if it came with one.

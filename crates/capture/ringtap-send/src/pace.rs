@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Packet `n` is due `n / rate` after the first one, however late earlier packets were.
-#![forbid(unsafe_code)]
 
 use std::num::NonZeroU64;
 

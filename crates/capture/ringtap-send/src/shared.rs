@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! State that the sending thread shares with the caller.
-#![forbid(unsafe_code)]
 
 use std::{
     sync::{
@@ -10,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Note, SendCounters};
+use super::SendCounters;
 
 /// Counters, notes and the end of a run; a flag that asks for the end.
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ pub(super) struct SharedRun {
 #[derive(Debug, Default)]
 struct RunState {
     counters: SendCounters,
-    notes: Vec<Note>,
+    notes: Vec<String>,
     is_over: bool,
 }
 
@@ -40,11 +39,11 @@ impl SharedRun {
         self.lock().counters
     }
 
-    pub(super) fn say(&self, note: Note) {
-        self.lock().notes.push(note);
+    pub(super) fn say(&self, note: impl Into<String>) {
+        self.lock().notes.push(note.into());
     }
 
-    pub(super) fn take_notes(&self) -> Vec<Note> {
+    pub(super) fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().notes)
     }
 

@@ -6,7 +6,6 @@
 //!   the interface.
 //! - A run lasts until its last packet left and the time of that packet is over. A late wake-up of
 //!   the thread after that does not count.
-#![forbid(unsafe_code)]
 
 use std::{num::NonZeroU64, sync::Arc};
 
@@ -16,8 +15,8 @@ use ringtap_packet::{MacAddress, Plan, Sizes};
 use rustix::{io::Errno, thread::set_current_timer_slack};
 
 use super::{
-    Load, Note, SenderOptions, Timing, batch::PacketBatch, clock::RunClock, error::SendError,
-    feed::Feed, output::SendOutput, pace::SteadyPace, shared::SharedRun,
+    Load, SenderOptions, Timing, batch::PacketBatch, clock::RunClock, error::SendError, feed::Feed,
+    output::SendOutput, pace::SteadyPace, shared::SharedRun,
 };
 
 /// Time between two runs at a steady rate, if the due packets fit into one run. Every run takes one
@@ -96,7 +95,9 @@ impl SendWorker {
                 let plan = Plan::new(traffic, MacAddress(own_mac.unwrap_or([2, 0, 0, 0, 0, 1])))?;
                 let least_bytes = traffic.least_size_bytes();
                 if traffic.sizes == Sizes::Imix && least_bytes > 64 {
-                    shared.say(Note::MixRaised { least_bytes });
+                    shared.say(format!(
+                        "the mix's 64-byte packets are {least_bytes} bytes: headers and stamp need that"
+                    ));
                 }
                 let (packets, bits) = plan.cycle();
                 let pace = SteadyPace::new(*rate, packets, bits);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Marks a position in text that a user typed: the line, and carets below the wrong part.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

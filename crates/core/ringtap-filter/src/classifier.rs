@@ -14,38 +14,27 @@ use crate::{Balance, Headers, LinkType, MAX_RULES, Rule, Rules};
 /// Why user space cannot classify by the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ClassifierError {
     /// Too many rules.
     #[error("{count} rules, and a source takes at most {MAX_RULES}")]
-    TooMany {
-        /// Number of rules.
-        count: usize,
-    },
+    TooMany { count: usize },
     /// A filter that loops, which only a reader may run.
     #[error("filter {rule} loops over headers (protochain): the capturing thread cannot run it")]
-    Loops {
-        /// Number of the rule, from 0.
-        rule: usize,
-    },
+    Loops { rule: usize },
     /// A user's eBPF program, which only the kernel runs.
     #[error(
         "{} runs in the kernel only, and this source captures in user space: use a tap: device, \
          or balance by flow, address, vlan or round-robin",
         .object.display()
     )]
-    NeedsEbpf {
-        /// The object file of the program.
-        object: PathBuf,
-    },
+    NeedsEbpf { object: PathBuf },
     /// The link type has no known addresses.
     #[error(
         "packets of link type \"{link_type}\" have no known addresses: balance round-robin, or \
          not at all"
     )]
-    NoAddresses {
-        /// The link type of the source.
-        link_type: LinkType,
-    },
+    NoAddresses { link_type: LinkType },
 }
 
 /// Classifies packets by rules.
@@ -86,10 +75,6 @@ struct Hashes<'a> {
 
 impl Classifier {
     /// A classifier for packets of this link type.
-    ///
-    /// # Errors
-    ///
-    /// Every [`ClassifierError`].
     pub fn new(rules: &Rules, link_type: LinkType) -> Result<Self, ClassifierError> {
         let Rules(rules) = rules;
         let count = rules.len();

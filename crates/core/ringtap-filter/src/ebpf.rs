@@ -40,7 +40,7 @@ const MOST_SHARED: usize = 12_000;
 
 /// Kind of program that calls the function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hook {
+pub enum FilterHook {
     /// An XDP program, whose context is `struct xdp_md`.
     Xdp,
     /// A tc or tcx program, whose context is `struct __sk_buff`.
@@ -50,27 +50,19 @@ pub enum Hook {
 /// Why filters cannot run in the kernel; user space can run them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum TranslateError {
     /// A filter loops over a packet's headers.
     #[error("filter {filter} loops over headers (protochain): it has to run in user space")]
-    Loops {
-        /// Number of the filter, from 0.
-        filter: usize,
-    },
+    Loops { filter: usize },
     /// The filters outnumber the bits of the result.
     #[error("{count} filters: at most {MAX_FILTERS} fit into one program")]
-    TooMany {
-        /// Number of filters.
-        count: usize,
-    },
+    TooMany { count: usize },
     /// A jump is too long for one instruction.
     #[error(
         "the filters need at least {instructions} eBPF instructions, too many for one function"
     )]
-    TooLong {
-        /// Number of instructions before the translation ended.
-        instructions: usize,
-    },
+    TooLong { instructions: usize },
 }
 
 /// Translates filters into one eBPF function.
@@ -86,7 +78,7 @@ pub enum TranslateError {
 ///
 /// [`TranslateError::Loops`] for a filter that must run in user space; the others for too many or
 /// too long filters.
-pub fn classify(filters: &[Program], hook: Hook) -> Result<Vec<Insn>, TranslateError> {
+pub fn classify(filters: &[Program], hook: FilterHook) -> Result<Vec<Insn>, TranslateError> {
     let count = filters.len();
     if count > MAX_FILTERS {
         return Err(TranslateError::TooMany { count });
@@ -98,7 +90,11 @@ pub fn classify(filters: &[Program], hook: Hook) -> Result<Vec<Insn>, TranslateE
 }
 
 /// Filters share their beginnings until there are `most_shared` instructions.
-fn build(filters: &[Program], hook: Hook, most_shared: usize) -> Result<Vec<Insn>, TranslateError> {
+fn build(
+    filters: &[Program],
+    hook: FilterHook,
+    most_shared: usize,
+) -> Result<Vec<Insn>, TranslateError> {
     let mut assembler = Assembler::default();
     let frame = Frame::new(&mut assembler, hook, filters);
     frame.begin(&mut assembler);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Link types: the first header of each packet.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 

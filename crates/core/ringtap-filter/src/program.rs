@@ -42,31 +42,17 @@ pub const MAX_ROUNDS: u32 = 10_000;
 /// Why instructions are not a valid program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ProgramError {
     /// An unknown instruction, a jump outside the program, or an invalid operand.
     #[error("instruction {at} (code {code:#06x}, k {k:#010x}) is not valid classic BPF")]
-    Instruction {
-        /// Number of the instruction, from 0.
-        at: usize,
-        /// Its code.
-        code: u16,
-        /// Its constant.
-        k: u32,
-    },
+    Instruction { at: usize, code: u16, k: u32 },
     /// A load of kernel metadata (`SKF_AD_*`), which is not in the packet.
     #[error("instruction {at} asks the kernel ({k:#010x}), not the packet")]
-    Kernel {
-        /// Number of the instruction, from 0.
-        at: usize,
-        /// Offset of the load.
-        k: u32,
-    },
+    Kernel { at: usize, k: u32 },
     /// A backward jump outside the loop that libpcap compiles for `protochain`.
     #[error("instruction {at} jumps back: only the loops that libpcap compiles for protochain may")]
-    Loop {
-        /// Number of the instruction, from 0.
-        at: usize,
-    },
+    Loop { at: usize },
     /// The program is empty, or its last instruction does not return.
     #[error("a classic BPF program must end with a return")]
     NoEnd,

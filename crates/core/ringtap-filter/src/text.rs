@@ -29,33 +29,23 @@ pub struct Filter {
 /// Why an expression cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum FilterError {
     /// libpcap refused the expression.
     #[error("{}", describe(.expression, .message, .place.as_ref()))]
     Refused {
-        /// The expression.
         expression: String,
-        /// libpcap's message.
         message: String,
-        /// Byte range of the wrong part, if known; empty at the end.
         place: Option<Range<usize>>,
     },
     /// The text contains a NUL, which libpcap does not accept.
     #[error("a filter cannot contain a NUL byte (byte {position})")]
-    Nul {
-        /// Its position in bytes.
-        position: usize,
-    },
+    Nul { position: usize },
     /// The interpreter refuses the program that libpcap made.
     #[error(
         "libpcap compiled \"{expression}\" to an impossible instruction (number {at}): please report this filter"
     )]
-    Program {
-        /// The expression.
-        expression: String,
-        /// Number of the instruction, from 0.
-        at: usize,
-    },
+    Program { expression: String, at: usize },
 }
 
 impl Filter {

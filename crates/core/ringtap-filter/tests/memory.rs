@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory for the translation of one filter. The only test of its process, whose memory it measures.
 
-use ringtap_filter::ebpf::{Hook, classify};
+use ringtap_filter::ebpf::{FilterHook, classify};
 use ringtap_filter::{Instruction, Program};
 
 const MOST_BYTES: u64 = 4 << 20;
@@ -49,7 +49,7 @@ fn memory(key: &str) -> u64 {
 #[test]
 fn translating_a_filter_takes_less_than_4_mib() {
     // Once before, so that the code itself is in memory.
-    let _warm = classify(&[comparisons(1)], Hook::Tc);
+    let _warm = classify(&[comparisons(1)], FilterHook::Tc);
     for (name, filter) in [
         ("comparisons", comparisons as fn(u32) -> Program),
         ("diamonds", diamonds),
@@ -59,7 +59,7 @@ fn translating_a_filter_takes_less_than_4_mib() {
             // Makes the peak the present size.
             std::fs::write("/proc/self/clear_refs", "5").expect("it is our own");
             let before = memory("VmRSS:");
-            let translated = classify(&filters, Hook::Tc);
+            let translated = classify(&filters, FilterHook::Tc);
             let taken = memory("VmHWM:").saturating_sub(before);
             println!(
                 "{count} {name}: {taken} bytes, {:?}",

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A MAC address, as people write it.
-#![forbid(unsafe_code)]
 
 use std::{fmt, str::FromStr};
 

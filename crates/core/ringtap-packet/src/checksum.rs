@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Internet checksum (RFC 1071).
-#![forbid(unsafe_code)]
 
 /// Sums the bytes as 16-bit words in network order, folded; an odd last byte is the high byte.
 pub fn sum(bytes: &[u8]) -> u32 {

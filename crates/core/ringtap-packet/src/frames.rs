@@ -6,7 +6,6 @@
 //! Invariants
 //! - A shape's frame has zeros in the varying fields (source address, source port, checksums,
 //!   stamp). Its sums cover the frame in this state; varying values are added.
-#![forbid(unsafe_code)]
 
 use std::{net::IpAddr, num::NonZeroU64};
 
@@ -17,7 +16,7 @@ use crate::{
     checksum, headers,
     stamp::{STAMP_BYTES, Stamp},
     traffic::WIRE_OVERHEAD_BYTES,
-    traffic::{FCS_BYTES, Traffic, TrafficError, Transport},
+    traffic::{FCS_BYTES, Traffic, TrafficError, TransportProtocol},
 };
 
 /// Packets of one size.
@@ -90,7 +89,7 @@ impl Plan {
             flows: traffic.flows,
             address: low_bits(traffic.source),
             port: traffic.source_port,
-            udp: traffic.transport == Transport::Udp,
+            udp: traffic.transport == TransportProtocol::Udp,
         })
     }
 
@@ -192,8 +191,8 @@ fn offsets(traffic: &Traffic) -> Offsets {
         IpAddr::V6(_) => (None, ip + 8 + 12, ip + 40),
     };
     let (sum, payload) = match traffic.transport {
-        Transport::Udp => (transport + 6, transport + 8),
-        Transport::Tcp => (transport + 16, transport + 20),
+        TransportProtocol::Udp => (transport + 6, transport + 8),
+        TransportProtocol::Tcp => (transport + 16, transport + 20),
     };
     Offsets {
         ip_sum,
@@ -218,11 +217,11 @@ fn shape(
     let payload: Vec<_> = places.map(|place| place.to_le_bytes()[0]).collect();
     let mut frame = Vec::with_capacity(length);
     match traffic.transport {
-        Transport::Udp => {
+        TransportProtocol::Udp => {
             let headers = headers.udp(0, traffic.destination_port);
             headers.write(&mut frame, &payload)
         }
-        Transport::Tcp => {
+        TransportProtocol::Tcp => {
             let headers = headers.tcp_header(TcpHeader {
                 ack: true,
                 acknowledgment_number: 1,
@@ -249,8 +248,8 @@ fn shape(
         put(&mut frame, stamp, &[0; STAMP_BYTES]);
     }
     let protocol = match traffic.transport {
-        Transport::Udp => 17,
-        Transport::Tcp => 6,
+        TransportProtocol::Udp => 17,
+        TransportProtocol::Tcp => 6,
     };
     // The 16-bit sum takes the length unchanged, since it is below 65536.
     let segment = (length - at.port).to_be_bytes();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Headers of built frames, from Ethernet to IP; lengths and checksums are etherparse's.
-#![forbid(unsafe_code)]
 
 use std::net::IpAddr;
 

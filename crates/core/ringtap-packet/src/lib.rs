@@ -13,4 +13,6 @@ mod traffic;
 
 pub use address::{MacAddress, MacAddressError};
 pub use frames::{Offsets, Plan, Shape};
-pub use traffic::{FCS_BYTES, Sizes, Traffic, TrafficError, Transport, WIRE_OVERHEAD_BYTES};
+pub use traffic::{
+    FCS_BYTES, Sizes, Traffic, TrafficError, TransportProtocol, WIRE_OVERHEAD_BYTES,
+};

@@ -3,7 +3,6 @@
 //!
 //! A stamp is the first 18 bytes of the UDP or TCP payload, in network byte order: the letters `RT`,
 //! the packet's number from 0 (u64), and its creation time in nanoseconds since 1970 (u64).
-#![forbid(unsafe_code)]
 
 /// Bytes of a stamp.
 pub const STAMP_BYTES: usize = 18;

@@ -3,7 +3,6 @@
 //!
 //! Sizes are those on the wire, including the 4 bytes of the frame check sequence: of a 64-byte
 //! packet, 60 bytes are in memory and visible to capture programs.
-#![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,9 +34,9 @@ pub enum Sizes {
     Imix,
 }
 
-/// Transport protocol.
+/// TransportProtocol protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportProtocol {
     /// UDP.
     Udp,
     /// TCP segments with ACK set, without a connection.
@@ -56,7 +55,7 @@ pub struct Traffic {
     /// VLAN identifiers, outer first; two make an 802.1ad tag and an 802.1Q tag.
     pub vlans: Vec<u16>,
     /// UDP or TCP.
-    pub transport: Transport,
+    pub transport: TransportProtocol,
     /// Source MAC address; the interface's own if absent.
     pub source_mac: Option<MacAddress>,
     /// Destination MAC address.
@@ -79,7 +78,7 @@ impl Default for Traffic {
             sizes: Sizes::Fixed(SMALLEST_BYTES),
             flows: 1,
             vlans: Vec::new(),
-            transport: Transport::Udp,
+            transport: TransportProtocol::Udp,
             source_mac: None,
             destination_mac: MacAddress([2, 0, 0, 0, 0, 2]),
             source: Ipv4Addr::new(198, 18, 0, 1).into(),
@@ -141,8 +140,8 @@ impl Traffic {
         let tags = self.vlans.iter().map(|_| 4).sum::<u32>();
         let ip = if self.source.is_ipv6() { 40 } else { 20 };
         let transport = match self.transport {
-            Transport::Udp => 8,
-            Transport::Tcp => 20,
+            TransportProtocol::Udp => 8,
+            TransportProtocol::Tcp => 20,
         };
         14 + tags + ip + transport
     }
@@ -226,7 +225,7 @@ mod tests {
         let (source, destination) = Traffic::benchmark_addresses(true);
         let traffic = Traffic {
             stamp: true,
-            transport: Transport::Tcp,
+            transport: TransportProtocol::Tcp,
             vlans: vec![1, 2],
             source,
             destination,

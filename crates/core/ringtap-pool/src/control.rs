@@ -8,7 +8,6 @@
 //! - The reader reads the sizes from the region once, when it maps the region. The distributor keeps
 //!   its own copy, so a reader that overwrites them hurts only itself.
 //! - Each index is written by one side; the other side checks it.
-#![forbid(unsafe_code)]
 
 use std::mem::offset_of;
 
@@ -98,24 +97,17 @@ pub(crate) struct Control {
 /// Why a region is not a usable control region.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ControlError {
     /// Unknown format or version.
     #[error("no control region of version {VERSION}: update ringtap on both sides")]
     Unknown,
     /// The mapping is smaller than the sizes in the region require.
     #[error("a control region of {have_bytes} bytes is too small for what it says it holds")]
-    TooSmall {
-        /// Bytes mapped.
-        have_bytes: usize,
-    },
+    TooSmall { have_bytes: usize },
     /// The region belongs to another pool.
     #[error("a control region for {lanes} lanes, but the pool has {want}")]
-    Lanes {
-        /// Lanes in the control region.
-        lanes: usize,
-        /// Lanes of the pool.
-        want: u32,
-    },
+    Lanes { lanes: usize, want: u32 },
 }
 
 /// Sizes of a control region.

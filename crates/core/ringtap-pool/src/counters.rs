@@ -3,13 +3,14 @@
 //!
 //! `offered = delivered + filtered + other_members + dropped.{nic, kernel, pool_full, overrun,
 //! not_written, no_verdict}`, per source and lane, and again per reader.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::ops::AddAssign;
 
+use serde::Serialize;
+
 /// Packets that were offered and not delivered, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Dropped {
     /// Lost by the NIC or its driver before capture saw them.
     pub nic: u64,
@@ -43,7 +44,7 @@ impl Dropped {
 }
 
 /// Counters of a source's lane, or of a reader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Packets that were there to be captured, by counters that do not depend on the reader.
     pub offered: u64,

@@ -186,10 +186,6 @@ impl Distributor {
     }
 
     /// Adds a reader in this process, which gets every packet published from now on.
-    ///
-    /// # Errors
-    ///
-    /// [`AddReaderError::TooMany`].
     pub fn add_reader(
         &mut self,
         options: &ReaderOptions,

@@ -5,7 +5,6 @@
 //! - Every number is little-endian; positions are offsets, never pointers.
 //! - `bpf/ringtap.h` defines the same format; a test compares the two.
 //! - A change here is a change of the ABI and of [`VERSION`].
-#![forbid(unsafe_code)]
 
 #[cfg(test)]
 mod abi;
@@ -186,6 +185,7 @@ pub struct Geometry {
 /// Why a pool cannot have these sizes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum GeometryError {
     /// The chunk size is not usable.
     #[error("chunk size {0} bytes: want a power of two from {MIN_CHUNK_SIZE} to {MAX_CHUNK_SIZE}")]
@@ -195,28 +195,14 @@ pub enum GeometryError {
         "{count} chunks for {lanes} lanes: want at least {}, two a lane and one for the header",
         lanes.saturating_mul(2).saturating_add(1)
     )]
-    ChunkCount {
-        /// Chunks asked for.
-        count: u32,
-        /// Lanes asked for.
-        lanes: u32,
-    },
+    ChunkCount { count: u32, lanes: u32 },
     /// The segments do not hold the chunks.
     #[error("segments of {size} bytes every {stride}: want a power of two that holds a chunk")]
-    Segment {
-        /// Segment size in bytes.
-        size: u64,
-        /// Segment stride in bytes.
-        stride: u64,
-    },
+    Segment { size: u64, stride: u64 },
 }
 
 impl Geometry {
     /// A pool without gaps: `chunk_count` chunks, including chunk 0, side by side.
-    ///
-    /// # Errors
-    ///
-    /// Every [`GeometryError`].
     pub fn contiguous(
         chunk_size: u32,
         chunk_count: u32,
@@ -237,10 +223,6 @@ impl Geometry {
     }
 
     /// Checks that a pool can have these sizes.
-    ///
-    /// # Errors
-    ///
-    /// Every [`GeometryError`].
     pub fn checked(self) -> Result<Self, GeometryError> {
         let chunk = self.chunk_size;
         if !chunk.is_power_of_two() || !(MIN_CHUNK_SIZE..=MAX_CHUNK_SIZE).contains(&chunk) {

@@ -7,7 +7,6 @@
 //! Invariants
 //! - Only a chunk that this lane took and did not get back is accepted. No peer can make the lane
 //!   write into another lane's chunk, into a free chunk, or into one chunk twice.
-#![forbid(unsafe_code)]
 
 use crate::format::Geometry;
 use crate::ids::{ChunkId, widen};

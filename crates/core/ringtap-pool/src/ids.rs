@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Distinct types for the numbers of chunks, lanes and readers, and for region offsets.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 

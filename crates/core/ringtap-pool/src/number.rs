@@ -4,7 +4,6 @@
 //! A number that the type cannot hold becomes the type's maximum. Nearly all of Ringtap's conversions
 //! cannot fail (indexes of a pool, lengths of packets). For the others the maximum exceeds what any
 //! pool has, so that a later check refuses it.
-#![forbid(unsafe_code)]
 
 /// The number as `u16`, saturated.
 #[inline]

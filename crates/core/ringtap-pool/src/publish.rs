@@ -4,7 +4,6 @@
 //! Invariants
 //! - The count in a chunk's state only grows until the chunk is sealed, and never after.
 //! - Slot and payload are complete before the count that covers them is stored.
-#![forbid(unsafe_code)]
 
 use crate::format::{SEALED, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
@@ -67,10 +66,4 @@ pub fn get_words(words: &[AtomicU64; 4]) -> [u64; 4] {
         lengths.load(Relaxed),
         places.load(Relaxed),
     ]
-}
-
-/// Reads the payload's offset from a published slot, in units of 8 bytes.
-#[inline]
-pub fn get_place(words: &[AtomicU64; 4]) -> u16 {
-    Slot::from_words([0, 0, 0, words[3].load(Relaxed)]).payload
 }

@@ -8,7 +8,6 @@
 //! - `tail - head` never exceeds the capacity, unless the peer misbehaves.
 //! - Each side keeps a private index and publishes a copy, so the peer cannot change the index.
 //! - The peer is not trusted: what it wrote is checked before it is used.
-#![forbid(unsafe_code)]
 
 use crate::ids::widen;
 use crate::memory::Words;

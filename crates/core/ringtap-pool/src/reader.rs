@@ -92,10 +92,6 @@ impl Reader {
     ///
     /// `distributor` wakes the distributor's thread; the reader and its batches hold it until the last
     /// of them is dropped. `policy` is the one with which the reader was added.
-    ///
-    /// # Errors
-    ///
-    /// Every [`ControlError`].
     pub fn open(
         pool: Pool,
         control: &Region,
@@ -179,10 +175,6 @@ impl Reader {
     }
 
     /// Number of waiting packets: published, delivered, and not yet taken.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Reader::try_next`].
     pub fn waiting(&mut self) -> Result<u64, RecvError> {
         self.accept()?;
         let held = self.lanes.iter().flat_map(Lane::held);

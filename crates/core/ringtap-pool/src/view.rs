@@ -30,34 +30,21 @@ pub struct Pool {
 /// Why a region is not usable as a pool.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum PoolError {
     /// The mapping is smaller than its header requires.
     #[error("the region has {have_bytes} bytes, its sizes need {need_bytes}")]
-    TooSmall {
-        /// Bytes mapped.
-        have_bytes: usize,
-        /// Bytes needed.
-        need_bytes: u64,
-    },
+    TooSmall { have_bytes: usize, need_bytes: u64 },
     /// The region header is invalid.
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// Another region has replaced the one that the reader expects.
     #[error("the region has epoch {have}, the reader wants {want}: subscribe again")]
-    Epoch {
-        /// Epoch in the header.
-        have: u64,
-        /// Epoch that the reader expects.
-        want: u64,
-    },
+    Epoch { have: u64, want: u64 },
 }
 
 impl Pool {
     /// The pool in a region of known sizes.
-    ///
-    /// # Errors
-    ///
-    /// [`PoolError::TooSmall`].
     pub fn new(region: Region, geometry: Geometry) -> Result<Self, PoolError> {
         let need_bytes = geometry.region_bytes();
         if u64::try_from(region.bytes()).is_ok_and(|have| have >= need_bytes) {
@@ -74,10 +61,6 @@ impl Pool {
     }
 
     /// The pool in a region that another process formatted, with this epoch.
-    ///
-    /// # Errors
-    ///
-    /// Every [`PoolError`].
     pub fn open(region: Region, epoch: u64) -> Result<Self, PoolError> {
         let need = format::REGION_HEADER_SIZE;
         let Some(piece) = region.piece(0, need) else {

@@ -5,7 +5,6 @@
 //! reads the stored level. A full fence on both sides ensures that one side sees the other's store.
 //! The eBPF writer has no fence, which would cost time for every packet: for it, the sleeper's first
 //! sleep is short, see [`FIRST_SLEEP`].
-#![forbid(unsafe_code)]
 
 use std::time::Duration;
 

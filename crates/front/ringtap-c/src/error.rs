@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a call failed: a number for programs and a text for people.
-#![forbid(unsafe_code)]
 
 use std::ffi::c_int;
 use std::io;

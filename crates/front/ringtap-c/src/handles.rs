@@ -5,7 +5,6 @@
 //! - A handle is an index and a generation, with a tag that no address has.
 //! - One thread at a time uses a session. A second thread gets an error and does not wait.
 //! - This module catches a panic in a session; after it the session can only be closed.
-#![forbid(unsafe_code)]
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -28,14 +27,14 @@ const TAG_BITS: u32 = 4;
 const TAG: usize = 0b0101;
 const MOST_GENERATION: usize = usize::MAX >> (INDEX_BITS + TAG_BITS);
 
-static TABLE: [Place; MOST] = [const { Place::new() }; MOST];
+static TABLE: [HandlePlace; MOST] = [const { HandlePlace::new() }; MOST];
 
 thread_local! {
     /// Why the last call without a handle failed.
     static WITHOUT_HANDLE: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-struct Place {
+struct HandlePlace {
     inside: Mutex<Inside>,
     /// For [`stop`], which does not wait for the thread that uses the session.
     stop: Mutex<Option<(usize, Arc<Connection>)>>,
@@ -49,9 +48,9 @@ struct Inside {
     broken: Option<String>,
 }
 
-impl Place {
+impl HandlePlace {
     const fn new() -> Self {
-        Place {
+        HandlePlace {
             inside: Mutex::new(Inside {
                 generation: 0,
                 session: None,

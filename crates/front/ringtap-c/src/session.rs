@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The session behind a handle: a subscription at a hub, with descriptions of its sources for C.
-#![forbid(unsafe_code)]
 
 use std::ffi::{CString, c_int};
 use std::path::PathBuf;

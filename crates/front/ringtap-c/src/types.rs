@@ -5,7 +5,6 @@
 //! - With the same soname, a structure without a `size` never changes, and one with a `size` only
 //!   grows.
 #![expect(missing_docs, reason = "include/ringtap.h has the documentation")]
-#![forbid(unsafe_code)]
 
 use std::ffi::{c_char, c_int};
 

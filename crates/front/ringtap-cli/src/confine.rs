@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Gives up the rights of a verb once its devices are open: `-Z USER`, capabilities, system calls.
-#![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 
@@ -47,10 +46,6 @@ impl UserArgs {
     }
 
     /// What a recorder keeps, which creates `file`, and others with names like it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`UserArgs::keeping`].
     pub(crate) fn recording(
         &self,
         device: Option<Kind>,

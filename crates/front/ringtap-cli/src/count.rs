@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap count`: rates while packets arrive, the counters at the end.
-#![forbid(unsafe_code)]
 
 mod consumer;
 mod latency;
@@ -21,7 +20,7 @@ use crate::interrupt;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs};
 use crate::session;
-use consumer::{Counter, Extras};
+use consumer::{CountReader, Extras};
 use latency::Latency;
 use stamps::Stamps;
 use work::{Work, WorkKind};
@@ -92,7 +91,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
             .transpose()?,
     };
     let reading = Reading::new(&args.reading, capture, "count");
-    let mut counter = Counter { reading, extras };
+    let mut counter = CountReader { reading, extras };
     let received = session::receive(args.reading.interval, &mut counter);
     // Before the capture ends: NAPI may depend on its program.
     steered.undo();

@@ -4,7 +4,6 @@
 //! Invariants
 //! - The process enters the private network before it starts a thread. So it changes nothing on the
 //!   machine and leaves nothing behind, even after a kill.
-#![forbid(unsafe_code)]
 
 mod places;
 mod readers;
@@ -34,7 +33,7 @@ use crate::interrupt;
 use crate::print;
 use crate::reading::ReadingArgs;
 use places::DemoCpus;
-use readers::Outcome;
+use readers::DemoOutcome;
 use table::Table;
 
 /// The interface that packets are sent on.
@@ -92,7 +91,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
         drop(stop);
         anyhow::Ok((running.join(), traffic))
     })?;
-    let outcome: Outcome = outcome?;
+    let outcome: DemoOutcome = outcome?;
     words::end(&outcome, &traffic?, standing)?;
     let failure = outcome_of
         .snapshot()?

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap hub`: captures once and serves readers in other processes.
-#![forbid(unsafe_code)]
 
 mod config;
 pub(crate) mod groups;
@@ -166,7 +165,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     let access = config
         .groups
         .iter()
-        .map(|group| group.access.clone())
+        .map(|group| group.group.access.clone())
         .collect();
     let server = Server::open(listener, &hub, access).context("cannot open the socket's server")?;
     let _metrics = serve_metrics(&config, &hub)?;
@@ -252,7 +251,10 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
         sources.push(source);
     }
     let facts = sources[0].facts().clone();
-    let filtered = config.groups.iter().any(|group| !group.filter.is_empty());
+    let filtered = config
+        .groups
+        .iter()
+        .any(|group| !group.group.filter_text.is_empty());
     let other = sources
         .iter()
         .find(|one| one.facts().link_type != facts.link_type);
@@ -264,7 +266,7 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
         );
     }
     let can_wait = |source: &dyn Source| source.facts().policy == Policy::Block;
-    let waits = |group: &&GroupText| group.policy == Policy::Block;
+    let waits = |group: &&GroupText| group.group.policy == Policy::Block;
     let hasty = sources.iter().find(|one| !can_wait(one.as_ref()));
     if let (Some(group), Some(source)) = (config.groups.iter().find(waits), hasty) {
         bail!(
@@ -286,7 +288,7 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
 }
 
 /// Serves metrics, if configured, until the server is dropped.
-fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::Server>> {
+fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsServer>> {
     let Some(address) = config.metrics else {
         ensure!(
             !config.metrics_anywhere,
@@ -313,7 +315,7 @@ fn say_ready(config: &Config, path: &std::path::Path) {
     let groups: Vec<_> = config
         .groups
         .iter()
-        .map(|group| format!("hub:{}", group.name))
+        .map(|group| format!("hub:{}", group.name()))
         .collect();
     print::note(format_args!(
         "ringtap: hub of {} for {}, on {}",

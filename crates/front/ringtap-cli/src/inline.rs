@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap inline`: an inline reader, which decides by filter and content which packets pass a bridge.
-#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use ringtap_filter::Program;
 
 use crate::affinity::Steered;
 use crate::print;
-use crate::session::{Consumer, Flow, receive};
+use crate::session::{BatchConsumer, Flow, receive};
 use crate::{bridge, interrupt, report};
 
 /// Decides which packets pass a bridge that was started with `--inline`.
@@ -130,7 +129,7 @@ impl Decider {
     }
 }
 
-impl Consumer for Decider {
+impl BatchConsumer for Decider {
     fn capture(&mut self) -> &mut Capture {
         &mut self.capture
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The flags that all capturing verbs share, and the source that they open.
-#![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
 use clap::Args;

@@ -18,7 +18,6 @@ mod print;
 mod reading;
 mod record;
 mod report;
-mod sample;
 mod seeing;
 mod send;
 mod serve_one;
@@ -70,9 +69,6 @@ enum Verb {
     ServeOne(serve_one::ServeOneArgs),
     /// Simulate a NIC, the capture and its readers in virtual time.
     Sim(sim::SimArgs),
-    /// Write a small capture to try the other verbs on.
-    #[command(hide = true)]
-    Sample(sample::SampleArgs),
 }
 
 /// Exit status when a source or a sender ends because its interface was removed.
@@ -98,7 +94,6 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::ServeOne(args) => serve_one::run(&args),
         Verb::Sim(args) => sim::run(&args),
-        Verb::Sample(options) => sample::run(&options),
     };
     result.unwrap_or_else(|error| {
         print::note(format_args!("ringtap: {}", describe(&error)));

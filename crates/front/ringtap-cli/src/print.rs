@@ -5,7 +5,6 @@
 //! - Nothing here panics: a closed pipe or a full disk is an error, or is ignored.
 //! - The text is written when the call returns: nothing is buffered.
 //! - No control character of a text reaches the terminal.
-#![forbid(unsafe_code)]
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};

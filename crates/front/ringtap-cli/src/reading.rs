@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Common parts of all reading verbs: filter, tally, limits, lines, the final counters.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

@@ -2,13 +2,12 @@
 //! Writes packets into one pcapng file, or into a rotating series of them.
 //!
 //! A verb calls `packet` of a [`Writer`] for each packet and `tick` at regular intervals, `rotate` when
-//! either returns [`Next::Rotate`], and `finish` at the end.
+//! either returns [`FileNext::Rotate`], and `finish` at the end.
 //!
 //! Invariants
 //! - A closed file is valid and ends after a whole block, even if the disk was full.
 //! - After a kill, a file is valid up to an incomplete last block. At most the buffer is missing:
 //!   256 KiB, or the packets since the last tick that flushed.
-#![forbid(unsafe_code)]
 
 mod error;
 mod machine;
@@ -24,6 +23,6 @@ mod tests;
 
 pub(crate) use machine::origin;
 pub(crate) use options::FileOptions;
-pub(crate) use recorder::{Recorder, statistics};
+pub(crate) use recorder::Recorder;
 pub(crate) use verb::{RecordArgs, interfaces, run};
-pub(crate) use writer::{Next, Writer, Written};
+pub(crate) use writer::{FileNext, Writer, WrittenFiles};

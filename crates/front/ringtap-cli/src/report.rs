@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters as text and as JSON, one object per line.
-#![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -24,44 +23,18 @@ struct Line<'a> {
     counters: CounterFields,
 }
 
+/// Counters, and whether they balance.
 #[derive(Serialize)]
 pub(crate) struct CounterFields {
-    offered: u64,
-    delivered: u64,
-    filtered: u64,
-    other_members: u64,
-    bytes: u64,
-    dropped: DroppedFields,
+    #[serde(flatten)]
+    counters: Counters,
     balanced: bool,
-}
-
-#[derive(Serialize)]
-struct DroppedFields {
-    nic: u64,
-    kernel: u64,
-    pool_full: u64,
-    overrun: u64,
-    not_written: u64,
-    no_verdict: u64,
 }
 
 impl From<&Counters> for CounterFields {
     fn from(counters: &Counters) -> Self {
-        let dropped = counters.dropped;
         CounterFields {
-            offered: counters.offered,
-            delivered: counters.delivered,
-            filtered: counters.filtered,
-            other_members: counters.other_members,
-            bytes: counters.bytes,
-            dropped: DroppedFields {
-                nic: dropped.nic,
-                kernel: dropped.kernel,
-                pool_full: dropped.pool_full,
-                overrun: dropped.overrun,
-                not_written: dropped.not_written,
-                no_verdict: dropped.no_verdict,
-            },
+            counters: *counters,
             balanced: counters.balance().holds(),
         }
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of a running hub: as JSON, on a screen, in sentences, for Prometheus.
-#![forbid(unsafe_code)]
 
 pub(crate) mod change;
 pub(crate) mod metrics;

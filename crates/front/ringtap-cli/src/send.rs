@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap send`: sends packets on an interface at a rate, and counts them by outcome.
-#![forbid(unsafe_code)]
 
 mod load;
 mod report;

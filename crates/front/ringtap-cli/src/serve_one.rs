@@ -3,7 +3,6 @@
 //!
 //! libringtap-pcap starts this process to open a device for its program. So the program may fork, give
 //! up its rights or be killed; the capture lasts exactly as long as a process reads it.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::AsFd as _;

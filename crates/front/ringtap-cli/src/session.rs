@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads a capture to its end on behalf of a verb.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ pub(crate) enum Flow {
 }
 
 /// A verb's handling of packets.
-pub(crate) trait Consumer {
+pub(crate) trait BatchConsumer {
     fn capture(&mut self) -> &mut Capture;
 
     fn batch(&mut self, batch: &Batch) -> Result<Flow>;
@@ -36,7 +35,7 @@ pub(crate) trait Consumer {
 /// Passes all batches to `consumer` until the capture ends or the consumer has enough.
 ///
 /// Skips ticks that fall behind.
-pub(crate) fn receive(interval: Duration, consumer: &mut impl Consumer) -> Result<()> {
+pub(crate) fn receive(interval: Duration, consumer: &mut impl BatchConsumer) -> Result<()> {
     let mut due = Instant::now() + interval;
     loop {
         let found = match consumer.capture().try_next()? {

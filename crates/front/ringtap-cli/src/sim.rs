@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap sim`: a simulated NIC, the pool and simulated readers in virtual time.
-#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -18,7 +18,8 @@ fn ringtap(args: &[&str]) -> Finished {
 fn sample() -> (TempDir, String) {
     let folder = TempDir::new().expect("a folder can be made");
     let file = folder.path().join("sample.pcapng").display().to_string();
-    let _made = ringtap(&["sample", &file]).success();
+    let device = "sim:max?burst=160&flows=16";
+    let _made = ringtap(&["record", "-q", "-i", device, "-w", &file]).success();
     (folder, file)
 }
 
@@ -50,7 +51,7 @@ fn every_load_runs_over_every_packet() {
         &file,
         "--work",
         "bpf:2",
-        "udp port 53",
+        "udp src port 10007",
     ];
     let filtered = ringtap(&args).success();
     let taken = format!("2 filter runs a packet took {}", 2 * delivered(&filtered));

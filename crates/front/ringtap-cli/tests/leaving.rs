@@ -126,7 +126,8 @@ fn packets_on_standard_output_are_not_mixed_with_counters() {
 fn a_file_is_not_written_over_while_it_is_read() {
     let folder = folder();
     let file = folder.path().join("a.pcapng").display().to_string();
-    let _made = start(&["sample", &file]).wait(LIMIT).success();
+    let sample = ["record", "-q", "-i", "sim:max?burst=100", "-w", &file];
+    let _made = start(&sample).wait(LIMIT).success();
     let before = fs::read(&file).expect("the file");
     for input in [["-r", &file], ["-i", &format!("pcap:{file}")]] {
         let mut args = vec!["record", "-w", &file];

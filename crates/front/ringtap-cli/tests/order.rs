@@ -90,7 +90,8 @@ fn record_keeps_time_order_unless_it_is_turned_off() {
     let folder = TempDir::new().expect("a folder");
     let name = |name: &str| folder.path().join(name).display().to_string();
     let mut sample = Command::new(BINARY);
-    sample.args(["sample", &name("in.pcapng")]);
+    sample.args(["record", "-q", "-i", "sim:max?burst=100", "-w"]);
+    sample.arg(name("in.pcapng"));
     let _made = Running::start(sample).wait(LIMIT).success();
     let told = |args: &[&str]| {
         let mut record = Command::new(BINARY);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The structures and numbers of `pcap/pcap.h`, which documents them; a test compares both.
 #![expect(missing_docs, reason = "pcap/pcap.h has the documentation")]
-#![forbid(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint};
 

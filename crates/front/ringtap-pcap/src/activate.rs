@@ -4,7 +4,6 @@
 //! Invariants
 //! - The capture misses no packet once `activate` has returned.
 //! - The way in which a network interface is captured is printed once.
-#![forbid(unsafe_code)]
 
 use std::ffi::c_int;
 use std::path::PathBuf;

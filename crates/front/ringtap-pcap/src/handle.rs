@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One handle: its settings until it is activated, then its capture; and its last error.
-#![forbid(unsafe_code)]
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::*};

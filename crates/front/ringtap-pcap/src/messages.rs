@@ -4,7 +4,6 @@
 //! Invariants
 //! - Nothing is printed if `RINGTAP_QUIET` is set, or if standard error differs from that of
 //!   `ringtap exec`: Wireshark, for example, parses dumpcap's standard error.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

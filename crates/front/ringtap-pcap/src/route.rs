@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides by a device's name whether Ringtap or the real library reads it; finds groups of the hub.
-#![forbid(unsafe_code)]
 
 use std::path::Path;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rates: packets per second, bits per second on the wire, or as fast as possible.
-#![forbid(unsafe_code)]
 
 use std::{fmt, str::FromStr};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Speeds at which a file is read: top speed, as recorded, or a rate.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Numbers in the byte order of the machine that wrote the file.
-#![forbid(unsafe_code)]
 
 /// The byte order of a pcap file, or of one section of a pcapng file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of reading capture files, with their positions.
-#![forbid(unsafe_code)]
 
 use std::io;
 

@@ -2,7 +2,6 @@
 //! The pcapng blocks that describe interfaces and count for them.
 //!
 //! Invariant: an option of the wrong size is ignored, one that reaches past its block is damage.
-#![forbid(unsafe_code)]
 
 use ringtap_filter::LinkType;
 

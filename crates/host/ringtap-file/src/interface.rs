@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Interfaces of a capture file.
-#![forbid(unsafe_code)]
 
 use ringtap_filter::LinkType;
 

@@ -3,6 +3,7 @@
 //!
 //! [`Reader`] yields packets that borrow from its buffer. [`Pace`] delays each packet until it is
 //! due. [`write`] appends pcapng blocks to a buffer.
+#![forbid(unsafe_code)]
 
 mod bytes;
 mod damage;

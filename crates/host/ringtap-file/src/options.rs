@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options at the end of a pcapng block.
-#![forbid(unsafe_code)]
 
 use super::{bytes::ByteOrder, damage::Damage};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The classic pcap format: a file header, then a 16-byte header before each packet.
-#![forbid(unsafe_code)]
 
 use ringtap_filter::LinkType;
 use ringtap_pool::number::to_usize;

@@ -4,7 +4,6 @@
 //! Invariants
 //! - A block is used only if its two lengths agree and everything in it lies inside it.
 //! - Interface numbers of the file count from 0 in each section; ours run on over all sections.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

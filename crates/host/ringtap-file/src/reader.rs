@@ -4,7 +4,6 @@
 //! Invariants
 //! - The reader returns every whole packet before the end or the damage, in the order of the file.
 //! - After the end or an error, the reader returns nothing.
-#![forbid(unsafe_code)]
 
 use std::{
     fs::File,

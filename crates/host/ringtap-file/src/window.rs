@@ -5,7 +5,6 @@
 //! - `start <= end <= buffer.len()`; `buffer[start..end]` is read and not yet taken.
 //! - `offset` is the position in the file of `buffer[start]`.
 //! - The buffer grows only with arriving bytes, so that a false length cannot exhaust memory.
-#![forbid(unsafe_code)]
 
 use std::{
     io,

@@ -4,7 +4,6 @@
 //! Invariants
 //! - Every function appends exactly one whole block.
 //! - Times are nanoseconds: each interface is described with `if_tsresol` 9.
-#![forbid(unsafe_code)]
 
 use ringtap_pool::number::{to_u16, to_u32, to_usize};
 

@@ -11,7 +11,6 @@
 //!   no pipe either: a process that reads or writes a pipe holds the pipe's lock while it copies, for
 //!   instance from a file system of the process's own.)
 //! - A reader cannot send descriptors to the hub through a doorbell.
-#![forbid(unsafe_code)]
 
 mod rings;
 

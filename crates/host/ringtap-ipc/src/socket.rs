@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Transport between processes of one host: a UNIX socket with one datagram per message.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -58,41 +57,23 @@ type FileIdentity = (u64, u64);
 /// Why a hub cannot listen on a socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ListenError {
     /// Another hub listens on the socket.
     #[error("{path}: a hub is running there already: stop it, or choose another --socket")]
-    InUse {
-        /// The socket.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// Another program has a socket there.
     #[error("{path}: another program uses this socket: choose another --socket")]
-    OtherProgram {
-        /// The socket.
-        path: PathBuf,
-    },
+    OtherProgram { path: PathBuf },
     /// The path is a file, not a socket.
     #[error("{path}: is a file, not a socket: choose another --socket")]
-    NotASocket {
-        /// The file.
-        path: PathBuf,
-    },
+    NotASocket { path: PathBuf },
     /// The socket's folder does not exist.
     #[error("{path}: there is no folder {folder}: make it, or choose another --socket")]
-    NoFolder {
-        /// The socket.
-        path: PathBuf,
-        /// The folder that is missing.
-        folder: PathBuf,
-    },
+    NoFolder { path: PathBuf, folder: PathBuf },
     /// The system refused.
     #[error("{path}: cannot listen: {reason}: choose a --socket in a folder that you may write")]
-    System {
-        /// The socket.
-        path: PathBuf,
-        /// The system's error.
-        reason: io::Error,
-    },
+    System { path: PathBuf, reason: io::Error },
 }
 
 impl Socket {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Times in nanoseconds, as in packets.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, SystemTime};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Message channel between a hub and a reader.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

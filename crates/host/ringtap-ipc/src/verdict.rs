@@ -9,7 +9,6 @@
 //!   packets that do not wait, and never waits for the reader.
 //! - The inline reader's channel ends with its [`InlineMembership`], which its connection to the hub owns:
 //!   no descriptor that the reader passed on keeps it.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -254,13 +253,13 @@ impl AsFd for VerdictQueue {
 /// thread takes the verdicts.
 pub struct VerdictChannel {
     group: String,
-    state: Mutex<State>,
+    state: Mutex<ChannelState>,
     /// Ends the bridge's sleep.
     wake: Event,
 }
 
 #[derive(Default)]
-struct State {
+struct ChannelState {
     is_taken: bool,
     arrived: Option<VerdictQueue>,
 }
@@ -296,7 +295,7 @@ impl VerdictChannel {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ChannelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,7 +7,6 @@
 //! Invariants
 //! - Caches are cold after a sleep. So between the end of a sleep and the first packet the waiter
 //!   does only what cannot wait; the next call settles the rest.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +24,7 @@ use crate::doorbell::Doorbell;
 const NAP: Duration = Duration::from_micros(250);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum WaitPhase {
     /// Packets came since the last wait.
     Awake,
     /// A nap is over without a packet.
@@ -77,7 +76,7 @@ pub struct Waiter {
     wakes: Vec<Arc<OwnedFd>>,
     /// The doorbell may have been signalled since it was last cleared.
     rang: bool,
-    phase: Phase,
+    phase: WaitPhase,
     /// When the last sleep began.
     begun: Instant,
     /// The last sleep, including the first look for packets after it, was shorter than a nap.
@@ -109,7 +108,7 @@ impl Waiter {
             set,
             wakes,
             rang: true,
-            phase: Phase::Awake,
+            phase: WaitPhase::Awake,
             begun: Instant::now(),
             fast: false,
         })
@@ -143,33 +142,33 @@ impl Waiter {
             self.doorbell.clear();
         }
         self.sleepers.iter().for_each(Sleeper::arm);
-        self.phase = Phase::Armed;
+        self.phase = WaitPhase::Armed;
     }
 
     /// Tells the waiter that packets were found.
     #[inline]
     pub fn found(&mut self) {
         match self.phase {
-            Phase::Awake => {}
-            Phase::Woken => self.phase = Phase::Found,
+            WaitPhase::Awake => {}
+            WaitPhase::Woken => self.phase = WaitPhase::Found,
             _ => self.wake_up(),
         }
     }
 
     #[cold]
     fn wake_up(&mut self) {
-        if matches!(self.phase, Phase::Armed | Phase::Slept) {
+        if matches!(self.phase, WaitPhase::Armed | WaitPhase::Slept) {
             self.sleepers.iter().for_each(Sleeper::disarm);
         }
         self.settle();
-        self.phase = Phase::Awake;
+        self.phase = WaitPhase::Awake;
     }
 
     /// Settles what the end of a sleep left open.
     fn settle(&mut self) {
         self.phase = match self.phase {
-            Phase::Woken => Phase::Napped,
-            Phase::Found => Phase::Awake,
+            WaitPhase::Woken => WaitPhase::Napped,
+            WaitPhase::Found => WaitPhase::Awake,
             _ => return,
         };
         self.fast = self.begun.elapsed() < NAP;
@@ -186,7 +185,7 @@ impl Waiter {
     #[inline]
     pub fn wait(&mut self, deadline: Option<Instant>) -> io::Result<Waited> {
         match self.phase {
-            Phase::Armed | Phase::Slept => self.sleep(deadline),
+            WaitPhase::Armed | WaitPhase::Slept => self.sleep(deadline),
             _ => {
                 self.nap_or_announce(deadline);
                 Ok(Waited::Look)
@@ -197,9 +196,9 @@ impl Waiter {
     #[cold]
     fn nap_or_announce(&mut self, deadline: Option<Instant>) {
         self.settle();
-        if self.phase == Phase::Awake && self.fast {
+        if self.phase == WaitPhase::Awake && self.fast {
             std::thread::sleep(left_until(deadline).map_or(NAP, |left| left.min(NAP)));
-            self.phase = Phase::Napped;
+            self.phase = WaitPhase::Napped;
         } else {
             // Also after a sleep that ended without a packet: the doorbell stays readable until the next
             // announcement, so another sleep would end at once.
@@ -212,8 +211,8 @@ impl Waiter {
         let timeout = self.timeout(deadline);
         let found = self.look(timeout.as_ref())?;
         self.phase = match found {
-            Some(_) => Phase::Woken,
-            None => Phase::Slept,
+            Some(_) => WaitPhase::Woken,
+            None => WaitPhase::Slept,
         };
         Ok(found.unwrap_or(Waited::Look))
     }
@@ -224,7 +223,7 @@ impl Waiter {
         self.begun = Instant::now();
         let left = left_until(deadline);
         let timeout = match self.phase {
-            Phase::Armed => Some(left.map_or(FIRST_SLEEP, |left| left.min(FIRST_SLEEP))),
+            WaitPhase::Armed => Some(left.map_or(FIRST_SLEEP, |left| left.min(FIRST_SLEEP))),
             _ => left,
         };
         timeout.and_then(|timeout| Timespec::try_from(timeout).ok())

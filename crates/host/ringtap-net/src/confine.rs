@@ -6,7 +6,6 @@
 //! - Capabilities belong to threads. [`Confinement::enter`] changes those of the calling thread, and
 //!   threads that it starts later inherit them. User, system calls and `no_new_privs` change for
 //!   the whole process.
-#![forbid(unsafe_code)]
 
 mod syscalls;
 
@@ -163,10 +162,6 @@ impl User {
 }
 
 /// Takes all capabilities but these from the calling thread and from threads that it starts later.
-///
-/// # Errors
-///
-/// The system's.
 pub fn limit_thread(keeps: &[Capability]) -> io::Result<()> {
     let held = capabilities(None)?.permitted;
     let kept = kept_of(keeps, held);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CPUs: which a process may use, and where threads run.
-#![forbid(unsafe_code)]
 
 use std::{fs, io};
 
@@ -10,10 +9,6 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// CPUs that the calling thread may use, in ascending order.
-///
-/// # Errors
-///
-/// The kernel's.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None::<Pid>)?;
     let all = 0..CpuSet::MAX_CPU;

@@ -9,17 +9,15 @@ mod netlink;
 mod veth;
 mod watch;
 
-use std::{fmt, io};
+use std::io;
 
-use netlink_packet_route::link::{
-    LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State, Stats64,
-};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, Stats64};
 
 use ringtap_filter::LinkType;
 
 pub use crate::packet_socket::Promiscuous;
 pub use veth::add_veth;
-pub use watch::{Arrival, Change, Watch};
+pub use watch::{Arrival, InterfaceChange, Watch};
 
 const LARGEST_IP_PACKET: u32 = 65_535;
 
@@ -30,8 +28,6 @@ pub struct Interface {
     pub index: u32,
     /// Name, at most 15 bytes.
     pub name: String,
-    /// Alternative names (`ip link property add altname`).
-    pub other_names: Vec<String>,
     /// Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,
     /// Largest payload of a frame, without the link header.
@@ -40,8 +36,6 @@ pub struct Interface {
     pub is_up: bool,
     /// It has a carrier: a cable with a device at its other end.
     pub has_carrier: bool,
-    /// Up, and with carrier.
-    pub is_running: bool,
     /// The loopback interface: each packet passes twice, once out and once in.
     pub is_loopback: bool,
     /// Type of the header that its packets start with.
@@ -182,18 +176,6 @@ impl Interface {
         }
     }
 
-    /// Queries the counters.
-    ///
-    /// # Errors
-    ///
-    /// - [`InterfaceError::Removed`]: the interface was removed.
-    pub fn counters_now(&self) -> Result<InterfaceCounters, InterfaceError> {
-        match netlink::link(self.index)? {
-            Some(link) => Ok(counters_of(&link)),
-            None => Err(self.removed()),
-        }
-    }
-
     /// Fails if the interface is down.
     ///
     /// # Errors
@@ -238,12 +220,10 @@ impl Interface {
         let flags = link.header.flags;
         let mut interface = Self {
             index: link.header.index,
-            other_names: other_names(link),
             mac: None,
             mtu_bytes: 0,
             is_up: flags.contains(LinkFlags::Up),
             has_carrier: flags.contains(LinkFlags::LowerUp),
-            is_running: flags.contains(LinkFlags::Running),
             is_loopback: flags.contains(LinkFlags::Loopback),
             link_type: LinkType::of_hardware(link.header.link_layer_type.into()),
             kind: None,
@@ -262,7 +242,6 @@ impl Interface {
                     interface.largest_merged_bytes = interface.largest_merged_bytes.max(*bytes);
                 }
                 LinkAttribute::NumRxQueues(count) => interface.rx_queue_count = *count,
-                LinkAttribute::OperState(State::Down) => interface.is_running = false,
                 LinkAttribute::LinkInfo(infos) => interface.kind = kind_of(infos),
                 _ => {}
             }
@@ -272,25 +251,6 @@ impl Interface {
             interface.rx_queue_count = count;
         }
         interface
-    }
-}
-
-impl fmt::Display for Interface {
-    /// A line for people: `eth0 (virtio_net, up, MTU 1500, 2 receive queues)`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = self.driver.as_deref().or(self.kind.as_deref());
-        let state = match (self.is_up, self.is_running) {
-            (false, _) => "down",
-            (true, false) => "up, no carrier",
-            (true, true) => "up",
-        };
-        let plural = if self.rx_queue_count == 1 { "" } else { "s" };
-        write!(f, "{} (", self.name)?;
-        if let Some(what) = what {
-            write!(f, "{what}, ")?;
-        }
-        let (mtu, count) = (self.mtu_bytes, self.rx_queue_count);
-        write!(f, "{state}, MTU {mtu}, {count} receive queue{plural})")
     }
 }
 

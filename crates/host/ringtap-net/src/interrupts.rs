@@ -5,7 +5,6 @@
 //! - Dropping the guard restores all changed settings, the last one first.
 //! - The caller sees the old value of a setting before the setting changes.
 //! - A note names what an interface lacks: a software device has no interrupts.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Features of the running kernel, by its version.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds known words that are spelled nearly like an unknown one.
-#![forbid(unsafe_code)]
 
 /// At most three candidates that look like `word`, the nearest first.
 pub fn near<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<String> {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Netlink requests: the socket, a driver's XDP features, and losses of a NIC.
-#![forbid(unsafe_code)]
 
 mod generic;
 

@@ -53,10 +53,6 @@ pub fn open_by_name(interface: &str) -> io::Result<OwnedFd> {
 }
 
 /// Lets the packets of a socket bypass the queueing discipline.
-///
-/// # Errors
-///
-/// The kernel's.
 pub fn bypass_qdisc(socket: &OwnedFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     set(socket, libc::PACKET_QDISC_BYPASS, &on)

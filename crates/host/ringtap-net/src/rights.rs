@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Capabilities of this process, and advice if a source needs more.
-#![forbid(unsafe_code)]
 
 use std::{fmt, fs};
 

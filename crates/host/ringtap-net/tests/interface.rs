@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ringtap_net::interface::{Change, Interface, InterfaceError, Promiscuous, Watch};
+use ringtap_net::interface::{Interface, InterfaceChange, InterfaceError, Promiscuous, Watch};
 use ringtap_testkit::{LIMIT, Namespace, require_root};
 
 const SOON: Option<Duration> = Some(LIMIT);
@@ -31,7 +31,7 @@ fn facts_are_those_that_ip_shows() {
     assert_eq!((tx.mtu_bytes, tx.rx_queue_count), (9000, 3));
     assert_eq!(tx.kind.as_deref(), Some("veth"));
     assert_eq!(tx.driver.as_deref(), Some("veth"));
-    assert!(!tx.is_up && !tx.is_running && !tx.is_loopback);
+    assert!(!tx.is_up && !tx.is_loopback);
     assert!(lo.is_up && lo.is_loopback && lo.kind.is_none());
     assert_eq!(
         net.enter(|| Interface::find("uplink")).unwrap().index,
@@ -90,7 +90,7 @@ fn counters_count_what_was_sent() {
     let net = Namespace::with_veth("counters");
     let before = net.enter(|| Interface::find("rx0")).unwrap();
     net.inject("tx0", &vec![vec![0xff; 100]; 7]);
-    let now = net.enter(|| before.counters_now()).unwrap();
+    let now = net.enter(|| before.refresh()).unwrap().counters;
     assert_eq!(now.rx_packets - before.counters.rx_packets, 7);
     assert_eq!(now.rx_bytes - before.counters.rx_bytes, 700);
     assert_eq!(now.lost_by_nic(), 0);
@@ -107,17 +107,17 @@ fn a_watch_tells_down_up_and_removed_of_its_interface_only() {
     net.ip(&["link", "set", "other0", "down"]);
     assert_eq!(watch.wait(Some(Duration::from_millis(50))).unwrap(), None);
     net.ip(&["link", "set", "rx0", "down"]);
-    assert_eq!(watch.wait(SOON).unwrap(), Some(Change::Down));
+    assert_eq!(watch.wait(SOON).unwrap(), Some(InterfaceChange::Down));
     net.ip(&["link", "set", "rx0", "up"]);
-    assert_eq!(watch.wait(SOON).unwrap(), Some(Change::Up));
+    assert_eq!(watch.wait(SOON).unwrap(), Some(InterfaceChange::Up));
     net.ip(&["link", "set", "rx0", "name", "renamed"]);
     net.ip(&["link", "delete", "tx0"]);
     let mut changes = Vec::new();
-    while changes.last() != Some(&Change::Removed) {
+    while changes.last() != Some(&InterfaceChange::Removed) {
         changes.push(watch.wait(SOON).unwrap().expect("the removal is told"));
     }
     assert_eq!(watch.wait(AT_ONCE).unwrap(), None);
-    let gone = net.enter(|| watched.counters_now()).unwrap_err();
+    let gone = net.enter(|| watched.refresh()).unwrap_err();
     assert!(matches!(gone, InterfaceError::Removed { .. }), "{gone}");
 }
 
@@ -129,10 +129,10 @@ fn a_watch_tells_first_what_changed_before_it_began() {
     let (down, removed) = (found.0.unwrap(), found.1.unwrap());
     net.ip(&["link", "set", "rx0", "down"]);
     let mut watch = net.enter(|| Watch::new(&down)).unwrap();
-    assert_eq!(watch.take().unwrap(), Some(Change::Down));
+    assert_eq!(watch.take().unwrap(), Some(InterfaceChange::Down));
     net.ip(&["link", "delete", "rx0"]);
     let mut watch = net.enter(|| Watch::new(&removed)).unwrap();
-    assert_eq!(watch.take().unwrap(), Some(Change::Removed));
+    assert_eq!(watch.take().unwrap(), Some(InterfaceChange::Removed));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn moving_an_interface_away_is_a_removal() {
     let mut watch = net.enter(|| Watch::new(&moved)).unwrap();
     net.move_device("rx0", &other);
     let mut last = None;
-    while last != Some(Change::Removed) {
+    while last != Some(InterfaceChange::Removed) {
         last = watch.wait(SOON).unwrap();
         assert!(last.is_some(), "the removal is told");
     }

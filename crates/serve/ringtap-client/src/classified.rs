@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Classifies the packets of a pool by recipient.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands that a reader sends to its hub, in this process or another.
-#![forbid(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - A packet stays readable until the caller looks for the next ones: the cursor keeps its batch.
-#![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire};

@@ -4,7 +4,6 @@
 //! Invariants
 //! - The descriptor is readable when packets come after the reader announced a sleep, when the hub
 //!   leaves, and when the alarm is due.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};

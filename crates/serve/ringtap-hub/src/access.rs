@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides which users may attach to a group.
-#![forbid(unsafe_code)]
 
 use ringtap_ipc::peer::Peer;
 

@@ -4,7 +4,6 @@
 //!
 //! Each lane has an owner in the group, which gets the lane's chunks. In advanced mode a chunk
 //! goes to the least busy member instead, once the owner holds more than a threshold.
-#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

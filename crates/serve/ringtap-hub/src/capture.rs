@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - A stopped source is drained before its readers receive the end.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Configuration of a group: filter, division, delivery, limits, access.
-#![forbid(unsafe_code)]
 
 use ringtap_filter::{Balance, Headers, Program};
 use ringtap_pool::distributor::Policy;
@@ -28,7 +27,7 @@ pub enum Division {
 }
 
 /// Readers that share the traffic of one filter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Name that readers use: `hub:NAME`.
     pub name: String,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub's handle: sends commands of the hub's owner and server to the hub's thread.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::num::NonZeroU32;

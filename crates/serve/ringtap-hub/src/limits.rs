@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Each refusal by a limit names the limit's key.
-#![forbid(unsafe_code)]
 
 use std::num::NonZeroU32;
 

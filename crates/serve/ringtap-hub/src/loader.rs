@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thread that puts one source's rules in force, so that the hub's thread need not wait.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::sync::Arc;

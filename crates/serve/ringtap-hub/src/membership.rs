@@ -13,7 +13,6 @@
 //! - Round-robin gives consecutive packets to different members.
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - The memory for users without recent events is freed.
-#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;

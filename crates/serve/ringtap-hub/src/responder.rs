@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sends the answer to a command back to the thread that sent the command.
-#![forbid(unsafe_code)]
 
 use std::sync::mpsc::{self, Receiver, Sender};
 

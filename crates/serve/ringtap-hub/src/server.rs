@@ -8,7 +8,6 @@
 //!   replies, or sends no hello in time.
 //! - The server closes no descriptor that a reader sent: the kernel refuses them, or another thread
 //!   closes them.
-#![forbid(unsafe_code)]
 
 mod admission;
 mod connection;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Subscribers: the hub's side of each subscription.
-#![forbid(unsafe_code)]
 
 mod attach;
 mod changes;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs after all other tests: nothing of ours may have outlived its process.
 
-#![forbid(unsafe_code)]
-
 use ringtap_testkit::{assert_no_orphans, require_root, require_tool, stale_namespaces};
 
 #[test]

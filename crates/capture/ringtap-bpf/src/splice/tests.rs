@@ -5,26 +5,26 @@ use super::*;
 
 const MARK: u64 = 0x5254_0001_8254_0002;
 
-fn call(distance: i32) -> Insn {
+fn call(distance: i32) -> RawInsn {
     with_constant(0x1085, distance)
 }
 
-fn helper(number: i32) -> Insn {
+fn helper(number: i32) -> RawInsn {
     with_constant(0x85, number)
 }
 
 /// r0 = value, as a wide load.
-fn wide(value: u64) -> [Insn; 2] {
+fn wide(value: u64) -> [RawInsn; 2] {
     [u64::from(LOAD_WIDE) | value << 32, value >> 32 << 32]
 }
 
 /// An instruction that sets a distinct number.
-fn set(number: i32) -> Insn {
+fn set(number: i32) -> RawInsn {
     with_constant(0xb7, number)
 }
 
 /// Calls functions 1 and 2; function 1 is marked, and function 2 calls it.
-fn three_functions() -> Vec<Insn> {
+fn three_functions() -> Vec<RawInsn> {
     let [low, high] = wide(MARK);
     vec![
         call(3),
@@ -41,7 +41,7 @@ fn three_functions() -> Vec<Insn> {
 }
 
 /// Interprets `set`, `call` and `exit`; returns the numbers set.
-fn run(insns: &[Insn]) -> Vec<i32> {
+fn run(insns: &[RawInsn]) -> Vec<i32> {
     let (mut at, mut returns, mut noted) = (0, Vec::new(), Vec::new());
     loop {
         let insn = insns[at];

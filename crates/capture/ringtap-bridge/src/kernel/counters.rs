@@ -4,13 +4,12 @@
 //! Invariants
 //! - `offered` is the program's count. Sent and lost packets are counted independently: by the
 //!   kernel's tracepoints, and by the program at the network stack's buffers.
-#![forbid(unsafe_code)]
 
 use ringtap_capture::nic::NicLosses;
 use ringtap_capture::tap::{Forwarded, ForwardedCounts};
 use ringtap_pool::counters::{Counters, Dropped};
 
-use super::redirected::{Fate, Redirected};
+use super::redirected::{RedirectFate, Redirected};
 use crate::Moment;
 
 /// Counts packets by outcome, in both directions.
@@ -35,7 +34,7 @@ impl KernelCounters {
 /// `not_sent` is the number of packets that the other interface dropped, from any sender.
 fn settle(
     counts: &ForwardedCounts,
-    fate: &Fate,
+    fate: &RedirectFate,
     not_sent: u64,
     nic: u64,
     moment: Moment,
@@ -80,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_packet_was_sent_filtered_or_lost() {
-        let fate = Fate {
+        let fate = RedirectFate {
             sent: 60,
             full: 7,
             refused: 3,
@@ -93,9 +92,9 @@ mod tests {
 
     #[test]
     fn packets_on_their_way_are_left_out_but_not_at_the_end() {
-        let fate = Fate {
+        let fate = RedirectFate {
             sent: 60,
-            ..Fate::default()
+            ..RedirectFate::default()
         };
         let counters = settle(&counts(), &fate, 0, 0, Moment::Running);
         assert!(counters.balance().holds(), "{}", counters.balance());

@@ -4,7 +4,6 @@
 //! Invariants
 //! - Only packets of the two interfaces are counted. An interface index is unique only within its
 //!   network namespace, so the program compares the namespace too.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,7 +20,7 @@ static OBJECT: &ObjectFile<[u8]> =
 
 /// Outcome of packets from one interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fate {
+pub(super) struct RedirectFate {
     pub(super) sent: u64,
     /// The other interface's queue was full.
     pub(super) full: u64,
@@ -63,12 +62,12 @@ impl Redirected {
     }
 
     /// Outcome of packets from the first (0) or the second (1) interface.
-    pub(super) fn fate(&self, side: u32) -> Fate {
+    pub(super) fn fate(&self, side: u32) -> RedirectFate {
         let value = self.counters.lookup(&side.to_ne_bytes(), MapFlags::ANY);
         let value = value.ok().flatten().unwrap_or_default();
         let (words, _) = value.as_chunks::<8>();
         let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
-        Fate {
+        RedirectFate {
             sent: word(0),
             full: word(1),
             refused: word(2),

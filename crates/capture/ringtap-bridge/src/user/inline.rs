@@ -6,7 +6,6 @@
 //!
 //! Invariants
 //! - No packet waits longer than the timeout, or for a reader that is not connected.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::verdict::{PacketVerdict, Verdict, VerdictChannel, VerdictQueue};
 
-use super::shared::{InlineState, Shared};
+use super::shared::{BridgeState, InlineState};
 use super::waiting::Fate;
 use crate::InlineOptions;
 
@@ -37,14 +36,14 @@ pub(super) struct InlineReader {
     late: Option<Mark>,
     /// Time of the last connection check.
     looked: Instant,
-    shared: Arc<Shared>,
+    shared: Arc<BridgeState>,
 }
 
 impl InlineReader {
     pub(super) fn new(
         options: &InlineOptions,
         channel: Arc<VerdictChannel>,
-        shared: Arc<Shared>,
+        shared: Arc<BridgeState>,
     ) -> Self {
         InlineReader {
             channel,

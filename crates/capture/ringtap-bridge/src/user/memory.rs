@@ -17,9 +17,9 @@ use ringtap_pool::memory::Region;
 use ringtap_pool::number::{to_u32, to_u64};
 use ringtap_pool::writer::{Cell, CellLayout};
 
-use ringtap_capture::xdp::cells::Share;
+use ringtap_capture::xdp::cells::CellShare;
 use ringtap_capture::xdp::options::HEADROOM;
-use ringtap_capture::xdp::ring::Piece;
+use ringtap_capture::xdp::ring::RingPiece;
 
 /// Number of each port's own cells.
 pub(super) const CELLS: u32 = 4096;
@@ -130,7 +130,7 @@ impl BridgeMemory {
     }
 
     /// Assigns the chunks of a lane to the next port.
-    pub(super) fn add_lane(&mut self, share: &Share) {
+    pub(super) fn add_lane(&mut self, share: &CellShare) {
         let size = u64::from(share.chunk_size);
         let begin = share.base + u64::from(share.first.0) * size;
         self.lanes.push(begin..begin + size * to_u64(share.count));
@@ -159,7 +159,7 @@ impl BridgeMemory {
     /// # Safety
     ///
     /// The kernel has returned the piece and not got its cell back, and no slot refers to it.
-    pub(super) unsafe fn bytes(&mut self, piece: Piece, front: usize) -> Option<&mut [u8]> {
+    pub(super) unsafe fn bytes(&mut self, piece: RingPiece, front: usize) -> Option<&mut [u8]> {
         let length = usize::try_from(piece.length).ok()?;
         let at = usize::try_from(piece.address).ok()?;
         let size = usize::try_from(self.cell_size).ok()?;
@@ -194,7 +194,7 @@ mod tests {
         };
         let bases: Vec<_> = pools.iter().map(begin).collect();
         for base in &bases {
-            let share = Share::of(&plan.geometry, LaneId(0), *base);
+            let share = CellShare::of(&plan.geometry, LaneId(0), *base);
             memory.add_lane(&share);
             assert_eq!(share.first, ChunkId(1), "after the header's chunk");
         }

@@ -5,7 +5,6 @@
 //! Invariants
 //! - Forwarding does not depend on readers: without a free chunk a packet counts as `pool_full`
 //!   in the mirror, and is forwarded.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -19,7 +18,7 @@ use ringtap_filter::LinkType;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Counts, Facts};
 
-use super::shared::Shared;
+use super::shared::BridgeState;
 
 const NAP: Duration = Duration::from_millis(1);
 
@@ -28,7 +27,7 @@ pub(super) struct MirrorDriver {
     pub(super) side: usize,
     pub(super) lanes: Arc<[QueueLane]>,
     pub(super) nic: NicLosses,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<BridgeState>,
 }
 
 impl SourceDriver for MirrorDriver {

@@ -16,8 +16,8 @@ use super::checksum::completion;
 use super::memory::CellOwner;
 use super::worker::BridgeWorker;
 use ringtap_capture::xdp::capture::{ADDRESSES, LaneCapture, TAG};
-use ringtap_capture::xdp::layout::{STAMP_BYTES, Stamp};
-use ringtap_capture::xdp::ring::Piece;
+use ringtap_capture::xdp::layout::{CellStamp, STAMP_BYTES};
+use ringtap_capture::xdp::ring::RingPiece;
 
 /// Maximum number of packets of one port in a round.
 const BATCH: u32 = 64;
@@ -66,7 +66,7 @@ impl BridgeWorker {
         port.capture.as_mut().filter(|_| !port.is_closed)
     }
 
-    fn decide(&mut self, at: usize, pieces: &mut [Piece]) {
+    fn decide(&mut self, at: usize, pieces: &mut [RingPiece]) {
         self.ports[at].take(pieces);
         let prepared = self.prepare(at, pieces);
         let verdict = prepared.and_then(|_| self.filter(pieces));
@@ -95,10 +95,11 @@ impl BridgeWorker {
 
     /// Shows a packet to the readers, if it is mirrored: in place if it lies in one cell of the pool.
     /// Returns its sequence number if a rule wants it.
-    fn note(&mut self, at: usize, pieces: &[Piece], stamp: &Stamp) -> Option<u64> {
+    fn note(&mut self, at: usize, pieces: &[RingPiece], stamp: &CellStamp) -> Option<u64> {
         let next = self.open_capture(at)?.next_sequence();
-        let is_ours =
-            |piece: &Piece| self.memory.owner(piece.address) == Some(CellOwner::Chunk { port: at });
+        let is_ours = |piece: &RingPiece| {
+            self.memory.owner(piece.address) == Some(CellOwner::Chunk { port: at })
+        };
         let lies_in_pool = pieces.iter().all(is_ours);
         let frame = match (lies_in_pool, pieces) {
             (true, [_]) => Vec::new(),
@@ -123,12 +124,12 @@ impl BridgeWorker {
     }
 
     /// Restores a stripped tag and completes a missing checksum, in place; returns the stamp.
-    fn prepare(&mut self, at: usize, pieces: &mut [Piece]) -> Option<Stamp> {
+    fn prepare(&mut self, at: usize, pieces: &mut [RingPiece]) -> Option<CellStamp> {
         let first = pieces.first_mut()?;
         // SAFETY: the kernel returned this piece and did not get its cell back; its slot is written
         // later.
         let bytes = unsafe { self.memory.bytes(*first, STAMP_BYTES) }?;
-        let stamp = Stamp::from_bytes(bytes.first_chunk()?);
+        let stamp = CellStamp::from_bytes(bytes.first_chunk()?);
         if let Some(tag) = stamp.tag
             && bytes.len() >= STAMP_BYTES + ADDRESSES
         {
@@ -147,7 +148,7 @@ impl BridgeWorker {
         Some(stamp)
     }
 
-    fn complete_checksum(&mut self, pieces: &[Piece]) {
+    fn complete_checksum(&mut self, pieces: &[RingPiece]) {
         let completion = match pieces {
             // SAFETY: as in `prepare`.
             [piece] => unsafe { self.memory.bytes(*piece, 0) }.and_then(|frame| completion(frame)),
@@ -169,7 +170,7 @@ impl BridgeWorker {
     }
 
     /// Copies the packet's pieces side by side; the bridge sends the original pieces.
-    fn frame(&mut self, pieces: &[Piece]) -> Vec<u8> {
+    fn frame(&mut self, pieces: &[RingPiece]) -> Vec<u8> {
         let mut gathered = std::mem::take(&mut self.gathered);
         gathered.clear();
         for piece in pieces {
@@ -181,7 +182,7 @@ impl BridgeWorker {
     }
 
     /// The verdict of the filter.
-    fn filter(&mut self, pieces: &[Piece]) -> Option<Verdict> {
+    fn filter(&mut self, pieces: &[RingPiece]) -> Option<Verdict> {
         if let [piece] = pieces {
             // SAFETY: as in `prepare`.
             let bytes = unsafe { self.memory.bytes(*piece, 0) }?;

@@ -4,7 +4,6 @@
 //! Invariants
 //! - The kernel gets cells of the mirror's chunks while some are free, and own cells otherwise:
 //!   receiving never waits for readers.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,13 +11,13 @@ use std::sync::Arc;
 use ringtap_pool::number::{to_u32, to_usize};
 
 use super::memory::{CELLS, LEAST};
-use super::waiting::Waiting;
+use super::waiting::WaitingPackets;
 use ringtap_capture::xdp::capture::LaneCapture;
-use ringtap_capture::xdp::ring::{Completed, Fill, Piece, Received, Transmit};
+use ringtap_capture::xdp::ring::{Completed, Fill, Received, RingPiece, Transmit};
 use ringtap_capture::xdp::socket::XskSocket;
 
 /// One receive queue of one interface, and the port that sends its packets.
-pub(super) struct Port {
+pub(super) struct BridgePort {
     /// 0 or 1.
     pub(super) side: usize,
     pub(super) socket: Arc<XskSocket>,
@@ -39,12 +38,12 @@ pub(super) struct Port {
     /// This queue's lane of the mirror, until the mirror is closed.
     pub(super) capture: Option<LaneCapture>,
     /// Packets waiting for a verdict.
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitingPackets,
     /// Whether the mirror is closed; the lane's cells are then not reused.
     pub(super) is_closed: bool,
 }
 
-impl Port {
+impl BridgePort {
     /// Gives the kernel free cells.
     pub(super) fn feed(&mut self) {
         let mut held = self.filled;
@@ -74,7 +73,7 @@ impl Port {
     }
 
     /// Takes over received pieces; the port owns their cells until the kernel gets them again.
-    pub(super) fn take(&mut self, pieces: &[Piece]) {
+    pub(super) fn take(&mut self, pieces: &[RingPiece]) {
         for piece in pieces {
             let capture = self.capture.as_mut();
             let place = capture

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Each queue's lane of the mirror has one writer: its port.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +14,7 @@ use ringtap_capture::nic::NicLosses;
 use ringtap_capture::source::SourceSetup;
 use ringtap_capture::xdp::QueueLane;
 use ringtap_capture::xdp::capture::{self, LaneCapture};
-use ringtap_capture::xdp::cells::{Cells, Share};
+use ringtap_capture::xdp::cells::{CellShare, Cells};
 use ringtap_capture::xdp::socket::{BothWays, XskSocket};
 use ringtap_capture::xdp::statistics::LaneStatistics;
 use ringtap_filter::Rules;
@@ -26,9 +25,9 @@ use ringtap_pool::source::Source;
 
 use super::memory::{BridgeMemory, CELLS, MirrorPlan, cell_for};
 use super::mirror::{self, MirrorDriver};
-use super::port::Port;
-use super::shared::Shared;
-use super::waiting::Waiting;
+use super::port::BridgePort;
+use super::shared::BridgeState;
+use super::waiting::WaitingPackets;
 use super::{Side, bind, system};
 
 /// The thread's handle to a mirror that it writes; dropping it ends the source.
@@ -38,21 +37,21 @@ pub(super) struct MirrorWriter {
 }
 
 /// A bridge before its thread is started.
-pub(super) struct Setup {
-    pub(super) ports: Vec<Port>,
+pub(super) struct BridgeSetup {
+    pub(super) ports: Vec<BridgePort>,
     pub(super) memory: BridgeMemory,
     pub(super) mirrors: Vec<Box<dyn Source>>,
     /// One for each side with readers.
     pub(super) writers: [Option<MirrorWriter>; 2],
 }
 
-impl Setup {
+impl BridgeSetup {
     /// Creates a port for each queue of both sides, on one memory.
     pub(super) fn new(
         mirror_bytes: Option<u64>,
         both: &str,
         sides: &mut [Side],
-        shared: &Arc<Shared>,
+        shared: &Arc<BridgeState>,
         notes: &mut Vec<String>,
     ) -> Result<Self, CaptureError> {
         let (cell_size, _) = cell_for(largest(sides));
@@ -60,7 +59,7 @@ impl Setup {
         let count = sides.iter().map(|side| side.queues.len()).sum();
         let memory = BridgeMemory::new(cell_size, &plans, count);
         let (memory, pools) = memory.map_err(system(both, "making the memory"))?;
-        let mut setup = Setup {
+        let mut setup = BridgeSetup {
             ports: ports(sides, &memory, notes)?,
             memory,
             mirrors: Vec::new(),
@@ -82,13 +81,13 @@ impl Setup {
         pool: SealedPool,
         plan: &MirrorPlan,
         base: u64,
-        shared: &Arc<Shared>,
+        shared: &Arc<BridgeState>,
     ) -> Result<(), CaptureError> {
         let mut setup = SourceSetup::with_pool(&side.name, pool)?;
         let mut lanes = Vec::new();
         let ports = self.ports.iter_mut().filter(|port| port.side == at);
         for (new, (port, queue)) in setup.lanes(None).into_iter().zip(ports.zip(&side.queues)) {
-            let share = Share::of(&plan.geometry, new.id, base);
+            let share = CellShare::of(&plan.geometry, new.id, base);
             self.memory.add_lane(&share);
             let mut writer = new.writer;
             writer.divide(plan.layout);
@@ -176,9 +175,9 @@ fn ports(
     sides: &mut [Side],
     memory: &BridgeMemory,
     notes: &mut Vec<String>,
-) -> Result<Vec<Port>, CaptureError> {
+) -> Result<Vec<BridgePort>, CaptureError> {
     let mut first: Option<Arc<XskSocket>> = None;
-    let mut ports: Vec<Port> = Vec::new();
+    let mut ports: Vec<BridgePort> = Vec::new();
     let counts: Vec<_> = sides.iter().map(|side| side.queues.len()).collect();
     for (at, side) in sides.iter_mut().enumerate() {
         for (number, queue) in side.queues.clone().into_iter().enumerate() {
@@ -189,7 +188,7 @@ fn ports(
             let others = if at == 0 { counts[0] } else { 0 };
             let mut idle = Vec::with_capacity(to_usize(CELLS));
             idle.extend(memory.of_port(ports.len()));
-            ports.push(Port {
+            ports.push(BridgePort {
                 side: at,
                 socket,
                 received: both.bound.received,
@@ -202,7 +201,7 @@ fn ports(
                 ends: VecDeque::new(),
                 dropped: 0,
                 capture: None,
-                waiting: Waiting::default(),
+                waiting: WaitingPackets::default(),
                 is_closed: false,
             });
         }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! State shared by the thread of a user-space bridge and its owner.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
@@ -58,7 +57,7 @@ struct MirrorState {
 }
 
 /// State shared by the thread and its owner.
-pub(super) struct Shared {
+pub(super) struct BridgeState {
     pub(super) ways: [Way; 2],
     /// Wakes the thread.
     pub(super) wake: Event,
@@ -70,9 +69,9 @@ pub(super) struct Shared {
     pub(super) late_count: AtomicU64,
 }
 
-impl Shared {
+impl BridgeState {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Shared {
+        Ok(BridgeState {
             ways: [Way::default(), Way::default()],
             wake: Event::new()?,
             stopping: AtomicBool::new(false),

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - The number of waiting cells is limited, so that the port can go on receiving into its own cells.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use super::inline::InlineReader;
 use super::memory::CELLS;
 use super::waiting::Fate;
 use super::worker::BridgeWorker;
-use ringtap_capture::xdp::ring::Piece;
+use ringtap_capture::xdp::ring::RingPiece;
 
 /// Maximum number of a port's cells with waiting packets: at worst half of its own cells.
 const MOST_WAITING: u32 = CELLS / 2;
@@ -25,7 +24,7 @@ const MOST_VERDICTS: u32 = 4096;
 impl BridgeWorker {
     /// Sends a packet that passed the filter, or queues it for its verdict. `noted` is its sequence
     /// number in the mirror, if the inline reader can see it.
-    pub(super) fn submit(&mut self, at: usize, pieces: &[Piece], noted: Option<u64>) {
+    pub(super) fn submit(&mut self, at: usize, pieces: &[RingPiece], noted: Option<u64>) {
         let Some(inline) = &self.inline else {
             return self.push(at, pieces);
         };
@@ -52,7 +51,7 @@ impl BridgeWorker {
         }
     }
 
-    fn meet(&mut self, at: usize, pieces: &[Piece], fate: Fate) {
+    fn meet(&mut self, at: usize, pieces: &[RingPiece], fate: Fate) {
         let way = self.way(at);
         let counter = match fate {
             Fate::Decided(Verdict::Pass) => return self.push(at, pieces),

@@ -4,14 +4,13 @@
 //! Invariants
 //! - Packets leave in order of arrival, whatever the order of the verdicts.
 //! - Sequence numbers do not decrease, so binary search finds a verdict's packet.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use ringtap_ipc::verdict::{PacketVerdict, Verdict};
 
-use ringtap_capture::xdp::ring::Piece;
+use ringtap_capture::xdp::ring::RingPiece;
 
 /// Outcome of a packet, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub(super) enum Fate {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+struct WaitingPacket {
     /// Sequence number of the packet in the mirror, or of the next packet there.
     sequence: u64,
     fate: Option<Fate>,
@@ -33,12 +32,12 @@ struct Packet {
 
 /// Waiting packets.
 #[derive(Default)]
-pub(super) struct Waiting {
-    packets: VecDeque<Packet>,
-    pieces: VecDeque<Piece>,
+pub(super) struct WaitingPackets {
+    packets: VecDeque<WaitingPacket>,
+    pieces: VecDeque<RingPiece>,
 }
 
-impl Waiting {
+impl WaitingPackets {
     pub(super) fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
@@ -51,13 +50,13 @@ impl Waiting {
     /// Appends a packet.
     pub(super) fn push(
         &mut self,
-        pieces: &[Piece],
+        pieces: &[RingPiece],
         sequence: u64,
         fate: Option<Fate>,
         now: Instant,
     ) {
         self.pieces.extend(pieces);
-        self.packets.push_back(Packet {
+        self.packets.push_back(WaitingPacket {
             sequence,
             fate,
             since: now,
@@ -80,7 +79,7 @@ impl Waiting {
     }
 
     /// Takes the oldest packet if it has a fate; stores its pieces in `pieces`.
-    pub(super) fn pop(&mut self, pieces: &mut Vec<Piece>) -> Option<Fate> {
+    pub(super) fn pop(&mut self, pieces: &mut Vec<RingPiece>) -> Option<Fate> {
         let fate = self.packets.front()?.fate?;
         let count = self.packets.pop_front()?.pieces;
         pieces.clear();
@@ -124,16 +123,16 @@ mod tests {
         }
     }
 
-    fn piece(address: u64) -> Piece {
-        Piece {
+    fn piece(address: u64) -> RingPiece {
+        RingPiece {
             address,
             length: 60,
             goes_on: false,
         }
     }
 
-    fn three() -> Waiting {
-        let mut waiting = Waiting::default();
+    fn three() -> WaitingPackets {
+        let mut waiting = WaitingPackets::default();
         let now = Instant::now();
         waiting.push(&[piece(1)], 10, None, now);
         waiting.push(&[piece(2), piece(3)], 11, Some(OPEN), now);

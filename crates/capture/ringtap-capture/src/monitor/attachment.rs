@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A source's attachment to its interface, and its repair after another program detached it.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,6 @@
 //! Invariants
 //! - Every offset is checked against the block: an invalid block gives fewer packets and never
 //!   panics.
-#![forbid(unsafe_code)]
 
 /// Offsets in a block's header.
 const PACKET_COUNT: usize = 12;
@@ -35,7 +34,7 @@ const TPID_8021Q: u16 = 0x8100;
 
 /// One packet in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Frame<'a> {
+pub(super) struct RingFrame<'a> {
     /// Captured bytes from the link header on, without a tag that the kernel passes separately.
     pub(super) data: &'a [u8],
     /// Length on the wire without that tag.
@@ -54,7 +53,7 @@ pub(super) fn count(block: &[u8]) -> u32 {
 }
 
 /// The packets of a block; ends early if the block is invalid.
-pub(super) fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
+pub(super) fn frames(block: &[u8]) -> impl Iterator<Item = RingFrame<'_>> {
     let mut left = count(block);
     let mut at = u32_at(block, FIRST_PACKET).and_then(index);
     std::iter::from_fn(move || {
@@ -70,13 +69,13 @@ pub(super) fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
     })
 }
 
-fn frame(packet: &[u8]) -> Option<Frame<'_>> {
+fn frame(packet: &[u8]) -> Option<RingFrame<'_>> {
     let status = u32_at(packet, header::STATUS)?;
     let start = usize::from(u16_at(packet, header::DATA)?);
     let captured = u32_at(packet, header::CAPTURED).and_then(index)?;
     let seconds = u64::from(u32_at(packet, header::SECONDS)?);
     let nanoseconds = u64::from(u32_at(packet, header::NANOSECONDS)?);
-    Some(Frame {
+    Some(RingFrame {
         data: packet.get(start..)?.get(..captured)?,
         wire_length: u32_at(packet, header::WIRE)?,
         time_ns: seconds * 1_000_000_000 + nanoseconds,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of a packet socket, and the sizes that follow from them.
-#![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::number::to_u32;

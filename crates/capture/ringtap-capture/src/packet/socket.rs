@@ -29,7 +29,7 @@ pub(super) struct PacketSocket(OwnedFd);
 
 /// The kernel's counters since the last reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Statistics {
+pub(super) struct SocketStatistics {
     /// Packets that passed the socket's filter, including dropped ones.
     pub(super) packets: u32,
     /// Packets dropped because the ring was full.
@@ -105,7 +105,7 @@ impl PacketSocket {
     }
 
     /// Reads the counters; the kernel resets them to 0.
-    pub(super) fn statistics(&self) -> io::Result<Statistics> {
+    pub(super) fn statistics(&self) -> io::Result<SocketStatistics> {
         let mut counts = MaybeUninit::<libc::tpacket_stats_v3>::zeroed();
         let mut size = socket_size::<libc::tpacket_stats_v3>();
         // SAFETY: the kernel writes at most `size` bytes to a structure that lives long enough.
@@ -123,7 +123,7 @@ impl PacketSocket {
         }
         // SAFETY: three integers, all zeroed before the kernel filled them.
         let counts = unsafe { counts.assume_init() };
-        Ok(Statistics {
+        Ok(SocketStatistics {
             packets: counts.tp_packets,
             drops: counts.tp_drops,
         })

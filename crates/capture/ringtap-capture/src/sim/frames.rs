@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bytes of simulated packets: built beforehand where they are few, else one by one.
-#![forbid(unsafe_code)]
 
 use ringtap_filter::{Headers, hash};
 use ringtap_packet::{MacAddress, Plan, TrafficError};

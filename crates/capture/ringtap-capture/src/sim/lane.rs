@@ -4,7 +4,6 @@
 //! Invariants
 //! - Every packet that arrived waits in the ring, is captured, is wanted by no reader, or is lost:
 //!   as `pool_full` if a missing chunk made the ring full, else in the NIC.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of a simulated NIC.
-#![forbid(unsafe_code)]
 
 use ringtap_device::{Clock, DeviceSpec, Rate, Skew};
 use ringtap_packet::{Sizes, Traffic};
@@ -66,10 +65,6 @@ impl SimOptions {
     }
 
     /// The NIC that a device's text describes.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::Rate`].
     pub fn from_device(device: &DeviceSpec) -> Result<Self, CaptureError> {
         let (asked, rate) = (&device.options.sim, device.name.parse()?);
         let queues = asked.queues.unwrap_or(match &asked.skew {

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Packets leave in the order in which they arrived; the newest are lost, never those that wait.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::ops::Range;

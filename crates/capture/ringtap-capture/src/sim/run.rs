@@ -8,7 +8,6 @@
 //!
 //! Invariants
 //! - An actor that waits is woken as in live capture: by its signal, its flag or a free chunk.
-#![forbid(unsafe_code)]
 
 mod outcome;
 mod queue;
@@ -48,9 +47,9 @@ pub const CHUNK_SHARE: u32 = 0;
 
 /// Signal to the hub, which runs on the same thread.
 #[derive(Default)]
-struct HubSignal(AtomicBool);
+struct RunSignal(AtomicBool);
 
-impl Signal for HubSignal {
+impl Signal for RunSignal {
     fn signal(&self) {
         self.0.store(true, Relaxed);
     }
@@ -60,7 +59,7 @@ struct VirtualRun {
     queues: Vec<VirtualQueue>,
     readers: Vec<VirtualReader>,
     distributor: Distributor,
-    signal: Arc<HubSignal>,
+    signal: Arc<RunSignal>,
     now_ps: u64,
 }
 
@@ -100,7 +99,7 @@ impl Experiment {
             return Err(CaptureError::Endless);
         }
         let shape = link.shape(&self.nic)?;
-        let signal = Arc::new(HubSignal::default());
+        let signal = Arc::new(RunSignal::default());
         let wake: Arc<dyn Signal> = signal.clone();
         let (pool, lanes, ends) = source::on_heap(shape.geometry, &wake, shape.packets);
         let queue = |(number, lane)| {

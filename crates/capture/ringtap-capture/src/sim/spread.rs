@@ -7,7 +7,6 @@
 //!
 //! Invariants
 //! - Queue and flow of packet `n` depend on `n` alone: each queue can be simulated by itself.
-#![forbid(unsafe_code)]
 
 use ringtap_device::Skew;
 

@@ -4,7 +4,6 @@
 //! Invariants
 //! - A time is rounded down to the picosecond once; rounded times are never added up.
 //! - `due` and `time_ps` agree: packet `n` has arrived at every time from `time_ps(n)` on.
-#![forbid(unsafe_code)]
 
 use ringtap_device::Rate;
 use ringtap_packet::WIRE_OVERHEAD_BYTES;

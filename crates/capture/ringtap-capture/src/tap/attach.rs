@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Pool, clock and free-chunk stacks are ready before a program is attached.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::io;
@@ -28,7 +27,7 @@ use ringtap_net::interface::Interface;
 const MOST_CHUNKS: u64 = 1 << 28;
 
 /// Loaded programs, attached.
-pub(super) struct Attached {
+pub(super) struct AttachedTap {
     pub(super) links: LinkSet,
     pub(super) loaded: Loaded,
     /// Where packets are captured, for messages.
@@ -38,11 +37,6 @@ pub(super) struct Attached {
 }
 
 /// Computes the sizes of the maps for `options` on this machine.
-///
-/// # Errors
-///
-/// [`CaptureError::Queue`], [`CaptureError::NoMemory`], [`CaptureError::Sizes`],
-/// [`CaptureError::System`].
 pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<TapPlan, CaptureError> {
     let name = &options.interface;
     if let Some(queue) = options.queues.iter().find(|queue| **queue >= queues::MOST) {
@@ -78,20 +72,16 @@ fn online_cpus() -> Option<u32> {
 }
 
 /// Loads and attaches the programs for `options`.
-///
-/// # Errors
-///
-/// Those of [`Loaded::new`] and of [`attach::attach`].
 pub(super) fn attach(
     options: &TapOptions,
     interface: &Interface,
     plan: &TapPlan,
-) -> Result<Attached, CaptureError> {
+) -> Result<AttachedTap, CaptureError> {
     let mut notes = options.notes.clone();
     let direction = direction(options, interface, &mut notes);
     if !direction.arriving() {
         let loaded = Loaded::new(options, plan, interface.index, &[TapProgram::TcTx])?;
-        return Ok(Attached {
+        return Ok(AttachedTap {
             links: LinkSet {
                 capturing: vec![put(&loaded, TapProgram::TcTx, Hook::Tc, interface)?],
                 forwarding: None,
@@ -120,7 +110,7 @@ pub(super) fn attach(
     let attached = first_accepted(&hooks, &mut notes, |hook, _| {
         attach_at(hook, direction, options, interface, plan)
     });
-    let attached = Attached { notes, ..attached? };
+    let attached = AttachedTap { notes, ..attached? };
     // Again, for another one that attached meanwhile; both may be refused then.
     let action = "asking for the programs' ids";
     let own = attached.links.program_ids();
@@ -143,7 +133,7 @@ fn attach_at(
     options: &TapOptions,
     interface: &Interface,
     plan: &TapPlan,
-) -> Result<Attached, CaptureError> {
+) -> Result<AttachedTap, CaptureError> {
     let mut programs = vec![TapProgram::at(hook)];
     programs.extend(direction.leaving().then_some(TapProgram::TcTx));
     let needs_help = options.forward.is_some() && hook.is_xdp();
@@ -159,7 +149,7 @@ fn attach_at(
         capturing,
         forwarding: forwarding.transpose()?,
     };
-    Ok(Attached {
+    Ok(AttachedTap {
         links,
         loaded,
         hook: hook.words(),

@@ -4,7 +4,6 @@
 //! Invariants
 //! - Packets that passed meanwhile are never counted twice; where the interface's counter does not
 //!   tell their number, a message says so.
-#![forbid(unsafe_code)]
 
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,14 +27,14 @@ const STEADY_TRIES: u32 = 16;
 
 /// The interface's counters and the packets that passed while the program was detached.
 #[derive(Clone)]
-pub(super) struct Missed {
+pub(super) struct UnseenPackets {
     nic: Arc<Mutex<NicLosses>>,
     unseen: Arc<AtomicU64>,
 }
 
-impl Missed {
+impl UnseenPackets {
     pub(super) fn new(nic: NicLosses) -> Self {
-        Missed {
+        UnseenPackets {
             nic: Arc::new(Mutex::new(nic)),
             unseen: Arc::default(),
         }
@@ -56,18 +55,18 @@ pub(super) struct TapAttachment {
     pub(super) links: Links,
     pub(super) lanes: Words<LaneWords>,
     pub(super) controls: Words<ControlWords>,
-    pub(super) missed: Missed,
+    pub(super) missed: UnseenPackets,
     /// Whether the interface receives packets for other hosts too, and the socket for it.
     pub(super) is_promiscuous: bool,
     pub(super) promiscuous: Option<Promiscuous>,
     /// The latest consistent reading, if the interface counts what the tap sees.
-    pub(super) reading: Option<Reading>,
+    pub(super) reading: Option<CounterReading>,
     pub(super) repairs: Repairs,
 }
 
 /// Packets by the interface's counter, and by the tap's before and after it was read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct CounterReading {
     before: u64,
     received: u64,
     after: u64,
@@ -91,11 +90,11 @@ impl TapAttachment {
         lanes.map(|lane| lane.offered).sum()
     }
 
-    fn read(&self) -> Option<Reading> {
+    fn read(&self) -> Option<CounterReading> {
         let nic = self.missed.nic();
-        let mut reading = Reading::default();
+        let mut reading = CounterReading::default();
         for _ in 0..STEADY_TRIES {
-            reading = Reading {
+            reading = CounterReading {
                 before: self.offered(),
                 received: nic.received()?,
                 after: self.offered(),

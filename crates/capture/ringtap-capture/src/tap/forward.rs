@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Forwarding by a tap: destination, filter and counters.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Acquire;
 
 use ringtap_filter::Program as Filter;
-use ringtap_filter::ebpf::Hook as Context;
+use ringtap_filter::ebpf::FilterHook;
 use ringtap_pool::memory::Words;
 
 use super::layout::ForwardedWords;
@@ -61,8 +60,8 @@ impl Forward {
         program: TapProgram,
     ) -> Result<(), RulesNotLoaded> {
         let context = match program {
-            TapProgram::Rx | TapProgram::RxVlan => Context::Xdp,
-            TapProgram::TcRx => Context::Tc,
+            TapProgram::Rx | TapProgram::RxVlan => FilterHook::Xdp,
+            TapProgram::TcRx => FilterHook::Tc,
             TapProgram::TcTx | TapProgram::TcForward => return Ok(()),
         };
         let (way, filter) = match &self.passing {

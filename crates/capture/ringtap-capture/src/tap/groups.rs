@@ -4,7 +4,6 @@
 //! Invariants
 //! - A set in use is never written. The attached programs use one half of the sets, and one set of
 //!   that half is in force; the selection changes only when no program uses the other.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Sizes and offsets equal those in `bpf/tap.h`; a test compares them with the object's BTF.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 

@@ -4,7 +4,6 @@
 //! Invariants
 //! - The order is: load, fill, freeze, map; programs are attached afterwards.
 //! - Only the programs write the frozen maps: pool, lanes, stacks and capture rings.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,7 +29,7 @@ use crate::clock;
 use ringtap_bpf::attach;
 use ringtap_bpf::map::{Access, Mapping, fill, freeze, read_only};
 use ringtap_bpf::object::{self as bpf, ObjectFile};
-use ringtap_bpf::splice::Insn;
+use ringtap_bpf::splice::RawInsn;
 
 /// The compiled `bpf/tap.bpf.c`.
 static OBJECT: &ObjectFile<[u8]> =
@@ -59,11 +58,6 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// Creates the maps and loads the programs; binds the program that needs it to `interface`.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::NoRights`], [`CaptureError::TooOld`], [`CaptureError::NoMemory`],
-    /// [`CaptureError::Load`], [`CaptureError::System`].
     pub(super) fn new(
         options: &TapOptions,
         plan: &TapPlan,
@@ -151,7 +145,7 @@ impl Loaded {
     }
 
     /// Instructions of a loaded program, as the kernel received them.
-    pub(super) fn insns(&self, program: TapProgram) -> io::Result<Vec<Insn>> {
+    pub(super) fn insns(&self, program: TapProgram) -> io::Result<Vec<RawInsn>> {
         bpf::insns(&self.object, program.name())
     }
 

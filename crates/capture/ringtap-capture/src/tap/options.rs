@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of a tap.
-#![forbid(unsafe_code)]
 
 use ringtap_device::{ChunkOptions, DeviceSpec, Direction, Mode, Queues};
 use ringtap_net::interface::Interface;

@@ -4,7 +4,6 @@
 //! Invariants
 //! - A segment is a power of two of at most 256 MiB: the verifier refuses larger offsets.
 //! - Every lane has the same number of chunks.
-#![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, GeometryError, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE};
 use ringtap_pool::ids::ChunkId;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tap's programs and the links that attach them.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::libbpf_sys::{BPF_TCX_EGRESS, BPF_TCX_INGRESS};
 
-use ringtap_filter::ebpf::Hook as Context;
+use ringtap_filter::ebpf::FilterHook;
 use ringtap_net::interface::Interface;
 
 use ringtap_bpf::BpfError;
@@ -51,11 +50,11 @@ impl TapProgram {
         matches!(self, TapProgram::Rx | TapProgram::RxVlan)
     }
 
-    /// Context of the program's filters.
-    pub(super) fn context(self) -> Context {
+    /// FilterHook of the program's filters.
+    pub(super) fn context(self) -> FilterHook {
         match self.is_xdp() {
-            true => Context::Xdp,
-            false => Context::Tc,
+            true => FilterHook::Xdp,
+            false => FilterHook::Tc,
         }
     }
 
@@ -83,10 +82,6 @@ pub(super) struct AttachedProgram {
 
 impl AttachedProgram {
     /// Attaches a loaded copy of a program of the tap at this hook.
-    ///
-    /// # Errors
-    ///
-    /// As [`attach::attach`].
     pub(super) fn new(
         program: TapProgram,
         hook: Hook,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A tap as a source: lanes, counters, signals and end of capture.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::mem::offset_of;
@@ -21,8 +20,8 @@ use ringtap_pool::source::{
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
 
-use super::attach::{Attached, attach, plan};
-use super::attachment::{Missed, TapAttachment};
+use super::attach::{AttachedTap, attach, plan};
+use super::attachment::{TapAttachment, UnseenPackets};
 use super::forward::Forwarded;
 use super::layout::{ControlWords, LaneWords};
 use super::object::Loaded;
@@ -63,7 +62,7 @@ impl Tap {
                 interface: interface.name,
             });
         }
-        let missed = Missed::new(NicLosses::of(&interface)?);
+        let missed = UnseenPackets::new(NicLosses::of(&interface)?);
         let plan = plan(options, interface.largest_frame_bytes())?;
         let attached = attach(options, &interface, &plan)?;
         Tap::assemble(options, &interface, &plan, attached, missed)
@@ -73,11 +72,11 @@ impl Tap {
         options: &TapOptions,
         interface: &Interface,
         plan: &TapPlan,
-        attached: Attached,
-        missed: Missed,
+        attached: AttachedTap,
+        missed: UnseenPackets,
     ) -> Result<Self, CaptureError> {
         let facts = facts(options, plan, &attached);
-        let Attached { links, loaded, .. } = attached;
+        let AttachedTap { links, loaded, .. } = attached;
         let action = "sharing memory with the program";
         let system = |error| CaptureError::system(&interface.name, action)(error);
         let lanes = words::<LaneWords>(&loaded.lanes, 0, plan.possible).map_err(system)?;
@@ -253,7 +252,7 @@ impl Drop for Tap {
     }
 }
 
-fn facts(options: &TapOptions, plan: &TapPlan, attached: &Attached) -> Facts {
+fn facts(options: &TapOptions, plan: &TapPlan, attached: &AttachedTap) -> Facts {
     Facts {
         device: format!("tap:{}", options.interface),
         interface: Some(options.interface.clone()),

@@ -11,8 +11,8 @@ use ringtap_pool::ids::ChunkId;
 use ringtap_pool::number::to_u32;
 use ringtap_pool::writer::{LaneCounters, LaneWriter, PacketMeta};
 
-use super::cells::{CellPlace, Cells, Standing};
-use super::layout::{STAMP_BYTES, Stamp};
+use super::cells::{CellPlace, Cells, ChunkStanding};
+use super::layout::{CellStamp, STAMP_BYTES};
 use super::statistics::{LaneStatistics, Settled};
 use crate::classifier::LaneClassifier;
 use crate::clock;
@@ -110,17 +110,17 @@ impl LaneCapture {
 
     /// Reads the stamp in front of a packet and takes over its counts.
     #[inline]
-    pub fn stamp(&mut self, place: CellPlace) -> Option<Stamp> {
+    pub fn stamp(&mut self, place: CellPlace) -> Option<CellStamp> {
         let at = place.at.checked_sub(STAMP_BYTES)?;
         let front = CellPlace { at, ..place };
-        let stamp = Stamp::from_bytes(self.bytes(front, STAMP_BYTES)?.first_chunk()?);
+        let stamp = CellStamp::from_bytes(self.bytes(front, STAMP_BYTES)?.first_chunk()?);
         self.account(&stamp);
         Some(stamp)
     }
 
     /// Takes over the program's counts from a stamp.
     #[inline]
-    pub fn account(&mut self, stamp: &Stamp) {
+    pub fn account(&mut self, stamp: &CellStamp) {
         let settled = &mut self.settled;
         settled.offered = settled.offered.max(stamp.offered);
         let [a, b, c, d, ..] = settled.filtered.to_le_bytes();
@@ -135,15 +135,15 @@ impl LaneCapture {
 
     /// Captures a packet that lies in one cell of this lane, if a rule wants it.
     #[inline]
-    pub fn note(&mut self, place: CellPlace, length: usize, stamp: &Stamp) {
+    pub fn note(&mut self, place: CellPlace, length: usize, stamp: &CellStamp) {
         let Some(meta) = self.classify(place, length, stamp) else {
             return;
         };
         let standing = self.parts.cells.standing(place.chunk);
         let is_open = match standing {
-            Standing::Open => true,
-            Standing::Fresh => self.open(place.chunk),
-            Standing::Spent => false,
+            ChunkStanding::Open => true,
+            ChunkStanding::Fresh => self.open(place.chunk),
+            ChunkStanding::Spent => false,
         };
         let in_place = is_open && place.at.is_multiple_of(8);
         if in_place && self.parts.writer.stage_in_place(&meta, place.at, length) {
@@ -154,7 +154,12 @@ impl LaneCapture {
 
     /// Classifies a whole packet; counts it and returns `None` if no rule wants it.
     #[inline]
-    fn classify(&mut self, place: CellPlace, length: usize, stamp: &Stamp) -> Option<PacketMeta> {
+    fn classify(
+        &mut self,
+        place: CellPlace,
+        length: usize,
+        stamp: &CellStamp,
+    ) -> Option<PacketMeta> {
         if !self.parts.classifier.has_rules() {
             return Some(self.meta(stamp, length, (u64::MAX, None)));
         }
@@ -166,7 +171,7 @@ impl LaneCapture {
     }
 
     #[inline]
-    fn meta(&mut self, stamp: &Stamp, length: usize, who: (u64, Option<u32>)) -> PacketMeta {
+    fn meta(&mut self, stamp: &CellStamp, length: usize, who: (u64, Option<u32>)) -> PacketMeta {
         let time_ns = stamp
             .time_ns
             .saturating_add_signed(-clock::tai_minus_utc_ns());
@@ -195,7 +200,7 @@ impl LaneCapture {
     }
 
     /// Copies a packet into the pool, if a rule wants it.
-    pub fn copy(&mut self, bytes: &[u8], stamp: &Stamp) {
+    pub fn copy(&mut self, bytes: &[u8], stamp: &CellStamp) {
         let wire = to_u32(bytes.len());
         if let Some(verdict) = self.parts.classifier.classify(bytes, wire) {
             let meta = self.meta(stamp, bytes.len(), (verdict.mask, verdict.hash));

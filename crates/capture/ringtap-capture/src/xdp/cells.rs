@@ -8,7 +8,6 @@
 //! - The kernel gets all cells of a chunk at once, and only while no reader can hold the chunk.
 //! - A returned chunk waits while the kernel or a forwarder holds a cell of it.
 //! - A chunk without a captured packet becomes free without passing through the readers.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 
@@ -19,7 +18,7 @@ use ringtap_pool::writer::CellLayout;
 
 /// State of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum ChunkStage {
     #[default]
     Free,
     Fresh,
@@ -31,15 +30,15 @@ enum Stage {
 
 /// A chunk and the number of its cells in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Entry {
-    stage: Stage,
+struct CellEntry {
+    stage: ChunkStage,
     /// Cells that the kernel holds.
     filled: u32,
     /// Received cells that are kept until their packets are forwarded.
     kept: u32,
 }
 
-impl Entry {
+impl CellEntry {
     fn is_in_use(&self) -> bool {
         self.filled > 0 || self.kept > 0
     }
@@ -55,7 +54,7 @@ pub struct CellPlace {
 
 /// State of a packet's chunk before the packet gets a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ChunkStanding {
     /// Ready for slots.
     Open,
     /// Must be opened first.
@@ -66,7 +65,7 @@ pub enum Standing {
 
 /// The chunks of one lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct CellShare {
     /// Offset of the pool in the UMEM.
     pub base: u64,
     pub chunk_size: u32,
@@ -74,11 +73,11 @@ pub struct Share {
     pub count: usize,
 }
 
-impl Share {
+impl CellShare {
     /// The chunks of `lane` in a pool at offset `base`.
     pub fn of(geometry: &Geometry, lane: LaneId, base: u64) -> Self {
         let chunks = source::share(geometry, lane);
-        Share {
+        CellShare {
             base,
             chunk_size: geometry.chunk_size,
             first: chunks.last().copied().unwrap_or(ChunkId(0)),
@@ -93,7 +92,7 @@ pub struct Cells {
     base: u64,
     chunk_shift: u32,
     first: u32,
-    chunks: Vec<Entry>,
+    chunks: Vec<CellEntry>,
     /// Chunks whose cells the kernel fills, oldest first.
     fresh: VecDeque<ChunkId>,
     open: Option<ChunkId>,
@@ -105,13 +104,13 @@ pub struct Cells {
 
 impl Cells {
     /// Tracks the cells of these chunks; all are free.
-    pub fn new(layout: CellLayout, share: Share) -> Self {
+    pub fn new(layout: CellLayout, share: CellShare) -> Self {
         Cells {
             layout,
             base: share.base,
             chunk_shift: share.chunk_size.trailing_zeros(),
             first: share.first.0,
-            chunks: vec![Entry::default(); share.count],
+            chunks: vec![CellEntry::default(); share.count],
             fresh: VecDeque::new(),
             open: None,
             held: 0,
@@ -129,7 +128,7 @@ impl Cells {
         self.layout.count
     }
 
-    fn entry(&mut self, id: ChunkId) -> Option<&mut Entry> {
+    fn entry(&mut self, id: ChunkId) -> Option<&mut CellEntry> {
         let index = usize::try_from(id.0.checked_sub(self.first)?).ok()?;
         self.chunks.get_mut(index)
     }
@@ -141,7 +140,11 @@ impl Cells {
             return false;
         };
         let waits = entry.is_in_use();
-        entry.stage = if waits { Stage::Parked } else { Stage::Free };
+        entry.stage = if waits {
+            ChunkStage::Parked
+        } else {
+            ChunkStage::Free
+        };
         !waits
     }
 
@@ -154,7 +157,7 @@ impl Cells {
     pub fn hand_over(&mut self, id: ChunkId) -> impl Iterator<Item = u64> + use<> {
         let count = self.layout.count;
         if let Some(entry) = self.entry(id) {
-            entry.stage = Stage::Fresh;
+            entry.stage = ChunkStage::Fresh;
             entry.filled = count;
         }
         self.held += count;
@@ -212,27 +215,27 @@ impl Cells {
             return;
         };
         match entry.stage {
-            Stage::Parked => {}
+            ChunkStage::Parked => {}
             // No packet was captured: no reader will return the chunk.
-            Stage::Fresh => self.fresh.retain(|fresh| *fresh != id),
-            Stage::Free | Stage::Open | Stage::Spent => return,
+            ChunkStage::Fresh => self.fresh.retain(|fresh| *fresh != id),
+            ChunkStage::Free | ChunkStage::Open | ChunkStage::Spent => return,
         }
         if let Some(entry) = self.entry(id) {
-            entry.stage = Stage::Free;
+            entry.stage = ChunkStage::Free;
         }
         self.back.push(id);
     }
 
     #[inline]
-    pub fn standing(&self, id: ChunkId) -> Standing {
+    pub fn standing(&self, id: ChunkId) -> ChunkStanding {
         if self.open == Some(id) {
-            return Standing::Open;
+            return ChunkStanding::Open;
         }
         let index = id.0.checked_sub(self.first).map(usize::try_from);
         let entry = index.and_then(|index| self.chunks.get(index.ok()?));
         match entry.map(|entry| entry.stage) {
-            Some(Stage::Fresh) => Standing::Fresh,
-            _ => Standing::Spent,
+            Some(ChunkStage::Fresh) => ChunkStanding::Fresh,
+            _ => ChunkStanding::Spent,
         }
     }
 
@@ -248,7 +251,7 @@ impl Cells {
             self.fresh.remove(at);
         }
         if let Some(entry) = self.entry(id) {
-            entry.stage = Stage::Open;
+            entry.stage = ChunkStage::Open;
         }
         self.open = Some(id);
     }
@@ -256,7 +259,7 @@ impl Cells {
     /// Marks the open chunk, if any, as sealed.
     pub fn spent(&mut self) {
         if let Some(entry) = self.open.take().and_then(|id| self.entry(id)) {
-            entry.stage = Stage::Spent;
+            entry.stage = ChunkStage::Spent;
         }
     }
 
@@ -278,7 +281,7 @@ mod tests {
 
     fn cells() -> Cells {
         let layout = CellLayout::new(8192, Cell::aligned(2048), 0, 0).unwrap();
-        let share = Share {
+        let share = CellShare {
             base: BASE,
             chunk_size: 8192,
             first: ChunkId(5),
@@ -315,13 +318,13 @@ mod tests {
         let mut cells = cells();
         cells.returned(ChunkId(5));
         let _addresses = cells.hand_over(ChunkId(5));
-        assert_eq!(cells.standing(ChunkId(5)), Standing::Fresh);
+        assert_eq!(cells.standing(ChunkId(5)), ChunkStanding::Fresh);
         cells.opened(ChunkId(5));
         assert!(!cells.came_back(ChunkId(5)));
         assert!(!cells.came_back(ChunkId(5)));
         assert!(!cells.open_is_used_up());
         cells.spent();
-        assert_eq!(cells.standing(ChunkId(5)), Standing::Spent);
+        assert_eq!(cells.standing(ChunkId(5)), ChunkStanding::Spent);
         assert!(!cells.returned(ChunkId(5)), "the kernel has one cell yet");
         assert_eq!(cells.take_back(), None);
         assert!(cells.came_back(ChunkId(5)));
@@ -381,9 +384,9 @@ mod tests {
         }
         cells.opened(ChunkId(6));
         assert_eq!(cells.oldest_fresh(), Some(ChunkId(5)));
-        assert_eq!(cells.standing(ChunkId(6)), Standing::Open);
+        assert_eq!(cells.standing(ChunkId(6)), ChunkStanding::Open);
         cells.opened(ChunkId(5));
-        assert_eq!(cells.standing(ChunkId(6)), Standing::Spent);
+        assert_eq!(cells.standing(ChunkId(6)), ChunkStanding::Spent);
         assert_eq!(cells.oldest_fresh(), Some(ChunkId(7)));
     }
 }

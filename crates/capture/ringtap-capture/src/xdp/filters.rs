@@ -7,12 +7,11 @@
 //! Invariants
 //! - Each new filter is tried alone first, within a budget.
 //! - A refused filter is not tried again; all packets pass while it is in use.
-#![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringtap_filter::ebpf::Hook;
+use ringtap_filter::ebpf::FilterHook;
 use ringtap_filter::{Program as Filter, Rules};
 
 use ringtap_bpf::trial::{FilterCost, Trials};
@@ -52,7 +51,7 @@ impl QueueFilters {
         filters.iter().all(|filter| {
             let cost = match filter.takes_everything() {
                 true => return false,
-                false => self.trials.cost(filter, &[Hook::Xdp]),
+                false => self.trials.cost(filter, &[FilterHook::Xdp]),
             };
             match cost {
                 Ok(Ok(cost)) => {

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - Sizes and offsets equal those in `bpf/xsk.h`; a test compares them with the object's BTF.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -15,7 +14,7 @@ pub const STAMP_BYTES: usize = 24;
 
 /// The program's data about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamp {
+pub struct CellStamp {
     /// TAI time.
     pub time_ns: u64,
     /// Packets that the program saw on this queue, including this one.
@@ -26,14 +25,14 @@ pub struct Stamp {
     pub tag: Option<[u8; 4]>,
 }
 
-impl Stamp {
+impl CellStamp {
     /// Decodes a stamp.
     #[inline]
     pub fn from_bytes(bytes: &[u8; STAMP_BYTES]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
         let [time, offered, rest] = [words[0], words[1], words[2]];
         let [a, b, c, d, tag @ ..] = rest;
-        Stamp {
+        CellStamp {
             time_ns: u64::from_ne_bytes(time),
             offered: u64::from_ne_bytes(offered),
             filtered: u32::from_ne_bytes([a, b, c, d]),
@@ -147,11 +146,11 @@ mod tests {
         bytes[0] = 1;
         bytes[8] = 2;
         bytes[16] = 3;
-        let plain = Stamp::from_bytes(&bytes);
+        let plain = CellStamp::from_bytes(&bytes);
         assert_eq!((plain.time_ns, plain.offered, plain.filtered), (1, 2, 3));
         assert_eq!(plain.tag, None);
         bytes[20..].copy_from_slice(&[0x81, 0, 0, 5]);
-        assert_eq!(Stamp::from_bytes(&bytes).tag, Some([0x81, 0, 0, 5]));
+        assert_eq!(CellStamp::from_bytes(&bytes).tag, Some([0x81, 0, 0, 5]));
     }
 
     #[test]

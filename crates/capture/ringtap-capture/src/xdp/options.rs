@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - The region begins at a page boundary; zero-copy cells lie at multiples of their size.
-#![forbid(unsafe_code)]
 
 use ringtap_pool::format::{Geometry, MAX_CHUNK_SIZE};
 use ringtap_pool::number::to_u32;

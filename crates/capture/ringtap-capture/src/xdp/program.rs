@@ -4,7 +4,6 @@
 //! Invariants
 //! - Attached by a link only: the kernel detaches the program when the process ends.
 //! - A queue's packets go to the network stack until its socket is ready for them.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 use ringtap_filter::Program as Filter;
-use ringtap_filter::ebpf::Hook as Context;
+use ringtap_filter::ebpf::FilterHook;
 use ringtap_net::interface::Interface;
 use ringtap_net::rights::Purpose;
 use ringtap_pool::memory::Words;
@@ -79,11 +78,6 @@ fn program_name(hook: Hook) -> &'static str {
 
 impl QueueProgram {
     /// Loads the program for a hook; every queue is off.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::NoRights`], [`CaptureError::TooOld`], [`CaptureError::Load`],
-    /// [`CaptureError::System`].
     pub fn load(hook: Hook, interface: &Interface) -> Result<Self, CaptureError> {
         let name = program_name(hook);
         let config = QueueConfig {
@@ -129,10 +123,6 @@ impl QueueProgram {
     }
 
     /// Attaches the program; the sockets receive packets from now on.
-    ///
-    /// # Errors
-    ///
-    /// [`CaptureError::AnotherProgram`], [`CaptureError::Refused`], [`CaptureError::Interface`].
     pub fn attach(&self, interface: &Interface) -> Result<(), CaptureError> {
         let link = attach::attach(self.program.as_fd(), self.hook, interface)?;
         *self.link() = Some(QueueLink {
@@ -159,10 +149,6 @@ impl QueueProgram {
     }
 
     /// Sets the socket of a queue.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's.
     pub fn set_socket(&self, queue: u16, socket: &XskSocket) -> io::Result<()> {
         let fd = socket.as_fd().as_raw_fd().to_ne_bytes();
         let queue = u32::from(queue).to_ne_bytes();
@@ -195,12 +181,8 @@ impl QueueProgram {
     }
 
     /// Loads the program with these filters in front, which can take seconds.
-    ///
-    /// # Errors
-    ///
-    /// [`NoFilter`]
     pub fn with_filters(&self, filters: &[Filter]) -> Result<OwnedFd, NoFilter> {
-        let insns = translate(filters, Context::Xdp).map_err(|_| NoFilter::Refused)?;
+        let insns = translate(filters, FilterHook::Xdp).map_err(|_| NoFilter::Refused)?;
         let mut code = self.original.clone();
         let spliced = code
             .set_number(MARK_RULES, 1)

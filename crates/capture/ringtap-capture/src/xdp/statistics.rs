@@ -5,7 +5,6 @@
 //! - `offered` is the program's count: that in the stamp of the last captured packet, or the current
 //!   one when every counted packet is accounted for.
 //! - The socket's losses are `pool_full` when no chunk was free at that time, else `kernel`.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -4,7 +4,6 @@
 //! Invariants
 //! - Each received cell is handled exactly once.
 //! - The kernel gets a chunk only after the readers have returned it.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::capture::{ADDRESSES, LaneCapture, TAG};
 use super::cells::CellPlace;
-use super::ring::{Fill, Piece, Received};
+use super::ring::{Fill, Received, RingPiece};
 
 /// Packets published at a time.
 const BATCH: u32 = 64;
@@ -140,7 +139,7 @@ impl QueueWorker {
 
     /// Captures a packet that lies in one cell.
     #[inline]
-    fn take(&mut self, piece: Piece) {
+    fn take(&mut self, piece: RingPiece) {
         let capture = &mut self.parts.capture;
         let Some(place) = capture.parts.cells.locate(piece.address) else {
             return capture.lose();

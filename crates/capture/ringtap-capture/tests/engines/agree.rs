@@ -3,7 +3,7 @@
 
 use std::ffi::c_uint;
 
-use ringtap_filter::{Instruction, Program, ebpf::Hook};
+use ringtap_filter::{Instruction, Program, ebpf::FilterHook};
 use ringtap_filter::{LinkType, text::Filter};
 
 use crate::kernel::Kernel;
@@ -124,7 +124,7 @@ fn assert_same(engine: &str, cases: &[Case], (mask, expected): (u64, u64), data:
 /// The filters at both hooks.
 pub(crate) fn load(cases: &[Case]) -> [Kernel; 2] {
     let programs: Vec<_> = cases.iter().map(|case| case.program.clone()).collect();
-    [Hook::Xdp, Hook::Tc].map(|hook| match Kernel::load(&programs, hook) {
+    [FilterHook::Xdp, FilterHook::Tc].map(|hook| match Kernel::load(&programs, hook) {
         Ok(kernel) => kernel,
         Err(error) => panic!("{hook:?}: {error}"),
     })

@@ -15,7 +15,7 @@ use libbpf_rs::libbpf_sys::{
 };
 use ringtap_filter::{
     Program,
-    ebpf::{self, Hook, Insn},
+    ebpf::{self, FilterHook, Insn},
 };
 
 /// Data exchanged by user space and the program.
@@ -28,7 +28,7 @@ struct Words {
 
 /// A loaded program.
 pub(crate) struct Kernel {
-    hook: Hook,
+    hook: FilterHook,
     program: OwnedFd,
     _map: OwnedFd,
     words: &'static Words,
@@ -56,11 +56,11 @@ fn insn(code: u8, dst: u8, src: u8, offset: i16, constant: i32) -> Insn {
 }
 
 /// A program that calls the function behind it with the arguments in the map.
-fn around(function: &[Insn], hook: Hook, map: i32) -> Vec<Insn> {
+fn around(function: &[Insn], hook: FilterHook, map: i32) -> Vec<Insn> {
     const MAP_VALUE: u8 = 2;
     let length = match hook {
-        Hook::Xdp => vec![insn(0xbf, 1, 6, 0, 0), insn(0x85, 0, 0, 0, 188)],
-        Hook::Tc => vec![insn(0x61, 0, 6, 0, 0)],
+        FilterHook::Xdp => vec![insn(0xbf, 1, 6, 0, 0), insn(0x85, 0, 0, 0, 188)],
+        FilterHook::Tc => vec![insn(0x61, 0, 6, 0, 0)],
     };
     let mut program = vec![
         insn(0xbf, 6, 1, 0, 0),
@@ -91,24 +91,24 @@ fn around(function: &[Insn], hook: Hook, map: i32) -> Vec<Insn> {
 }
 
 impl Kernel {
-    pub(crate) fn load(filters: &[Program], hook: Hook) -> Result<Self, String> {
+    pub(crate) fn load(filters: &[Program], hook: FilterHook) -> Result<Self, String> {
         let function = ebpf::classify(filters, hook).map_err(|error| error.to_string())?;
         Self::load_function(&function, hook)
     }
 
-    pub(crate) fn load_function(function: &[Insn], hook: Hook) -> Result<Self, String> {
+    pub(crate) fn load_function(function: &[Insn], hook: FilterHook) -> Result<Self, String> {
         let (map, words) = map();
         let instructions = around(function, hook, map.as_raw_fd());
         let kind = match hook {
-            Hook::Xdp => BPF_PROG_TYPE_XDP,
-            Hook::Tc => BPF_PROG_TYPE_SCHED_CLS,
+            FilterHook::Xdp => BPF_PROG_TYPE_XDP,
+            FilterHook::Tc => BPF_PROG_TYPE_SCHED_CLS,
         };
         let mut log = vec![0_u8; 1 << 22];
         let mut load = |log_level| {
             let mut options = libbpf_sys::bpf_prog_load_opts {
                 sz: size_of_options::<libbpf_sys::bpf_prog_load_opts>(),
                 log_level,
-                prog_flags: if hook == Hook::Xdp {
+                prog_flags: if hook == FilterHook::Xdp {
                     BPF_F_XDP_HAS_FRAGS
                 } else {
                     0
@@ -213,8 +213,8 @@ impl Kernel {
     /// Whether the kernel creates a test packet of these bytes.
     pub(crate) fn takes(&self, packet: &[u8]) -> bool {
         match self.hook {
-            Hook::Xdp => packet.len() >= 14,
-            Hook::Tc => {
+            FilterHook::Xdp => packet.len() >= 14,
+            FilterHook::Tc => {
                 let header = match packet.get(12..14) {
                     Some([8, 0]) => 20,
                     Some([0x86, 0xdd]) => 40,
@@ -226,7 +226,7 @@ impl Kernel {
         }
     }
 
-    pub(crate) fn hook(&self) -> Hook {
+    pub(crate) fn hook(&self) -> FilterHook {
         self.hook
     }
 }

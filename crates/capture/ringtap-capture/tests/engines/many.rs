@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many filters in one program: loading and cost.
 
-use ringtap_filter::{Program, ebpf::Hook};
+use ringtap_filter::{Program, ebpf::FilterHook};
 
 use crate::kernel::Kernel;
 use crate::program;
@@ -50,7 +50,7 @@ fn sixty_four_filters_load_as_one_program() {
     ];
     for (kind, text) in kinds {
         for count in [1, 8, 64] {
-            for hook in [Hook::Xdp, Hook::Tc] {
+            for hook in [FilterHook::Xdp, FilterHook::Tc] {
                 let kernel = Kernel::load(&programs(count, text), hook);
                 let kernel = kernel.unwrap_or_else(|error| panic!("{error}"));
                 let ns = kernel.repeat(&tcp(), None, 65535, 200_000).unwrap();

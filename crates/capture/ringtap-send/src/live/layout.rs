@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sender's configuration and counters as its eBPF programs see them (`bpf/send.h`).
-#![forbid(unsafe_code)]
 
 use ringtap_packet::Plan;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads the sender's programs and attaches those that count.
-#![forbid(unsafe_code)]
 
 use std::io;
 

@@ -5,7 +5,7 @@
 //! - The translation ends soon after [`MOST_INSTRUCTIONS`]: the callers stop when the code is full.
 
 use super::TranslateError;
-use super::insn::{self, Cond, Insn, Op, R0, Reg, Size, Width, With};
+use super::insn::{self, AccessSize, Cond, Insn, Op, R0, Reg, Width, With};
 
 /// Maximum number of instructions of a function: what a jump from its begin to its end can skip.
 const MOST_INSTRUCTIONS: usize = 1 << 15;
@@ -76,15 +76,21 @@ impl Assembler {
         self.emit(insn::alu(Width::W64, op, dst, with));
     }
 
-    pub(super) fn load(&mut self, size: Size, dst: Reg, base: Reg, offset: i16) {
+    pub(super) fn load(&mut self, size: AccessSize, dst: Reg, base: Reg, offset: i16) {
         self.emit(insn::load(size, dst, base, offset));
     }
 
-    pub(super) fn store(&mut self, size: Size, base: Reg, offset: i16, src: Reg) {
+    pub(super) fn store(&mut self, size: AccessSize, base: Reg, offset: i16, src: Reg) {
         self.emit(insn::store(size, base, offset, src));
     }
 
-    pub(super) fn store_constant(&mut self, size: Size, base: Reg, offset: i16, constant: i32) {
+    pub(super) fn store_constant(
+        &mut self,
+        size: AccessSize,
+        base: Reg,
+        offset: i16,
+        constant: i32,
+    ) {
         self.emit(insn::store_constant(size, base, offset, constant));
     }
 

@@ -9,7 +9,7 @@ const OUTSIDE_EVERY_PACKET: u32 = 0x7fff_0000;
 
 /// Facts before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct LoadFacts {
     /// At least this many bytes were captured.
     pub(super) captured: u32,
     /// X is the length of the IPv4 header that begins at this offset.
@@ -24,10 +24,10 @@ const A: u32 = 1 << SCRATCH_WORDS;
 const X: u32 = A << 1;
 
 /// Facts before each instruction of a program without loops; `None` for unreachable ones.
-pub(super) fn facts(program: &Program) -> Vec<Option<Facts>> {
+pub(super) fn facts(program: &Program) -> Vec<Option<LoadFacts>> {
     let instructions = program.instructions();
     let mut facts = vec![None; instructions.len()];
-    let start = Facts {
+    let start = LoadFacts {
         captured: 0,
         header: None,
     };
@@ -39,7 +39,7 @@ pub(super) fn facts(program: &Program) -> Vec<Option<Facts>> {
         let after = after(before, instruction);
         for to in targets(at, instruction) {
             if let Some(place) = facts.get_mut(to) {
-                *place = Some(place.map_or(after, |known: Facts| known.meet(after)));
+                *place = Some(place.map_or(after, |known: LoadFacts| known.meet(after)));
             }
         }
     }
@@ -104,9 +104,9 @@ impl Written {
     }
 }
 
-impl Facts {
-    fn meet(self, other: Facts) -> Facts {
-        Facts {
+impl LoadFacts {
+    fn meet(self, other: LoadFacts) -> LoadFacts {
+        LoadFacts {
             captured: self.captured.min(other.captured),
             header: self.header.filter(|_| self.header == other.header),
         }
@@ -138,7 +138,7 @@ pub(super) fn is_outside(instruction: &Instruction) -> bool {
     packet_load(instruction.code).is_some() && instruction.k >= OUTSIDE_EVERY_PACKET
 }
 
-fn after(before: Facts, instruction: &Instruction) -> Facts {
+fn after(before: LoadFacts, instruction: &Instruction) -> LoadFacts {
     let captured = match packet_load(instruction.code) {
         Some(load) => instruction.k.saturating_add(load.bytes.into()),
         None => 0,
@@ -148,7 +148,7 @@ fn after(before: Facts, instruction: &Instruction) -> Facts {
         LDX_MSH => Some(instruction.k),
         _ => before.header.filter(|_| writes & X == 0),
     };
-    Facts {
+    LoadFacts {
         captured: before.captured.max(captured),
         header,
     }

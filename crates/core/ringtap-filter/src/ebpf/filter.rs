@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::assembler::{Assembler, Label};
-use super::facts::{self, Facts, Needed, Written, is_outside, packet_load};
+use super::facts::{self, LoadFacts, Needed, Written, is_outside, packet_load};
 use super::frame::{A, Frame, X};
 use super::insn::*;
 use super::kept::{Kept, Key};
@@ -21,7 +21,7 @@ pub(super) struct Filter<'a> {
     /// The filter's bit in the result.
     pub(super) number: usize,
     pub(super) program: &'a Program,
-    pub(super) facts: Vec<Option<Facts>>,
+    pub(super) facts: Vec<Option<LoadFacts>>,
     /// For each instruction, where unconditional jumps lead from there.
     pub(super) steps: Vec<Step>,
     /// Registers needed from each instruction on.
@@ -186,7 +186,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Emits one instruction; returns whether the next one is reachable.
-    fn emit(&mut self, at: usize, instruction: &Instruction, facts: Facts) -> bool {
+    fn emit(&mut self, at: usize, instruction: &Instruction, facts: LoadFacts) -> bool {
         let Instruction { code, k, .. } = *instruction;
         let constant = With::Constant(k.cast_signed());
         match code {
@@ -225,7 +225,7 @@ impl<'a> Translator<'a> {
         true
     }
 
-    fn load(&mut self, instruction: &Instruction, facts: Facts, x_is_needed: bool) {
+    fn load(&mut self, instruction: &Instruction, facts: LoadFacts, x_is_needed: bool) {
         let Instruction { code, k, .. } = *instruction;
         let Some(load) = packet_load(code) else {
             return;
@@ -251,9 +251,9 @@ impl<'a> Translator<'a> {
         }
         let field = Field {
             size: match load.bytes {
-                1 => Size::Byte,
-                2 => Size::Half,
-                _ => Size::Word,
+                1 => AccessSize::Byte,
+                2 => AccessSize::Half,
+                _ => AccessSize::Word,
             },
             offset: match load.is_indexed {
                 true => Offset::From(X, k),

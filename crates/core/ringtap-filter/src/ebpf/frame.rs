@@ -9,7 +9,7 @@
 //! - The mask and the two lengths are opaque to the verifier. Otherwise it would check the
 //!   remaining filters once for each range that it can distinguish.
 
-use super::Hook;
+use super::FilterHook;
 use super::assembler::{Assembler, Label};
 use super::facts::packet_load;
 use super::insn::*;
@@ -50,7 +50,7 @@ const MASK: Reg = R9;
 
 /// Data common to all filters of a function.
 pub(super) struct Frame {
-    hook: Hook,
+    hook: FilterHook,
     /// Number of bytes readable at r6.
     pub(super) prefix: u32,
     reads_packet: bool,
@@ -66,7 +66,7 @@ struct Context {
 }
 
 impl Frame {
-    pub(super) fn new(to: &mut Assembler, hook: Hook, filters: &[Program]) -> Self {
+    pub(super) fn new(to: &mut Assembler, hook: FilterHook, filters: &[Program]) -> Self {
         let instructions = filters.iter().flat_map(Program::instructions);
         let loads = instructions.filter_map(|one| Some((packet_load(one.code)?, one.k)));
         let fixed = loads.clone().filter(|(load, _)| !load.is_indexed);
@@ -103,11 +103,11 @@ impl Frame {
 
     fn context(&self) -> Context {
         match self.hook {
-            Hook::Xdp => Context {
+            FilterHook::Xdp => Context {
                 data: 0,
                 data_end: 4,
             },
-            Hook::Tc => Context {
+            FilterHook::Tc => Context {
                 data: 76,
                 data_end: 80,
             },
@@ -122,25 +122,25 @@ impl Frame {
 
     /// Loads the number of captured bytes.
     pub(super) fn load_captured(&self, to: &mut Assembler, register: Reg) {
-        to.load(Size::Word, register, FRAME, CAPTURED);
+        to.load(AccessSize::Word, register, FRAME, CAPTURED);
     }
 
     /// Makes the prefix readable, in place if possible.
     fn reach(&self, to: &mut Assembler) {
         let prefix = With::Constant(self.prefix.cast_signed());
-        to.store(Size::Double, FRAME, CONTEXT, R1);
+        to.store(AccessSize::Double, FRAME, CONTEXT, R1);
         store_opaque(to, CAPTURED, R4);
         let zero = With::Constant(0);
         to.branch(Width::W32, Cond::NotEqual, R2, zero, self.window);
         to.branch(Width::W32, Cond::Less, R4, prefix, self.window);
-        to.load(Size::Word, PACKET, R1, self.context().data);
-        to.load(Size::Word, R4, R1, self.context().data_end);
+        to.load(AccessSize::Word, PACKET, R1, self.context().data);
+        to.load(AccessSize::Word, R4, R1, self.context().data_end);
         to.alu64(Op::Mov, R3, With::Reg(PACKET));
         to.alu64(Op::Add, R3, prefix);
         to.branch(Width::W64, Cond::Greater, R3, With::Reg(R4), self.window);
-        to.store(Size::Double, FRAME, DATA_END, R4);
-        to.store_constant(Size::Double, FRAME, SHIFT, 0);
-        to.store_constant(Size::Double, FRAME, LIMIT, IN_PLACE);
+        to.store(AccessSize::Double, FRAME, DATA_END, R4);
+        to.store_constant(AccessSize::Double, FRAME, SHIFT, 0);
+        to.store_constant(AccessSize::Double, FRAME, LIMIT, IN_PLACE);
     }
 
     /// Copies the prefix, with its tag, to the stack.
@@ -148,16 +148,16 @@ impl Frame {
         let [plain, filled, broken] = [to.label(), to.label(), to.label()];
         to.place(self.window);
         for word in WINDOW_WORDS {
-            to.store_constant(Size::Double, FRAME, word * 8, 0);
+            to.store_constant(AccessSize::Double, FRAME, word * 8, 0);
         }
-        to.store_constant(Size::Double, FRAME, LIMIT, 0);
-        to.store_constant(Size::Double, FRAME, SHIFT, 0);
+        to.store_constant(AccessSize::Double, FRAME, LIMIT, 0);
+        to.store_constant(AccessSize::Double, FRAME, SHIFT, 0);
         to.branch(Width::W32, Cond::Equal, R2, With::Constant(0), plain);
-        to.store_constant(Size::Double, FRAME, SHIFT, TAG.into());
+        to.store_constant(AccessSize::Double, FRAME, SHIFT, TAG.into());
         let tag = WINDOW + i16::from(MACS);
-        to.store(Size::Half, FRAME, tag, R2);
+        to.store(AccessSize::Half, FRAME, tag, R2);
         to.alu32(Op::Rsh, R2, With::Constant(16));
-        to.store(Size::Half, FRAME, tag + 2, R2);
+        to.store(AccessSize::Half, FRAME, tag + 2, R2);
         self.copy(to, 0, 0, MACS.into(), filled, broken);
         self.copy(to, MACS, MACS + TAG, self.prefix, filled, broken);
         to.go(filled);
@@ -189,7 +189,7 @@ impl Frame {
         let place = i32::from(WINDOW) + i32::from(into);
         to.alu64(Op::Add, R3, With::Constant(place));
         to.alu32(Op::Mov, R2, With::Constant(from.into()));
-        to.load(Size::Double, R1, FRAME, CONTEXT);
+        to.load(AccessSize::Double, R1, FRAME, CONTEXT);
         to.emit(call(self.load_bytes()));
         to.branch(Width::W64, Cond::NotEqual, R0, With::Constant(0), broken);
     }
@@ -197,8 +197,8 @@ impl Frame {
     /// Number of the helper.
     fn load_bytes(&self) -> i32 {
         match self.hook {
-            Hook::Xdp => 189,
-            Hook::Tc => 26,
+            FilterHook::Xdp => 189,
+            FilterHook::Tc => 26,
         }
     }
 
@@ -223,28 +223,28 @@ impl Frame {
 
     /// Saves a register in a stack slot.
     pub(super) fn save(&self, to: &mut Assembler, place: usize, register: Reg) {
-        to.store(Size::Double, FRAME, self.kept(place), register);
+        to.store(AccessSize::Double, FRAME, self.kept(place), register);
     }
 
     /// Restores a saved register.
     pub(super) fn restore(&self, to: &mut Assembler, place: usize, register: Reg) {
-        to.load(Size::Double, register, FRAME, self.kept(place));
+        to.load(AccessSize::Double, register, FRAME, self.kept(place));
     }
 
     pub(super) fn load_wire_length(&self, to: &mut Assembler, register: Reg) {
-        to.load(Size::Word, register, FRAME, WIRE_LENGTH);
+        to.load(AccessSize::Word, register, FRAME, WIRE_LENGTH);
     }
 
     pub(super) fn load_scratch(&self, to: &mut Assembler, register: Reg, word: u32) {
-        to.load(Size::Double, register, FRAME, scratch(word));
+        to.load(AccessSize::Double, register, FRAME, scratch(word));
     }
 
     pub(super) fn store_scratch(&self, to: &mut Assembler, word: u32, register: Reg) {
-        to.store(Size::Double, FRAME, scratch(word), register);
+        to.store(AccessSize::Double, FRAME, scratch(word), register);
     }
 
     pub(super) fn clear_scratch(&self, to: &mut Assembler, word: u32) {
-        to.store_constant(Size::Double, FRAME, scratch(word), 0);
+        to.store_constant(AccessSize::Double, FRAME, scratch(word), 0);
     }
 
     /// Maximum number of kept fields.
@@ -255,20 +255,20 @@ impl Frame {
     /// Sets a kept field to -1.
     pub(super) fn clear_kept(&self, to: &mut Assembler, place: usize) {
         let at = self.kept(place);
-        to.store_constant(Size::Word, FRAME, at, -1);
-        to.store_constant(Size::Word, FRAME, at + 4, -1);
+        to.store_constant(AccessSize::Word, FRAME, at, -1);
+        to.store_constant(AccessSize::Word, FRAME, at + 4, -1);
     }
 
     /// Stores a kept field in two halves, so that the verifier does not remember the number. Runs
     /// before the filters, while the mask is 0, which the verifier does not know.
     pub(super) fn store_kept(&self, to: &mut Assembler, place: usize, register: Reg) {
         let at = self.kept(place);
-        to.store(Size::Word, FRAME, at, register);
-        to.store(Size::Word, FRAME, at + 4, MASK);
+        to.store(AccessSize::Word, FRAME, at, register);
+        to.store(AccessSize::Word, FRAME, at + 4, MASK);
     }
 
     pub(super) fn load_kept(&self, to: &mut Assembler, register: Reg, place: usize) {
-        to.load(Size::Double, register, FRAME, self.kept(place));
+        to.load(AccessSize::Double, register, FRAME, self.kept(place));
     }
 
     fn kept(&self, place: usize) -> i16 {
@@ -277,12 +277,12 @@ impl Frame {
 
     /// Loads the end of the linear part.
     pub(super) fn load_data_end(&self, to: &mut Assembler, register: Reg) {
-        to.load(Size::Double, register, FRAME, DATA_END);
+        to.load(AccessSize::Double, register, FRAME, DATA_END);
     }
 
     /// Loads the first offset that is not read in place; 0 when there is a window.
     pub(super) fn load_limit(&self, to: &mut Assembler, register: Reg) {
-        to.load(Size::Double, register, FRAME, LIMIT);
+        to.load(AccessSize::Double, register, FRAME, LIMIT);
     }
 
     /// Converts an offset from r6 to one in the window.
@@ -300,14 +300,14 @@ impl Frame {
     pub(super) fn load_far(
         &self,
         to: &mut Assembler,
-        size: Size,
+        size: AccessSize,
         (register, offset): (Reg, Reg),
         reject: Label,
     ) {
         to.alu64(Op::Mov, R2, With::Reg(offset));
-        to.load(Size::Double, R4, FRAME, SHIFT);
+        to.load(AccessSize::Double, R4, FRAME, SHIFT);
         to.alu64(Op::Sub, R2, With::Reg(R4));
-        to.load(Size::Double, R1, FRAME, CONTEXT);
+        to.load(AccessSize::Double, R1, FRAME, CONTEXT);
         to.alu64(Op::Mov, R3, With::Reg(FRAME));
         to.alu64(Op::Add, R3, With::Constant(LOADED.into()));
         to.alu32(Op::Mov, R4, With::Constant(size.bytes().into()));
@@ -321,7 +321,7 @@ impl Frame {
 /// beginning of a double word. (After two 16-bit stores the processor would have to wait for both
 /// before it can load them together.)
 fn store_opaque(to: &mut Assembler, place: i16, register: Reg) {
-    to.store(Size::Word, FRAME, place, register);
+    to.store(AccessSize::Word, FRAME, place, register);
 }
 
 /// Number of scratch words that the filters use, from the first one up.

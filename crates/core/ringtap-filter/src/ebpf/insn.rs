@@ -23,29 +23,29 @@ pub(super) const FRAME: Reg = Reg(10);
 
 /// Number of bytes that a load or store moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Size {
+pub(super) enum AccessSize {
     Byte,
     Half,
     Word,
     Double,
 }
 
-impl Size {
+impl AccessSize {
     pub(super) fn bytes(self) -> u8 {
         match self {
-            Size::Byte => 1,
-            Size::Half => 2,
-            Size::Word => 4,
-            Size::Double => 8,
+            AccessSize::Byte => 1,
+            AccessSize::Half => 2,
+            AccessSize::Word => 4,
+            AccessSize::Double => 8,
         }
     }
 
     fn code(self) -> u8 {
         match self {
-            Size::Word => 0x00,
-            Size::Half => 0x08,
-            Size::Byte => 0x10,
-            Size::Double => 0x18,
+            AccessSize::Word => 0x00,
+            AccessSize::Half => 0x08,
+            AccessSize::Byte => 0x10,
+            AccessSize::Double => 0x18,
         }
     }
 }
@@ -146,15 +146,15 @@ fn with_operand(code: u8, dst: Reg, with: With) -> Insn {
     }
 }
 
-pub(super) fn load(size: Size, dst: Reg, base: Reg, offset: i16) -> Insn {
+pub(super) fn load(size: AccessSize, dst: Reg, base: Reg, offset: i16) -> Insn {
     encode(CLASS_LDX | MODE_MEM | size.code(), dst, base, offset, 0)
 }
 
-pub(super) fn store(size: Size, base: Reg, offset: i16, src: Reg) -> Insn {
+pub(super) fn store(size: AccessSize, base: Reg, offset: i16, src: Reg) -> Insn {
     encode(CLASS_STX | MODE_MEM | size.code(), base, src, offset, 0)
 }
 
-pub(super) fn store_constant(size: Size, base: Reg, offset: i16, constant: i32) -> Insn {
+pub(super) fn store_constant(size: AccessSize, base: Reg, offset: i16, constant: i32) -> Insn {
     encode(
         CLASS_ST | MODE_MEM | size.code(),
         base,
@@ -165,13 +165,13 @@ pub(super) fn store_constant(size: Size, base: Reg, offset: i16, constant: i32) 
 }
 
 /// Converts a big-endian number of this size to the machine's order.
-pub(super) fn from_big_endian(size: Size, dst: Reg) -> Option<Insn> {
+pub(super) fn from_big_endian(size: AccessSize, dst: Reg) -> Option<Insn> {
     const TO_BIG_ENDIAN: u8 = 0xdc;
     let bits = match size {
-        Size::Byte => return None,
-        Size::Half => 16,
-        Size::Word => 32,
-        Size::Double => 64,
+        AccessSize::Byte => return None,
+        AccessSize::Half => 16,
+        AccessSize::Word => 32,
+        AccessSize::Double => 64,
     };
     Some(encode(TO_BIG_ENDIAN, dst, R0, 0, bits))
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::assembler::Assembler;
-use super::facts::{Facts, packet_load};
+use super::facts::{LoadFacts, packet_load};
 use super::frame::{A, Frame, X};
 use super::insn::*;
 use super::load::{self, Field, Offset};
@@ -29,7 +29,7 @@ pub(super) struct Key {
 
 impl Key {
     /// The field that an instruction loads.
-    pub(super) fn of(instruction: &Instruction, facts: Facts) -> Option<Self> {
+    pub(super) fn of(instruction: &Instruction, facts: LoadFacts) -> Option<Self> {
         let load = packet_load(instruction.code).filter(|load| load.is_indexed)?;
         Some(Self {
             header: facts.header?,
@@ -79,7 +79,7 @@ impl Kept {
             let behind = to.label();
             let first = of_header.first().map_or(0, |(_, key)| key.header);
             let byte = Field {
-                size: Size::Byte,
+                size: AccessSize::Byte,
                 offset: Offset::Fixed(first),
                 into: X,
             };
@@ -90,9 +90,9 @@ impl Kept {
                 let next = to.label();
                 let field = Field {
                     size: match key.bytes {
-                        1 => Size::Byte,
-                        2 => Size::Half,
-                        _ => Size::Word,
+                        1 => AccessSize::Byte,
+                        2 => AccessSize::Half,
+                        _ => AccessSize::Word,
                     },
                     offset: Offset::From(X, key.offset),
                     into: A,

@@ -20,7 +20,7 @@ pub(super) enum Offset {
 /// A field of the packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
-    pub(super) size: Size,
+    pub(super) size: AccessSize,
     pub(super) offset: Offset,
     pub(super) into: Reg,
 }
@@ -122,10 +122,10 @@ pub(super) fn load_slowly(to: &mut Assembler, frame: &Frame, slow: Slow, reject:
 fn load_from_window(to: &mut Assembler, frame: &Frame, field: Field, loaded: Label) {
     let window = frame.window();
     frame.point_into_window(to, R3, R1);
-    to.load(Size::Byte, field.into, R3, window);
+    to.load(AccessSize::Byte, field.into, R3, window);
     // In the packet's order, like the other paths to `loaded`.
     for byte in 1..field.size.bytes() {
-        to.load(Size::Byte, R2, R3, window + i16::from(byte));
+        to.load(AccessSize::Byte, R2, R3, window + i16::from(byte));
         to.alu32(Op::Lsh, R2, With::Constant(8 * i32::from(byte)));
         to.alu32(Op::Or, field.into, With::Reg(R2));
     }
@@ -144,9 +144,9 @@ fn load_from_prefix(to: &mut Assembler, frame: &Frame, field: Field, k: u32) {
         return;
     }
     let piece = if place % 2 == 0 {
-        Size::Half
+        AccessSize::Half
     } else {
-        Size::Byte
+        AccessSize::Byte
     };
     let step = i16::from(piece.bytes());
     to.load(piece, field.into, PACKET, k);

@@ -7,21 +7,21 @@ mod processor;
 mod random;
 
 use super::insn::*;
-use super::{Hook, TranslateError, classify};
+use super::{FilterHook, TranslateError, classify};
 use crate::{Instruction, Program};
 use processor::Input;
 
 /// Filters, and their translation for each hook.
 struct Case {
     filters: Vec<Program>,
-    translated: [(Hook, Vec<Insn>); 2],
+    translated: [(FilterHook, Vec<Insn>); 2],
 }
 
 impl Case {
     fn new(filters: Vec<Program>) -> Result<Self, TranslateError> {
         let translated = [
-            (Hook::Xdp, classify(&filters, Hook::Xdp)?),
-            (Hook::Tc, classify(&filters, Hook::Tc)?),
+            (FilterHook::Xdp, classify(&filters, FilterHook::Xdp)?),
+            (FilterHook::Tc, classify(&filters, FilterHook::Tc)?),
         ];
         Ok(Self {
             filters,
@@ -99,7 +99,7 @@ fn plain(code: u16, k: u32) -> Instruction {
 #[test]
 fn the_checked_interpreter_refuses_what_a_program_must_not_do() {
     let zero = With::Constant(0);
-    let data = load(Size::Word, R6, R1, 0);
+    let data = load(AccessSize::Word, R6, R1, 0);
     for (code, fault) in [
         (vec![exit()], "reads r0"),
         (
@@ -107,27 +107,33 @@ fn the_checked_interpreter_refuses_what_a_program_must_not_do() {
             "as a number",
         ),
         (vec![alu(Width::W64, Op::Mov, FRAME, zero)], "writes r10"),
-        (vec![load(Size::Word, R0, R2, 0)], "is no pointer"),
-        (vec![load(Size::Word, R0, R1, 8)], "4 bytes of Context at 8"),
+        (vec![load(AccessSize::Word, R0, R2, 0)], "is no pointer"),
         (
-            vec![data, load(Size::Double, R0, R6, 3)],
+            vec![load(AccessSize::Word, R0, R1, 8)],
+            "4 bytes of Context at 8",
+        ),
+        (
+            vec![data, load(AccessSize::Double, R0, R6, 3)],
             "8 bytes of Packet at 3",
         ),
         (
-            vec![data, load(Size::Byte, R0, R6, -1)],
+            vec![data, load(AccessSize::Byte, R0, R6, -1)],
             "1 bytes of Packet at -1",
         ),
-        (vec![data, store(Size::Byte, R6, 0, R2)], "writes Packet"),
         (
-            vec![load(Size::Double, R0, FRAME, -8)],
+            vec![data, store(AccessSize::Byte, R6, 0, R2)],
+            "writes Packet",
+        ),
+        (
+            vec![load(AccessSize::Double, R0, FRAME, -8)],
             "which nothing wrote",
         ),
         (
-            vec![store_constant(Size::Double, FRAME, -264, 0)],
+            vec![store_constant(AccessSize::Double, FRAME, -264, 0)],
             "stack at -264",
         ),
         (
-            vec![store_constant(Size::Word, FRAME, -6, 0)],
+            vec![store_constant(AccessSize::Word, FRAME, -6, 0)],
             "stack at -6",
         ),
         (
@@ -140,7 +146,7 @@ fn the_checked_interpreter_refuses_what_a_program_must_not_do() {
         (vec![jump(Width::W64, Cond::Always, R0, zero)], "jumps to 1"),
     ] {
         let input = Input {
-            hook: Hook::Xdp,
+            hook: FilterHook::Xdp,
             packet: &[0; 10],
             linear: 10,
             tag: 0,

@@ -13,10 +13,6 @@ use super::{Instruction, ProgramError};
 const MOST_OF_A_ROUND: usize = 32;
 
 /// Largest number of instructions that a checked program runs for a packet; `None` if it loops.
-///
-/// # Errors
-///
-/// [`ProgramError::Loop`]
 pub(super) fn most_steps(program: &[Instruction]) -> Result<Option<u32>, ProgramError> {
     if loops(program)? {
         return Ok(None);

@@ -13,33 +13,33 @@ use super::Instruction;
 const NETMASK_UNKNOWN: u32 = 0xffff_ffff;
 
 #[repr(C)]
-struct Handle {
+struct LibpcapHandle {
     _opaque: [u8; 0],
 }
 
 #[repr(C)]
-struct Program {
+struct LibpcapProgram {
     length: c_uint,
     instructions: *mut Instruction,
 }
 
 #[link(name = "pcap")]
 unsafe extern "C" {
-    fn pcap_open_dead(link_type: c_int, snap_length: c_int) -> *mut Handle;
-    fn pcap_close(handle: *mut Handle);
-    fn pcap_geterr(handle: *mut Handle) -> *const c_char;
+    fn pcap_open_dead(link_type: c_int, snap_length: c_int) -> *mut LibpcapHandle;
+    fn pcap_close(handle: *mut LibpcapHandle);
+    fn pcap_geterr(handle: *mut LibpcapHandle) -> *const c_char;
     fn pcap_compile(
-        handle: *mut Handle,
-        program: *mut Program,
+        handle: *mut LibpcapHandle,
+        program: *mut LibpcapProgram,
         expression: *const c_char,
         optimize: c_int,
         netmask: u32,
     ) -> c_int;
-    fn pcap_freecode(program: *mut Program);
+    fn pcap_freecode(program: *mut LibpcapProgram);
 }
 
 /// A handle without a device, closed when dropped.
-struct Dead(NonNull<Handle>);
+struct Dead(NonNull<LibpcapHandle>);
 
 impl Drop for Dead {
     fn drop(&mut self) {
@@ -69,7 +69,7 @@ pub(super) fn compile(
     // SAFETY: takes two numbers and gives a new handle, or null when memory is short.
     let handle = unsafe { pcap_open_dead(c_int::from(dlt), snap_length) };
     let handle = Dead(NonNull::new(handle).ok_or("libpcap: out of memory")?);
-    let mut program = Program {
+    let mut program = LibpcapProgram {
         length: 0,
         instructions: std::ptr::null_mut(),
     };
@@ -103,7 +103,7 @@ fn message(handle: &Dead) -> String {
     text.to_string_lossy().into_owned()
 }
 
-fn copy(program: &Program) -> Vec<Instruction> {
+fn copy(program: &LibpcapProgram) -> Vec<Instruction> {
     let length = usize::try_from(program.length).unwrap_or(0);
     if length == 0 || program.instructions.is_null() {
         return Vec::new();

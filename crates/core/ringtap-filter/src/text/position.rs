@@ -3,7 +3,6 @@
 //!
 //! First choice is a word that the message quotes. Otherwise the shortest prefix that no ending
 //! repairs, found by compiling prefixes.
-#![forbid(unsafe_code)]
 
 use std::{
     ops::Range,

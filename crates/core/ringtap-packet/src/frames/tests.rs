@@ -8,7 +8,8 @@ fn all_traffic() -> Vec<Traffic> {
     let mut all = Vec::new();
     for bits in 0..16 {
         let (source, destination) = Traffic::benchmark_addresses(bits & 1 != 0);
-        let transport = [Transport::Udp, Transport::Tcp][usize::from(bits & 2 != 0)];
+        let transport =
+            [TransportProtocol::Udp, TransportProtocol::Tcp][usize::from(bits & 2 != 0)];
         for vlans in [vec![], vec![7], vec![4094, 3]] {
             let traffic = Traffic {
                 flows: 1000,

@@ -14,7 +14,6 @@
 //! - A chunk counts once for the shared half, however many readers hold it beyond their guarantees.
 //! - At most T chunks of a lane are leased, so the writer always finds a chunk once the distributor
 //!   has handled what the writer opened.
-#![forbid(unsafe_code)]
 
 use super::Distributor;
 use super::chunks::SharedUse;

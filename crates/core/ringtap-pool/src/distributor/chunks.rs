@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! State of each chunk: its lane, and the readers that lease it.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The distributor's state of one reader: queues, credit and losses.
-#![forbid(unsafe_code)]
 
 use std::ops::AddAssign;
 

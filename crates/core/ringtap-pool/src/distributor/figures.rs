@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Figures of lanes and readers, for status and decisions of the driver.
-#![forbid(unsafe_code)]
 
 use super::Distributor;
 use super::admission::LaneBudget;

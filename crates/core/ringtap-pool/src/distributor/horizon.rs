@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time up to which readers have every packet, for readers that merge lanes by time.
-#![forbid(unsafe_code)]
 
 use super::{Distributor, Entry};
 use crate::sync::Ordering::*;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Decides which readers receive a chunk and on which terms, and counts what the others miss.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -4,7 +4,6 @@
 //!
 //! The distributor calls the scheduler per chunk, never per packet. The distributor itself ensures
 //! that one reader of a share gets each chunk, whatever the scheduler answers.
-#![forbid(unsafe_code)]
 
 use super::chunks::Chunks;
 use crate::ids::{ChunkId, LaneId, ReaderId};

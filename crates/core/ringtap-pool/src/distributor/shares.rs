@@ -4,7 +4,6 @@
 //! Invariants
 //! - Each chunk that is opened while a share has readers goes to one of them. The other readers of
 //!   the share count its packets as packets for other members, not as lost.
-#![forbid(unsafe_code)]
 
 use super::Distributor;
 use super::chunks::Missed;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals from lanes and readers to the driver, and from the driver to sleeping readers.
-#![forbid(unsafe_code)]
 
 use super::admission::reserve;
 use super::{Distributor, Entry, Lane};

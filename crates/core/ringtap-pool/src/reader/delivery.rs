@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Entries of a reader's delivery queue, specified in `docs/internals/format.md`.
-#![forbid(unsafe_code)]
 
 use crate::ids::{ChunkId, LaneId};
 

@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - The fields that every wake-up reads are adjacent for all lanes, since caches are cold then.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -4,7 +4,6 @@
 //! Invariants
 //! - A chunk is returned once: when the reader has moved past it and no batch of it is left.
 //! - Batches may be dropped in any order, by any thread, and after their reader.
-#![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Peeks at the first waiting packet of each lane, for readers that merge lanes by time.
-#![forbid(unsafe_code)]
 
 use super::{Batch, Range, Reader, RecvError};
 use crate::ids::{ChunkId, LaneId, widen};
@@ -43,10 +42,6 @@ impl Reader {
     }
 
     /// Looks at the first waiting packet of each lane without taking it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Reader::try_next`].
     pub fn peek(&mut self) -> Result<Peek, RecvError> {
         // Before the deliveries and the lanes, so that they have everything up to this time.
         let horizon_ns = self.horizon_ns();
@@ -81,10 +76,6 @@ impl Reader {
     }
 
     /// Takes the waiting packets of one lane up to this time, but at least one if any waits.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Reader::try_next`].
     pub fn try_next_of(&mut self, lane: LaneId, until_ns: u64) -> Result<Option<Batch>, RecvError> {
         if lane.index() >= self.lanes.len() {
             return Ok(None);

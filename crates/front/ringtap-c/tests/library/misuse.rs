@@ -16,9 +16,10 @@ fn every_misuse_is_refused_with_its_own_error() {
         folder.path().join("in.pcapng"),
     );
     let mut sample = Command::new(&ringtap);
-    sample.arg("sample").arg(&file);
+    sample.args(["record", "-q", "-i", "sim:max?burst=200", "-w"]);
+    sample.arg(&file);
     let _made = Running::start(sample).wait(LIMIT).success();
-    // 221 packets take longer than the program runs.
+    // 200 packets take longer than the program runs.
     let device = format!("pcap:{}?speed=2pps", file.display());
     let hub = hub(
         &ringtap,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A running bridge, and the hub that serves its readers.
-#![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ use crate::print;
 /// Longest wait at the end for readers with packets left to read.
 const LAST_READERS: Duration = Duration::from_secs(2);
 
-pub(super) struct Running {
+pub(super) struct RunningBridge {
     pub(super) bridge: Bridge,
     /// Drives the bridge's sources, if it has any.
     hub: Option<Hub>,
@@ -30,7 +29,7 @@ pub(super) struct Running {
     server: Option<Server>,
 }
 
-impl Running {
+impl RunningBridge {
     /// Starts to forward; readers of these groups connect to `socket`.
     pub(super) fn start(
         options: &BridgeOptions,
@@ -44,7 +43,7 @@ impl Running {
                 Some(Listener::bind(socket)?)
             }
         };
-        let mut running = Running {
+        let mut running = RunningBridge {
             bridge: Bridge::open(options)?,
             hub: None,
             server: None,
@@ -62,7 +61,10 @@ impl Running {
         let compiled = compiled.collect::<Result<_>>()?;
         let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
         if let Some(listener) = listener {
-            let access = groups.iter().map(|group| group.access.clone()).collect();
+            let access = groups
+                .iter()
+                .map(|group| group.group.access.clone())
+                .collect();
             let verdicts = bridge.verdict_channel();
             let server = Server::with_verdicts(listener, &hub, access, verdicts);
             print::note(format_args!(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts packets and does the work per packet.
-#![forbid(unsafe_code)]
 
 use anyhow::Result;
 use ringtap::{Batch, Capture, Counters, Packet};
@@ -11,9 +10,9 @@ use super::latency::Latency;
 use super::stamps::Stamps;
 use super::work::Work;
 use crate::reading::{self, Reading};
-use crate::session::{Consumer, Flow};
+use crate::session::{BatchConsumer, Flow};
 
-pub(super) struct Counter<'a> {
+pub(super) struct CountReader<'a> {
     pub(super) reading: Reading<'a>,
     pub(super) extras: Extras,
 }
@@ -64,7 +63,7 @@ impl Extras {
     }
 }
 
-impl Counter<'_> {
+impl CountReader<'_> {
     /// Prints the final counters and the results of the extra work.
     pub(super) fn finish(&self) -> Result<Counters> {
         let mut lines = self.extras.summary();
@@ -73,7 +72,7 @@ impl Counter<'_> {
     }
 }
 
-impl Consumer for Counter<'_> {
+impl BatchConsumer for CountReader<'_> {
     // A function of its own: the loop over the packets needs all registers.
     #[inline(never)]
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latency from capture, or from sending, to the reader.
-#![forbid(unsafe_code)]
 
 use hdrhistogram::Histogram;
 

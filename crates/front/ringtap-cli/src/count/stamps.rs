@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loss and order of packets with sequence numbers.
-#![forbid(unsafe_code)]
 
 use crate::report::grouped;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Load per packet: compression, several runs of a filter, or reading its headers.
-#![forbid(unsafe_code)]
 
 use std::hint::black_box;
 use std::str::FromStr;

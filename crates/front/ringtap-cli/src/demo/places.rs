@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The CPUs of the demo's threads, and the path of its file.
-#![forbid(unsafe_code)]
 
 use std::fs::OpenOptions;
 

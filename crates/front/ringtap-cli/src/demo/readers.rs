@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demo's readers, each on a thread of its own.
-#![forbid(unsafe_code)]
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -14,8 +13,8 @@ use super::places::DemoCpus;
 use crate::affinity;
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
-use crate::record::{self, FileOptions, Recorder, Writer, Written};
-use crate::session::{self, Consumer, Flow};
+use crate::record::{self, FileOptions, Recorder, Writer, WrittenFiles};
+use crate::session::{self, BatchConsumer, Flow};
 
 /// Longest interval between two ticks of the recorder.
 const TICK: Duration = Duration::from_millis(200);
@@ -23,7 +22,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// Counts all packets of its subscription.
 struct CountingReader<'a>(Reading<'a>);
 
-impl Consumer for CountingReader<'_> {
+impl BatchConsumer for CountingReader<'_> {
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         self.0.batch(batch, |_, _| Ok(()))
     }
@@ -42,11 +41,11 @@ pub(super) struct RunningReaders<'scope, 'a> {
     members: [Done<'scope, CountingReader<'a>>; 2],
 }
 
-pub(super) struct Outcome {
+pub(super) struct DemoOutcome {
     pub(super) counted: Counters,
     pub(super) recorded: Counters,
     pub(super) members: [Counters; 2],
-    pub(super) file: Written,
+    pub(super) file: WrittenFiles,
 }
 
 /// Creates the file and starts a thread for each reader.
@@ -83,7 +82,7 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     })
 }
 
-fn start<'scope, C: Consumer + Send + 'scope>(
+fn start<'scope, C: BatchConsumer + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut consumer: C,
     cpu: Option<usize>,
@@ -102,7 +101,7 @@ impl RunningReaders<'_, '_> {
     }
 
     /// Waits for all readers, prints their counters and closes the file.
-    pub(super) fn join(self) -> Result<Outcome> {
+    pub(super) fn join(self) -> Result<DemoOutcome> {
         let counted = counters(self.counter, "The reader that counts")?;
         let gone = |_panic| anyhow!("the thread of the reader that records is gone");
         let (mut recorder, recording) = self.recorder.join().map_err(gone)?;
@@ -113,7 +112,7 @@ impl RunningReaders<'_, '_> {
             counters(one, "The group's first member")?,
             counters(other, "The group's second member")?,
         ];
-        Ok(Outcome {
+        Ok(DemoOutcome {
             counted,
             recorded,
             members,
@@ -133,7 +132,7 @@ fn counters(done: Done<'_, CountingReader<'_>>, title: &str) -> Result<Counters>
     Ok(counters)
 }
 
-impl Outcome {
+impl DemoOutcome {
     /// Whether all counters balance, each reader has packets, and the file has all of its reader's.
     pub(super) fn is_good(&self) -> bool {
         let [one, other] = &self.members;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demo's live table, one line per second.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

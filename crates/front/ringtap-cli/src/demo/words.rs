@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The demo's text before and after the run.
-#![forbid(unsafe_code)]
 
 use anyhow::Result;
 use ringtap_net::private::Standing;
 
-use super::readers::Outcome;
+use super::readers::DemoOutcome;
 use super::{FILTER, FLOWS, HALF, RX, SentCounters, TX};
 use crate::print::line as say;
 use crate::report::{as_f64, bits_per_second, grouped, rounded};
@@ -34,7 +33,7 @@ pub(super) fn begin(standing: Standing, device: &str, seconds: u64, file: &str) 
 }
 
 /// Compares sent with captured packets, and suggests next steps.
-pub(super) fn end(outcome: &Outcome, sent: &SentCounters, standing: Standing) -> Result<()> {
+pub(super) fn end(outcome: &DemoOutcome, sent: &SentCounters, standing: Standing) -> Result<()> {
     let seconds = as_f64(sent.counters.elapsed_ns) / 1e9;
     let (rate_pps, rate_bps) = match seconds > 0.0 {
         true => (

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads and checks `hub.toml`; errors name the line.
-#![forbid(unsafe_code)]
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -9,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use ringtap_device::{DeviceSpec, Options, Size};
-use ringtap_hub::{Congestion, Limits};
+use ringtap_hub::{Congestion, Group, Limits};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::groups::{self, Dividing, GroupText};
+use super::groups::{self, Dividing, GroupPlaces, GroupText};
 use crate::seeing::metrics;
 
 /// Configuration of a hub.
@@ -189,13 +188,14 @@ impl Text<'_> {
     }
 
     fn group(&self, table: GroupTable) -> Result<GroupText> {
-        let mut group = GroupText::named(&self.value("name", &table.name, groups::name)?);
+        let mut group = Group::new(self.value("name", &table.name, groups::name)?);
+        let mut places = GroupPlaces::default();
         if let Some(filter) = table.filter {
-            group.places.filter = Some(self.place("filter", &filter.span()));
-            group.filter = filter.into_inner();
+            places.filter = Some(self.place("filter", &filter.span()));
+            group.filter_text = filter.into_inner();
         }
         let balance = table.balance.as_ref();
-        group.places.balance = balance.map(|word| self.place("balance", &word.span()));
+        places.balance = balance.map(|word| self.place("balance", &word.span()));
         let members = self.positive("members", table.members, "a group of no members")?;
         group.most_members = members.unwrap_or(group.most_members);
         let nothing = "a reader that may hold no chunk gets nothing: want 1 or more";
@@ -211,7 +211,7 @@ impl Text<'_> {
             groups::offload(&percent.to_string())
                 .map_err(|error| self.error("offload", &place, &error))?;
         }
-        let fits = group.divide(&dividing);
+        let fits = dividing.apply(&mut group);
         fits.map_err(|error| self.error("group", &place, &error))?;
         let delivery = self.option("delivery", table.delivery.as_ref(), groups::delivery)?;
         group.delivery = delivery.unwrap_or(group.delivery);
@@ -231,7 +231,7 @@ impl Text<'_> {
             let gid = self.value("groups", of_users, groups::group_of_users)?;
             group.access.gids.push(gid);
         }
-        Ok(group)
+        Ok(GroupText { group, places })
     }
 }
 
@@ -281,8 +281,9 @@ mod tests {
         let [ids, rec] = &config.groups[..] else {
             panic!("two groups")
         };
+        let (ids, rec) = (&ids.group, &rec.group);
         assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
-        assert_eq!((ids.most_members, &*ids.filter), (4, "tcp"));
+        assert_eq!((ids.most_members, &*ids.filter_text), (4, "tcp"));
         assert_eq!(ids.access.uids, [0, 1001]);
         assert_eq!(rec.delivery, Delivery::Private);
         assert_eq!(rec.policy, Policy::Cut { snap_bytes: 128 });

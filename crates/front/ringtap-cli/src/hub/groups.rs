@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parses groups as users write them, `ids:4:flow`, and words of the configuration file.
-#![forbid(unsafe_code)]
 
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_filter::Balance;
-use ringtap_hub::access::Access;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
 use ringtap_hub::{Congestion, Delivery, Group};
 use ringtap_pool::distributor::Policy;
@@ -15,91 +13,62 @@ use ringtap_pool::source::Facts;
 /// A group whose filter is not compiled yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GroupText {
-    pub(super) name: String,
-    pub(super) filter: String,
-    pub(super) division: Division,
-    pub(super) balance: Balance,
-    pub(super) offload_percent: Option<u8>,
-    pub(super) delivery: Delivery,
-    pub(super) policy: Policy,
-    pub(super) credit_chunks: Option<u32>,
-    pub(super) private_pool_bytes: u64,
-    pub(super) most_members: u32,
-    pub(super) most_watermark_packets: u32,
-    pub(crate) access: Access,
-    pub(super) places: Places,
+    /// The group; it has the filter's text, and no filter.
+    pub(crate) group: Group,
+    pub(super) places: GroupPlaces,
 }
 
 /// Positions (file name, line and key) of texts that are checked later.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Places {
+pub(super) struct GroupPlaces {
     pub(super) filter: Option<String>,
     pub(super) balance: Option<String>,
 }
 
 impl GroupText {
     pub(super) fn named(name: &str) -> Self {
-        let usual = Group::new(name);
         GroupText {
-            name: usual.name,
-            filter: String::new(),
-            division: usual.division,
-            balance: usual.balance,
-            offload_percent: usual.offload_percent,
-            delivery: usual.delivery,
-            policy: usual.policy,
-            credit_chunks: usual.credit_chunks,
-            private_pool_bytes: usual.private_pool_bytes,
-            most_members: usual.most_members,
-            most_watermark_packets: usual.most_watermark_packets,
-            access: usual.access,
-            places: Places::default(),
+            group: Group::new(name),
+            places: GroupPlaces::default(),
         }
     }
 
     /// Makes this the group of a bridge's inline reader: one reader that sees every packet, in place.
     pub(crate) fn for_inline(&self) -> Result<Self> {
-        let usual = GroupText::named(&self.name);
-        let same = GroupText {
-            access: self.access.clone(),
-            credit_chunks: self.credit_chunks,
-            ..usual
-        };
+        let name = self.name();
+        let mut same = GroupText::named(name);
+        same.group.access.clone_from(&self.group.access);
+        same.group.credit_chunks = self.group.credit_chunks;
         ensure!(
             *self == same,
-            "the inline reader of group {} sees every packet, in place: want its name only (--drop keeps \
-             packets from it)",
-            self.name
+            "the inline reader of group {name} sees every packet, in place: want its name only (--drop \
+             keeps packets from it)"
         );
-        Ok(GroupText {
-            most_members: 1,
-            ..same
-        })
+        same.group.most_members = 1;
+        Ok(same)
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.group.name
     }
 
     /// The group, with its filter compiled for the packets of the sources.
     pub(crate) fn compile(&self, facts: &Facts) -> Result<Group> {
         let place = |place: &Option<String>| {
-            let named = || format!("group {}", self.name);
+            let named = || format!("group {}", self.name());
             place.clone().unwrap_or_else(named)
         };
-        let filter = ringtap::compile(&self.filter, facts);
+        let text = &self.group.filter_text;
+        let filter = ringtap::compile(text, facts);
         let filter = filter.with_context(|| {
             let place = place(&self.places.filter);
             // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.
-            match self.places.filter.is_none() && !self.filter.contains(' ') {
-                true => format!(
-                    "{place}: \"{}\" is no balance, and as a filter",
-                    self.filter
-                ),
+            match self.places.filter.is_none() && !text.contains(' ') {
+                true => format!("{place}: \"{text}\" is no balance, and as a filter"),
                 false => place,
             }
         })?;
-        if let Balance::Program(file) = &self.balance {
+        if let Balance::Program(file) = &self.group.balance {
             let readable = std::fs::File::open(file);
             readable.with_context(|| {
                 let place = place(&self.places.balance);
@@ -108,18 +77,7 @@ impl GroupText {
         }
         Ok(Group {
             filter,
-            filter_text: self.filter.clone(),
-            division: self.division,
-            balance: self.balance.clone(),
-            offload_percent: self.offload_percent,
-            delivery: self.delivery,
-            policy: self.policy,
-            credit_chunks: self.credit_chunks,
-            private_pool_bytes: self.private_pool_bytes,
-            most_members: self.most_members,
-            most_watermark_packets: self.most_watermark_packets,
-            access: self.access.clone(),
-            ..Group::new(&self.name)
+            ..self.group.clone()
         })
     }
 }
@@ -132,28 +90,28 @@ pub(super) struct Dividing {
     pub(super) offload_percent: Option<u8>,
 }
 
-impl GroupText {
-    /// Sets division and balance by these words, if they fit together.
-    pub(super) fn divide(&mut self, dividing: &Dividing) -> Result<()> {
-        let usual = match dividing.offload_percent {
+impl Dividing {
+    /// Sets division and balance of a group by these words, if they fit together.
+    pub(super) fn apply(&self, group: &mut Group) -> Result<()> {
+        let usual = match self.offload_percent {
             Some(_) => LANES,
             None => "broadcast",
         };
-        let word = dividing.word.as_deref().unwrap_or(usual);
+        let word = self.word.as_deref().unwrap_or(usual);
         let by_lanes = word == LANES;
-        self.division = if by_lanes {
+        group.division = if by_lanes {
             Division::Lanes
         } else {
             Division::Packets
         };
-        self.balance = if by_lanes {
+        group.balance = if by_lanes {
             Balance::Everyone
         } else {
             balance(word)?
         };
-        self.offload_percent = dividing.offload_percent;
+        group.offload_percent = self.offload_percent;
         ensure!(
-            dividing.offload_percent.is_none() || by_lanes,
+            self.offload_percent.is_none() || by_lanes,
             "offload moves whole chunks: use balance = {LANES} instead of {word}"
         );
         Ok(())
@@ -167,7 +125,7 @@ impl FromStr for GroupText {
 
     fn from_str(text: &str) -> Result<Self> {
         let (first, mut rest) = text.split_once(':').unwrap_or((text, ""));
-        let mut group = GroupText::named(&name(first)?);
+        let mut group = Group::new(name(first)?);
         let mut dividing = Dividing::default();
         while !rest.is_empty() {
             let (word, after) = match rest.strip_prefix("program:") {
@@ -185,13 +143,16 @@ impl FromStr for GroupText {
             } else if let Some(percent) = word.strip_prefix("offload=") {
                 dividing.offload_percent = Some(offload(percent)?);
             } else {
-                rest.clone_into(&mut group.filter);
+                rest.clone_into(&mut group.filter_text);
                 break;
             }
             rest = after.strip_prefix(':').unwrap_or(after);
         }
-        group.divide(&dividing)?;
-        Ok(group)
+        dividing.apply(&mut group)?;
+        Ok(GroupText {
+            group,
+            places: GroupPlaces::default(),
+        })
     }
 }
 
@@ -281,29 +242,29 @@ mod tests {
 
     use super::*;
 
-    fn parsed(text: &str) -> GroupText {
-        text.parse().unwrap()
+    fn parsed(text: &str) -> Group {
+        text.parse::<GroupText>().unwrap().group
     }
 
     #[test]
     fn a_group_is_written_in_one_word() {
-        assert_eq!(parsed("rec"), GroupText::named("rec"));
+        assert_eq!(parsed("rec"), Group::new("rec"));
         let ids = parsed("ids:4:flow");
         assert_eq!(ids.most_members, 4);
         assert_eq!(ids.balance, Balance::Flow(Headers::Outer));
         let web = parsed("web:private:tcp port 80 or ip6 host ::1");
         assert_eq!(web.delivery, Delivery::Private);
-        assert_eq!(web.filter, "tcp port 80 or ip6 host ::1");
+        assert_eq!(web.filter_text, "tcp port 80 or ip6 host ::1");
         let own = parsed("own:2:program:/tmp/steer.o:udp");
         assert_eq!(own.balance, Balance::Program("/tmp/steer.o".into()));
-        assert_eq!(own.filter, "udp");
+        assert_eq!(own.filter_text, "udp");
         let buddies = parsed("ids:4:lanes:offload=60:udp");
         assert_eq!(
             (buddies.division, buddies.offload_percent),
             (Division::Lanes, Some(60))
         );
         assert_eq!(
-            (buddies.balance, &*buddies.filter),
+            (buddies.balance, &*buddies.filter_text),
             (Balance::Everyone, "udp")
         );
         assert_eq!(parsed("ids:offload=60%").division, Division::Lanes);

@@ -6,7 +6,6 @@
 //!   for which its queue has no room are dropped.
 //! - A user who makes the hub log gets a number of lines per second, and so do all users together; the
 //!   next line states how many were left out.
-#![forbid(unsafe_code)]
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

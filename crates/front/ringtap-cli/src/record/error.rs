@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of recording.
-#![forbid(unsafe_code)]
 
 use std::io;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Description of the machine, for a file's header.
-#![forbid(unsafe_code)]
 
 use std::fs;
 

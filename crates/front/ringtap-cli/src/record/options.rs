@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file options of the command line, named as in tcpdump and dumpcap.
-#![forbid(unsafe_code)]
 
 use clap::Args;
 use ringtap_device::Size;

@@ -4,7 +4,6 @@
 //! Invariants
 //! - The buffer starts and ends between blocks, and so does the file after each flush.
 //! - After an error, a regular file is truncated to whole blocks, and nothing more is written.
-#![forbid(unsafe_code)]
 
 use std::{
     fs::File,
@@ -43,9 +42,9 @@ impl Medium for File {
 }
 
 /// Standard output: written bytes cannot be removed.
-struct Pipe(File);
+struct StdoutPipe(File);
 
-impl Write for Pipe {
+impl Write for StdoutPipe {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
@@ -55,7 +54,7 @@ impl Write for Pipe {
     }
 }
 
-impl Medium for Pipe {
+impl Medium for StdoutPipe {
     fn cut(&mut self, _: u64) -> io::Result<()> {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
@@ -113,7 +112,7 @@ impl Output {
             file: name.to_owned(),
             cause,
         })?;
-        Ok(Self::new(name, Box::new(Pipe(File::from(pipe)))))
+        Ok(Self::new(name, Box::new(StdoutPipe(File::from(pipe)))))
     }
 
     pub(super) fn new(name: &str, medium: Box<dyn Medium>) -> Self {

@@ -4,7 +4,6 @@
 //! Invariants
 //! - A packet counts as delivered once the writer has taken it. If the write buffer is lost, its
 //!   packets count as not written instead.
-#![forbid(unsafe_code)]
 
 use std::slice;
 
@@ -15,11 +14,11 @@ use ringtap_file::{Direction, Statistics};
 use ringtap_ipc::time::now_ns;
 
 use super::error::WriteError;
-use super::{Next, Writer, Written};
+use super::{FileNext, Writer, WrittenFiles};
 use crate::print;
 use crate::reading::Reading;
 use crate::report::{self, grouped};
-use crate::session::{Consumer, Flow};
+use crate::session::{BatchConsumer, Flow};
 
 /// Records the packets of one reader.
 pub(crate) struct Recorder<'a> {
@@ -45,7 +44,7 @@ impl<'a> Recorder<'a> {
     /// # Errors
     ///
     /// Why recording ended; the counters are printed before.
-    pub(crate) fn finish(&mut self, received: Result<()>) -> Result<(Counters, Written)> {
+    pub(crate) fn finish(&mut self, received: Result<()>) -> Result<(Counters, WrittenFiles)> {
         if self.progress {
             print::over("");
         }
@@ -78,7 +77,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// The final counters after an error that closed the files.
-    fn finish_short(&mut self) -> Result<(Counters, Written)> {
+    fn finish_short(&mut self) -> Result<(Counters, WrittenFiles)> {
         let (packets, wire_bytes) = self.writer.in_files();
         let lost = self.reading.capture.keep_written(packets, wire_bytes);
         let told = match lost {
@@ -99,7 +98,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Consumer for Recorder<'_> {
+impl BatchConsumer for Recorder<'_> {
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         let Recorder {
             reading,
@@ -111,7 +110,7 @@ impl Consumer for Recorder<'_> {
         let interface = reading.capture.source_of(batch.lane());
         reading.batch(batch, |packet, counters| {
             let packet = to_file(packet, interface, std::mem::take(&mut dropped_before));
-            if writer.packet(&packet)? == Next::Rotate {
+            if writer.packet(&packet)? == FileNext::Rotate {
                 let counters = counters.all_counters()?;
                 let now_ns = now_ns();
                 writer.rotate(&of_interfaces(*start_ns, now_ns, &counters), now_ns)?;
@@ -125,7 +124,7 @@ impl Consumer for Recorder<'_> {
     }
 
     fn idle(&mut self) -> Result<()> {
-        if self.writer.tick(now_ns())? == Next::Rotate {
+        if self.writer.tick(now_ns())? == FileNext::Rotate {
             let all = self.reading.capture.all_counters()?;
             let statistics = of_interfaces(self.start_ns, now_ns(), &all);
             self.writer.rotate(&statistics, now_ns())?;
@@ -174,7 +173,7 @@ fn of_interfaces(start_ns: u64, time_ns: u64, all: &AllCounters) -> Vec<Statisti
 }
 
 /// The counters since the start of the capture, as statistics of an interface.
-pub(crate) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> Statistics {
+pub(super) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> Statistics {
     let dropped = &counters.dropped;
     // Losses after the NIC, which other tools all attribute to the operating system.
     let after_nic = dropped.total() - dropped.nic;
@@ -208,8 +207,8 @@ pub(crate) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> St
     }
 }
 
-fn summary(written: &Written) -> String {
-    let Written {
+fn summary(written: &WrittenFiles) -> String {
+    let WrittenFiles {
         files,
         file,
         packets,

@@ -11,7 +11,7 @@ use ringtap_filter::LinkType;
 use ringtap_pool::counters::{Counters, Dropped};
 use tempfile::TempDir;
 
-use super::{FileOptions, Next, Writer, origin};
+use super::{FileNext, FileOptions, Writer, origin};
 
 const START_NS: u64 = 1_767_225_600_123_456_789;
 
@@ -98,7 +98,7 @@ fn statistics() -> Statistics {
         },
         ..Counters::default()
     };
-    super::statistics(START_NS, START_NS + 5_000_000_000, &counters)
+    super::recorder::statistics(START_NS, START_NS + 5_000_000_000, &counters)
 }
 
 fn file(folder: &TempDir, name: &str) -> FileOptions {
@@ -113,7 +113,7 @@ fn write(folder: &TempDir, name: &str, packets: &[Kept]) -> String {
     let options = file(folder, name);
     let mut writer = Writer::create(&options, origin(), vec![interface()], START_NS).unwrap();
     for packet in packets {
-        assert_eq!(writer.packet(&packet.packet()).unwrap(), Next::Continue);
+        assert_eq!(writer.packet(&packet.packet()).unwrap(), FileNext::Continue);
     }
     let written = writer.finish(&[statistics()]).unwrap();
     let size_bytes = std::fs::metadata(&options.file).unwrap().len();

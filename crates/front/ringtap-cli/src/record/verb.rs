@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap record`: writes packets of a device to pcapng files.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -22,7 +21,7 @@ use crate::input::InputArgs;
 use crate::interrupt;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs, Sink};
-use crate::session::{self, Consumer as _};
+use crate::session::{self, BatchConsumer as _};
 
 /// Records packets into pcapng files, with the counters in each of them.
 #[derive(Args, Debug)]

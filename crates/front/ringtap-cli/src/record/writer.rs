@@ -4,7 +4,6 @@
 //! Invariants
 //! - Every file begins with a section and an interface block, and ends with statistics.
 //! - At most `file_count` files of the series exist at any time.
-#![forbid(unsafe_code)]
 
 use std::{fs, io};
 
@@ -14,7 +13,7 @@ use ringtap_file::{Interface, Statistics};
 
 use super::{
     error::WriteError,
-    names::{Names, Ring},
+    names::{FileRing, Names},
     options::FileOptions,
     output::Output,
 };
@@ -25,7 +24,7 @@ const FLUSH_NS: u64 = 1_000_000_000;
 /// The call that the writer expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a file that is full has to be rotated"]
-pub(crate) enum Next {
+pub(crate) enum FileNext {
     Continue,
     /// [`Writer::rotate`]: the file has reached its size or its age.
     Rotate,
@@ -33,7 +32,7 @@ pub(crate) enum Next {
 
 /// Totals of all files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WrittenFiles {
     pub(crate) files: u64,
     /// Name of the last file.
     pub(crate) file: String,
@@ -48,10 +47,10 @@ pub(crate) struct Writer {
     interfaces: Vec<Interface>,
     origin: Origin,
     names: Names,
-    ring: Ring,
+    ring: FileRing,
     output: Output,
     /// `size_bytes` counts closed files only.
-    written: Written,
+    written: WrittenFiles,
     /// Packets in closed files, and their bytes on the wire.
     closed: (u64, u64),
     opened_ns: u64,
@@ -84,7 +83,7 @@ impl Writer {
             ));
         }
         let mut names = Names::new(&options.file, series, TimeZone::system());
-        let mut ring = Ring::default();
+        let mut ring = FileRing::default();
         let output = next_output(options, &mut names, &mut ring, now_ns)?;
         let mut writer = Self {
             options: options.clone(),
@@ -93,7 +92,7 @@ impl Writer {
             names,
             ring,
             output,
-            written: Written::default(),
+            written: WrittenFiles::default(),
             closed: (0, 0),
             opened_ns: now_ns,
             flushed_ns: now_ns,
@@ -118,22 +117,18 @@ impl Writer {
     /// [`WriteError::Write`] and similar: the file is truncated to whole packets and accepts no
     /// more; buffered packets are lost.
     #[inline]
-    pub(crate) fn packet(&mut self, packet: &FilePacket<'_>) -> Result<Next, WriteError> {
+    pub(crate) fn packet(&mut self, packet: &FilePacket<'_>) -> Result<FileNext, WriteError> {
         let buffer = self.output.buffer(write::packet_room(packet.data.len()))?;
         write::packet(buffer, packet);
         self.written.packets += 1;
         match self.options.file_size {
-            Some(limit) if self.output.size_bytes() >= limit => Ok(Next::Rotate),
-            _ => Ok(Next::Continue),
+            Some(limit) if self.output.size_bytes() >= limit => Ok(FileNext::Rotate),
+            _ => Ok(FileNext::Continue),
         }
     }
 
     /// Flushes packets that have waited long. Call this often, also while no packets arrive.
-    ///
-    /// # Errors
-    ///
-    /// As [`packet`](Self::packet).
-    pub(crate) fn tick(&mut self, now_ns: u64) -> Result<Next, WriteError> {
+    pub(crate) fn tick(&mut self, now_ns: u64) -> Result<FileNext, WriteError> {
         let interval_ns = match self.options.file.as_str() {
             "-" => 0,
             _ => FLUSH_NS,
@@ -146,8 +141,8 @@ impl Writer {
         }
         let age_ns = now_ns.saturating_sub(self.opened_ns);
         match self.options.file_seconds {
-            Some(limit) if age_ns >= u64::from(limit) * 1_000_000_000 => Ok(Next::Rotate),
-            _ => Ok(Next::Continue),
+            Some(limit) if age_ns >= u64::from(limit) * 1_000_000_000 => Ok(FileNext::Rotate),
+            _ => Ok(FileNext::Continue),
         }
     }
 
@@ -170,18 +165,14 @@ impl Writer {
     }
 
     /// Closes the last file with the statistics of each interface; returns the totals.
-    ///
-    /// # Errors
-    ///
-    /// As [`packet`](Self::packet).
-    pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<Written, WriteError> {
+    pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<WrittenFiles, WriteError> {
         self.end(statistics)?;
         Ok(self.written())
     }
 
     /// The totals so far, including the buffer.
-    pub(crate) fn written(&self) -> Written {
-        Written {
+    pub(crate) fn written(&self) -> WrittenFiles {
+        WrittenFiles {
             size_bytes: self.written.size_bytes + self.output.size_bytes(),
             ..self.written.clone()
         }
@@ -219,7 +210,7 @@ impl Writer {
 fn next_output(
     options: &FileOptions,
     names: &mut Names,
-    ring: &mut Ring,
+    ring: &mut FileRing,
     now_ns: u64,
 ) -> Result<Output, WriteError> {
     let name = names.next(now_ns)?;

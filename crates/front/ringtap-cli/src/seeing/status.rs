@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap status`: all counters of a running hub as JSON.
-#![forbid(unsafe_code)]
 
 use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::process::ExitCode;

@@ -5,7 +5,6 @@
 //! - However `top` ends (a key, a signal, an error, a panic), it restores the terminal before it
 //!   prints its last message.
 //! - Keys work while the hub does not answer: another thread waits for the hub.
-#![forbid(unsafe_code)]
 
 mod groups;
 mod losses;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap why`: where packets were lost, since when, and what to change, in sentences.
-#![forbid(unsafe_code)]
 
 mod advice;
 mod explain;

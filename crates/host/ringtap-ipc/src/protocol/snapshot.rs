@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of one reader at one moment, as the hub sees them.
-#![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of a whole hub at one moment, as `ringtap status` prints them.
-#![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wire forms of types from other crates.
-#![forbid(unsafe_code)]
 
 /// A filter as one number per instruction; an empty list takes every packet.
 pub(crate) mod filter {

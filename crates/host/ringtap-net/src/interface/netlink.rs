@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Queries of one link or all links, and commands that change links.
-#![forbid(unsafe_code)]
 
 use std::io;
 

@@ -6,7 +6,6 @@
 //! - No change is missed: a query of the state finds changes from before the watch, and those lost
 //!   by an overflow of the socket.
 //! - `Removed` is the last change.
-#![forbid(unsafe_code)]
 
 use std::{
     collections::VecDeque,
@@ -34,7 +33,7 @@ const ACTION: &str = "watching the interface";
 /// A change of a watched interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Change {
+pub enum InterfaceChange {
     /// The interface is up and has a carrier.
     Up,
     /// The interface is up without a carrier: it receives nothing until it has one.
@@ -51,8 +50,8 @@ pub struct Watch {
     socket: Socket,
     index: u32,
     name: String,
-    last: Change,
-    pending: VecDeque<Change>,
+    last: InterfaceChange,
+    pending: VecDeque<InterfaceChange>,
 }
 
 impl Watch {
@@ -87,7 +86,7 @@ impl Watch {
     /// # Errors
     ///
     /// - [`InterfaceError::Kernel`]: the netlink socket failed.
-    pub fn take(&mut self) -> Result<Option<Change>, InterfaceError> {
+    pub fn take(&mut self) -> Result<Option<InterfaceChange>, InterfaceError> {
         loop {
             if let Some(change) = self.pending.pop_front() {
                 return Ok(Some(change));
@@ -108,7 +107,10 @@ impl Watch {
     /// # Errors
     ///
     /// - [`InterfaceError::Kernel`]: the netlink socket failed.
-    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Change>, InterfaceError> {
+    pub fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Option<InterfaceChange>, InterfaceError> {
         if let Some(change) = self.take()? {
             return Ok(Some(change));
         }
@@ -132,7 +134,7 @@ impl Watch {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
                     if self.is_it(&link) =>
                 {
-                    self.note(Change::Removed);
+                    self.note(InterfaceChange::Removed);
                 }
                 _ => {}
             }
@@ -148,7 +150,7 @@ impl Watch {
     fn query_state(&mut self) -> Result<(), InterfaceError> {
         match netlink::link(self.index)? {
             Some(link) => self.note_link(&link),
-            None => self.note(Change::Removed),
+            None => self.note(InterfaceChange::Removed),
         }
         Ok(())
     }
@@ -164,8 +166,8 @@ impl Watch {
         ));
     }
 
-    fn note(&mut self, state: Change) {
-        if state != self.last && self.last != Change::Removed {
+    fn note(&mut self, state: InterfaceChange) {
+        if state != self.last && self.last != InterfaceChange::Removed {
             self.last = state;
             self.pending.push_back(state);
         }
@@ -179,11 +181,11 @@ impl AsFd for Watch {
     }
 }
 
-fn state(is_up: bool, has_carrier: bool) -> Change {
+fn state(is_up: bool, has_carrier: bool) -> InterfaceChange {
     match (is_up, has_carrier) {
-        (true, true) => Change::Up,
-        (true, false) => Change::NoCarrier,
-        (false, _) => Change::Down,
+        (true, true) => InterfaceChange::Up,
+        (true, false) => InterfaceChange::NoCarrier,
+        (false, _) => InterfaceChange::Down,
     }
 }
 

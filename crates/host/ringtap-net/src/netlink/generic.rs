@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The XDP features of a driver, over generic netlink (kernel 6.3).
-#![forbid(unsafe_code)]
 
 use std::io;
 
@@ -71,22 +70,22 @@ fn ask(
     family: u16,
     command: u8,
     attribute: &DefaultNla,
-) -> io::Result<Option<Message>> {
+) -> io::Result<Option<GenericMessage>> {
     let mut body = vec![0; HEADER + attribute.buffer_len()];
     body[..2].copy_from_slice(&[command, 1]);
     attribute.emit(&mut body[HEADER..]);
-    super::request(socket, Message { family, body }, 0, Some)
+    super::request(socket, GenericMessage { family, body }, 0, Some)
 }
 
 /// A message of generic netlink.
 #[derive(Debug)]
-struct Message {
+struct GenericMessage {
     family: u16,
     /// Header and attributes.
     body: Vec<u8>,
 }
 
-impl Message {
+impl GenericMessage {
     /// The value of the first attribute of this kind, if it has `N` bytes.
     fn find<const N: usize>(&self, kind: u16) -> Option<[u8; N]> {
         let attributes = self.body.get(HEADER..)?;
@@ -99,7 +98,7 @@ impl Message {
     }
 }
 
-impl NetlinkSerializable for Message {
+impl NetlinkSerializable for GenericMessage {
     fn message_type(&self) -> u16 {
         self.family
     }
@@ -113,11 +112,11 @@ impl NetlinkSerializable for Message {
     }
 }
 
-impl NetlinkDeserializable for Message {
+impl NetlinkDeserializable for GenericMessage {
     type Error = std::convert::Infallible;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Self::Error> {
-        Ok(Message {
+        Ok(GenericMessage {
             family: header.message_type,
             body: payload.to_vec(),
         })
@@ -128,8 +127,8 @@ impl NetlinkDeserializable for Message {
 mod tests {
     use super::*;
 
-    fn message(attributes: &[u8]) -> Message {
-        Message {
+    fn message(attributes: &[u8]) -> GenericMessage {
+        GenericMessage {
             family: CONTROL,
             body: [&[0; HEADER], attributes].concat(),
         }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of a relay: copied, filtered and lost packets of its subscription.
-#![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{LaneSnapshot, ReaderStatus, SourceSnapshot};
 

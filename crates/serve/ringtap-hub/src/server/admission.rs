@@ -7,7 +7,6 @@
 //! - However many connections other users have, a user that may attach to a group gets one, as long as
 //!   these users are fewer than half of the limit: a user may take a further connection only while it
 //!   has fewer than a quarter of the free ones.
-#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 

@@ -9,7 +9,6 @@
 //! Invariants
 //! - The calling thread closes no descriptor that a peer sent.
 //! - A connection counts as its user's until it is closed, which bounds the number of these threads.
-#![forbid(unsafe_code)]
 
 use std::mem::ManuallyDrop;
 use std::thread::JoinHandle;

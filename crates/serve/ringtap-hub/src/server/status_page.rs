@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - A page fits into a message, and the server keeps nothing between two pages.
-#![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{HubStatus, Refusal, Reply, encode};
 use ringtap_ipc::transport::MOST_BYTES;

@@ -10,7 +10,6 @@
 //!   has refused it and the membership is as before.
 //! - The membership contains the changes of the set that is being loaded; of later changes, only the
 //!   departures of readers.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd as _;

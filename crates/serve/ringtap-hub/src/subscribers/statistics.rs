@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters of one subscriber, for its reader, and of the whole hub, for `status`.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Relaxed;
 

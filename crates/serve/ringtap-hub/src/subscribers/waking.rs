@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wakes sleeping readers: at once, or when enough packets wait for them.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};

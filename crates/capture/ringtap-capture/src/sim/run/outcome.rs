@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Result of a run in virtual time.
-#![forbid(unsafe_code)]
 
 use ringtap_pool::counters::{Counters, Dropped};
 

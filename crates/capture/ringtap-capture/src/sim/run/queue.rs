@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A receive queue in virtual time: times of its packets' arrivals and copies.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::Relaxed;
 

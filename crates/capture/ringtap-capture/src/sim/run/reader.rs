@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A reader in virtual time: each packet keeps it busy for a while.
-#![forbid(unsafe_code)]
 
 use ringtap_pool::distributor::Distributor;
 use ringtap_pool::ids::{LaneId, ReaderId};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares the C view and the Rust view of data shared with the programs.
-#![forbid(unsafe_code)]
 
 use super::*;
 use std::collections::BTreeMap;

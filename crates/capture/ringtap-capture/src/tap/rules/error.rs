@@ -3,7 +3,6 @@
 //!
 //! Invariants
 //! - A message is complete; no variant has a source that would repeat it.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::path::PathBuf;
@@ -15,55 +14,33 @@ use super::user::MOST_PROGRAMS;
 /// Reason why a tap refuses rules; the old rules stay in force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum RulesError {
     /// The tap has stopped.
     #[error("{interface}: the tap was stopped and takes no rules any more")]
-    Stopped {
-        /// The interface.
-        interface: String,
-    },
+    Stopped { interface: String },
     /// The rules outnumber the bits of a mask.
     #[error(
         "{interface}: {count} rules, and a tap takes at most {MAX_RULES}: let some groups share \
          a rule without a filter"
     )]
-    TooMany {
-        /// The interface.
-        interface: String,
-        /// Number of rules.
-        count: usize,
-    },
+    TooMany { interface: String, count: usize },
     /// More users' programs than one tap can call.
     #[error(
         "{path}: one program more than a tap calls, which is {MOST_PROGRAMS}: balance by fewer \
          different programs"
     )]
-    TooManyPrograms {
-        /// The first program beyond the limit.
-        path: PathBuf,
-    },
+    TooManyPrograms { path: PathBuf },
     /// A user's program cannot balance packets.
     #[error("{path}: {reason}")]
-    Program {
-        /// Its object file.
-        path: PathBuf,
-        /// The defect, and the end of the verifier's log.
-        reason: String,
-    },
+    Program { path: PathBuf, reason: String },
     /// The kernel refuses the tap's program with these rules.
     #[error("{interface}: the kernel does not load the program with these rules: {reason}")]
-    Load {
-        /// The interface.
-        interface: String,
-        /// The end of the verifier's log, or the error.
-        reason: String,
-    },
+    Load { interface: String, reason: String },
     /// The kernel refuses to replace the attached program.
     #[error("{interface}: the program cannot be replaced by one with these rules: {reason}")]
     Replace {
-        /// The interface.
         interface: String,
-        /// The kernel's error.
         reason: io::Error,
     },
 }

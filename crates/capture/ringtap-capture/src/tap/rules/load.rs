@@ -6,20 +6,19 @@
 //! - A new filter is left out when it cannot be translated, when it exceeds the verifier budget
 //!   alone or beside the filters in the kernel, or when the verifier refuses it beside them.
 //! - A filter in the kernel stays there.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use ringtap_filter::ebpf::{Hook, TranslateError};
+use ringtap_filter::ebpf::{FilterHook, TranslateError};
 use ringtap_filter::{Place, Program as Filter};
 
 use super::user::UserProgram;
 use crate::tap::forward::Forward;
 use crate::tap::programs::TapProgram;
 use ringtap_bpf::namespace::NetworkNamespace;
-use ringtap_bpf::program::{self, Refusal};
-use ringtap_bpf::splice::{Code, Insn, SpliceError};
+use ringtap_bpf::program::{self, LoadRefusal};
+use ringtap_bpf::splice::{Code, RawInsn, SpliceError};
 use ringtap_bpf::trial::{FilterCost, TrialError, Trials, translate};
 use ringtap_bpf::{MARK_FILTERS, MARK_RULES};
 
@@ -49,7 +48,7 @@ pub(in crate::tap) enum RulesNotLoaded {
     #[error("the interface's network namespace cannot be entered: {0}")]
     Namespace(io::Error),
     #[error("{}", .0.reason())]
-    Refused(Refusal),
+    Refused(LoadRefusal),
     #[error(transparent)]
     Trial(#[from] TrialError),
 }
@@ -88,7 +87,7 @@ impl RuleParts<'_> {
         program: TapProgram,
         original: &Code,
         taken: &[bool],
-    ) -> Result<Vec<Insn>, RulesNotLoaded> {
+    ) -> Result<Vec<RawInsn>, RulesNotLoaded> {
         let filter = |(filter, taken): (&Filter, &bool)| match taken {
             true => filter.clone(),
             false => Filter::everything(),
@@ -129,7 +128,7 @@ impl RuleParts<'_> {
     }
 
     /// The contexts in which the filters run, each once.
-    fn contexts(&self) -> Vec<Hook> {
+    fn contexts(&self) -> Vec<FilterHook> {
         let mut contexts = Vec::new();
         for (program, _) in self.originals {
             if !contexts.contains(&program.context()) {

@@ -59,7 +59,7 @@ fn the_deepest_filters_are_translated_or_refused_on_a_small_stack() {
             for count in [1, 2, 3, 64] {
                 // The filters differ in their last instruction only.
                 let filters: Vec<_> = (1..=count).map(filter).collect();
-                let translated = classify(&filters, Hook::Tc);
+                let translated = classify(&filters, FilterHook::Tc);
                 let too_long = matches!(translated, Err(TranslateError::TooLong { .. }));
                 assert!(translated.is_ok() || too_long, "{translated:?}");
                 assert!(translated.is_ok() || count > 1, "{count}: {translated:?}");

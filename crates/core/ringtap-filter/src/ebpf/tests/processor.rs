@@ -7,7 +7,7 @@
 //! - Pointers and numbers never mix, except that a pointer moves by a number.
 //! - Each instruction runs once at most: a translated program has no loop.
 
-use crate::ebpf::{Hook, Insn};
+use crate::ebpf::{FilterHook, Insn};
 
 const STACK_BYTES: i64 = 256;
 /// Upper halves of the arguments, which are `u32`.
@@ -16,7 +16,7 @@ const GARBAGE: u64 = 0xdead_beef << 32;
 /// What a program reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Input<'a> {
-    pub(super) hook: Hook,
+    pub(super) hook: FilterHook,
     pub(super) packet: &'a [u8],
     /// Bytes that can be read in place.
     pub(super) linear: usize,
@@ -197,10 +197,14 @@ impl<'a> Processor<'a> {
         let packet = |offset| Value::Pointer(Region::Packet, offset);
         let end = i64::try_from(self.input.linear).unwrap();
         let bytes = match (region, self.input.hook, offset) {
-            (Region::Context, Hook::Xdp, 0) | (Region::Context, Hook::Tc, 76) if size == 4 => {
+            (Region::Context, FilterHook::Xdp, 0) | (Region::Context, FilterHook::Tc, 76)
+                if size == 4 =>
+            {
                 return Ok(packet(0));
             }
-            (Region::Context, Hook::Xdp, 4) | (Region::Context, Hook::Tc, 80) if size == 4 => {
+            (Region::Context, FilterHook::Xdp, 4) | (Region::Context, FilterHook::Tc, 80)
+                if size == 4 =>
+            {
                 return Ok(packet(end));
             }
             (Region::Packet, _, 0..) if offset + size <= end => {
@@ -250,7 +254,7 @@ impl<'a> Processor<'a> {
     /// `bpf_xdp_load_bytes` and `bpf_skb_load_bytes`, with `u32` for offset and length.
     fn call(&mut self, helper: i32) -> Checked<()> {
         match (self.input.hook, helper) {
-            (Hook::Xdp, 189) | (Hook::Tc, 26) => {}
+            (FilterHook::Xdp, 189) | (FilterHook::Tc, 26) => {}
             _ => return Err(format!("calls {helper}")),
         }
         if self.place(1, 0)? != (Region::Context, 0) {
@@ -265,7 +269,7 @@ impl<'a> Processor<'a> {
             ));
         }
         let start = usize::try_from(offset).unwrap();
-        let is_far = self.input.hook == Hook::Xdp && offset > 0xffff;
+        let is_far = self.input.hook == FilterHook::Xdp && offset > 0xffff;
         let packet = self.input.packet.get(start..).filter(|_| !is_far);
         let found = packet.and_then(|rest| rest.get(..usize::try_from(length).unwrap()));
         for at in 0..length {

@@ -6,7 +6,7 @@ use std::fs;
 use ringtap_file::Reader;
 use tempfile::TempDir;
 
-use super::super::{FileOptions, Next, Writer, error::WriteError, origin};
+use super::super::{FileNext, FileOptions, Writer, error::WriteError, origin};
 use super::{Kept, START_NS, file, interface, packets, read, statistics};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -19,7 +19,7 @@ fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
         let full = writer.packet(&packet.packet())?;
         now_ns += SECOND_NS;
         let old = writer.tick(now_ns)?;
-        if [full, old].contains(&Next::Rotate) {
+        if [full, old].contains(&FileNext::Rotate) {
             writer.rotate(&[statistics()], now_ns)?;
         }
     }
@@ -135,13 +135,16 @@ fn few_packets_reach_the_file_with_a_tick() {
         "the head is there from the start"
     );
     for packet in &sent {
-        assert_eq!(writer.packet(&packet.packet()).unwrap(), Next::Continue);
+        assert_eq!(writer.packet(&packet.packet()).unwrap(), FileNext::Continue);
     }
     assert_eq!(
         writer.tick(START_NS + SECOND_NS / 2).unwrap(),
-        Next::Continue
+        FileNext::Continue
     );
     assert!(read(&options.file).is_empty());
-    assert_eq!(writer.tick(START_NS + SECOND_NS).unwrap(), Next::Continue);
+    assert_eq!(
+        writer.tick(START_NS + SECOND_NS).unwrap(),
+        FileNext::Continue
+    );
     assert_eq!(read(&options.file), sent);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub's counters in OpenMetrics' text format; `docs/counters.md` promises the names.
-#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::fmt;

@@ -80,12 +80,12 @@ fn hub() -> HubStatus {
     }
 }
 
-fn start(status: impl Fn() -> Option<HubStatus> + Send + 'static) -> Server {
+fn start(status: impl Fn() -> Option<HubStatus> + Send + 'static) -> MetricsServer {
     let any = "127.0.0.1:0".parse().unwrap();
     serve(any, Reach::Loopback, status).unwrap()
 }
 
-fn ask(server: &Server, request: &[u8]) -> String {
+fn ask(server: &MetricsServer, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of groups with an offload threshold.
-#![forbid(unsafe_code)]
 
 use ratatui::text::Line;
 use ringtap_ipc::protocol::GroupStatus;
 
-use super::table::{Cell, Column, Palette, loss_emphasis, plain, rate, short};
+use super::table::{Column, Palette, TableCell, loss_emphasis, plain, rate, short};
 use crate::seeing::change::StatusChange;
 
 const COLUMNS: [Column<'static>; 5] = [
@@ -33,7 +32,7 @@ pub(super) fn lines(
     lines
 }
 
-fn row(change: StatusChange<'_>, group: &GroupStatus) -> Option<Vec<Cell>> {
+fn row(change: StatusChange<'_>, group: &GroupStatus) -> Option<Vec<TableCell>> {
     let before = change.group(&group.name);
     let before = before.map(|before| before.offloaded_chunks);
     Some(vec![

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of losses by reason, and the faults below it.
-#![forbid(unsafe_code)]
 
 use ratatui::text::Line;
 use ringtap_ipc::protocol::SourceStatus;
 
-use super::table::{Cell, Column, Emphasis, Palette, loss_emphasis, plain, rate};
+use super::table::{Column, Emphasis, Palette, TableCell, loss_emphasis, plain, rate};
 use crate::report::grouped;
 use crate::seeing::change::{StatusChange, total};
 
@@ -16,8 +15,8 @@ const COLUMNS: [Column<'static>; 3] = [
 ];
 
 /// Reads a source's losses for one reason.
-type Counter = fn(&SourceStatus) -> u64;
-const REASONS: [(&str, Counter); 3] = [
+type LossCounter = fn(&SourceStatus) -> u64;
+const REASONS: [(&str, LossCounter); 3] = [
     ("nic", |source| source.nic),
     ("kernel", |source| source.kernel + total(source).kernel),
     ("pool_full", |source| total(source).pool_full),
@@ -31,7 +30,7 @@ struct LossRow {
 }
 
 impl LossRow {
-    fn row(self) -> Vec<Cell> {
+    fn row(self) -> Vec<TableCell> {
         let emphasis = loss_emphasis(self.packets, self.rate);
         vec![
             plain(self.place),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A thread that reads the hub's counters at regular intervals.
-#![forbid(unsafe_code)]
 
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;

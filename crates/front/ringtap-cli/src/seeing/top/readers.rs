@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of readers.
-#![forbid(unsafe_code)]
 
 use std::cmp::Ordering;
 
 use ratatui::text::Line;
 use ringtap_ipc::protocol::ReaderStatus;
 
-use super::table::{Cell, Column, Emphasis, Palette, loss_emphasis, plain, rate, short};
+use super::table::{Column, Emphasis, Palette, TableCell, loss_emphasis, plain, rate, short};
 use crate::report::as_f64;
 use crate::seeing::change::StatusChange;
 
@@ -114,7 +113,7 @@ fn compare(
     by_number.then(by_name).then_with(by_place)
 }
 
-fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Cell> {
+fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<TableCell> {
     let per_second = |counter| per_second(change, reader, counter);
     let lost_rate = per_second(|reader| reader.overrun);
     let lost = loss_emphasis(reader.overrun, lost_rate);

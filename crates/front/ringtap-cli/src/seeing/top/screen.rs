@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The whole screen: a title, tables that scroll, and a line of keys.
-#![forbid(unsafe_code)]
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of sources and their lanes.
-#![forbid(unsafe_code)]
 
 use ratatui::text::Line;
 use ringtap_ipc::protocol::{LaneStatus, SourceState, SourceStatus};
 
 use super::table::{
-    Cell, Column, Emphasis, Palette, bar, loss_emphasis, percent, plain, rate, short,
+    Column, Emphasis, Palette, TableCell, bar, loss_emphasis, percent, plain, rate, short,
 };
 use crate::seeing::change::{StatusChange, total};
 
@@ -34,7 +33,7 @@ pub(super) fn lines(
 }
 
 /// The source, then (if there are several) its lanes with packets, the busiest first.
-fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<Cell>> {
+fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<TableCell>> {
     let before = change.source(at).map(whole);
     let name = source.device.clone();
     let mut rows = vec![row(
@@ -89,7 +88,7 @@ fn row(
     before: Option<&LaneStatus>,
     now: &LaneStatus,
     state: Option<&str>,
-) -> Vec<Cell> {
+) -> Vec<TableCell> {
     let per_second = |counter: fn(&LaneStatus) -> u64| {
         let before = before.map(counter);
         change.per_second(before, counter(now))

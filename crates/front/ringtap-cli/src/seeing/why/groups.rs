@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sentences about groups: their policy, and chunks that members took for each other.
-#![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Numbers, shares and times in words.
-#![forbid(unsafe_code)]
 
 use jiff::Timestamp;
 
