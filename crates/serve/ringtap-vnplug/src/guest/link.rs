@@ -102,12 +102,21 @@ impl HostLink {
     /// Names what is missing.
     pub fn connect(limit: Duration) -> Result<Self, GuestError> {
         let deadline = Instant::now() + limit;
-        let file = loop {
-            match open_port() {
-                Err(GuestError::NoPort) if Instant::now() < deadline => std::thread::sleep(LOOK),
-                opened => break opened?,
+        let mut failure = GuestError::NoPort;
+        while Instant::now() < deadline {
+            match HostLink::open(deadline) {
+                // The port of an earlier host process, or one of which QEMU's end is not open yet.
+                Err(error @ (GuestError::NoPort | GuestError::Left)) => failure = error,
+                opened => return opened,
             }
-        };
+            std::thread::sleep(LOOK);
+        }
+        Err(failure)
+    }
+
+    /// Opens the command port and waits for the host's welcome.
+    fn open(deadline: Instant) -> Result<Self, GuestError> {
+        let file = open_port()?;
         let instance = RandomState::new().hash_one(std::process::id());
         let mut link = HostLink {
             channel: Channel::new(Port::Device(file), MOST_UNSENT),
@@ -115,19 +124,16 @@ impl HostLink {
             devices: BTreeMap::new(),
             queue: VecDeque::new(),
         };
-        let mut is_sent = false;
+        let hello = link.session.hello();
+        link.say(&hello)?;
         while Instant::now() < deadline {
-            if !is_sent {
-                is_sent = link.channel.send(&link.session.hello()).is_ok();
-            }
-            match link.next(Some(LOOK)) {
-                Ok(Some(FromHost::Welcome)) => return Ok(link),
-                Ok(Some(FromHost::Refused(oldest, newest))) => {
+            match link.next(Some(LOOK))? {
+                Some(FromHost::Welcome) => return Ok(link),
+                Some(FromHost::Refused(oldest, newest)) => {
                     return Err(GuestError::Refused(oldest, newest));
                 }
-                // The host's end of the port opens a moment after the guest's.
-                Ok(Some(FromHost::Left)) | Err(GuestError::Left) => std::thread::sleep(LOOK),
-                other => drop(other?),
+                Some(FromHost::Left) => return Err(GuestError::Left),
+                _ => {}
             }
         }
         Err(GuestError::NoAnswer)
