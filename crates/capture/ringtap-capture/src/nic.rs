@@ -4,8 +4,12 @@
 //! Invariants
 //! - The number never decreases, also when a driver resets its counters.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use ringtap_net::interface::Interface;
 use ringtap_net::netlink::Losses;
+use ringtap_pool::source::LossUpdate;
 
 use crate::CaptureError;
 
@@ -85,6 +89,55 @@ impl NicLosses {
     #[must_use]
     pub fn received(&self) -> Option<u64> {
         self.losses.received()
+    }
+}
+
+/// Losses of an interface that several threads use; clones are the same losses.
+#[derive(Clone)]
+pub struct SharedLosses {
+    nic: Arc<Mutex<NicLosses>>,
+    known: Arc<AtomicU64>,
+}
+
+impl SharedLosses {
+    /// Begins to count.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError::System`]
+    pub fn of(interface: &Interface) -> Result<Self, CaptureError> {
+        Ok(SharedLosses {
+            nic: Arc::new(Mutex::new(NicLosses::of(interface)?)),
+            known: Arc::default(),
+        })
+    }
+
+    /// The losses, for one thread; while another thread asks the interface, this waits.
+    pub fn lock(&self) -> MutexGuard<'_, NicLosses> {
+        self.nic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packets lost on arrival at the last update. Never waits.
+    #[must_use]
+    pub fn known(&self) -> u64 {
+        self.known.load(Relaxed)
+    }
+
+    /// Asks the interface for the packets lost on arrival.
+    #[must_use]
+    pub fn update(&self) -> LossUpdate {
+        let losses = self.clone();
+        Box::new(move || {
+            let mut nic = losses.lock();
+            losses.known.store(nic.lost(), Relaxed);
+        })
+    }
+
+    /// Reads the losses on arrival for the last time.
+    pub fn finish(&self) {
+        let mut nic = self.lock();
+        nic.finish();
+        self.known.store(nic.lost(), Relaxed);
     }
 }
 

@@ -14,17 +14,17 @@ mod socket;
 mod worker;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ringtap_device::Direction;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::{Counts, Facts};
+use ringtap_pool::source::{Counts, Facts, LossUpdate};
 
 use crate::CaptureError;
 use crate::monitor::{Attachment, InterfaceMonitor};
-use crate::nic::NicLosses;
+use crate::nic::SharedLosses;
 use crate::source::{LaneTotals, SourceDriver, SourceSetup, ThreadedSource};
 
 pub use options::PacketOptions;
@@ -48,13 +48,13 @@ pub fn open(options: &PacketOptions) -> Result<ThreadedSource, CaptureError> {
     let (socket, ring, mut notes) = open_ring(&plan)?;
     notes.splice(0..0, options.notes.iter().cloned());
     let progress = PacketProgress::new(socket)?;
-    let nic = Arc::new(Mutex::new(NicLosses::of(&interface)?));
+    let nic = SharedLosses::of(&interface)?;
     let (writer, classifier) = (lane.writer, lane.classifier);
     let mut worker = PacketWorker::new(ring, writer, classifier, Arc::clone(&progress), &interface);
     progress.socket().bind(interface.index)?;
     let attachment = PacketAttachment {
         progress: Arc::clone(&progress),
-        nic: Arc::clone(&nic),
+        nic: nic.clone(),
         is_promiscuous: plan.promiscuous,
         promiscuous: promiscuous.transpose()?,
         link_type: interface.link_type,
@@ -143,7 +143,7 @@ struct PacketDriver {
     monitor: InterfaceMonitor,
     progress: Arc<PacketProgress>,
     totals: LaneTotals,
-    nic: Arc<Mutex<NicLosses>>,
+    nic: SharedLosses,
 }
 
 impl SourceDriver for PacketDriver {
@@ -158,15 +158,19 @@ impl SourceDriver for PacketDriver {
         };
         Counts {
             lanes: vec![lane],
-            nic: lock(&self.nic).lost(),
+            nic: self.nic.known(),
             kernel: 0,
         }
+    }
+
+    fn loss_update(&self) -> Option<LossUpdate> {
+        Some(self.nic.update())
     }
 
     fn stop(&mut self) {
         self.monitor.stop();
         // Last reading while the interface may still exist.
-        lock(&self.nic).finish();
+        self.nic.finish();
         self.progress.stop();
     }
 
@@ -178,7 +182,7 @@ impl SourceDriver for PacketDriver {
 /// The socket's attachment to its interface. The kernel keeps it while the interface is down.
 struct PacketAttachment {
     progress: Arc<PacketProgress>,
-    nic: Arc<Mutex<NicLosses>>,
+    nic: SharedLosses,
     /// Whether the interface receives packets for other hosts too, and the socket for it.
     is_promiscuous: bool,
     promiscuous: Option<Promiscuous>,
@@ -198,14 +202,10 @@ impl Attachment for PacketAttachment {
                 now: interface.link_type,
             });
         }
-        lock(&self.nic).continue_with(interface)?;
+        self.nic.lock().continue_with(interface)?;
         if self.is_promiscuous {
             self.promiscuous = Some(Promiscuous::enable(interface.index)?);
         }
         self.progress.socket().bind(interface.index)
     }
-}
-
-fn lock(nic: &Mutex<NicLosses>) -> MutexGuard<'_, NicLosses> {
-    nic.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,7 +22,7 @@ use ringtap_pool::distributor::LaneEnds;
 use ringtap_pool::format::Geometry;
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{
-    self, Counts, Facts, LaneCounts, Pause, RuleLoader, Source, SourceError, Status,
+    self, Counts, Facts, LaneCounts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
@@ -35,8 +35,13 @@ use crate::monitor::InterfaceMonitor;
 
 /// The part that differs between sources.
 pub trait SourceDriver: Send {
-    /// Returns the counters of all lanes.
+    /// As [`Source::counts`].
     fn counts(&mut self) -> Counts;
+
+    /// As [`Source::loss_update`].
+    fn loss_update(&self) -> Option<LossUpdate> {
+        None
+    }
 
     /// Makes the threads end after the packets that are already captured.
     fn stop(&mut self);
@@ -350,14 +355,17 @@ impl Source for ThreadedSource {
         self.rules.classify(rules)
     }
 
-    fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
-        let hook = self.rules.hook.take()?;
-        Some(Box::new(SourceRules {
+    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
+        Box::new(SourceRules {
             device: self.rules.device.clone(),
             link_type: self.rules.link_type,
             lanes: self.rules.lanes.clone(),
-            hook: Some(hook),
-        }))
+            hook: self.rules.hook.take(),
+        })
+    }
+
+    fn loss_update(&self) -> Option<LossUpdate> {
+        self.driver.loss_update()
     }
 
     fn pause(&mut self, lane: LaneId, pause: Pause) {

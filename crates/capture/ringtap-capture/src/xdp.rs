@@ -40,11 +40,11 @@ use ringtap_filter::LinkType;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::ids::LaneId;
-use ringtap_pool::source::{Counts, Facts, Pause};
+use ringtap_pool::source::{Counts, Facts, LossUpdate, Pause};
 
 use crate::CaptureError;
 use crate::monitor::{AtRemoval, InterfaceMonitor};
-use crate::nic::NicLosses;
+use crate::nic::SharedLosses;
 use crate::source::{RulesHook, SourceDriver, ThreadedSource};
 use filters::QueueFilters;
 use layout::state;
@@ -69,11 +69,11 @@ pub struct QueueLane {
 }
 
 /// Counters of a source whose lanes are receive queues.
-pub fn queue_counts(lanes: &[QueueLane], nic: &mut NicLosses) -> Counts {
+pub fn queue_counts(lanes: &[QueueLane], nic: &SharedLosses) -> Counts {
     let lanes = lanes.iter();
     Counts {
         lanes: lanes.map(|lane| lane.statistics.counts()).collect(),
-        nic: nic.lost(),
+        nic: nic.known(),
         kernel: 0,
     }
 }
@@ -93,7 +93,7 @@ pub fn open(options: &XdpOptions) -> Result<ThreadedSource, CaptureError> {
             interface: interface.name,
         });
     }
-    let nic = NicLosses::of(&interface)?;
+    let nic = SharedLosses::of(&interface)?;
     let wanted = options.promiscuous && !interface.is_loopback;
     let setup = XdpSetup::new(options, &interface)?;
     let promiscuous = wanted.then(|| Promiscuous::enable(interface.index));
@@ -115,13 +115,17 @@ struct XdpDriver {
     monitor: InterfaceMonitor,
     program: Arc<QueueProgram>,
     lanes: Arc<[QueueLane]>,
-    nic: NicLosses,
+    nic: SharedLosses,
     _promiscuous: Option<Promiscuous>,
 }
 
 impl SourceDriver for XdpDriver {
     fn counts(&mut self) -> Counts {
-        queue_counts(&self.lanes, &mut self.nic)
+        queue_counts(&self.lanes, &self.nic)
+    }
+
+    fn loss_update(&self) -> Option<LossUpdate> {
+        Some(self.nic.update())
     }
 
     fn stop(&mut self) {

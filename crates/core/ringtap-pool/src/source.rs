@@ -129,7 +129,8 @@ pub trait Source: Send {
     /// The distributor's ends of the lanes; returns none on later calls.
     fn take_lanes(&mut self) -> Vec<LaneEnds>;
 
-    /// All counters now. `offered` may be one ahead of the rest while a packet is being captured.
+    /// All counters now, without waiting. `offered` may be one ahead of the rest while a packet is being
+    /// captured.
     fn counts(&mut self) -> Counts;
 
     /// Classifies packets by these rules from now on; returns where the filter of each rule runs.
@@ -141,16 +142,18 @@ pub trait Source: Send {
     ///
     /// The old rules stay in force.
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        if rules.0.iter().any(|rule| rule.balance != Balance::Everyone) {
-            return Err("this source cannot divide packets between the members of a group".into());
-        }
-        let why = "this source does not classify".to_owned();
-        Ok(vec![Place::Reader(why); rules.0.len()])
+        Unclassified.classify(rules)
     }
 
-    /// The part of the source that sets rules, if that takes long (a tap loads programs). The caller
-    /// runs it on its own thread and does not call [`Source::classify`] any more.
-    fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
+    /// The part of the source that sets rules, which can take long (a tap loads programs). The caller
+    /// runs it on a thread of its own and does not call [`Source::classify`] any more.
+    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
+        Box::new(Unclassified)
+    }
+
+    /// Asks the interface for its losses, from any thread: [`Source::counts`] has those of the last
+    /// call. It may wait. `None` if the source knows its losses itself.
+    fn loss_update(&self) -> Option<LossUpdate> {
         None
     }
 
@@ -213,6 +216,22 @@ pub trait RuleLoader: Send {
     ///
     /// The old rules stay in force.
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError>;
+}
+
+/// Asks an interface for its losses; see [`Source::loss_update`].
+pub type LossUpdate = Box<dyn FnMut() + Send>;
+
+/// The rules of a source that cannot classify.
+pub struct Unclassified;
+
+impl RuleLoader for Unclassified {
+    fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
+        if rules.0.iter().any(|rule| rule.balance != Balance::Everyone) {
+            return Err("this source cannot divide packets between the members of a group".into());
+        }
+        let why = "this source does not classify".to_owned();
+        Ok(vec![Place::Reader(why); rules.0.len()])
+    }
 }
 
 /// Creates both ends of a lane of a user-space source.

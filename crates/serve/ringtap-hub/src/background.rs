@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads that do a reader's work, behind the threads that serve all readers.
-#![forbid(unsafe_code)]
 
 use std::io;
 use std::thread::JoinHandle;

@@ -77,48 +77,34 @@ impl Budgets {
         }
     }
 
-    /// Checks whether a user can have one more subscription with this private memory.
-    pub(crate) fn check(&self, uid: u32, private_bytes: u64) -> Result<(), OverBudget> {
-        self.check_among(&lock(&self.users), uid, private_bytes)
-    }
-
-    fn check_among(
-        &self,
-        users: &HashMap<u32, Usage>,
-        uid: u32,
-        asked: u64,
-    ) -> Result<(), OverBudget> {
+    /// Charges a user for a subscription with this private memory.
+    pub(crate) fn charge(&self, uid: u32, private_bytes: u64) -> Result<Charge, OverBudget> {
+        let mut users = lock(&self.users);
         let own = users.get(&uid).copied().unwrap_or_default();
         if own.subscriptions >= self.limits.subscriptions_per_user.get() {
             let have = own.subscriptions;
             return Err(OverBudget::Subscriptions { uid, have });
         }
-        if asked == 0 {
-            return Ok(());
-        }
         let all: u64 = users.values().map(|usage| usage.private_bytes).sum();
         let left = self.limits.private_memory.0.saturating_sub(all);
-        let want = own.private_bytes.saturating_add(asked);
+        let want = own.private_bytes.saturating_add(private_bytes);
         let key = match want {
-            want if want > self.limits.private_memory_per_user.0 => "private_memory_per_user",
-            want if want > left => "private_memory",
-            _ => return Ok(()),
+            _ if private_bytes == 0 => None,
+            want if want > self.limits.private_memory_per_user.0 => Some("private_memory_per_user"),
+            want if want > left => Some("private_memory"),
+            _ => None,
         };
-        Err(OverBudget::PrivateMemory {
-            uid,
-            have: own.private_bytes,
-            asked,
-            key,
-        })
-    }
-
-    /// Charges a user for a subscription with this private memory.
-    pub(crate) fn charge(&self, uid: u32, private_bytes: u64) -> Result<Charge, OverBudget> {
-        let mut users = lock(&self.users);
-        self.check_among(&users, uid, private_bytes)?;
+        if let Some(key) = key {
+            return Err(OverBudget::PrivateMemory {
+                uid,
+                have: own.private_bytes,
+                asked: private_bytes,
+                key,
+            });
+        }
         let usage = users.entry(uid).or_default();
         usage.subscriptions += 1;
-        usage.private_bytes += private_bytes;
+        usage.private_bytes = want;
         Ok(Charge {
             users: Arc::clone(&self.users),
             uid,

@@ -5,26 +5,23 @@
 //! - A stopped source is drained before its readers receive the end.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringtap_filter::{Place, Rule, Rules};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{
     AddReaderError, Distributor, Policy, ReaderOptions, Returns, Scheduler,
 };
 use ringtap_pool::ids::{LaneId, ReaderId};
 use ringtap_pool::memory::Region;
-use ringtap_pool::source::{Counts, Facts, Pause, Source, SourceError, Status};
+use ringtap_pool::source::{Counts, Facts, LaneCounts, Pause, Source, SourceError, Status};
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::Signal;
 
 use crate::buddies::BuddyGroups;
 use crate::group::Congestion;
-use crate::hub::{AttachError, HubOptions};
-use crate::loader::{LoaderThread, Outcome};
+use crate::hub::HubOptions;
 
 /// Attempts to read all counters without a packet in between.
 const STEADY_TRIES: usize = 16;
@@ -55,8 +52,8 @@ pub(crate) struct Capture {
     source: Box<dyn Source>,
     pub(crate) facts: Facts,
     pub(crate) pool: Pool,
-    /// The source's own signal, on which readers sleep in addition to their doorbells.
-    pub(crate) readers_wake: Option<Arc<OwnedFd>>,
+    /// Readers also sleep on the source's own signal.
+    pub(crate) wakes_readers: bool,
     pub(crate) distributor: Distributor,
     /// The distributor's scheduler.
     pub(crate) buddies: Arc<BuddyGroups>,
@@ -74,15 +71,6 @@ pub(crate) struct Capture {
     /// End of the last step.
     stepped: Instant,
     pub(crate) congestion: Option<Congestion>,
-    /// The hub has warned that a reader has less than a full guarantee.
-    is_scarce: bool,
-    /// Loads rules on a thread, for sources that load them slowly.
-    loader: Option<LoaderThread>,
-    /// The source has no rules yet: every packet has every bit.
-    gives_everything: bool,
-    /// Outcome of the last rules, and the number of these rules.
-    outcome: Option<Outcome>,
-    rule_count: usize,
 }
 
 /// Counters and positions at the start of a subscription.
@@ -92,6 +80,11 @@ pub(crate) struct Beginning {
     pub(crate) counts: Counts,
     /// Sequence of the subscription's first packet, per lane.
     pub(crate) starts: Vec<u64>,
+    /// Sequence of the first packet that the rules classified, per lane. Before, every packet has every
+    /// bit.
+    pub(crate) classified: Vec<u64>,
+    /// A lane on which the reader's guarantee is less than a full one, with both.
+    pub(crate) scarce: Option<[u32; 2]>,
 }
 
 impl Capture {
@@ -99,17 +92,12 @@ impl Capture {
         mut source: Box<dyn Source>,
         options: &HubOptions,
         signal: Arc<dyn Signal>,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let guaranteed_readers = options.limits.guaranteed_readers.get();
         let pool = source.pool();
-        let gives_everything = source.gives_everything();
-        let loader = source.take_rule_loader();
-        let loader = loader.map(|loader| LoaderThread::start(loader, Arc::clone(&signal)));
         let lanes = source.take_lanes();
-        let readers_wake = source.readers_wake_fd();
-        let readers_wake = readers_wake.and_then(|fd| fd.try_clone_to_owned().ok());
         let buddies = Arc::new(BuddyGroups::default());
-        Ok(Capture {
+        Capture {
             facts: source.facts().clone(),
             paused: vec![false; lanes.len()],
             longest_wait: Duration::ZERO,
@@ -118,7 +106,7 @@ impl Capture {
                 .with_guaranteed_readers(guaranteed_readers)
                 .with_scheduler(Arc::clone(&buddies) as Arc<dyn Scheduler>),
             buddies,
-            readers_wake: readers_wake.map(Arc::new),
+            wakes_readers: source.readers_wake_fd().is_some(),
             pool,
             source,
             stage: Stage::Running,
@@ -127,69 +115,15 @@ impl Capture {
             is_waiting: false,
             notes: VecDeque::new(),
             congestion: options.congestion,
-            is_scarce: false,
-            loader: loader.transpose()?,
-            gives_everything,
-            outcome: None,
-            rule_count: 0,
-        })
+        }
     }
 
     pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneId> + use<> {
         (0..self.pool.geometry().lane_count).map(LaneId)
     }
 
-    /// Descriptor by which another process maps the pool.
-    pub(crate) fn pool_file(&self) -> Option<OwnedFd> {
-        self.source.pool_file()?.try_clone_to_owned().ok()
-    }
-
     pub(crate) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         (self.stage == Stage::Running).then(|| self.source.wake_fd())
-    }
-
-    /// Starts to load these rules; [`Capture::has_outcome`] tells when the loading is over.
-    ///
-    /// A source without rules gives every packet to every reader. The hub loads no rules while all of
-    /// them want every packet, which saves a tap the loading of programs.
-    pub(crate) fn load(&mut self, rules: &Rules) {
-        let Rules(each) = rules;
-        let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
-        self.rule_count = each.len();
-        if wants_all && self.gives_everything {
-            self.outcome = Some(Ok(vec![Place::Source; each.len()]));
-            return;
-        }
-        self.gives_everything = false;
-        match &self.loader {
-            Some(loader) => loader.load(rules),
-            None => self.outcome = Some(self.source.classify(rules)),
-        }
-    }
-
-    /// Whether the source has put the rules in force or refused them.
-    pub(crate) fn has_outcome(&mut self) -> bool {
-        if self.outcome.is_none() {
-            self.outcome = self.loader.as_ref().and_then(LoaderThread::outcome);
-        }
-        self.outcome.is_some()
-    }
-
-    /// Where each rule's filter runs, or why the rules are refused.
-    pub(crate) fn outcome(&mut self) -> Result<Vec<Place>, AttachError> {
-        let refused = |error: SourceError| AttachError::Source {
-            device: self.facts.device.clone(),
-            reason: error.to_string(),
-        };
-        match self.outcome.take() {
-            Some(Ok(places)) => Ok(places),
-            Some(Err(error)) if self.stage == Stage::Running => Err(refused(error)),
-            // This source captures no more; the other sources go on.
-            _ => {
-                let why = "the source has ended".to_owned();
-                Ok(vec![Place::Reader(why); self.rule_count])
-            }
-        }
     }
 
     /// Moves chunks between queues; returns whether any chunk moved.
@@ -348,63 +282,48 @@ impl Capture {
         control: &Region,
         from_the_first: bool,
     ) -> Result<(ReaderId, Beginning), AddReaderError> {
-        if from_the_first {
-            let beginning = self.first();
-            let id = self
-                .distributor
-                .add_reader_at(options, control, &beginning.starts)?;
-            return Ok((id, beginning));
-        }
         let mut tries = 0;
         loop {
             // The next step reports an error again.
-            while self.step() {}
+            while !from_the_first && self.step() {}
             let mut counts = self.source.counts();
+            let classified: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
             for lane in &mut counts.lanes {
-                // A packet that is being captured now belongs to the subscription.
-                lane.offered = lane.settled();
+                match from_the_first {
+                    true => *lane = LaneCounts::default(),
+                    // A packet that is being captured now belongs to the subscription.
+                    false => lane.offered = lane.settled(),
+                }
+            }
+            if from_the_first {
+                (counts.nic, counts.kernel) = (0, 0);
             }
             let starts: Vec<_> = counts.lanes.iter().map(|lane| lane.captured).collect();
             match self.distributor.add_reader_at(options, control, &starts) {
                 Err(AddReaderError::Start { .. }) if tries < START_TRIES => tries += 1,
                 Err(error) => return Err(error),
-                Ok(id) => return Ok((id, Beginning { counts, starts })),
+                Ok(id) => {
+                    let beginning = Beginning {
+                        counts,
+                        starts,
+                        classified,
+                        scarce: self.scarce(id),
+                    };
+                    return Ok((id, beginning));
+                }
             }
         }
     }
 
-    /// Warns once when a new reader finds too little left for a full guarantee.
-    pub(crate) fn warn_if_scarce(&mut self, reader: ReaderId) {
-        let missing = |lane: &LaneId| {
-            self.distributor.guarantee(reader, *lane) < self.distributor.full_guarantee(*lane)
+    /// The reader's guarantee and a full one, of a lane where the reader's is less.
+    fn scarce(&self, reader: ReaderId) -> Option<[u32; 2]> {
+        let guarantees = |lane: LaneId| {
+            let full = self.distributor.full_guarantee(lane);
+            [self.distributor.guarantee(reader, lane), full]
         };
         let waits = self.facts.policy == Policy::Block;
-        let lane = self
-            .lanes()
-            .find(missing)
-            .filter(|_| !waits && !self.is_scarce);
-        if let Some(lane) = lane {
-            self.is_scarce = true;
-            let chunks = self.distributor.guarantee(reader, lane);
-            let full = self.distributor.full_guarantee(lane);
-            tracing::warn!(
-                device = self.facts.device,
-                "a further reader is guaranteed {chunks} chunks of a lane instead of {full}: slow \
-                 readers together can make it lose packets; for more readers with a full share \
-                 raise guaranteed_readers in [limits], and ask for a larger pool="
-            );
-        }
-    }
-
-    fn first(&self) -> Beginning {
-        let lanes = self.paused.len();
-        Beginning {
-            counts: Counts {
-                lanes: vec![Default::default(); lanes],
-                ..Counts::default()
-            },
-            starts: vec![0; lanes],
-        }
+        let mut lanes = self.lanes().map(guarantees).filter(|_| !waits);
+        lanes.find(|[chunks, full]| chunks < full)
     }
 
     /// Pauses lanes whose readers cannot keep up, and resumes them when chunks are free again.

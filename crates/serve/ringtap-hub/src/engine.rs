@@ -2,48 +2,48 @@
 //! The hub's thread: steps every distributor after a signal, and sleeps in between.
 //!
 //! Invariants
-//! - The thread owns the sources and the distributors; other threads only send it commands.
+//! - The thread owns the sources and the distributors. The control thread sends it work, one piece
+//!   at a time; the thread moves chunks between two pieces.
 //! - The thread touches chunks, never packets.
+//! - The thread makes and frees no memory that a process maps, asks the kernel nothing that may wait, and
+//!   takes no lock that another thread holds for longer than a copy.
 
-use std::io;
+mod figures;
+mod links;
+mod thread;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ringtap_ipc::doorbell::{RING_INTERVAL, Rings};
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::source::Source;
-use ringtap_pool::wake::Signal;
+use ringtap_pool::wake::Signal as _;
 
-use crate::budgets::Budgets;
 use crate::capture::{Capture, Stage};
-use crate::filter_work::FilterLimits;
-use crate::group::Group;
-use crate::hub::{Command, HubOptions};
-use crate::membership::Membership;
 use crate::phase::{NAP, Next, Phase};
-use crate::subscribers::{Changes, Sleepers, Subscribers};
-use crate::work_share::WorkShare;
+pub(crate) use figures::{Figures, SourceFigures};
+pub(crate) use links::NewReader;
+use links::{ReaderLinks, Sleepers};
+pub(crate) use thread::EngineThread;
 
 /// Interval of the checks for losses; a loss is dated by the check that finds it.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Work for the hub's thread.
+pub(crate) type Work = Box<dyn FnOnce(&mut Engine) + Send>;
+
 pub(crate) struct Engine {
-    pub(crate) captures: Vec<Capture>,
-    pub(crate) membership: Membership,
-    pub(crate) subscribers: Subscribers,
-    pub(crate) changes: Changes,
-    pub(crate) budgets: Budgets,
-    pub(crate) event: Event,
+    captures: Vec<Capture>,
+    links: ReaderLinks,
+    event: Event,
     /// Doorbells of all readers, and when one last ended a sleep.
-    pub(crate) rings: Rings,
+    rings: Arc<Rings>,
     rang: Instant,
-    pub(crate) started_ns: u64,
-    inbox: Receiver<Command>,
-    /// Receives a message when every source has ended and no reader is left.
-    over: Option<Sender<()>>,
+    /// Signalled when a source has ended.
+    control: Event,
     looked_for_losses: Instant,
     phase: Phase,
     /// Duration of the last sleep, and whether chunks ended it within a nap's length.
@@ -51,51 +51,43 @@ pub(crate) struct Engine {
     fast: bool,
     /// Time until the next check of the readers below their watermarks.
     look_again: Option<Duration>,
-    /// The thread's time for status, statistics and credit.
-    questions: WorkShare,
 }
 
 impl Engine {
+    /// The thread's state; `event` ends its sleep, and it signals `control` when a source has ended.
     pub(crate) fn new(
-        sources: Vec<Box<dyn Source>>,
-        groups: Vec<Group>,
-        options: HubOptions,
-        inbox: Receiver<Command>,
+        captures: Vec<Capture>,
+        rings: Arc<Rings>,
         event: Event,
-    ) -> io::Result<Self> {
-        let capture = |source| {
-            let signal: Arc<dyn Signal> = Arc::new(event.clone());
-            Capture::new(source, &options, signal)
-        };
-        Ok(Engine {
-            captures: sources
-                .into_iter()
-                .map(capture)
-                .collect::<io::Result<_>>()?,
-            membership: Membership::new(groups, FilterLimits::of(&options.limits)),
-            subscribers: Subscribers::default(),
-            changes: Changes::default(),
-            budgets: Budgets::new(&options.limits),
+        control: Event,
+    ) -> Self {
+        Engine {
+            captures,
+            links: ReaderLinks::default(),
             event,
-            rings: Rings::new()?,
+            rings,
             rang: Instant::now(),
-            started_ns: now_ns(),
-            inbox,
-            over: None,
+            control,
             looked_for_losses: Instant::now(),
             phase: Phase::Awake,
             slept: Duration::MAX,
             fast: false,
             look_again: None,
-            questions: WorkShare::new(),
-        })
+        }
     }
 
-    pub(crate) fn run(mut self) {
-        while let Some(handled) = self.handle_request() {
-            self.finish_relays();
+    /// Runs until nobody can send work any more.
+    fn run(mut self, inbox: &Receiver<Work>) {
+        loop {
+            let handled = match inbox.try_recv() {
+                Ok(work) => {
+                    work(&mut self);
+                    true
+                }
+                Err(TryRecvError::Empty) => false,
+                Err(TryRecvError::Disconnected) => break,
+            };
             let moved = self.step();
-            self.report_end();
             if moved {
                 self.fast = self.slept < NAP;
             }
@@ -105,100 +97,60 @@ impl Engine {
             }
             self.rest();
         }
-        for capture in &mut self.captures {
-            capture.stop();
-        }
+        self.stop();
+    }
+
+    /// Stops every source.
+    pub(crate) fn stop(&mut self) {
+        self.captures.iter_mut().for_each(Capture::stop);
+    }
+
+    /// Whether every source has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let ended = |capture: &Capture| capture.stage == Stage::Ended;
+        self.captures.iter().all(ended)
+    }
+
+    /// Whether this source may write.
+    pub(crate) fn is_running(&self, source: usize) -> bool {
+        let capture = self.captures.get(source);
+        capture.is_some_and(|capture| capture.stage == Stage::Running)
+    }
+
+    /// Sequence of the next packet, per source and lane.
+    pub(crate) fn positions(&mut self) -> Vec<Vec<u64>> {
+        let position = |capture: &mut Capture| {
+            let lanes = capture.counts().lanes;
+            lanes.iter().map(|lane| lane.captured).collect()
+        };
+        self.captures.iter_mut().map(position).collect()
     }
 
     /// Moves chunks between queues; returns whether any chunk moved.
-    pub(crate) fn step(&mut self) -> bool {
+    fn step(&mut self) -> bool {
         let mut moved = false;
-        for (at, capture) in self.captures.iter_mut().enumerate() {
+        for capture in &mut self.captures {
             let before = capture.stage;
             moved |= capture.step();
             if capture.stage == Stage::Ended && before != Stage::Ended {
-                self.subscribers.wake_all_of(at);
+                self.links.wake_all();
+                self.control.signal();
             }
         }
         if moved {
-            self.wake_sleepers();
+            self.wake(Sleepers::All);
             if self.looked_for_losses.elapsed() >= LOSSES_INTERVAL {
                 self.looked_for_losses = Instant::now();
-                self.note_losses(now_ns());
+                self.links.note_losses(&self.captures, now_ns());
             }
         }
         moved
     }
 
-    fn report_end(&mut self) {
-        let ended = |capture: &Capture| capture.stage == Stage::Ended;
-        if self.over.is_none()
-            || !self.subscribers.all.is_empty()
-            || !self.changes.is_empty()
-            || !self.captures.iter().all(ended)
-        {
-            return;
-        }
-        if let Some(over) = self.over.take() {
-            let _gone = over.send(());
-        }
-    }
-
-    pub(crate) fn wake_sleepers(&mut self) {
-        self.wake(Sleepers::All);
-    }
-
     fn wake(&mut self, sleepers: Sleepers) {
         self.look_again = self
-            .subscribers
+            .links
             .wake(sleepers, &mut self.captures, Instant::now());
-    }
-
-    /// Handles the next command, unless the thread answered a question just now, and changes of the
-    /// rules. Returns whether there were any; `None` after the quit command.
-    fn handle_request(&mut self) -> Option<bool> {
-        let begun = Instant::now();
-        let mut handled = false;
-        while self.questions.may_begin(begun) && !handled {
-            match self.inbox.try_recv() {
-                Ok(Command::Quit) | Err(TryRecvError::Disconnected) => return None,
-                // Changes that wait together are loaded together.
-                Ok(Command::Change(change)) => self.changes.push(change),
-                Ok(command) => {
-                    let is_question = !matches!(command, Command::Leave(_));
-                    self.handle(command);
-                    handled = true;
-                    if is_question {
-                        self.questions.took(begun.elapsed(), Instant::now());
-                    }
-                }
-                Err(TryRecvError::Empty) => break,
-            }
-        }
-        Some(self.update_rules() || handled)
-    }
-
-    fn handle(&mut self, command: Command) {
-        // An answer is dropped if its receiver is gone.
-        match command {
-            Command::Change(change) => self.changes.push(change),
-            Command::Credit(subscriber, chunks, responder) => {
-                responder.send(self.set_credit(subscriber, chunks));
-            }
-            Command::Leave(subscriber) => self.leave(subscriber),
-            Command::Snapshot(subscriber, responder) => {
-                responder.send(self.snapshot(subscriber));
-            }
-            Command::Status(responder) => {
-                responder.send(self.status());
-            }
-            Command::WhenOver(over) => self.over = Some(over),
-            Command::Stop | Command::Quit => {
-                for capture in &mut self.captures {
-                    capture.stop();
-                }
-            }
-        }
     }
 
     fn rest(&mut self) {
@@ -212,7 +164,7 @@ impl Engine {
                     capture.arm();
                 }
                 // Packets captured before the reader attached caused no signal.
-                self.wake_sleepers();
+                self.wake(Sleepers::All);
             }
             Next::Sleep(at_most) => self.sleep(at_most),
         }
@@ -226,12 +178,7 @@ impl Engine {
 
     /// Sleeps until a signal comes or a reader below its watermark is due.
     fn sleep(&mut self, at_most: Option<Duration>) {
-        let timeouts = [
-            at_most,
-            self.look_again,
-            self.questions.wait(Instant::now()),
-        ];
-        let timeout = timeouts.into_iter().flatten().min();
+        let timeout = [at_most, self.look_again].into_iter().flatten().min();
         let begun = Instant::now();
         let signalled = self.sleep_on(true, timeout);
         (self.slept, self.fast) = (begun.elapsed(), false);
@@ -239,11 +186,11 @@ impl Engine {
             self.phase = Phase::Awake;
         } else {
             // After the first sleep: readers of packets published while the hub fell asleep.
-            self.wake_sleepers();
+            self.wake(Sleepers::All);
         }
     }
 
-    /// Sleeps until a command, a reader's doorbell or (with `sources`) a source signals.
+    /// Sleeps until work, a reader's doorbell or (with `sources`) a source signals.
     fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
         // The hub does not listen to doorbells right after one, so that readers cannot keep it awake.
         let deaf = RING_INTERVAL.saturating_sub(self.rang.elapsed());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub's handle: sends commands of the hub's owner and server to the hub's thread.
+//! A hub's handle: sends commands of the hub's owner and server to the control thread.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
-use ringtap_ipc::peer::Peer;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::distributor::AddReaderError;
@@ -17,7 +16,7 @@ use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::budgets::OverBudget;
-use crate::engine::Engine;
+use crate::control::Control;
 use crate::filter_work::{FilterLimits, TooMuchWork};
 use crate::group::{Congestion, Delivery, Group};
 use crate::limits::Limits;
@@ -64,16 +63,21 @@ impl HubOptions {
     }
 }
 
-/// A command to the hub's thread.
+/// A command to the control thread.
 pub(crate) enum Command {
     Change(Change),
     Credit(SubscriptionId, u32, Responder<Result<(), AttachError>>),
     Leave(SubscriptionId),
-    Snapshot(SubscriptionId, Responder<Option<Snapshot>>),
-    Status(Responder<HubStatus>),
+    Ask(Question),
     WhenOver(Sender<()>),
     Stop,
     Quit,
+}
+
+/// A question about the hub's figures.
+pub(crate) enum Question {
+    Snapshot(SubscriptionId, Responder<Option<Snapshot>>),
+    Status(Responder<HubStatus>),
 }
 
 /// Why a hub cannot start.
@@ -198,11 +202,12 @@ impl Hub {
         let link_types = sources.iter().map(|source| source.facts().link_type);
         let link_types = link_types.collect();
         let (commands, inbox) = mpsc::channel();
-        let mut engine = Engine::new(sources, groups, options, inbox, event.clone())?;
-        let subscriptions = engine.attach_at_start(requests);
+        let mut control = Control::new(sources, groups, options, inbox, event.clone())?;
+        let subscriptions = control.attach_at_start(requests);
+        let control = control.start_engine()?;
         let thread = std::thread::Builder::new()
-            .name("hub".into())
-            .spawn(move || engine.run())?;
+            .name("control".into())
+            .spawn(move || control.run())?;
         let hub = Hub {
             handle: Handle {
                 commands,
@@ -268,24 +273,6 @@ impl Handle {
         self.ask(|responder| Command::Change(Change::attach(request, responder)))?
     }
 
-    /// As [`Handle::attach`], for a reader of another process, without waiting: the hub signals
-    /// `event` when the answer is there, or when no answer will come.
-    pub(crate) fn begin_to_attach(
-        &self,
-        request: SubscriptionRequest,
-        peer: Peer,
-        event: Event,
-    ) -> Receiver<Result<Subscription, AttachError>> {
-        let (responder, answer) = Responder::with_event(event);
-        let request = Box::new(request);
-        self.send(Command::Change(Change::Attach {
-            request,
-            peer,
-            responder,
-        }));
-        answer
-    }
-
     /// Changes a subscription's own filter and waits until the rules are in force at every source;
     /// returns where the filter runs and from which packets on.
     ///
@@ -306,22 +293,6 @@ impl Handle {
         })?
     }
 
-    /// As [`Handle::set_filter`] without waiting; see [`Handle::begin_to_attach`].
-    pub(crate) fn begin_to_filter(
-        &self,
-        subscription: SubscriptionId,
-        filter: Program,
-        event: Event,
-    ) -> Receiver<Result<Vec<Wanted>, AttachError>> {
-        let (responder, answer) = Responder::with_event(event);
-        self.send(Command::Change(Change::Filter {
-            id: subscription,
-            filter,
-            responder,
-        }));
-        answer
-    }
-
     /// Changes how many chunks of a lane a subscription's reader may hold.
     ///
     /// # Errors
@@ -338,13 +309,14 @@ impl Handle {
 
     /// A subscription's counters now, final once the source has ended; `None` for an unknown one.
     pub fn snapshot(&self, subscription: SubscriptionId) -> Option<Snapshot> {
-        self.ask(|responder| Command::Snapshot(subscription, responder))
+        self.ask(|responder| Command::Ask(Question::Snapshot(subscription, responder)))
             .ok()?
     }
 
     /// The counters of the whole hub; `None` if the hub has ended.
     pub fn status(&self) -> Option<HubStatus> {
-        self.ask(Command::Status).ok()
+        self.ask(|responder| Command::Ask(Question::Status(responder)))
+            .ok()
     }
 
     /// Sends to `over` once every source has ended and no reader is left.
@@ -361,6 +333,18 @@ impl Handle {
         // A hub that has ended drops the command with its responder, which ends the wait.
         let _gone = self.commands.send(command);
         self.event.signal();
+    }
+
+    /// Sends a command without waiting: the control thread signals `event` when the answer is there, or
+    /// when no answer will come.
+    pub(crate) fn begin<T>(
+        &self,
+        event: &Event,
+        command: impl FnOnce(Responder<T>) -> Command,
+    ) -> Receiver<T> {
+        let (responder, answer) = Responder::with_event(event.clone());
+        self.send(command(responder));
+        answer
     }
 
     fn ask<T>(&self, command: impl FnOnce(Responder<T>) -> Command) -> Result<T, AttachError> {

@@ -9,6 +9,7 @@ mod background;
 pub mod buddies;
 mod budgets;
 mod capture;
+mod control;
 mod engine;
 mod filter_work;
 pub mod group;
@@ -21,8 +22,8 @@ pub mod rate;
 mod relay;
 mod responder;
 pub mod server;
+mod sources;
 mod subscribers;
-mod work_share;
 
 pub use budgets::OverBudget;
 pub use capture::SOURCE_NOTES;

@@ -55,6 +55,8 @@ struct Acceptor {
     access: Vec<Access>,
     verdicts: Option<Arc<VerdictChannel>>,
     closing: Event,
+    /// Signalled when the control thread has answered a request.
+    answered: Event,
     connections: Vec<ClientConnection>,
     leaving: Leaving,
     rates: Rates,
@@ -66,7 +68,7 @@ struct Acceptor {
 struct Ready {
     is_closing: bool,
     has_arrivals: bool,
-    /// Indices of the connections with a request or an answer, ascending.
+    /// Indices of the connections with a request, or that wait for an answer, ascending.
     connections: Vec<usize>,
 }
 
@@ -99,6 +101,7 @@ impl Server {
             access,
             verdicts,
             closing: closing.clone(),
+            answered: Event::new()?,
             connections: Vec::new(),
             leaving: Leaving::default(),
             rates: Rates::new(hub.handle().limits().requests_per_second),
@@ -141,7 +144,7 @@ impl Acceptor {
     /// Waits for a connection, a request, an answer of the hub, or until a time limit.
     fn wait(&self) -> io::Result<Ready> {
         let now = Instant::now();
-        let mut fds = vec![self.closing.as_fd()];
+        let mut fds = vec![self.closing.as_fd(), self.answered.as_fd()];
         let mut timeouts = Vec::new();
         let pause = self.accepts_from.saturating_duration_since(now);
         let accepts = pause.is_zero();
@@ -157,7 +160,9 @@ impl Acceptor {
                 UserClass::Own => Duration::ZERO,
                 _ => self.rates.wait(connection.uid(), now),
             };
-            if pause.is_zero() || connection.awaits_hub() {
+            if connection.awaits_hub() {
+                continue;
+            } else if pause.is_zero() {
                 fds.push(connection.as_fd());
                 polled.push(at);
             } else {
@@ -166,12 +171,18 @@ impl Acceptor {
         }
         let ready = readable_among(&fds, timeouts.into_iter().min())?;
         let speaking = polled.into_iter().zip(&ready[first..]);
+        let speaking = speaking.filter_map(|(at, ready)| ready.then_some(at));
+        let mut connections: Vec<_> = speaking.collect();
+        if ready[1] {
+            self.answered.clear();
+            let waiting = self.connections.iter().enumerate();
+            connections.extend(waiting.filter_map(|(at, one)| one.awaits_hub().then_some(at)));
+            connections.sort_unstable();
+        }
         Ok(Ready {
             is_closing: ready[0],
-            has_arrivals: accepts && ready[1],
-            connections: speaking
-                .filter_map(|(at, ready)| ready.then_some(at))
-                .collect(),
+            has_arrivals: accepts && ready[2],
+            connections,
         })
     }
 
@@ -183,10 +194,9 @@ impl Acceptor {
             if !connection.awaits_hub() {
                 self.rates.count(connection.uid(), now);
             }
-            let (awaited, uid) = (connection.awaits_hub(), connection.uid());
-            let stay = connection.serve(&self.hub, buffer);
-            if connection.awaits_hub() && !awaited {
-                // The sources now load new rules.
+            let (awaited, uid) = (connection.awaits_rules(), connection.uid());
+            let stay = connection.serve(buffer);
+            if connection.awaits_rules() && !awaited {
                 self.rates.count_many(uid, COST_OF_A_CHANGE - 1, now);
             }
             if stay == Stay::Leave {
@@ -247,13 +257,13 @@ impl Acceptor {
                 }
                 continue;
             }
-            let (hub, verdicts) = (self.hub.clone(), self.verdicts.clone());
             self.connections.push(ClientConnection::new(
                 Box::new(socket),
                 peer,
                 class,
-                hub,
-                verdicts,
+                self.hub.clone(),
+                self.answered.clone(),
+                self.verdicts.clone(),
             ));
         }
     }

@@ -11,12 +11,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use ringtap_bpf::link::Hook;
-use ringtap_capture::nic::NicLosses;
+use ringtap_capture::nic::SharedLosses;
 use ringtap_capture::source::{RulesHook, SourceDriver};
 use ringtap_capture::xdp::{QueueLane, queue_counts, wait_for_received};
 use ringtap_filter::LinkType;
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::{Counts, Facts};
+use ringtap_pool::source::{Counts, Facts, LossUpdate};
 
 use super::shared::BridgeState;
 
@@ -26,13 +26,17 @@ const NAP: Duration = Duration::from_millis(1);
 pub(super) struct MirrorDriver {
     pub(super) side: usize,
     pub(super) lanes: Arc<[QueueLane]>,
-    pub(super) nic: NicLosses,
+    pub(super) nic: SharedLosses,
     pub(super) shared: Arc<BridgeState>,
 }
 
 impl SourceDriver for MirrorDriver {
     fn counts(&mut self) -> Counts {
-        queue_counts(&self.lanes, &mut self.nic)
+        queue_counts(&self.lanes, &self.nic)
+    }
+
+    fn loss_update(&self) -> Option<LossUpdate> {
+        Some(self.nic.update())
     }
 
     fn rules_hook(&self) -> Option<RulesHook> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use ringtap_capture::CaptureError;
-use ringtap_capture::nic::NicLosses;
+use ringtap_capture::nic::SharedLosses;
 use ringtap_capture::source::SourceSetup;
 use ringtap_capture::xdp::QueueLane;
 use ringtap_capture::xdp::capture::{self, LaneCapture};
@@ -116,7 +116,7 @@ impl BridgeSetup {
         let driver = MirrorDriver {
             side: at,
             lanes: lanes.into(),
-            nic: NicLosses::of(&side.interface)?,
+            nic: SharedLosses::of(&side.interface)?,
             shared: Arc::clone(shared),
         };
         let facts = mirror::facts(&side.name, side.program.hook, plan.geometry.snap_length);

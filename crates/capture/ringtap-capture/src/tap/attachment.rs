@@ -6,8 +6,8 @@
 //!   tell their number, a message says so.
 
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_pool::memory::Words;
@@ -19,7 +19,7 @@ use super::source::lane_counts;
 use crate::CaptureError;
 use crate::clock;
 use crate::monitor::{Attachment, Repairs, repaired_note};
-use crate::nic::NicLosses;
+use crate::nic::SharedLosses;
 use ringtap_bpf::link::{self, Hook};
 
 /// Attempts to read the interface's counter without a packet in between.
@@ -28,20 +28,16 @@ const STEADY_TRIES: u32 = 16;
 /// The interface's counters and the packets that passed while the program was detached.
 #[derive(Clone)]
 pub(super) struct UnseenPackets {
-    nic: Arc<Mutex<NicLosses>>,
+    pub(super) nic: SharedLosses,
     unseen: Arc<AtomicU64>,
 }
 
 impl UnseenPackets {
-    pub(super) fn new(nic: NicLosses) -> Self {
+    pub(super) fn new(nic: SharedLosses) -> Self {
         UnseenPackets {
-            nic: Arc::new(Mutex::new(nic)),
+            nic,
             unseen: Arc::default(),
         }
-    }
-
-    pub(super) fn nic(&self) -> MutexGuard<'_, NicLosses> {
-        self.nic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Packets that passed while the program was detached, as far as they are known.
@@ -91,7 +87,7 @@ impl TapAttachment {
     }
 
     fn read(&self) -> Option<CounterReading> {
-        let nic = self.missed.nic();
+        let nic = self.missed.nic.lock();
         let mut reading = CounterReading::default();
         for _ in 0..STEADY_TRIES {
             reading = CounterReading {
@@ -161,7 +157,7 @@ impl Attachment for TapAttachment {
                 interface: interface.name.clone(),
             });
         }
-        self.missed.nic().continue_with(interface)?;
+        self.missed.nic.lock().continue_with(interface)?;
         if self.is_promiscuous {
             self.promiscuous = Some(Promiscuous::enable(interface.index)?);
         }

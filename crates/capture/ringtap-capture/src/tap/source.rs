@@ -15,7 +15,8 @@ use ringtap_pool::ids::LaneId;
 use ringtap_pool::memory::Words;
 use ringtap_pool::queue::{Consumer, Parts, Producer};
 use ringtap_pool::source::{
-    Counts, Facts, LaneCounts, Pause, RuleLoader, Source, SourceError, Status,
+    Counts, Facts, LaneCounts, LossUpdate, Pause, RuleLoader, Source, SourceError, Status,
+    Unclassified,
 };
 use ringtap_pool::view::Pool;
 use ringtap_pool::wake::WakeWord;
@@ -31,7 +32,7 @@ use super::rules::TapRules;
 use super::{Tap, TapOptions};
 use crate::CaptureError;
 use crate::monitor::{InterfaceMonitor, Repairs};
-use crate::nic::NicLosses;
+use crate::nic::SharedLosses;
 use crate::source::any_of;
 use ringtap_bpf::map::Mapping;
 use ringtap_bpf::{self as bpf, link};
@@ -62,7 +63,7 @@ impl Tap {
                 interface: interface.name,
             });
         }
-        let missed = UnseenPackets::new(NicLosses::of(&interface)?);
+        let missed = UnseenPackets::new(SharedLosses::of(&interface)?);
         let plan = plan(options, interface.largest_frame_bytes())?;
         let attached = attach(options, &interface, &plan)?;
         Tap::assemble(options, &interface, &plan, attached, missed)
@@ -159,7 +160,7 @@ impl Source for Tap {
     fn counts(&mut self) -> Counts {
         Counts {
             lanes: self.lanes.iter().map(lane_counts).collect(),
-            nic: self.missed.nic().lost(),
+            nic: self.missed.nic.known(),
             kernel: self.missed.unseen(),
         }
     }
@@ -170,8 +171,15 @@ impl Source for Tap {
             .classify(rules)
     }
 
-    fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
-        Some(Box::new(self.rules.take()?))
+    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
+        match self.rules.take() {
+            Some(rules) => Box::new(rules),
+            None => Box::new(Unclassified),
+        }
+    }
+
+    fn loss_update(&self) -> Option<LossUpdate> {
+        Some(self.missed.nic.update())
     }
 
     fn gives_everything(&self) -> bool {
@@ -241,7 +249,7 @@ impl Source for Tap {
             link::detach(attached.link);
         }
         wait_for_running_programs(&self.lanes);
-        self.missed.nic().finish();
+        self.missed.nic.finish();
         self.ended.get_or_insert(None);
     }
 }

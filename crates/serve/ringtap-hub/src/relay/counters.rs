@@ -35,6 +35,8 @@ pub(super) struct RelayCounters {
     pub(super) bytes: u64,
     pub(super) held: u32,
     pub(super) corrupt: bool,
+    /// When the private pool had no room for a packet the last time.
+    pub(super) last_loss_ns: u64,
 }
 
 impl RelayCounters {
@@ -80,6 +82,8 @@ impl RelayCounters {
         status.bytes = self.bytes;
         status.lag_chunks += self.held.saturating_sub(1);
         status.corrupt |= self.corrupt;
+        status.overrun += self.lost();
+        status.last_loss_ns = status.last_loss_ns.max(self.last_loss_ns);
     }
 }
 
@@ -134,7 +138,7 @@ mod tests {
         assert_eq!(counters.lost(), 2);
         let mut status = ReaderStatus::default();
         counters.fill(&mut status);
-        assert_eq!((status.filtered, status.delivered), (12, 0));
+        assert_eq!((status.filtered, status.overrun), (12, 2));
         assert_eq!(
             counters.as_private(1, inner.clone()),
             inner,

@@ -12,6 +12,7 @@ use ringtap_ipc::distance::Distance;
 use ringtap_ipc::doorbell::{HubDoorbell, RING_INTERVAL, Rings, doorbell};
 use ringtap_ipc::memfd::Reclaimable;
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
+use ringtap_ipc::time::now_ns;
 use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
@@ -122,7 +123,14 @@ impl Worker {
                 self.take_filters(wanted);
             }
             let moved = self.step(common);
-            *lock(&common.counters) = self.counters();
+            let mut counters = self.counters();
+            let mut before = lock(&common.counters);
+            counters.last_loss_ns = match counters.lost() > before.lost() {
+                true => now_ns(),
+                false => before.last_loss_ns,
+            };
+            *before = counters;
+            drop(before);
             if moved {
                 self.waiter.found();
                 continue;

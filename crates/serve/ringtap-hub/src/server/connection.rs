@@ -9,15 +9,18 @@ use std::time::{Duration, Instant};
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
+use ringtap_ipc::protocol::{
+    self, Attached, HubStatus, Refusal, Reply, Request, Snapshot, decode, encode,
+};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel, VerdictEnds};
 
 use super::admission::UserClass;
 use super::status_page::status_page;
-use crate::hub::{AttachError, Handle};
+use crate::hub::{AttachError, Command, Handle, Question};
 use crate::limits::Limits;
+use crate::subscribers::Change;
 
 /// Longest name that a reader may give itself, in bytes.
 const MOST_NAME: usize = 64;
@@ -52,28 +55,35 @@ pub(super) struct ClientConnection {
     inline: Option<InlineMembership>,
     /// The bridge's channel for verdicts.
     verdicts: Option<Arc<VerdictChannel>>,
-    /// The request that the hub answers later; the server reads no other request until then.
+    /// Signalled when the control thread has answered a request.
+    answered: Event,
+    /// The request that the control thread answers later; the server reads no other request until then.
     waiting: Option<Waiting>,
     opened: Instant,
     /// Descriptors that the reader sent.
     unwanted: Vec<OwnedFd>,
 }
 
-/// A request that changes the rules of the sources, which can take long.
-struct Waiting {
-    /// Signalled when the answer is there.
-    event: Event,
-    answer: Later,
-    /// The reader's own filter leaves packets out.
-    filters: bool,
+/// Receives the answer of the control thread to a request.
+enum Waiting {
+    /// To `attach`; with the group, if the reader reads in place.
+    Attached(
+        Receiver<Result<Subscription, AttachError>>,
+        Option<String>,
+        Filters,
+    ),
+    /// To `filter`.
+    Filtered(Receiver<Result<Vec<Wanted>, AttachError>>, Filters),
+    /// To `credit`.
+    Credit(Receiver<Result<(), AttachError>>),
+    /// To `statistics`.
+    Statistics(Receiver<Option<Snapshot>>),
+    /// To `status`, with the number of the reader before the first one.
+    Status(Receiver<HubStatus>, u64),
 }
 
-enum Later {
-    /// To `attach`; with the group, if the reader reads in place.
-    Attached(Receiver<Result<Subscription, AttachError>>, Option<String>),
-    /// To `filter`.
-    Filtered(Receiver<Result<Vec<Wanted>, AttachError>>),
-}
+/// Whether a reader's own filter leaves packets out.
+type Filters = bool;
 
 /// An answer and its descriptors.
 enum Answer {
@@ -110,6 +120,7 @@ impl ClientConnection {
         peer: Peer,
         class: UserClass,
         hub: Handle,
+        answered: Event,
         verdicts: Option<Arc<VerdictChannel>>,
     ) -> Self {
         ClientConnection {
@@ -124,6 +135,7 @@ impl ClientConnection {
             may_write: None,
             filters: false,
             inline: None,
+            answered,
             waiting: None,
             opened: Instant::now(),
             unwanted: Vec::new(),
@@ -137,6 +149,12 @@ impl ClientConnection {
     /// Whether the hub owes the answer to a request.
     pub(super) fn awaits_hub(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// Whether the sources load new rules for this reader.
+    pub(super) fn awaits_rules(&self) -> bool {
+        use Waiting::{Attached, Filtered};
+        matches!(self.waiting, Some(Attached(..) | Filtered(..)))
     }
 
     /// Time left until the reader must have said hello; `None` if it has.
@@ -166,7 +184,7 @@ impl ClientConnection {
     }
 
     /// Receives and answers one message, or sends the answer to the previous one.
-    pub(super) fn serve(&mut self, hub: &Handle, buffer: &mut [u8]) -> Stay {
+    pub(super) fn serve(&mut self, buffer: &mut [u8]) -> Stay {
         if let Some(waiting) = self.waiting.take() {
             let answer = self.finish(&waiting);
             if answer.is_none() {
@@ -195,7 +213,7 @@ impl ClientConnection {
             }
         };
         let answer = match message {
-            Ok(request) => self.answer(request, hub),
+            Ok(request) => self.answer(request),
             Err(error) => Some(refused(Refusal::BadRequest, error.to_string())),
         };
         self.reply(answer)
@@ -237,42 +255,50 @@ impl ClientConnection {
         }
     }
 
-    /// The answer to a request; `None` if the hub answers later.
-    fn answer(&mut self, request: Request, hub: &Handle) -> Option<Answer> {
+    /// The answer to a request; `None` if the control thread answers later.
+    fn answer(&mut self, request: Request) -> Option<Answer> {
         if self.name.is_none() && !matches!(request, Request::Hello { .. }) {
             return Some(refused(Refusal::BadRequest, "say hello first"));
         }
-        let now = match request {
-            Request::Hello { protocol, name, .. } => self.hello(protocol, &name, hub),
-            Request::Attach(attach) => return self.attach(attach, hub).err(),
-            Request::Filter { program } => return self.filter(program, hub).err(),
-            Request::Credit { chunks } => match self.subscription {
-                None => not_subscribed(),
-                Some(subscription) => done(hub.set_credit(subscription, chunks)),
-            },
-            Request::Statistics => {
-                let snapshot = self
-                    .subscription
-                    .and_then(|subscription| hub.snapshot(subscription));
-                snapshot.map_or_else(not_subscribed, |snapshot| {
-                    Reply::Statistics(snapshot).into()
-                })
-            }
-            Request::Inline => self.inline(),
-            Request::Detach => match self.subscription.take() {
-                None => not_subscribed(),
-                Some(subscription) => {
-                    self.inline = None;
-                    hub.leave(subscription);
-                    Reply::Done.into()
-                }
-            },
-            Request::Status { after } => self.status(hub, after),
+        let begun = match request {
+            Request::Hello { protocol, name, .. } => return Some(self.hello(protocol, &name)),
+            Request::Inline => return Some(self.inline()),
+            Request::Detach => return Some(self.detach()),
+            Request::Attach(attach) => self.attach(attach),
+            Request::Filter { program } => self.filter(program),
+            Request::Credit { chunks } => self.subscribed().map(|id| {
+                let credit = |responder| Command::Credit(id, chunks, responder);
+                Waiting::Credit(self.hub.begin(&self.answered, credit))
+            }),
+            Request::Statistics => self.subscribed().map(|id| {
+                let ask = |responder| Command::Ask(Question::Snapshot(id, responder));
+                Waiting::Statistics(self.hub.begin(&self.answered, ask))
+            }),
+            Request::Status { after } => self.status(after),
         };
-        Some(now)
+        match begun {
+            Ok(waiting) => self.waiting = Some(waiting),
+            Err(answer) => return Some(answer),
+        }
+        None
     }
 
-    fn hello(&mut self, version: u32, name: &str, hub: &Handle) -> Answer {
+    fn subscribed(&self) -> Result<SubscriptionId, Answer> {
+        self.subscription
+            .ok_or_else(|| refusal(&AttachError::NotSubscribed))
+    }
+
+    fn detach(&mut self) -> Answer {
+        match self.subscribed() {
+            Err(answer) => answer,
+            Ok(_) => {
+                self.leave();
+                Reply::Done.into()
+            }
+        }
+    }
+
+    fn hello(&mut self, version: u32, name: &str) -> Answer {
         if version != protocol::VERSION {
             let ours = protocol::VERSION;
             let message = format!(
@@ -286,56 +312,66 @@ impl ClientConnection {
             protocol: protocol::VERSION,
             features: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            link_types: hub.link_types.to_vec(),
+            link_types: self.hub.link_types.to_vec(),
         }
         .into()
     }
 
     /// Begins to attach. Fails with the answer if it is known at once.
-    fn attach(&mut self, request: SubscriptionRequest, hub: &Handle) -> Result<(), Answer> {
+    fn attach(&mut self, request: SubscriptionRequest) -> Result<Waiting, Answer> {
         if self.subscription.is_some() {
             let message = "this connection has a subscription already: one group a connection";
             return Err(refused(Refusal::TooMuch, message));
         }
-        self.may_write = self.may_write(hub);
+        self.may_write = self.may_write();
         let private = request.private || self.may_write.is_some();
         let group = (!private).then(|| request.group.clone());
         let filters = !request.filter.takes_everything();
-        let request = SubscriptionRequest {
+        let request = Box::new(SubscriptionRequest {
             name: self.name.clone().unwrap_or_default(),
             private,
             ..request
-        };
-        let event = new_event()?;
-        let answer = hub.begin_to_attach(request, self.peer.clone(), event.clone());
-        self.waiting = Some(Waiting {
-            event,
-            answer: Later::Attached(answer, group),
-            filters,
         });
-        Ok(())
+        let peer = self.peer.clone();
+        let attach = |responder| {
+            Command::Change(Change::Attach {
+                request,
+                peer,
+                responder,
+            })
+        };
+        let answer = self.hub.begin(&self.answered, attach);
+        Ok(Waiting::Attached(answer, group, filters))
     }
 
     /// The answer to the waiting request; `None` if there is none yet.
     fn finish(&mut self, waiting: &Waiting) -> Option<Answer> {
-        let answer = match &waiting.answer {
-            Later::Attached(answer, group) => answered(answer)?
-                .and_then(|subscription| self.attached(subscription, group.clone())),
-            Later::Filtered(answer) => {
-                answered(answer)?.map(|wanted| Reply::Filtered { wanted }.into())
+        let answer = match waiting {
+            Waiting::Attached(answer, group, filters) => received(answer)?.and_then(|answer| {
+                self.filters = *filters;
+                self.attached(answer, group.clone())
+            }),
+            Waiting::Filtered(answer, filters) => received(answer)?.map(|wanted| {
+                self.filters = *filters;
+                Reply::Filtered { wanted }.into()
+            }),
+            Waiting::Credit(answer) => received(answer)?.map(|()| Reply::Done.into()),
+            Waiting::Statistics(answer) => received_value(answer)?.and_then(|snapshot| {
+                let snapshot = snapshot.ok_or_else(|| refusal(&AttachError::NotSubscribed));
+                snapshot.map(|snapshot| Reply::Statistics(snapshot).into())
+            }),
+            Waiting::Status(answer, after) => {
+                received_value(answer)?.map(|status| status_page(status, *after).into())
             }
         };
-        if answer.is_ok() {
-            self.filters = waiting.filters;
-        }
-        Some(answer.unwrap_or_else(|error| error))
+        Some(answer.unwrap_or_else(|refusal| refusal))
     }
 
     /// Why the reader's process could write a pool that it shares; `None` if it cannot, or if it could
     /// change the hub itself as well.
-    fn may_write(&self, hub: &Handle) -> Option<&'static str> {
+    fn may_write(&self) -> Option<&'static str> {
         let is_own = [0, Peer::this_process().uid].contains(&self.peer.uid);
-        match hub.has_map() && !is_own {
+        match self.hub.has_map() && !is_own {
             true => self.peer.may_load_programs(),
             false => None,
         }
@@ -389,40 +425,36 @@ impl ClientConnection {
     }
 
     /// Begins to change the filter. Fails with the answer if it is known at once.
-    fn filter(&mut self, filter: Program, hub: &Handle) -> Result<(), Answer> {
-        let subscription = self.subscription.ok_or_else(not_subscribed)?;
+    fn filter(&self, filter: Program) -> Result<Waiting, Answer> {
+        let id = self.subscribed()?;
         let filters = !filter.takes_everything();
         if self.inline.is_some() && filters {
             return Err(refused(Refusal::BadRequest, NO_FILTER));
         }
-        let event = new_event()?;
-        let answer = hub.begin_to_filter(subscription, filter, event.clone());
-        self.waiting = Some(Waiting {
-            event,
-            answer: Later::Filtered(answer),
-            filters,
-        });
-        Ok(())
+        let change = |responder| {
+            Command::Change(Change::Filter {
+                id,
+                filter,
+                responder,
+            })
+        };
+        let answer = self.hub.begin(&self.answered, change);
+        Ok(Waiting::Filtered(answer, filters))
     }
 
-    fn status(&self, hub: &Handle, after: u64) -> Answer {
+    fn status(&self, after: u64) -> Result<Waiting, Answer> {
         if self.class == UserClass::Stranger {
             let message = format!("user {} may not see this hub", self.peer.uid);
-            return refused(Refusal::NotAllowed, message);
+            return Err(refused(Refusal::NotAllowed, message));
         }
-        match hub.status() {
-            Some(status) => status_page(status, after).into(),
-            None => refusal(&AttachError::Ending),
-        }
+        let ask = |responder| Command::Ask(Question::Status(responder));
+        Ok(Waiting::Status(self.hub.begin(&self.answered, ask), after))
     }
 }
 
 impl AsFd for ClientConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.waiting {
-            Some(waiting) => waiting.event.as_fd(),
-            None => self.transport.fd(),
-        }
+        self.transport.fd()
     }
 }
 
@@ -432,31 +464,21 @@ impl Drop for ClientConnection {
     }
 }
 
-fn new_event() -> Result<Event, Answer> {
-    Event::new().map_err(|error| refusal(&error.into()))
+/// What the control thread sent; `None` if there is nothing yet.
+fn received_value<T>(answer: &Receiver<T>) -> Option<Result<T, Answer>> {
+    match answer.try_recv() {
+        Ok(answer) => Some(Ok(answer)),
+        Err(TryRecvError::Empty) => None,
+        Err(TryRecvError::Disconnected) => Some(Err(refusal(&AttachError::Ending))),
+    }
 }
 
-/// The hub's answer; `None` if there is none yet.
-fn answered<T>(answer: &Receiver<Result<T, AttachError>>) -> Option<Result<T, Answer>> {
-    let answer = match answer.try_recv() {
-        Ok(answer) => answer,
-        Err(TryRecvError::Empty) => return None,
-        Err(TryRecvError::Disconnected) => Err(AttachError::Ending),
-    };
-    Some(answer.map_err(|error| refusal(&error)))
+/// As [`received_value`], for an answer that may be a refusal.
+fn received<T>(answer: &Receiver<Result<T, AttachError>>) -> Option<Result<T, Answer>> {
+    let answer = received_value(answer)?;
+    Some(answer.and_then(|answer| answer.map_err(|error| refusal(&error))))
 }
 
 fn refusal(error: &AttachError) -> Answer {
     refused(error.code(), error.to_string())
-}
-
-fn not_subscribed() -> Answer {
-    refusal(&AttachError::NotSubscribed)
-}
-
-fn done(outcome: Result<(), AttachError>) -> Answer {
-    match outcome {
-        Ok(()) => Reply::Done.into(),
-        Err(error) => refusal(&error),
-    }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use ringtap_ipc::event::sleep_until_readable;
+use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::transport::{MOST_BYTES, Transport};
 
@@ -22,12 +22,19 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// The system's, when it cannot wait for `transport`.
 pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Result<()> {
+    let answered = Event::new()?;
+    let (handle, event) = (hub.handle().clone(), answered.clone());
     let mut connection =
-        ClientConnection::new(transport, peer, UserClass::Own, hub.handle().clone(), None);
+        ClientConnection::new(transport, peer, UserClass::Own, handle, event, None);
     let mut buffer = vec![0; MOST_BYTES];
     loop {
-        let ready = sleep_until_readable(&[connection.as_fd()], None)?;
-        if ready && connection.serve(hub.handle(), &mut buffer) == Stay::Leave {
+        let next = match connection.awaits_hub() {
+            true => answered.as_fd(),
+            false => connection.as_fd(),
+        };
+        let ready = sleep_until_readable(&[next], None)?;
+        answered.clear();
+        if ready && connection.serve(&mut buffer) == Stay::Leave {
             return Ok(());
         }
     }

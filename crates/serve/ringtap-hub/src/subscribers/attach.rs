@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::doorbell::doorbell;
-use ringtap_ipc::memfd::{Reclaimable, SharedMemory};
+use ringtap_ipc::memfd::SharedMemory;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{
     Endpoint, EndpointFiles, Subscription, SubscriptionId, SubscriptionRequest, Wanted,
@@ -19,51 +19,48 @@ use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Policy, ReaderOptions};
 use ringtap_pool::source::Facts;
 
-use super::{LeavingRelay, SourceReader, Subscriber};
+use super::changes::Joined;
+use super::{SourceReader, Subscriber};
 use crate::budgets::ReaderMemory;
-use crate::engine::Engine;
+use crate::control::Control;
+use crate::engine::NewReader;
 use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
 use crate::membership::{Full, Newcomer, Share, place};
 use crate::relay::{self, Relay};
-
-/// A new reader at every source.
-#[derive(Default)]
-struct ReaderPlaces {
-    source_readers: Vec<SourceReader>,
-    endpoints: Vec<Endpoint>,
-    /// The control regions.
-    memory: Vec<Reclaimable>,
-}
+use crate::sources::SourceHandle;
 
 /// The largest Ethernet frame without jumbo frames; a smaller snap length cuts packets.
 const ORDINARY_FRAME_BYTES: u32 = 1514;
 
-impl Engine {
+impl Control {
     /// Makes a reader a member of a group, if its user may attach.
     pub(super) fn join(
         &mut self,
         request: &SubscriptionRequest,
         peer: &Peer,
-    ) -> Result<SubscriptionId, AttachError> {
+    ) -> Result<Joined, AttachError> {
         let group = self.permitted(request, peer)?;
-        let id = self.subscribers.next_id();
-        let filter = request.filter.clone();
         let user = ordinary_user(peer);
         let delivery = delivery(request, &group);
-        if let Some(uid) = user {
-            self.budgets
-                .check(uid, self.private_bytes(delivery, &group)?)?;
-        }
+        let bytes = self.private_bytes(delivery, &group)?;
+        let charge = user
+            .map(|uid| self.budgets.charge(uid, bytes))
+            .transpose()?;
+        let subscription = self.subscribers.next_id();
         let newcomer = Newcomer {
-            subscription: id,
+            subscription,
             user,
             delivery,
         };
-        match self.membership.join(&group.name, newcomer, filter) {
-            Ok(()) => Ok(id),
-            Err(full) => Err(refusal(full, &group)),
-        }
+        let joined = self
+            .membership
+            .join(&group.name, newcomer, request.filter.clone());
+        joined.map_err(|full| refusal(full, &group))?;
+        Ok(Joined {
+            subscription,
+            charge,
+        })
     }
 
     /// Bytes of the private pools for a reader, if it has any.
@@ -72,8 +69,8 @@ impl Engine {
             return Ok(0);
         }
         let mut sum = 0;
-        for capture in &self.captures {
-            sum += relay::bytes(capture.pool.geometry(), group.private_pool_bytes)?;
+        for source in &self.sources {
+            sum += relay::bytes(source.pool.geometry(), group.private_pool_bytes)?;
         }
         Ok(sum)
     }
@@ -113,7 +110,7 @@ impl Engine {
     /// Creates the endpoints of a new member whose rules are in force.
     pub(super) fn take(
         &mut self,
-        id: SubscriptionId,
+        joined: Joined,
         request: &SubscriptionRequest,
         peer: Peer,
         share: &Share,
@@ -121,13 +118,15 @@ impl Engine {
     ) -> Result<Subscription, AttachError> {
         let group = self.membership.group(&request.group).cloned();
         let group = &group.ok_or(AttachError::NotSubscribed)?;
-        let delivery = delivery(request, group);
-        let private_bytes = self.private_bytes(delivery, group)?;
-        let charge = ordinary_user(&peer).map(|uid| self.budgets.charge(uid, private_bytes));
-        let charge = charge.transpose()?;
+        let id = joined.subscription;
         let (doorbell, readers_doorbell) = doorbell()?;
         self.rings.add(&doorbell)?;
         let doorbell = Arc::new(doorbell);
+        let memory = self.sources.iter().map(|source| {
+            let bytes = control_bytes(source.pool.geometry());
+            SharedMemory::create(bytes)
+        });
+        let memory = memory.collect::<Result<Vec<_>, _>>()?;
         let options = ReaderOptions {
             credit: request.credit_chunks.or(group.credit_chunks),
             policy: group.policy,
@@ -136,18 +135,51 @@ impl Engine {
             chunk_share: self.membership.chunk_share(&group.name),
             user: ordinary_user(&peer),
         };
-        if let Some(number) = options.chunk_share {
-            for capture in &self.captures {
-                capture.buddies.set_threshold(number, group.offload_percent);
-            }
-        }
-        let ReaderPlaces {
-            source_readers,
-            endpoints,
-            memory,
-        } = self.take_everywhere(&options, share, places, request.from_the_first)?;
-        for source_reader in &source_readers {
-            self.captures[source_reader.capture].warn_if_scarce(source_reader.reader);
+        let reader = NewReader {
+            id,
+            options,
+            controls: memory.iter().map(|memory| memory.region.clone()).collect(),
+            doorbell: Arc::clone(&doorbell),
+            watermark: request.watermark,
+            offload_percent: group.offload_percent,
+            from_the_first: request.from_the_first,
+        };
+        let beginnings = self.engine.call(move |engine| engine.link(reader))??;
+        let delivery = delivery(request, group);
+        let mut subscriber = Subscriber {
+            group: group.name.clone(),
+            name: request.name.clone(),
+            peer,
+            delivery,
+            place: places
+                .first()
+                .map_or(Place::Source, |first| place(share, first)),
+            attached_ns: now_ns(),
+            source_readers: Vec::new(),
+            doorbell,
+            relay: None,
+            memory: ReaderMemory {
+                memory: Vec::new(),
+                charge: joined.charge,
+            },
+        };
+        let mut endpoints = Vec::new();
+        for (at, (memory, beginning)) in memory.into_iter().zip(beginnings).enumerate() {
+            self.sources[at].warn_if_scarce(beginning.scarce);
+            subscriber.memory.memory.push(memory.reclaimable()?);
+            subscriber.source_readers.push(SourceReader {
+                baseline: beginning.counts,
+                starts: beginning.starts,
+                _control: memory.region.clone(),
+            });
+            let wanted = Wanted {
+                mask: share.mask,
+                group: share.group,
+                place: place(share, &places[at]),
+                filter: share.filter.clone(),
+                from: beginning.classified,
+            };
+            endpoints.push(endpoint(&self.sources[at], group, share, wanted, memory));
         }
         let mut subscription = Subscription {
             id,
@@ -155,39 +187,14 @@ impl Engine {
             doorbell: Arc::new(readers_doorbell),
             watermark: request.watermark,
         };
-        let first = subscription.endpoints.first();
-        let mut subscriber = Subscriber {
-            group: group.name.clone(),
-            name: request.name.clone(),
-            peer,
-            delivery,
-            place: first.map_or(Place::Source, |first| first.wanted.place.clone()),
-            credit_chunks: options.credit,
-            attached_ns: now_ns(),
-            source_readers,
-            doorbell,
-            relay: None,
-            memory: ReaderMemory { memory, charge },
-            watermark: request.watermark,
-            waits_since: None,
-            lost: 0,
-            last_loss_ns: 0,
-        };
         if delivery == Delivery::Private {
             let event = self.event.clone();
             // Only the relay maps the source's control region.
             let charge = std::mem::take(&mut subscriber.memory).charge;
             let doorbell = subscriber.doorbell.clone();
-            match Relay::start(subscription, doorbell, group, event, charge) {
-                Ok((relay, private)) => {
-                    subscriber.relay = Some(relay);
-                    subscription = private;
-                }
-                Err(error) => {
-                    self.give_back(&subscriber.source_readers);
-                    return Err(error.into());
-                }
-            }
+            let (relay, private) = Relay::start(subscription, doorbell, group, event, charge)?;
+            subscriber.relay = Some(relay);
+            subscription = private;
         }
         tracing::info!(
             subscriber = id.0,
@@ -201,100 +208,11 @@ impl Engine {
         Ok(subscription)
     }
 
-    /// Adds a reader at every source, or at none.
-    fn take_everywhere(
-        &mut self,
-        options: &ReaderOptions,
-        share: &Share,
-        places: &[Vec<Place>],
-        from_the_first: bool,
-    ) -> Result<ReaderPlaces, AttachError> {
-        let mut taken = ReaderPlaces::default();
-        for (at, places) in places.iter().enumerate() {
-            let options = ReaderOptions {
-                // A source that cannot drop packets waits for its readers.
-                policy: match self.captures[at].facts.policy {
-                    waits @ Policy::Block => waits,
-                    _ => options.policy,
-                },
-                ..*options
-            };
-            match self.take_at(at, &options, share, place(share, places), from_the_first) {
-                Ok((source_reader, endpoint, control)) => {
-                    taken.source_readers.push(source_reader);
-                    taken.endpoints.push(endpoint);
-                    taken.memory.push(control);
-                }
-                Err(error) => {
-                    self.give_back(&taken.source_readers);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(taken)
-    }
-
-    fn take_at(
-        &mut self,
-        at: usize,
-        options: &ReaderOptions,
-        share: &Share,
-        place: Place,
-        from_the_first: bool,
-    ) -> Result<(SourceReader, Endpoint, Reclaimable), AttachError> {
-        let capture = &mut self.captures[at];
-        let memory = SharedMemory::create(control_bytes(capture.pool.geometry()))?;
-        let reclaimable = memory.reclaimable()?;
-        // Packets captured before the rules came have every bit, and are not classified yet.
-        let classified = capture.counts().lanes;
-        let (reader, beginning) = capture.add_reader(options, &memory.region, from_the_first)?;
-        let from = match from_the_first {
-            true => classified.iter().map(|lane| lane.captured).collect(),
-            false => beginning.starts.clone(),
-        };
-        let mut facts = Facts {
-            policy: options.policy,
-            ..capture.facts.clone()
-        };
-        facts.notes.extend(cut_note(&facts, &place, share));
-        let endpoint = Endpoint {
-            facts,
-            pool: capture.pool.clone(),
-            control: memory.region,
-            wake: capture.readers_wake.clone(),
-            wanted: Wanted {
-                mask: share.mask,
-                group: share.group,
-                place,
-                filter: share.filter.clone(),
-                from,
-            },
-            files: capture.pool_file().map(|pool| EndpointFiles {
-                pool,
-                control: memory.file,
-            }),
-        };
-        let source_reader = SourceReader {
-            capture: at,
-            reader,
-            baseline: beginning.counts,
-            starts: beginning.starts,
-        };
-        Ok((source_reader, endpoint, reclaimable))
-    }
-
-    fn give_back<'a>(&mut self, source_readers: impl IntoIterator<Item = &'a SourceReader>) {
-        for source_reader in source_readers {
-            let capture = &mut self.captures[source_reader.capture];
-            capture.distributor.remove_reader(source_reader.reader);
-        }
-    }
-
     /// Removes a subscriber and takes back all chunks that its reader holds; those of a relay once its
     /// thread has ended.
     pub(crate) fn leave(&mut self, id: SubscriptionId) {
-        if let Some(mut subscriber) = self.subscribers.all.remove(&id) {
-            self.subscribers.departed_overrun += self.lost_by(&subscriber);
+        let subscriber = self.subscribers.all.remove(&id);
+        if let Some(subscriber) = &subscriber {
             self.rings.remove(&subscriber.doorbell);
             tracing::info!(
                 subscriber = id.0,
@@ -303,31 +221,38 @@ impl Engine {
                 uid = subscriber.peer.uid,
                 "left"
             );
-            if let Some(relay) = subscriber.relay.take() {
-                relay.stop();
-                self.subscribers.leaving.push(LeavingRelay {
-                    subscription: id,
-                    relay,
-                    source_readers: subscriber.source_readers,
-                });
-                return;
-            }
-            self.give_back(&subscriber.source_readers);
-            subscriber.memory.reclaim_elsewhere();
         }
-        self.membership.leave(id);
-        self.changes.outdate();
+        match subscriber {
+            Some(subscriber) if subscriber.relay.is_some() => {
+                subscriber.relay.iter().for_each(Relay::stop);
+                self.subscribers.leaving.push((id, subscriber));
+            }
+            subscriber => self.forget(id, subscriber),
+        }
     }
 
     /// Takes back bits and chunks of the relays that have ended.
     pub(crate) fn finish_relays(&mut self) {
-        let has_ended = |leaving: &mut LeavingRelay| leaving.relay.has_ended();
+        let has_ended = |(_, subscriber): &mut (_, Subscriber)| {
+            subscriber.relay.as_ref().is_none_or(Relay::has_ended)
+        };
         let ended: Vec<_> = self.subscribers.leaving.extract_if(.., has_ended).collect();
-        for leaving in ended {
-            self.give_back(&leaving.source_readers);
-            self.membership.leave(leaving.subscription);
-            self.changes.outdate();
+        for (id, subscriber) in ended {
+            self.forget(id, Some(subscriber));
         }
+    }
+
+    /// Takes back the bits and chunks of a subscription.
+    fn forget(&mut self, id: SubscriptionId, subscriber: Option<Subscriber>) {
+        let lost = self.engine.call(move |engine| engine.unlink(id));
+        self.subscribers.departed_overrun += lost.unwrap_or(0);
+        if let Some(subscriber) = subscriber {
+            let relayed = subscriber.relay.as_ref().map_or(0, Relay::lost);
+            self.subscribers.departed_overrun += relayed;
+            subscriber.memory.reclaim_elsewhere();
+        }
+        self.membership.leave(id);
+        self.changes.outdate();
     }
 
     /// Changes a member's own filter; returns the old one.
@@ -343,38 +268,34 @@ impl Engine {
         before.map_err(|full| refusal(full, &group))
     }
 
-    /// The packets of a subscription once the rules with its new filter are in force.
+    /// The packets of a subscription once the rules with its new filter are in force; `from`: sequences
+    /// after these, per source and lane, are classified by it.
     pub(super) fn filtered(
         &mut self,
         id: SubscriptionId,
         share: &Share,
         places: &[Vec<Place>],
-    ) -> Vec<Wanted> {
-        let source_readers = self.subscribers.source_readers(id).iter();
-        let wanted: Vec<_> = source_readers
-            .map(|source_reader| {
-                let at = source_reader.capture;
-                let lanes = self.captures[at].counts().lanes;
-                Wanted {
-                    mask: share.mask,
-                    group: share.group,
-                    place: place(share, &places[at]),
-                    filter: share.filter.clone(),
-                    from: lanes.iter().map(|lane| lane.captured).collect(),
-                }
-            })
-            .collect();
-        if let Some(subscriber) = self.subscribers.all.get_mut(&id) {
-            subscriber.place = wanted
-                .first()
-                .map_or(Place::Source, |wanted| wanted.place.clone());
-            if let Some(relay) = &subscriber.relay {
-                relay.set_wanted(wanted.clone());
-                // The relay's packets are classified already.
-                return wanted.iter().map(relay::all_classified).collect();
-            }
+        from: &[Vec<u64>],
+    ) -> Result<Vec<Wanted>, AttachError> {
+        let subscriber = self.subscribers.all.get_mut(&id);
+        let subscriber = subscriber.ok_or(AttachError::NotSubscribed)?;
+        let wanted = places.iter().zip(from).map(|(places, from)| Wanted {
+            mask: share.mask,
+            group: share.group,
+            place: place(share, places),
+            filter: share.filter.clone(),
+            from: from.clone(),
+        });
+        let wanted: Vec<_> = wanted.collect();
+        subscriber.place = wanted
+            .first()
+            .map_or(Place::Source, |wanted| wanted.place.clone());
+        if let Some(relay) = &subscriber.relay {
+            relay.set_wanted(wanted.clone());
+            // The relay's packets are classified already.
+            return Ok(wanted.iter().map(relay::all_classified).collect());
         }
-        wanted
+        Ok(wanted)
     }
 
     /// Changes how many chunks of a lane a subscriber may hold.
@@ -383,24 +304,40 @@ impl Engine {
         id: SubscriptionId,
         chunks: u32,
     ) -> Result<(), AttachError> {
-        let subscriber = self
-            .subscribers
-            .all
-            .get_mut(&id)
-            .ok_or(AttachError::NotSubscribed)?;
-        let group = self
-            .membership
-            .group(&subscriber.group)
-            .ok_or(AttachError::NotSubscribed)?;
+        let subscriber = self.subscribers.all.get(&id);
+        let group = subscriber.and_then(|one| self.membership.group(&one.group));
+        let group = group.ok_or(AttachError::NotSubscribed)?;
         if let Some(allowed) = group.credit_chunks.filter(|allowed| chunks > *allowed) {
             return Err(too_much("credit", group, chunks, allowed));
         }
-        subscriber.credit_chunks = Some(chunks);
-        for source_reader in &subscriber.source_readers {
-            let capture = &mut self.captures[source_reader.capture];
-            capture.distributor.set_credit(source_reader.reader, chunks);
-        }
-        Ok(())
+        self.engine
+            .call(move |engine| engine.set_credit(id, chunks))
+    }
+}
+
+/// The endpoint of a source for a reader with this control region.
+fn endpoint(
+    source: &SourceHandle,
+    group: &Group,
+    share: &Share,
+    wanted: Wanted,
+    control: SharedMemory,
+) -> Endpoint {
+    let mut facts = source.facts.clone();
+    if facts.policy != Policy::Block {
+        facts.policy = group.policy;
+    }
+    facts.notes.extend(cut_note(&facts, &wanted.place, share));
+    Endpoint {
+        facts,
+        pool: source.pool.clone(),
+        control: control.region,
+        wake: source.readers_wake.clone(),
+        wanted,
+        files: source.pool_file().map(|pool| EndpointFiles {
+            pool,
+            control: control.file,
+        }),
     }
 }
 

@@ -19,11 +19,12 @@ use ringtap_ipc::event::sleep_until_readable;
 use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 
-use crate::capture::Capture;
-use crate::engine::Engine;
+use crate::budgets::Charge;
+use crate::control::Control;
 use crate::hub::AttachError;
 use crate::membership::Share;
 use crate::responder::Responder;
+use crate::sources::SourceHandle;
 
 /// A change of the rules, with the responder for its request.
 pub(crate) enum Change {
@@ -54,11 +55,6 @@ impl Change {
         }
     }
 
-    /// Whether a new reader wants the packets from the source's first one on.
-    fn is_from_the_first(&self) -> bool {
-        matches!(self, Change::Attach { request, .. } if request.from_the_first)
-    }
-
     /// Answers the request with the reason of the refusal.
     fn refuse(self, error: AttachError) {
         // A reader that left needs no answer.
@@ -69,11 +65,17 @@ impl Change {
     }
 }
 
+/// A new member of a group, and the charge for its subscription, which ends with the member.
+pub(super) struct Joined {
+    pub(super) subscription: SubscriptionId,
+    pub(super) charge: Option<Charge>,
+}
+
 /// A change in the set of rules that is being loaded; the membership contains it.
 struct Applied {
     change: Change,
     /// The new or changed subscription.
-    id: SubscriptionId,
+    member: Joined,
     /// The filter before the change.
     before: Option<Program>,
     /// The packets that the subscription gets under this set of rules.
@@ -85,6 +87,8 @@ struct Applied {
 pub(crate) struct Changes {
     waiting: VecDeque<Change>,
     loading: Option<Vec<Applied>>,
+    /// Number of rules in that set.
+    rule_count: usize,
     /// A reader left since the current rules were made.
     are_outdated: bool,
     /// Number of waiting changes to load alone.
@@ -106,8 +110,8 @@ impl Changes {
     }
 }
 
-impl Engine {
-    /// Attaches these readers before the hub's thread runs.
+impl Control {
+    /// Attaches these readers before the hub's thread starts, so that they can get the sources' first packets.
     pub(crate) fn attach_at_start(
         &mut self,
         requests: Vec<SubscriptionRequest>,
@@ -142,7 +146,7 @@ impl Engine {
     pub(crate) fn update_rules(&mut self) -> bool {
         let finishes = self.changes.loading.is_some();
         if finishes {
-            if !self.captures.iter_mut().all(Capture::has_outcome) {
+            if !self.sources.iter_mut().all(SourceHandle::has_outcome) {
                 return false;
             }
             self.finish_loading();
@@ -169,11 +173,12 @@ impl Engine {
         self.changes.are_outdated = false;
         // A share is valid for this set only: later sets number their rules differently.
         for one in &mut applied {
-            one.share = self.membership.share(one.id);
+            one.share = self.membership.share(one.member.subscription);
         }
         let rules = self.membership.rules();
-        for capture in &mut self.captures {
-            capture.load(&rules);
+        self.changes.rule_count = rules.0.len();
+        for source in &mut self.sources {
+            source.load(&rules);
         }
         self.changes.loading = Some(applied);
         true
@@ -182,15 +187,22 @@ impl Engine {
     /// Makes a change part of the membership, or refuses it.
     fn apply(&mut self, change: Change) -> Option<Applied> {
         let applied = match &change {
-            Change::Attach { request, peer, .. } => self.join(request, peer).map(|id| (id, None)),
-            Change::Filter { id, filter, .. } => self
-                .replace_filter(*id, filter.clone())
-                .map(|before| (*id, Some(before))),
+            Change::Attach { request, peer, .. } => {
+                self.join(request, peer).map(|member| (member, None))
+            }
+            Change::Filter { id, filter, .. } => {
+                let member = Joined {
+                    subscription: *id,
+                    charge: None,
+                };
+                let before = self.replace_filter(*id, filter.clone());
+                before.map(|before| (member, Some(before)))
+            }
         };
         match applied {
-            Ok((id, before)) => Some(Applied {
+            Ok((member, before)) => Some(Applied {
                 change,
-                id,
+                member,
                 before,
                 share: None,
             }),
@@ -203,26 +215,48 @@ impl Engine {
 
     fn finish_loading(&mut self) {
         let applied = self.changes.loading.take().unwrap_or_default();
-        let outcomes: Vec<_> = self.captures.iter_mut().map(Capture::outcome).collect();
-        match outcomes.into_iter().collect::<Result<Vec<_>, _>>() {
+        match self.outcome() {
             Ok(places) => {
-                // Chunks move between any two changes, except those that readers want from the
-                // first packet on.
-                let may_step = !applied.iter().any(|one| one.change.is_from_the_first());
+                // Packets after these are classified by the new rules.
+                let from = match applied.iter().any(|one| one.before.is_some()) {
+                    true => self.engine.call(|engine| engine.positions()),
+                    false => Ok(Vec::new()),
+                };
+                let from = from.unwrap_or_default();
                 for one in applied {
-                    self.carry_out(one, &places);
-                    if may_step {
-                        self.step();
-                    }
+                    self.carry_out(one, &places, &from);
                 }
             }
             Err(error) => self.undo(applied, error),
         }
     }
 
+    /// Where each rule's filter runs in each source, or why a source refuses the rules.
+    fn outcome(&mut self) -> Result<Vec<Vec<Place>>, AttachError> {
+        let mut places = Vec::new();
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            places.push(match source.take_outcome() {
+                Some(Ok(places)) => places,
+                Some(Err(error)) if self.engine.call(move |one| one.is_running(at))? => {
+                    return Err(AttachError::Source {
+                        device: source.facts.device.clone(),
+                        reason: error.to_string(),
+                    });
+                }
+                // This source captures no more; the other sources go on.
+                _ => {
+                    let why = "the source has ended".to_owned();
+                    vec![Place::Reader(why); self.changes.rule_count]
+                }
+            });
+        }
+        Ok(places)
+    }
+
     /// Completes a change whose rules are in force at every source.
-    fn carry_out(&mut self, applied: Applied, places: &[Vec<Place>]) {
-        let Applied { id, change, .. } = applied;
+    fn carry_out(&mut self, applied: Applied, places: &[Vec<Place>], from: &[Vec<u64>]) {
+        let Applied { member, change, .. } = applied;
+        let id = member.subscription;
         let share = applied.share.ok_or(AttachError::NotSubscribed);
         match change {
             Change::Attach {
@@ -231,7 +265,7 @@ impl Engine {
                 responder,
             } => {
                 let subscription =
-                    share.and_then(|share| self.take(id, &request, peer, &share, places));
+                    share.and_then(|share| self.take(member, &request, peer, &share, places));
                 let is_attached = subscription.is_ok();
                 // A reader that left meanwhile needs no subscription.
                 if !responder.send(subscription) || !is_attached {
@@ -239,7 +273,8 @@ impl Engine {
                 }
             }
             Change::Filter { responder, .. } => {
-                responder.send(share.map(|share| self.filtered(id, &share, places)));
+                let wanted = share.and_then(|share| self.filtered(id, &share, places, from));
+                responder.send(wanted);
             }
         }
     }
@@ -257,12 +292,13 @@ impl Engine {
         for one in applied.into_iter().rev() {
             let has_left = match (&one.change, one.before) {
                 (Change::Attach { .. }, _) => {
-                    self.membership.leave(one.id);
+                    self.membership.leave(one.member.subscription);
                     false
                 }
-                (Change::Filter { .. }, Some(before)) => {
-                    self.membership.set_filter(one.id, before).is_err()
-                }
+                (Change::Filter { .. }, Some(before)) => self
+                    .membership
+                    .set_filter(one.member.subscription, before)
+                    .is_err(),
                 _ => false,
             };
             if is_alone {

@@ -151,8 +151,8 @@ impl Source for Gated {
         }
     }
 
-    fn take_rule_loader(&mut self) -> Option<Box<dyn RuleLoader>> {
-        self.loader.take()
+    fn take_rule_loader(&mut self) -> Box<dyn RuleLoader> {
+        self.loader.take().expect("it was not taken")
     }
 
     fn status(&mut self) -> Status {

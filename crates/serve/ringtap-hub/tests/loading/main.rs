@@ -4,6 +4,7 @@
 mod counting;
 mod gated;
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -254,4 +255,26 @@ fn a_refusal_is_for_the_reader_whose_change_is_refused() {
         );
     });
     assert_eq!(other.status().groups[0].members, 3);
+}
+
+#[test]
+fn however_often_readers_ask_the_hubs_thread_reads_its_figures_at_a_bounded_rate() {
+    let setup = Setup::new();
+    let handle = setup.handle();
+    let ask = || {
+        let status = || handle.status().expect("the hub is there");
+        (0..50).map(|_| status().time_ns).collect::<Vec<_>>()
+    };
+    let readings: BTreeSet<u64> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        let readers = readers.into_iter().map(|reader| reader.join());
+        readers.flat_map(|times| times.expect("no panic")).collect()
+    });
+    let readings: Vec<_> = readings.into_iter().collect();
+    assert!(
+        readings.len() >= 50,
+        "each answer is newer than the request"
+    );
+    let apart = readings.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(apart.min() > Some(9_000_000), "{readings:?}");
 }

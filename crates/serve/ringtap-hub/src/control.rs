@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control thread: groups, subscriptions, rules, and the answers to questions.
+//!
+//! Invariants
+//! - The hub's thread does for a command only what must happen between two chunks: it links and unlinks
+//!   readers, and reads its figures.
+//! - One reading of the figures answers all questions that wait. The readings take at most a fiftieth of
+//!   the hub thread's time, and are [`LEAST_INTERVAL`] apart.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::doorbell::Rings;
+use ringtap_ipc::event::{Event, sleep_until_readable};
+use ringtap_ipc::time::now_ns;
+use ringtap_pool::number::to_u32;
+use ringtap_pool::source::Source;
+use ringtap_pool::wake::Signal;
+
+use crate::budgets::Budgets;
+use crate::capture::Capture;
+use crate::engine::{Engine, EngineThread};
+use crate::filter_work::FilterLimits;
+use crate::group::Group;
+use crate::hub::{Command, HubOptions, Question};
+use crate::membership::Membership;
+use crate::sources::SourceHandle;
+use crate::subscribers::{Changes, Subscribers};
+
+/// Shortest time between two readings of the figures.
+const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+/// Time from a reading to the next, in multiples of the time that the hub's thread spent on it.
+const INTERVAL: u32 = 50;
+/// Longest duration of a reading that counts; a longer one was interrupted.
+const LONGEST: Duration = Duration::from_millis(5);
+
+pub(crate) struct Control {
+    pub(crate) engine: EngineThread,
+    pub(crate) sources: Vec<SourceHandle>,
+    pub(crate) membership: Membership,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) changes: Changes,
+    pub(crate) budgets: Budgets,
+    /// Signalled by commands, loaded rules, ended relays and ended sources.
+    pub(crate) event: Event,
+    /// Doorbells of all readers.
+    pub(crate) rings: Arc<Rings>,
+    pub(crate) started_ns: u64,
+    inbox: Receiver<Command>,
+    /// Questions that wait for the next reading of the figures, and the earliest time of it.
+    questions: Vec<Question>,
+    next_reading: Instant,
+    /// Receives a message when every source has ended and no reader is left.
+    over: Option<Sender<()>>,
+}
+
+impl Control {
+    pub(crate) fn new(
+        sources: Vec<Box<dyn Source>>,
+        groups: Vec<Group>,
+        options: HubOptions,
+        inbox: Receiver<Command>,
+        event: Event,
+    ) -> io::Result<Self> {
+        let engine_event = Event::new()?;
+        let rings = Arc::new(Rings::new()?);
+        let (mut handles, mut captures) = (Vec::new(), Vec::new());
+        for mut source in sources {
+            handles.push(SourceHandle::new(&mut *source, Arc::new(event.clone()))?);
+            let signal: Arc<dyn Signal> = Arc::new(engine_event.clone());
+            captures.push(Capture::new(source, &options, signal));
+        }
+        let engine = Engine::new(captures, Arc::clone(&rings), engine_event, event.clone());
+        Ok(Control {
+            engine: EngineThread::new(engine),
+            sources: handles,
+            membership: Membership::new(groups, FilterLimits::of(&options.limits)),
+            subscribers: Subscribers::default(),
+            changes: Changes::default(),
+            budgets: Budgets::new(&options.limits),
+            event,
+            rings,
+            started_ns: now_ns(),
+            inbox,
+            questions: Vec::new(),
+            next_reading: Instant::now(),
+            over: None,
+        })
+    }
+
+    /// Starts the hub's thread: from now on chunks move.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no thread can start.
+    pub(crate) fn start_engine(self) -> io::Result<Self> {
+        let engine = self.engine.start()?;
+        Ok(Control { engine, ..self })
+    }
+
+    pub(crate) fn run(mut self) {
+        while self.take_commands() {
+            self.finish_relays();
+            while self.update_rules() {}
+            self.answer();
+            self.report_end();
+            let wait = self.next_reading.saturating_duration_since(Instant::now());
+            let timeout = (!self.questions.is_empty()).then_some(wait);
+            if let Err(error) = sleep_until_readable(&[self.event.as_fd()], timeout) {
+                tracing::error!("the hub's control thread cannot sleep: {error}");
+            }
+            self.event.clear();
+        }
+    }
+
+    /// Takes all waiting commands; `false` after the last one.
+    fn take_commands(&mut self) -> bool {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Command::Quit) | Err(TryRecvError::Disconnected) => return false,
+                Ok(command) => self.handle(command),
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn handle(&mut self, command: Command) {
+        match command {
+            // Changes that wait together are loaded together.
+            Command::Change(change) => self.changes.push(change),
+            Command::Credit(subscriber, chunks, responder) => {
+                // An answer is dropped if its receiver is gone.
+                responder.send(self.set_credit(subscriber, chunks));
+            }
+            Command::Leave(subscriber) => self.leave(subscriber),
+            Command::Ask(question) => self.questions.push(question),
+            Command::WhenOver(over) => self.over = Some(over),
+            Command::Stop | Command::Quit => drop(self.engine.call(Engine::stop)),
+        }
+    }
+
+    /// Answers all questions, if the figures may be read again.
+    fn answer(&mut self) {
+        if self.questions.is_empty() || Instant::now() < self.next_reading {
+            return;
+        }
+        self.sources
+            .iter_mut()
+            .for_each(SourceHandle::update_losses);
+        let groups = to_u32(self.membership.groups().count());
+        let questions = std::mem::take(&mut self.questions);
+        // Without the hub's thread, the questions are dropped, which ends the wait for answers.
+        let Ok(figures) = self.engine.call(move |engine| engine.figures(groups)) else {
+            return;
+        };
+        let pause = (figures.took.min(LONGEST) * INTERVAL).max(LEAST_INTERVAL);
+        self.next_reading = Instant::now() + pause;
+        for question in questions {
+            match question {
+                Question::Snapshot(subscriber, responder) => {
+                    responder.send(self.snapshot(subscriber, &figures));
+                }
+                Question::Status(responder) => {
+                    responder.send(self.status(&figures));
+                }
+            }
+        }
+    }
+
+    fn report_end(&mut self) {
+        if self.over.is_none() || !self.subscribers.all.is_empty() || !self.changes.is_empty() {
+            return;
+        }
+        if self
+            .engine
+            .call(|engine| engine.has_ended())
+            .unwrap_or(true)
+            && let Some(over) = self.over.take()
+        {
+            let _gone = over.send(());
+        }
+    }
+}

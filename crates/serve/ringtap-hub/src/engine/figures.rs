@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Figures of all sources and readers at one moment, from which the control thread answers questions.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use ringtap_ipc::protocol::{
+    CongestionStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+};
+use ringtap_ipc::subscription::SubscriptionId;
+use ringtap_ipc::time::now_ns;
+use ringtap_pool::distributor::Missing;
+use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::number::to_u64;
+use ringtap_pool::source::{Counts, LaneCounts};
+
+use super::Engine;
+use super::links::ReaderLink;
+use crate::buddies::BuddyCounts;
+use crate::capture::{Capture, Stage};
+
+/// All figures at one moment.
+pub(crate) struct Figures {
+    pub(crate) time_ns: u64,
+    pub(crate) sources: Vec<SourceFigures>,
+    pub(crate) readers: HashMap<SubscriptionId, ReaderFigures>,
+    /// Time that the hub's thread spent on them.
+    pub(crate) took: Duration,
+}
+
+pub(crate) struct SourceFigures {
+    pub(crate) status: SourceStatus,
+    pub(crate) counts: Counts,
+    pub(crate) ended: bool,
+    /// Per group.
+    pub(crate) buddies: Vec<BuddyCounts>,
+}
+
+pub(crate) struct ReaderFigures {
+    /// The numbers of the reader's status.
+    pub(crate) numbers: ReaderStatus,
+    /// Missed packets per source and lane.
+    pub(crate) missed: Vec<Vec<Missing>>,
+}
+
+impl Engine {
+    /// The figures now, with those of this many buddy groups.
+    pub(crate) fn figures(&mut self, groups: u32) -> Figures {
+        let begun = Instant::now();
+        // Take returned chunks first: they decide which packets count as missed.
+        for capture in &mut self.captures {
+            while capture.step() {}
+        }
+        let now = now_ns();
+        self.links.note_losses(&self.captures, now);
+        let sources = self
+            .captures
+            .iter_mut()
+            .map(|capture| of_source(capture, groups));
+        let sources = sources.collect();
+        let links = self.links.0.iter();
+        let readers = links.map(|(id, link)| (*id, of_reader(link, &self.captures, now)));
+        Figures {
+            time_ns: now,
+            sources,
+            readers: readers.collect(),
+            took: begun.elapsed(),
+        }
+    }
+}
+
+fn of_reader(link: &ReaderLink, captures: &[Capture], now: u64) -> ReaderFigures {
+    let mut numbers = ReaderStatus {
+        overrun: link.lost,
+        last_loss_ns: link.last_loss_ns,
+        ..ReaderStatus::default()
+    };
+    let mut guarantee: Option<u32> = None;
+    let mut missed = Vec::new();
+    for (capture, reader) in captures.iter().zip(&link.readers) {
+        let (distributor, reader) = (&capture.distributor, *reader);
+        numbers.corrupt |= distributor.is_corrupt(reader);
+        numbers.helped_chunks += capture.buddies.helped_chunks(reader);
+        for lane in capture.lanes() {
+            let held = distributor.held(reader, lane);
+            numbers.lag_chunks += held.saturating_sub(1);
+            let credit = distributor.credit(reader, lane);
+            numbers.credit_chunks = numbers.credit_chunks.max(credit);
+            let chunks = distributor.guarantee(reader, lane);
+            guarantee = Some(guarantee.map_or(chunks, |least| least.min(chunks)));
+            if held > 1 {
+                numbers.lag_ms = numbers.lag_ms.max(age_ms(capture, reader, lane, now));
+            }
+        }
+        if let Some(progress) = distributor.progress(reader) {
+            for (sum, counter) in [
+                (&mut numbers.delivered, &progress.delivered),
+                (&mut numbers.filtered, &progress.filtered),
+                (&mut numbers.other_members, &progress.other_members),
+                (&mut numbers.bytes, &progress.bytes),
+            ] {
+                *sum = sum.saturating_add(counter.load(Relaxed));
+            }
+        }
+        let lanes = capture.lanes();
+        let of_lanes: Vec<_> = lanes.map(|lane| distributor.missed(reader, lane)).collect();
+        numbers.overrun_in_bursts += of_lanes.iter().map(|lane| lane.in_bursts).sum::<u64>();
+        missed.push(of_lanes);
+    }
+    numbers.guaranteed_chunks = guarantee.unwrap_or(0);
+    ReaderFigures { numbers, missed }
+}
+
+/// Age in milliseconds of the oldest packet of a lane that a reader holds.
+fn age_ms(capture: &Capture, reader: ReaderId, lane: LaneId, now: u64) -> u64 {
+    let oldest = capture.distributor.oldest_held(reader, lane);
+    let time = oldest.and_then(|id| capture.pool.chunk(id)?.first_time_ns());
+    time.map_or(0, |time| now.saturating_sub(time) / 1_000_000)
+}
+
+fn of_source(capture: &mut Capture, groups: u32) -> SourceFigures {
+    let counts = capture.counts();
+    let geometry = *capture.pool.geometry();
+    let in_flight = |lane: &LaneCounts| {
+        let settled = lane.settled();
+        lane.offered == settled || lane.offered == settled + 1
+    };
+    let lanes = capture
+        .lanes()
+        .zip(&counts.lanes)
+        .map(|(id, lane)| LaneStatus {
+            lane: id.0,
+            offered: lane.offered,
+            captured: lane.captured,
+            bytes: lane.bytes,
+            filtered: lane.filtered,
+            pool_full: lane.pool_full,
+            kernel: lane.kernel,
+            chunks: capture.distributor.chunks_of(id),
+            chunks_in_use: capture.distributor.chunks_in_use(id),
+            paused: capture.paused.get(id.index()).copied().unwrap_or(false),
+        });
+    let lanes: Vec<_> = lanes.collect();
+    let status = SourceStatus {
+        device: capture.facts.device.clone(),
+        state: match capture.stage {
+            Stage::Running if capture.is_waiting => SourceState::Waiting,
+            Stage::Running if lanes.iter().any(|lane| lane.paused) => SourceState::Paused,
+            Stage::Running => SourceState::Capturing,
+            _ => SourceState::Ended,
+        },
+        failure: capture.failure.clone(),
+        is_removed: capture.is_removed,
+        detached_count: capture.detached_count(),
+        notes: capture.all_notes(),
+        offered_from: capture.facts.offered_from.clone(),
+        pool_bytes: geometry.region_bytes(),
+        chunk_bytes: geometry.chunk_size,
+        nic: counts.nic,
+        kernel: counts.kernel,
+        longest_wait_ms: to_u64(capture.longest_wait.as_millis()),
+        balanced: counts.lanes.iter().all(in_flight),
+        congestion: capture.congestion.map(|marks| CongestionStatus {
+            low_percent: marks.low_percent,
+            high_percent: marks.high_percent,
+        }),
+        lanes,
+    };
+    SourceFigures {
+        status,
+        counts,
+        ended: capture.stage == Stage::Ended,
+        buddies: (0..groups)
+            .map(|group| capture.buddies.counts(group))
+            .collect(),
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A source on the control thread: everything but its chunks.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ringtap_filter::{Place, Rule, Rules};
+use ringtap_pool::source::{Facts, LossUpdate, Source};
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::Signal;
+
+use crate::loader::{LoaderThread, Outcome};
+
+/// A source, its loader of rules, and what readers of other processes need of it.
+pub(crate) struct SourceHandle {
+    pub(crate) facts: Facts,
+    pub(crate) pool: Pool,
+    pool_file: Option<OwnedFd>,
+    /// The source's own signal, on which readers sleep in addition to their doorbells.
+    pub(crate) readers_wake: Option<Arc<OwnedFd>>,
+    update_losses: Option<LossUpdate>,
+    loader: LoaderThread,
+    /// The source has no rules yet: every packet has every bit.
+    gives_everything: bool,
+    /// Outcome of the last rules.
+    outcome: Option<Outcome>,
+    /// The hub has warned that a reader has less than a full guarantee.
+    is_scarce: bool,
+}
+
+impl SourceHandle {
+    /// The handle of a source; `done` is signalled after each set of rules.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when no thread can start.
+    pub(crate) fn new(source: &mut dyn Source, done: Arc<dyn Signal>) -> io::Result<Self> {
+        let gives_everything = source.gives_everything();
+        let readers_wake = source.readers_wake_fd();
+        let readers_wake = readers_wake.and_then(|fd| fd.try_clone_to_owned().ok());
+        let pool_file = source.pool_file();
+        Ok(SourceHandle {
+            facts: source.facts().clone(),
+            pool: source.pool(),
+            pool_file: pool_file.and_then(|fd| fd.try_clone_to_owned().ok()),
+            readers_wake: readers_wake.map(Arc::new),
+            update_losses: source.loss_update(),
+            loader: LoaderThread::start(source.take_rule_loader(), done)?,
+            gives_everything,
+            outcome: None,
+            is_scarce: false,
+        })
+    }
+
+    /// Descriptor by which another process maps the pool.
+    pub(crate) fn pool_file(&self) -> Option<OwnedFd> {
+        self.pool_file.as_ref()?.try_clone().ok()
+    }
+
+    /// Asks the interface for its losses, which later counters contain.
+    pub(crate) fn update_losses(&mut self) {
+        if let Some(update) = &mut self.update_losses {
+            update();
+        }
+    }
+
+    /// Starts to load these rules; [`SourceHandle::has_outcome`] tells when the loading is over.
+    ///
+    /// A source without rules gives every packet to every reader. The hub loads no rules while all of
+    /// them want every packet, which saves a tap the loading of programs.
+    pub(crate) fn load(&mut self, rules: &Rules) {
+        let Rules(each) = rules;
+        let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
+        if wants_all && self.gives_everything {
+            self.outcome = Some(Ok(vec![Place::Source; each.len()]));
+            return;
+        }
+        self.gives_everything = false;
+        self.loader.load(rules);
+    }
+
+    /// Whether the source has put the rules in force or refused them.
+    pub(crate) fn has_outcome(&mut self) -> bool {
+        if self.outcome.is_none() {
+            self.outcome = self.loader.outcome();
+        }
+        self.outcome.is_some()
+    }
+
+    /// Where each rule's filter runs, or why the rules are refused; `None` before the outcome is known.
+    pub(crate) fn take_outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    /// Warns once when a new reader is guaranteed `chunks` chunks of a lane instead of `full`.
+    pub(crate) fn warn_if_scarce(&mut self, guarantees: Option<[u32; 2]>) {
+        if let Some([chunks, full]) = guarantees.filter(|_| !self.is_scarce) {
+            self.is_scarce = true;
+            tracing::warn!(
+                device = self.facts.device,
+                "a further reader is guaranteed {chunks} chunks of a lane instead of {full}: slow \
+                 readers together can make it lose packets; for more readers with a full share \
+                 raise guaranteed_readers in [limits], and ask for a larger pool="
+            );
+        }
+    }
+}
