@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import time
 
 from attack.attempt import Attack, leave
-from attack.outsider import CONTROL_MAGIC
+from attack.outsider import ASLEEP, CONTROL_MAGIC
+
+#: Copies of a doorbell that one process watches.
+WATCHERS = 18_000
 
 
 def doorbell_storm(attack: Attack) -> None:
@@ -30,6 +34,34 @@ def doorbell_storm(attack: Attack) -> None:
                     subscription.ring()
                 subscription.read()
         finally:
+            subscription.close()
+            hub.close()
+
+    attack.again(once)
+
+
+def doorbell_watchers(attack: Attack) -> None:
+    """Watches its doorbell many thousand times, which makes signals slow, and asks for each signal."""
+
+    def once() -> None:
+        hub, subscription = attack.subscribe()
+        copies, watch = [], select.epoll()
+        try:
+            try:
+                while len(copies) < WATCHERS:
+                    copies.append(os.dup(subscription.doorbell))
+                    watch.register(copies[-1], select.EPOLLIN | select.EPOLLET)
+            except OSError as error:
+                attack.errors[f"{len(copies)} watchers: {error}"] += 1
+            while attack.goes_on():
+                subscription.silence()
+                subscription.read()
+                for endpoint in subscription.endpoints:
+                    endpoint.store32(ASLEEP, 1)
+        finally:
+            watch.close()
+            for copy in copies:
+                os.close(copy)
             subscription.close()
             hub.close()
 

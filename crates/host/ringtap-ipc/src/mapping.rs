@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use ringtap_pool::memory::{Owner, Region, Words};
 use rustix::fs::{FileType, SealFlags, fcntl_get_seals, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::param::page_size;
 
 /// The access that a mapping allows.
@@ -44,6 +45,26 @@ impl Mapping {
     /// The system's: no memory, or the access is not allowed (a frozen map, a sealed memfd).
     pub fn new(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Self> {
         Mapping::at(file, 0, bytes, access)
+    }
+
+    /// Makes the memory of all pages now, so that no later store waits for memory or fails.
+    ///
+    /// # Errors
+    ///
+    /// The system's, when memory is not enough. Kernels before 5.14 make each page at its first use.
+    pub(crate) fn populate(&self) -> io::Result<()> {
+        // SAFETY: the whole range is mapped; the call changes no content.
+        let made = unsafe {
+            madvise(
+                self.base.as_ptr().cast(),
+                self.bytes,
+                Advice::LinuxPopulateWrite,
+            )
+        };
+        match made {
+            Err(Errno::INVAL) => Ok(()),
+            made => Ok(made?),
+        }
     }
 
     /// Maps `bytes` bytes from `offset` on, which is a multiple of the page size.

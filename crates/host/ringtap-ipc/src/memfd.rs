@@ -164,6 +164,7 @@ impl SharedMemory {
         let file = make(c"ringtap-control", size)?;
         seal(&file, SealFlags::empty())?;
         let mapping = Arc::new(Mapping::new(&file, bytes, Access::ReadWrite)?);
+        mapping.populate()?;
         Ok(SharedMemory {
             region: mapping.region(),
             file,

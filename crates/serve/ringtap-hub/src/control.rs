@@ -22,10 +22,10 @@ use ringtap_pool::wake::Signal;
 
 use crate::budgets::Budgets;
 use crate::capture::Capture;
-use crate::engine::{Engine, EngineThread};
+use crate::engine::{Engine, EngineThread, Signals};
 use crate::filter_work::FilterLimits;
 use crate::group::Group;
-use crate::hub::{Command, HubOptions, Question};
+use crate::hub::{AttachError, Command, HubOptions, Question};
 use crate::membership::Membership;
 use crate::sources::SourceHandle;
 use crate::subscribers::{Changes, Subscribers};
@@ -37,7 +37,7 @@ const INTERVAL: u32 = 50;
 /// Longest duration of a reading that counts; a longer one was interrupted.
 const LONGEST: Duration = Duration::from_millis(5);
 
-pub(crate) struct Control {
+pub(crate) struct HubControl {
     pub(crate) engine: EngineThread,
     pub(crate) sources: Vec<SourceHandle>,
     pub(crate) membership: Membership,
@@ -57,7 +57,7 @@ pub(crate) struct Control {
     over: Option<Sender<()>>,
 }
 
-impl Control {
+impl HubControl {
     pub(crate) fn new(
         sources: Vec<Box<dyn Source>>,
         groups: Vec<Group>,
@@ -73,8 +73,10 @@ impl Control {
             let signal: Arc<dyn Signal> = Arc::new(engine_event.clone());
             captures.push(Capture::new(source, &options, signal));
         }
-        let engine = Engine::new(captures, Arc::clone(&rings), engine_event, event.clone());
-        Ok(Control {
+        let signals = Signals::new(&options.limits);
+        let own_rings = Arc::clone(&rings);
+        let engine = Engine::new(captures, own_rings, signals, engine_event, event.clone());
+        Ok(HubControl {
             engine: EngineThread::new(engine),
             sources: handles,
             membership: Membership::new(groups, FilterLimits::of(&options.limits)),
@@ -98,7 +100,7 @@ impl Control {
     /// The system's, when no thread can start.
     pub(crate) fn start_engine(self) -> io::Result<Self> {
         let engine = self.engine.start()?;
-        Ok(Control { engine, ..self })
+        Ok(HubControl { engine, ..self })
     }
 
     pub(crate) fn run(mut self) {
@@ -161,10 +163,11 @@ impl Control {
         for question in questions {
             match question {
                 Question::Snapshot(subscriber, responder) => {
-                    responder.send(self.snapshot(subscriber, &figures));
+                    let snapshot = self.snapshot(subscriber, &figures);
+                    responder.send(snapshot.ok_or(AttachError::NotSubscribed));
                 }
                 Question::Status(responder) => {
-                    responder.send(self.status(&figures));
+                    responder.send(Ok(self.status(&figures)));
                 }
             }
         }

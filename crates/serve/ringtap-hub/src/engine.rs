@@ -10,6 +10,7 @@
 
 mod figures;
 mod links;
+mod signals;
 mod thread;
 
 use std::os::fd::AsFd;
@@ -27,13 +28,14 @@ use crate::phase::{NAP, Next, Phase};
 pub(crate) use figures::{Figures, SourceFigures};
 pub(crate) use links::NewReader;
 use links::{ReaderLinks, Sleepers};
+pub(crate) use signals::Signals;
 pub(crate) use thread::EngineThread;
 
 /// Interval of the checks for losses; a loss is dated by the check that finds it.
 const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Work for the hub's thread.
-pub(crate) type Work = Box<dyn FnOnce(&mut Engine) + Send>;
+pub(crate) type EngineWork = Box<dyn FnOnce(&mut Engine) + Send>;
 
 pub(crate) struct Engine {
     captures: Vec<Capture>,
@@ -58,12 +60,13 @@ impl Engine {
     pub(crate) fn new(
         captures: Vec<Capture>,
         rings: Arc<Rings>,
+        signals: Signals,
         event: Event,
         control: Event,
     ) -> Self {
         Engine {
             captures,
-            links: ReaderLinks::default(),
+            links: ReaderLinks::new(signals),
             event,
             rings,
             rang: Instant::now(),
@@ -77,7 +80,7 @@ impl Engine {
     }
 
     /// Runs until nobody can send work any more.
-    fn run(mut self, inbox: &Receiver<Work>) {
+    fn run(mut self, inbox: &Receiver<EngineWork>) {
         loop {
             let handled = match inbox.try_recv() {
                 Ok(work) => {
@@ -133,7 +136,7 @@ impl Engine {
             let before = capture.stage;
             moved |= capture.step();
             if capture.stage == Stage::Ended && before != Stage::Ended {
-                self.links.wake_all();
+                self.links.call_all();
                 self.control.signal();
             }
         }

@@ -4,7 +4,7 @@
 use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
 use ringtap_filter::Program;
@@ -16,7 +16,7 @@ use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::budgets::OverBudget;
-use crate::control::Control;
+use crate::control::HubControl;
 use crate::filter_work::{FilterLimits, TooMuchWork};
 use crate::group::{Congestion, Delivery, Group};
 use crate::limits::Limits;
@@ -76,8 +76,8 @@ pub(crate) enum Command {
 
 /// A question about the hub's figures.
 pub(crate) enum Question {
-    Snapshot(SubscriptionId, Responder<Option<Snapshot>>),
-    Status(Responder<HubStatus>),
+    Snapshot(SubscriptionId, Responder<Result<Snapshot, AttachError>>),
+    Status(Responder<Result<HubStatus, AttachError>>),
 }
 
 /// Why a hub cannot start.
@@ -202,7 +202,7 @@ impl Hub {
         let link_types = sources.iter().map(|source| source.facts().link_type);
         let link_types = link_types.collect();
         let (commands, inbox) = mpsc::channel();
-        let mut control = Control::new(sources, groups, options, inbox, event.clone())?;
+        let mut control = HubControl::new(sources, groups, options, inbox, event.clone())?;
         let subscriptions = control.attach_at_start(requests);
         let control = control.start_engine()?;
         let thread = std::thread::Builder::new()
@@ -270,7 +270,7 @@ impl Handle {
     ///
     /// Every [`AttachError`].
     pub fn attach(&self, request: SubscriptionRequest) -> Result<Subscription, AttachError> {
-        self.ask(|responder| Command::Change(Change::attach(request, responder)))?
+        self.ask(|responder| Command::Change(Change::attach(request, responder)))
     }
 
     /// Changes a subscription's own filter and waits until the rules are in force at every source;
@@ -290,7 +290,7 @@ impl Handle {
                 filter,
                 responder,
             })
-        })?
+        })
     }
 
     /// Changes how many chunks of a lane a subscription's reader may hold.
@@ -299,7 +299,7 @@ impl Handle {
     ///
     /// [`AttachError::TooMuch`], [`AttachError::NotSubscribed`].
     pub fn set_credit(&self, subscription: SubscriptionId, chunks: u32) -> Result<(), AttachError> {
-        self.ask(|responder| Command::Credit(subscription, chunks, responder))?
+        self.ask(|responder| Command::Credit(subscription, chunks, responder))
     }
 
     /// Ends a subscription; the hub takes back all chunks that its reader holds.
@@ -310,7 +310,7 @@ impl Handle {
     /// A subscription's counters now, final once the source has ended; `None` for an unknown one.
     pub fn snapshot(&self, subscription: SubscriptionId) -> Option<Snapshot> {
         self.ask(|responder| Command::Ask(Question::Snapshot(subscription, responder)))
-            .ok()?
+            .ok()
     }
 
     /// The counters of the whole hub; `None` if the hub has ended.
@@ -329,28 +329,20 @@ impl Handle {
         self.send(Command::Stop);
     }
 
-    fn send(&self, command: Command) {
+    /// Sends a command to the control thread.
+    pub(crate) fn send(&self, command: Command) {
         // A hub that has ended drops the command with its responder, which ends the wait.
         let _gone = self.commands.send(command);
         self.event.signal();
     }
 
-    /// Sends a command without waiting: the control thread signals `event` when the answer is there, or
-    /// when no answer will come.
-    pub(crate) fn begin<T>(
+    fn ask<T>(
         &self,
-        event: &Event,
-        command: impl FnOnce(Responder<T>) -> Command,
-    ) -> Receiver<T> {
-        let (responder, answer) = Responder::with_event(event.clone());
-        self.send(command(responder));
-        answer
-    }
-
-    fn ask<T>(&self, command: impl FnOnce(Responder<T>) -> Command) -> Result<T, AttachError> {
+        command: impl FnOnce(Responder<Result<T, AttachError>>) -> Command,
+    ) -> Result<T, AttachError> {
         let (responder, answer) = Responder::new();
         self.send(command(responder));
-        answer.recv().map_err(|_| AttachError::Ending)
+        answer.recv().unwrap_or(Err(AttachError::Ending))
     }
 }
 

@@ -24,6 +24,11 @@ fn shared_and_private_readers_get_the_same_packets() {
     ];
     // As many as a lane of either pool holds, whoever is late.
     let sent = hub.send(200_000, 112_000);
+    // The copying threads may be behind the source.
+    hub.wait_until("private readers have read everything", |status| {
+        let mut private = status.readers.iter().filter(|one| one.group == "own");
+        private.all(|one| one.delivered + one.filtered >= sent)
+    });
     let accounts = readers.map(Account::of);
     for (account, end) in &accounts[..2] {
         assert_eq!(account.lost(), 0, "{account:?}");

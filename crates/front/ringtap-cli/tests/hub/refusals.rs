@@ -138,14 +138,15 @@ fn only_listed_users_and_groups_get_in_and_they_need_no_rights() {
         assert_eq!(refused.status.code(), Some(1));
         assert!(refused.stderr.contains("65534"), "{}", refused.stderr);
     }
-    let sending = hub.start_sending(1_000, 4_000);
+    // Longer than the readers need.
+    let sending = hub.start_sending(1_000, 1_000_000);
     for group in ["open", "theirs"] {
         let device = hub.device(group);
         let args = ["count", "-q", "--json", "-c", "100", "-i", &device];
         let end = as_nobody(&hub, &program, &args).success();
         assert!(end.stdout.contains("\"delivered\":100"), "{}", end.stdout);
     }
-    assert!(sending.wait(LIMIT).status.success());
+    drop(sending);
     hub.finish();
 }
 

@@ -59,7 +59,7 @@ impl Engine {
             .iter_mut()
             .map(|capture| of_source(capture, groups));
         let sources = sources.collect();
-        let links = self.links.0.iter();
+        let links = self.links.all.iter();
         let readers = links.map(|(id, link)| (*id, of_reader(link, &self.captures, now)));
         Figures {
             time_ns: now,

@@ -11,9 +11,9 @@ use ringtap_ipc::subscription::{SubscriptionId, Watermark};
 use ringtap_pool::distributor::{AddReaderError, Policy, ReaderOptions};
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::memory::Region;
-use ringtap_pool::wake::Signal as _;
 
 use super::Engine;
+use super::signals::Signals;
 use crate::capture::{Beginning, Capture};
 
 /// Shortest time between two checks of a reader below its watermark.
@@ -49,6 +49,9 @@ pub(super) struct ReaderLink {
     /// Sequence of the subscription's first packet, per source and lane.
     starts: Vec<Vec<u64>>,
     doorbell: Arc<HubDoorbell>,
+    user: Option<u32>,
+    /// The reader's signal is due.
+    is_called: bool,
     watermark: Watermark,
     /// Since when packets wait for a reader that sleeps below its watermark.
     waits_since: Option<Instant>,
@@ -58,8 +61,10 @@ pub(super) struct ReaderLink {
 }
 
 /// The readers of all subscriptions.
-#[derive(Default)]
-pub(super) struct ReaderLinks(pub(super) BTreeMap<SubscriptionId, ReaderLink>);
+pub(super) struct ReaderLinks {
+    pub(super) all: BTreeMap<SubscriptionId, ReaderLink>,
+    signals: Signals,
+}
 
 impl Engine {
     /// Adds a reader at every source, or at none.
@@ -68,6 +73,8 @@ impl Engine {
             readers: Vec::new(),
             starts: Vec::new(),
             doorbell: new.doorbell,
+            user: new.options.user,
+            is_called: false,
             watermark: new.watermark,
             waits_since: None,
             lost: 0,
@@ -98,14 +105,14 @@ impl Engine {
                 }
             }
         }
-        self.links.0.insert(new.id, link);
+        self.links.all.insert(new.id, link);
         Ok(beginnings)
     }
 
     /// Removes a subscription's readers and takes back all chunks that they hold; returns the number of
     /// packets that they lost.
     pub(crate) fn unlink(&mut self, id: SubscriptionId) -> u64 {
-        let Some(link) = self.links.0.remove(&id) else {
+        let Some(link) = self.links.all.remove(&id) else {
             return 0;
         };
         let lost = link.lost(&self.captures);
@@ -121,7 +128,7 @@ impl Engine {
 
     /// Changes how many chunks of a lane a subscription's readers may hold.
     pub(crate) fn set_credit(&mut self, id: SubscriptionId, chunks: u32) {
-        let readers = self.links.0.get(&id).map(|link| &link.readers);
+        let readers = self.links.all.get(&id).map(|link| &link.readers);
         for (capture, reader) in self.captures.iter_mut().zip(readers.into_iter().flatten()) {
             capture.distributor.set_credit(*reader, chunks);
         }
@@ -129,14 +136,23 @@ impl Engine {
 }
 
 impl ReaderLinks {
-    /// Wakes all readers.
-    pub(super) fn wake_all(&self) {
-        self.0.values().for_each(|link| link.doorbell.signal());
+    pub(super) fn new(signals: Signals) -> Self {
+        ReaderLinks {
+            all: BTreeMap::new(),
+            signals,
+        }
+    }
+
+    /// Wakes all readers with the next call of [`ReaderLinks::wake`].
+    pub(super) fn call_all(&mut self) {
+        for link in self.all.values_mut() {
+            link.is_called = true;
+        }
     }
 
     /// Stores the time of losses since the last call.
     pub(super) fn note_losses(&mut self, captures: &[Capture], now: u64) {
-        for link in self.0.values_mut() {
+        for link in self.all.values_mut() {
             let lost = link.lost(captures);
             if lost > link.lost {
                 (link.lost, link.last_loss_ns) = (lost, now);
@@ -145,19 +161,21 @@ impl ReaderLinks {
     }
 
     /// Wakes the sleepers with enough waiting packets; returns the time until the next check of those
-    /// with too few.
+    /// with too few, or whose user's signals take too long.
     pub(super) fn wake(
         &mut self,
         sleepers: Sleepers,
         captures: &mut [Capture],
         now: Instant,
     ) -> Option<Duration> {
-        let mut look_again = None;
+        let mut look_again: Option<Duration> = None;
+        let mut look_after = |time: Duration| {
+            look_again = Some(look_again.map_or(time, |other| other.min(time)));
+        };
         let low = |link: &&mut ReaderLink| link.watermark.packets > 1;
-        for link in self.0.values_mut().filter(low) {
+        for link in self.all.values_mut().filter(low) {
             if let Some(left) = link.still_waits(captures, now) {
-                let soon = (left / 4).max(LOOK).min(left);
-                look_again = Some(look_again.map_or(soon, |other: Duration| other.min(soon)));
+                look_after((left / 4).max(LOOK).min(left));
             }
         }
         for (at, capture) in captures.iter_mut().enumerate() {
@@ -172,11 +190,14 @@ impl ReaderLinks {
             if woken.is_empty() {
                 continue;
             }
-            for link in self.0.values() {
-                if woken.binary_search(&link.readers[at]).is_ok() {
-                    link.doorbell.signal();
-                }
+            for link in self.all.values_mut() {
+                link.is_called |= woken.binary_search(&link.readers[at]).is_ok();
             }
+        }
+        for link in self.all.values_mut().filter(|link| link.is_called) {
+            let wait = self.signals.signal(&link.doorbell, link.user, now);
+            link.is_called = wait.is_some();
+            wait.into_iter().for_each(&mut look_after);
         }
         look_again
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use ringtap_ipc::event::Event;
 use ringtap_pool::wake::Signal as _;
 
-use super::{Engine, Work};
+use super::{Engine, EngineWork};
 use crate::hub::AttachError;
 
 /// The hub's thread, which ends when this is dropped.
@@ -19,7 +19,7 @@ pub(crate) enum EngineThread {
 }
 
 pub(crate) struct RunningEngine {
-    work: Option<Sender<Work>>,
+    work: Option<Sender<EngineWork>>,
     event: Event,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +63,7 @@ impl EngineThread {
             EngineThread::Running(running) => running,
         };
         let (to, from) = mpsc::channel();
-        let work: Work = Box::new(move |engine| drop(to.send(work(engine))));
+        let work: EngineWork = Box::new(move |engine| drop(to.send(work(engine))));
         // A thread that has ended drops the work, which ends the wait.
         let _gone = running.work.as_ref().map(|thread| thread.send(work));
         running.event.signal();

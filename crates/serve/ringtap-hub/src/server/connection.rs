@@ -3,16 +3,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use ringtap_filter::Program;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::peer::Peer;
-use ringtap_ipc::protocol::{
-    self, Attached, HubStatus, Refusal, Reply, Request, Snapshot, decode, encode,
-};
-use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
+use ringtap_ipc::protocol::{self, Attached, Refusal, Reply, Request, decode, encode};
+use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest};
 use ringtap_ipc::transport::Transport;
 use ringtap_ipc::verdict::{InlineError, InlineMembership, VerdictChannel, VerdictEnds};
 
@@ -20,6 +18,7 @@ use super::admission::UserClass;
 use super::status_page::status_page;
 use crate::hub::{AttachError, Command, Handle, Question};
 use crate::limits::Limits;
+use crate::responder::Responder;
 use crate::subscribers::Change;
 
 /// Longest name that a reader may give itself, in bytes.
@@ -64,26 +63,15 @@ pub(super) struct ClientConnection {
     unwanted: Vec<OwnedFd>,
 }
 
-/// Receives the answer of the control thread to a request.
-enum Waiting {
-    /// To `attach`; with the group, if the reader reads in place.
-    Attached(
-        Receiver<Result<Subscription, AttachError>>,
-        Option<String>,
-        Filters,
-    ),
-    /// To `filter`.
-    Filtered(Receiver<Result<Vec<Wanted>, AttachError>>, Filters),
-    /// To `credit`.
-    Credit(Receiver<Result<(), AttachError>>),
-    /// To `statistics`.
-    Statistics(Receiver<Option<Snapshot>>),
-    /// To `status`, with the number of the reader before the first one.
-    Status(Receiver<HubStatus>, u64),
+/// A request that the control thread answers later.
+struct Waiting {
+    /// The sources load new rules for it.
+    is_change: bool,
+    /// The answer to the reader, once that of the control thread is there.
+    finish: Finish,
 }
 
-/// Whether a reader's own filter leaves packets out.
-type Filters = bool;
+type Finish = Box<dyn Fn(&mut ClientConnection) -> Option<Answer> + Send>;
 
 /// An answer and its descriptors.
 enum Answer {
@@ -153,8 +141,7 @@ impl ClientConnection {
 
     /// Whether the sources load new rules for this reader.
     pub(super) fn awaits_rules(&self) -> bool {
-        use Waiting::{Attached, Filtered};
-        matches!(self.waiting, Some(Attached(..) | Filtered(..)))
+        self.waiting.as_ref().is_some_and(|one| one.is_change)
     }
 
     /// Time left until the reader must have said hello; `None` if it has.
@@ -186,7 +173,7 @@ impl ClientConnection {
     /// Receives and answers one message, or sends the answer to the previous one.
     pub(super) fn serve(&mut self, buffer: &mut [u8]) -> Stay {
         if let Some(waiting) = self.waiting.take() {
-            let answer = self.finish(&waiting);
+            let answer = (waiting.finish)(self);
             if answer.is_none() {
                 self.waiting = Some(waiting);
             }
@@ -268,11 +255,11 @@ impl ClientConnection {
             Request::Filter { program } => self.filter(program),
             Request::Credit { chunks } => self.subscribed().map(|id| {
                 let credit = |responder| Command::Credit(id, chunks, responder);
-                Waiting::Credit(self.hub.begin(&self.answered, credit))
+                self.later(credit, |_, ()| Ok(Reply::Done.into()))
             }),
             Request::Statistics => self.subscribed().map(|id| {
                 let ask = |responder| Command::Ask(Question::Snapshot(id, responder));
-                Waiting::Statistics(self.hub.begin(&self.answered, ask))
+                self.later(ask, |_, snapshot| Ok(Reply::Statistics(snapshot).into()))
             }),
             Request::Status { after } => self.status(after),
         };
@@ -281,6 +268,30 @@ impl ClientConnection {
             Err(answer) => return Some(answer),
         }
         None
+    }
+
+    /// Sends a command to the control thread, and lets `finish` make the answer to the reader.
+    fn later<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(Responder<Result<T, AttachError>>) -> Command,
+        finish: impl Fn(&mut ClientConnection, T) -> Result<Answer, Answer> + Send + 'static,
+    ) -> Waiting {
+        let (responder, answer) = Responder::with_event(self.answered.clone());
+        self.hub.send(command(responder));
+        let finish = move |connection: &mut ClientConnection| {
+            let answer = match answer.try_recv() {
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => Err(AttachError::Ending),
+                Ok(answer) => answer,
+            };
+            let answer = answer.map_err(|error| refusal(&error));
+            let answer = answer.and_then(|answer| finish(connection, answer));
+            Some(answer.unwrap_or_else(|refusal| refusal))
+        };
+        Waiting {
+            is_change: false,
+            finish: Box::new(finish),
+        }
     }
 
     fn subscribed(&self) -> Result<SubscriptionId, Answer> {
@@ -340,31 +351,14 @@ impl ClientConnection {
                 responder,
             })
         };
-        let answer = self.hub.begin(&self.answered, attach);
-        Ok(Waiting::Attached(answer, group, filters))
-    }
-
-    /// The answer to the waiting request; `None` if there is none yet.
-    fn finish(&mut self, waiting: &Waiting) -> Option<Answer> {
-        let answer = match waiting {
-            Waiting::Attached(answer, group, filters) => received(answer)?.and_then(|answer| {
-                self.filters = *filters;
-                self.attached(answer, group.clone())
-            }),
-            Waiting::Filtered(answer, filters) => received(answer)?.map(|wanted| {
-                self.filters = *filters;
-                Reply::Filtered { wanted }.into()
-            }),
-            Waiting::Credit(answer) => received(answer)?.map(|()| Reply::Done.into()),
-            Waiting::Statistics(answer) => received_value(answer)?.and_then(|snapshot| {
-                let snapshot = snapshot.ok_or_else(|| refusal(&AttachError::NotSubscribed));
-                snapshot.map(|snapshot| Reply::Statistics(snapshot).into())
-            }),
-            Waiting::Status(answer, after) => {
-                received_value(answer)?.map(|status| status_page(status, *after).into())
-            }
-        };
-        Some(answer.unwrap_or_else(|refusal| refusal))
+        let waiting = self.later(attach, move |connection, subscription| {
+            connection.filters = filters;
+            connection.attached(subscription, group.clone())
+        });
+        Ok(Waiting {
+            is_change: true,
+            ..waiting
+        })
     }
 
     /// Why the reader's process could write a pool that it shares; `None` if it cannot, or if it could
@@ -438,8 +432,14 @@ impl ClientConnection {
                 responder,
             })
         };
-        let answer = self.hub.begin(&self.answered, change);
-        Ok(Waiting::Filtered(answer, filters))
+        let waiting = self.later(change, move |connection, wanted| {
+            connection.filters = filters;
+            Ok(Reply::Filtered { wanted }.into())
+        });
+        Ok(Waiting {
+            is_change: true,
+            ..waiting
+        })
     }
 
     fn status(&self, after: u64) -> Result<Waiting, Answer> {
@@ -448,7 +448,7 @@ impl ClientConnection {
             return Err(refused(Refusal::NotAllowed, message));
         }
         let ask = |responder| Command::Ask(Question::Status(responder));
-        Ok(Waiting::Status(self.hub.begin(&self.answered, ask), after))
+        Ok(self.later(ask, move |_, status| Ok(status_page(status, after).into())))
     }
 }
 
@@ -462,21 +462,6 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.leave();
     }
-}
-
-/// What the control thread sent; `None` if there is nothing yet.
-fn received_value<T>(answer: &Receiver<T>) -> Option<Result<T, Answer>> {
-    match answer.try_recv() {
-        Ok(answer) => Some(Ok(answer)),
-        Err(TryRecvError::Empty) => None,
-        Err(TryRecvError::Disconnected) => Some(Err(refusal(&AttachError::Ending))),
-    }
-}
-
-/// As [`received_value`], for an answer that may be a refusal.
-fn received<T>(answer: &Receiver<Result<T, AttachError>>) -> Option<Result<T, Answer>> {
-    let answer = received_value(answer)?;
-    Some(answer.and_then(|answer| answer.map_err(|error| refusal(&error))))
 }
 
 fn refusal(error: &AttachError) -> Answer {

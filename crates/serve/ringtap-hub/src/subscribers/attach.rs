@@ -22,7 +22,7 @@ use ringtap_pool::source::Facts;
 use super::changes::Joined;
 use super::{SourceReader, Subscriber};
 use crate::budgets::ReaderMemory;
-use crate::control::Control;
+use crate::control::HubControl;
 use crate::engine::NewReader;
 use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
@@ -33,7 +33,7 @@ use crate::sources::SourceHandle;
 /// The largest Ethernet frame without jumbo frames; a smaller snap length cuts packets.
 const ORDINARY_FRAME_BYTES: u32 = 1514;
 
-impl Control {
+impl HubControl {
     /// Makes a reader a member of a group, if its user may attach.
     pub(super) fn join(
         &mut self,

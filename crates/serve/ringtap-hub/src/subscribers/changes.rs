@@ -20,7 +20,7 @@ use ringtap_ipc::peer::Peer;
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 
 use crate::budgets::Charge;
-use crate::control::Control;
+use crate::control::HubControl;
 use crate::hub::AttachError;
 use crate::membership::Share;
 use crate::responder::Responder;
@@ -110,7 +110,7 @@ impl Changes {
     }
 }
 
-impl Control {
+impl HubControl {
     /// Attaches these readers before the hub's thread starts, so that they can get the sources' first packets.
     pub(crate) fn attach_at_start(
         &mut self,

@@ -12,11 +12,11 @@ use ringtap_pool::number::{to_u32, to_usize};
 use ringtap_pool::source::LaneCounts;
 
 use super::{SourceReader, Subscriber};
-use crate::control::Control;
+use crate::control::HubControl;
 use crate::engine::{Figures, SourceFigures};
 use crate::group::{Group, division_word, policy_word};
 
-impl Control {
+impl HubControl {
     /// A subscriber's counters since its start.
     pub(crate) fn snapshot(&self, id: SubscriptionId, figures: &Figures) -> Option<Snapshot> {
         let subscriber = self.subscribers.all.get(&id)?;
