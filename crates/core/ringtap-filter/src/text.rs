@@ -9,6 +9,7 @@
 mod libpcap;
 mod position;
 
+use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use crate::{Program, ProgramError};
@@ -61,12 +62,31 @@ impl Filter {
         link_type: LinkType,
         snap_length: u32,
     ) -> Result<Self, FilterError> {
+        // `PCAP_NETMASK_UNKNOWN`.
+        Self::with_netmask(expression, link_type, snap_length, Ipv4Addr::BROADCAST)
+    }
+
+    /// As [`Filter::compile`], for packets of an interface with this netmask, which `ip broadcast`
+    /// needs. 0.0.0.0 stands for no network: only 0.0.0.0 and 255.255.255.255 are broadcast addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Filter::compile`], which refuses `ip broadcast`.
+    pub fn with_netmask(
+        expression: &str,
+        link_type: LinkType,
+        snap_length: u32,
+        netmask: Ipv4Addr,
+    ) -> Result<Self, FilterError> {
         if let Some(position) = expression.find('\0') {
             return Err(FilterError::Nul { position });
         }
         let expression = expression.trim();
-        let compile =
-            |text: &str, optimizer| libpcap::compile(text, link_type.dlt(), snap_length, optimizer);
+        // In host order: libpcap compares with words of the packet, although its manual says otherwise.
+        let netmask = netmask.to_bits();
+        let compile = |text: &str, optimizer| {
+            libpcap::compile(text, link_type.dlt(), snap_length, netmask, optimizer)
+        };
         let parses = |text: &str| compile(text, Optimizer::Off).is_ok();
         let compiled = compile(expression, Optimizer::On);
         let instructions = compiled.map_err(|message| FilterError::Refused {

@@ -250,7 +250,10 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
         }
         sources.push(source);
     }
-    let facts = sources[0].facts().clone();
+    let mut facts = sources[0].facts().clone();
+    if sources.len() > 1 {
+        facts.interface = None; // filters are for all sources
+    }
     let filtered = config
         .groups
         .iter()

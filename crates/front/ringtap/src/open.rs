@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens a device, or a group of a running hub.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -233,6 +234,23 @@ impl OpenOptions {
 /// [`Error::Filter`].
 pub fn compile(filter: &str, facts: &Facts) -> Result<Program, Error> {
     let link_type = LinkType(facts.link_type);
-    let filter = Filter::compile(filter, link_type, facts.snap_length)?;
+    let netmask = match filter.contains("broadcast") {
+        true => netmask(facts),
+        false => Ipv4Addr::BROADCAST,
+    };
+    let filter = Filter::with_netmask(filter, link_type, facts.snap_length, netmask)?;
     Ok(filter.program().clone())
+}
+
+/// The netmask for `ip broadcast`: none for files and for interfaces without an IPv4 address, as
+/// tcpdump has it; all ones, with which libpcap refuses the filter, if the interface is not known here.
+fn netmask(facts: &Facts) -> Ipv4Addr {
+    let is = |kind: Kind| facts.device.starts_with(&format!("{kind}:"));
+    match &facts.interface {
+        _ if is(Kind::Pcap) => Ipv4Addr::UNSPECIFIED,
+        Some(interface) if !is(Kind::Hub) => {
+            ringtap_net::interface::netmask(interface).unwrap_or(Ipv4Addr::UNSPECIFIED)
+        }
+        _ => Ipv4Addr::BROADCAST,
+    }
 }

@@ -28,6 +28,9 @@ const POLL: Timespec = Timespec {
     tv_nsec: 50_000_000,
 };
 
+/// Link types `NULL` and `ENC`: packets begin with an address family in the byte order of the file.
+const FAMILY_OF_WRITER: [LinkType; 2] = [LinkType(0), LinkType(109)];
+
 /// Origin of the bytes.
 pub(super) enum Input {
     /// A file on disk.
@@ -115,7 +118,8 @@ pub struct RawPacket<'a> {
     pub interface: u32,
     /// Type of the header that `data` begins with.
     pub link_type: LinkType,
-    /// The captured bytes.
+    /// The captured bytes. A header in the byte order of the file (link types 0 and 109) is
+    /// little-endian here.
     pub data: &'a [u8],
     options: &'a [u8],
     order: ByteOrder,
@@ -239,6 +243,12 @@ impl Reader {
             Parser::Pcap(header) => header.next(&mut self.window),
             Parser::Pcapng(section) => section.next(&mut self.window, &mut self.interfaces),
         };
+        if let Ok(Some(found)) = &found
+            && found.order == ByteOrder::Big
+            && FAMILY_OF_WRITER.contains(&found.link_type)
+        {
+            self.window.swap(&found.data);
+        }
         match found {
             Ok(Some(found)) => Ok(Some(RawPacket {
                 time_ns: found.time_ns,

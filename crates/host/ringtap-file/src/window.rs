@@ -82,6 +82,13 @@ impl Window {
         &self.buffer[range]
     }
 
+    /// Reverses the order of the first four bytes of a range.
+    pub(super) fn swap(&mut self, range: &Range<usize>) {
+        if let Some(word) = self.buffer[range.clone()].first_chunk_mut::<4>() {
+            word.reverse();
+        }
+    }
+
     /// Reads until `wanted` bytes are ready; returns the number of ready bytes, fewer only at the end.
     #[inline]
     pub(super) fn fill(&mut self, wanted: usize) -> Result<usize, ReadError> {

@@ -10,6 +10,7 @@ mod veth;
 mod watch;
 
 use std::io;
+use std::net::Ipv4Addr;
 
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, Stats64};
 
@@ -130,6 +131,14 @@ impl InterfaceError {
     pub(crate) fn kernel(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Kernel { action, source }
     }
+}
+
+/// Netmask of the first IPv4 address of an interface, if it has one.
+#[must_use]
+pub fn netmask(interface: &str) -> Option<Ipv4Addr> {
+    let addresses = nix::ifaddrs::getifaddrs().ok()?;
+    let mut own = addresses.filter(|one| one.interface_name == interface);
+    own.find_map(|one| Some(one.netmask?.as_sockaddr_in()?.ip()))
 }
 
 impl Interface {

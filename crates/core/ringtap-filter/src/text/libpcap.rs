@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! libpcap's five functions that compile an expression; no libpcap object outlives the call.
+//! libpcap's functions that compile an expression; no libpcap object outlives the call.
 #![allow(unsafe_code, reason = "the one place that calls libpcap's C interface")]
 
 use std::{
-    ffi::{CStr, CString, c_char, c_int, c_uint},
+    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     ptr::NonNull,
 };
 
 use super::Instruction;
 
-/// `PCAP_NETMASK_UNKNOWN`: libpcap refuses filters that need the netmask (`ip broadcast`).
-const NETMASK_UNKNOWN: u32 = 0xffff_ffff;
+/// Link types whose header is an address family (`NULL`, `LOOP`, `ENC`). Systems number IPv6
+/// differently, and libpcap compares with all of their numbers only for files.
+const FAMILY_HEADERS: [u16; 3] = [0, 108, 109];
+/// Size of the buffer for errors without a handle; `PCAP_ERRBUF_SIZE`.
+const ERROR_BYTES: usize = 256;
 
 #[repr(C)]
 struct LibpcapHandle {
@@ -26,6 +29,7 @@ struct LibpcapProgram {
 #[link(name = "pcap")]
 unsafe extern "C" {
     fn pcap_open_dead(link_type: c_int, snap_length: c_int) -> *mut LibpcapHandle;
+    fn pcap_fopen_offline(file: *mut c_void, error: *mut c_char) -> *mut LibpcapHandle;
     fn pcap_close(handle: *mut LibpcapHandle);
     fn pcap_geterr(handle: *mut LibpcapHandle) -> *const c_char;
     fn pcap_compile(
@@ -38,13 +42,48 @@ unsafe extern "C" {
     fn pcap_freecode(program: *mut LibpcapProgram);
 }
 
+unsafe extern "C" {
+    fn fmemopen(bytes: *mut c_void, length: usize, mode: *const c_char) -> *mut c_void;
+}
+
 /// A handle without a device, closed when dropped.
-struct Dead(NonNull<LibpcapHandle>);
+struct Dead {
+    handle: NonNull<LibpcapHandle>,
+    /// The empty little-endian file that the handle reads, if it reads one.
+    _file: Vec<u8>,
+}
+
+impl Dead {
+    /// A handle for packets of a link type; `None` when memory is short.
+    fn open(dlt: u16, snap_length: u32) -> Option<Self> {
+        if !FAMILY_HEADERS.contains(&dlt) {
+            let snap_length = c_int::try_from(snap_length).unwrap_or(c_int::MAX);
+            // SAFETY: takes two numbers and gives a new handle, or null.
+            let handle = unsafe { pcap_open_dead(c_int::from(dlt), snap_length) };
+            let handle = NonNull::new(handle)?;
+            let _file = Vec::new();
+            return Some(Self { handle, _file });
+        }
+        let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, snap_length, dlt.into()];
+        let mut file = header.map(u32::to_le_bytes).concat();
+        // SAFETY: the bytes live as long as the handle, which closes the stream.
+        let stream = unsafe { fmemopen(file.as_mut_ptr().cast(), file.len(), c"r".as_ptr()) };
+        let stream = NonNull::new(stream)?;
+        let mut error: [c_char; ERROR_BYTES] = [0; ERROR_BYTES];
+        // SAFETY: the stream is open, and the buffer has the size that libpcap wants.
+        let handle = unsafe { pcap_fopen_offline(stream.as_ptr(), error.as_mut_ptr()) };
+        let handle = NonNull::new(handle)?;
+        Some(Self {
+            handle,
+            _file: file,
+        })
+    }
+}
 
 impl Drop for Dead {
     fn drop(&mut self) {
-        // SAFETY: the handle came from pcap_open_dead and is closed only here.
-        unsafe { pcap_close(self.0.as_ptr()) }
+        // SAFETY: `open` made the handle, and it is closed only here.
+        unsafe { pcap_close(self.handle.as_ptr()) }
     }
 }
 
@@ -61,14 +100,12 @@ pub(super) fn compile(
     expression: &str,
     dlt: u16,
     snap_length: u32,
+    netmask: u32,
     optimizer: Optimizer,
 ) -> Result<Vec<Instruction>, String> {
     let text = CString::new(expression).map_err(|error| error.to_string())?;
     // A match returns the snap length, so 0 would never match.
-    let snap_length = c_int::try_from(snap_length.max(1)).unwrap_or(c_int::MAX);
-    // SAFETY: takes two numbers and gives a new handle, or null when memory is short.
-    let handle = unsafe { pcap_open_dead(c_int::from(dlt), snap_length) };
-    let handle = Dead(NonNull::new(handle).ok_or("libpcap: out of memory")?);
+    let handle = Dead::open(dlt, snap_length.max(1)).ok_or("libpcap: out of memory")?;
     let mut program = LibpcapProgram {
         length: 0,
         instructions: std::ptr::null_mut(),
@@ -76,11 +113,11 @@ pub(super) fn compile(
     // SAFETY: handle, program and text live until the call returns; libpcap keeps none of them.
     let outcome = unsafe {
         pcap_compile(
-            handle.0.as_ptr(),
+            handle.handle.as_ptr(),
             &raw mut program,
             text.as_ptr(),
             c_int::from(matches!(optimizer, Optimizer::On)),
-            NETMASK_UNKNOWN,
+            netmask,
         )
     };
     if outcome != 0 {
@@ -94,7 +131,7 @@ pub(super) fn compile(
 
 fn message(handle: &Dead) -> String {
     // SAFETY: gives a pointer to the handle's own buffer, valid until the handle is closed.
-    let text = unsafe { pcap_geterr(handle.0.as_ptr()) };
+    let text = unsafe { pcap_geterr(handle.handle.as_ptr()) };
     if text.is_null() {
         return "libpcap gave no reason".to_owned();
     }
