@@ -117,7 +117,7 @@ static __always_inline __u64 rt_members(const struct rt_packet *packet,
 #pragma clang loop unroll(disable)
 	for (__u64 i = 0; i < rt_rules() >> RT_COUNT_SHIFT; i++) {
 		__u64 lowest = wanted & -wanted;
-		__u32 rule, key, bucket;
+		__u32 rule, key, bucket, owner;
 		struct rt_group *group;
 
 		if (!wanted)
@@ -132,7 +132,8 @@ static __always_inline __u64 rt_members(const struct rt_packet *packet,
 			break;
 		bucket = rt_bucket(packet, rule, group, keys);
 		rt_forget(bucket, packet->length);
-		members |= rt_load(group->members[bucket & (RT_BUCKETS - 1)]);
+		owner = rt_load(group->owners[bucket & (RT_BUCKETS - 1)]);
+		members |= rt_load(group->masks[owner & (RT_MASKS - 1)]);
 	}
 	return members;
 }

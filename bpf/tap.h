@@ -90,7 +90,8 @@ struct rt_control {
 } __attribute__((aligned(64)));
 
 #define RT_MAX_RULES 64
-#define RT_BUCKETS 256
+#define RT_BUCKETS 2048
+#define RT_MASKS 64
 /* Sets of groups: two for each half. One is in force while user space writes the other. */
 #define RT_GROUP_SETS 4
 
@@ -98,7 +99,8 @@ struct rt_control {
 struct rt_group {
 	__u32 balance; /* one of RT_BY_*, 0 for bucket 0 */
 	__u32 program; /* number of the user's program */
-	__u64 members[RT_BUCKETS];
+	__u64 masks[RT_MASKS];
+	__u8 owners[RT_BUCKETS]; /* the mask of each bucket */
 };
 
 /* The next bucket of each round-robin rule, for one lane. */

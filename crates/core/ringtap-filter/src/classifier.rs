@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 
 use crate::hash::{self, Link};
-use crate::{Balance, Headers, LinkType, MAX_RULES, Rule, Rules};
+use crate::{BUCKETS, Balance, Headers, LinkType, MAX_RULES, Rule, Rules};
 
 /// Why user space cannot classify by the rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +48,7 @@ pub struct Classifier {
 
 /// The next bucket of each round-robin rule; each lane has its own.
 #[derive(Debug, Clone)]
-pub struct Turns([u8; MAX_RULES]);
+pub struct Turns([u16; MAX_RULES]);
 
 impl Default for Turns {
     fn default() -> Self {
@@ -113,7 +113,7 @@ impl Classifier {
         let mut mask = 0;
         for (rule, turn) in self.rules.iter().zip(&mut turns.0) {
             if rule.filter.matches(data, wire_length) {
-                mask |= rule.members[hashes.bucket(&rule.balance, turn)];
+                mask |= rule.members.of(hashes.bucket(&rule.balance, turn));
             }
         }
         let hash = (mask != 0 && self.has_flow_hash).then(|| hashes.flow(Headers::Outer));
@@ -136,7 +136,7 @@ impl<'a> Hashes<'a> {
         *self.flow[index(headers)].get_or_insert_with(|| hash::flow_of(data, link, headers))
     }
 
-    fn bucket(&mut self, balance: &Balance, turn: &mut u8) -> usize {
+    fn bucket(&mut self, balance: &Balance, turn: &mut u16) -> usize {
         let (data, link) = (self.data, self.link);
         let number = match *balance {
             // `Classifier::new` refuses programs.
@@ -152,7 +152,8 @@ impl<'a> Hashes<'a> {
                 mine.into()
             }
         };
-        usize::from(number.to_le_bytes()[0])
+        // Below `BUCKETS`.
+        number as usize % BUCKETS
     }
 }
 
@@ -165,16 +166,14 @@ fn index(headers: Headers) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::Program;
+    use crate::{BucketMasks, Program};
 
     fn rule(balance: Balance, members: impl Fn(usize) -> u64) -> Rule {
         Rule {
             filter: Program::everything(),
             balance,
-            members: Arc::new(std::array::from_fn(members)),
+            members: BucketMasks::new(members),
         }
     }
 

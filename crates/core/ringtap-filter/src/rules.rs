@@ -2,7 +2,7 @@
 //! Rules: the packets that a source captures, and the readers that get each packet.
 //!
 //! A rule stands for one group of readers. Its filter selects packets, its balance mode picks one of
-//! 256 buckets for each selected packet, and each bucket names its members as bits of the slot's
+//! 2,048 buckets for each selected packet, and each bucket names its members as bits of the slot's
 //! mask. A source does not capture packets that no rule selects.
 
 use std::path::PathBuf;
@@ -12,8 +12,10 @@ use crate::Program;
 
 /// Maximum number of rules of one source.
 pub const MAX_RULES: usize = 64;
-/// Buckets of a rule; a power of two.
-pub const BUCKETS: usize = 256;
+/// Buckets of a rule; a power of two. Of 63 members none gets 3 % more than the mean.
+pub const BUCKETS: usize = 2048;
+/// Maximum number of different masks in one rule.
+pub const MASKS: usize = 64;
 
 /// How the members of a group share its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +53,68 @@ pub struct Rule {
     /// Picks the bucket of a selected packet.
     pub balance: Balance,
     /// The mask bits for the packets of each bucket.
-    pub members: Arc<[u64; BUCKETS]>,
+    pub members: BucketMasks,
+}
+
+/// The mask of each bucket of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketMasks {
+    masks: Arc<[u64]>,
+    /// For each bucket, the index of its mask; `None`: all have the first.
+    owners: Option<Arc<[u8; BUCKETS]>>,
+}
+
+impl BucketMasks {
+    /// The same mask for all buckets.
+    #[must_use]
+    pub fn same(mask: u64) -> Self {
+        BucketMasks {
+            masks: Arc::new([mask]),
+            owners: None,
+        }
+    }
+
+    /// The masks that a function returns for each bucket. Only [`MASKS`] of them may differ: buckets
+    /// with further masks have the last of these.
+    #[must_use]
+    pub fn new(mask_of: impl Fn(usize) -> u64) -> Self {
+        let mut masks = Vec::new();
+        let owners = std::array::from_fn(|bucket| {
+            let mask = mask_of(bucket);
+            let known = masks.iter().position(|known| *known == mask);
+            let at = known.unwrap_or_else(|| {
+                masks.push(mask);
+                masks.len() - 1
+            });
+            u8::try_from(at.min(MASKS - 1)).unwrap_or(0)
+        });
+        masks.truncate(MASKS);
+        BucketMasks {
+            masks: masks.into(),
+            owners: Some(Arc::new(owners)),
+        }
+    }
+
+    /// The mask of a bucket, of which the lower bits count.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, bucket: usize) -> u64 {
+        let owners = self.owners.as_ref();
+        let at = owners.map_or(0, |owners| owners[bucket % BUCKETS]);
+        self.masks.get(usize::from(at)).copied().unwrap_or(0)
+    }
+
+    /// The different masks.
+    #[must_use]
+    pub fn masks(&self) -> &[u64] {
+        &self.masks
+    }
+
+    /// For each bucket, the index of its mask.
+    #[must_use]
+    pub fn owners(&self) -> &[u8; BUCKETS] {
+        self.owners.as_deref().unwrap_or(&[0; BUCKETS])
+    }
 }
 
 /// The rules of a source, at most [`MAX_RULES`].
@@ -75,7 +138,7 @@ impl Rule {
         Rule {
             filter: Program::everything(),
             balance: Balance::Everyone,
-            members: Arc::new([members; BUCKETS]),
+            members: BucketMasks::same(members),
         }
     }
 

@@ -14,9 +14,7 @@
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
 
-use std::sync::Arc;
-
-use ringtap_filter::{BUCKETS, Balance, Place, Program, Rule, Rules};
+use ringtap_filter::{BUCKETS, Balance, BucketMasks, Place, Program, Rule, Rules};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::number::{to_u32, to_usize};
 
@@ -55,7 +53,9 @@ struct GroupMembers {
     /// The bit of all packets of a balanced group that has members.
     bit: Option<u32>,
     /// The owner of each bucket.
-    owners: [Option<SubscriptionId>; BUCKETS],
+    owners: Vec<Option<SubscriptionId>>,
+    /// The mask of each bucket in a balanced group.
+    masks: BucketMasks,
 }
 
 pub(crate) struct Membership {
@@ -94,7 +94,8 @@ impl Membership {
             group,
             members: Vec::new(),
             bit: None,
-            owners: [None; BUCKETS],
+            owners: vec![None; BUCKETS],
+            masks: BucketMasks::same(0),
         };
         Membership {
             groups: groups.into_iter().map(empty).collect(),
@@ -398,11 +399,10 @@ impl GroupMembers {
         if self.is_balanced() {
             if !members.is_empty() {
                 let balance = self.group.balance.clone();
-                let members_by_bucket = self.masks();
                 let rule = Rule {
                     filter: group,
                     balance,
-                    members: members_by_bucket,
+                    members: self.masks.clone(),
                 };
                 each(rule, &subscriptions(&members));
             }
@@ -428,14 +428,7 @@ impl GroupMembers {
         }
     }
 
-    fn ids(&self) -> Vec<SubscriptionId> {
-        self.members
-            .iter()
-            .map(|member| member.subscription)
-            .collect()
-    }
-
-    fn masks(&self) -> Arc<[u64; BUCKETS]> {
+    fn new_masks(&self) -> BucketMasks {
         let count = self.members.len().max(1);
         let owner = |bucket: usize| match self.group.balance {
             // The members take turns.
@@ -447,7 +440,7 @@ impl GroupMembers {
             let member = owner(bucket).and_then(|at| self.members.get(at));
             member.map_or(0, Member::mask) | self.group_mask()
         };
-        Arc::new(std::array::from_fn(mask))
+        BucketMasks::new(mask)
     }
 
     /// Bit of all packets of a balanced group, or 0.
@@ -457,33 +450,36 @@ impl GroupMembers {
 
     /// Gives every bucket an owner and moves as few buckets as possible.
     fn share_out(&mut self) {
-        let members = self.ids();
-        for owner in &mut self.owners {
-            *owner = owner.filter(|owner| members.contains(owner));
-        }
-        let Some(least) = BUCKETS.checked_div(members.len()) else {
+        if !self.is_balanced() {
             return;
-        };
-        let extra = BUCKETS % members.len();
-        let due = |at: usize| least + usize::from(at < extra);
-        for (at, member) in members.iter().enumerate() {
-            let own = self.owners.iter_mut();
-            let own = own.filter(|owner| **owner == Some(*member));
-            own.skip(due(at)).for_each(|surplus| *surplus = None);
         }
-        for (at, member) in members.iter().enumerate() {
-            let have = self.owners.iter().filter(|owner| **owner == Some(*member));
-            let lacks = due(at).saturating_sub(have.count());
-            let free = self.owners.iter_mut().filter(|owner| owner.is_none());
-            free.take(lacks).for_each(|owner| *owner = Some(*member));
+        let count = self.members.len();
+        let least = BUCKETS.checked_div(count).unwrap_or(0);
+        let extra = BUCKETS.checked_rem(count).unwrap_or(0);
+        let due =
+            |(at, member): (usize, &Member)| (member.subscription, least + usize::from(at < extra));
+        let mut due: Vec<_> = self.members.iter().enumerate().map(due).collect();
+        for owner in &mut self.owners {
+            let mut left = due.iter_mut().filter(|(_, left)| *left > 0);
+            match left.find(|(member, _)| Some(*member) == *owner) {
+                Some((_, left)) => *left -= 1,
+                None => *owner = None,
+            }
         }
+        let mut lacking = due
+            .into_iter()
+            .flat_map(|(member, left)| std::iter::repeat_n(member, left));
+        for owner in self.owners.iter_mut().filter(|owner| owner.is_none()) {
+            *owner = lacking.next();
+        }
+        self.masks = self.new_masks();
     }
 }
 
 /// Puts neighbouring buckets far apart: VLANs have neighbouring numbers, or numbers in equal steps.
 fn spread(bucket: usize) -> usize {
     /// Odd, and the number of buckets divided by the golden ratio.
-    const STEP: usize = 159;
+    const STEP: usize = 1267;
     bucket * STEP % BUCKETS
 }
 

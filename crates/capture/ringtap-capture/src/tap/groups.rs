@@ -7,14 +7,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use ringtap_filter::{BUCKETS, Balance, Headers, MAX_RULES, Rule};
+use ringtap_filter::{BUCKETS, Balance, Headers, MASKS, MAX_RULES, Rule};
 use ringtap_pool::memory::Words;
 use ringtap_pool::number::to_u32;
 
 /// Number of sets in the map: `RT_GROUP_SETS`.
 pub(super) const SETS: usize = 4;
-/// Words of a group: balance and program, then the members of each bucket.
-const GROUP_WORDS: usize = 1 + BUCKETS;
+/// Words of a group, `rt_group`: balance and program, the masks, and for each bucket a byte, the index
+/// of its mask.
+pub(super) const GROUP_WORDS: usize = 1 + MASKS + BUCKETS / 8;
 pub(super) const ALL_WORDS: usize = SETS * MAX_RULES * GROUP_WORDS;
 
 /// The `RT_BY_*` value of a balance mode.
@@ -86,7 +87,11 @@ pub(super) fn write<'a>(
         let [a, b, c, d] = way(&rule.balance).to_ne_bytes();
         let [e, f, g, h] = program.to_ne_bytes();
         let head = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
-        let values = [head].into_iter().chain(rule.members.iter().copied());
+        let masks = rule.members.masks().iter().copied();
+        let masks = masks.chain(std::iter::repeat(0)).take(MASKS);
+        let owners = rule.members.owners().as_chunks().0.iter();
+        let owners = owners.map(|eight| u64::from_ne_bytes(*eight));
+        let values = [head].into_iter().chain(masks).chain(owners);
         for (word, value) in group.iter().zip(values) {
             word.store(value, Relaxed);
         }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Balance modes: by hashes, VLANs, round-robin, and users' programs.
 
-use std::sync::Arc;
-
 use ringtap_capture::tap::{Direction, Mode, TapOptions};
-use ringtap_filter::{BUCKETS, Balance, Headers, Rule, hash};
+use ringtap_filter::{BUCKETS, Balance, BucketMasks, Headers, Rule, hash};
 use ringtap_pool::format::flag;
 use ringtap_testkit::{Namespace, require_root, require_tool};
 
@@ -12,31 +10,37 @@ use crate::packets::Maker;
 use crate::rules::{HOOKS, classify};
 use crate::support::{Captured, Tagging, attach, finish, frame, options, own, whole};
 
-/// A rule that stores the bucket in the mask: in 8 bits from `place * 8` on.
-fn telling(balance: Balance, place: u32) -> Rule {
-    let bits = |bucket: usize| (bucket as u64) << (place * 8);
-    Rule {
-        balance,
-        members: Arc::new(std::array::from_fn(bits)),
+/// Rules that store the bucket in the mask: in 11 bits from `place * 11` on.
+fn telling(balance: Balance, place: u32) -> [Rule; 2] {
+    let part = |range: std::ops::Range<usize>| Rule {
+        balance: balance.clone(),
+        members: BucketMasks::new(|bucket| {
+            let bits = bucket / range.start % (range.end / range.start) * range.start;
+            (bits as u64) << (place * 11)
+        }),
         ..Rule::everything(0)
-    }
+    };
+    [part(1..64), part(64..BUCKETS)]
 }
 
-/// The bucket stored by the rule of [`telling`].
+/// The bucket stored by the rules of [`telling`].
 fn told(packet: &Captured, place: u32) -> u32 {
-    u32::try_from(packet.slot.mask >> (place * 8) & 0xff).unwrap()
+    u32::try_from(packet.slot.mask >> (place * 11) & 0x7ff).unwrap()
 }
 
 /// All hashes and the VLAN, in places 0 to 4, and a bit that all packets have.
 fn all_keys() -> Vec<Rule> {
-    vec![
-        telling(Balance::Flow(Headers::Outer), 0),
-        telling(Balance::Flow(Headers::Inner), 1),
-        telling(Balance::Address(Headers::Outer), 2),
-        telling(Balance::Address(Headers::Inner), 3),
-        telling(Balance::Vlan, 4),
-        Rule::everything(1 << 63),
-    ]
+    let balances = [
+        Balance::Flow(Headers::Outer),
+        Balance::Flow(Headers::Inner),
+        Balance::Address(Headers::Outer),
+        Balance::Address(Headers::Inner),
+        Balance::Vlan,
+    ];
+    let telling = (0..)
+        .zip(balances)
+        .flat_map(|(place, balance)| telling(balance, place));
+    telling.chain([Rule::everything(1 << 63)]).collect()
 }
 
 /// Compares the program's results with `ringtap_filter::hash`.
@@ -58,7 +62,7 @@ fn assert_same_as(packet: &Captured, data: &[u8], context: &str) {
     for (place, expected) in (0..).zip(expected) {
         assert_eq!(
             told(packet, place),
-            expected & 0xff,
+            expected & 0x7ff,
             "{context}, {place}: {data:02x?}"
         );
     }
@@ -159,8 +163,8 @@ fn packets_are_given_out_in_turn_on_each_lane() {
     require_tool!("ip", "python3");
     let net = Namespace::with_veth("turn");
     let mut tap = attach(&net, &options("rx0"));
-    let rules = vec![telling(Balance::RoundRobin, 0), Rule::everything(1 << 63)];
-    classify(&mut tap, rules);
+    let [low, _] = telling(Balance::RoundRobin, 0);
+    classify(&mut tap, vec![low, Rule::everything(1 << 63)]);
     net.inject("tx0", &vec![frame(1, 60); BUCKETS + 10]);
     let (captured, _) = finish(tap);
     assert_eq!(own(&captured).len(), BUCKETS + 10);
@@ -168,7 +172,7 @@ fn packets_are_given_out_in_turn_on_each_lane() {
     for lane in 0..=lanes {
         let of_lane = captured.iter().filter(|packet| packet.lane == lane);
         let found: Vec<_> = of_lane.map(|packet| told(packet, 0)).collect();
-        let expected: Vec<_> = (0..256).cycle().take(found.len()).collect();
+        let expected: Vec<_> = (0..64).cycle().take(found.len()).collect();
         assert_eq!(found, expected, "lane {lane}");
     }
 }
@@ -177,7 +181,7 @@ fn packets_are_given_out_in_turn_on_each_lane() {
 fn quarters(balance: Balance) -> Rule {
     Rule {
         balance,
-        members: Arc::new(std::array::from_fn(|bucket| 1 << (bucket % 4))),
+        members: BucketMasks::new(|bucket| 1 << (bucket % 4)),
         ..Rule::everything(0)
     }
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kernel filters of the sockets: filtered packets go to the network stack and are counted.
 
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ringtap_capture::xdp::XdpOptions;
 use ringtap_device::Mode;
-use ringtap_filter::{Balance, Instruction, LinkType, Program, Rule, Rules, text::Filter};
+use ringtap_filter::{
+    Balance, BucketMasks, Instruction, LinkType, Program, Rule, Rules, text::Filter,
+};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::source::{Pause, Source};
 use ringtap_testkit::{LIMIT, Namespace, require_root, require_tool};
@@ -19,7 +20,7 @@ fn rule(filter: &str, bit: u32) -> Rule {
     Rule {
         filter: filter.program().clone(),
         balance: Balance::Everyone,
-        members: Arc::new([1_u64 << bit; 256]),
+        members: BucketMasks::same(1 << bit),
     }
 }
 

@@ -199,7 +199,7 @@ pub struct ReaderStatus {
     /// Chunks that the reader received instead of their lane's owner.
     #[serde(default)]
     pub helped_chunks: u64,
-    /// Buckets of flows, of 256, that the reader owns; 0 in groups without buckets.
+    /// Buckets of flows, of 2,048, that the reader owns; 0 in groups without buckets.
     #[serde(default)]
     pub buckets: u32,
 }

@@ -44,11 +44,16 @@ fn membership() -> Membership {
     Membership::new(vec![Group::new("all"), balanced], limits())
 }
 
+/// The masks of all buckets of the first rule.
+fn masks(membership: &Membership) -> Vec<u64> {
+    let members = &membership.rules().0[0].members;
+    (0..BUCKETS).map(|bucket| members.of(bucket)).collect()
+}
+
 fn owned(membership: &Membership, subscription: u64) -> usize {
     let share = membership.share(SubscriptionId(subscription)).unwrap();
-    let members = membership.rules().0[0].members.clone();
-    let has = |members: &&u64| **members == share.mask | share.group;
-    members.iter().filter(has).count()
+    let has = |mask: &u64| *mask == share.mask | share.group;
+    masks(membership).into_iter().filter(has).count()
 }
 
 #[test]
@@ -65,9 +70,9 @@ fn readers_without_a_filter_share_one_rule() {
         .unwrap();
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 2);
-    assert_eq!(rules[0].members[0], 0b101);
+    assert_eq!(rules[0].members.of(0), 0b101);
     assert!(rules[0].filter.takes_everything());
-    assert_eq!(rules[1].members[0], 0b010);
+    assert_eq!(rules[1].members.of(0), 0b010);
     let share = membership.share(SubscriptionId(2)).unwrap();
     assert_eq!((share.mask, share.rule), (0b010, Ok(1)));
 }
@@ -84,13 +89,33 @@ fn a_group_is_shared_out_evenly_whoever_comes_and_goes() {
         .map(|subscription| owned(&membership, subscription))
         .collect();
     assert_eq!(shares.iter().sum::<usize>(), BUCKETS);
-    assert!(shares.iter().all(|share| (85..=86).contains(share)));
-    let before = membership.rules().0[0].members.clone();
+    assert!(shares.iter().all(|share| (682..=683).contains(share)));
+    let before = masks(&membership);
     membership.leave(SubscriptionId(2));
-    assert_eq!([owned(&membership, 1), owned(&membership, 3)], [128, 128]);
-    let after = membership.rules().0[0].members.clone();
+    assert_eq!([owned(&membership, 1), owned(&membership, 3)], [1024, 1024]);
+    let after = masks(&membership);
     let moved = before.iter().zip(after.iter()).filter(|(a, b)| a != b);
-    assert_eq!(moved.count(), 85, "only the leaver's share moves");
+    assert_eq!(moved.count(), 683, "only the leaver's share moves");
+}
+
+#[test]
+fn with_any_number_of_members_none_has_three_percent_more_than_the_mean() {
+    let group = Group {
+        balance: Balance::Flow(Headers::Outer),
+        ..Group::new("ids")
+    };
+    let mut membership = Membership::new(vec![group], limits());
+    // One bit is the group's.
+    for members in 1..=62 {
+        let joined = membership.join("ids", newcomer(members), Program::everything());
+        joined.unwrap();
+        let shares = (1..=members).map(|member| membership.buckets_of(SubscriptionId(member)));
+        let most = u64::from(shares.max().unwrap());
+        assert!(
+            most * members * 100 <= 2048 * 103,
+            "{most} of {members} members"
+        );
+    }
 }
 
 #[test]
@@ -107,8 +132,8 @@ fn all_packets_of_a_balanced_group_have_its_bit_until_it_is_empty() {
         (one.group, one.group & (one.mask | other.mask)),
         (other.group, 0)
     );
-    let members = membership.rules().0[0].members.clone();
-    assert!(members.iter().all(|mask| mask & one.group == one.group));
+    let all = masks(&membership);
+    assert!(all.iter().all(|mask| mask & one.group == one.group));
     membership.leave(SubscriptionId(1));
     assert_eq!(
         membership.share(SubscriptionId(2)).unwrap().group,
@@ -225,7 +250,7 @@ fn filters_with_too_much_work_run_in_their_readers() {
     let rules = membership.rules().0;
     assert_eq!(rules.len(), 2, "the first two get everything by one rule");
     assert!(rules[0].filter.takes_everything());
-    assert_eq!(rules[0].members[0], 0b011);
+    assert_eq!(rules[0].members.of(0), 0b011);
     // With all that the source may run; the one after it is too much.
     for subscription in 4..=10 {
         let joined = membership.join("all", newcomer(subscription), of_steps(511));
@@ -321,7 +346,7 @@ fn of_four(balance: Balance, buckets: impl Iterator<Item = usize>) -> Vec<usize>
         let joined = membership.join("ids", newcomer(subscription), Program::everything());
         joined.unwrap();
     }
-    let masks = membership.rules().0[0].members.clone();
+    let masks = masks(&membership);
     let found: Vec<_> = buckets.map(|bucket| masks[bucket % BUCKETS]).collect();
     let of = |subscription| {
         let share = membership.share(SubscriptionId(subscription)).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::btf::types::{MemberAttr, Struct};
 use libbpf_rs::{Btf, HasSize};
-use ringtap_filter::{Balance, Headers};
+use ringtap_filter::{BUCKETS, Balance, Headers, MASKS};
 use ringtap_pool::format::{self, chunk, flag, region};
 use ringtap_pool::number::to_u32;
 
@@ -50,6 +50,13 @@ fn lanes_and_control_words_lie_where_the_program_has_them() {
     let control = places!(ControlWords: recycle_tail, capture_head, wake, paused,
         tai_minus_utc_ns, group_sets);
     same("rt_control", size_of::<ControlWords>(), &control);
+    let group = [
+        ("balance", 0),
+        ("program", 4),
+        ("masks", 8),
+        ("owners", 8 + 8 * MASKS),
+    ];
+    same("rt_group", groups::GROUP_WORDS * 8, &group);
 }
 
 #[test]
@@ -158,6 +165,8 @@ fn flags_and_limits_are_the_headers() {
         ("RT_SEALED", format::SEALED),
         ("RT_VERSION", format::VERSION),
         ("RT_GROUP_SETS", to_u32(groups::SETS)),
+        ("RT_BUCKETS", to_u32(BUCKETS)),
+        ("RT_MASKS", to_u32(MASKS)),
         ("RT_BY_FLOW", by(&Balance::Flow(Headers::Outer))),
         ("RT_BY_INNER_FLOW", by(&Balance::Flow(Headers::Inner))),
         ("RT_BY_ADDRESS", by(&Balance::Address(Headers::Outer))),

@@ -47,7 +47,7 @@ reader counter helped_chunks      ringtap_reader_helped         chunks  Chunks t
 reader gauge   lag_chunks         ringtap_reader_lag_chunks     -       Chunks that a reader holds.
 reader gauge   credit_chunks      ringtap_reader_credit_chunks  -       Chunks of a lane that a reader may hold.
 reader gauge   guaranteed_chunks  ringtap_reader_guaranteed_chunks - Chunks of a lane that a reader can always hold.
-reader gauge   buckets            ringtap_reader_buckets        -       Buckets of flows that a reader owns, of 256.
+reader gauge   buckets            ringtap_reader_buckets        -       Buckets of flows that a reader owns, of 2,048.
 reader gauge   corrupt            ringtap_reader_corrupt        -       Whether a reader broke the protocol and was cut off.";
 const NO_UNIT: &str = "-";
 
