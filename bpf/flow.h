@@ -7,6 +7,7 @@
 #define RINGTAP_FLOW_H
 
 #include "packet.h"
+#include "splice.h"
 
 #define RT_MOST_TAGS 2
 #define RT_MOST_EXTENSIONS 4
@@ -294,11 +295,7 @@ static __always_inline __u32 rt_tunnel(const struct rt_view *view, const struct 
 	return port == RT_GTP_PORT ? rt_gtp(view, at) : 0;
 }
 
-static __always_inline __u32 rt_step(__u32 hash, __u32 word)
-{
-	hash = (hash ^ word) * 0x9e3779b1;
-	return hash ^ hash >> 15;
-}
+#define RT_TERM(key, word) (rt_number(RT_KEYS + (key)) * (__u64)(word))
 
 static __always_inline __u32 rt_finish(__u32 hash)
 {
@@ -319,40 +316,42 @@ static __always_inline int rt_order(const struct rt_found *found)
 	return 0;
 }
 
-static __always_inline __u32 rt_mix(__u32 hash, const __u32 *address, __u32 words)
+static __always_inline __u64 rt_address_sum(const __u32 *low, const __u32 *high, __u32 words)
 {
-	for (__u32 i = 0; i < 4; i++) {
-		if (i >= words)
-			break;
-		hash = rt_step(hash, address[i]);
+	__u64 sum = rt_number(RT_KEYS) + RT_TERM(1, low[0]) + RT_TERM(2, high[0]);
+
+	if (words > 1)
+		sum += RT_TERM(3, low[1]) + RT_TERM(4, high[1]);
+	if (words > 2) {
+		sum += RT_TERM(5, low[2]) + RT_TERM(6, high[2]);
+		sum += RT_TERM(7, low[3]) + RT_TERM(8, high[3]);
 	}
-	return hash;
+	return sum;
 }
 
 static __always_inline __u32 rt_hash_of(const struct rt_view *view, const struct rt_found *found,
 					__u64 how)
 {
-	__u32 hash, first = found->ports >> 16, second = found->ports & 0xffff;
+	__u32 first = found->ports >> 16, second = found->ports & 0xffff;
 	int order = rt_order(found);
+	__u64 sum;
 
 	rt_forget(order, view->length);
-	if (order > 0) {
-		hash = rt_mix(0, found->destination, found->words);
-		hash = rt_mix(hash, found->source, found->words);
-	} else {
-		hash = rt_mix(0, found->source, found->words);
-		hash = rt_mix(hash, found->destination, found->words);
-	}
-	rt_forget(hash, view->length);
-	if (!found->is_ip)
-		return rt_finish(rt_step(hash, found->last));
-	if (how & RT_OF_ADDRESSES)
-		return rt_finish(hash);
-	if (order > 0 || (!order && first > second))
-		hash = rt_step(hash, second << 16 | first);
+	if (order > 0)
+		sum = rt_address_sum(found->destination, found->source, found->words);
 	else
-		hash = rt_step(hash, first << 16 | second);
-	return rt_finish(rt_step(hash, found->last));
+		sum = rt_address_sum(found->source, found->destination, found->words);
+	rt_forget(sum, view->length);
+	if (found->is_ip && how & RT_OF_ADDRESSES)
+		return rt_finish(sum >> 32);
+	if (found->is_ip) {
+		__u32 ports = found->ports;
+
+		if (order > 0 || (!order && first > second))
+			ports = second << 16 | first;
+		sum += RT_TERM(9, ports);
+	}
+	return rt_finish((sum + RT_TERM(10, found->last)) >> 32);
 }
 
 /* The hash selected by `how` (RT_OF_* and the hook); 0 for a packet too short for Ethernet. */

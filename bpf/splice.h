@@ -9,6 +9,7 @@
 #define RT_NO_RULES 0x52545f52554c4553LL /* replaced by the needs of the rules, below 2^32 */
 #define RT_FILTERS 0x52545f46494c5453LL	 /* in the function that the filters replace */
 #define RT_PROGRAMS 0x52545f50524f4753LL /* in the function that users' programs replace */
+#define RT_KEYS 0x52545f4b45595300LL /* and the 10 numbers that follow: replaced by the hash's keys */
 
 #define rt_number(value)                                                \
 	({                                                              \

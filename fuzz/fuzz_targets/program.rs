@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use ringtap_filter::{
     Headers, Program,
     ebpf::{self, FilterHook, TranslateError},
-    hash::{self, Link},
+    hash::{HashKeys, HashSeed, Link},
 };
 
 fuzz_target!(|input: &[u8]| {
@@ -24,8 +24,8 @@ fuzz_target!(|input: &[u8]| {
         .collect();
     for headers in [Headers::Outer, Headers::Inner] {
         for link in [Link::Ethernet, Link::Ip] {
-            let _ = hash::flow_of(packet, link, headers);
-            let _ = hash::addresses_of(packet, link, headers);
+            let keys = HashKeys::new(HashSeed(count.into()));
+            let _ = (keys.flow(packet, link, headers), keys.addresses(packet, link, headers));
         }
     }
     let Ok(program) = Program::from_entries(&entries) else {

@@ -49,7 +49,7 @@ fn run() -> Result<(), SourceError> {
     let mut tap = Tap::attach(&options)?;
     if !filters.is_empty() {
         let rules = (0..).zip(&filters).map(|(number, it)| rule(it, number));
-        let places = tap.classify(&Rules(rules.collect::<Result<_, _>>()?))?;
+        let places = tap.classify(&Rules::from(rules.collect::<Result<Vec<_>, _>>()?))?;
         for (filter, place) in filters.iter().zip(places) {
             if let Place::Reader(reason) = place {
                 eprintln!("note: \"{filter}\" does not run in the kernel: {reason}");

@@ -99,7 +99,7 @@ impl LaneRules {
 /// The rules, with filters that match everything in place of those that loop, and where each filter
 /// runs.
 fn bounded(rules: &Rules) -> (Rules, Vec<Place>) {
-    let Rules(mut rules) = rules.clone();
+    let mut rules = rules.clone();
     let place = |rule: &mut Rule| {
         if rule.filter.most_steps().is_some() {
             return Place::Source;
@@ -107,8 +107,8 @@ fn bounded(rules: &Rules) -> (Rules, Vec<Place>) {
         rule.filter = Program::everything();
         Place::Reader(LOOPS.to_owned())
     };
-    let places = rules.iter_mut().map(place).collect();
-    (Rules(rules), places)
+    let places = rules.each.iter_mut().map(place).collect();
+    (rules, places)
 }
 
 impl LaneClassifier {

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use crate::hash::{self, Link};
+use crate::hash::{self, HashKeys, Link};
 use crate::{BUCKETS, Balance, Headers, LinkType, MAX_RULES, Rule, Rules};
 
 /// Why user space cannot classify by the rules.
@@ -42,6 +42,7 @@ pub enum ClassifierError {
 pub struct Classifier {
     rules: Vec<Rule>,
     link: Link,
+    keys: HashKeys,
     /// Whether a rule balances by the flow hash over the outer headers; slots then carry the hash.
     has_flow_hash: bool,
 }
@@ -67,6 +68,7 @@ pub struct Verdict {
 
 /// A packet with the hashes computed so far.
 struct Hashes<'a> {
+    keys: &'a HashKeys,
     data: &'a [u8],
     link: Link,
     flow: [Option<u32>; 2],
@@ -76,7 +78,8 @@ struct Hashes<'a> {
 impl Classifier {
     /// A classifier for packets of this link type.
     pub fn new(rules: &Rules, link_type: LinkType) -> Result<Self, ClassifierError> {
-        let Rules(rules) = rules;
+        let keys = HashKeys::new(rules.seed);
+        let rules = &rules.each;
         let count = rules.len();
         if count > MAX_RULES {
             return Err(ClassifierError::TooMany { count });
@@ -103,13 +106,14 @@ impl Classifier {
             has_flow_hash: rules.iter().any(|rule| rule.balance == by_flow),
             rules: rules.clone(),
             link: link.unwrap_or_default(),
+            keys,
         })
     }
 
     /// Classifies a packet with captured bytes `data` that was `wire_length` bytes long.
     #[must_use]
     pub fn classify(&self, data: &[u8], wire_length: u32, turns: &mut Turns) -> Verdict {
-        let mut hashes = Hashes::new(data, self.link);
+        let mut hashes = Hashes::new(&self.keys, data, self.link);
         let mut mask = 0;
         for (rule, turn) in self.rules.iter().zip(&mut turns.0) {
             if rule.filter.matches(data, wire_length) {
@@ -122,8 +126,9 @@ impl Classifier {
 }
 
 impl<'a> Hashes<'a> {
-    fn new(data: &'a [u8], link: Link) -> Self {
+    fn new(keys: &'a HashKeys, data: &'a [u8], link: Link) -> Self {
         Self {
+            keys,
             data,
             link,
             flow: [None; 2],
@@ -132,18 +137,18 @@ impl<'a> Hashes<'a> {
     }
 
     fn flow(&mut self, headers: Headers) -> u32 {
-        let (data, link) = (self.data, self.link);
-        *self.flow[index(headers)].get_or_insert_with(|| hash::flow_of(data, link, headers))
+        let (keys, data, link) = (self.keys, self.data, self.link);
+        *self.flow[index(headers)].get_or_insert_with(|| keys.flow(data, link, headers))
     }
 
     fn bucket(&mut self, balance: &Balance, turn: &mut u16) -> usize {
-        let (data, link) = (self.data, self.link);
+        let (keys, data, link) = (self.keys, self.data, self.link);
         let number = match *balance {
             // `Classifier::new` refuses programs.
             Balance::Everyone | Balance::Program(_) => 0,
             Balance::Flow(headers) => self.flow(headers),
             Balance::Address(headers) => *self.addresses[index(headers)]
-                .get_or_insert_with(|| hash::addresses_of(data, link, headers)),
+                .get_or_insert_with(|| keys.addresses(data, link, headers)),
             Balance::Vlan if link == Link::Ethernet => hash::vlan(data),
             Balance::Vlan => 0,
             Balance::RoundRobin => {
@@ -167,6 +172,7 @@ fn index(headers: Headers) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::HashSeed;
     use crate::{BucketMasks, Program};
 
     fn rule(balance: Balance, members: impl Fn(usize) -> u64) -> Rule {
@@ -178,7 +184,7 @@ mod tests {
     }
 
     fn classifier(rules: Vec<Rule>) -> Classifier {
-        Classifier::new(&Rules(rules), LinkType::ETHERNET).unwrap()
+        Classifier::new(&Rules::from(rules), LinkType::ETHERNET).unwrap()
     }
 
     /// An Ethernet packet of UDP over IPv4 between two hosts, there or back.
@@ -219,7 +225,8 @@ mod tests {
         let mut turns = Turns::default();
         let there = by_flow.classify(&packet(true), 42, &mut turns);
         assert_eq!(there, by_flow.classify(&packet(false), 42, &mut turns));
-        let hash = hash::flow(&packet(true), Headers::Outer);
+        let keys = HashKeys::new(HashSeed::default());
+        let hash = keys.flow(&packet(true), Link::Ethernet, Headers::Outer);
         assert_eq!(there.hash, Some(hash));
         assert_eq!(there.mask, 1 << (hash % 64));
     }
@@ -242,7 +249,7 @@ mod tests {
     #[test]
     fn more_rules_than_turns_are_refused() {
         let rules = vec![rule(Balance::Everyone, |_| 1); MAX_RULES + 1];
-        let error = Classifier::new(&Rules(rules), LinkType::ETHERNET).unwrap_err();
+        let error = Classifier::new(&Rules::from(rules), LinkType::ETHERNET).unwrap_err();
         assert_eq!(
             error,
             ClassifierError::TooMany {
@@ -253,7 +260,7 @@ mod tests {
 
     #[test]
     fn user_programs_are_refused_in_user_space() {
-        let rules = Rules(vec![rule(Balance::Program("steer.o".into()), |_| 1)]);
+        let rules = Rules::from(vec![rule(Balance::Program("steer.o".into()), |_| 1)]);
         let error = Classifier::new(&rules, LinkType::ETHERNET).unwrap_err();
         assert!(
             error
@@ -267,15 +274,19 @@ mod tests {
         let round = [0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6];
         let mut looping = rule(Balance::Everyone, |_| 1);
         looping.filter = Program::from_entries(&round).unwrap();
-        let rules = Rules(vec![rule(Balance::Everyone, |_| 1), looping]);
+        let rules = Rules::from(vec![rule(Balance::Everyone, |_| 1), looping]);
         let error = Classifier::new(&rules, LinkType::ETHERNET).unwrap_err();
         assert_eq!(error, ClassifierError::Loops { rule: 1 });
     }
 
     #[test]
     fn links_without_known_addresses_balance_round_robin_only() {
-        let new =
-            |balance| Classifier::new(&Rules(vec![rule(balance, |_| 1)]), LinkType::LINUX_SLL);
+        let new = |balance| {
+            Classifier::new(
+                &Rules::from(vec![rule(balance, |_| 1)]),
+                LinkType::LINUX_SLL,
+            )
+        };
         let error = new(Balance::Flow(Headers::Outer)).unwrap_err();
         assert!(error.to_string().contains("Linux cooked v1"), "{error}");
         assert!(new(Balance::RoundRobin).is_ok());

@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The symmetric flow hash: packets of both directions of a connection have the same hash.
 //!
-//! `bpf/flow.h` computes the same hashes in the kernel. All arithmetic uses 32 bits and wraps;
+//! `bpf/flow.h` computes the same hashes in the kernel. All arithmetic wraps, after 32 bits if nothing
+//! else is said;
 //! packet fields are big-endian numbers; a field is present only if all of its bytes were captured.
 //!
 //! # The hash
 //!
-//! A key is a sequence of words `w1 … wn`:
+//! A hub has a secret seed. SplitMix64 makes 64-bit keys `k0 … k10` of it, the first output first. The
+//! words `w1 … w10` are those of the packet:
 //!
 //! ```text
-//! h = 0
-//! for each word w:  h = (h ^ w) * 0x9e3779b1;  h = h ^ (h >> 15)
-//! finally:          h = (h ^ (h >> 16)) * 0x85ebca6b
-//!                   h = (h ^ (h >> 13)) * 0xc2b2ae35
-//!                   h =  h ^ (h >> 16)
+//! s = k0 + k1 * w1 + … + k10 * w10              (64 bits)
+//! h = s >> 32
+//! h = (h ^ (h >> 16)) * 0x85ebca6b
+//! h = (h ^ (h >> 13)) * 0xc2b2ae35
+//! h =  h ^ (h >> 16)
 //! ```
 //!
-//! # The key
+//! The upper half of `s` is strongly universal (multilinear hashing; Lemire and Kaser 2014): without
+//! the seed, nobody can choose packets whose hashes collide more often than by chance.
 //!
-//! - IPv4 and IPv6: the lower address, the higher address (as numbers; an IPv6 address is four
-//!   words, the first four bytes first); for [`flow()`] also `port << 16 | port`, the port that
-//!   belongs to the lower address first (the lower port first if the addresses are equal), and
-//!   the protocol as the last word.
-//! - Anything else of at least 14 bytes: the lower and the higher MAC address (each two words,
-//!   first its upper 16 bits, then its lower 32), and the ethertype.
-//! - Less than 14 bytes: the hash is 0.
+//! # The words
+//!
+//! - IPv4 and IPv6: `w1`, `w3`, `w5` and `w7` are the lower address, `w2`, `w4`, `w6` and `w8` the
+//!   higher one (as numbers, the first four bytes first; an IPv4 address is one word). For
+//!   [`HashKeys::flow`] also `w9`, `port << 16 | port`, the port that belongs to the lower address first
+//!   (the lower port first if the addresses are equal), and `w10`, the protocol.
+//! - Anything else of at least 14 bytes: `w1` and `w3` are the lower MAC address (its upper 16 bits, its
+//!   lower 32), `w2` and `w4` the higher one; `w10` is the ethertype.
+//! - All other words are 0. Of a packet of less than 14 bytes the hash is 0.
 //!
 //! # The headers
 //!
@@ -43,7 +48,7 @@
 //!
 //! Later fragments carry no ports. The fragments of one datagram have the same hash (addresses and
 //! protocol), but a different one than unfragmented packets of the connection. Only a hash without
-//! ports, like [`addresses`], avoids this.
+//! ports, like [`HashKeys::addresses`], avoids this.
 //!
 //! # Tunnels
 //!
@@ -95,82 +100,113 @@ impl Link {
     }
 }
 
-/// Hash over addresses, ports and protocol of an Ethernet packet with captured bytes `data`.
-#[must_use]
-pub fn flow(data: &[u8], headers: Headers) -> u32 {
-    flow_of(data, Link::Ethernet, headers)
-}
-
-/// Hash over the two addresses of an Ethernet packet with captured bytes `data`.
-#[must_use]
-pub fn addresses(data: &[u8], headers: Headers) -> u32 {
-    addresses_of(data, Link::Ethernet, headers)
-}
-
 /// Outermost VLAN number of an Ethernet packet, unhashed; 0 without a tag.
 #[must_use]
 pub fn vlan(data: &[u8]) -> u32 {
     headers::vlan(data).unwrap_or(0)
 }
 
-/// Like [`flow()`], for any first header.
-#[must_use]
-pub fn flow_of(data: &[u8], link: Link, headers: Headers) -> u32 {
-    match headers::dissect(data, link, headers) {
-        Packet::Ip(ip) => {
-            let (hash, is_swapped) = mix_addresses(&ip);
-            let (first, second) = match is_swapped {
-                Some(true) => (ip.ports.1, ip.ports.0),
-                Some(false) => ip.ports,
-                None => (ip.ports.0.min(ip.ports.1), ip.ports.0.max(ip.ports.1)),
-            };
-            let ports = u32::from(first) << 16 | u32::from(second);
-            finish(step(step(hash, ports), ip.protocol.into()))
+/// Secret from which the keys of the hash are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashSeed(pub u64);
+
+/// Keys of the hash, for all packets of a hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashKeys([u64; KEYS]);
+
+const KEYS: usize = 11;
+const KEY_OF_PORTS: usize = 9;
+const KEY_OF_LAST: usize = 10;
+
+impl HashKeys {
+    /// The keys of a seed: the first outputs of SplitMix64.
+    #[must_use]
+    pub const fn new(HashSeed(seed): HashSeed) -> Self {
+        let (mut keys, mut state, mut at) = ([0; KEYS], seed, 0);
+        while at < KEYS {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            keys[at] = mixed ^ mixed >> 31;
+            at += 1;
         }
-        other => without_ip(&other),
+        HashKeys(keys)
+    }
+
+    /// The keys, `k0` first.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.0.into_iter()
+    }
+
+    /// Hash over addresses, ports and protocol of a packet with captured bytes `data`.
+    #[must_use]
+    pub fn flow(&self, data: &[u8], link: Link, headers: Headers) -> u32 {
+        match headers::dissect(data, link, headers) {
+            Packet::Ip(ip) => {
+                let (sum, is_swapped) = self.sum_of_addresses(&ip);
+                let (first, second) = match is_swapped {
+                    Some(true) => (ip.ports.1, ip.ports.0),
+                    Some(false) => ip.ports,
+                    None => (ip.ports.0.min(ip.ports.1), ip.ports.0.max(ip.ports.1)),
+                };
+                let ports = u32::from(first) << 16 | u32::from(second);
+                let sum = sum.wrapping_add(self.term(KEY_OF_PORTS, ports));
+                finish(sum.wrapping_add(self.term(KEY_OF_LAST, ip.protocol.into())))
+            }
+            other => self.without_ip(&other),
+        }
+    }
+
+    /// Hash over the two addresses of a packet with captured bytes `data`.
+    #[must_use]
+    pub fn addresses(&self, data: &[u8], link: Link, headers: Headers) -> u32 {
+        match headers::dissect(data, link, headers) {
+            Packet::Ip(ip) => finish(self.sum_of_addresses(&ip).0),
+            other => self.without_ip(&other),
+        }
+    }
+
+    fn without_ip(&self, packet: &Packet) -> u32 {
+        let Packet::Ethernet { macs, ethertype } = *packet else {
+            return 0;
+        };
+        let (low, high) = (macs.0.min(macs.1), macs.0.max(macs.1));
+        let pairs = [(low.0.into(), high.0.into()), (low.1, high.1)];
+        let sum = self.sum(pairs.into_iter());
+        finish(sum.wrapping_add(self.term(KEY_OF_LAST, ethertype.into())))
+    }
+
+    /// Sum of both addresses, and whether the destination is lower; `None` if they are equal.
+    fn sum_of_addresses(&self, ip: &Ip<'_>) -> (u64, Option<bool>) {
+        let (low, high, is_swapped) = match ip.source.cmp(ip.destination) {
+            std::cmp::Ordering::Less => (ip.source, ip.destination, Some(false)),
+            std::cmp::Ordering::Equal => (ip.source, ip.destination, None),
+            std::cmp::Ordering::Greater => (ip.destination, ip.source, Some(true)),
+        };
+        fn words(address: &[u8]) -> impl Iterator<Item = u32> {
+            let words = address.as_chunks().0.iter();
+            words.map(|word| u32::from_be_bytes(*word))
+        }
+        (self.sum(words(low).zip(words(high))), is_swapped)
+    }
+
+    /// Sum of `k0` and the words of the lower and the higher address.
+    fn sum(&self, pairs: impl Iterator<Item = (u32, u32)>) -> u64 {
+        let add = |sum: u64, (key, (low, high)): (usize, (u32, u32))| {
+            let sum = sum.wrapping_add(self.term(key, low));
+            sum.wrapping_add(self.term(key + 1, high))
+        };
+        (1..KEY_OF_PORTS).step_by(2).zip(pairs).fold(self.0[0], add)
+    }
+
+    fn term(&self, key: usize, word: u32) -> u64 {
+        self.0[key].wrapping_mul(word.into())
     }
 }
 
-/// Like [`addresses`], for any first header.
-#[must_use]
-pub fn addresses_of(data: &[u8], link: Link, headers: Headers) -> u32 {
-    match headers::dissect(data, link, headers) {
-        Packet::Ip(ip) => finish(mix_addresses(&ip).0),
-        other => without_ip(&other),
-    }
-}
-
-fn without_ip(packet: &Packet) -> u32 {
-    let Packet::Ethernet { macs, ethertype } = *packet else {
-        return 0;
-    };
-    let (low, high) = (macs.0.min(macs.1), macs.0.max(macs.1));
-    let words = [low.0.into(), low.1, high.0.into(), high.1, ethertype.into()];
-    finish(words.into_iter().fold(0, step))
-}
-
-/// Hash of both addresses, and whether the destination is lower; `None` if they are equal.
-fn mix_addresses(ip: &Ip<'_>) -> (u32, Option<bool>) {
-    let (low, high, is_swapped) = match ip.source.cmp(ip.destination) {
-        std::cmp::Ordering::Less => (ip.source, ip.destination, Some(false)),
-        std::cmp::Ordering::Equal => (ip.source, ip.destination, None),
-        std::cmp::Ordering::Greater => (ip.destination, ip.source, Some(true)),
-    };
-    let words = low.chunks_exact(4).chain(high.chunks_exact(4));
-    let words = words.map(|bytes| {
-        bytes
-            .iter()
-            .fold(0, |word, &byte| word << 8 | u32::from(byte))
-    });
-    (words.fold(0, step), is_swapped)
-}
-
-fn step(hash: u32, word: u32) -> u32 {
-    let hash = (hash ^ word).wrapping_mul(0x9e37_79b1);
-    hash ^ hash >> 15
-}
-
-fn finish(hash: u32) -> u32 {
+fn finish(sum: u64) -> u32 {
+    let [.., a, b, c, d] = sum.to_le_bytes();
+    let hash = u32::from_le_bytes([a, b, c, d]);
     let hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
     let hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
     hash ^ hash >> 16

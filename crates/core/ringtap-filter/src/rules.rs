@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::Program;
+use crate::hash::HashSeed;
 
 /// Maximum number of rules of one source.
 pub const MAX_RULES: usize = 64;
@@ -119,7 +120,19 @@ impl BucketMasks {
 
 /// The rules of a source, at most [`MAX_RULES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules(pub Vec<Rule>);
+pub struct Rules {
+    /// The rules.
+    pub each: Vec<Rule>,
+    /// Seed of the hashes that divide packets.
+    pub seed: HashSeed,
+}
+
+impl From<Vec<Rule>> for Rules {
+    fn from(each: Vec<Rule>) -> Self {
+        let seed = HashSeed::default();
+        Rules { each, seed }
+    }
+}
 
 /// Where a rule's filter runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

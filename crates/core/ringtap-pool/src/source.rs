@@ -226,11 +226,15 @@ pub struct Unclassified;
 
 impl RuleLoader for Unclassified {
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
-        if rules.0.iter().any(|rule| rule.balance != Balance::Everyone) {
+        if rules
+            .each
+            .iter()
+            .any(|rule| rule.balance != Balance::Everyone)
+        {
             return Err("this source cannot divide packets between the members of a group".into());
         }
         let why = "this source does not classify".to_owned();
-        Ok(vec![Place::Reader(why); rules.0.len()])
+        Ok(vec![Place::Reader(why); rules.each.len()])
     }
 }
 

@@ -20,6 +20,7 @@ use clap::Args;
 use ringtap::Capture;
 use ringtap_client::SubscriptionRequest;
 use ringtap_device::Rate;
+use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{Balance, Headers};
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
 use ringtap_net::interface::{Interface, add_veth};
@@ -132,7 +133,11 @@ fn start_hub(source: Box<dyn Source>) -> Result<(Hub, Vec<Capture>)> {
     let requests = subscriptions
         .map(|(group, name)| SubscriptionRequest::new(group, name))
         .to_vec();
-    let (hub, subscriptions) = Hub::start(vec![source], groups, HubOptions::default(), requests)?;
+    let options = HubOptions {
+        hash_seed: Some(HashSeed(1)), // both members have flows
+        ..HubOptions::default()
+    };
+    let (hub, subscriptions) = Hub::start(vec![source], groups, options, requests)?;
     let captures = subscriptions
         .into_iter()
         .map(|subscription| Ok(Capture::at_hub(hub.handle(), subscription?)?));

@@ -16,6 +16,7 @@ use clap::Args;
 use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
+use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Congestion, Hub, HubOptions};
 use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
@@ -79,6 +80,10 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "LOW:HIGH", value_parser = groups::congestion)]
     congestion: Option<Congestion>,
 
+    /// Seed of the hashes by which groups divide packets. Default: random; `ringtap status` shows it.
+    #[arg(long, value_name = "NUMBER")]
+    hash_seed: Option<u64>,
+
     /// Stop after this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
     duration: Option<Duration>,
@@ -125,6 +130,7 @@ impl HubArgs {
         config.metrics = self.metrics.or(config.metrics);
         config.metrics_anywhere |= self.metrics_anywhere;
         config.congestion = self.congestion.or(config.congestion);
+        config.hash_seed = self.hash_seed.or(config.hash_seed);
         if config.groups.is_empty() {
             config.groups.push(GroupText::named("all"));
         }
@@ -285,6 +291,7 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
     keeps.enter()?;
     let options = HubOptions {
         congestion: config.congestion,
+        hash_seed: config.hash_seed.map(HashSeed),
         limits: config.limits,
     };
     Ok(Hub::start(sources, groups, options, Vec::new())?.0)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ringtap_capture::sim::{self, SimOptions};
 use ringtap_client::{Control, ControlError, Next, Receiver, Tally};
 use ringtap_device::DeviceSpec;
+use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{Balance, Headers, Program};
 use ringtap_hub::group::Division;
 use ringtap_hub::{Group, Handle, Hub, HubOptions};
@@ -71,6 +72,15 @@ fn read(mut receiver: Receiver, rest: Duration) -> Found {
 
 /// Runs a group of readers on a device until it ends; the first of them rests after each batch.
 fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus) {
+    run_with(device, group, rest, HashSeed(1))
+}
+
+fn run_with(
+    device: &str,
+    group: Group,
+    rest: Duration,
+    seed: HashSeed,
+) -> (Vec<Found>, GroupStatus) {
     let device: DeviceSpec = device.parse().expect("a device");
     let options = SimOptions::from_device(&device).expect("a NIC");
     let source = sim::open(&options).expect("it can be simulated");
@@ -82,7 +92,10 @@ fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus) 
     let (hub, taken) = Hub::start(
         vec![Box::new(source)],
         vec![group.clone()],
-        HubOptions::default(),
+        HubOptions {
+            hash_seed: Some(seed),
+            ..HubOptions::default()
+        },
         requests,
     )
     .expect("the hub starts");
@@ -107,6 +120,7 @@ fn run(device: &str, group: Group, rest: Duration) -> (Vec<Found>, GroupStatus) 
     }
     let status = hub.handle().status().expect("the hub answers");
     assert!(status.sources[0].balanced, "{status:?}");
+    assert_eq!(status.hash_seed, seed.0);
     (found, status.groups[0].clone())
 }
 
@@ -183,4 +197,26 @@ fn members_of_a_group_that_divides_flows_read_each_packet_once() {
         one.packets.retain(|(_, sequence)| *sequence >= 1280);
     }
     assert_eq!(each_once(&found), 50_000 - 1280);
+}
+
+#[test]
+fn two_hubs_with_one_seed_divide_alike() {
+    let group = Group {
+        balance: Balance::Flow(Headers::Outer),
+        ..Group::new("ids")
+    };
+    let device = "sim:max?burst=20000&flows=400&chunks=20&packets=64";
+    // Sequences of the packets that each member read, without those captured before there were rules.
+    let divided = |seed| -> Vec<Vec<u64>> {
+        let (found, _) = run_with(device, group.clone(), Duration::ZERO, HashSeed(seed));
+        let sequences = found.into_iter().map(|one| {
+            let all = one.packets.into_iter().map(|(_, sequence)| sequence);
+            all.filter(|sequence| *sequence >= 1280).collect()
+        });
+        sequences.collect()
+    };
+    let first = divided(7);
+    assert!(first.iter().all(|member| member.len() > 3000));
+    assert_eq!(first, divided(7));
+    assert_ne!(first, divided(8));
 }

@@ -25,7 +25,7 @@ use crate::capture::Capture;
 use crate::engine::{Engine, EngineThread, Signals};
 use crate::filter_work::FilterLimits;
 use crate::group::Group;
-use crate::hub::{AttachError, Command, HubOptions, Question};
+use crate::hub::{AttachError, Command, HubOptions, Question, random_seed};
 use crate::membership::Membership;
 use crate::sources::SourceHandle;
 use crate::subscribers::{Changes, Subscribers};
@@ -79,7 +79,11 @@ impl HubControl {
         Ok(HubControl {
             engine: EngineThread::new(engine),
             sources: handles,
-            membership: Membership::new(groups, FilterLimits::of(&options.limits)),
+            membership: Membership::new(
+                groups,
+                FilterLimits::of(&options.limits),
+                options.hash_seed.unwrap_or_else(random_seed),
+            ),
             subscribers: Subscribers::default(),
             changes: Changes::default(),
             budgets: Budgets::new(&options.limits),

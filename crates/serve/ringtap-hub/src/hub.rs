@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A hub's handle: sends commands of the hub's owner and server to the control thread.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
 use ringtap_filter::Program;
+use ringtap_filter::hash::HashSeed;
 use ringtap_ipc::event::Event;
 use ringtap_ipc::protocol::{HubStatus, Refusal, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
@@ -47,6 +49,15 @@ pub struct HubOptions {
     pub congestion: Option<Congestion>,
     /// Limits that protect the hub and its readers.
     pub limits: Limits,
+    /// Seed of the hashes that divide packets; absent: random. Hubs with the same seed and the same
+    /// number of members divide alike.
+    pub hash_seed: Option<HashSeed>,
+}
+
+/// A seed of 53 bits, which every JSON parser keeps exactly.
+pub(crate) fn random_seed() -> HashSeed {
+    // The standard library takes the state from the kernel's random numbers.
+    HashSeed(RandomState::new().hash_one(0) >> 11)
 }
 
 impl HubOptions {

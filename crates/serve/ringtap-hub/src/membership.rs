@@ -14,6 +14,7 @@
 //! - In a balanced group with members, each bucket belongs to one member; the members' shares differ
 //!   by one bucket at most.
 
+use ringtap_filter::hash::HashSeed;
 use ringtap_filter::{BUCKETS, Balance, BucketMasks, Place, Program, Rule, Rules};
 use ringtap_ipc::subscription::SubscriptionId;
 use ringtap_pool::number::{to_u32, to_usize};
@@ -62,6 +63,8 @@ pub(crate) struct Membership {
     groups: Vec<GroupMembers>,
     used_bits: u64,
     limits: FilterLimits,
+    /// Seed of the hashes that divide packets.
+    pub(crate) seed: HashSeed,
 }
 
 /// The packets that a subscription gets.
@@ -89,7 +92,7 @@ pub(crate) enum Full {
 }
 
 impl Membership {
-    pub(crate) fn new(groups: Vec<Group>, limits: FilterLimits) -> Self {
+    pub(crate) fn new(groups: Vec<Group>, limits: FilterLimits, seed: HashSeed) -> Self {
         let empty = |group| GroupMembers {
             group,
             members: Vec::new(),
@@ -101,6 +104,7 @@ impl Membership {
             groups: groups.into_iter().map(empty).collect(),
             used_bits: 0,
             limits,
+            seed,
         }
     }
 
@@ -273,9 +277,10 @@ impl Membership {
 
     /// The rules for every source.
     pub(crate) fn rules(&self) -> Rules {
-        let mut rules = Vec::new();
-        self.each_rule(|rule, _| rules.push(rule));
-        Rules(rules)
+        let mut each = Vec::new();
+        self.each_rule(|rule, _| each.push(rule));
+        let seed = self.seed;
+        Rules { each, seed }
     }
 
     /// The packets that this subscription gets under these rules.

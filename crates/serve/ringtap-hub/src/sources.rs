@@ -70,7 +70,7 @@ impl SourceHandle {
     /// A source without rules gives every packet to every reader. The hub loads no rules while all of
     /// them want every packet, which saves a tap the loading of programs.
     pub(crate) fn load(&mut self, rules: &Rules) {
-        let Rules(each) = rules;
+        let each = &rules.each;
         let wants_all = !each.is_empty() && each.iter().all(Rule::takes_everything);
         if wants_all && self.gives_everything {
             self.outcome = Some(Ok(vec![Place::Source; each.len()]));

@@ -12,7 +12,7 @@ use ringtap_filter::{Balance, Rule};
 use super::*;
 
 fn set(shared: &LaneRules, rules: Vec<Rule>) -> Result<Vec<Place>, SourceError> {
-    shared.set(&Rules(rules), "packet:eth0", LinkType::ETHERNET)
+    shared.set(&Rules::from(rules), "packet:eth0", LinkType::ETHERNET)
 }
 
 fn balanced(balance: Balance) -> Rule {

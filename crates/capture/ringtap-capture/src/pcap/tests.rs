@@ -213,7 +213,7 @@ fn what_no_rule_wants_is_counted_and_not_captured() {
     let odd = Filter::compile("len = 61", LinkType::ETHERNET, 65535).unwrap();
     let mut rule = Rule::everything(2);
     rule.filter = odd.program().clone();
-    source.classify(&Rules(vec![rule])).unwrap();
+    source.classify(&Rules::from(vec![rule])).unwrap();
     to.write_all(&all[first.len()..]).unwrap();
     drop(to);
     while !matches!(source.status(), Status::Ended) {

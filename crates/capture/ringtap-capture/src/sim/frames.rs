@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bytes of simulated packets: built beforehand where they are few, else one by one.
 
-use ringtap_filter::{Headers, hash};
+use ringtap_filter::Headers;
+use ringtap_filter::hash::{HashKeys, HashSeed, Link};
 use ringtap_packet::{MacAddress, Plan, TrafficError};
 
 use super::options::LinkTraffic;
@@ -10,6 +11,8 @@ use super::spread::LinkPacket;
 /// Most frames that are built beforehand, and most bytes of these.
 const MOST_FRAMES: usize = 1 << 16;
 const MOST_BYTES: usize = 32 << 20;
+/// Keys of the simulated NIC's hash.
+const NIC_KEYS: HashKeys = HashKeys::new(HashSeed(0));
 /// Source address of generated frames.
 const OWN_MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
 
@@ -33,7 +36,7 @@ pub(super) struct SimFrame {
 
 impl SimFrame {
     fn new(bytes: Vec<u8>) -> Self {
-        let hash = hash::flow(&bytes, Headers::Outer);
+        let hash = NIC_KEYS.flow(&bytes, Link::Ethernet, Headers::Outer);
         SimFrame { bytes, hash }
     }
 

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU64;
 
+use ringtap_filter::hash::{HashKeys, HashSeed};
 use ringtap_filter::{Balance, MAX_RULES, Place, Program as Filter, Rule, Rules};
 use ringtap_net::interface::Interface;
 use ringtap_pool::memory::Words;
@@ -42,6 +43,7 @@ struct InForce {
     selection: Selection,
     /// Filters and balance modes from which the programs were built; `None` before the first rules.
     programs: Option<Vec<(Filter, Balance)>>,
+    seed: HashSeed,
     places: Vec<Place>,
     /// The filters that run in the kernel.
     in_source: Vec<(Filter, FilterCost)>,
@@ -50,12 +52,14 @@ struct InForce {
 
 impl InForce {
     /// Whether the attached programs also implement these rules.
-    fn has_programs_for(&self, rules: &[Rule]) -> bool {
+    fn has_programs_for(&self, Rules { each: rules, seed }: &Rules) -> bool {
         let alike = |(rule, (filter, balance)): (&Rule, &(Filter, Balance))| {
             rule.filter == *filter && rule.balance == *balance
         };
         self.programs.as_ref().is_some_and(|programs| {
-            programs.len() == rules.len() && rules.iter().zip(programs).all(alike)
+            self.seed == *seed
+                && programs.len() == rules.len()
+                && rules.iter().zip(programs).all(alike)
         }) && self.users.iter().all(UserProgram::is_current)
     }
 }
@@ -113,16 +117,15 @@ impl TapRules {
 
     /// Sets the rules.
     pub(super) fn put_in_force(&mut self, rules: &Rules) -> Result<Vec<Place>, RulesError> {
-        let Rules(rules) = rules;
         drop(self.links_in_use()?);
-        if rules.len() > MAX_RULES {
+        if rules.each.len() > MAX_RULES {
             return Err(RulesError::TooMany {
                 interface: self.interface.clone(),
-                count: rules.len(),
+                count: rules.each.len(),
             });
         }
         if self.in_force.has_programs_for(rules) {
-            self.change_members(rules)?;
+            self.change_members(&rules.each)?;
         } else {
             self.change_programs(rules)?;
         }
@@ -151,7 +154,7 @@ impl TapRules {
         Ok(())
     }
 
-    fn change_programs(&mut self, rules: &[Rule]) -> Result<(), RulesError> {
+    fn change_programs(&mut self, Rules { each: rules, seed }: &Rules) -> Result<(), RulesError> {
         let next = self.in_force.selection.for_next_programs();
         let filters: Vec<_> = rules.iter().map(|rule| rule.filter.clone()).collect();
         let hooks: Vec<_> = self.originals.iter().map(|(program, _)| *program).collect();
@@ -169,6 +172,7 @@ impl TapRules {
             interface: self.index,
             number: ways.fold(next.half_bit(), |all, way| all | way)
                 | groups::count_bits(rules.len()),
+            keys: &HashKeys::new(*seed),
             filters: &filters,
             users: &users,
             forward: self.forward.as_ref(),
@@ -194,6 +198,7 @@ impl TapRules {
         self.in_force = InForce {
             selection: next,
             programs,
+            seed: *seed,
             in_source,
             places,
             users: keep(fresh, std::mem::take(&mut self.in_force.users), rules),

@@ -38,7 +38,7 @@ impl QueueFilters {
     /// Passes only packets that match a rule's filter. Returns when the lanes have classified all
     /// packets that were in the rings.
     pub(super) fn change(&mut self, rules: &Rules) {
-        let filters: Vec<_> = rules.0.iter().map(|rule| rule.filter.clone()).collect();
+        let filters: Vec<_> = rules.each.iter().map(|rule| rule.filter.clone()).collect();
         let filtered = self.fit(&filters).then(|| self.load(&filters)).flatten();
         // On failure the old program stays attached, and the threads classify what it passes.
         let _stays = self.program.replace(filtered);

@@ -8,7 +8,8 @@ use std::{
 };
 
 use ringtap_capture::packet::PacketOptions;
-use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, hash, text::Filter};
+use ringtap_filter::hash::{HashKeys, HashSeed, Link};
+use ringtap_filter::{Balance, Headers, LinkType, Place, Rule, Rules, text::Filter};
 use ringtap_pool::{format::flag, source::Source};
 use ringtap_testkit::{Namespace, require_root};
 
@@ -30,7 +31,7 @@ fn rules_see_packets_with_their_tags_and_the_rest_is_counted() {
     require_root!();
     let net = Namespace::with_veth("packet_rules");
     let mut capture = Capture::start(&net, &options());
-    let rules = Rules(vec![
+    let rules = Rules::from(vec![
         rule("vlan 7", Balance::Flow(Headers::Outer), 1),
         rule("greater 100", Balance::Everyone, 2),
     ]);
@@ -49,7 +50,10 @@ fn rules_see_packets_with_their_tags_and_the_rest_is_counted() {
     let masks: Vec<_> = packets.iter().map(|one| one.slot.mask).collect();
     assert_eq!(masks, [1, 3, 2]);
     assert_eq!(counts.lanes[0].filtered, 2);
-    assert_eq!(packets[0].slot.hash, hash::flow(&sent[1], Headers::Outer));
+    assert_eq!(
+        packets[0].slot.hash,
+        HashKeys::new(HashSeed(0)).flow(&sent[1], Link::Ethernet, Headers::Outer)
+    );
     let hashed: Vec<_> = packets.iter().map(|one| one.has(flag::HASHED)).collect();
     assert_eq!(hashed, [true; 3]);
 }
@@ -70,7 +74,7 @@ fn rules_change_under_traffic_without_loss() {
         });
         while !is_sent.load(Relaxed) {
             changes += 1;
-            let rules = Rules(vec![rule("less 1000", Balance::Everyone, changes)]);
+            let rules = Rules::from(vec![rule("less 1000", Balance::Everyone, changes)]);
             capture.source().classify(&rules).unwrap();
             thread::sleep(Duration::from_micros(200));
         }
@@ -101,7 +105,7 @@ fn filters_judge_the_whole_packet_and_the_snap_length_cuts_afterwards() {
             ..options()
         };
         let mut capture = Capture::start(&net, &options);
-        let rules = Rules(vec![rule(
+        let rules = Rules::from(vec![rule(
             "len > 100 and ether[99] = 0x5a",
             Balance::Everyone,
             1,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Balance modes: by hashes, VLANs, round-robin, and users' programs.
 
-use ringtap_capture::tap::{Direction, Mode, TapOptions};
-use ringtap_filter::{BUCKETS, Balance, BucketMasks, Headers, Rule, hash};
+use ringtap_capture::tap::{Direction, Mode, Tap, TapOptions};
+use ringtap_filter::hash::{HashKeys, HashSeed, Link};
+use ringtap_filter::{BUCKETS, Balance, BucketMasks, Headers, Rule, Rules, hash};
 use ringtap_pool::format::flag;
+use ringtap_pool::source::Source;
 use ringtap_testkit::{Namespace, require_root, require_tool};
 
 use crate::packets::Maker;
@@ -28,6 +30,11 @@ fn told(packet: &Captured, place: u32) -> u32 {
     u32::try_from(packet.slot.mask >> (place * 11) & 0x7ff).unwrap()
 }
 
+fn set(tap: &mut Tap, each: Vec<Rule>) {
+    let seed = SEED;
+    tap.classify(&Rules { each, seed }).unwrap();
+}
+
 /// All hashes and the VLAN, in places 0 to 4, and a bit that all packets have.
 fn all_keys() -> Vec<Rule> {
     let balances = [
@@ -43,6 +50,9 @@ fn all_keys() -> Vec<Rule> {
     telling.chain([Rule::everything(1 << 63)]).collect()
 }
 
+const SEED: HashSeed = HashSeed(0x1234_5678_9abc_def0);
+const KEYS: HashKeys = HashKeys::new(SEED);
+
 /// Compares the program's results with `ringtap_filter::hash`.
 fn assert_same(packet: &Captured, context: &str) {
     assert_same_as(packet, &packet.data, context);
@@ -51,10 +61,10 @@ fn assert_same(packet: &Captured, context: &str) {
 fn assert_same_as(packet: &Captured, data: &[u8], context: &str) {
     let (inner, outer) = (Headers::Inner, Headers::Outer);
     let expected = [
-        hash::flow(data, outer),
-        hash::flow(data, inner),
-        hash::addresses(data, outer),
-        hash::addresses(data, inner),
+        KEYS.flow(data, Link::Ethernet, outer),
+        KEYS.flow(data, Link::Ethernet, inner),
+        KEYS.addresses(data, Link::Ethernet, outer),
+        KEYS.addresses(data, Link::Ethernet, inner),
         hash::vlan(data),
     ];
     assert_eq!(packet.slot.hash, expected[0], "{context}: {data:02x?}");
@@ -82,7 +92,7 @@ fn the_kernel_finds_the_hashes_of_the_library_for_thousands_of_packets() {
                 ..options("rx0")
             },
         );
-        classify(&mut tap, all_keys());
+        set(&mut tap, all_keys());
         let sent: Vec<_> = (0..3000).map(|_| maker.packet()).collect();
         net.inject("tx0", &sent);
         let (captured, counts) = finish(tap);
@@ -112,7 +122,7 @@ fn a_tag_that_was_stripped_counts_as_one_in_the_packet() {
                 ..options("rx0")
             },
         );
-        classify(&mut tap, all_keys());
+        set(&mut tap, all_keys());
         let sent: Vec<_> = (0..500).map(|_| maker.packet()).collect();
         net.inject("tx0", &sent);
         let (captured, _) = finish(tap);
@@ -139,7 +149,7 @@ fn hashes_are_those_of_the_whole_packet_whatever_is_kept_of_it() {
                 ..options("rx0")
             },
         );
-        classify(&mut tap, all_keys());
+        set(&mut tap, all_keys());
         // By its length each is known again.
         let mut packet = |number: usize| {
             let mut bytes = maker.packet();

@@ -35,7 +35,7 @@ pub(crate) fn sum(counts: &ringtap_pool::source::Counts, of: fn(&LaneCounts) -> 
 
 /// Sets rules from outside the namespace of the interface.
 pub(crate) fn classify(tap: &mut Tap, rules: Vec<Rule>) -> Vec<Place> {
-    let places = tap.classify(&Rules(rules));
+    let places = tap.classify(&Rules::from(rules));
     places.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -354,7 +354,7 @@ fn wrong_rules_leave_those_before_in_force() {
     let mut tap = attach(&net, &options("rx0"));
     classify(&mut tap, vec![Rule::everything(4)]);
     let mut refused = |rules| {
-        let error = tap.classify(&Rules(rules));
+        let error = tap.classify(&Rules::from(rules));
         error.expect_err("they are wrong").to_string()
     };
     let text = refused(vec![Rule::everything(1); 65]);

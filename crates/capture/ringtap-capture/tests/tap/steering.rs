@@ -239,7 +239,10 @@ fn several_users_programs_balance_beside_each_other() {
     };
     classify(&mut tap, all(&objects[..4]));
     net.inject("tx0", &[frame(10, 60)]);
-    let error = tap.classify(&Rules(all(&objects))).unwrap_err().to_string();
+    let error = tap
+        .classify(&Rules::from(all(&objects)))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("plus_5.o") && error.contains('4'), "{error}");
     // The programs in force stay when their files are deleted.
     drop(folder);
@@ -300,7 +303,7 @@ fn a_refused_object_leaves_the_rules_before_in_force() {
             classify(&mut tap, vec![Rule::everything(6)]),
             [Place::Source]
         );
-        let refused = tap.classify(&Rules(by(&object)));
+        let refused = tap.classify(&Rules::from(by(&object)));
         let text = refused
             .map(|_| object.clone())
             .expect_err("it is of no use")

@@ -37,7 +37,7 @@ fn what_no_rule_wants_goes_to_the_host_and_is_counted() {
                 ..options("rx0")
             },
         );
-        let rules = Rules(vec![rule("len > 500", 0), rule("ether[14] = 7", 1)]);
+        let rules = Rules::from(vec![rule("len > 500", 0), rule("ether[14] = 7", 1)]);
         source.classify(&rules).unwrap();
         let dump = net.spawn(
             "tcpdump",
@@ -133,7 +133,7 @@ fn cells_whose_packets_nobody_wants_are_used_again() {
             ..options("rx0")
         },
     );
-    let rules = Rules(vec![Rule {
+    let rules = Rules::from(vec![Rule {
         filter: too_long_for_the_kernel(),
         ..rule("", 0)
     }]);
@@ -184,7 +184,7 @@ fn filters_judge_the_whole_packet_and_the_snap_length_cuts_afterwards() {
         (vec![in_kernel.clone()], 3),
         (vec![in_kernel, by_thread], 6),
     ] {
-        source.classify(&Rules(rules)).unwrap();
+        source.classify(&Rules::from(rules)).unwrap();
         net.inject("tx0", &[marked(1), marked(2), marked(1)]);
         wait_for(count, || source.counts().lanes[0].settled());
     }
@@ -202,7 +202,7 @@ fn filters_change_on_another_thread_while_the_source_is_driven() {
     let mut source = open(&net, &options("rx0"));
     let mut loader = source.take_rule_loader();
     for wanted in [1, 2] {
-        let rules = Rules(vec![rule(&format!("ether[14] = {wanted}"), 0)]);
+        let rules = Rules::from(vec![rule(&format!("ether[14] = {wanted}"), 0)]);
         std::thread::scope(|scope| {
             let loaded = scope.spawn(|| loader.classify(&rules).map_err(|error| error.to_string()));
             while !loaded.is_finished() {
@@ -220,7 +220,7 @@ fn filters_change_on_another_thread_while_the_source_is_driven() {
     assert_eq!((counts.lanes[0].offered, counts.lanes[0].filtered), (4, 2));
     // A loader outlives its source, and then changes nothing.
     loader
-        .classify(&Rules(vec![rule("ether[14] = 3", 0)]))
+        .classify(&Rules::from(vec![rule("ether[14] = 3", 0)]))
         .unwrap();
 }
 

@@ -46,28 +46,75 @@ fn udp(is_there: bool) -> Vec<u8> {
 }
 
 // Computed from the definition by a program in another language.
-const UDP_HASH: u32 = 0xf572_d10d;
-const ADDRESSES_HASH: u32 = 0xcbe4_e908;
-const TCP6_HASH: u32 = 0x45d6_c46f;
-const ARP_HASH: u32 = 0x58fb_7794;
-const PORTLESS_HASH: u32 = 0xe41a_9317;
+const UDP_HASH: u32 = 0x51f2_7f4c;
+const ADDRESSES_HASH: u32 = 0xa104_7c74;
+const TCP6_HASH: u32 = 0xfd96_963b;
+const ARP_HASH: u32 = 0x5507_f19c;
+const PORTLESS_HASH: u32 = 0x2f3c_f41d;
+
+const KEYS: HashKeys = HashKeys::new(HashSeed(0x0123_4567_89ab_cdef));
 
 fn outer(data: &[u8]) -> u32 {
-    flow(data, Headers::Outer)
+    KEYS.flow(data, Link::Ethernet, Headers::Outer)
 }
 
 fn inner(data: &[u8]) -> u32 {
-    flow(data, Headers::Inner)
+    KEYS.flow(data, Link::Ethernet, Headers::Inner)
 }
 
 #[test]
 fn hashes_are_those_of_the_definition() {
     assert_eq!(outer(&udp(true)), UDP_HASH);
-    assert_eq!(addresses(&udp(true), Headers::Outer), ADDRESSES_HASH);
+    let found = KEYS.addresses(&udp(true), Link::Ethernet, Headers::Outer);
+    assert_eq!(found, ADDRESSES_HASH);
     let tcp = ethernet(0x86dd, &ipv6(6, (2, 1), &transport(50000, 443, &[])));
     assert_eq!(outer(&tcp), TCP6_HASH);
     assert_eq!(outer(&ethernet(0x0806, &[])), ARP_HASH);
     assert_eq!(outer(&udp(true)[..13]), 0);
+}
+
+/// The UDP packet of a connection of which these are the addresses and the ports.
+fn connection([source, destination, ports]: [u32; 3]) -> Vec<u8> {
+    let mut packet = udp(true);
+    packet[26..30].copy_from_slice(&source.to_be_bytes());
+    packet[30..34].copy_from_slice(&destination.to_be_bytes());
+    packet[34..38].copy_from_slice(&ports.to_be_bytes());
+    packet
+}
+
+/// Connections for each of four members that divide the buckets in turn.
+fn shares(connections: &[[u32; 3]], seed: u64) -> [usize; 4] {
+    let keys = HashKeys::new(HashSeed(seed));
+    let mut shares = [0; 4];
+    for connection in connections {
+        let hash = keys.flow(
+            &self::connection(*connection),
+            Link::Ethernet,
+            Headers::Outer,
+        );
+        shares[hash as usize % 4] += 1;
+    }
+    shares
+}
+
+#[test]
+fn flows_chosen_for_one_member_are_spread_by_another_seed() {
+    let random = (0..).map(|number| [0x0a00_0000 + number, 0xc0a8_0001, number << 16 | 443]);
+    let one_member = |connection: &[u32; 3]| shares(&[*connection], 1)[0] == 1;
+    let chosen: Vec<_> = random.filter(one_member).take(5000).collect();
+    assert_eq!(shares(&chosen, 1), [5000, 0, 0, 0]);
+    let in_large_steps: Vec<_> = (0..5000)
+        .map(|number| [number << 18, 0xc0a8_0001, 1000 << 16 | 443])
+        .collect();
+    for seed in [2, 3, 4] {
+        for connections in [&chosen, &in_large_steps] {
+            let shares = shares(connections, seed);
+            assert!(
+                shares.iter().all(|share| (1000..1500).contains(share)),
+                "{shares:?}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -162,9 +209,10 @@ fn a_tunnel_without_a_packet_counts_as_itself() {
 #[test]
 fn packets_without_ethernet_have_the_same_hash() {
     let ip = ipv4(17, (1, 2), 0, &transport(1000, 53, &[]));
-    assert_eq!(flow_of(&ip, Link::Ip, Headers::Outer), UDP_HASH);
-    assert_eq!(addresses_of(&ip, Link::Ip, Headers::Outer), ADDRESSES_HASH);
-    assert_eq!(flow_of(&[], Link::Ip, Headers::Outer), 0);
+    let flow = |data: &[u8]| KEYS.flow(data, Link::Ip, Headers::Outer);
+    assert_eq!((flow(&ip), flow(&[])), (UDP_HASH, 0));
+    let addresses = KEYS.addresses(&ip, Link::Ip, Headers::Outer);
+    assert_eq!(addresses, ADDRESSES_HASH);
 }
 
 proptest! {
@@ -176,7 +224,7 @@ proptest! {
     ) {
         let data = [start, rest].concat();
         let data = &data[..cut.min(data.len())];
-        let _hash = (inner(data), addresses_of(data, Link::Ip, Headers::Inner));
+        let _hash = (inner(data), KEYS.addresses(data, Link::Ip, Headers::Inner));
         prop_assert!(vlan(data) < 4096);
     }
 }

@@ -22,6 +22,7 @@ pub(super) struct Config {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) metrics_anywhere: bool,
     pub(super) congestion: Option<Congestion>,
+    pub(super) hash_seed: Option<u64>,
     pub(super) limits: Limits,
     pub(super) devices: Vec<Device>,
     pub(super) groups: Vec<GroupText>,
@@ -44,6 +45,7 @@ struct File {
     #[serde(default)]
     metrics_anywhere: bool,
     congestion: Option<Spanned<String>>,
+    hash_seed: Option<u64>,
     #[serde(default)]
     limits: Limits,
     #[serde(default, rename = "source")]
@@ -128,6 +130,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         congestion: text.option("congestion", file.congestion.as_ref(), groups::congestion)?,
         metrics: text.option("metrics", file.metrics.as_ref(), metrics::address)?,
         metrics_anywhere: file.metrics_anywhere,
+        hash_seed: file.hash_seed,
         limits: file.limits,
         socket: file.socket,
     })
@@ -257,6 +260,7 @@ mod tests {
             r#"
             socket = "/tmp/hub.sock"
             congestion = "10:30"
+            hash_seed = 7
             [[source]]
             device = "tap:eth0?exclusive"
             wait = true

@@ -181,6 +181,8 @@ fn start(net: &Namespace, socket: &Path, device: &str, args: &[&str]) -> Running
     command
         .args(["hub", "-i", device, "--socket"])
         .arg(socket)
+        // The same division in every run.
+        .args(["--hash-seed", "1"])
         .args(args);
     let hub = Running::start(command);
     hub.wait_for_stderr("ringtap: hub of", LIMIT);

@@ -22,6 +22,8 @@ pub struct HubStatus {
     pub readers: Vec<ReaderStatus>,
     /// Packets lost by readers that have left.
     pub departed_overrun: u64,
+    /// Seed of the hashes that divide packets between members.
+    pub hash_seed: u64,
     /// Number of the last reader in `readers`, if others follow that did not fit into the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readers_after: Option<u64>,

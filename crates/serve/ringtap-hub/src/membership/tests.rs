@@ -41,12 +41,12 @@ fn membership() -> Membership {
         most_members: 4,
         ..Group::new("ids")
     };
-    Membership::new(vec![Group::new("all"), balanced], limits())
+    Membership::new(vec![Group::new("all"), balanced], limits(), HashSeed(0))
 }
 
 /// The masks of all buckets of the first rule.
 fn masks(membership: &Membership) -> Vec<u64> {
-    let members = &membership.rules().0[0].members;
+    let members = &membership.rules().each[0].members;
     (0..BUCKETS).map(|bucket| members.of(bucket)).collect()
 }
 
@@ -68,7 +68,7 @@ fn readers_without_a_filter_share_one_rule() {
     membership
         .join("all", newcomer(3), Program::everything())
         .unwrap();
-    let rules = membership.rules().0;
+    let rules = membership.rules().each;
     assert_eq!(rules.len(), 2);
     assert_eq!(rules[0].members.of(0), 0b101);
     assert!(rules[0].filter.takes_everything());
@@ -104,7 +104,7 @@ fn with_any_number_of_members_none_has_three_percent_more_than_the_mean() {
         balance: Balance::Flow(Headers::Outer),
         ..Group::new("ids")
     };
-    let mut membership = Membership::new(vec![group], limits());
+    let mut membership = Membership::new(vec![group], limits(), HashSeed(0));
     // One bit is the group's.
     for members in 1..=62 {
         let joined = membership.join("ids", newcomer(members), Program::everything());
@@ -165,7 +165,7 @@ fn the_hundredth_reader_runs_its_filter_itself() {
             .join("all", newcomer(subscription), longer_than(64))
             .unwrap();
     }
-    assert_eq!(membership.rules().0.len(), 64);
+    assert_eq!(membership.rules().each.len(), 64);
     let share = membership.share(SubscriptionId(99)).unwrap();
     assert_eq!(share.mask, 1 << 63);
     assert!(share.rule.is_err());
@@ -189,13 +189,13 @@ fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
             .join("all", newcomer(subscription), longer_than(64))
             .unwrap();
     }
-    let rules = membership.rules().0;
+    let rules = membership.rules().each;
     assert_eq!(rules.len(), 64);
     assert!(rules.iter().all(|rule| !rule.filter.takes_everything()));
     membership
         .join("all", newcomer(64), longer_than(64))
         .unwrap();
-    let rules = membership.rules().0;
+    let rules = membership.rules().each;
     assert!(
         rules[63].filter.takes_everything(),
         "two share the last bit"
@@ -204,7 +204,7 @@ fn the_first_reader_without_a_bit_of_its_own_costs_nobody_anything() {
 
 #[test]
 fn an_empty_hub_wants_nothing() {
-    assert!(membership().rules().0.is_empty());
+    assert!(membership().rules().each.is_empty());
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_members_own_filter_in_a_balanced_group_is_its_own_affair() {
         membership.share(SubscriptionId(1)).unwrap().rule,
         Err(NOT_IN_SOURCE.to_owned())
     );
-    assert!(membership.rules().0[0].filter.takes_everything());
+    assert!(membership.rules().each[0].filter.takes_everything());
 }
 
 /// A filter that runs this many instructions.
@@ -247,7 +247,7 @@ fn filters_with_too_much_work_run_in_their_readers() {
     assert!(reason(&membership, 1).unwrap().contains("protochain"));
     assert!(reason(&membership, 2).unwrap().contains("filter_steps"));
     assert_eq!(reason(&membership, 3), None);
-    let rules = membership.rules().0;
+    let rules = membership.rules().each;
     assert_eq!(rules.len(), 2, "the first two get everything by one rule");
     assert!(rules[0].filter.takes_everything());
     assert_eq!(rules[0].members.of(0), 0b011);
@@ -341,7 +341,7 @@ fn of_four(balance: Balance, buckets: impl Iterator<Item = usize>) -> Vec<usize>
         balance,
         ..Group::new("ids")
     };
-    let mut membership = Membership::new(vec![group], limits());
+    let mut membership = Membership::new(vec![group], limits(), HashSeed(0));
     for subscription in 1..=4 {
         let joined = membership.join("ids", newcomer(subscription), Program::everything());
         joined.unwrap();

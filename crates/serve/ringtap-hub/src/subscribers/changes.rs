@@ -176,7 +176,7 @@ impl HubControl {
             one.share = self.membership.share(one.member.subscription);
         }
         let rules = self.membership.rules();
-        self.changes.rule_count = rules.0.len();
+        self.changes.rule_count = rules.each.len();
         for source in &mut self.sources {
             source.load(&rules);
         }

@@ -53,6 +53,7 @@ impl HubControl {
             groups: groups.collect(),
             readers: readers.collect(),
             departed_overrun: self.subscribers.departed_overrun,
+            hash_seed: self.membership.seed.0,
             readers_after: None,
         }
     }

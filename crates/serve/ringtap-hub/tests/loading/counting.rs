@@ -130,7 +130,7 @@ fn a_refused_filter_leaves_the_one_before_in_force() {
     std::thread::scope(|scope| {
         let changed = scope.spawn(|| handle.set_filter(id, nothing.clone()));
         let rules = setup.gate.begun.recv_timeout(LIMIT).expect("a new set");
-        assert_eq!(rules.0[0].filter, nothing);
+        assert_eq!(rules.each[0].filter, nothing);
         let refused = Err("no such filter".to_owned());
         setup
             .gate
@@ -145,7 +145,7 @@ fn a_refused_filter_leaves_the_one_before_in_force() {
         .begun
         .recv_timeout(LIMIT)
         .expect("the set before");
-    assert!(restored.0[0].filter.takes_everything());
+    assert!(restored.each[0].filter.takes_everything());
     setup.gate.open(1);
 }
 

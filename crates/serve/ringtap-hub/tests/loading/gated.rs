@@ -48,7 +48,7 @@ impl RuleLoader for GatedLoader {
     fn classify(&mut self, rules: &Rules) -> Result<Vec<Place>, SourceError> {
         self.begun.send(rules.clone())?;
         self.outcome.recv()??;
-        Ok(vec![Place::Source; rules.0.len()])
+        Ok(vec![Place::Source; rules.each.len()])
     }
 }
 

@@ -84,7 +84,7 @@ impl Setup {
     /// Number of rules in the next set that is being loaded.
     fn rules_of_next_set(&self) -> usize {
         let begun = self.gate.begun.recv_timeout(LIMIT);
-        begun.expect("rules are being loaded").0.len()
+        begun.expect("rules are being loaded").each.len()
     }
 }
 
@@ -234,7 +234,7 @@ fn a_refusal_is_for_the_reader_whose_change_is_refused() {
             let Ok(rules) = gate.begun.recv_timeout(Duration::from_millis(20)) else {
                 continue;
             };
-            let outcome = match rules.0.len() {
+            let outcome = match rules.each.len() {
                 1 => Ok(()),
                 _ => Err("no such filter".to_owned()),
             };

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use ringtap_filter::ebpf::{FilterHook, TranslateError};
+use ringtap_filter::hash::HashKeys;
 use ringtap_filter::{Place, Program as Filter};
 
 use super::user::UserProgram;
@@ -22,6 +23,8 @@ use ringtap_bpf::splice::{Code, RawInsn, SpliceError};
 use ringtap_bpf::trial::{FilterCost, TrialError, Trials, translate};
 use ringtap_bpf::{MARK_FILTERS, MARK_RULES};
 
+/// `RT_KEYS` of `bpf/splice.h`, the first of the numbers that the hash's keys replace.
+const MARK_KEYS: u64 = 0x5254_5f4b_4559_5300;
 /// `RT_PROGRAMS`.
 const MARK_PROGRAMS: u64 = 0x5254_5f50_524f_4753;
 
@@ -74,6 +77,7 @@ pub(super) struct RuleParts<'a> {
     pub(super) interface: u32,
     /// The value for `RT_NO_RULES`.
     pub(super) number: u32,
+    pub(super) keys: &'a HashKeys,
     pub(super) filters: &'a [Filter],
     pub(super) users: &'a [&'a UserProgram],
     /// Destination of packets, captured or not.
@@ -95,6 +99,9 @@ impl RuleParts<'_> {
         let filters: Vec<_> = self.filters.iter().zip(taken).map(filter).collect();
         let mut code = original.clone();
         code.set_number(MARK_RULES, self.number.into())?;
+        for (mark, key) in (MARK_KEYS..).zip(self.keys.numbers()) {
+            code.set_number(mark, key)?;
+        }
         code.set_function(
             MARK_FILTERS,
             Code::parse(&translate(&filters, program.context())?)?,
