@@ -126,7 +126,7 @@ fn round_robin_gives_every_member_as_much() {
     hub.finish();
 }
 
-/// The low byte of the source port, in a packet of IPv4 without options.
+/// A bucket of 2,048 by the low byte of the source port, in a packet of IPv4 without options.
 const BY_PORT: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -138,7 +138,7 @@ int by_port(struct xdp_md *ctx)
 
 	if (data + 36 > (__u8 *)(long)ctx->data_end)
 		return 0;
-	return data[35];
+	return data[35] * 8;
 }
 
 char LICENSE[] SEC("license") = "GPL";
@@ -158,7 +158,7 @@ fn a_users_own_program_shares_a_group_out() {
     let group = format!("own:2:program:{}:udp", object.display());
     let hub = RunningHub::new("hub-own", &[&group]);
     let members = [hub.count("own", &[]), hub.count("own", &[])];
-    // Numbers below 128 are the first member's, the others the second's.
+    // Ports below 128 are the first member's, the others the second's.
     let frame = |port: u8| {
         let mut frame = vec![0; 60];
         frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
