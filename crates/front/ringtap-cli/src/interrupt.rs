@@ -52,11 +52,12 @@ pub(crate) fn stop_on_time_or_signal(
 /// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP.
 pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let again = Arc::new(AtomicBool::new(false));
+    // First, so that no signal is handled without being noticed.
+    let mut signals = Signals::new(ENDING).context("cannot handle signals")?;
     for signal in ENDING {
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
             .context("cannot handle signals")?;
     }
-    let mut signals = Signals::new(ENDING).context("cannot handle signals")?;
     let stopping = move || {
         if signals.forever().next().is_some() {
             // A thread of its own: `stop` may take long, or hang.

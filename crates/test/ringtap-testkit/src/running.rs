@@ -2,6 +2,7 @@
 //! Child processes of tests: output captured, waits limited, killed when dropped.
 
 use std::{
+    fs,
     io::Read,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, Mutex},
@@ -113,9 +114,29 @@ impl Running {
         );
     }
 
-    /// Sends the signal of Ctrl-C.
+    /// Sends the signal of Ctrl-C, once the child handles it: a child that was just started would
+    /// otherwise end without its last output. A child that never handles the signal gets it later.
     pub fn interrupt(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.handles_interrupts() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
         self.signal(Signal::INT);
+    }
+
+    /// Whether the child handles or ignores SIGINT, or has ended.
+    fn handles_interrupts(&self) -> bool {
+        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.pid())) else {
+            return true;
+        };
+        let masks = status.lines().filter_map(|line| {
+            let mask = line
+                .strip_prefix("SigCgt:")
+                .or(line.strip_prefix("SigIgn:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+        let ended = status.lines().any(|line| line.starts_with("State:\tZ"));
+        ended || masks.fold(0, |all, mask| all | mask) & 0b10 != 0
     }
 
     /// Sends any other signal, for instance [`Signal::KILL`].
@@ -247,10 +268,10 @@ mod tests {
 
     #[test]
     fn output_can_be_waited_for_while_it_runs() {
-        let child = sh("echo ready; exec sleep 60");
+        let child = sh("trap 'exit 1' INT; echo ready; sleep 1; sleep 1; sleep 60");
         child.wait_for_stdout("ready", Duration::from_secs(10));
         child.interrupt();
-        let end = child.wait(Duration::from_secs(10));
-        assert!(!end.status.success());
+        let end = child.wait(Duration::from_secs(120));
+        assert_eq!(end.status.code(), Some(1));
     }
 }
