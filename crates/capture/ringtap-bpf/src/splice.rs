@@ -24,9 +24,9 @@ const OUR_FUNCTION: u8 = 4;
 pub enum SpliceError {
     #[error("instruction {at} calls a function outside the program")]
     WildCall { at: usize },
-    #[error("nothing in the program is marked with {mark:#x}")]
+    #[error("the program has no instruction with the mark {mark:#x}")]
     NoMark { mark: u64 },
-    #[error("the program is too long to be called across")]
+    #[error("the program is too long for a call from its start to its end")]
     TooLong,
 }
 

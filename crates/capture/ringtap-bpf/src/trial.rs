@@ -47,12 +47,12 @@ pub enum TrialError {
     #[error("{}", .0.reason())]
     Refused(LoadRefusal),
     #[error(
-        "the ways through it have {steps} instructions together, and {MOST_PATH_STEPS} are allowed a \
-         filter"
+        "all ways through the filter have {steps} instructions together, more than the \
+         {MOST_PATH_STEPS} allowed"
     )]
     ManyPaths { steps: u64 },
     #[error(
-        "the verifier follows {steps} instructions for it, and {MOST_STEPS} are allowed a filter"
+        "the verifier follows {steps} instructions of the filter, more than the {MOST_STEPS} allowed"
     )]
     TooHard { steps: u32 },
 }

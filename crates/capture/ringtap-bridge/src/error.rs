@@ -28,12 +28,12 @@ pub enum BridgeError {
     #[error("a bridge of {interface} with itself: name two interfaces")]
     Same { interface: String },
     /// An interface has no Ethernet frames.
-    #[error("{interface} cannot be bridged: it is no Ethernet interface")]
+    #[error("{interface} cannot be bridged: its packets are not Ethernet frames")]
     NotEthernet { interface: String },
     /// An interface merges packets (LRO); the other interface could not send them.
     #[error(
-        "{interface} merges packets in the NIC (LRO), which would leave larger than they came: \
-         `ethtool -K {interface} lro off`, then start again"
+        "{interface} merges packets in the NIC (LRO), which would leave larger than they arrived: \
+         `ethtool -K {interface} lro off`, then start the bridge again"
     )]
     Lro { interface: String },
     /// Frames of one interface do not fit the other.
@@ -63,7 +63,7 @@ pub enum BridgeError {
     )]
     Rules { reason: String },
     /// The kernel's tracepoints for redirected packets cannot be used.
-    #[error("the kernel does not tell what becomes of redirected packets: {reason}")]
+    #[error("the tracepoints that count redirected packets cannot be used: {reason}")]
     Tracepoints { reason: String },
     /// A system call failed.
     #[error("{action} failed: {reason}")]

@@ -38,7 +38,8 @@ pub struct ClassifyError {
 }
 
 /// Why a filter does not run in the source.
-const LOOPS: &str = "it loops over headers (protochain), which only a reader itself may do";
+const LOOPS: &str =
+    "the filter loops over headers (protochain): only a reader itself runs such a filter";
 /// Interval at which `set` checks whether a batch has ended.
 const NAP: Duration = Duration::from_micros(50);
 

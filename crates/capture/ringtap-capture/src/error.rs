@@ -96,20 +96,20 @@ pub enum CaptureError {
     /// Another program detached the capture program, and it cannot stay attached.
     #[error(
         "{interface}: another program detaches the capture program: {reason}; stop that program, \
-         then start again"
+         then start the capture again"
     )]
     Detached { interface: String, reason: String },
 
     /// AF_XDP has no traffic control mode.
     #[error(
-        "{interface}: AF_XDP stands behind XDP only: mode=native, generic or auto, or use \
+        "{interface}: AF_XDP needs an XDP hook: use mode=native, generic or auto, or \
          tap:{interface}?mode=tc"
     )]
     NoTc { interface: String },
     /// Another socket has the queue.
     #[error(
-        "{interface}: receive queue {queue} is held by another AF_XDP socket, and still was after \
-         {waited_ms} ms: `ss --xdp -ap` shows whose; stop that program, or use tap:{interface}"
+        "{interface}: receive queue {queue} is still held by another AF_XDP socket after \
+         {waited_ms} ms: stop the program that `ss --xdp -ap` shows, or use tap:{interface}"
     )]
     Busy {
         interface: String,
@@ -128,14 +128,14 @@ pub enum CaptureError {
     },
     /// The kernel does not pin the pool's memory.
     #[error(
-        "{interface}: the kernel does not take a pool of {pool_bytes} bytes for AF_XDP: ask for a \
+        "{interface}: the kernel refuses a pool of {pool_bytes} bytes for AF_XDP: ask for a \
          smaller one (xdp:{interface}?pool=64MiB), or raise the limit (`ulimit -l`, or CAP_IPC_LOCK)"
     )]
     NotPinned { interface: String, pool_bytes: u64 },
     /// Kernel or driver have no packets of several buffers, which the MTU needs.
     #[error(
-        "{interface}: frames of {frame_bytes} bytes need several buffers each, which AF_XDP cannot \
-         have here ({reason}): lower the MTU to {most_bytes}, or use tap:{interface}"
+        "{interface}: frames of {frame_bytes} bytes need several buffers each, which AF_XDP does not \
+         offer here ({reason}): lower the MTU to {most_bytes}, or use tap:{interface}"
     )]
     NoMultiBuffer {
         interface: String,
@@ -149,7 +149,7 @@ pub enum CaptureError {
     Rights(#[from] RightsError),
     /// A packet socket cannot select receive queues.
     #[error(
-        "{device}: a packet socket does not know which receive queue a packet came by: \
+        "{device}: a packet socket does not know the receive queue of a packet: \
          use tap:{interface}{queues}, or leave out \"{queues}\""
     )]
     QueuesOfPacketSocket {
@@ -159,12 +159,12 @@ pub enum CaptureError {
     },
     /// Packets of this interface have no known link type.
     #[error(
-        "packets of {interface} have a link header that is not in this version (PPP, CAN, ...)"
+        "{interface}: this version does not know the link header of its packets (PPP, CAN, ...)"
     )]
     LinkType { interface: String },
     /// The interface that came back after a removal has packets of another link type.
     #[error(
-        "{interface} came back with another link type ({before} before, {now} now): start again"
+        "{interface} came back with link type {now} instead of {before}: start the capture again"
     )]
     OtherLinkType {
         interface: String,
@@ -182,7 +182,7 @@ pub enum CaptureError {
     Read(#[from] ReadError),
     /// Packets of another link type than the first.
     #[error(
-        "{file}: packet {packet} is of link type \"{found}\", those before are \"{first}\": \
+        "{file}: packet {packet} has link type \"{found}\", the packets before it have \"{first}\": \
          split the file by interface, e.g. with tshark -Y frame.interface_id==0 -w"
     )]
     MixedLinkTypes {
@@ -208,7 +208,7 @@ pub enum CaptureError {
     VirtualMax,
     #[error("there are no frames to simulate")]
     NoFrames,
-    #[error("in virtual time packets must end: say how many, burst=PACKETS")]
+    #[error("virtual time needs a number of packets: burst=PACKETS")]
     Endless,
     /// The pool reported a fault of its own in a simulated run.
     #[error("the run failed: {0}")]

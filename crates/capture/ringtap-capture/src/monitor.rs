@@ -308,7 +308,7 @@ impl Follower {
         if self.watch.name() != self.interface.name {
             let name = self.watch.name().to_owned();
             let old = std::mem::replace(&mut self.interface.name, name);
-            self.note(format!("{old} is called {} now", self.interface.name));
+            self.note(format!("{old} has the new name {}", self.interface.name));
         }
     }
 

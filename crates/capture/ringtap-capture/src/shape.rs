@@ -37,12 +37,12 @@ pub struct PoolAsked {
 #[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ShapeError {
     /// Two sizes that exclude each other.
-    #[error("both pool={pool_bytes} and chunks={chunks} say how large the pool is: give only one")]
+    #[error("pool={pool_bytes} and chunks={chunks} both set the size of the pool: give only one")]
     Both { pool_bytes: u64, chunks: u32 },
     /// The packets do not fit into a chunk.
     #[error(
-        "{packets} packets of {packet_bytes} bytes need a chunk of {need_bytes} bytes, and {most} \
-         is the most here: ask for fewer packets, or for less of each (snap)"
+        "{packets} packets of {packet_bytes} bytes need a chunk of {need_bytes} bytes, more than \
+         the {most} possible here: ask for fewer packets, or a smaller snap length (snap)"
     )]
     Packets {
         packets: u32,

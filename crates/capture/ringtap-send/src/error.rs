@@ -50,13 +50,13 @@ pub enum SendError {
     #[error("{file}: packets of link type {link_type} cannot be sent, only Ethernet (1)")]
     NotEthernet { file: String, link_type: u16 },
     /// The file has no packets.
-    #[error("{file}: there is no packet in it to be sent")]
+    #[error("{file}: the file contains no packet to send")]
     NoPackets { file: String },
     /// A pipe cannot be read twice.
-    #[error("standard input cannot be sent again and again: save it to a file for --loop")]
+    #[error("standard input cannot be sent repeatedly: save it to a file for --loop")]
     LoopOfStream,
     /// The sending thread cannot run on this CPU.
-    #[error("CPU {cpu} cannot be used: /sys/devices/system/cpu/online lists those that can")]
+    #[error("CPU {cpu} cannot be used: /sys/devices/system/cpu/online lists the usable CPUs")]
     Cpu { cpu: usize },
     /// A system call failed.
     #[error("{action}: {source}")]
@@ -91,7 +91,7 @@ pub enum NoLiveFrames {
     KernelTooOld(TooOld),
     /// The driver does not accept live frames.
     #[error(
-        "{name} takes no live frames ({}): {}",
+        "{name} accepts no live frames ({}): {}",
         error_name(*.errno),
         if *.is_veth {
             "a veth does while its other end is up and has GRO (`ethtool -K PEER gro on`) \

@@ -17,7 +17,7 @@ use crate::{BUCKETS, Balance, Headers, LinkType, MAX_RULES, Rule, Rules};
 #[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ClassifierError {
     /// Too many rules.
-    #[error("{count} rules, and a source takes at most {MAX_RULES}")]
+    #[error("{count} rules are more than the {MAX_RULES} of a source: use fewer groups")]
     TooMany { count: usize },
     /// A filter that loops, which only a reader may run.
     #[error("filter {rule} loops over headers (protochain): the capturing thread cannot run it")]
@@ -31,8 +31,8 @@ pub enum ClassifierError {
     NeedsEbpf { object: PathBuf },
     /// The link type has no known addresses.
     #[error(
-        "packets of link type \"{link_type}\" have no known addresses: balance round-robin, or \
-         not at all"
+        "packets of link type \"{link_type}\" have no known addresses: use the balance \
+         round-robin or broadcast"
     )]
     NoAddresses { link_type: LinkType },
 }

@@ -48,7 +48,7 @@ pub enum ProgramError {
     #[error("instruction {at} (code {code:#06x}, k {k:#010x}) is not valid classic BPF")]
     Instruction { at: usize, code: u16, k: u32 },
     /// A load of kernel metadata (`SKF_AD_*`), which is not in the packet.
-    #[error("instruction {at} asks the kernel ({k:#010x}), not the packet")]
+    #[error("instruction {at} loads data of the kernel ({k:#010x}), not of the packet")]
     Kernel { at: usize, k: u32 },
     /// A backward jump outside the loop that libpcap compiles for `protochain`.
     #[error("instruction {at} jumps back: only the loops that libpcap compiles for protochain may")]

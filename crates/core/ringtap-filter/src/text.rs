@@ -44,7 +44,7 @@ pub enum FilterError {
     Nul { position: usize },
     /// The interpreter refuses the program that libpcap made.
     #[error(
-        "libpcap compiled \"{expression}\" to an impossible instruction (number {at}): please report this filter"
+        "libpcap compiled \"{expression}\" to an invalid instruction (number {at}): please report this filter"
     )]
     Program { expression: String, at: usize },
 }

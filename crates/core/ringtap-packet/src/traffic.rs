@@ -109,7 +109,7 @@ pub enum TrafficError {
     #[error("{size_bytes}-byte packets are too large: the most is {LARGEST_BYTES}")]
     TooLarge { size_bytes: u32 },
     /// The number of flows is 0 or too large.
-    #[error("{flows} flows cannot be told apart: ask for 1 to {MOST_FLOWS}")]
+    #[error("{flows} flows are not possible: ask for 1 to {MOST_FLOWS}")]
     Flows { flows: u32 },
     /// The VLAN number does not exist.
     #[error("{id} is not a VLAN: identifiers go from 0 to 4094")]

@@ -106,7 +106,7 @@ pub enum ControlError {
     #[error("a control region of {have_bytes} bytes is too small for what it says it holds")]
     TooSmall { have_bytes: usize },
     /// The region belongs to another pool.
-    #[error("a control region for {lanes} lanes, but the pool has {want}")]
+    #[error("the control region has {lanes} lanes, the pool {want}")]
     Lanes { lanes: usize, want: u32 },
 }
 

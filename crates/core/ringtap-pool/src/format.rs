@@ -188,16 +188,18 @@ pub struct Geometry {
 #[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum GeometryError {
     /// The chunk size is not usable.
-    #[error("chunk size {0} bytes: want a power of two from {MIN_CHUNK_SIZE} to {MAX_CHUNK_SIZE}")]
+    #[error(
+        "chunk size {0} bytes: expected a power of two from {MIN_CHUNK_SIZE} to {MAX_CHUNK_SIZE}"
+    )]
     ChunkSize(u32),
     /// There are too few chunks.
     #[error(
-        "{count} chunks for {lanes} lanes: want at least {}, two a lane and one for the header",
+        "{count} chunks for {lanes} lanes: expected at least {}, two per lane and one for the header",
         lanes.saturating_mul(2).saturating_add(1)
     )]
     ChunkCount { count: u32, lanes: u32 },
     /// The segments do not hold the chunks.
-    #[error("segments of {size} bytes every {stride}: want a power of two that holds a chunk")]
+    #[error("segments of {size} bytes every {stride}: expected a power of two that holds a chunk")]
     Segment { size: u64, stride: u64 },
 }
 

@@ -23,7 +23,7 @@ pub struct Parts {
 
 /// Why the parts cannot form a queue.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("a queue of {entries} entries: want a power of two up to 2^31, one head and one tail")]
+#[error("a queue of {entries} entries: expected a power of two up to 2^31, one head and one tail")]
 pub struct PartsError {
     entries: usize,
 }

@@ -227,7 +227,7 @@ pub unsafe extern "C" fn ringtap_verdict(
                 return Err(CallError::Value {
                     what: "verdict",
                     value: other.into(),
-                    want: "want RINGTAP_PASS or RINGTAP_DROP",
+                    want: "expected RINGTAP_PASS or RINGTAP_DROP",
                 });
             }
         };

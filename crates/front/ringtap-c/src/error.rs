@@ -17,9 +17,9 @@ pub(crate) enum CallError {
     Null(&'static str),
     #[error("{0} is not UTF-8 text")]
     NotText(&'static str),
-    #[error("{what}: set `size` to sizeof of the structure first ({size} makes no sense)")]
+    #[error("{what}: invalid `size` {size}: set it to the sizeof of the structure first")]
     Size { what: &'static str, size: usize },
-    #[error("{what} {value} makes no sense: {want}")]
+    #[error("{what} {value} is invalid: {want}")]
     Value {
         what: &'static str,
         value: i64,
@@ -31,7 +31,7 @@ pub(crate) enum CallError {
     Handle,
     #[error("another thread is using this handle: use a handle in one thread at a time")]
     Busy,
-    #[error("this process has {0} handles open, the most that there can be")]
+    #[error("this process has {0} open handles, the largest possible number: close one")]
     TooManyHandles(usize),
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -47,7 +47,7 @@ pub(crate) enum CallError {
     Verdict(#[from] VerdictError),
     #[error("the system refused a descriptor: {0}")]
     System(#[from] io::Error),
-    #[error("a mistake in libringtap, please report it: {0}")]
+    #[error("a bug in libringtap, please report it: {0}")]
     Internal(String),
 }
 

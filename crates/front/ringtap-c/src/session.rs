@@ -119,7 +119,7 @@ impl Session {
             return Err(CallError::Value {
                 what: "lane",
                 value: lane.into(),
-                want: "want that of a packet of this handle",
+                want: "expected that of a packet of this handle",
             });
         }
         verdicts.push(PacketVerdict {

@@ -13,7 +13,7 @@ use ringtap_net::interrupts::{self, Interrupts, Steering};
 use crate::print;
 use state::StateFile;
 
-const UNKNOWN: &str = "cannot ask for the CPUs of this process";
+const UNKNOWN: &str = "cannot read the CPUs of this process";
 
 /// The placement that the user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Placement {
         };
         let cpu = number.parse().map_err(|_| {
             format!(
-                "\"{number}\" is not the number of a CPU: want one, reader=CPU, capture=CPU, \
+                "\"{number}\" is not the number of a CPU: expected a number, reader=CPU, capture=CPU, \
                  irq=CPU, napi=threaded or auto"
             )
         })?;
@@ -100,7 +100,7 @@ impl Placement {
         };
         let whence = match known {
             Some(_) => "are received",
-            None => "are taken to be received (no interrupts tell)",
+            None => "are probably received (no interrupts show it)",
         };
         print::note(format_args!(
             "ringtap: --cpu auto: packets {whence} on CPU {receiving}; the reader runs on CPU {}, \
@@ -126,12 +126,15 @@ impl Placement {
             return Ok(());
         }
         if let Some(cpu) = self.interface.cpu.filter(|cpu| !cpu::is_online(*cpu)) {
-            bail!("interrupts cannot go to CPU {cpu}: see {}", cpu::ONLINE);
+            bail!(
+                "interrupts cannot be moved to CPU {cpu}: {} lists the usable CPUs",
+                cpu::ONLINE
+            );
         }
         let mut interfaces = interfaces.into_iter().peekable();
         if interfaces.peek().is_none() {
             print::note(format_args!(
-                "ringtap: --cpu: no network interface here, so irq= and napi= move nothing"
+                "ringtap: --cpu: irq= and napi= have no effect without a network interface"
             ));
         }
         for interface in interfaces {
@@ -198,8 +201,12 @@ fn choose(taken: &[usize], allowed: &[usize], near: &[usize]) -> Option<usize> {
 /// Binds the calling thread to this CPU, if given.
 pub(crate) fn pin(cpu: Option<usize>) -> Result<()> {
     let Some(cpu) = cpu else { return Ok(()) };
-    cpu::bind(None, &[cpu])
-        .with_context(|| format!("CPU {cpu} cannot be used: see {}", cpu::ONLINE))
+    cpu::bind(None, &[cpu]).with_context(|| {
+        format!(
+            "CPU {cpu} cannot be used: {} lists the usable CPUs",
+            cpu::ONLINE
+        )
+    })
 }
 
 /// Runs `work` on this CPU, if given; threads that `work` starts stay there.

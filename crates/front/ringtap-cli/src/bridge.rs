@@ -182,7 +182,7 @@ impl BridgeArgs {
         };
         ensure!(
             matches!(self.mode, ModeArg::Auto | ModeArg::User),
-            "verdicts are awaited in user space: leave out --mode"
+            "--inline forwards in user space: leave out --mode"
         );
         Ok(Some(InlineOptions {
             group: group.name().to_owned(),
@@ -298,8 +298,8 @@ fn say_inline(args: &BridgeArgs, running: &RunningBridge, before: &mut Option<(I
             "ringtap: the inline reader decides (it was late {late_count} times)"
         )),
         InlineState::Late => print::note(format_args!(
-            "ringtap: the inline reader let packets wait for {} ms: until it has caught up they \
-             {what}",
+            "ringtap: the inline reader let packets wait for {} ms: until it has caught up, \
+             packets {what}",
             args.verdict_timeout
         )),
     }

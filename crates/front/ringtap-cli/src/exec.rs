@@ -66,7 +66,7 @@ fn via(text: &str) -> Result<String> {
         return Ok(text.to_owned());
     }
     if !text.contains(':') {
-        bail!("want hub:GROUP, tap, packet, xdp, auto or libpcap");
+        bail!("expected hub:GROUP, tap, packet, xdp, auto or libpcap");
     }
     let device: DeviceSpec = text.parse()?;
     Ok(device.to_string())
@@ -74,8 +74,11 @@ fn via(text: &str) -> Result<String> {
 
 /// Runs the verb; returns only if the program cannot be run.
 pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
-    let (program, arguments) = args.command.split_first().context("which program?")?;
-    let own = env::current_exe().context("cannot find out where ringtap lies")?;
+    let (program, arguments) = args
+        .command
+        .split_first()
+        .context("no program to run: give one after --")?;
+    let own = env::current_exe().context("cannot find the path of the ringtap program")?;
     let library = library(&own)?;
     let mut command = Command::new(program);
     command.args(arguments);

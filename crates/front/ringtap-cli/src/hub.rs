@@ -136,7 +136,7 @@ impl HubArgs {
         }
         ensure!(
             !config.devices.is_empty(),
-            "what to capture? -i DEVICE, or [[source]] in the file (see --help)"
+            "no device to capture: give -i DEVICE, or [[source]] in the file"
         );
         Ok(config)
     }
@@ -251,7 +251,7 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
         print::notes(&source.facts().notes);
         if spec.kind == Kind::Pcap {
             print::note(format_args!(
-                "ringtap: {spec} is read from now on: who attaches later misses the rest"
+                "ringtap: reading {spec} starts now: readers that attach later miss the packets before"
             ));
         }
         sources.push(source);
@@ -269,7 +269,7 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
         .find(|one| one.facts().link_type != facts.link_type);
     if let Some(other) = other.filter(|_| filtered) {
         bail!(
-            "{} and {} have different link types: filters cannot be for both",
+            "{} and {} have different link types: remove the filters, or start a hub for each",
             facts.device,
             other.facts().device
         );
@@ -279,7 +279,7 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
     let hasty = sources.iter().find(|one| !can_wait(one.as_ref()));
     if let (Some(group), Some(source)) = (config.groups.iter().find(waits), hasty) {
         bail!(
-            "group {}: policy block has the source wait for its readers, and {} cannot wait: want \
+            "group {}: the source waits for its readers with policy block, and {} cannot wait: use \
              drop, sample:N or cut:BYTES",
             group.name(),
             source.facts().device
@@ -302,7 +302,7 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
     let Some(address) = config.metrics else {
         ensure!(
             !config.metrics_anywhere,
-            "metrics anywhere, but at which address? --metrics ADDRESS"
+            "--metrics-anywhere needs an address: --metrics ADDRESS"
         );
         return Ok(None);
     };
@@ -342,7 +342,9 @@ fn wait(hub: &Hub, end: &mpsc::Receiver<()>) -> Result<()> {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        hub.handle().status().context("the hub's thread is gone")?;
+        hub.handle()
+            .status()
+            .context("the hub's thread has ended")?;
     }
 }
 
@@ -355,7 +357,10 @@ fn has_ended(status: &HubStatus) -> bool {
 fn last_status(hub: &Hub) -> Result<HubStatus> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
-        let status = hub.handle().status().context("the hub's thread is gone")?;
+        let status = hub
+            .handle()
+            .status()
+            .context("the hub's thread has ended")?;
         if (has_ended(&status) && status.readers.is_empty()) || Instant::now() > deadline {
             return Ok(status);
         }

@@ -66,11 +66,11 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let device = &args.device;
     ensure!(
         device.kind == Kind::Hub,
-        "{device} is no bridge's group: want hub:NAME"
+        "{device} is no group of a bridge: expected hub:NAME"
     );
     ensure!(
         args.drop_text.iter().all(|text| !text.is_empty()),
-        "every packet contains an empty text"
+        "--drop-text needs a text: every packet contains an empty one"
     );
     let filter = args
         .drop

@@ -75,7 +75,7 @@ fn option<T>(
     let text = format!("tap:x?{key}={word}");
     let device: Result<DeviceSpec, _> = text.parse();
     let picked = device.ok().and_then(|device| pick(&device.options));
-    picked.ok_or_else(|| format!("\"{word}\" is not a {key}: want {want}"))
+    picked.ok_or_else(|| format!("\"{word}\" is not a {key}: expected {want}"))
 }
 
 fn direction(word: &str) -> Result<Direction, String> {
@@ -96,7 +96,7 @@ impl InputArgs {
         let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
             (None, Some(file)) => DeviceSpec::file(file),
-            (None, None) => bail!("what to capture? -i DEVICE or -r FILE (see --help)"),
+            (None, None) => bail!("no device to capture: give -i DEVICE or -r FILE"),
         };
         let options = options.device_options(self.flags());
         Ok(options.filter(self.filter_text()).open_device(&named)?)

@@ -14,7 +14,7 @@ use crate::session::Flow;
 
 /// Origin of the counters after the hub has left.
 const ALONE: &str =
-    "by this reader's own count: what was lost before it is not known, the hub left";
+    "by this reader's own count: the hub ended, and losses before the reader are unknown";
 
 /// Attempts to read final counters that balance, and the pause between two.
 const STEADY_TRIES: u32 = 20;
@@ -93,7 +93,7 @@ impl ReadingArgs {
 pub(crate) fn seconds(text: &str) -> Result<Duration> {
     match text.parse().map(Duration::try_from_secs_f64) {
         Ok(Ok(duration)) if !duration.is_zero() => Ok(duration),
-        _ => bail!("want a number of seconds above 0"),
+        _ => bail!("expected a number of seconds above 0"),
     }
 }
 

@@ -54,7 +54,7 @@ fn time_ps(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Rate::Max) => Ok(0),
         Ok(Rate::PacketsPerSecond(rate)) => Ok((PS_PER_SECOND / rate).max(1)),
-        Ok(Rate::BitsPerSecond(_)) => Err("want packets per second (1Mpps) or max".to_owned()),
+        Ok(Rate::BitsPerSecond(_)) => Err("expected packets per second (1Mpps) or max".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }

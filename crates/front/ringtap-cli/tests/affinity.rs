@@ -118,7 +118,7 @@ fn what_a_software_device_has_not_is_said() {
     let end = count.wait(LIMIT);
     assert!(end.status.success(), "{}", end.stderr);
     assert!(
-        end.stderr.contains("rx0 has no interrupts of its own"),
+        end.stderr.contains("rx0 has no interrupts"),
         "{}",
         end.stderr
     );
@@ -145,6 +145,10 @@ fn a_cpu_that_is_not_there_is_refused_and_nothing_to_move_is_said() {
     }
     for cpu in ["irq=0", "napi=threaded"] {
         let end = run(cpu).success();
-        assert!(end.stderr.contains("move nothing"), "{cpu}: {}", end.stderr);
+        assert!(
+            end.stderr.contains("have no effect"),
+            "{cpu}: {}",
+            end.stderr
+        );
     }
 }

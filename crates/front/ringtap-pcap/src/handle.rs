@@ -61,14 +61,14 @@ impl PcapSettings {
     /// Name of a setting in use that only the real library supports.
     pub(crate) fn unsupported(&self) -> Option<&'static str> {
         if self.rfmon != 0 {
-            return Some("monitor mode was asked for");
+            return Some("the program asks for monitor mode");
         }
         if self.protocol.is_some_and(|protocol| protocol != 0) {
-            return Some("a protocol of the packet socket was asked for");
+            return Some("the program asks for a protocol of the packet socket");
         }
         match self.tstamp_type {
             None | Some(TSTAMP_HOST) => None,
-            Some(_) => Some("another time stamp type than the host's was asked for"),
+            Some(_) => Some("the program asks for another time stamp type than the host's"),
         }
     }
 }

@@ -48,7 +48,7 @@ impl Route {
             "xdp" => Some(Kind::Xdp),
             other => {
                 return Err(LibpcapError::general(format!(
-                    "RINGTAP_VIA={other}: want hub:GROUP, tap, packet, xdp, auto or libpcap"
+                    "RINGTAP_VIA={other}: expected hub:GROUP, tap, packet, xdp, auto or libpcap"
                 )));
             }
         };
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(of(other, None), Ok(Route::Libpcap), "{other}");
         }
         let refused = of("lo", Some("tape")).unwrap_err();
-        assert!(refused.contains("want hub:GROUP"), "{refused}");
+        assert!(refused.contains("expected hub:GROUP"), "{refused}");
         assert!(of("hub:", None).is_err());
     }
 

@@ -267,7 +267,7 @@ struct LocalControl {
 impl Control for LocalControl {
     fn snapshot(&self) -> Result<Snapshot, ControlError> {
         let snapshot = self.hub.snapshot(self.subscription);
-        snapshot.ok_or_else(|| ControlError::Gone("the capture thread is gone".into()))
+        snapshot.ok_or_else(|| ControlError::Gone("the capture thread has ended".into()))
     }
 
     fn set_filter(&self, filter: &Program) -> Result<Vec<Wanted>, ControlError> {

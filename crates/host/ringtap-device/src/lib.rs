@@ -142,7 +142,7 @@ pub enum DeviceError {
     #[error("{flag}: {message}")]
     BadFlag { flag: String, message: String },
     /// A flag that this kind of source does not have.
-    #[error("{flag} means nothing to {device}: {kinds} only")]
+    #[error("{flag} has no meaning for {device}: only for {kinds}")]
     Pointless {
         device: String,
         flag: String,

@@ -201,7 +201,7 @@ fn flags_that_mean_nothing_or_are_out_of_range_are_refused() {
     let error = parsed("packet:eth0").with_flags(&flags).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--exclusive means nothing to packet:eth0: tap only"
+        "--exclusive has no meaning for packet:eth0: only for tap"
     );
     let flags = Options {
         chunk: Some(Size(5)),

@@ -69,7 +69,7 @@ pub enum ListenError {
     #[error("{path}: is a file, not a socket: choose another --socket")]
     NotASocket { path: PathBuf },
     /// The socket's folder does not exist.
-    #[error("{path}: there is no folder {folder}: make it, or choose another --socket")]
+    #[error("{path}: there is no folder {folder}: create it, or choose another --socket")]
     NoFolder { path: PathBuf, folder: PathBuf },
     /// The system refused.
     #[error("{path}: cannot listen: {reason}: choose a --socket in a folder that you may write")]

@@ -150,8 +150,8 @@ pub struct VerdictSender {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VerdictError {
-    /// The queue is full: the bridge takes no verdicts, or has ended.
-    #[error("the bridge takes no verdicts: it is stuck, or gone")]
+    /// The queue is full: the bridge reads no verdicts, or has ended.
+    #[error("the bridge does not read verdicts: its process is blocked or has ended")]
     Stuck,
     /// The bridge wrote an impossible index.
     #[error("the bridge is corrupt: {0}")]
@@ -277,7 +277,7 @@ pub enum InlineError {
         group: String,
     },
     /// The bridge has an inline reader already.
-    #[error("there is an inline reader already: one at a time")]
+    #[error("the bridge has an inline reader already: end that reader first")]
     Taken,
     /// The system has no memory or descriptor.
     #[error("no memory for verdicts: {0}")]

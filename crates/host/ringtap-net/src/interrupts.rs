@@ -31,15 +31,17 @@ pub struct Steering {
 pub enum InterruptsError {
     /// The interface does not poll, or the kernel is too old.
     #[error(
-        "{interface} has no NAPI that could run in threads ({reason}): a veth has while an XDP \
-         program is attached or GRO is on; else leave out napi=threaded"
+        "NAPI of {interface} cannot run in threads ({reason}): leave out napi=threaded; for a veth, \
+         attach an XDP program or switch GRO on"
     )]
     NotThreaded {
         interface: String,
         reason: io::Error,
     },
     /// An interrupt stays where it is.
-    #[error("interrupt {irq} of {interface} cannot be moved to CPU {cpu} ({reason}): try another")]
+    #[error(
+        "interrupt {irq} of {interface} cannot be moved to CPU {cpu} ({reason}): choose another CPU"
+    )]
     NotMoved {
         interface: String,
         irq: u32,
@@ -157,8 +159,8 @@ impl Interrupts {
         }
         if irqs.is_empty() && threads.is_empty() {
             steered.notes.push(format!(
-                "{interface} has no interrupts of its own: its packets are received on the CPU \
-                 that sends them, whatever irq={cpu} says (napi=threaded would change that)"
+                "{interface} has no interrupts: the CPU that sends its packets receives them, and \
+                 irq={cpu} has no effect (napi=threaded would change that)"
             ));
         }
         Ok(steered)
@@ -360,7 +362,7 @@ mod tests {
         };
         let steered = Interrupts::steer_in(&files, "veth0", steering, &mut |_| Ok(())).unwrap();
         assert!(
-            steered.notes[0].contains("no interrupts of its own"),
+            steered.notes[0].contains("has no interrupts"),
             "{:?}",
             steered.notes
         );

@@ -35,7 +35,9 @@ pub enum Standing {
 #[non_exhaustive]
 pub enum PrivateError {
     /// Other threads would stay outside.
-    #[error("a process with {threads} threads cannot enter a private network: enter before any")]
+    #[error(
+        "a process with {threads} threads cannot enter a private network: enter it before threads start"
+    )]
     Threads { threads: usize },
     /// The system refuses user namespaces, and the process lacks the rights to do without.
     #[error(

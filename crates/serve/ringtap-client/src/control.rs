@@ -12,11 +12,11 @@ use ringtap_ipc::subscription::Wanted;
 #[non_exhaustive]
 pub enum ControlError {
     /// The hub is gone.
-    #[error("the hub left: {0}")]
+    #[error("the hub ended: {0}")]
     Gone(String),
     /// The hub did not answer in time. The connection is closed, because the answer may still come.
     #[error(
-        "the hub did not answer for {seconds} seconds: it is stopped, or this machine is too busy; \
+        "the hub did not answer for {seconds} seconds: its process is stopped, or this machine is too busy; \
          try again"
     )]
     Late {

@@ -41,7 +41,7 @@ pub enum ReceiveError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// The hub has died or was stopped.
-    #[error("the hub left: start it again, then this reader")]
+    #[error("the hub ended: start the hub again, then this reader")]
     HubLeft,
     /// The sources have different link types.
     #[error("the hub's sources have different link types: read them one by one")]

@@ -54,7 +54,7 @@ pub enum OverBudget {
     },
     /// The private pools of the user would be too large.
     #[error(
-        "private delivery: user {uid} has {have} bytes of private pools, and {asked} more are over \
+        "private delivery: user {uid} has {have} bytes of private pools, and {asked} more exceed \
          limits.{key}: end a private reader, or use a smaller private_pool"
     )]
     PrivateMemory {
@@ -147,7 +147,7 @@ impl ReaderMemory {
         }
         let thread = std::thread::Builder::new().name("reclaiming".into());
         if let Err(error) = thread.spawn(move || self.reclaim()) {
-            tracing::error!("cannot free the memory of a reader that left: {error}");
+            tracing::error!("cannot free the memory of a detached reader: {error}");
         }
     }
 }

@@ -210,7 +210,7 @@ impl Engine {
             fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
         }
         let ready = readable_among(&fds, timeout).unwrap_or_else(|error| {
-            tracing::error!("the hub cannot sleep: {error}");
+            tracing::error!("the hub cannot wait for events: {error}");
             vec![true; fds.len()]
         });
         if !ready.contains(&true) {

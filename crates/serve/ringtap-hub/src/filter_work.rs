@@ -29,16 +29,16 @@ pub(crate) struct FilterSteps {
 /// Why the hub does not run a filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMuchWork {
-    #[error("it loops over headers (protochain), which only a reader itself may do")]
+    #[error("the filter loops over headers (protochain): only a reader itself runs such a filter")]
     Loops,
     #[error(
-        "it runs up to {steps} instructions a packet, and {limit} are allowed (filter_steps in \
-         [limits])"
+        "the filter runs up to {steps} instructions per packet, more than the {limit} allowed \
+         (filter_steps in [limits])"
     )]
     One { steps: u32, limit: u32 },
     #[error(
-        "{whose} filters run up to {others} instructions a packet, this one {steps}, and {limit} are \
-         allowed together ({key} in [limits])"
+        "{whose} filters run up to {others} instructions per packet, the new filter {steps}, together \
+         more than the {limit} allowed ({key} in [limits])"
     )]
     Together {
         whose: &'static str,

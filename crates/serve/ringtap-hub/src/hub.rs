@@ -96,7 +96,7 @@ pub(crate) enum Question {
 #[non_exhaustive]
 pub enum HubError {
     /// A group's name is used twice or is not valid.
-    #[error("group \"{0}\": every group needs a name of its own, of letters, digits, - and _")]
+    #[error("group \"{0}\": a group's name must be unique and consist of letters, digits, - and _")]
     GroupName(String),
     /// A group's filter is too much work for the source, or for private delivery.
     #[error("the filter of group \"{group}\": {reason}")]

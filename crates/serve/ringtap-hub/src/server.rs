@@ -134,7 +134,7 @@ impl Acceptor {
                 Ok(ready) if ready.is_closing => return,
                 Ok(ready) => self.serve(&ready, &mut buffer),
                 Err(error) => {
-                    tracing::error!("the hub's server cannot wait: {error}");
+                    tracing::error!("the hub's server cannot wait for messages: {error}");
                     return;
                 }
             }

@@ -166,7 +166,10 @@ fn a_chunks_size_is_the_one_that_was_asked_for() {
 fn packets_of_which_so_many_do_not_fit_are_refused_with_what_to_do() {
     let folder = TempDir::new().unwrap();
     let error = super::open(&asked(&folder, 3, "packets=64")).err().unwrap();
-    assert!(error.to_string().contains("less of each (snap)"), "{error}");
+    assert!(
+        error.to_string().contains("a smaller snap length (snap)"),
+        "{error}"
+    );
     let both = super::open(&asked(&folder, 3, "chunks=9&pool=1MiB"))
         .err()
         .unwrap();

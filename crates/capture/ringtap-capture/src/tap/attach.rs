@@ -161,7 +161,7 @@ fn attach_at(
 fn direction(options: &TapOptions, interface: &Interface, notes: &mut Vec<String>) -> Direction {
     if interface.is_loopback && options.direction == Direction::InOut {
         notes.push(format!(
-            "{}: every packet sent arrives again, so only arriving packets are captured",
+            "{}: every sent packet arrives again: only received packets are captured",
             interface.name
         ));
         return Direction::In;

@@ -445,7 +445,7 @@ fn a_filter_that_is_too_hard_for_the_verifier_is_left_out_alone() {
         let [Place::Source, Place::Reader(reason)] = &places[..] else {
             panic!("{places:?}")
         };
-        assert!(reason.contains("ways through it"), "{reason}");
+        assert!(reason.contains("ways through the filter"), "{reason}");
     }
     net.inject("tx0", &[frame(1, 60), frame(2, 60)]);
     let (captured, _) = finish(tap);

@@ -94,7 +94,7 @@ impl RunningBridge {
             return Ok(None);
         };
         let status = hub.handle().status();
-        let sources = status.context("the hub's thread is gone")?.sources;
+        let sources = status.context("the hub's thread has ended")?.sources;
         Ok(failure_of(sources))
     }
 
@@ -108,7 +108,7 @@ impl RunningBridge {
         let deadline = Instant::now() + LAST_READERS;
         loop {
             let status = hub.handle().status();
-            let status = status.context("the hub's thread is gone")?;
+            let status = status.context("the hub's thread has ended")?;
             let mut sources = status.sources.iter();
             let ended = sources.all(|source| source.state == SourceState::Ended);
             if (ended && status.readers.is_empty()) || Instant::now() > deadline {

@@ -22,7 +22,7 @@ impl FromStr for WorkKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("\"{text}\": want headers, zlib:0 to zlib:9, or bpf:TIMES");
+        let wanted = || format!("\"{text}\": expected headers, zlib:0 to zlib:9, or bpf:TIMES");
         if text == "headers" {
             return Ok(WorkKind::Headers);
         }

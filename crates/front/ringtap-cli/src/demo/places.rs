@@ -21,7 +21,7 @@ pub(super) struct DemoCpus {
 impl DemoCpus {
     /// Chooses among the CPUs that this process may use.
     pub(super) fn choose() -> Result<Self> {
-        let cpus = cpu::allowed().context("cannot ask for the CPUs of this process")?;
+        let cpus = cpu::allowed().context("cannot read the CPUs of this process")?;
         Ok(Self::among(&cpus))
     }
 

@@ -103,7 +103,7 @@ impl RunningReaders<'_, '_> {
     /// Waits for all readers, prints their counters and closes the file.
     pub(super) fn join(self) -> Result<DemoOutcome> {
         let counted = counters(self.counter, "The reader that counts")?;
-        let gone = |_panic| anyhow!("the thread of the reader that records is gone");
+        let gone = |_panic| anyhow!("the thread of the reader that records has ended");
         let (mut recorder, recording) = self.recorder.join().map_err(gone)?;
         say("\nThe reader that records:")?;
         let (recorded, file) = recorder.finish(recording)?;
@@ -125,7 +125,7 @@ impl RunningReaders<'_, '_> {
 fn counters(done: Done<'_, CountingReader<'_>>, title: &str) -> Result<Counters> {
     let (counter, counting) = done
         .join()
-        .map_err(|_| anyhow!("{title}: its thread is gone"))?;
+        .map_err(|_| anyhow!("{title}: its thread has ended"))?;
     say(format_args!("\n{title}:"))?;
     let counters = counter.0.finish(&[])?;
     counting.with_context(|| title.to_owned())?;

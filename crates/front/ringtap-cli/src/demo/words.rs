@@ -61,9 +61,9 @@ pub(super) fn end(outcome: &DemoOutcome, sent: &SentCounters, standing: Standing
         )?;
     }
     if outcome.is_good() {
-        return say("The namespace goes away with this process; nothing else was touched.");
+        return say("The namespace ends with this process; nothing else was changed.");
     }
-    say("NOT as it should be: see the counters above.")
+    say("The demo FAILED: see the counters above.")
 }
 
 /// Compares the kernel's counter of sent packets with the capture's counter of offered packets.

@@ -161,7 +161,7 @@ impl Text<'_> {
         for (at, group) in groups.iter().enumerate() {
             let name = group.name.get_ref();
             if groups[..at].iter().any(|one| one.name.get_ref() == name) {
-                let error = format!("there is a group \"{name}\" above: want another name");
+                let error = format!("there is a group \"{name}\" above: choose another name");
                 return Err(self.error("name", &group.name.span(), &error));
             }
         }
@@ -201,7 +201,7 @@ impl Text<'_> {
         places.balance = balance.map(|word| self.place("balance", &word.span()));
         let members = self.positive("members", table.members, "a group of no members")?;
         group.most_members = members.unwrap_or(group.most_members);
-        let nothing = "a reader that may hold no chunk gets nothing: want 1 or more";
+        let nothing = "a reader that may hold no chunk gets nothing: expected 1 or more";
         group.credit_chunks = self.positive("credit", table.credit, nothing)?;
         group.most_watermark_packets = table.watermark.unwrap_or(group.most_watermark_packets);
         let dividing = Dividing {

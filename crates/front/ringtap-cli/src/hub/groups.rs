@@ -41,8 +41,8 @@ impl GroupText {
         same.group.credit_chunks = self.group.credit_chunks;
         ensure!(
             *self == same,
-            "the inline reader of group {name} sees every packet, in place: want its name only (--drop \
-             keeps packets from it)"
+            "the inline reader of group {name} reads every packet, in place: give only the group's name \
+             (--drop keeps packets from it)"
         );
         same.group.most_members = 1;
         Ok(same)
@@ -168,7 +168,7 @@ pub(super) fn name(text: &str) -> Result<String> {
 pub(super) fn balance(word: &str) -> Result<Balance> {
     parse_balance(word).with_context(|| {
         format!(
-            "\"{word}\" is no balance: want broadcast, flow, inner-flow, address, inner-address, \
+            "\"{word}\" is no balance: expected broadcast, flow, inner-flow, address, inner-address, \
              vlan, round-robin, lanes or program:FILE"
         )
     })
@@ -189,21 +189,22 @@ pub(super) fn offload(text: &str) -> Result<u8> {
         .parse()
         .ok()
         .filter(|p| *p <= 100);
-    percent.with_context(|| format!("\"{text}\" is no offload threshold: want 0 to 100 percent"))
+    percent
+        .with_context(|| format!("\"{text}\" is no offload threshold: expected 0 to 100 percent"))
 }
 
 pub(super) fn delivery(word: &str) -> Result<Delivery> {
     match word {
         "shared" => Ok(Delivery::Shared),
         "private" => Ok(Delivery::Private),
-        _ => bail!("\"{word}\" is no delivery: want shared or private"),
+        _ => bail!("\"{word}\" is no delivery: expected shared or private"),
     }
 }
 
 pub(super) fn policy(word: &str) -> Result<Policy> {
     parse_policy(word).with_context(|| {
         format!(
-            "\"{word}\" is no policy: want drop, sample:N (one chunk in N), cut:BYTES, or block \
+            "\"{word}\" is no policy: expected drop, sample:N (one chunk in N), cut:BYTES, or block \
              (files only)"
         )
     })
@@ -216,7 +217,7 @@ pub(super) fn congestion(text: &str) -> Result<Congestion> {
     let marks = marks.and_then(|(low, high)| Some((percent(low)?, percent(high)?)));
     let Some((low_percent, high_percent)) = marks.filter(|(low, high)| low <= high && *high <= 100)
     else {
-        bail!("\"{text}\": want LOW:HIGH, percent of the pool that is free, like 10:30");
+        bail!("\"{text}\": expected LOW:HIGH, percent of the pool that is free, like 10:30");
     };
     Ok(Congestion {
         low_percent,

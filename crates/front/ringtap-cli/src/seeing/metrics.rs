@@ -66,7 +66,7 @@ pub(crate) enum ServeError {
     /// Other machines could connect.
     #[error(
         "metrics at {0} could be read by other machines: use 127.0.0.1:{port} or [::1]:{port}, or \
-         say --metrics-anywhere", port = .0.port()
+         give --metrics-anywhere", port = .0.port()
     )]
     NotLoopback(SocketAddr),
     /// The address is in use or does not exist.
@@ -137,7 +137,7 @@ impl Drop for MetricsServer {
 
 /// Parses an address to serve metrics at.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let wrong = "want an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
+    let wrong = "expected an IP address and a port, like 127.0.0.1:9464 or [::1]:9464";
     text.parse().map_err(|_| format!("\"{text}\": {wrong}"))
 }
 

@@ -182,9 +182,9 @@ fn an_inline_reader_is_refused_where_nothing_waits_for_verdicts() {
     for (args, text) in [
         (
             &["--inline", "ips", "--mode", "native"][..],
-            "awaited in user space",
+            "forwards in user space",
         ),
-        (&["--inline", "ips:tcp"], "sees every packet"),
+        (&["--inline", "ips:tcp"], "reads every packet"),
         (&["--no-verdict", "pass"], "--inline"),
     ] {
         let all = [&["bridge", "a1", "b1"][..], args].concat();
@@ -243,6 +243,6 @@ fn an_inline_reader_whose_bridge_is_killed_is_told() {
     let _killed = bridge.wait(LIMIT);
     let end = reader.wait(LIMIT);
     assert!(!end.status.success());
-    assert!(end.stderr.contains("the hub left"), "{}", end.stderr);
+    assert!(end.stderr.contains("the hub ended"), "{}", end.stderr);
     assert!(!wire.middle.has_xdp("a1") && !wire.middle.has_xdp("b1"));
 }

@@ -132,7 +132,7 @@ fn a_killed_hub_is_told_at_once_and_leaves_a_clean_interface() {
     hub.hub.signal(Signal::KILL);
     for reader in readers.into_iter().chain([recorder]) {
         let (account, end) = Account::with_status(reader, 1);
-        assert!(end.stderr.contains("the hub left"), "{}", end.stderr);
+        assert!(end.stderr.contains("the hub ended"), "{}", end.stderr);
         let known = ["offered", "delivered"].map(|name| account.number(name));
         assert_eq!((known, account.lost()), ([sent; 2], 0), "{account:?}");
     }

@@ -138,7 +138,7 @@ fn a_source_that_ends_leaves_the_others_to_new_readers() {
     hub.hub.interrupt();
     let end = hub.hub.wait(LIMIT);
     assert!(end.stderr.contains("rx0"), "why it ended: {}", end.stderr);
-    assert!(!end.stderr.contains("takes no rules"), "{}", end.stderr);
+    assert!(!end.stderr.contains("accepts no rules"), "{}", end.stderr);
 }
 
 #[test]

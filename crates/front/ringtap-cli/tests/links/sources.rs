@@ -99,7 +99,7 @@ fn a_lost_carrier_and_a_new_name_end_nothing() {
         net.ip(&["link", "set", "rx0", "name", "lan0"]);
         net.ip(&["link", "set", "lan0", "mtu", "1400"]);
         net.ip(&["link", "set", "lan0", "down"]);
-        count.wait_for_stderr("rx0 is called lan0 now", LIMIT);
+        count.wait_for_stderr("rx0 has the new name lan0", LIMIT);
         count.wait_for_stderr("lan0 is down; waiting", LIMIT);
         net.ip(&["link", "set", "lan0", "up"]);
         wait_until("its end is reported", || {

@@ -67,8 +67,8 @@ fn files_that_cannot_be_sent_are_refused_with_the_reason() {
     let empty = file("empty.pcap", 1, &[]);
     let raw_ip = file("raw.pcap", 101, &record);
     for (args, says) in [
-        (format!("-r {empty}"), "no packet in it"),
-        (format!("-r {empty} --loop"), "no packet in it"),
+        (format!("-r {empty}"), "contains no packet"),
+        (format!("-r {empty} --loop"), "contains no packet"),
         (format!("-r {raw_ip}"), "link type 101"),
     ] {
         let said = refused(&net, &format!("-i tx0 {args}"));

@@ -29,7 +29,7 @@ fn mistakes_are_refused_and_a_dead_hub_is_told() {
     let end = program.wait(LIMIT);
     let told = format!("{}{}", end.stdout, end.stderr);
     assert!(end.status.success(), "{told}");
-    assert!(told.contains("hub:all: the hub left"), "{told}");
+    assert!(told.contains("hub:all: the hub ended"), "{told}");
     assert!(told.contains("all refused\n"), "{told}");
     let _built = std::fs::remove_file(built);
 }
@@ -57,7 +57,11 @@ fn the_programs_status_and_signals_are_its_own() {
     );
     assert_eq!(run(&["--", "/etc/passwd"]).status.code(), Some(126));
     let wrong = run(&["--via", "eth0", "true"]);
-    assert!(wrong.stderr.contains("want hub:GROUP"), "{}", wrong.stderr);
+    assert!(
+        wrong.stderr.contains("expected hub:GROUP"),
+        "{}",
+        wrong.stderr
+    );
     let version = run(&["--", "tcpdump", "--version"]).success();
     let told = version.stdout + &version.stderr;
     assert!(told.contains("through Ringtap"), "{told}");

@@ -135,7 +135,9 @@ fn a_plain_interface_is_a_hubs_or_captured_or_libpcaps_and_that_is_said_once() {
     let theirs = plain.told(&[], "protocol");
     assert_eq!(
         theirs,
-        ["ringtap: rx0 is read through libpcap: a protocol of the packet socket was asked for"]
+        [
+            "ringtap: rx0 is read through libpcap: the program asks for a protocol of the packet socket"
+        ]
     );
     let hub = hub(
         &plain.net,

@@ -18,7 +18,7 @@ pub(crate) mod filter {
         let entries = Vec::deserialize(from)?;
         if entries.len() > MOST_INSTRUCTIONS {
             return Err(D::Error::custom(format!(
-                "a filter of {} instructions: {MOST_INSTRUCTIONS} is the most",
+                "a filter of {} instructions: at most {MOST_INSTRUCTIONS} are possible",
                 entries.len()
             )));
         }

@@ -145,7 +145,7 @@ impl Worker {
                 pipe.private.distributor.arm(Returns::WhenDry);
             }
             if let Err(error) = self.waiter.wait(None) {
-                tracing::error!("a relay cannot sleep: {error}");
+                tracing::error!("private delivery ended: cannot wait for packets: {error}");
                 return;
             }
             self.take_rings();
@@ -239,7 +239,7 @@ impl Pipe {
             }
             Ok(Next::Ended) => return self.private.end(&mut self.ended, &mut self.counters),
             Err(error) => {
-                tracing::error!("a relay lost its source: {error}");
+                tracing::error!("private delivery ended: its source cannot be read: {error}");
                 return self.private.end(&mut self.ended, &mut self.counters);
             }
         };

@@ -72,8 +72,8 @@ impl Occupancy {
                 self.strangers
             )),
             UserClass::Member if of_user >= left.div_ceil(4) => Err(format!(
-                "user {uid} has {of_user} connections, and the {left} that are left of {all} \
-                 (limits.connections) are for other users, too: end one"
+                "user {uid} has {of_user} connections, more than a quarter of the {left} left of {all} \
+                 (limits.connections): end one"
             )),
             _ => Ok(()),
         }

@@ -184,7 +184,11 @@ impl ClientConnection {
             Ok((_, fds)) if !fds.is_empty() => {
                 self.unwanted = fds;
                 let uid = self.peer.uid;
-                tracing::warn!(pid = self.peer.pid, uid, "a reader sent descriptors");
+                tracing::warn!(
+                    pid = self.peer.pid,
+                    uid,
+                    "connection closed: the reader sent descriptors"
+                );
                 return Stay::Leave;
             }
             Ok((bytes, _)) => decode(bytes),
@@ -194,7 +198,7 @@ impl ClientConnection {
                 tracing::warn!(
                     pid = self.peer.pid,
                     uid,
-                    "a reader's connection broke: {error}"
+                    "connection closed: cannot receive from the reader: {error}"
                 );
                 return Stay::Leave;
             }
@@ -218,7 +222,7 @@ impl ClientConnection {
                 tracing::warn!(
                     pid = self.peer.pid,
                     uid,
-                    "a reader does not listen: {error}"
+                    "connection closed: the reader does not take its answers: {error}"
                 );
                 Stay::Leave
             }

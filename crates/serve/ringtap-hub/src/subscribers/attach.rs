@@ -362,7 +362,7 @@ fn cut_note(facts: &Facts, place: &Place, share: &Share) -> Option<String> {
     let cuts = facts.snap_length < ORDINARY_FRAME_BYTES && !share.filter.takes_everything();
     cuts.then(|| {
         format!(
-            "the filter sees only the first {} bytes of each packet: {reason}",
+            "the filter judges only the first {} bytes of each packet: {reason}",
             facts.snap_length
         )
     })

@@ -282,7 +282,7 @@ impl HubControl {
     /// Undoes the changes of a refused set; refuses the change if it was the only one.
     fn undo(&mut self, applied: Vec<Applied>, error: AttachError) {
         if applied.is_empty() {
-            tracing::error!("the rules without a reader that left: {error}");
+            tracing::error!("cannot remove the rules of a detached reader: {error}");
             return;
         }
         // Other sources may have put the refused rules in force.

@@ -17,18 +17,17 @@ use super::user::MOST_PROGRAMS;
 #[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum RulesError {
     /// The tap has stopped.
-    #[error("{interface}: the tap was stopped and takes no rules any more")]
+    #[error("{interface}: the tap was stopped and accepts no rules")]
     Stopped { interface: String },
     /// The rules outnumber the bits of a mask.
     #[error(
-        "{interface}: {count} rules, and a tap takes at most {MAX_RULES}: let some groups share \
+        "{interface}: {count} rules are more than the {MAX_RULES} of a tap: let some groups share \
          a rule without a filter"
     )]
     TooMany { interface: String, count: usize },
     /// More users' programs than one tap can call.
     #[error(
-        "{path}: one program more than a tap calls, which is {MOST_PROGRAMS}: balance by fewer \
-         different programs"
+        "{path}: a tap calls at most {MOST_PROGRAMS} programs: balance by fewer different programs"
     )]
     TooManyPrograms { path: PathBuf },
     /// A user's program cannot balance packets.

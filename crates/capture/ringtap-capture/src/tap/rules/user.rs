@@ -146,10 +146,10 @@ fn choose(open: &OpenObject, xdp: bool) -> Result<String, String> {
     match (names.next(), names.next()) {
         (Some(name), None) => Ok(name),
         (None, _) => Err(format!(
-            "has no program for the hook that this tap uses: it must have one with {kind}"
+            "has no program for the hook of this tap: add one with {kind}"
         )),
         (Some(one), Some(other)) => Err(format!(
-            "has several programs with {kind} ({one}, {other}): leave one"
+            "has several programs with {kind} ({one}, {other}): remove all but one"
         )),
     }
 }
@@ -160,8 +160,8 @@ fn code(object: &Object, name: &str) -> Result<Code, String> {
     let used: Vec<_> = code.helpers().collect();
     match FORBIDDEN.iter().find(|(helper, _)| used.contains(helper)) {
         Some((_, helper)) => Err(format!(
-            "{name} calls {helper}: a program that balances may look at packets, and neither \
-             change nor send them"
+            "{name} calls {helper}: a program that balances may read packets, and neither \
+             change nor send packets"
         )),
         None => Ok(code),
     }
