@@ -243,19 +243,25 @@ impl HostLink {
     }
 
     fn try_map(
-        &self,
+        &mut self,
         device: SharedId,
         limit: Duration,
     ) -> io::Result<(MappedDevice, GuestDevice)> {
         let deadline = Instant::now() + limit;
         let vfio = self.devices.values().filter_map(|one| one.vfio.as_ref());
-        let used: Vec<&Path> = vfio.map(|vfio| vfio.folder.as_path()).collect();
+        let used: Vec<PathBuf> = vfio.map(|vfio| vfio.folder.clone()).collect();
         let pci = loop {
-            match PciDevice::find(device, &used)? {
-                Some(pci) => break pci,
-                None if Instant::now() < deadline => std::thread::sleep(LOOK),
-                None => return Err(io::Error::other("it does not appear: see the kernel's log")),
+            if let Some(pci) = PciDevice::find(device, &used)? {
+                break pci;
             }
+            let ends = [FromHost::DeviceLeaving(device), FromHost::Left];
+            if self.queue.iter().any(|event| ends.contains(event)) {
+                return Err(io::Error::other("the host has taken it away"));
+            }
+            if Instant::now() >= deadline {
+                return Err(io::Error::other("it does not appear: see the kernel's log"));
+            }
+            self.round(Some(LOOK)).map_err(io::Error::other)?;
         };
         let mut mapped = MappedDevice {
             registers: None,

@@ -28,10 +28,10 @@ pub(super) struct PciDevice {
 
 impl PciDevice {
     /// The PCI device with this shared device, except for those in `used` folders.
-    pub(super) fn find(device: SharedId, used: &[&Path]) -> io::Result<Option<Self>> {
+    pub(super) fn find(device: SharedId, used: &[PathBuf]) -> io::Result<Option<Self>> {
         for entry in fs::read_dir(DEVICES)? {
             let folder = entry?.path();
-            if !is_ivshmem(&folder) || used.contains(&folder.as_path()) {
+            if !is_ivshmem(&folder) || used.contains(&folder) {
                 continue;
             }
             // A device that is being unplugged fails in any of the steps.

@@ -113,12 +113,11 @@ impl HostSession {
         })
     }
 
-    /// Marks a device as leaving; returns the message for the guest if the guest has mapped it.
+    /// Marks a device as leaving; returns the message for the guest if an agent is there.
     pub fn leave(&mut self, device: SharedId) -> Option<Message> {
         let announced = self.devices.get_mut(&device)?;
         announced.leaving = true;
-        let mapped = announced.interrupts.is_some();
-        mapped.then_some(Message::DeviceLeaving { device })
+        self.agent.map(|_| Message::DeviceLeaving { device })
     }
 
     /// Forgets a device.

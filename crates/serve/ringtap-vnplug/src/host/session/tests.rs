@@ -107,8 +107,8 @@ fn a_leaving_device_is_not_announced_and_a_late_mapping_is_ended() {
     let mut session = HostSession::default();
     session.receive(hello(1));
     assert!(session.add(DEVICE, 4, 1).is_some());
-    assert_eq!(session.leave(DEVICE), None, "it is not mapped");
     let leaving = Message::DeviceLeaving { device: DEVICE };
+    assert_eq!(session.leave(DEVICE), Some(leaving.clone()));
     assert_eq!(session.receive(ready(DEVICE)).answers, [leaving]);
     let released = Message::DeviceReleased { device: DEVICE };
     let events = session.receive(released).events;
