@@ -112,7 +112,7 @@ fn with_any_number_of_members_none_has_three_percent_more_than_the_mean() {
         let shares = (1..=members).map(|member| membership.buckets_of(SubscriptionId(member)));
         let most = u64::from(shares.max().unwrap());
         assert!(
-            most * members * 100 <= 2048 * 103,
+            most * members * 100 <= BUCKETS as u64 * 103,
             "{most} of {members} members"
         );
     }
