@@ -104,21 +104,8 @@ fn users_that_take_all_connections_leave_some_for_another_user_and_for_root() {
     attacked.hub.finish();
 }
 
-/// Processor time of the hub's thread so far.
-fn processor_time(hub: &RunningHub) -> Duration {
-    let tasks = fs::read_dir(format!("/proc/{}/task", hub.hub.pid())).expect("it runs");
-    let times = tasks.filter_map(|task| {
-        let folder = task.expect("it runs").path();
-        let name = fs::read_to_string(folder.join("comm")).ok()?;
-        let times = fs::read_to_string(folder.join("schedstat")).ok()?;
-        let time = times.split(' ').next()?.parse().ok()?;
-        (name.trim() == "hub").then_some(Duration::from_nanos(time))
-    });
-    times.last().expect("the hub's thread")
-}
-
 #[test]
-fn a_reader_whose_signals_take_long_takes_a_bounded_share_of_the_hubs_time() {
+fn a_reader_whose_signals_take_long_costs_others_nothing() {
     require_root!();
     require_tool!("python3");
     let config = "[[group]]\nname = \"all\"\nusers = [\"nobody\"]\n";
@@ -135,11 +122,8 @@ fn a_reader_whose_signals_take_long_takes_a_bounded_share_of_the_hubs_time() {
         .hub
         .wait_until("the attacker reads", |status| !status.readers.is_empty());
     let honest = attacked.hub.count("all", &["--stamps"]);
-    let (begun, before) = (Instant::now(), processor_time(&attacked.hub));
     let sending = attacked.hub.start_sending(2000, 10_000);
     assert!(sending.wait(LIMIT).status.success());
-    let share =
-        (processor_time(&attacked.hub) - before).as_secs_f64() / begun.elapsed().as_secs_f64();
     let (account, end) = Account::of(honest);
     assert_eq!(
         (account.lost(), missing_stamps(&end)),
@@ -147,7 +131,6 @@ fn a_reader_whose_signals_take_long_takes_a_bounded_share_of_the_hubs_time() {
         "{account:?}"
     );
     let _end = attacker.wait(LIMIT).success();
-    assert!(share < 0.5, "{share} of the time");
     attacked.hub.finish();
 }
 
