@@ -7,8 +7,8 @@
 
 #[path = "../../crates/serve/ringtap-client/tests/hostile/hub.rs"]
 mod hub;
-#[path = "../../crates/serve/ringtap-client/tests/hostile/lent.rs"]
-mod lent;
+#[path = "../../crates/serve/ringtap-client/tests/hostile/regions.rs"]
+mod regions;
 
 use libfuzzer_sys::fuzz_target;
 

@@ -5,8 +5,8 @@
 
 #![no_main]
 
-#[path = "../../crates/serve/ringtap-client/tests/hostile/lent.rs"]
-mod lent;
+#[path = "../../crates/serve/ringtap-client/tests/hostile/regions.rs"]
+mod regions;
 #[path = "../../crates/serve/ringtap-client/tests/hostile/region.rs"]
 mod region;
 
