@@ -23,6 +23,7 @@ use crate::affinity::{self, Placement, Steered};
 use crate::hub::groups::GroupText;
 use crate::interrupt;
 use crate::print;
+use crate::reading;
 use crate::report::{self, grouped};
 use running::RunningBridge;
 
@@ -229,13 +230,15 @@ pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     // Before the programs that NAPI may depend on are detached.
     steered.undo();
     let failure = running.stop()?.or(failure);
-    for from in [0, 1] {
-        say_last(args, &mut running, from, start.elapsed())?;
+    let mut counters = [Counters::default(); 2];
+    for (from, counters) in counters.iter_mut().enumerate() {
+        *counters = say_last(args, &mut running, from, start.elapsed())?;
     }
-    match failure {
-        None => Ok(ExitCode::SUCCESS),
-        Some(failure) => Err(failure.into()),
+    if let Some(failure) = failure {
+        return Err(failure.into());
     }
+    counters.iter().try_for_each(reading::require_balance)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints counters until an interrupt, the end of the time, or the removal of an interface; returns
@@ -327,7 +330,7 @@ fn say_last(
     running: &mut RunningBridge,
     from: usize,
     time: Duration,
-) -> Result<()> {
+) -> Result<Counters> {
     let (way, counters) = (
         running.bridge.way(from),
         running.bridge.counters(from, Moment::Final),
@@ -340,7 +343,7 @@ fn say_last(
     }
     if args.json {
         print::line(report::json(&way, "bridge", None, &counters)?)?;
-        return Ok(());
+        return Ok(counters);
     }
     print::line(format_args!("{way} {:.1} s:", time.as_secs_f64()))?;
     for (name, number, note) in [
@@ -372,5 +375,5 @@ fn say_last(
         print::line(line.trim_end())?;
     }
     print::line(format_args!("  {}", counters.balance()))?;
-    Ok(())
+    Ok(counters)
 }

@@ -17,7 +17,7 @@ use ringtap_filter::Program;
 use crate::affinity::Steered;
 use crate::print;
 use crate::session::{BatchConsumer, Flow, receive};
-use crate::{bridge, interrupt, report};
+use crate::{bridge, interrupt, reading, report};
 
 /// Decides which packets pass a bridge that was started with `--inline`.
 #[derive(Args, Debug)]
@@ -114,6 +114,7 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         "ringtap: {} packets were dropped",
         decider.dropped
     ));
+    reading::require_balance(&counters)?;
     Ok(ExitCode::SUCCESS)
 }
 
