@@ -199,7 +199,7 @@ fn what_a_source_cannot_do_is_refused_at_the_start() {
         (["hub", "-isim:1kpps", "-ga:flwo"], "\"flwo\" is no balance"),
         (
             ["count", "-isim:1kpps", "--direction=inn"],
-            "want in, out or inout",
+            "expected in, out or inout",
         ),
         (["count", "-isim:1kpps", "--cpu=one"], "reader=CPU"),
     ] {

@@ -206,7 +206,13 @@ impl OpenOptions {
         // One request has one answer.
         let mut captures = Vec::with_capacity(1);
         for subscription in subscriptions {
-            captures.push(Capture::at_hub(hub.handle(), subscription?)?);
+            let mut subscription = subscription?;
+            if cuts && device.kind == Kind::Pcap {
+                // The file waited for the rules, and may have written packets since.
+                let endpoints = subscription.endpoints.iter_mut();
+                endpoints.for_each(|endpoint| endpoint.wanted.from.fill(0));
+            }
+            captures.push(Capture::at_hub(hub.handle(), subscription)?);
         }
         let capture = captures.pop().ok_or(ringtap_hub::AttachError::Ending)?;
         Ok(capture.with_hub(hub))

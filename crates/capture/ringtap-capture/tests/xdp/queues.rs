@@ -163,7 +163,7 @@ fn a_queue_that_is_not_there_is_refused() {
     let net = Namespace::with_veth("no_queue");
     let refused = try_open(&net, &on("xdp:rx0?mode=tc")).err();
     let error = refused.expect("there is no such mode").to_string();
-    assert!(error.contains("use tap:rx0?mode=tc"), "{error}");
+    assert!(error.contains("or tap:rx0?mode=tc"), "{error}");
     let error = try_open(&net, &on("xdp:rx0@0-7"))
         .err()
         .expect("one queue")
