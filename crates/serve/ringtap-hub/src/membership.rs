@@ -46,6 +46,8 @@ struct Member {
     is_private: bool,
     /// Why the source does not run the subscription's own filter.
     not_in_source: Option<TooMuchWork>,
+    /// The reader has left; its relay may still read.
+    has_left: bool,
 }
 
 struct GroupMembers {
@@ -166,7 +168,8 @@ impl Membership {
             None if one.is_balanced() => free_bits.next(),
             known => known,
         };
-        if one.members.len() >= to_usize(one.group.most_members) {
+        let staying = one.members.iter().filter(|member| !member.has_left).count();
+        if staying >= to_usize(one.group.most_members) {
             return Err(Full::Members(one.group.most_members));
         }
         if one.is_balanced() && !may_have_bit {
@@ -188,6 +191,7 @@ impl Membership {
             own,
             is_private,
             not_in_source,
+            has_left: false,
         });
         one.share_out();
         Ok(())
@@ -209,6 +213,16 @@ impl Membership {
             }
         }
         steps
+    }
+
+    /// Makes room for another member in a subscription's group; its bits stay in use until
+    /// [`Membership::leave`].
+    pub(crate) fn begin_to_leave(&mut self, subscription: SubscriptionId) {
+        for one in &mut self.groups {
+            if let Some(at) = one.position(subscription) {
+                one.members[at].has_left = true;
+            }
+        }
     }
 
     /// Removes a subscription; its buckets pass to the other members of its group.

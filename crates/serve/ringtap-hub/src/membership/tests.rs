@@ -153,6 +153,11 @@ fn a_group_that_is_full_or_unknown_is_refused() {
     }
     let more = membership.join("ids", newcomer(5), Program::everything());
     assert_eq!(more, Err(Full::Members(4)));
+    membership.begin_to_leave(SubscriptionId(2));
+    let more = membership.join("ids", newcomer(5), Program::everything());
+    assert_eq!(more, Ok(()), "a member that leaves takes nobody's place");
+    let mask = |subscription| membership.share(SubscriptionId(subscription)).unwrap().mask;
+    assert_ne!(mask(2), mask(5), "its relay still reads");
     let unknown = membership.join("web", newcomer(5), Program::everything());
     assert_eq!(unknown, Err(Full::NoGroup));
 }

@@ -225,6 +225,7 @@ impl HubControl {
         match subscriber {
             Some(subscriber) if subscriber.relay.is_some() => {
                 subscriber.relay.iter().for_each(Relay::stop);
+                self.membership.begin_to_leave(id);
                 self.subscribers.leaving.push((id, subscriber));
             }
             subscriber => self.forget(id, subscriber),
