@@ -9,12 +9,10 @@ from dataclasses import replace
 import contenders
 import crowd
 import figures
-import parse
+import quiet
 import readers
-from contenders import Contender
 from run import Run
-from tool import Tool, leftovers
-from trial import Traffic, contradictions, send
+from trial import Traffic
 
 SIZE = 64
 #: A reader that looks at the capture rarely, because the user asks for it.
@@ -75,7 +73,8 @@ def latency(run: Run) -> dict:
     rows: dict[str, list[dict]] = {name: [] for name in RATES}
     for number in range(run.settings.rounds):
         for name, rate in RATES.items():
-            row = run.attempt(LATE, lambda rate=rate: _latency(run, LATE, rate))
+            traffic = Traffic(SIZE, rate, run.settings.seconds)
+            row = run.attempt(LATE, lambda traffic=traffic: quiet.latency_of(run, LATE, traffic))
             if row is None:
                 continue
             rows[name].append({"round": number, **row})
@@ -90,35 +89,14 @@ def latency(run: Run) -> dict:
     return {"size": SIZE, "contenders": entries}
 
 
-def _latency(run: Run, contender: Contender, rate: str) -> dict:
-    traffic = Traffic(SIZE, rate, run.settings.seconds)
-    with Tool(run.programs.fill(contender.command), contender.stdin_ends_it) as tool:
-        tool.wait_ready(contender.ready, contender.attached)
-        sent = send(run.programs, traffic)
-        tool.wait_idle(contender.quiet_seconds)
-        text = tool.end()
-    report = contender.parse(text)
-    problems = contradictions(report, sent.packets, sent.packets)
-    problems += [f"left behind: {one}" for one in leftovers()]
-    return {
-        **parse.latency(text), "lost": report.lost, "offered": sent.packets, "problems": problems,
-        "output": text,
-    }  # fmt: skip
-
-
-def _good(result: dict, scenario: str, name: str) -> list[dict]:
-    found = result.get(scenario, {}).get("contenders", {}).get(name, {}).get("rounds", [])
-    return [row for row in found if not row["problems"]]
-
-
 def rate_ratio(result: dict) -> float | None:
     """The capture's rate with the reader that looks rarely, divided by that with the default."""
-    rarely, usual = (_good(result, "distance", kind.name) for kind in (RARELY, crowd.HUB))
+    rarely, usual = (figures.good_rounds(result, "distance", kind.name) for kind in (RARELY, crowd.HUB))
     found = figures.ratios(rarely, usual, "delivered_mpps")
     return figures.spread(found)["median"] if found else None
 
 
 def p99_us(result: dict, rate: str) -> float | None:
     """Median over the rounds of the time within which 99 of 100 packets reach the reader."""
-    found = [row["p99_ns"] / 1e3 for row in _good(result, "latency", rate)]
+    found = [row["p99_ns"] / 1e3 for row in figures.good_rounds(result, "latency", rate)]
     return figures.spread(found)["median"] if found else None

@@ -33,6 +33,12 @@ def loss_percent(offered: int, delivered: int) -> float:
     return 100.0 * (offered - delivered) / offered if offered else 0.0
 
 
+def good_rounds(result: dict, scenario: str, name: str) -> list[dict]:
+    """The rounds of a contender in which all accounts agree."""
+    found = result.get(scenario, {}).get("contenders", {}).get(name, {}).get("rounds", [])
+    return [row for row in found if not row["problems"]]
+
+
 def ratios(above: list[dict], below: list[dict], key: str) -> list[float]:
     """One figure of two contenders divided, round by round; rounds that miss either are left out.
 

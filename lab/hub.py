@@ -116,26 +116,21 @@ def _wake(run: Run, crowd) -> dict:
     return {**parse.latency(text), "offered": sent.packets, "problems": problems, "output": text}
 
 
-def _good(result: dict, scenario: str, name: str) -> list[dict]:
-    found = result.get(scenario, {}).get("contenders", {}).get(name, {}).get("rounds", [])
-    return [row for row in found if not row["problems"]]
-
-
 def percent_of_core(result: dict) -> float | None:
     """Median of the hub's share of a core."""
-    values = [row["percent_of_core"] for row in _good(result, "hub-cpu", HUB.name)]
+    values = [row["percent_of_core"] for row in figures.good_rounds(result, "hub-cpu", HUB.name)]
     return figures.spread(values)["median"] if values else None
 
 
 def idle_ticks(result: dict) -> float | None:
     """Most ticks that the hub used while all was still."""
-    rows = _good(result, "hub-cpu", HUB.name)
+    rows = figures.good_rounds(result, "hub-cpu", HUB.name)
     return max((row["idle_ticks"] for row in rows), default=None)
 
 
 def idle_exactly(result: dict) -> str:
     """The same by the scheduler's clock."""
-    rows = _good(result, "hub-cpu", HUB.name)
+    rows = figures.good_rounds(result, "hub-cpu", HUB.name)
     if not rows:
         return ""
     most = max(row["idle_ns"] for row in rows)
@@ -144,7 +139,7 @@ def idle_exactly(result: dict) -> str:
 
 def wake_rounds(result: dict) -> list[list[dict]]:
     """The rounds of the hub's reader, and of libpcap's."""
-    return [_good(result, "wake", crowd.name) for crowd in WAKE]
+    return [figures.good_rounds(result, "wake", crowd.name) for crowd in WAKE]
 
 
 def wake_ratio(result: dict) -> float | None:

@@ -85,15 +85,23 @@ def low_rate(run: Run) -> dict:
 def low_rate_of(run: Run, contender: contenders.Contender) -> dict:
     """One measurement of one contender."""
     seconds = run.settings.low_rate_seconds
-    traffic = Traffic(LOW_RATE_SIZE, f"{LOW_RATE_PPS}pps", seconds, stamp=True)
+    return latency_of(run, contender, Traffic(LOW_RATE_SIZE, f"{LOW_RATE_PPS}pps", seconds, stamp=True))
+
+
+def latency_of(run: Run, contender: contenders.Contender, traffic: Traffic) -> dict:
+    """Times to one contender for this traffic."""
     with Tool(run.programs.fill(contender.command), contender.stdin_ends_it) as tool:
         tool.wait_ready(contender.ready, contender.attached)
         sent = send(run.programs, traffic)
         tool.wait_idle(contender.quiet_seconds)
         text = tool.end()
-    problems = contradictions(contender.parse(text), sent.packets, sent.packets)
+    report = contender.parse(text)
+    problems = contradictions(report, sent.packets, sent.packets)
     problems += [f"left behind: {one}" for one in leftovers()]
-    return {**parse.latency(text), "offered": sent.packets, "problems": problems, "output": text}
+    return {
+        **parse.latency(text), "lost": report.lost, "offered": sent.packets, "problems": problems,
+        "output": text,
+    }  # fmt: skip
 
 
 def latency_ratio(ours: list[dict], theirs: list[dict], key: str = SINCE_SENT) -> float | None:

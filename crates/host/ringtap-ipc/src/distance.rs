@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Packets in the time of one pause, from which on a reader pauses.
+/// A reader pauses if at least this many packets come in the time of a pause.
 const MANY: u128 = 8;
 
 /// Pauses of a reader between two looks at open chunks.
@@ -31,8 +31,8 @@ impl Distance {
         }
     }
 
-    /// Notes that packets were taken: all that are published in an open chunk, or those of a sealed
-    /// one.
+    /// Notes that the reader took `packets` packets: the rest of a sealed chunk, or, if the chunk
+    /// `is_open`, all that the writer has published in it.
     #[inline]
     pub fn took(&mut self, packets: usize, is_open: bool) {
         self.waits = is_open && !self.pause.is_zero() && self.are_many(packets);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads that do a reader's work, behind the threads that serve all readers.
+//! Threads that work for one reader, with a lower priority than threads that work for all readers.
 
 use std::io;
 use std::thread::JoinHandle;
 
-/// Lower than the hub's thread, which then gets nine times the time of one such thread.
+/// Nice value: on a busy processor the hub's thread gets nine times the time of such a thread.
 const NICE: i32 = 10;
 
-/// Starts a thread that leaves the processor to the hub's thread.
+/// Starts a thread with this lower priority.
 ///
 /// # Errors
 ///
@@ -18,7 +18,7 @@ pub(crate) fn spawn(
 ) -> io::Result<JoinHandle<()>> {
     let thread = std::thread::Builder::new().name(name.into());
     thread.spawn(move || {
-        // Only fails for a thread that is not the caller's.
+        // A thread may always lower its own priority.
         let _lowered = rustix::process::setpriority_process(None, NICE);
         work();
     })

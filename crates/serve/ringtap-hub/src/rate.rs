@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Events that a user may cause at once, as the time in which they become due.
 const BURST: Duration = Duration::from_secs(1);
-/// As [`BURST`], for limits of time: a user's long work is cut off early.
+/// As [`BURST`], for limits of time: shorter, so that one user's work delays others for less time.
 const TIME_BURST: Duration = Duration::from_millis(100);
 /// Number of users above which users without recent events are forgotten.
 const MANY_USERS: usize = 256;

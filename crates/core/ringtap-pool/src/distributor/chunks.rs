@@ -77,8 +77,8 @@ struct Record {
 }
 
 impl Record {
-    /// Whether a lease from this part is the only one beyond a guarantee, apart from the leases that
-    /// the record lists.
+    /// What a lease changes that is about to be added, or was just removed: whether the chunk, and the
+    /// owner on the chunk, have no other lease beyond a guarantee.
     fn only_use(&self, part: Part, peers: &ReaderSet) -> SharedUse {
         SharedUse {
             of_lane: part == Part::Shared && self.shared.is_empty(),
@@ -96,7 +96,7 @@ pub(super) struct Ended {
     pub(super) frees: SharedUse,
 }
 
-/// Whether a lease beyond a guarantee is the only one.
+/// Whether a lease beyond a guarantee is the first or last one of its chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SharedUse {
     /// No other reader has the chunk beyond its guarantee.

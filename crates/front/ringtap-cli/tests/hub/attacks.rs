@@ -13,7 +13,7 @@ use ringtap_testkit::{Namespace, Running, require_root, require_tool};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, RunningHub, missing_stamps};
+use crate::support::{BINARY, LARGE_POOL, LIMIT, RunningHub, lost_nothing};
 
 const OUTSIDER: &str = include_str!("outsider.py");
 
@@ -63,12 +63,7 @@ impl Attacked {
         let sending = self.hub.start_sending(10_000, 50_000);
         let told = self.attack(action, &[uid]).wait(LIMIT).success().stdout;
         assert!(sending.wait(LIMIT).status.success());
-        let (account, end) = Account::of(honest);
-        assert_eq!(
-            (account.lost(), missing_stamps(&end)),
-            (0, 0),
-            "{account:?}"
-        );
+        lost_nothing(honest);
         told
     }
 }
@@ -124,12 +119,7 @@ fn a_reader_whose_signals_take_long_costs_others_nothing() {
     let honest = attacked.hub.count("all", &["--stamps"]);
     let sending = attacked.hub.start_sending(2000, 10_000);
     assert!(sending.wait(LIMIT).status.success());
-    let (account, end) = Account::of(honest);
-    assert_eq!(
-        (account.lost(), missing_stamps(&end)),
-        (0, 0),
-        "{account:?}"
-    );
+    lost_nothing(honest);
     let _end = attacker.wait(LIMIT).success();
     attacked.hub.finish();
 }

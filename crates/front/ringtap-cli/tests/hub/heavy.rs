@@ -13,7 +13,9 @@ use ringtap_testkit::{NOBODY, require_root};
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 
-use crate::support::{Account, LARGE_POOL, LIMIT, RunningHub, missing_stamps, request};
+use crate::support::{
+    Account, LARGE_POOL, LIMIT, RunningHub, lost_nothing, missing_stamps, request,
+};
 
 /// The hub captures with a packet socket: a thread of the hub runs the filters.
 const BY_A_THREAD: &str = "packet:rx0?direction=in&pool=256MiB";
@@ -192,12 +194,7 @@ fn filters_that_change_all_the_time_slow_down_their_own_user_only() {
     let least = std::time::Duration::from_millis(1500);
     assert!(started.elapsed() > least, "{:?}", started.elapsed());
     assert!(sending.wait(LIMIT).status.success());
-    let (account, end) = Account::of(honest);
-    assert_eq!(
-        (account.lost(), missing_stamps(&end)),
-        (0, 0),
-        "{account:?}"
-    );
+    lost_nothing(honest);
     drop(restless);
     hub.finish();
 }
@@ -223,11 +220,6 @@ fn private_readers_that_come_and_go_leave_nothing_and_cost_nothing() {
     assert!(sending.wait(LIMIT).status.success());
     hub.wait_until("the readers have left", |status| status.readers.len() == 1);
     assert_eq!(hub.settled_resources(), before);
-    let (account, end) = Account::of(honest);
-    assert_eq!(
-        (account.lost(), missing_stamps(&end)),
-        (0, 0),
-        "{account:?}"
-    );
+    lost_nothing(honest);
     hub.finish();
 }

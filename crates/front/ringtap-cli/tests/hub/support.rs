@@ -278,6 +278,14 @@ impl Account {
     }
 }
 
+/// Ends an honest reader with `--stamps`, which must have lost nothing.
+#[track_caller]
+pub(crate) fn lost_nothing(honest: Running) {
+    let (account, end) = Account::of(honest);
+    let lost = (account.lost(), missing_stamps(&end));
+    assert_eq!(lost, (0, 0), "{account:?}");
+}
+
 /// Numbers that `count --stamps` says are missing.
 pub(crate) fn missing_stamps(end: &Finished) -> u64 {
     let text = format!("{}{}", end.stdout, end.stderr);
