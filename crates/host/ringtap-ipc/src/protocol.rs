@@ -9,7 +9,7 @@
 mod snapshot;
 mod status;
 mod subscribed;
-pub(crate) mod wire;
+pub mod wire;
 
 use ringtap_filter::Program;
 use serde::{Deserialize, Serialize};

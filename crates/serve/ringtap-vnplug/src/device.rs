@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ringtap_ipc::mapping::Mapping;
-use ringtap_pool::memory::Words;
+use ringtap_pool::memory::{Region, Words};
 
 use crate::ctrl::message::ApplicationId;
 
@@ -165,6 +165,17 @@ impl ApplicationMemory {
             return None;
         }
         self.mapping.words(HEADER_BYTES + at, count)
+    }
+
+    /// The `bytes` bytes from `at`, a multiple of 8, as a region; `None` if they are not all inside. As
+    /// with [`ApplicationMemory::words`], a guest must not store into the memory of a
+    /// [`DeviceKind::Bulk`].
+    #[must_use]
+    pub fn part(&self, at: usize, bytes: usize) -> Option<Region> {
+        match at.checked_add(bytes)? <= self.bytes {
+            true => self.mapping.part(HEADER_BYTES + at, bytes),
+            false => None,
+        }
     }
 
     /// Number of the device that is plugged now. The memory of an unplugged device reads as zeros or

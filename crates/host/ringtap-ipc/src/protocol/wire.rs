@@ -2,19 +2,28 @@
 //! Wire forms of types from other crates.
 
 /// A filter as one number per instruction; an empty list takes every packet.
-pub(crate) mod filter {
+pub mod filter {
     use ringtap_filter::Program;
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
     use crate::protocol::MOST_INSTRUCTIONS;
 
-    pub(crate) fn serialize<S: Serializer>(filter: &Program, to: S) -> Result<S::Ok, S::Error> {
+    /// Serializes a filter.
+    ///
+    /// # Errors
+    ///
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(filter: &Program, to: S) -> Result<S::Ok, S::Error> {
         filter.to_entries().serialize(to)
     }
 
-    /// Checks the filter, so that other code need not.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
+    /// Deserializes and checks a filter, so that other code need not.
+    ///
+    /// # Errors
+    ///
+    /// The deserializer's, and the reason why the numbers are not a filter.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
         let entries = Vec::deserialize(from)?;
         if entries.len() > MOST_INSTRUCTIONS {
             return Err(D::Error::custom(format!(

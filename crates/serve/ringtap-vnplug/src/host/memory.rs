@@ -138,6 +138,9 @@ mod tests {
         let (device, _file) = device(DeviceKind::Bulk);
         let has = |at, count| device.memory().words::<AtomicU64>(at, count).is_some();
         assert!(has(0, 512) && has(4088, 1));
+        let part = |at, bytes| device.memory().part(at, bytes).is_some();
+        assert!(part(0, 4096) && part(4088, 8));
+        assert!(!part(4088, 16) && !part(4, 8) && !part(usize::MAX - 7, 16));
         assert!(!has(4088, 2) && !has(4, 1) && !has(usize::MAX - 7, 1) && !has(0, usize::MAX / 4));
     }
 

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages between the agent in a guest and the host process of its virtual machine.
+//!
+//! Payloads of the application [`APPLICATION`] of vNPlug, in JSON. The application header's kind is
+//! [`VERSION`], and an answer repeats the header's request.
+//!
+//! A guest has at most one subscription per group. Each group of the guest has a *part* of the pool
+//! device and a part of the control device, which all its subscriptions use one after another. A part
+//! of the pool device is a pool of one lane, and the host its writer.
+//!
+//! Invariants
+//! - No message is longer than a payload of vNPlug may be.
+//! - Filters that arrive are valid programs.
+#![forbid(unsafe_code)]
+
+use ringtap_filter::Program;
+use ringtap_ipc::protocol::{ParseError, decode, encode, wire};
+use ringtap_pool::source::Facts;
+use ringtap_vnplug::ctrl::message::{ApplicationId, ApplicationMessage, MOST_PAYLOAD_BYTES};
+use serde::{Deserialize, Serialize};
+
+/// Number of the application.
+pub const APPLICATION: ApplicationId = 0x5254_564D;
+/// Version of these messages.
+pub const VERSION: u16 = 1;
+/// The vector of the control device on which the host signals that a part has new packets. (The host
+/// needs no signals from the guest.)
+pub const PACKETS_VECTOR: u16 = 0;
+
+/// What the agent asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum GuestRequest {
+    /// Asks for [`HostMessage::Granted`].
+    Grants,
+    /// Subscribes to a group. The answer is [`HostMessage::Subscribed`].
+    Subscribe {
+        /// The group.
+        group: String,
+        /// Name of the reader, for `ringtap vm list` and `ringtap status` on the host.
+        name: String,
+        /// The filter.
+        #[serde(default = "Program::everything", with = "wire::filter")]
+        filter: Program,
+        /// Most bytes of a packet that the guest wants; absent: all.
+        #[serde(default)]
+        snap_length: Option<u32>,
+    },
+    /// Changes the filter of a subscription. The answer is [`HostMessage::Filtered`].
+    ChangeFilter {
+        /// The group.
+        group: String,
+        /// The new filter.
+        #[serde(with = "wire::filter")]
+        filter: Program,
+    },
+    /// Ends a subscription. The answer is [`HostMessage::Unsubscribed`].
+    Unsubscribe {
+        /// The group.
+        group: String,
+    },
+    /// Asks for [`HostMessage::Counters`] of a subscription.
+    Statistics {
+        /// The group.
+        group: String,
+    },
+}
+
+/// What the host answers or reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum HostMessage {
+    /// The groups that the guest may read. Also sent, with request 0, when they change.
+    Granted {
+        /// Software version of the host.
+        version: String,
+        /// The groups.
+        groups: Vec<GrantedGroup>,
+    },
+    /// The subscription has begun.
+    Subscribed {
+        /// The group.
+        group: String,
+        /// Description of the group's sources as one source.
+        facts: Facts,
+        /// The part of the pool device.
+        pool: DevicePart,
+        /// Epoch of the pool in this part: another one for each subscription.
+        epoch: u64,
+        /// The part of the control device: the reader's control region.
+        control: DevicePart,
+        /// Why the filter does not run in the host's kernel; absent if it does.
+        not_in_source: Option<String>,
+    },
+    /// The new filter is in force.
+    Filtered {
+        /// The group.
+        group: String,
+        /// Sequence in the part of the first packet that the new filter classified.
+        from: u64,
+        /// Why the filter does not run in the host's kernel; absent if it does.
+        not_in_source: Option<String>,
+    },
+    /// The subscription has ended as the guest asked; the part stays as it is until the next one.
+    Unsubscribed {
+        /// The group.
+        group: String,
+        /// The final counters.
+        counters: GuestCounters,
+    },
+    /// The counters of a subscription.
+    Counters {
+        /// The group.
+        group: String,
+        /// Epoch of the subscription.
+        epoch: u64,
+        /// The counters.
+        counters: GuestCounters,
+    },
+    /// The host does not carry out the request.
+    Refused {
+        /// Why, for the user.
+        text: String,
+    },
+    /// The subscription has ended without a request of the guest (request 0).
+    Ended {
+        /// The group.
+        group: String,
+        /// Epoch of the subscription.
+        epoch: u64,
+        /// Why, for the user.
+        reason: String,
+    },
+}
+
+/// A group that a guest may read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedGroup {
+    /// Its name.
+    pub name: String,
+    /// The hub's sources, as the user wrote them.
+    pub devices: Vec<String>,
+    /// Link type of all sources (`LINKTYPE_*`).
+    pub link_type: u16,
+}
+
+/// A piece of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DevicePart {
+    /// The device's number.
+    pub device: u64,
+    /// Offset in the application's memory of the device.
+    pub at: u64,
+    /// Size.
+    pub bytes: u64,
+}
+
+/// Counters of a guest's subscription since it began, at one moment. All packets that were offered to
+/// it are the sum of the fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestCounters {
+    /// Packets in the part: the sequence of the next one.
+    pub copied: u64,
+    /// Packets that do not pass the filter.
+    pub filtered: u64,
+    /// Packets for other members of a balanced group.
+    pub other_members: u64,
+    /// Packets lost by the NIC or its driver.
+    pub nic: u64,
+    /// Packets lost by the host's kernel.
+    pub kernel: u64,
+    /// Packets lost because the hub's pool had no room.
+    pub pool_full: u64,
+    /// Packets lost because the host process was past its credit at the hub.
+    pub overrun: u64,
+    /// Packets lost because the part had no room: the guest did not return its chunks.
+    pub part_full: u64,
+}
+
+/// Why a message cannot be sent or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The message is too long.
+    #[error(
+        "a message of {0} bytes, of which {MOST_PAYLOAD_BYTES} can be sent: use a shorter filter"
+    )]
+    TooLong(usize),
+    /// The other end has another version.
+    #[error(
+        "version {0} of the messages, this side has {VERSION}: install the same version of Ringtap on host and guest"
+    )]
+    Version(u16),
+    /// The payload is not a message.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+}
+
+/// A message of this application in the form of vNPlug.
+///
+/// # Errors
+///
+/// [`MessageError::TooLong`].
+pub fn pack(message: &impl Serialize, request: u32) -> Result<ApplicationMessage, MessageError> {
+    let payload = encode(message);
+    match payload.len() <= MOST_PAYLOAD_BYTES {
+        true => Ok(ApplicationMessage {
+            application: APPLICATION,
+            kind: VERSION,
+            request,
+            payload,
+        }),
+        false => Err(MessageError::TooLong(payload.len())),
+    }
+}
+
+/// The [`GuestRequest`] or [`HostMessage`] that arrived in the form of vNPlug.
+///
+/// # Errors
+///
+/// [`MessageError::Version`], [`MessageError::Parse`].
+pub fn unpack<'a, T: Deserialize<'a>>(message: &'a ApplicationMessage) -> Result<T, MessageError> {
+    match message.kind {
+        VERSION => Ok(decode(&message.payload)?),
+        other => Err(MessageError::Version(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

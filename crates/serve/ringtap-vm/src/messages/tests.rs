@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every message arrives as it was sent; nothing else is a message.
+
+use proptest::option;
+use proptest::prelude::*;
+use ringtap_filter::{Instruction, Program};
+use ringtap_ipc::protocol::MOST_INSTRUCTIONS;
+use ringtap_pool::distributor::Policy;
+
+use super::*;
+
+/// A filter of `loads` loads and a return.
+fn filter(loads: usize, k: u32) -> Program {
+    let instruction = |code, k| Instruction {
+        code,
+        jump_true: 0,
+        jump_false: 0,
+        k,
+    };
+    let mut program = vec![instruction(0x00, k); loads];
+    program.push(instruction(0x06, k));
+    Program::new(&program).unwrap()
+}
+
+fn requests() -> impl Strategy<Value = GuestRequest> {
+    let fields = (
+        "\\PC{0,40}",
+        "\\PC{0,40}",
+        0..200_usize,
+        any::<u32>(),
+        option::of(any::<u32>()),
+    );
+    (0..5, fields).prop_map(|(kind, (group, name, loads, k, snap_length))| match kind {
+        0 => GuestRequest::Grants,
+        1 => GuestRequest::Subscribe {
+            group,
+            name,
+            filter: filter(loads, k),
+            snap_length,
+        },
+        2 => GuestRequest::ChangeFilter {
+            group,
+            filter: filter(loads, k),
+        },
+        3 => GuestRequest::Unsubscribe { group },
+        _ => GuestRequest::Statistics { group },
+    })
+}
+
+fn answers() -> impl Strategy<Value = HostMessage> {
+    let fields = ("\\PC{0,40}", "\\PC{0,40}", any::<[u64; 8]>(), any::<u16>());
+    (0..7, fields).prop_map(|(kind, (group, text, numbers, link_type))| {
+        let [
+            copied,
+            filtered,
+            other_members,
+            nic,
+            kernel,
+            pool_full,
+            overrun,
+            part_full,
+        ] = numbers;
+        let counters = GuestCounters {
+            copied,
+            filtered,
+            other_members,
+            nic,
+            kernel,
+            pool_full,
+            overrun,
+            part_full,
+        };
+        let part = |device| DevicePart {
+            device,
+            at: filtered,
+            bytes: nic,
+        };
+        let not_in_source = (nic % 2 == 0).then(|| text.clone());
+        match kind {
+            0 => HostMessage::Granted {
+                version: text.clone(),
+                groups: vec![GrantedGroup {
+                    name: group,
+                    devices: vec![text],
+                    link_type,
+                }],
+            },
+            1 => HostMessage::Subscribed {
+                group,
+                facts: Facts {
+                    device: text,
+                    link_type,
+                    policy: Policy::DropNewest,
+                    ..Facts::default()
+                },
+                pool: part(copied),
+                epoch: kernel,
+                control: part(overrun),
+                not_in_source,
+            },
+            2 => HostMessage::Filtered {
+                group,
+                from: copied,
+                not_in_source,
+            },
+            3 => HostMessage::Unsubscribed { group, counters },
+            4 => HostMessage::Counters {
+                group,
+                epoch: copied,
+                counters,
+            },
+            5 => HostMessage::Refused { text },
+            _ => HostMessage::Ended {
+                group,
+                epoch: copied,
+                reason: text,
+            },
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_message_arrives_as_it_was_sent(
+        request in requests(),
+        answer in answers(),
+        number: u32,
+    ) {
+        let packed = pack(&request, number).unwrap();
+        prop_assert_eq!((packed.application, packed.request), (APPLICATION, number));
+        prop_assert_eq!(unpack::<GuestRequest>(&packed).unwrap(), request);
+        prop_assert!(unpack::<HostMessage>(&packed).is_err());
+        let packed = pack(&answer, number).unwrap();
+        prop_assert_eq!(unpack::<HostMessage>(&packed).unwrap(), answer);
+    }
+
+    #[test]
+    fn other_bytes_are_refused_or_read(request in requests(), at: usize, byte: u8, noise: Vec<u8>) {
+        let mut packed = pack(&request, 0).unwrap();
+        let at = at % packed.payload.len();
+        packed.payload[at] = byte;
+        let _either = unpack::<GuestRequest>(&packed);
+        packed.payload = noise;
+        let _or = unpack::<HostMessage>(&packed);
+    }
+}
+
+#[test]
+fn a_filter_that_does_not_fit_and_another_version_are_refused() {
+    let change = |loads| GuestRequest::ChangeFilter {
+        group: "ids".into(),
+        filter: filter(loads, u32::MAX),
+    };
+    let refused = pack(&change(MOST_INSTRUCTIONS - 1), 0).unwrap_err();
+    assert!(matches!(refused, MessageError::TooLong(_)), "{refused}");
+    let mut packed = pack(&change(1000), 0).unwrap();
+    packed.kind = 2;
+    let refused = unpack::<GuestRequest>(&packed).unwrap_err();
+    assert!(refused.to_string().contains("version 2"), "{refused}");
+}
