@@ -62,7 +62,8 @@ SCENARIOS = [
     # Without its example this one is a fault in the result; the others do not wait for it.
     Scenario("pool", [], pool.seconds, pool.run, ()),
     Scenario("sim", [], simulated.seconds, simulated.run, ()),
-    Scenario("record", contenders.RECORD, record.seconds, record.run),
+    Scenario("record", contenders.RECORD, record.RECORD.seconds, record.RECORD.run),
+    Scenario("af-xdp", record.AF_XDP.contenders, record.AF_XDP.seconds, record.AF_XDP.run),
     Scenario("idle", contenders.IDLE, quiet.idle_seconds, quiet.idle),
     Scenario("pacing", [], pacing.seconds, pacing.run, ("ringtap", "floor")),
     Scenario("low-rate", contenders.LOW_RATE, quiet.low_rate_seconds, quiet.low_rate),

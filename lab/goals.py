@@ -55,11 +55,6 @@ def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _against_testpmd(result: dict) -> float | None:
-    rows, other = _rounds(result, XDP), _rounds(result, contenders.TESTPMD.name)
-    return _median(figures.ratios(rows, other, "delivered_mpps"))
-
-
 def _lost(result: dict, name: str = EXCLUSIVE) -> float | None:
     """Packets lost in all rounds together; a round with contradictions is no proof of none."""
     rows = result.get("capture", {}).get(SMALL, {}).get(name, {}).get("rounds", [])
@@ -96,14 +91,19 @@ def _simulated(result: dict) -> float | None:
     return summary.get("mpps", {}).get("median")
 
 
-def _record_ratio(result: dict, ours: str) -> float | None:
-    found = result.get("record", {}).get("contenders", {})
-    rows, other = (found.get(name, {}).get("rounds", []) for name in (ours, OTHER_RECORD))
-    return _median(figures.ratios(rows, other, "lossless_pps"))
+def _lossless_ratio(scenario: str, ours: str, other: str) -> Callable[[dict], float | None]:
+    """Lossless rate of `ours` divided by that of `other`, round by round."""
+
+    def figure(result: dict) -> float | None:
+        found = result.get(scenario, {}).get("contenders", {})
+        rows, others = (found.get(name, {}).get("rounds", []) for name in (ours, other))
+        return _median(figures.ratios(rows, others, "lossless_pps"))
+
+    return figure
 
 
 def _record_exclusive(result: dict) -> str:
-    ratio = _record_ratio(result, contenders.RECORD[1].name)
+    ratio = _lossless_ratio("record", contenders.RECORD[1].name, OTHER_RECORD)(result)
     return "" if ratio is None else f"{ratio:.2f} with tap exclusive"
 
 
@@ -151,8 +151,8 @@ GOALS = [
         "1500 bytes: ns above the floor, tap exclusive against tcpdump",
         "most", 0.25, "x", lambda result: _against_tcpdump(result, LARGE), _by_offered(LARGE),
     ),
-    Goal("64 bytes: AF_XDP in copy mode against DPDK's testpmd",
-         "least", 0.9, "x", _against_testpmd),
+    Goal("64 bytes: AF_XDP in copy mode against DPDK's testpmd, lossless rates",
+         "least", 0.9, "x", _lossless_ratio("af-xdp", XDP, contenders.TESTPMD.name)),
     Goal("64 bytes, hub: rate with a watermark of 20,000 packets against the default",
          "most", 1.1, "x", distance.rate_ratio),
     *(
@@ -169,7 +169,7 @@ GOALS = [
     Goal("simulated NIC, 500 chunks of 256 packets", "least", 100, "Mpps", _simulated),
     Goal(
         "record of 1500-byte packets to a tmpfs, tap against dumpcap",
-        "least", 2, "x", lambda result: _record_ratio(result, TAP_RECORD), _record_exclusive,
+        "least", 2, "x", _lossless_ratio("record", TAP_RECORD, OTHER_RECORD), _record_exclusive,
     ),
     Goal("idle: processor time of tap", "most", 0, "ticks", _idle(IDLE_TAP),
          _idle_exactly(IDLE_TAP)),

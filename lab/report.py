@@ -56,6 +56,7 @@ SECTIONS = [
     ("sim", "A simulated NIC at full speed: capture on one core, a reader on the other",
      tables.simulated),
     ("record", "Record 1500-byte packets to a tmpfs", tables.record),
+    ("af-xdp", "64-byte packets through AF_XDP sockets in copy mode", tables.record),
     ("pacing", "The sender's rate against what it was asked for", tables.pacing),
     ("idle", "No traffic", tables.idle),
     ("low-rate", "1,000 packets a second: from the kernel's time stamp to the reader",

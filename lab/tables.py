@@ -152,7 +152,7 @@ def pacing(found: dict) -> str:
 
 
 def record(found: dict) -> str:
-    """Highest lossless rates, and how often they are dumpcap's."""
+    """Highest lossless rates."""
     rows = []
     for name, entry in found["contenders"].items():
         summary = entry["summary"].get("lossless_pps")
