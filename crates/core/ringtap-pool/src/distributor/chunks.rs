@@ -65,7 +65,7 @@ impl ReaderSet {
 }
 
 #[derive(Clone, Default)]
-struct Record {
+struct ChunkRecord {
     in_use: bool,
     sealed: bool,
     lane: usize,
@@ -76,7 +76,7 @@ struct Record {
     shared: ReaderSet,
 }
 
-impl Record {
+impl ChunkRecord {
     /// What a lease changes that is about to be added, or was just removed: whether the chunk, and the
     /// owner on the chunk, have no other lease beyond a guarantee.
     fn only_use(&self, part: Part, peers: &ReaderSet) -> SharedUse {
@@ -127,7 +127,7 @@ struct List {
 /// - A list is at most a constant longer than twice the held chunks, so that each step takes a
 ///   constant time on average.
 pub(super) struct Chunks {
-    records: Vec<Record>,
+    records: Vec<ChunkRecord>,
     /// One list per lane, for each reader.
     lists: Vec<Vec<List>>,
     lanes: usize,
@@ -139,7 +139,7 @@ const MOST_ENDED: usize = 16;
 impl Chunks {
     pub(super) fn new(count: u32, lanes: usize) -> Self {
         Chunks {
-            records: vec![Record::default(); widen(count)],
+            records: vec![ChunkRecord::default(); widen(count)],
             lists: Vec::new(),
             lanes,
         }
@@ -268,7 +268,7 @@ impl Chunks {
 }
 
 /// Whether a listed lease is still held.
-fn is_held(records: &[Record], lease: &Listed, reader: usize) -> bool {
+fn is_held(records: &[ChunkRecord], lease: &Listed, reader: usize) -> bool {
     let record = &records[lease.id.index()];
     record.opening == lease.opening && record.leases.has(reader)
 }

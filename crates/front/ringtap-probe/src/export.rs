@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exporters, each on a thread of its own behind a bounded queue.
+//!
+//! Invariants
+//! - [`ExportQueue::send`] never waits: what does not fit into the queue is counted as dropped.
+//! - Every record sent is counted once: written, dropped, or still in the queue.
+
+mod queue;
+
+use std::sync::Arc;
+
+use crate::record::Record;
+pub use queue::ExportQueue;
+
+/// Records that several exporters share.
+pub type Records = Arc<[Record]>;
+
+/// Writes records to one destination: a file, a collector, a broker.
+///
+/// Runs on a thread of its own, so it may wait for its destination. It keeps no more memory than a
+/// fixed amount, and returns to a destination that was gone.
+pub trait Exporter: Send {
+    /// Name for messages and counters, with its destination: `ipfix udp://10.0.0.1:4739`.
+    fn name(&self) -> String;
+
+    /// Writes records, or takes them into a buffer of bounded size.
+    ///
+    /// # Errors
+    ///
+    /// The records are lost, and the queue counts them as dropped.
+    fn write(&mut self, records: &[Record]) -> Result<(), ExportError>;
+
+    /// Runs about once a second, with or without records: to send templates, rotate files, connect again.
+    ///
+    /// # Errors
+    ///
+    /// Reported once until a call succeeds; no record is lost.
+    fn tick(&mut self) -> Result<(), ExportError> {
+        Ok(())
+    }
+
+    /// Writes everything that it has in buffers.
+    ///
+    /// # Errors
+    ///
+    /// Buffered records are lost; the exporter states how many in `lost`.
+    fn flush(&mut self) -> Result<(), ExportError>;
+
+    /// Number of records that [`Exporter::write`] took and that were lost later.
+    fn lost(&self) -> u64 {
+        0
+    }
+}
+
+/// Why an exporter failed; the message says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ExportError(pub String);
+
+impl From<std::io::Error> for ExportError {
+    fn from(error: std::io::Error) -> Self {
+        ExportError(error.to_string())
+    }
+}
+
+/// Account of one exporter: `sent = written + dropped + waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportCounters {
+    /// Records that the exporter wrote or holds in its own buffers.
+    pub written: u64,
+    /// Records that found the queue full, because the destination is slow.
+    pub dropped_queue_full: u64,
+    /// Records that could not be written, because the destination is gone or refuses them.
+    pub dropped_failed: u64,
+    /// Records in the queue.
+    pub waiting: u64,
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bounded queue in front of an exporter's thread.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{ExportCounters, ExportError, Exporter, Records};
+
+/// Time between two calls of [`Exporter::tick`].
+const TICK: Duration = Duration::from_secs(1);
+
+/// An exporter's thread and its queue.
+///
+/// Any number of threads may send.
+pub struct ExportQueue {
+    name: String,
+    sender: SyncSender<Records>,
+    account: Arc<ExportAccount>,
+    /// Signals the end of the thread by being dropped on the other side.
+    ended: Receiver<()>,
+}
+
+#[derive(Default)]
+struct ExportAccount {
+    written: AtomicU64,
+    queue_full: AtomicU64,
+    failed: AtomicU64,
+    waiting: AtomicU64,
+    most_waiting: u64,
+    failure: Mutex<Option<String>>,
+}
+
+impl ExportQueue {
+    /// Starts the exporter's thread; at most `records` wait for it.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a further thread.
+    pub fn start(exporter: Box<dyn Exporter>, records: u32) -> Result<Self, ExportError> {
+        let account = Arc::new(ExportAccount {
+            most_waiting: records.into(),
+            ..ExportAccount::default()
+        });
+        let name = exporter.name();
+        // A batch has at least one record, so the account is the stricter bound.
+        let (sender, batches) = sync_channel(usize::try_from(records).unwrap_or(usize::MAX).max(1));
+        let (running, ended) = sync_channel(0);
+        let (own, builder) = (Arc::clone(&account), thread::Builder::new());
+        builder.name("export".into()).spawn(move || {
+            run(exporter, &batches, &own);
+            drop(running);
+        })?;
+        Ok(ExportQueue {
+            name,
+            sender,
+            account,
+            ended,
+        })
+    }
+
+    /// Name of the exporter.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Hands records to the exporter; drops and counts them if the queue is full. Never waits.
+    pub fn send(&self, records: Records) {
+        let count = count_of(&records);
+        let account = &self.account;
+        let before = account.waiting.fetch_add(count, Relaxed);
+        let fits = before == 0 || before.saturating_add(count) <= account.most_waiting;
+        let sent = match fits {
+            true => self.sender.try_send(records),
+            false => Err(TrySendError::Full(records)),
+        };
+        if sent.is_err() {
+            account.waiting.fetch_sub(count, Relaxed);
+            account.queue_full.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// The counters now.
+    pub fn counters(&self) -> ExportCounters {
+        self.account.counters()
+    }
+
+    /// The failure that lasts, if one does.
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.account.failure.lock();
+        failure.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets the exporter write what waits, at most for `limit`, and returns the final counters.
+    ///
+    /// Records that still wait then are lost with the thread, and stay in `waiting`.
+    pub fn finish(self, limit: Duration) -> ExportCounters {
+        drop(self.sender);
+        let _ended_or_late = self.ended.recv_timeout(limit);
+        self.account.counters()
+    }
+}
+
+fn count_of(records: &Records) -> u64 {
+    u64::try_from(records.len()).unwrap_or(u64::MAX)
+}
+
+fn run(mut exporter: Box<dyn Exporter>, batches: &Receiver<Records>, account: &ExportAccount) {
+    let mut due = Instant::now() + TICK;
+    let mut lost_before = 0;
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        let outcome = match batches.recv_timeout(left) {
+            Ok(records) => {
+                let outcome = exporter.write(&records);
+                let counter = match outcome {
+                    Ok(()) => &account.written,
+                    Err(_) => &account.failed,
+                };
+                counter.fetch_add(count_of(&records), Relaxed);
+                account.waiting.fetch_sub(count_of(&records), Relaxed);
+                outcome
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        let ticked = match Instant::now() < due {
+            true => Ok(()),
+            false => {
+                due = Instant::now() + TICK;
+                exporter.tick()
+            }
+        };
+        account.note(outcome.and(ticked));
+        account.move_lost(exporter.lost(), &mut lost_before);
+    }
+    account.note(exporter.flush());
+    account.move_lost(exporter.lost(), &mut lost_before);
+}
+
+impl ExportAccount {
+    fn counters(&self) -> ExportCounters {
+        ExportCounters {
+            written: self.written.load(Relaxed),
+            dropped_queue_full: self.queue_full.load(Relaxed),
+            dropped_failed: self.failed.load(Relaxed),
+            waiting: self.waiting.load(Relaxed),
+        }
+    }
+
+    fn note(&self, outcome: Result<(), ExportError>) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        *failure = outcome.err().map(|error| error.to_string());
+    }
+
+    /// Counts records as failed that had counted as written.
+    fn move_lost(&self, lost: u64, before: &mut u64) {
+        let more = lost.saturating_sub(*before);
+        *before = lost;
+        self.written.fetch_sub(more, Relaxed);
+        self.failed.fetch_add(more, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Measurement, Record};
+
+    /// Waits for a permit before each batch; fails if the permit says so.
+    struct Gated(Receiver<Result<(), ExportError>>);
+
+    impl Exporter for Gated {
+        fn name(&self) -> String {
+            "gated".into()
+        }
+
+        fn write(&mut self, _: &[Record]) -> Result<(), ExportError> {
+            self.0.recv().unwrap_or(Ok(()))
+        }
+
+        fn flush(&mut self) -> Result<(), ExportError> {
+            Ok(())
+        }
+    }
+
+    fn records(count: usize) -> Records {
+        let one = Measurement {
+            analysis: "test".into(),
+            name: "test".into(),
+            key: None,
+            from_ns: 0,
+            to_ns: 0,
+            values: Vec::new(),
+        };
+        vec![Record::Measurement(Box::new(one)); count].into()
+    }
+
+    #[test]
+    fn a_stopped_exporter_delays_nobody_and_each_record_is_counted() {
+        let (permits, gate) = sync_channel(1000);
+        let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
+        for _ in 0..50 {
+            queue.send(records(10));
+        }
+        let counters = queue.counters();
+        assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
+        assert_eq!(counters.waiting, 100, "{counters:?}");
+        permits
+            .send(Err(ExportError("gone".into())))
+            .expect("it runs");
+        drop(permits);
+        let counters = queue.finish(Duration::from_secs(300));
+        let want = ExportCounters {
+            written: 90,
+            dropped_queue_full: 400,
+            dropped_failed: 10,
+            waiting: 0,
+        };
+        assert_eq!(counters, want);
+    }
+
+    #[test]
+    fn the_end_does_not_wait_for_a_stopped_exporter_for_ever() {
+        let (_permits, gate) = sync_channel(1);
+        let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
+        queue.send(records(7));
+        let counters = queue.finish(Duration::from_millis(50));
+        assert_eq!(counters.waiting, 7);
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records: the results of analyses, as exporters receive them.
+//!
+//! Times are nanoseconds since 1970, from the packets. The *originator* of a flow sent its first
+//! packet that the probe saw.
+
+use std::net::IpAddr;
+
+/// One result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// A flow, or a part of one that lasts.
+    Flow(Box<FlowRecord>),
+    /// A measurement of an analysis other than `flows`.
+    Measurement(Box<Measurement>),
+}
+
+/// Packets of both directions with the same addresses, ports, protocol and VLAN.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowRecord {
+    /// What the packets have in common.
+    pub key: FlowKey,
+    /// Packets from the originator.
+    pub forward: OneWay,
+    /// Packets to the originator.
+    pub backward: OneWay,
+    /// Time from the first SYN to the ACK that completes the handshake, in nanoseconds.
+    pub handshake_ns: Option<u64>,
+    /// Time of the first packet with payload, of either direction.
+    pub first_payload_ns: Option<u64>,
+    /// Why the record ends.
+    pub end: EndReason,
+    /// Part of a lasting flow that this record is, counted from 0.
+    pub part: u32,
+    /// The probe analysed one flow in this many; 1: all.
+    pub sampling: u32,
+    /// Texts found in the payload; absent if none was found.
+    pub details: Option<Box<Details>>,
+}
+
+/// What the packets of a flow have in common; source and destination as in its first packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// Address of the originator.
+    pub source: IpAddr,
+    /// Address of the responder.
+    pub destination: IpAddr,
+    /// Port of the originator; for ICMP `type * 256 + code`, with an echo reply counted as its request.
+    /// 0: the protocol has no ports, or the packet is a fragment whose first part was not seen.
+    pub source_port: u16,
+    /// Port of the responder; for ICMP the same number as in `source_port`.
+    pub destination_port: u16,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Outermost VLAN number; 0 without a tag.
+    pub vlan: u16,
+}
+
+/// Packets of one direction of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OneWay {
+    /// Number of packets.
+    pub packets: u64,
+    /// IP headers and payload, in bytes.
+    pub bytes: u64,
+    /// Whole frames on the wire, in bytes, without the frame check sequence.
+    pub frame_bytes: u64,
+    /// Payload of TCP and UDP, in bytes.
+    pub payload_bytes: u64,
+    /// Time of the first packet; 0 without packets.
+    pub first_ns: u64,
+    /// Time of the last packet; 0 without packets.
+    pub last_ns: u64,
+    /// All TCP flags seen, as in the TCP header.
+    pub tcp_flags: u8,
+    /// TCP segments whose sequence numbers were seen before.
+    pub retransmissions: u32,
+    /// TCP segments with RST.
+    pub resets: u32,
+}
+
+/// Texts that analyses of payload found in a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Name of the application's protocol, lower case: `tls`, `dns`, `quic`, `http`.
+    pub application: Option<String>,
+    /// Name of the server that the client asked for (SNI, HTTP host).
+    pub server_name: Option<String>,
+    /// Protocol that the client offered first (ALPN).
+    pub alpn: Option<String>,
+    /// TLS version that the server chose, or the highest that the client offered: `TLSv1.3`.
+    pub tls_version: Option<String>,
+    /// Name of the first DNS question.
+    pub dns_query: Option<String>,
+    /// Type of the first DNS question: `A`, `AAAA`.
+    pub dns_query_type: Option<String>,
+    /// Response code of the DNS answer: `NOERROR`.
+    pub dns_response: Option<String>,
+    /// Time from the DNS question to its answer, in nanoseconds.
+    pub dns_latency_ns: Option<u64>,
+}
+
+/// Why a flow's record ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EndReason {
+    /// No packet came for the idle time-out.
+    Idle,
+    /// The flow lasted longer than the active time-out; its next part follows.
+    Active,
+    /// Both sides sent FIN.
+    Fin,
+    /// One side sent RST.
+    Reset,
+    /// The table was full.
+    Evicted,
+    /// The capture or the analysis ended, or the clock was set back.
+    End,
+}
+
+/// Named values of one analysis at one time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// Name of the analysis in the configuration.
+    pub analysis: String,
+    /// Name of the thing measured: `source`, `packet_bytes`, `distinct_sources`.
+    pub name: String,
+    /// Which one of several, if there are several: an address, a port, a range.
+    pub key: Option<String>,
+    /// Time of the first packet of the interval.
+    pub from_ns: u64,
+    /// Time of the end of the interval.
+    pub to_ns: u64,
+    /// Names, with units, and values.
+    pub values: Vec<(&'static str, f64)>,
+}
+
+impl FlowRecord {
+    /// Time of the flow's first packet.
+    pub fn first_ns(&self) -> u64 {
+        match (self.forward.packets, self.backward.packets) {
+            (_, 0) => self.forward.first_ns,
+            (0, _) => self.backward.first_ns,
+            _ => self.forward.first_ns.min(self.backward.first_ns),
+        }
+    }
+
+    /// Time of the flow's last packet.
+    pub fn last_ns(&self) -> u64 {
+        self.forward.last_ns.max(self.backward.last_ns)
+    }
+
+    /// Packets of both directions.
+    pub fn packets(&self) -> u64 {
+        self.forward.packets.saturating_add(self.backward.packets)
+    }
+
+    /// IP bytes of both directions.
+    pub fn bytes(&self) -> u64 {
+        self.forward.bytes.saturating_add(self.backward.bytes)
+    }
+}
+
+impl EndReason {
+    /// The reason as a word for text and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            EndReason::Idle => "idle",
+            EndReason::Active => "active",
+            EndReason::Fin => "fin",
+            EndReason::Reset => "rst",
+            EndReason::Evicted => "evicted",
+            EndReason::End => "end",
+        }
+    }
+}
