@@ -5,6 +5,7 @@
 //! - [`ExportQueue::send`] never waits: what does not fit into the queue is counted as dropped.
 //! - Every record sent is counted once: written, dropped, or still in the queue.
 
+pub mod ipfix;
 mod queue;
 
 use std::sync::Arc;

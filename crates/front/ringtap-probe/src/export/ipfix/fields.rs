@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Templates, and flow records in their form. Numbers of elements are those of IANA's registry.
+
+use std::net::IpAddr;
+
+use super::FlowProtocol;
+use crate::record::{EndReason, FlowKey, FlowRecord, OneWay};
+
+/// Enterprise number of elements that describe the way back (RFC 5103).
+const REVERSE: u32 = 29305;
+/// Marks an element with an enterprise number.
+const ENTERPRISE: u16 = 0x8000;
+const ICMP: u8 = 1;
+const ICMP_V6: u8 = 58;
+
+/// What a data record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Template {
+    v6: bool,
+    biflow: bool,
+}
+
+/// One direction of a flow, with the other one.
+struct FlowSide<'a> {
+    flow: &'a FlowRecord,
+    key: FlowKey,
+    there: &'a OneWay,
+    back: &'a OneWay,
+}
+
+/// Element, length in bytes, value.
+type Element = (u16, u16, fn(&FlowSide<'_>) -> u64);
+
+/// Elements of every record, after the addresses.
+const FIELDS: [Element; 10] = [
+    (7, 2, |view| view.key.source_port.into()),
+    (11, 2, |view| view.key.destination_port.into()),
+    (4, 1, |view| view.key.protocol.into()),
+    (58, 2, |view| view.key.vlan.into()),
+    (6, 1, |view| view.there.tcp_flags.into()),
+    (136, 1, |view| end_reason(view.flow.end)),
+    (2, 8, |view| view.there.packets),
+    (1, 8, |view| view.there.bytes),
+    (152, 8, |view| view.there.first_ns / 1_000_000),
+    (153, 8, |view| view.there.last_ns / 1_000_000),
+];
+
+/// Further element of biflows: the source is the initiator (RFC 5103, section 6.3).
+const BIFLOW_DIRECTION: Element = (239, 1, |_| 1);
+
+/// Elements of the way back.
+const REVERSE_FIELDS: [Element; 5] = [
+    (6, 1, |view| view.back.tcp_flags.into()),
+    (2, 8, |view| view.back.packets),
+    (1, 8, |view| view.back.bytes),
+    (152, 8, |view| view.back.first_ns / 1_000_000),
+    (153, 8, |view| view.back.last_ns / 1_000_000),
+];
+
+impl Template {
+    /// The templates that records of this protocol use.
+    pub(super) fn all(protocol: FlowProtocol) -> impl Iterator<Item = Template> {
+        let all = [(false, false), (true, false), (false, true), (true, true)];
+        let all = all.map(|(v6, biflow)| Template { v6, biflow });
+        let wanted = move |template: &Template| !template.biflow || protocol == FlowProtocol::Ipfix;
+        all.into_iter().filter(wanted)
+    }
+
+    /// Number of the template, and of the sets of its records.
+    pub(super) fn id(self) -> u16 {
+        256 + u16::from(self.v6) + 2 * u16::from(self.biflow)
+    }
+
+    fn addresses(self) -> [(u16, u16); 2] {
+        match self.v6 {
+            false => [(8, 4), (12, 4)],
+            true => [(27, 16), (28, 16)],
+        }
+    }
+
+    fn ours(self) -> impl Iterator<Item = Element> {
+        FIELDS
+            .into_iter()
+            .chain(self.biflow.then_some(BIFLOW_DIRECTION))
+    }
+
+    fn reverse(self) -> impl Iterator<Item = Element> {
+        REVERSE_FIELDS.into_iter().filter(move |_| self.biflow)
+    }
+
+    /// Length of a record, in bytes.
+    pub(super) fn record_length(self) -> usize {
+        let fields = self.ours().chain(self.reverse());
+        let lengths = fields.map(|(_, length, _)| length);
+        let addresses = self.addresses().into_iter().map(|(_, length)| length);
+        addresses.chain(lengths).map(usize::from).sum()
+    }
+
+    /// The template's record in a template set.
+    pub(super) fn put(self, out: &mut Vec<u8>) {
+        let fields = self.ours().map(|(id, length, _)| (id, length));
+        let own: Vec<_> = self.addresses().into_iter().chain(fields).collect();
+        let reverse: Vec<_> = self.reverse().collect();
+        put(out, 2, self.id().into());
+        put(out, 2, (own.len() + reverse.len()) as u64);
+        for (id, length) in own {
+            put(out, 2, id.into());
+            put(out, 2, length.into());
+        }
+        for (id, length, _) in reverse {
+            put(out, 2, (id | ENTERPRISE).into());
+            put(out, 2, length.into());
+            put(out, 4, REVERSE.into());
+        }
+    }
+}
+
+/// The data records of a flow: one if both directions fit into it, else one per direction with packets.
+pub(super) fn data_records(
+    flow: &FlowRecord,
+    protocol: FlowProtocol,
+) -> impl Iterator<Item = (Template, Vec<u8>)> {
+    let ways = [&flow.forward, &flow.backward].map(|way| way.packets > 0);
+    let biflow = protocol == FlowProtocol::Ipfix && ways == [true, true];
+    let views = [
+        (ways[0], flow.key, &flow.forward, &flow.backward),
+        (
+            ways[1] && !biflow,
+            swapped(flow.key),
+            &flow.backward,
+            &flow.forward,
+        ),
+    ];
+    views
+        .into_iter()
+        .filter(|view| view.0)
+        .map(move |(_, key, there, back)| {
+            let template = Template {
+                v6: key.source.is_ipv6(),
+                biflow,
+            };
+            let key = icmp_as_collectors_expect(key);
+            let view = FlowSide {
+                flow,
+                key,
+                there,
+                back,
+            };
+            let mut out = Vec::with_capacity(template.record_length());
+            for address in [key.source, key.destination] {
+                match address {
+                    IpAddr::V4(address) => out.extend(address.octets()),
+                    IpAddr::V6(address) => out.extend(address.octets()),
+                }
+            }
+            for (_, length, value) in template.ours().chain(template.reverse()) {
+                put(&mut out, length, value(&view));
+            }
+            (template, out)
+        })
+}
+
+fn swapped(key: FlowKey) -> FlowKey {
+    FlowKey {
+        source: key.destination,
+        destination: key.source,
+        source_port: key.destination_port,
+        destination_port: key.source_port,
+        ..key
+    }
+}
+
+/// Type and code of ICMP together in the destination port, as NetFlow has always had them.
+fn icmp_as_collectors_expect(key: FlowKey) -> FlowKey {
+    match key.protocol {
+        ICMP | ICMP_V6 => FlowKey {
+            source_port: 0,
+            destination_port: (key.source_port << 8) | (key.destination_port & 0xff),
+            ..key
+        },
+        _ => key,
+    }
+}
+
+/// Values of flowEndReason; the end of the capture and RST count as an end that was detected.
+fn end_reason(end: EndReason) -> u64 {
+    match end {
+        EndReason::Idle => 1,
+        EndReason::Active => 2,
+        EndReason::Fin | EndReason::Reset => 3,
+        EndReason::End => 4,
+        EndReason::Evicted => 5,
+    }
+}
+
+/// Appends the lowest `length` bytes of a number, most significant first.
+pub(super) fn put(out: &mut Vec<u8>, length: u16, value: u64) {
+    let bytes = value.to_be_bytes();
+    out.extend(bytes.iter().skip(8_usize.saturating_sub(length.into())));
+}

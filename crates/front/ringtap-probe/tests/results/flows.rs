@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flow records whose numbers are known, and what a tool shall make of them.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ringtap_probe::record::{EndReason, FlowKey, FlowRecord, OneWay, Record};
+
+/// 2026-01-01 in nanoseconds.
+pub(crate) const NEW_YEAR_NS: u64 = 1_767_225_600_000_000_000;
+
+/// One direction: protocol, source, destination, source port, destination port.
+pub(crate) type Way = (u64, IpAddr, IpAddr, u64, u64);
+
+/// Packets and bytes per direction.
+pub(crate) type Totals = BTreeMap<Way, (u64, u64)>;
+
+/// Different flows: IPv4 and IPv6, TCP and UDP, with and without answers, VLANs, more than 32 bits
+/// of bytes.
+pub(crate) fn flows(count: u16) -> Vec<FlowRecord> {
+    (0..count).map(flow).collect()
+}
+
+pub(crate) fn records(flows: &[FlowRecord]) -> Vec<Record> {
+    let flows = flows.iter().cloned();
+    flows.map(|flow| Record::Flow(Box::new(flow))).collect()
+}
+
+fn flow(number: u16) -> FlowRecord {
+    let [high, low] = number.to_be_bytes();
+    let (source, destination): (IpAddr, IpAddr) = match number % 3 {
+        0 => (
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 1, number).into(),
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 2, 2).into(),
+        ),
+        _ => (
+            Ipv4Addr::new(10, 1, high, low).into(),
+            Ipv4Addr::new(10, 2, 0, 1).into(),
+        ),
+    };
+    let first_ns = NEW_YEAR_NS + u64::from(number) * 1_000_000;
+    let forward = way(u64::from(number) + 1, first_ns);
+    FlowRecord {
+        key: FlowKey {
+            source,
+            destination,
+            source_port: 20_000 + number,
+            destination_port: 443,
+            protocol: if number.is_multiple_of(2) { 6 } else { 17 },
+            vlan: number % 5,
+        },
+        forward: OneWay {
+            bytes: forward.bytes << (number % 30),
+            ..forward
+        },
+        backward: match number % 4 {
+            0 => OneWay::default(),
+            _ => way(u64::from(number) + 1000, first_ns + 2_000_000),
+        },
+        handshake_ns: number.is_multiple_of(2).then_some(2_500_000),
+        first_payload_ns: None,
+        end: EndReason::Idle,
+        part: 0,
+        sampling: 1,
+        details: None,
+    }
+}
+
+fn way(packets: u64, first_ns: u64) -> OneWay {
+    OneWay {
+        packets,
+        bytes: packets * 100,
+        frame_bytes: packets * 114,
+        payload_bytes: packets * 60,
+        first_ns,
+        last_ns: first_ns + packets * 1_000_000,
+        tcp_flags: 0x1b,
+        retransmissions: 0,
+        resets: 0,
+    }
+}
+
+/// Packets and bytes that a tool shall state for these flows.
+pub(crate) fn totals(flows: &[FlowRecord]) -> Totals {
+    let mut totals = Totals::new();
+    for flow in flows {
+        let FlowKey {
+            source,
+            destination,
+            source_port,
+            destination_port,
+            protocol,
+            ..
+        } = flow.key;
+        let there = (source, destination, source_port, destination_port);
+        let back = (destination, source, destination_port, source_port);
+        for (way, (from, to, from_port, to_port)) in
+            [(&flow.forward, there), (&flow.backward, back)]
+        {
+            if way.packets > 0 {
+                let key = (protocol.into(), from, to, from_port.into(), to_port.into());
+                totals.insert(key, (way.packets, way.bytes));
+            }
+        }
+    }
+    totals
+}

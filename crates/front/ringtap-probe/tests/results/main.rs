@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Results in the tools that read them: collectors, brokers, databases.
+
+mod collectors;
+mod flows;
