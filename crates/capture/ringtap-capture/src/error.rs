@@ -7,7 +7,7 @@
 use std::io;
 
 use ringtap_bpf::BpfError;
-use ringtap_device::{DeviceError, RateError};
+use ringtap_device::RateError;
 use ringtap_file::ReadError;
 use ringtap_filter::LinkType;
 use ringtap_net::interface::InterfaceError;
@@ -24,9 +24,6 @@ use crate::sim::MOST_QUEUES;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum CaptureError {
-    /// The text names no device that this version can open.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// The device is a hub's group: readers subscribe to it.
     #[error("{0} is a group of a hub, not a source: subscribe to it")]
     Group(String),

@@ -18,7 +18,6 @@ use crate::xdp::{self, XdpOptions};
 /// An interface without a kind is opened as a tap. A packet socket replaces a tap that cannot
 /// start, unless an option needs a tap; a note in the source's facts says so.
 pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
-    device.require_available()?;
     if let Some(pool) = device.options.pool {
         require_memory(device, pool.0)?;
     }
@@ -39,7 +38,6 @@ pub fn open_for_rules(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureErr
     if device.kind != Kind::Pcap {
         return open(device);
     }
-    device.require_available()?;
     Ok(Box::new(pcap::open(&PcapOptions {
         start: FileStart::WithRules,
         ..PcapOptions::from_device(device)

@@ -8,6 +8,7 @@
 //!   [`MAX_ROUNDS`] times. A program without one has a known largest number of steps.
 //! - Verdicts equal those of libpcap's interpreter for programs from libpcap's compiler.
 
+mod any;
 mod both;
 pub(crate) mod code;
 mod machine;

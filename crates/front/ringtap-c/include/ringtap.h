@@ -130,7 +130,8 @@ struct ringtap_statistics {
 };
 
 /*
- * Subscribes to `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the standard path).
+ * Subscribes to `group` of the hub at `socket` (NULL: $RINGTAP_SOCKET, else the standard path). In a
+ * virtual machine, "host:GROUP" is a group of the host.
  * `options` may be NULL. The reader gets packets captured from now on.
  *
  * Returns RINGTAP_OK and a handle, or an error and NULL; the text is then ringtap_error(NULL).

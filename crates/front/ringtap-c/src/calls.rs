@@ -96,8 +96,17 @@ pub unsafe extern "C" fn ringtap_open(
         // SAFETY: NULL or a structure of the size in it, by the header.
         let options = unsafe { read_options(options) }?;
         // SAFETY: the texts in it are NULL or valid texts, by the header.
-        let (request, filter) = unsafe { request(group, options.as_ref()) }?;
+        let (mut request, filter) = unsafe { request(group, options.as_ref()) }?;
         let path = socket.map(|path| PathBuf::from(OsStr::from_bytes(path)));
+        let of_host = request.group.strip_prefix("host:").map(str::to_owned);
+        let path = match of_host {
+            Some(group) => {
+                let path = path.unwrap_or_else(|| ringtap_client::host_socket(&group));
+                request.group = group;
+                Some(path)
+            }
+            None => path,
+        };
         let session = Session::open(path, request, filter)?;
         let open = handles::add(session)?;
         // SAFETY: as above.

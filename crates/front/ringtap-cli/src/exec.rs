@@ -66,7 +66,7 @@ fn via(text: &str) -> Result<String> {
         return Ok(text.to_owned());
     }
     if !text.contains(':') {
-        bail!("expected hub:GROUP, tap, packet, xdp, auto or libpcap");
+        bail!("expected hub:GROUP, host:GROUP, tap, packet, xdp, auto or libpcap");
     }
     let device: DeviceSpec = text.parse()?;
     Ok(device.to_string())

@@ -10,7 +10,7 @@ use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
 #[derive(Args, Debug, Clone)]
 pub(crate) struct InputArgs {
     /// Device: an interface (`eth0`), `tap:eth0`, `xdp:eth0`, `packet:eth0`, `tap:eth0@0-3?exclusive`, or a
-    /// group of a running hub (`hub:ids`).
+    /// group of a running hub (`hub:ids`), or in a virtual machine a group of the host's (`host:ids`).
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     device: Option<DeviceSpec>,
 

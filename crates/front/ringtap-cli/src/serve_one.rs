@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap::{Confinement, WHILE_CAPTURING};
-use ringtap_device::{DeviceSpec, Kind};
+use ringtap_device::DeviceSpec;
 use ringtap_hub::access::Access;
 use ringtap_hub::server::{refuse, serve_one};
 use ringtap_hub::{Group, Hub, HubOptions};
@@ -67,8 +67,8 @@ fn step_aside() {
 }
 
 fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
-    if device.kind == Kind::Hub {
-        bail!("{device} is a hub already");
+    if device.kind.names_a_group() {
+        bail!("{device} is a group of a hub already");
     }
     let source = ringtap_capture::open(device)?;
     print::notes(&source.facts().notes);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringtap_client::{Connection, SubscriptionRequest, Watermark, default_socket};
+use ringtap_client::{Connection, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options, Size};
 
 use crate::abi::{ERROR_IFACE_NOT_UP, ERROR_NO_SUCH_DEVICE, ERROR_PERM_DENIED};
@@ -100,7 +100,7 @@ fn ringtap_device(
         let text = format!("{device}: Ringtap has no monitor mode");
         return Err(LibpcapError::new(ERROR_RFMON_NOTSUP, text));
     }
-    if device.kind == Kind::Hub {
+    if device.kind.names_a_group() {
         return at_hub(device, settings);
     }
     by_process(device, settings).map_err(|error| LibpcapError {
@@ -133,8 +133,12 @@ fn at_hub(device: &DeviceSpec, settings: &PcapSettings) -> Result<PcapCapture, L
         watermark: Watermark::or_default(options.watermark, time_limit, distance),
         ..SubscriptionRequest::new(&device.name, program_name())
     };
-    let attached = Connection::attach(&socket.unwrap_or_else(default_socket), &request)?;
-    let name = format!("hub:{}", device.name);
+    let socket = socket.unwrap_or_else(|| match device.kind {
+        Kind::Host => host_socket(&device.name),
+        _ => default_socket(),
+    });
+    let attached = Connection::attach(&socket, &request)?;
+    let name = format!("{}:{}", device.kind, device.name);
     PcapCapture::new(name, attached, settings, Duration::ZERO)
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ringtap_client::{ConnectError, Connection, default_socket};
+use ringtap_client::{ConnectError, Connection, HOST_FOLDER, default_socket};
 use ringtap_device::{DeviceSpec, Direction, Kind, Queues};
 use ringtap_ipc::protocol::{HubStatus, SourceState};
 
@@ -48,7 +48,7 @@ impl Route {
             "xdp" => Some(Kind::Xdp),
             other => {
                 return Err(LibpcapError::general(format!(
-                    "RINGTAP_VIA={other}: expected hub:GROUP, tap, packet, xdp, auto or libpcap"
+                    "RINGTAP_VIA={other}: expected hub:GROUP, host:GROUP, tap, packet, xdp, auto or libpcap"
                 )));
             }
         };
@@ -130,10 +130,19 @@ fn group_in(status: &HubStatus, interface: &str) -> Option<String> {
     Some(group?.name.clone())
 }
 
-/// Device name and description of each group of the machine's hub; empty if there is no hub, or if the
-/// hub refuses this user.
+/// Device name and description of each group of the machine's hub, and of its host's; empty if there is
+/// no hub, or if the hub refuses this user.
 pub(crate) fn groups() -> Vec<(String, String)> {
-    let hub = Connection::open(&default_socket(), "libpcap").ok();
+    let sockets = std::fs::read_dir(HOST_FOLDER).into_iter().flatten();
+    let of_host = sockets.filter_map(|socket| Some((Kind::Host, socket.ok()?.path())));
+    let sockets = [(Kind::Hub, default_socket())].into_iter().chain(of_host);
+    sockets
+        .flat_map(|(kind, socket)| groups_at(kind, &socket))
+        .collect()
+}
+
+fn groups_at(kind: Kind, socket: &Path) -> Vec<(String, String)> {
+    let hub = Connection::open(socket, "libpcap").ok();
     let Some(status) = hub.and_then(|hub| hub.status().ok()) else {
         return Vec::new();
     };
@@ -144,7 +153,7 @@ pub(crate) fn groups() -> Vec<(String, String)> {
             true => format!("Ringtap's capture of {sources}"),
             false => format!("Ringtap's capture of {sources}: {}", group.filter),
         };
-        (format!("hub:{}", group.name), description)
+        (format!("{kind}:{}", group.name), description)
     });
     groups.collect()
 }
@@ -169,7 +178,10 @@ mod tests {
             assert_eq!(of(other, None), Ok(Route::Libpcap), "{other}");
         }
         let refused = of("lo", Some("tape")).unwrap_err();
-        assert!(refused.contains("expected hub:GROUP"), "{refused}");
+        assert!(
+            refused.contains("expected hub:GROUP, host:GROUP"),
+            "{refused}"
+        );
         assert!(of("hub:", None).is_err());
     }
 

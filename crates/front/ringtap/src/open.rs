@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket};
+use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::text::Filter;
 use ringtap_filter::{LinkType, Program};
@@ -21,7 +21,7 @@ const ONLY_GROUP: &str = "local";
 const SNAP_BYTES: u32 = 262_144;
 
 /// Opens a device (`eth0`, `tap:eth0?exclusive`, `pcap:FILE`) or a group of a running hub
-/// (`hub:GROUP`), with no filter and default options.
+/// (`hub:GROUP`; in a virtual machine, `host:GROUP` of the host), with no filter and default options.
 ///
 /// # Errors
 ///
@@ -151,7 +151,7 @@ impl OpenOptions {
     pub fn open_device(&self, device: &DeviceSpec) -> Result<Capture, Error> {
         let device = device.with_flags(&self.device)?;
         let capture = match device.kind {
-            Kind::Hub => self.subscribe(&device)?,
+            kind if kind.names_a_group() => self.subscribe(&device)?,
             _ => self.start(&device)?,
         };
         Ok(match self.in_order {
@@ -221,7 +221,11 @@ impl OpenOptions {
     /// Subscribes to a group of a running hub.
     fn subscribe(&self, device: &DeviceSpec) -> Result<Capture, Error> {
         let own = device.options.socket.as_ref().map(PathBuf::from);
-        let socket = self.socket.clone().or(own).unwrap_or_else(default_socket);
+        let socket = self.socket.clone().or(own);
+        let socket = socket.unwrap_or_else(|| match device.kind {
+            Kind::Host => host_socket(&device.name),
+            _ => default_socket(),
+        });
         let request = self.request(&device.name, &device.options);
         let compile = |link_type| -> Result<_, Error> {
             let filter = Filter::compile(&self.filter, link_type, SNAP_BYTES)?;
@@ -229,7 +233,7 @@ impl OpenOptions {
         };
         let (receiver, _connection) = Receiver::subscribe(&socket, request, compile)?;
         self.confine()?;
-        Ok(Capture::new(receiver).named(format!("hub:{}", device.name)))
+        Ok(Capture::new(receiver).named(format!("{}:{}", device.kind, device.name)))
     }
 }
 

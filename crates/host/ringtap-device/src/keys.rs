@@ -16,7 +16,7 @@ const LARGEST_SNAP_LENGTH: u32 = 262_144;
 const CHUNK_SIZES: std::ops::RangeInclusive<u64> = 4 << 10..=512 << 10;
 
 const TAP: &[Kind] = &[Kind::Auto, Kind::Tap];
-const HUB: &[Kind] = &[Kind::Hub];
+const GROUP: &[Kind] = &[Kind::Hub, Kind::Host];
 const SIM: &[Kind] = &[Kind::Sim];
 /// Sources whose pool can be divided exactly.
 const SHAPED: &[Kind] = &[Kind::Auto, Kind::Tap, Kind::Packet, Kind::Pcap, Kind::Sim];
@@ -167,14 +167,14 @@ pub(super) static KEYS: [OptionKey; 25] = [
         |to, text| parsed(&mut to.speed, text),
         |from| text(from.speed),
     ),
-    other("socket", "PATH", HUB, set_socket, |from| {
+    other("socket", "PATH", GROUP, set_socket, |from| {
         let path = from.socket.as_deref();
         path.map(|path| escape::escape(path).replace('&', "%26"))
     }),
-    flag("private", HUB, |to| &mut to.private),
-    number("watermark", "PACKETS", HUB, |to| &mut to.watermark),
-    number("limit", "MILLISECONDS", HUB, |to| &mut to.limit_ms),
-    number("distance", "MICROSECONDS", HUB, |to| &mut to.distance_us),
+    flag("private", GROUP, |to| &mut to.private),
+    number("watermark", "PACKETS", GROUP, |to| &mut to.watermark),
+    number("limit", "MILLISECONDS", GROUP, |to| &mut to.limit_ms),
+    number("distance", "MICROSECONDS", GROUP, |to| &mut to.distance_us),
     number("chunks", "CHUNKS", SHAPED, |to| &mut to.chunks.per_lane),
     number("packets", "PACKETS", SHAPED, |to| &mut to.chunks.packets),
     other("size", "BYTES|imix", SIM, set_sizes, |from| {
@@ -278,7 +278,7 @@ fn set_snap_length(options: &mut Options, text: &str) -> Result<(), String> {
 
 fn set_socket(options: &mut Options, text: &str) -> Result<(), String> {
     let path = escape::unescape(text).filter(|path| !path.is_empty());
-    options.socket = Some(path.ok_or("expected the path of a hub's socket")?);
+    options.socket = Some(path.ok_or("expected the path of a socket")?);
     Ok(())
 }
 

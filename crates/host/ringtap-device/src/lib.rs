@@ -46,7 +46,7 @@ pub enum Kind {
     Sim,
     /// A running hub.
     Hub,
-    /// The host's capture, inside a VM.
+    /// A group of the host's hub, inside a virtual machine.
     Host,
 }
 
@@ -83,17 +83,14 @@ impl Kind {
         matches!(self, Self::Auto | Self::Tap | Self::Xdp | Self::Packet)
     }
 
-    /// Whether this version can start it.
+    /// Whether its name is that of a group of a hub, which runs already.
     #[must_use]
-    pub fn is_available(self) -> bool {
-        matches!(
-            self,
-            Self::Auto | Self::Tap | Self::Xdp | Self::Packet | Self::Pcap | Self::Sim | Self::Hub
-        )
+    pub fn names_a_group(self) -> bool {
+        matches!(self, Self::Hub | Self::Host)
     }
 
     fn has_queues(self) -> bool {
-        !matches!(self, Self::Pcap | Self::Sim | Self::Hub)
+        self.names_an_interface()
     }
 }
 
@@ -119,7 +116,7 @@ pub struct DeviceSpec {
     pub options: Options,
 }
 
-/// Reason why a text is not a device, or why the device is not available.
+/// Reason why a text is not a device.
 #[expect(missing_docs, reason = "messages show what each field means")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -147,13 +144,6 @@ pub enum DeviceError {
         device: String,
         flag: String,
         kinds: String,
-    },
-    /// A kind of source that this version lacks.
-    #[error("{device}: the {kind} source is not in this version: use {instead}")]
-    NotInThisVersion {
-        device: String,
-        kind: Kind,
-        instead: String,
     },
 }
 
@@ -187,22 +177,6 @@ impl DeviceSpec {
         Ok(Self {
             options,
             ..self.clone()
-        })
-    }
-
-    /// Refuses kinds that parse but cannot be started yet.
-    ///
-    /// # Errors
-    ///
-    /// - [`DeviceError::NotInThisVersion`]: with what to use instead.
-    pub fn require_available(&self) -> Result<(), DeviceError> {
-        if self.kind.is_available() {
-            return Ok(());
-        }
-        Err(DeviceError::NotInThisVersion {
-            device: self.to_string(),
-            kind: self.kind,
-            instead: "tap:INTERFACE, packet:INTERFACE or pcap:FILE".to_owned(),
         })
     }
 }

@@ -44,7 +44,7 @@ fn every_kind_parses_and_prints_its_canonical_text() {
             "hub:web?private&socket=/tmp/a%26b.sock&watermark=64",
             "hub:web?socket=/tmp/a%26b.sock&private&watermark=64",
         ),
-        ("host:eth0@0", "host:eth0@0"),
+        ("host:web?private", "host:web?private"),
         ("eth0?pool=1024m&exclusive", ""),
         (
             "tap:eth0?pool=1024M&exclusive&chunk=64k",
@@ -86,6 +86,7 @@ fn mistakes_are_shown_where_they_stand() {
         ("", "", "expected the name of an interface"),
         ("tap:", "", "expected the name of an interface"),
         ("pcap:", "", "expected the name of a file"),
+        ("host:", "", "expected the name of a group"),
         ("sim:", "", "the simulated link"),
         ("sim:10Gb", "10Gb", "the simulated link"),
         ("sim:max?size=huge", "size=huge", "64, or imix"),
@@ -215,18 +216,6 @@ fn flags_that_mean_nothing_or_are_out_of_range_are_refused() {
 }
 
 #[test]
-fn what_this_version_lacks_is_said_with_an_alternative() {
-    let error = parsed("host:web").require_available().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "host:web: the host source is not in this version: use tap:INTERFACE, packet:INTERFACE \
-         or pcap:FILE"
-    );
-    assert_eq!(parsed("xdp:eth0@0").require_available(), Ok(()));
-    assert_eq!(parsed("eth0").require_available(), Ok(()));
-}
-
-#[test]
 fn a_file_by_its_path_needs_no_escaping() {
     let device = DeviceSpec::file("a,b?c@1%2C.pcap");
     assert_eq!(parsed(&device.to_string()), device);
@@ -236,8 +225,8 @@ fn any_options(kind: Kind) -> impl Strategy<Value = Options> {
     let live = kind.names_an_interface();
     let xdp = kind == Kind::Xdp;
     let taps = matches!(kind, Kind::Auto | Kind::Tap);
-    let at_hub = kind == Kind::Hub;
-    let reads = !matches!(kind, Kind::Hub | Kind::Host);
+    let at_hub = kind.names_a_group();
+    let reads = !kind.names_a_group();
     let directions = prop::sample::select(vec![Direction::In, Direction::Out, Direction::InOut]);
     let modes = prop::sample::select(vec![Mode::Auto, Mode::Native, Mode::Generic, Mode::Tc]);
     let speeds = prop_oneof![

@@ -25,6 +25,8 @@ use ringtap_ipc::verdict::VerdictSender;
 
 use crate::control::{Control, ControlError};
 
+/// Folder of the sockets at which the agent in a virtual machine serves groups of the host.
+pub const HOST_FOLDER: &str = "/run/ringtap/host";
 /// Longest wait for a hub's answer; the hub may be loading a program for a new filter.
 ///
 /// Long, because sixty readers with filters of their own may attach to a busy machine at once.
@@ -45,6 +47,24 @@ pub fn default_socket() -> PathBuf {
     }
 }
 
+/// Path of the socket at which the agent in this virtual machine serves a group of the host.
+pub fn host_socket(group: &str) -> PathBuf {
+    Path::new(HOST_FOLDER).join(format!("{group}.sock"))
+}
+
+/// Why nothing listens on this socket, and what helps.
+fn absence(path: &Path) -> String {
+    if path.parent() != Some(Path::new(HOST_FOLDER)) {
+        return "no hub is running there: start one with `ringtap hub`, or name its --socket"
+            .into();
+    }
+    let group = path.file_stem().unwrap_or_default().to_string_lossy();
+    format!(
+        "no agent serves the host's group \"{group}\": install ringtap in this virtual machine and run \
+         `ringtap guest` as root, and on the host `ringtap vm attach --group {group}`"
+    )
+}
+
 fn is_root() -> bool {
     ringtap_ipc::peer::Peer::this_process().uid == 0
 }
@@ -54,7 +74,7 @@ fn is_root() -> bool {
 #[non_exhaustive]
 pub enum ConnectError {
     /// No hub listens on the socket.
-    #[error("{path}: no hub is running there: start one with `ringtap hub`, or name its --socket")]
+    #[error("{path}: {}", absence(path))]
     NoHub {
         /// The socket.
         path: PathBuf,

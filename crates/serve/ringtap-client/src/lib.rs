@@ -71,7 +71,7 @@ mod tally;
 mod tests;
 
 pub use classified::{Batch, Packets, ReceivedPacket, Recipient};
-pub use connection::{ConnectError, Connection, default_socket};
+pub use connection::{ConnectError, Connection, HOST_FOLDER, default_socket, host_socket};
 pub use control::{Control, ControlError};
 pub use cursor::{Cursor, CursorPacket, Deadline, Look, Stop};
 pub use merge::{ORDER_WINDOW, Order};

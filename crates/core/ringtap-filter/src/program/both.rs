@@ -6,7 +6,7 @@ use super::{Instruction, Program};
 use crate::ebpf::facts;
 
 /// Maximum number of instructions of a program, as in the kernel.
-const MOST_INSTRUCTIONS: usize = 4096;
+pub(super) const MOST_INSTRUCTIONS: usize = 4096;
 const RETURN_CLASS: u16 = 0x06;
 
 impl Program {
@@ -51,7 +51,7 @@ impl Program {
 
     /// Instructions that clear the registers and scratch words that this program reads before it
     /// writes them: alone it finds 0 there.
-    fn clears(&self) -> Vec<Instruction> {
+    pub(super) fn clears(&self) -> Vec<Instruction> {
         let (a, x, words) = self.reads_first();
         let instruction = |code, k| Instruction {
             code,
