@@ -6,6 +6,8 @@
 //! - Every record sent is counted once: written, dropped, or still in the queue.
 
 pub mod ipfix;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 mod queue;
 
 use std::sync::Arc;
@@ -60,6 +62,13 @@ pub struct ExportError(pub String);
 
 impl From<std::io::Error> for ExportError {
     fn from(error: std::io::Error) -> Self {
+        ExportError(error.to_string())
+    }
+}
+
+#[cfg(feature = "parquet")]
+impl From<::parquet::errors::ParquetError> for ExportError {
+    fn from(error: ::parquet::errors::ParquetError) -> Self {
         ExportError(error.to_string())
     }
 }

@@ -2,4 +2,6 @@
 //! Results in the tools that read them: collectors, brokers, databases.
 
 mod collectors;
+#[cfg(feature = "parquet")]
+mod files;
 mod flows;

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows of one table in memory, and the file that they go to.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ::parquet::basic::Compression;
+use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use ::parquet::errors::ParquetError;
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use ::parquet::schema::parser::parse_message_type;
+use ::parquet::schema::types::TypePtr;
+
+use super::ROW_GROUP;
+use super::columns::{ParquetColumn, Values};
+use crate::export::ExportError;
+
+/// A table that is written as a series of files.
+pub(super) struct RowGroups<R> {
+    folder: PathBuf,
+    columns: Vec<ParquetColumn<R>>,
+    schema: TypePtr,
+    rotate: Duration,
+    rows: Vec<R>,
+    /// Time of the first row that is not in a complete file.
+    begun: Option<Instant>,
+    /// Records that are not in a complete file.
+    records: u64,
+    file: Option<PartFile>,
+    /// Files begun so far: part of their names.
+    files: u64,
+    lost: u64,
+}
+
+/// A file that is not complete.
+struct PartFile {
+    writer: SerializedFileWriter<File>,
+    hidden: PathBuf,
+    complete: PathBuf,
+}
+
+impl<R> RowGroups<R> {
+    pub(super) fn new(
+        folder: PathBuf,
+        columns: Vec<ParquetColumn<R>>,
+        rotate: Duration,
+    ) -> Result<Self, ExportError> {
+        let fields: String = columns.iter().map(ParquetColumn::schema).collect();
+        let schema = parse_message_type(&format!("message record {{ {fields} }}"));
+        fs::create_dir_all(&folder)
+            .map_err(|error| ExportError(format!("{}: {error}", folder.display())))?;
+        Ok(RowGroups {
+            folder,
+            columns,
+            schema: Arc::new(schema?),
+            rotate,
+            rows: Vec::new(),
+            begun: None,
+            records: 0,
+            file: None,
+            files: 0,
+            lost: 0,
+        })
+    }
+
+    /// Records that were taken and will not be in a file.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Takes a row that completes so many records; the rows so far are written when they are many.
+    pub(super) fn push(&mut self, row: R, records: u64) -> Result<(), ExportError> {
+        self.begun.get_or_insert_with(Instant::now);
+        self.rows.push(row);
+        self.records += records;
+        if self.rows.len() < ROW_GROUP {
+            return Ok(());
+        }
+        let written = self.write_rows();
+        self.or_give_up(written)
+    }
+
+    /// Completes the file when its time is over.
+    pub(super) fn tick(&mut self) -> Result<(), ExportError> {
+        match self
+            .begun
+            .is_some_and(|begun| begun.elapsed() >= self.rotate)
+        {
+            true => self.finish(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the rows and completes the file.
+    pub(super) fn finish(&mut self) -> Result<(), ExportError> {
+        let written = self.write_rows().and_then(|()| self.close());
+        self.or_give_up(written)
+    }
+
+    /// Gives up the file and the rows after a failure, and counts their records.
+    fn or_give_up(&mut self, outcome: Result<(), ParquetError>) -> Result<(), ExportError> {
+        let Err(error) = outcome else { return Ok(()) };
+        if let Some(file) = self.file.take() {
+            let _may_be_gone = fs::remove_file(file.hidden);
+        }
+        self.rows.clear();
+        self.begun = None;
+        self.lost += std::mem::take(&mut self.records);
+        Err(ExportError(format!("{}: {error}", self.folder.display())))
+    }
+
+    fn write_rows(&mut self) -> Result<(), ParquetError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let mut file = match self.file.take() {
+            Some(file) => file,
+            None => self.open()?,
+        };
+        let written = write_group(&mut file.writer, &self.columns, &self.rows);
+        self.file = Some(file);
+        self.rows.clear();
+        written
+    }
+
+    fn open(&mut self) -> Result<PartFile, ParquetError> {
+        self.files += 1;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        // No two probes and no two runs of one write the same file.
+        let name = format!(
+            "{}-{}-{}.parquet",
+            now.as_secs(),
+            std::process::id(),
+            self.files
+        );
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+        let hidden = self.folder.join(format!(".{name}"));
+        let file = File::create_new(&hidden)?;
+        Ok(PartFile {
+            writer: SerializedFileWriter::new(
+                file,
+                Arc::clone(&self.schema),
+                Arc::new(properties.build()),
+            )?,
+            hidden,
+            complete: self.folder.join(name),
+        })
+    }
+
+    fn close(&mut self) -> Result<(), ParquetError> {
+        if let Some(mut file) = self.file.take() {
+            let closed = file.writer.finish();
+            let closed = closed.and_then(|_| Ok(fs::rename(&file.hidden, &file.complete)?));
+            if closed.is_err() {
+                self.file = Some(file);
+            }
+            closed?;
+        }
+        self.begun = None;
+        self.records = 0;
+        Ok(())
+    }
+}
+
+fn write_group<R>(
+    writer: &mut SerializedFileWriter<File>,
+    columns: &[ParquetColumn<R>],
+    rows: &[R],
+) -> Result<(), ParquetError> {
+    let mut group = writer.next_row_group()?;
+    for ParquetColumn { values, .. } in columns {
+        let Some(mut column) = group.next_column()? else {
+            break;
+        };
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        match values {
+            Values::Time(of) => {
+                let times = rows
+                    .iter()
+                    .map(|row| of(row).map(|time| signed(time / 1000)));
+                put_optional::<Int64Type>(&mut column, times)
+            }
+            Values::Number(of) => {
+                let numbers = rows.iter().map(|row| of(row).map(signed));
+                put_optional::<Int64Type>(&mut column, numbers)
+            }
+            Values::Text(of) => {
+                let texts = rows
+                    .iter()
+                    .map(|row| of(row).map(|text| ByteArray::from(text.into_bytes())));
+                put_optional::<ByteArrayType>(&mut column, texts)
+            }
+            Values::Fraction(of) => {
+                let fractions: Vec<_> = rows.iter().map(of).collect();
+                let column = column.typed::<DoubleType>();
+                column.write_batch(&fractions, None, None).map(|_| ())
+            }
+        }?;
+        column.close()?;
+    }
+    group.close()?;
+    Ok(())
+}
+
+/// Writes values of which some are absent.
+fn put_optional<T: DataType>(
+    column: &mut SerializedColumnWriter<'_>,
+    values: impl Iterator<Item = Option<T::T>> + Clone,
+) -> Result<(), ParquetError> {
+    let present: Vec<i16> = values.clone().map(|value| value.is_some().into()).collect();
+    let values: Vec<T::T> = values.flatten().collect();
+    column
+        .typed::<T>()
+        .write_batch(&values, Some(&present), None)?;
+    Ok(())
+}
