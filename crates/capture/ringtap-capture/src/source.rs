@@ -64,6 +64,17 @@ pub trait SourceDriver: Send {
     fn monitor(&self) -> Option<&InterfaceMonitor> {
         None
     }
+
+    /// Whether no packets can come now.
+    fn is_waiting(&self) -> bool {
+        self.monitor().is_some_and(InterfaceMonitor::is_waiting)
+    }
+
+    /// As [`Source::take_notes`].
+    fn take_notes(&mut self) -> Vec<String> {
+        let monitor = self.monitor();
+        monitor.map_or_else(Vec::new, InterfaceMonitor::take_notes)
+    }
 }
 
 /// Updates a source after its rules changed.
@@ -376,15 +387,12 @@ impl Source for ThreadedSource {
         if let Some(error) = self.failure.take() {
             return error.into_status();
         }
-        let is_waiting = |monitor: &InterfaceMonitor| monitor.is_waiting();
         match self.outcome.try_recv() {
             Ok(error) => error.into_status(),
-            Err(TryRecvError::Empty) if !self.has_ended => {
-                match self.driver.monitor().is_some_and(is_waiting) {
-                    true => Status::Waiting,
-                    false => Status::Running,
-                }
-            }
+            Err(TryRecvError::Empty) if !self.has_ended => match self.driver.is_waiting() {
+                true => Status::Waiting,
+                false => Status::Running,
+            },
             Err(_) => Status::Ended,
         }
     }
@@ -394,8 +402,7 @@ impl Source for ThreadedSource {
     }
 
     fn take_notes(&mut self) -> Vec<String> {
-        let monitor = self.driver.monitor();
-        monitor.map_or_else(Vec::new, InterfaceMonitor::take_notes)
+        self.driver.take_notes()
     }
 
     fn wake_fd(&self) -> BorrowedFd<'_> {

@@ -3,7 +3,7 @@
 
 mod config;
 pub(crate) mod groups;
-mod log;
+pub(crate) mod log;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -10,6 +10,7 @@ mod confine;
 mod count;
 mod demo;
 mod exec;
+mod guest;
 mod hub;
 mod inline;
 mod input;
@@ -56,6 +57,8 @@ enum Verb {
     Bridge(bridge::BridgeArgs),
     /// Decide in a separate process which packets pass a bridge.
     Inline(inline::InlineArgs),
+    /// In a virtual machine, serve groups of the host's hub as `host:GROUP`.
+    Guest(guest::GuestArgs),
     /// Show all counters of a running hub, as JSON.
     Status(seeing::status::StatusArgs),
     /// Show a running hub on the terminal, live: rates, lag, losses.
@@ -77,7 +80,7 @@ pub(crate) const INTERFACE_REMOVED: u8 = 3;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // The hub has a log of its own; what `serve-one` prints would mix with its program's output.
-    if !matches!(cli.verb, Verb::Hub(_) | Verb::ServeOne(_)) {
+    if !matches!(cli.verb, Verb::Hub(_) | Verb::Guest(_) | Verb::ServeOne(_)) {
         print::show_source_notes();
     }
     let result = match cli.verb {
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Record(args) => record::run(&args),
         Verb::Hub(args) => hub::run(&args),
         Verb::Exec(args) => exec::run(&args),
+        Verb::Guest(args) => guest::run(&args),
         Verb::Bridge(args) => bridge::run(&args),
         Verb::Inline(args) => inline::run(&args),
         Verb::Send(args) => send::run(*args),

@@ -25,10 +25,12 @@ pub enum Capability {
     DacOverride,
     /// CPUs of the kernel's threads.
     SysNice,
+    /// Physical memory, for devices of a virtual machine's host.
+    SysRawIo,
 }
 
 impl Capability {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::NetRaw,
         Self::NetAdmin,
         Self::Bpf,
@@ -37,6 +39,7 @@ impl Capability {
         Self::IpcLock,
         Self::DacOverride,
         Self::SysNice,
+        Self::SysRawIo,
     ];
 
     /// Name in the notation of setcap(8).
@@ -51,6 +54,7 @@ impl Capability {
             Self::IpcLock => "cap_ipc_lock",
             Self::DacOverride => "cap_dac_override",
             Self::SysNice => "cap_sys_nice",
+            Self::SysRawIo => "cap_sys_rawio",
         }
     }
 
@@ -64,6 +68,7 @@ impl Capability {
             Self::IpcLock => CapabilitySet::IPC_LOCK,
             Self::DacOverride => CapabilitySet::DAC_OVERRIDE,
             Self::SysNice => CapabilitySet::SYS_NICE,
+            Self::SysRawIo => CapabilitySet::SYS_RAWIO,
         }
     }
 }

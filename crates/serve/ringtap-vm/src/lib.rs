@@ -9,4 +9,5 @@
 //! - To the hub, a guest is an ordinary reader with one subscription per group.
 //! - The guest can map only packets that pass the filters of its own subscriptions.
 
+pub mod guest;
 pub mod messages;

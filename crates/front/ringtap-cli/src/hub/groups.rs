@@ -225,13 +225,13 @@ pub(super) fn congestion(text: &str) -> Result<Congestion> {
     })
 }
 
-pub(super) fn user(text: &str) -> Result<u32> {
+pub(crate) fn user(text: &str) -> Result<u32> {
     let found = || uzers::get_user_by_name(text).map(|user| user.uid());
     let uid = text.parse().ok().or_else(found);
     uid.with_context(|| format!("there is no user \"{text}\""))
 }
 
-pub(super) fn group_of_users(text: &str) -> Result<u32> {
+pub(crate) fn group_of_users(text: &str) -> Result<u32> {
     let found = || uzers::get_group_by_name(text).map(|group| group.gid());
     let gid = text.parse().ok().or_else(found);
     gid.with_context(|| format!("there is no group of users \"{text}\""))

@@ -29,7 +29,7 @@ const EVERYBODY: u32 = u32::MAX;
 
 /// Logs to standard error until the guard is dropped, which writes the waiting lines for at most a
 /// second.
-pub(super) fn to_stderr(limits: &Limits) -> WorkerGuard {
+pub(crate) fn to_stderr(limits: &Limits) -> WorkerGuard {
     let builder = NonBlockingBuilder::default();
     let builder = builder.lossy(true).buffered_lines_limit(MOST_WAITING);
     let (writer, guard) = builder.finish(io::stderr());

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Release};
 use std::time::{Duration, Instant};
 
+use ringtap_ipc::event::Event;
 use ringtap_ipc::mapping::Mapping;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -73,6 +74,8 @@ pub struct HostLink {
     session: GuestSession,
     devices: BTreeMap<SharedId, MappedDevice>,
     queue: VecDeque<FromHost>,
+    /// Ends a wait of [`HostLink::next`].
+    event: Option<Event>,
 }
 
 struct MappedDevice {
@@ -123,6 +126,7 @@ impl HostLink {
             session: GuestSession::new(instance),
             devices: BTreeMap::new(),
             queue: VecDeque::new(),
+            event: None,
         };
         let hello = link.session.hello();
         link.say(&hello)?;
@@ -139,7 +143,13 @@ impl HostLink {
         Err(GuestError::NoAnswer)
     }
 
-    /// The next thing that the host did; `None` after `timeout` (absent: no limit).
+    /// Lets this event end a wait of [`HostLink::next`], which clears it.
+    pub fn listen(&mut self, event: Event) {
+        self.event = Some(event);
+    }
+
+    /// The next thing that the host did; `None` after `timeout` (absent: no limit), or when the event of
+    /// [`HostLink::listen`] was signalled.
     ///
     /// # Errors
     ///
@@ -151,8 +161,9 @@ impl HostLink {
                 return Ok(Some(event));
             }
             let left = deadline.map(|one| one.saturating_duration_since(Instant::now()));
-            self.round(left)?;
-            if self.queue.is_empty() && deadline.is_some_and(|one| Instant::now() >= one) {
+            let is_interrupted = self.round(left)?;
+            let is_late = deadline.is_some_and(|one| Instant::now() >= one);
+            if self.queue.is_empty() && (is_interrupted || is_late) {
                 return Ok(None);
             }
         }
@@ -296,13 +307,15 @@ impl HostLink {
         Ok((mapped, found))
     }
 
-    /// Sleeps, then takes in what has happened.
-    fn round(&mut self, timeout: Option<Duration>) -> Result<(), GuestError> {
+    /// Sleeps, then takes in what has happened; returns whether the event was signalled.
+    fn round(&mut self, timeout: Option<Duration>) -> Result<bool, GuestError> {
         let mut flags = PollFlags::IN;
         if self.channel.has_unsent() {
             flags |= PollFlags::OUT;
         }
         let mut fds = vec![PollFd::from_borrowed_fd(self.channel.as_fd(), flags)];
+        let own = self.event.clone();
+        fds.extend(own.iter().map(|event| PollFd::new(event, PollFlags::IN)));
         let mut vectors = Vec::new();
         for (id, mapped) in &self.devices {
             for (index, fd) in mapped.vfio.iter().flat_map(VfioEvents::fds).enumerate() {
@@ -313,11 +326,12 @@ impl HostLink {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(()),
+            Err(Errno::INTR) => return Ok(false),
             Err(error) => return Err(io::Error::from(error).into()),
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let port_is_ready = ready.next() == Some(true);
+        let is_signalled = own.is_some() && ready.next() == Some(true);
         let rang = vectors.into_iter().zip(ready).filter(|(_, is)| *is);
         for ((id, index), _) in rang {
             let vfio = self.devices.get(&id).and_then(|one| one.vfio.as_ref());
@@ -340,7 +354,10 @@ impl HostLink {
                 self.queue.push_back(FromHost::Left);
             }
         }
-        Ok(())
+        if let Some(event) = own.filter(|_| is_signalled) {
+            event.clear();
+        }
+        Ok(is_signalled)
     }
 }
 

@@ -62,7 +62,7 @@ const PURE: (&str, [&str; 5]) = (
 );
 
 /// The crates outside `capture/` that need clang and libbpf, because they use a crate of `capture/`.
-const NEED_CAPTURE: [&str; 3] = ["ringtap", "ringtap-probe", "ringtap-cli"];
+const NEED_CAPTURE: [&str; 4] = ["ringtap-vm", "ringtap", "ringtap-probe", "ringtap-cli"];
 
 /// One crate of the workspace, as far as the rules need it.
 #[derive(Debug, Default)]

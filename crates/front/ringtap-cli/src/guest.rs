@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap guest`: the agent in a virtual machine, which serves groups of the host as `host:GROUP`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use ringtap::{Capability, Confinement};
+use ringtap_client::{Connection, HOST_FOLDER};
+use ringtap_device::Size;
+use ringtap_hub::Limits;
+use ringtap_hub::access::Access;
+use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE};
+
+use crate::hub::groups::{group_of_users, user};
+use crate::hub::{log, raise_descriptor_limit};
+use crate::{interrupt, print};
+
+/// Bytes of the pool of a group.
+const POOL_BYTES: u64 = 32 << 20;
+
+/// Serves groups of the host's hub in this virtual machine, as `host:GROUP`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct GuestArgs {
+    /// Folder of the sockets, one for each group.
+    #[arg(long, value_name = "FOLDER", default_value = HOST_FOLDER)]
+    folder: PathBuf,
+
+    /// Users that may read, beside root, by name or number.
+    #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = user)]
+    users: Vec<u32>,
+
+    /// Groups of users that may read, by name or number.
+    #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = group_of_users)]
+    groups: Vec<u32>,
+
+    /// Memory of each group for packets that wait for their readers.
+    #[arg(short = 'B', long, value_name = "SIZE")]
+    pool: Option<Size>,
+
+    /// Show how the running agent is connected with the host, and what would be faster.
+    #[arg(long)]
+    status: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap guest --groups wireshark                    as root, for users of the group wireshark
+  ringtap guest --status
+
+Then, as any of these users, while the host has attached this machine (ringtap vm attach --group ids):
+  ringtap count -i host:ids udp port 53
+  ringtap exec -- tcpdump -ni host:ids";
+
+pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
+    if args.status {
+        return show_status(&args.folder);
+    }
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "the agent maps devices of the host, which takes root: sudo ringtap guest"
+    );
+    make_folder(&args.folder)?;
+    let limits = Limits::default();
+    // Mapping a device that is plugged later takes both.
+    let keeps = Confinement::keeping([Capability::SysAdmin, Capability::SysRawIo]);
+    let _log = keeps.start_early(|| log::to_stderr(&limits));
+    let mut agent = Agent::new(AgentOptions {
+        folder: args.folder.clone(),
+        access: Access {
+            uids: args.users.clone(),
+            gids: args.groups.clone(),
+        },
+        pool_bytes: args.pool.map_or(POOL_BYTES, |size| size.0),
+        limits,
+    })?;
+    let stop = agent.stopper();
+    keeps.start_early(|| interrupt::on_interrupt(stop))?;
+    raise_descriptor_limit();
+    keeps.enter()?;
+    print::note(format_args!(
+        "ringtap: serving the host's groups in {}",
+        args.folder.display()
+    ));
+    let outcome = agent.run();
+    let _absent = fs::remove_file(args.folder.join(STATUS_FILE));
+    outcome?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the folder, which every user can enter, and the folder above it.
+fn make_folder(folder: &Path) -> Result<()> {
+    let context = || format!("{}: the folder cannot be made", folder.display());
+    for one in folder.parent().into_iter().chain([folder]) {
+        if !one.as_os_str().is_empty() && !one.is_dir() {
+            fs::create_dir(one).with_context(context)?;
+            fs::set_permissions(one, fs::Permissions::from_mode(0o755)).with_context(context)?;
+        }
+    }
+    Ok(())
+}
+
+fn show_status(folder: &Path) -> Result<ExitCode> {
+    let none = || {
+        format!(
+            "{}: no agent runs: start `ringtap guest` as root",
+            folder.display()
+        )
+    };
+    let text = fs::read_to_string(folder.join(STATUS_FILE)).with_context(none)?;
+    print::line(text.trim_end())?;
+    for entry in fs::read_dir(folder).with_context(none)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "sock") {
+            let readers = Connection::open(&path, "status")?.status()?.readers.len();
+            print::line(format_args!("{}: {readers} readers", path.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The agent: one thread that talks with the host, maps its devices, and copies packets of all groups.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use ringtap_capture::CaptureError;
+use ringtap_hub::access::Access;
+use ringtap_hub::server::Server;
+use ringtap_hub::{Group, Hub, HubError, HubOptions, Limits};
+use ringtap_ipc::event::{Event, sleep_until_readable};
+use ringtap_ipc::socket::{ListenError, Listener};
+use ringtap_pool::memory::Region;
+use ringtap_vnplug::ctrl::message::ApplicationMessage;
+use ringtap_vnplug::device::SharedId;
+use ringtap_vnplug::guest::{FromHost, GuestDevice, GuestError, HostLink};
+
+use super::group::HostGroup;
+use super::status::write_status;
+use crate::messages::{
+    APPLICATION, DevicePart, GrantedGroup, GuestRequest, HostMessage, pack, unpack,
+};
+
+/// How long one look for the host takes, and the pause after it.
+const LOOK: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for an announced device to appear.
+const DEVICE_TIME: Duration = Duration::from_secs(30);
+/// Packets that follow each other within this time come without signals.
+const NAP: Duration = Duration::from_micros(250);
+/// Most groups of a host.
+const MOST_GROUPS: usize = 64;
+
+/// What an agent is started with.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Folder of the sockets, which exists.
+    pub folder: PathBuf,
+    /// Users that may read, beside root.
+    pub access: Access,
+    /// Bytes of the pool of each group.
+    pub pool_bytes: u64,
+    /// Limits of the hubs.
+    pub limits: Limits,
+}
+
+/// Why an agent ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// The host's link fails for good.
+    #[error(transparent)]
+    Link(#[from] GuestError),
+    /// A socket cannot be made.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A hub cannot start.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// A pool cannot be made.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The system refused a descriptor or a thread.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// The agent of a guest.
+pub struct Agent {
+    options: AgentOptions,
+    groups: BTreeMap<String, ServedGroup>,
+    event: Event,
+    stop: Arc<AtomicBool>,
+}
+
+/// A group and its hub. The group ends first, so that the hub does not wait for it.
+struct ServedGroup {
+    group: HostGroup,
+    _server: Server,
+    _hub: Hub,
+}
+
+/// What the agent has of one host process.
+pub(super) struct HostProcess {
+    link: HostLink,
+    pub(super) devices: BTreeMap<u64, GuestDevice>,
+    /// Name of the group that awaits the answer to each request.
+    requests: BTreeMap<u32, String>,
+    last_request: u32,
+}
+
+impl Agent {
+    /// An agent that does nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError::System`].
+    pub fn new(options: AgentOptions) -> Result<Self, AgentError> {
+        Ok(Agent {
+            options,
+            groups: BTreeMap::new(),
+            event: Event::new()?,
+            stop: Arc::default(),
+        })
+    }
+
+    /// Ends [`Agent::run`], from any thread.
+    pub fn stopper(&self) -> impl FnOnce() + Send + 'static {
+        use ringtap_pool::wake::Signal as _;
+        let (stop, event) = (Arc::clone(&self.stop), self.event.clone());
+        move || {
+            stop.store(true, SeqCst);
+            event.signal();
+        }
+    }
+
+    /// Serves the groups of the host, one host process after the other, until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// Every [`AgentError`]. A host that is not there, or leaves, is no error.
+    pub fn run(&mut self) -> Result<(), AgentError> {
+        self.report(None)?;
+        while !self.is_stopped() {
+            match HostLink::connect(LOOK) {
+                Ok(link) => self.serve(link)?,
+                Err(GuestError::NoPort | GuestError::NoAnswer | GuestError::Left) => {
+                    let _woken = sleep_until_readable(&[self.event.as_fd()], Some(PAUSE))?;
+                    self.event.clear();
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(SeqCst)
+    }
+
+    /// Serves one host process until it leaves.
+    fn serve(&mut self, mut link: HostLink) -> Result<(), AgentError> {
+        link.listen(self.event.clone());
+        let mut host = HostProcess {
+            link,
+            devices: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            last_request: 0,
+        };
+        let outcome = self.serve_host(&mut host);
+        for served in self.groups.values_mut() {
+            served.group.end();
+        }
+        self.report(None)?;
+        match outcome {
+            // The next host process may do better.
+            Err(AgentError::Link(error)) => {
+                tracing::warn!("the link to the host has ended: {error}");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn serve_host(&mut self, host: &mut HostProcess) -> Result<(), AgentError> {
+        host.ask("", &GuestRequest::Grants)?;
+        let mut wait = Some(Duration::ZERO);
+        while !self.is_stopped() {
+            for (name, served) in &mut self.groups {
+                while let Some(request) = served.group.request() {
+                    if !host.ask(name, &request)? {
+                        served.group.answer(too_long(), |_| None);
+                    }
+                }
+            }
+            let found = self.step();
+            wait = match (found, wait) {
+                (true, _) => Some(Duration::ZERO),
+                // Packets came a moment ago.
+                (false, Some(Duration::ZERO)) => Some(NAP),
+                (false, _) => None,
+            };
+            let mut is_armed = false;
+            if wait.is_none() {
+                self.groups.values().for_each(|one| one.group.arm());
+                is_armed = true;
+                if self.step() {
+                    wait = Some(Duration::ZERO);
+                }
+            }
+            let event = host.link.next(wait);
+            if is_armed {
+                self.groups.values().for_each(|one| one.group.disarm());
+            }
+            match event? {
+                Some(FromHost::Left) => return Ok(()),
+                Some(event) => self.take_in(host, event)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a batch of each group; returns whether there was any.
+    fn step(&mut self) -> bool {
+        let mut found = false;
+        for served in self.groups.values_mut() {
+            found |= served.group.step();
+        }
+        found
+    }
+
+    fn take_in(&mut self, host: &mut HostProcess, event: FromHost) -> Result<(), AgentError> {
+        match event {
+            FromHost::DeviceAdded(id, APPLICATION) => {
+                match host.link.map(id, DEVICE_TIME) {
+                    Ok(device) => drop(host.devices.insert(id.0, device)),
+                    Err(error) => tracing::error!("{error}"),
+                }
+                self.report(Some(host))
+            }
+            FromHost::DeviceLeaving(id) => {
+                self.groups
+                    .values_mut()
+                    .for_each(|one| one.group.leave(id.0));
+                host.devices.remove(&id.0);
+                host.link.release(id)?;
+                self.report(Some(host))
+            }
+            FromHost::Message(message) if message.application == APPLICATION => {
+                self.hear(host, &message)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn hear(
+        &mut self,
+        host: &mut HostProcess,
+        message: &ApplicationMessage,
+    ) -> Result<(), AgentError> {
+        let asker = host.requests.remove(&message.request);
+        match unpack(message) {
+            Ok(HostMessage::Granted { groups, .. }) => self.take_grants(groups)?,
+            Ok(HostMessage::Ended { group, reason, .. }) => {
+                if let Some(served) = self.groups.get_mut(&group) {
+                    served.group.end_subscription(&reason);
+                }
+            }
+            Ok(answer) => {
+                let served = asker.and_then(|name| self.groups.get_mut(&name));
+                if let Some(served) = served {
+                    served.group.answer(answer, |part| host.memory(part));
+                }
+            }
+            Err(error) => {
+                tracing::error!("the host sent a message that this agent cannot read: {error}");
+                return Ok(());
+            }
+        }
+        self.report(Some(host))
+    }
+
+    fn take_grants(&mut self, granted: Vec<GrantedGroup>) -> Result<(), AgentError> {
+        for (name, served) in &mut self.groups {
+            if !granted.iter().any(|one| one.name == *name) {
+                served.group.end();
+            }
+        }
+        for one in granted {
+            let is_full = self.groups.len() >= MOST_GROUPS;
+            match self.groups.get_mut(&one.name) {
+                Some(served) => served.group.begin(one),
+                None if !is_full => {
+                    let name = one.name.clone();
+                    let served = self.open(one)?;
+                    self.groups.insert(name, served);
+                }
+                None => tracing::error!("host:{}: more than {MOST_GROUPS} groups", one.name),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the hub of a group.
+    fn open(&self, granted: GrantedGroup) -> Result<ServedGroup, AgentError> {
+        let name = granted.name.clone();
+        let (mut group, source) =
+            HostGroup::new(granted.clone(), self.options.pool_bytes, self.event.clone())?;
+        group.begin(granted);
+        let access = self.options.access.clone();
+        let hub_group = Group {
+            access: access.clone(),
+            ..Group::new(&name)
+        };
+        let options = HubOptions {
+            limits: self.options.limits,
+            ..HubOptions::default()
+        };
+        // Checks the name.
+        let (hub, _) = Hub::start(vec![Box::new(source)], vec![hub_group], options, Vec::new())?;
+        let listener = Listener::bind(&self.options.folder.join(format!("{name}.sock")))?;
+        let server = Server::open(listener, &hub, vec![access])?;
+        Ok(ServedGroup {
+            group,
+            _server: server,
+            _hub: hub,
+        })
+    }
+
+    fn report(&self, host: Option<&HostProcess>) -> Result<(), AgentError> {
+        let groups = self.groups.values().map(|one| &one.group);
+        Ok(write_status(&self.options.folder, host, groups)?)
+    }
+}
+
+impl HostProcess {
+    /// Sends a request of a group; `false` if it is too long.
+    fn ask(&mut self, group: &str, request: &GuestRequest) -> Result<bool, GuestError> {
+        self.last_request = self.last_request.wrapping_add(1).max(1);
+        let Ok(message) = pack(request, self.last_request) else {
+            return Ok(false);
+        };
+        self.requests.insert(self.last_request, group.to_owned());
+        self.link.send(message)?;
+        Ok(true)
+    }
+
+    /// A part of a mapped device.
+    fn memory(&self, part: DevicePart) -> Option<Region> {
+        let device = self.devices.get(&part.device)?;
+        // Memory of a device that was unplugged meanwhile reads as anything.
+        let is_plugged = device.memory.device() == Some(SharedId(part.device));
+        let (at, bytes) = (part.at.try_into().ok()?, part.bytes.try_into().ok()?);
+        device.memory.part(at, bytes).filter(|_| is_plugged)
+    }
+}
+
+fn too_long() -> HostMessage {
+    HostMessage::Refused {
+        text: "the filters of all readers together are too long".to_owned(),
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The source of a group's hub in the guest: what the hub's threads and the agent's thread share.
+//!
+//! Invariants
+//! - A thread of the hub waits for the host at most [`ANSWER_TIME`], and not while there is no host.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringtap_capture::source::{LaneTotals, RulesHook, SourceDriver};
+use ringtap_filter::{Program, Rules};
+use ringtap_ipc::event::Event;
+use ringtap_pool::source::{Counts, LossUpdate};
+use ringtap_pool::wake::Signal as _;
+
+use crate::messages::GuestCounters;
+
+/// Longest wait for the host to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Most messages that wait for the hub.
+const MOST_NOTES: usize = 64;
+
+/// State of a group that several threads use.
+#[derive(Default)]
+pub(super) struct GroupState {
+    /// Filter of what the readers want; `None` without readers.
+    pub(super) wanted: Option<Program>,
+    /// Number of changes of `wanted`, and of those that are settled with the host.
+    pub(super) edition: u64,
+    pub(super) settled: u64,
+    /// Number of requests for the counters, and of those answered.
+    pub(super) counters_asked: u64,
+    pub(super) counters_had: u64,
+    /// The host's losses in subscriptions that have ended, and in this one.
+    pub(super) ended: HostLosses,
+    pub(super) current: HostLosses,
+    /// Whether a host process serves this agent.
+    pub(super) has_host: bool,
+    notes: Vec<String>,
+}
+
+/// Packets that the host lost for this guest.
+#[derive(Clone, Copy, Default)]
+pub(super) struct HostLosses {
+    nic: u64,
+    others: u64,
+}
+
+/// The shared part of a group.
+pub(super) struct SharedGroup {
+    state: Mutex<GroupState>,
+    changed: Condvar,
+    /// Wakes the agent's thread.
+    agent: Event,
+    /// Wakes the hub's thread.
+    hub: Event,
+}
+
+impl From<GuestCounters> for HostLosses {
+    fn from(host: GuestCounters) -> Self {
+        HostLosses {
+            nic: host.nic,
+            others: host.kernel + host.pool_full + host.overrun + host.part_full,
+        }
+    }
+}
+
+impl HostLosses {
+    pub(super) fn add(&mut self, other: HostLosses) {
+        self.nic += other.nic;
+        self.others += other.others;
+    }
+}
+
+impl SharedGroup {
+    pub(super) fn new(agent: Event, hub: Event) -> Arc<Self> {
+        Arc::new(SharedGroup {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            agent,
+            hub,
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, GroupState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the threads that wait for the host.
+    pub(super) fn answer(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Tells the hub's user something.
+    pub(super) fn note(&self, text: String) {
+        let mut state = self.lock();
+        if state.notes.len() < MOST_NOTES {
+            state.notes.push(text);
+        }
+        drop(state);
+        self.hub.signal();
+    }
+
+    /// Asks the agent's thread for something, and waits for the host's answer.
+    fn ask(&self, ask: impl FnOnce(&mut GroupState), is_open: impl Fn(&GroupState) -> bool) {
+        let mut state = self.lock();
+        ask(&mut state);
+        self.agent.signal();
+        let waits = |state: &mut GroupState| state.has_host && is_open(state);
+        let _late = self.changed.wait_timeout_while(state, ANSWER_TIME, waits);
+    }
+}
+
+/// The hub's side of a group.
+pub(super) struct HostSource {
+    pub(super) shared: Arc<SharedGroup>,
+    pub(super) totals: LaneTotals,
+    pub(super) snap_length: u32,
+}
+
+impl SourceDriver for HostSource {
+    fn counts(&mut self) -> Counts {
+        let state = self.shared.lock();
+        let mut losses = state.ended;
+        losses.add(state.current);
+        Counts {
+            lanes: vec![self.totals.counts()],
+            nic: losses.nic,
+            kernel: losses.others,
+        }
+    }
+
+    fn loss_update(&self) -> Option<LossUpdate> {
+        let shared = Arc::clone(&self.shared);
+        Some(Box::new(move || {
+            let asked = |state: &mut GroupState| state.counters_asked += 1;
+            shared.ask(asked, |state| state.counters_had < state.counters_asked);
+        }))
+    }
+
+    fn stop(&mut self) {
+        let leave = |state: &mut GroupState| state.want(None);
+        self.shared.ask(leave, |_| false);
+    }
+
+    fn rules_hook(&self) -> Option<RulesHook> {
+        let (shared, snap_length) = (Arc::clone(&self.shared), self.snap_length);
+        Some(Box::new(move |rules| {
+            let wanted = union(rules, snap_length);
+            let want = |state: &mut GroupState| state.want(wanted);
+            shared.ask(want, |state| state.settled < state.edition);
+        }))
+    }
+
+    fn is_waiting(&self) -> bool {
+        !self.shared.lock().has_host
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.shared.lock().notes)
+    }
+}
+
+impl GroupState {
+    fn want(&mut self, wanted: Option<Program>) {
+        if self.wanted != wanted {
+            self.wanted = wanted;
+            self.edition += 1;
+        }
+    }
+}
+
+/// The filter of all packets that some rule wants; `None` without rules.
+fn union(rules: &Rules, snap_length: u32) -> Option<Program> {
+    let filters: Vec<_> = rules.each.iter().map(|rule| rule.filter.clone()).collect();
+    match filters.is_empty() {
+        true => None,
+        false => Some(Program::any_of(&filters, snap_length)),
+    }
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A group in the guest against a host in the same process: its hub, its requests, its packets.
+#![allow(
+    unsafe_code,
+    reason = "the host's half is the only writer of its pools"
+)]
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use ringtap_filter::{Instruction, Program};
+use ringtap_hub::{Group, Handle, Hub, HubOptions};
+use ringtap_ipc::event::{Event, sleep_until_readable};
+use ringtap_ipc::mapping::{Access as MappingAccess, Mapping};
+use ringtap_ipc::memfd::SharedMemory;
+use ringtap_ipc::subscription::{Subscription, SubscriptionRequest};
+use ringtap_pool::control::control_bytes;
+use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
+use ringtap_pool::format::{FIRST_EPOCH, Geometry};
+use ringtap_pool::ids::{LaneId, ReaderId};
+use ringtap_pool::number::to_u64;
+use ringtap_pool::reader::{Next, Reader};
+use ringtap_pool::source;
+use ringtap_pool::view::Pool;
+use ringtap_pool::wake::{NoSignal, Signal};
+use ringtap_pool::writer::{LaneWriter, PacketMeta};
+
+use super::group::HostGroup;
+use crate::messages::{DevicePart, GrantedGroup, GuestCounters, GuestRequest, HostMessage};
+
+/// A test that waits longer on a busy machine has failed.
+const LIMIT: Duration = Duration::from_secs(120);
+const POOL: u64 = 1;
+const CONTROL: u64 = 2;
+
+/// The memory of a subscription on the host.
+struct HostHalf {
+    writer: LaneWriter,
+    distributor: Distributor,
+    reader: ReaderId,
+    pool: Pool,
+    control: SharedMemory,
+    filter: Program,
+    copied: u64,
+}
+
+impl HostHalf {
+    fn new(filter: Program) -> Self {
+        let geometry = Geometry::contiguous(4096, 64, 1, 1500).unwrap();
+        let pool = Pool::on_heap(geometry);
+        let chunks = source::share(&geometry, LaneId(0));
+        // SAFETY: on the heap, so writable, and this lane has all chunks.
+        let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), chunks, Arc::new(NoSignal)) };
+        let mut distributor = Distributor::new(pool.clone(), vec![ends], Arc::new(NoSignal));
+        let control = SharedMemory::create(control_bytes(&geometry)).unwrap();
+        let options = ReaderOptions {
+            credit: Some(u32::MAX),
+            ..ReaderOptions::default()
+        };
+        let reader = distributor.add_reader_at(&options, &control.region, &[0]);
+        HostHalf {
+            reader: reader.unwrap(),
+            writer,
+            distributor,
+            pool,
+            control,
+            filter,
+            copied: 0,
+        }
+    }
+}
+
+/// The agent's thread, and a host that grants one group.
+struct GroupAndHost {
+    group: HostGroup,
+    agent: Event,
+    part: Option<HostHalf>,
+    /// Refuses filters other than the one that takes everything.
+    refuses_filters: bool,
+}
+
+fn granted() -> GrantedGroup {
+    GrantedGroup {
+        name: "ids".to_owned(),
+        devices: vec!["tap:eth0".to_owned()],
+        link_type: 1,
+    }
+}
+
+fn both() -> (Hub, GroupAndHost) {
+    let agent = Event::new().unwrap();
+    let (mut group, source) = HostGroup::new(granted(), 8 << 20, agent.clone()).unwrap();
+    group.begin(granted());
+    let (hub, _) = Hub::start(
+        vec![Box::new(source)],
+        vec![Group::new("ids")],
+        HubOptions::default(),
+        Vec::new(),
+    )
+    .unwrap();
+    let both = GroupAndHost {
+        group,
+        agent,
+        part: None,
+        refuses_filters: false,
+    };
+    (hub, both)
+}
+
+impl GroupAndHost {
+    /// Carries out the group's requests until `is_done`.
+    fn serve_until(&mut self, is_done: impl Fn(&GroupAndHost) -> bool) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            while let Some(request) = self.group.request() {
+                let answer = self.carry_out(request);
+                let part = self.part.as_ref();
+                let memory = |asked: DevicePart| {
+                    let part = part?;
+                    Some(match asked.device {
+                        POOL => part.pool.region().clone(),
+                        _ => part.control.region.clone(),
+                    })
+                };
+                self.group.answer(answer, memory);
+            }
+            while self.group.step() {}
+            if is_done(self) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not done in time");
+            let nap = Some(Duration::from_millis(5));
+            sleep_until_readable(&[self.agent.as_fd()], nap).unwrap();
+            self.agent.clear();
+        }
+    }
+
+    fn carry_out(&mut self, request: GuestRequest) -> HostMessage {
+        let refused = |text: &str| HostMessage::Refused {
+            text: text.to_owned(),
+        };
+        match request {
+            GuestRequest::Subscribe { filter, group, .. } => {
+                if self.refuses_filters && !filter.takes_everything() {
+                    return refused("no filters");
+                }
+                let part = HostHalf::new(filter);
+                let of = |device| DevicePart {
+                    device,
+                    at: 0,
+                    bytes: 0,
+                };
+                self.part = Some(part);
+                HostMessage::Subscribed {
+                    group,
+                    facts: source::Facts::default(),
+                    pool: of(POOL),
+                    epoch: FIRST_EPOCH,
+                    control: of(CONTROL),
+                    not_in_source: None,
+                }
+            }
+            GuestRequest::ChangeFilter { filter, group } => {
+                if self.refuses_filters && !filter.takes_everything() {
+                    return refused("no filters");
+                }
+                let part = self.part.as_mut().expect("a subscription");
+                part.filter = filter;
+                HostMessage::Filtered {
+                    group,
+                    from: part.copied,
+                    not_in_source: None,
+                }
+            }
+            GuestRequest::Unsubscribe { group } => {
+                let part = self.part.take().expect("a subscription");
+                HostMessage::Unsubscribed {
+                    group,
+                    counters: counters(&part),
+                }
+            }
+            GuestRequest::Statistics { group } => {
+                let counters = counters(self.part.as_ref().expect("a subscription"));
+                HostMessage::Counters {
+                    group,
+                    epoch: FIRST_EPOCH,
+                    counters,
+                }
+            }
+            GuestRequest::Grants => refused("not asked here"),
+        }
+    }
+
+    /// The host captures a packet of each length.
+    fn capture(&mut self, lengths: &[usize]) {
+        let part = self.part.as_mut().expect("a subscription");
+        for length in lengths {
+            let meta = PacketMeta {
+                wire_length: u32::try_from(*length).unwrap(),
+                ..PacketMeta::default()
+            };
+            let data = vec![0; *length];
+            if part.filter.matches(&data, meta.wire_length) {
+                part.writer.write(&meta, [&data]).unwrap();
+                part.copied += 1;
+                part.distributor.step().unwrap();
+            }
+        }
+        while self.group.step() {}
+    }
+
+    fn copied(&self) -> u64 {
+        self.part.as_ref().map_or(0, |part| part.copied)
+    }
+
+    /// Attaches a reader of the guest, which the host must know of first.
+    fn attach(&mut self, hub: &Hub, filter: Program) -> Subscription {
+        let request = SubscriptionRequest {
+            filter,
+            ..SubscriptionRequest::new("ids", "reader")
+        };
+        self.while_serving(hub.handle(), |handle| handle.attach(request).unwrap())
+    }
+
+    fn while_serving<T: Send>(
+        &mut self,
+        handle: &Handle,
+        work: impl FnOnce(&Handle) -> T + Send,
+    ) -> T {
+        std::thread::scope(|scope: &Scope<'_, '_>| {
+            let work: ScopedJoinHandle<'_, T> = scope.spawn(|| work(handle));
+            self.serve_until(|_| work.is_finished());
+            work.join().unwrap()
+        })
+    }
+}
+
+fn counters(part: &HostHalf) -> GuestCounters {
+    let missed = part.distributor.missed(part.reader, LaneId(0));
+    GuestCounters {
+        copied: part.copied,
+        nic: 3,
+        part_full: missed.packets,
+        ..GuestCounters::default()
+    }
+}
+
+/// Matches packets of exactly this length.
+fn of_length(length: u32) -> Program {
+    let instruction = |code, jump_true, jump_false, k| Instruction {
+        code,
+        jump_true,
+        jump_false,
+        k,
+    };
+    Program::new(&[
+        instruction(0x80, 0, 0, 0),
+        instruction(0x15, 0, 1, length),
+        instruction(0x06, 0, 0, 262_144),
+        instruction(0x06, 0, 0, 0),
+    ])
+    .unwrap()
+}
+
+/// Reads packets of the guest's hub until there are `least`; returns how many came.
+fn read(subscription: Subscription, least: u64) -> u64 {
+    let mut count = 0;
+    let doorbell: Arc<dyn Signal> = subscription.doorbell.clone();
+    let endpoint = subscription.endpoints.into_iter().next().unwrap();
+    let (pool, wanted) = (endpoint.pool, endpoint.wanted);
+    let reader = Reader::open(pool, &endpoint.control, Policy::DropNewest, doorbell);
+    let mut reader = reader.unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while count < least {
+        assert!(Instant::now() < deadline, "{count} of {least} packets");
+        if let Next::Batch(batch) = reader.try_next().unwrap() {
+            let packets = batch.packets().map(Result::unwrap);
+            let ours = packets.filter(|packet| packet.slot().mask & wanted.mask != 0);
+            count += to_u64(ours.count());
+        } else {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    count
+}
+
+#[test]
+fn each_reader_gets_its_packets_and_the_host_copies_no_others() {
+    let (hub, mut both) = both();
+    assert!(both.group.request().is_none(), "nobody reads");
+    let first = both.attach(&hub, of_length(60));
+    let second = both.attach(&hub, of_length(70));
+    both.capture(&[60, 70, 80, 60, 90]);
+    assert_eq!(both.copied(), 3);
+    assert_eq!(read(first, 2), 2);
+    assert_eq!(read(second, 1), 1);
+}
+
+#[test]
+fn without_readers_the_host_has_no_subscription() {
+    let (hub, mut both) = both();
+    let first = both.attach(&hub, of_length(60));
+    let second = both.attach(&hub, Program::everything());
+    both.capture(&[60, 70]);
+    assert_eq!(both.copied(), 2);
+    hub.handle().leave(second.id);
+    both.serve_until(|both| both.part.as_ref().unwrap().filter == of_length(60));
+    hub.handle().leave(first.id);
+    both.serve_until(|both| both.part.is_none());
+    assert!(!both.group.is_subscribed());
+}
+
+#[test]
+fn a_filter_that_the_host_refuses_is_replaced_by_everything() {
+    let (hub, mut both) = both();
+    both.refuses_filters = true;
+    let reader = both.attach(&hub, of_length(60));
+    assert!(both.part.as_ref().unwrap().filter.takes_everything());
+    both.capture(&[60, 70, 60]);
+    assert_eq!(read(reader, 2), 2);
+    let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
+    assert_eq!(status.sources[0].lanes[0].filtered, 1);
+}
+
+#[test]
+fn readers_stay_through_an_interruption_which_is_counted() {
+    let (hub, mut both) = both();
+    let reader = both.attach(&hub, of_length(60));
+    both.capture(&[60, 60]);
+    both.group.leave(POOL);
+    both.group.end();
+    both.part = None;
+    // Nobody waits for a host that is not there.
+    let other = hub
+        .handle()
+        .attach(SubscriptionRequest::new("ids", "other"));
+    hub.handle().leave(other.unwrap().id);
+    both.group.begin(granted());
+    both.serve_until(|both| both.part.is_some());
+    both.capture(&[60]);
+    assert_eq!(read(reader, 3), 3);
+    let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
+    let notes = status.sources[0].notes.join(" ");
+    assert!(notes.contains("interruption 1"), "{notes}");
+}
+
+#[test]
+fn memory_that_becomes_impossible_ends_only_its_own_use() {
+    let (hub, mut both) = both();
+    let reader = both.attach(&hub, Program::everything());
+    both.capture(&[60]);
+    let part = both.part.as_ref().unwrap();
+    // The host's words in the control region.
+    let bytes = part.control.region.bytes();
+    let mapping = Mapping::new(&part.control.file, bytes, MappingAccess::ReadWrite).unwrap();
+    let words = Arc::new(mapping).words::<AtomicU64>(64, 8).unwrap();
+    words
+        .iter()
+        .for_each(|word| word.store(u64::MAX / 3, SeqCst));
+    both.serve_until(|_| true);
+    assert!(!both.group.step());
+    hub.handle().leave(reader.id);
+    both.serve_until(|both| both.part.is_none());
+    let again = both.attach(&hub, Program::everything());
+    both.capture(&[60, 60]);
+    assert_eq!(read(again, 2), 2);
+}
