@@ -8,6 +8,7 @@
 //!   the hub thread's time, and are [`LEAST_INTERVAL`] apart.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
@@ -22,7 +23,7 @@ use ringtap_pool::wake::Signal;
 
 use crate::budgets::Budgets;
 use crate::capture::Capture;
-use crate::engine::{Engine, EngineThread, Signals};
+use crate::engine::{Engine, EngineThread};
 use crate::filter_work::FilterLimits;
 use crate::group::Group;
 use crate::hub::{AttachError, Command, HubOptions, Question, random_seed};
@@ -44,6 +45,8 @@ pub(crate) struct HubControl {
     pub(crate) subscribers: Subscribers,
     pub(crate) changes: Changes,
     pub(crate) budgets: Budgets,
+    /// Most percent of a processor's time for waking one reader of another user.
+    pub(crate) wake_percent: NonZeroU32,
     /// Signalled by commands, loaded rules, ended relays and ended sources.
     pub(crate) event: Event,
     /// Doorbells of all readers.
@@ -73,9 +76,8 @@ impl HubControl {
             let signal: Arc<dyn Signal> = Arc::new(engine_event.clone());
             captures.push(Capture::new(source, &options, signal));
         }
-        let signals = Signals::new(&options.limits);
         let own_rings = Arc::clone(&rings);
-        let engine = Engine::new(captures, own_rings, signals, engine_event, event.clone());
+        let engine = Engine::new(captures, own_rings, engine_event, event.clone());
         Ok(HubControl {
             engine: EngineThread::new(engine),
             sources: handles,
@@ -87,6 +89,7 @@ impl HubControl {
             subscribers: Subscribers::default(),
             changes: Changes::default(),
             budgets: Budgets::new(&options.limits),
+            wake_percent: options.limits.wake_percent_per_reader,
             event,
             rings,
             started_ns: now_ns(),

@@ -5,12 +5,11 @@
 //! - The thread owns the sources and the distributors. The control thread sends it work, one piece
 //!   at a time; the thread moves chunks between two pieces.
 //! - The thread touches chunks, never packets.
-//! - The thread makes and frees no memory that a process maps, asks the kernel nothing that may wait, and
-//!   takes no lock that another thread holds for longer than a copy.
+//! - The thread makes and frees no memory that a process maps, asks the kernel nothing that may wait, signals
+//!   no reader of another user itself, and takes no lock that another thread holds for longer than a copy.
 
 mod figures;
 mod links;
-mod signals;
 mod thread;
 
 use std::os::fd::AsFd;
@@ -28,7 +27,6 @@ use crate::phase::{NAP, Next, Phase};
 pub(crate) use figures::{Figures, SourceFigures};
 pub(crate) use links::NewReader;
 use links::{ReaderLinks, Sleepers};
-pub(crate) use signals::Signals;
 pub(crate) use thread::EngineThread;
 
 /// Interval of the checks for losses; a loss is dated by the check that finds it.
@@ -60,13 +58,12 @@ impl Engine {
     pub(crate) fn new(
         captures: Vec<Capture>,
         rings: Arc<Rings>,
-        signals: Signals,
         event: Event,
         control: Event,
     ) -> Self {
         Engine {
             captures,
-            links: ReaderLinks::new(signals),
+            links: ReaderLinks::default(),
             event,
             rings,
             rang: Instant::now(),
@@ -151,9 +148,8 @@ impl Engine {
     }
 
     fn wake(&mut self, sleepers: Sleepers) {
-        self.look_again = self
-            .links
-            .wake(sleepers, &mut self.captures, Instant::now());
+        let now = Instant::now();
+        self.look_again = self.links.wake(sleepers, &mut self.captures, now);
     }
 
     fn rest(&mut self) {

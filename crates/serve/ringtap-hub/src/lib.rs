@@ -22,6 +22,7 @@ pub mod rate;
 mod relay;
 mod responder;
 pub mod server;
+mod signal_thread;
 mod sources;
 mod subscribers;
 

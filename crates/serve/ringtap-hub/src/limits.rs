@@ -27,9 +27,9 @@ pub struct Limits {
     /// Most requests per second of one user; the hub reads further ones later. Attaching and changing
     /// a filter, for which sources load programs, count as 20 requests.
     pub requests_per_second: NonZeroU32,
-    /// Most percent of the hub thread's time for waking one user's readers. Beyond it, the hub wakes them
-    /// later.
-    pub wake_percent_per_user: NonZeroU32,
+    /// Most percent of a processor's time for waking one reader of another user. Beyond it, the hub wakes
+    /// the reader later.
+    pub wake_percent_per_reader: NonZeroU32,
     /// Most lines per second that the hub logs; the hub counts the others.
     pub log_lines_per_second: NonZeroU32,
     /// Most lines per second that the hub logs about one user.
@@ -61,7 +61,7 @@ impl Default for Limits {
             guaranteed_readers: count(8),
             hello_seconds: count(5),
             requests_per_second: count(200),
-            wake_percent_per_user: count(5),
+            wake_percent_per_reader: count(5),
             log_lines_per_second: count(50),
             log_lines_per_user_and_second: count(10),
             filter_steps: count(512),

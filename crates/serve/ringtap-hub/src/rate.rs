@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits events of each user per second: requests to the server, lines of the log, nanoseconds of work.
+//! Limits events of each user per second: requests to the server, lines of the log.
 //!
 //! Invariants
 //! - The memory for users without recent events is freed.
@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 /// Events that a user may cause at once, as the time in which they become due.
 const BURST: Duration = Duration::from_secs(1);
-/// As [`BURST`], for limits of time: shorter, so that one user's work delays others for less time.
-const TIME_BURST: Duration = Duration::from_millis(100);
 /// Number of users above which users without recent events are forgotten.
 const MANY_USERS: usize = 256;
 
@@ -19,7 +17,6 @@ const MANY_USERS: usize = 256;
 #[derive(Debug)]
 pub struct Rates {
     interval: Duration,
-    burst: Duration,
     /// Time at which a user's next event is due if events come evenly.
     due: HashMap<u32, Instant>,
 }
@@ -30,16 +27,6 @@ impl Rates {
     pub fn new(per_second: NonZeroU32) -> Self {
         Rates {
             interval: Duration::from_secs(1) / per_second.get(),
-            burst: BURST,
-            due: HashMap::new(),
-        }
-    }
-
-    /// Allows each user this percentage of the time; an event is a nanosecond.
-    pub(crate) fn of_time(percent: NonZeroU32) -> Self {
-        Rates {
-            interval: Duration::from_nanos((100 / u64::from(percent.get())).max(1)),
-            burst: TIME_BURST,
             due: HashMap::new(),
         }
     }
@@ -51,7 +38,7 @@ impl Rates {
             .due
             .get(&uid)
             .map(|due| due.saturating_duration_since(now));
-        ahead.unwrap_or_default().saturating_sub(self.burst)
+        ahead.unwrap_or_default().saturating_sub(BURST)
     }
 
     /// Counts an event of this user.
@@ -89,16 +76,5 @@ mod tests {
         (0..1000).for_each(|uid| rates.count(uid, start));
         rates.count(5000, much_later);
         assert_eq!(rates.due.len(), 1);
-    }
-
-    #[test]
-    fn a_user_whose_work_takes_long_waits_until_it_took_its_share_of_the_time() {
-        let mut rates = Rates::of_time(NonZeroU32::new(5).unwrap());
-        let start = Instant::now();
-        rates.count_many(1, 5_000_000, start);
-        assert_eq!(rates.wait(1, start), Duration::ZERO, "a burst");
-        rates.count_many(1, 1_000_000, start);
-        assert_eq!(rates.wait(1, start), Duration::from_millis(20));
-        assert_eq!(rates.wait(2, start), Duration::ZERO);
     }
 }

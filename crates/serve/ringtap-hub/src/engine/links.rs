@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use ringtap_ipc::doorbell::HubDoorbell;
 use ringtap_ipc::subscription::{SubscriptionId, Watermark};
 use ringtap_pool::distributor::{AddReaderError, Policy, ReaderOptions};
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::memory::Region;
+use ringtap_pool::wake::Signal;
 
 use super::Engine;
-use super::signals::Signals;
 use crate::capture::{Beginning, Capture};
 
 /// Shortest time between two checks of a reader below its watermark.
@@ -24,8 +23,8 @@ const LOOK: Duration = Duration::from_micros(250);
 pub(super) enum Sleepers {
     /// Every reader with packets left to read.
     All,
-    /// Only readers of sources without a signal of their own. A source's own signal has most likely
-    /// woken its readers; the hub checks them before it sleeps again.
+    /// Not those whose source's own signal has most likely woken them; the hub checks them before it
+    /// sleeps again.
     WithoutSourceSignal,
 }
 
@@ -35,7 +34,10 @@ pub(crate) struct NewReader {
     pub(crate) options: ReaderOptions,
     /// Control regions, one per source. The sender keeps a copy of each, and thus frees the memory.
     pub(crate) controls: Vec<Region>,
-    pub(crate) doorbell: Arc<HubDoorbell>,
+    /// Wakes the reader; the hub's thread does not wait for it.
+    pub(crate) wake: Arc<dyn Signal>,
+    /// Sources wake the reader by their own signals, too.
+    pub(crate) has_source_signals: bool,
     pub(crate) watermark: Watermark,
     /// Percentage above which the reader's chunk share offloads chunks.
     pub(crate) offload_percent: Option<u8>,
@@ -48,8 +50,8 @@ pub(super) struct ReaderLink {
     pub(super) readers: Vec<ReaderId>,
     /// Sequence of the subscription's first packet, per source and lane.
     starts: Vec<Vec<u64>>,
-    doorbell: Arc<HubDoorbell>,
-    user: Option<u32>,
+    wake: Arc<dyn Signal>,
+    has_source_signals: bool,
     /// The reader's signal is due.
     is_called: bool,
     watermark: Watermark,
@@ -61,9 +63,9 @@ pub(super) struct ReaderLink {
 }
 
 /// The readers of all subscriptions.
+#[derive(Default)]
 pub(super) struct ReaderLinks {
     pub(super) all: BTreeMap<SubscriptionId, ReaderLink>,
-    signals: Signals,
 }
 
 impl Engine {
@@ -72,8 +74,8 @@ impl Engine {
         let mut link = ReaderLink {
             readers: Vec::new(),
             starts: Vec::new(),
-            doorbell: new.doorbell,
-            user: new.options.user,
+            wake: new.wake,
+            has_source_signals: new.has_source_signals,
             is_called: false,
             watermark: new.watermark,
             waits_since: None,
@@ -136,13 +138,6 @@ impl Engine {
 }
 
 impl ReaderLinks {
-    pub(super) fn new(signals: Signals) -> Self {
-        ReaderLinks {
-            all: BTreeMap::new(),
-            signals,
-        }
-    }
-
     /// Wakes all readers with the next call of [`ReaderLinks::wake`].
     pub(super) fn call_all(&mut self) {
         for link in self.all.values_mut() {
@@ -161,7 +156,7 @@ impl ReaderLinks {
     }
 
     /// Wakes the sleepers with enough waiting packets; returns the time until the next check of those
-    /// with too few, or whose user's signals take too long.
+    /// with too few.
     pub(super) fn wake(
         &mut self,
         sleepers: Sleepers,
@@ -178,8 +173,10 @@ impl ReaderLinks {
                 look_after((left / 4).max(LOOK).min(left));
             }
         }
+        let all_have_signals = self.all.values().all(|link| link.has_source_signals);
+        let without = sleepers == Sleepers::WithoutSourceSignal && all_have_signals;
         for (at, capture) in captures.iter_mut().enumerate() {
-            if sleepers == Sleepers::WithoutSourceSignal && capture.wakes_readers {
+            if without && capture.wakes_readers {
                 continue;
             }
             // Ascending, so that one pass over the subscriptions finds all of them.
@@ -195,9 +192,8 @@ impl ReaderLinks {
             }
         }
         for link in self.all.values_mut().filter(|link| link.is_called) {
-            let wait = self.signals.signal(&link.doorbell, link.user, now);
-            link.is_called = wait.is_some();
-            wait.into_iter().for_each(&mut look_after);
+            link.wake.signal();
+            link.is_called = false;
         }
         look_again
     }

@@ -18,6 +18,7 @@ use ringtap_ipc::time::now_ns;
 use ringtap_pool::control::control_bytes;
 use ringtap_pool::distributor::{Policy, ReaderOptions};
 use ringtap_pool::source::Facts;
+use ringtap_pool::wake::Signal;
 
 use super::changes::Joined;
 use super::{SourceReader, Subscriber};
@@ -28,6 +29,7 @@ use crate::group::{Delivery, Group};
 use crate::hub::AttachError;
 use crate::membership::{Full, Newcomer, Share, place};
 use crate::relay::{self, Relay};
+use crate::signal_thread::SignalThread;
 use crate::sources::SourceHandle;
 
 /// The largest Ethernet frame without jumbo frames; a smaller snap length cuts packets.
@@ -135,17 +137,25 @@ impl HubControl {
             chunk_share: self.membership.chunk_share(&group.name),
             user: ordinary_user(&peer),
         };
+        let delivery = delivery(request, group);
+        // The kernel's work for a signal is up to those who watch it: only readers that could change the
+        // hub itself make the hub's thread and the sources' interrupts do that work. A relay is of the hub.
+        let is_foreign = options.user.is_some() && delivery == Delivery::Shared;
+        let wake: Arc<dyn Signal> = match is_foreign {
+            true => Arc::new(SignalThread::start(doorbell.clone(), self.wake_percent)?),
+            false => doorbell.clone(),
+        };
         let reader = NewReader {
             id,
             options,
             controls: memory.iter().map(|memory| memory.region.clone()).collect(),
-            doorbell: Arc::clone(&doorbell),
+            wake,
+            has_source_signals: !is_foreign,
             watermark: request.watermark,
             offload_percent: group.offload_percent,
             from_the_first: request.from_the_first,
         };
         let beginnings = self.engine.call(move |engine| engine.link(reader))??;
-        let delivery = delivery(request, group);
         let mut subscriber = Subscriber {
             group: group.name.clone(),
             name: request.name.clone(),
@@ -179,7 +189,9 @@ impl HubControl {
                 filter: share.filter.clone(),
                 from: beginning.classified,
             };
-            endpoints.push(endpoint(&self.sources[at], group, share, wanted, memory));
+            let mut endpoint = endpoint(&self.sources[at], group, share, wanted, memory);
+            endpoint.wake = endpoint.wake.filter(|_| !is_foreign);
+            endpoints.push(endpoint);
         }
         let mut subscription = Subscription {
             id,

@@ -163,6 +163,10 @@ impl Source for Gated {
         self.event.as_fd()
     }
 
+    fn readers_wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
+    }
+
     fn clear_wake(&mut self) {
         self.event.clear();
     }

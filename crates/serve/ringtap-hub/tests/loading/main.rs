@@ -2,6 +2,7 @@
 //! The hub serves while rules are loaded: no reader waits for another reader's filter.
 
 mod counting;
+mod foreign;
 mod gated;
 
 use std::collections::BTreeSet;
