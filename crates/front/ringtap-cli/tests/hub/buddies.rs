@@ -36,6 +36,11 @@ fn buddies_help_on(test: &str, device: &str) {
     assert!(status.groups[0].offloaded_chunks > 0, "{status:#?}");
     members[0].signal(Signal::CONT);
     let sent = EACH * u64::try_from(sending.len()).expect("two");
+    // A member that leaves earlier leaves packets that the hub has yet to deliver.
+    hub.wait_until("the members have every packet", |status| {
+        let taken = status.readers.iter().map(|one| one.delivered + one.overrun);
+        taken.sum::<u64>() >= sent
+    });
     let accounts = members.map(|member| Account::of(member).0);
     let delivered: u64 = accounts.iter().map(|one| one.number("delivered")).sum();
     let lost: u64 = accounts.iter().map(Account::lost).sum();
