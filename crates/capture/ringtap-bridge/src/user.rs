@@ -39,6 +39,7 @@ use ringtap_capture::xdp::setup::explain;
 use ringtap_capture::xdp::socket::{self, BothWays, SocketMemory, SocketSettings, XskSocket};
 use ringtap_device::{Mode, Queues};
 use ringtap_ipc::verdict::VerdictChannel;
+use ringtap_net::confine::limit_source_thread;
 use ringtap_net::interface::{Interface, Promiscuous};
 use ringtap_net::rights::Purpose;
 use ringtap_pool::counters::{Counters, Dropped};
@@ -126,7 +127,10 @@ impl UserBridge {
             }
         }
         let thread = std::thread::Builder::new().name("bridge".into());
-        let thread = thread.spawn(move || worker.work());
+        let thread = thread.spawn(move || {
+            limit_source_thread();
+            worker.work();
+        });
         let mut bridge = UserBridge {
             sides,
             shared,

@@ -15,11 +15,12 @@ use ringtap_bridge::{
 };
 use ringtap_capture::tap::DEFAULT_POOL_BYTES;
 use ringtap_client::{Verdict, default_socket};
-use ringtap_device::{Mode, Size};
+use ringtap_device::{Kind, Mode, Size};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
 use crate::affinity::{self, Placement, Steered};
+use crate::confine::UserArgs;
 use crate::hub::groups::GroupText;
 use crate::interrupt;
 use crate::print;
@@ -207,16 +208,18 @@ pub(crate) fn ethernet() -> Facts {
 
 pub(crate) fn run(args: &BridgeArgs) -> Result<ExitCode> {
     let options = args.options()?;
+    let keeps = UserArgs::default().keeping([Kind::Tap], &args.cpu)?;
     let (ended, end) = mpsc::channel();
-    // Before anything is attached, so that an interrupt leaves nothing behind.
-    interrupt::on_interrupt(move || {
+    let interrupted = move || {
         let _over = ended.send(());
-    })?;
+    };
+    // Before anything is attached, so that an interrupt leaves nothing behind.
+    keeps.start_early(|| interrupt::on_interrupt(interrupted))?;
     let cpu = args.cpu.resolve(Some(&args.one))?;
     let socket = args.socket.clone().unwrap_or_else(default_socket);
     let groups = args.groups()?;
     let mut running = affinity::on(cpu.capture, || {
-        RunningBridge::start(&options, &groups, &socket)
+        RunningBridge::start(&options, &groups, &socket, &keeps)
     })?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();

@@ -15,9 +15,10 @@ use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::Program;
 
 use crate::affinity::Steered;
+use crate::interrupt::Interrupts;
 use crate::print;
 use crate::session::{BatchConsumer, Flow, receive};
-use crate::{bridge, interrupt, reading, report};
+use crate::{bridge, reading, report};
 
 /// Decides which packets pass a bridge that was started with `--inline`.
 #[derive(Args, Debug)]
@@ -76,6 +77,7 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         .drop
         .as_ref()
         .map(|text| ringtap::compile(text, &bridge::ethernet()));
+    let interrupts = Interrupts::new()?;
     let request = SubscriptionRequest::new(&device.name, "inline");
     let socket = device.options.socket.clone();
     let socket = socket.map_or_else(default_socket, Into::into);
@@ -91,11 +93,8 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         dropped: 0,
         verdicts: connection.inline()?,
     };
-    interrupt::stop_on_time_or_signal(
-        decider.capture.control(),
-        args.duration,
-        &Steered::default(),
-    )?;
+    let control = decider.capture.control();
+    interrupts.stop(control, args.duration, &Steered::default())?;
     print::note(format_args!("ringtap: deciding for {device}"));
     receive(Duration::from_secs(1), &mut decider)?;
     let counters = decider.capture.counters()?;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends a capture in good order at Ctrl-C; a later second one ends the process at once.
 
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -22,31 +24,53 @@ const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// then its whole process group, and `sudo` passes on the terminal's signal.
 const ONE_REQUEST: Duration = Duration::from_millis(500);
 
-/// Stops a capture at the first SIGINT, SIGTERM or SIGHUP, and after `duration` if there is one.
-///
-/// Readers then receive what is still in the pool, so that the counters are complete. Before that,
-/// interrupts move back: once a program is detached, NAPI may be gone.
-pub(crate) fn stop_on_time_or_signal(
-    control: &Arc<dyn Control>,
-    duration: Option<Duration>,
-    steered: &Steered,
-) -> Result<()> {
-    let stopper = Arc::clone(control);
-    let first = steered.clone();
-    on_interrupt(move || {
-        first.undo();
-        stopper.stop();
-    })?;
-    if let Some(duration) = duration {
-        let stopper = Arc::clone(control);
-        let first = steered.clone();
-        start("duration", move || {
-            thread::sleep(duration);
-            first.undo();
-            stopper.stop();
+/// Time that a device may take to open after a request to end.
+const OPENING: Duration = Duration::from_secs(60);
+
+/// Requests to end a capture, from before its device opens.
+pub(crate) struct Interrupts {
+    requests: Receiver<()>,
+    is_open: Arc<AtomicBool>,
+}
+
+impl Interrupts {
+    /// Waits for SIGINT, SIGTERM and SIGHUP from now on.
+    pub(crate) fn new() -> Result<Self> {
+        let (request, requests) = mpsc::channel();
+        let is_open = Arc::new(AtomicBool::new(false));
+        let opened = Arc::clone(&is_open);
+        on_interrupt(move || {
+            let _over = request.send(());
+            thread::sleep(OPENING);
+            if !opened.load(Ordering::Relaxed) {
+                process::exit(128 + SIGINT);
+            }
         })?;
+        Ok(Interrupts { requests, is_open })
     }
-    Ok(())
+
+    /// Stops the capture at the first request, which may have come already, and after `duration` if there
+    /// is one.
+    ///
+    /// Readers then receive what is still in the pool, so that the counters are complete. Before that,
+    /// interrupts move back: once a program is detached, NAPI may be gone.
+    pub(crate) fn stop(
+        self,
+        control: &Arc<dyn Control>,
+        duration: Option<Duration>,
+        steered: &Steered,
+    ) -> Result<()> {
+        let (stopper, steered) = (Arc::clone(control), steered.clone());
+        self.is_open.store(true, Ordering::Relaxed);
+        start("duration", move || {
+            let _request = match duration {
+                Some(duration) => self.requests.recv_timeout(duration).ok(),
+                None => self.requests.recv().ok(),
+            };
+            steered.undo();
+            stopper.stop();
+        })
+    }
 }
 
 /// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP.

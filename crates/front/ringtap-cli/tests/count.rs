@@ -31,6 +31,23 @@ fn delivered(end: &Finished) -> u64 {
 }
 
 #[test]
+fn an_interrupt_while_a_device_opens_ends_with_counters() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let fifo = folder.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo").success());
+    let mut command = Command::new(BINARY);
+    command.args(["count", "-q", "--json", "-r"]).arg(&fifo);
+    let count = Running::start(command);
+    // Opening takes until the test opens the other end.
+    count.interrupt();
+    let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1];
+    let header: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(&fifo, header).expect("the program reads");
+    assert_eq!(delivered(&count.wait(LIMIT).success()), 0);
+}
+
+#[test]
 fn every_load_runs_over_every_packet() {
     let (_folder, file) = sample();
     let plain = ringtap(&["count", "-q", "--json", "-r", &file]).success();

@@ -184,6 +184,52 @@ fn files_of_a_recorder_belong_to_its_user_alone() {
 }
 
 #[test]
+fn a_bridge_keeps_only_the_capabilities_that_it_uses() {
+    require_root!();
+    let net = Namespace::new("rights-bridge");
+    net.add_veth("tx0", "one");
+    net.add_veth("other", "rx0");
+    for mode in ["tc", "user"] {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let socket = folder.path().join("hub.sock").display().to_string();
+        let args = [
+            "bridge", "one", "other", "--mode", mode, "--mirror", "all", "--socket", &socket, "-q",
+            "--json",
+        ];
+        let bridge = start(&net, &args);
+        bridge.wait_for_stderr("ringtap: bridge of", LIMIT);
+        require_confined(&bridge, 0, CAPTURING | BECOME_USER);
+        send(&net, "1000");
+        bridge.interrupt();
+        let end = bridge.wait(LIMIT).success();
+        let there = end.stdout.lines().filter(|line| line.contains("1000"));
+        assert!(there.count() > 0, "{}", end.stdout);
+    }
+}
+
+#[test]
+fn every_source_counts_for_another_user() {
+    require_root!();
+    let net = Namespace::with_veth("rights-sources");
+    for device in ["tap:rx0", "packet:rx0", "xdp:rx0"] {
+        let count = start(
+            &net,
+            &["count", "-q", "--json", "-i", device, "-Z", "nobody"],
+        );
+        require_confined(&count, u64::from(NOBODY), CAPTURING | BECOME_USER);
+        send(&net, "1000");
+        count.interrupt();
+        let counters = counters(&count.wait(LIMIT).success());
+        assert_eq!(counters["balanced"], true, "{device}: {counters}");
+        assert!(
+            counters["delivered"].as_u64() >= Some(1000),
+            "{device}: {counters}"
+        );
+        assert!(!net.has_xdp("rx0"), "nothing is left on the interface");
+    }
+}
+
+#[test]
 fn a_user_that_cannot_be_is_refused_with_its_name() {
     let run = |args: &[&str]| {
         let mut command = Command::new(BINARY);

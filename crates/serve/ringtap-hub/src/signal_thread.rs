@@ -47,7 +47,7 @@ impl SignalThread {
     pub(crate) fn start(doorbell: Arc<dyn Signal>, percent: NonZeroU32) -> io::Result<Self> {
         let common = Arc::new(Common::default());
         let own = Arc::clone(&common);
-        let handle = background::spawn("signals", move || run(&own, &*doorbell, percent))?;
+        let handle = background::spawn("doorbell", move || run(&own, &*doorbell, percent))?;
         Ok(SignalThread {
             common,
             thread: handle.thread().clone(),

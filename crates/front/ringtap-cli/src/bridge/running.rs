@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ringtap::Confinement;
 use ringtap_bridge::{Bridge, BridgeOptions};
 use ringtap_capture::CaptureError;
 use ringtap_hub::server::Server;
@@ -30,11 +31,12 @@ pub(super) struct RunningBridge {
 }
 
 impl RunningBridge {
-    /// Starts to forward; readers of these groups connect to `socket`.
+    /// Starts to forward, and gives up rights; readers of these groups connect to `socket`.
     pub(super) fn start(
         options: &BridgeOptions,
         groups: &[GroupText],
         socket: &Path,
+        keeps: &Confinement,
     ) -> Result<Self> {
         let listener = match groups.is_empty() {
             true => None,
@@ -48,6 +50,8 @@ impl RunningBridge {
             hub: None,
             server: None,
         };
+        // The hub's threads inherit what is left.
+        keeps.enter()?;
         let bridge = &mut running.bridge;
         print::notes(bridge.notes());
         let sources = bridge.take_sources();

@@ -259,11 +259,13 @@ impl ClientConnection {
             Request::Filter { program } => self.filter(program),
             Request::Credit { chunks } => self.subscribed().map(|id| {
                 let credit = |responder| Command::Credit(id, chunks, responder);
-                self.later(credit, |_, ()| Ok(Reply::Done.into()))
+                self.later(false, credit, |_, ()| Ok(Reply::Done.into()))
             }),
             Request::Statistics => self.subscribed().map(|id| {
                 let ask = |responder| Command::Ask(Question::Snapshot(id, responder));
-                self.later(ask, |_, snapshot| Ok(Reply::Statistics(snapshot).into()))
+                self.later(false, ask, |_, snapshot| {
+                    Ok(Reply::Statistics(snapshot).into())
+                })
             }),
             Request::Status { after } => self.status(after),
         };
@@ -274,9 +276,11 @@ impl ClientConnection {
         None
     }
 
-    /// Sends a command to the control thread, and lets `finish` make the answer to the reader.
+    /// Sends a command to the control thread, and lets `finish` make the answer to the reader. The
+    /// sources load new rules for a command that is a change.
     fn later<T: Send + 'static>(
         &self,
+        is_change: bool,
         command: impl FnOnce(Responder<Result<T, AttachError>>) -> Command,
         finish: impl Fn(&mut ClientConnection, T) -> Result<Answer, Answer> + Send + 'static,
     ) -> Waiting {
@@ -293,7 +297,7 @@ impl ClientConnection {
             Some(answer.unwrap_or_else(|refusal| refusal))
         };
         Waiting {
-            is_change: false,
+            is_change,
             finish: Box::new(finish),
         }
     }
@@ -355,14 +359,10 @@ impl ClientConnection {
                 responder,
             })
         };
-        let waiting = self.later(attach, move |connection, subscription| {
+        Ok(self.later(true, attach, move |connection, subscription| {
             connection.filters = filters;
             connection.attached(subscription, group.clone())
-        });
-        Ok(Waiting {
-            is_change: true,
-            ..waiting
-        })
+        }))
     }
 
     /// Why the reader's process could write a pool that it shares; `None` if it cannot, or if it could
@@ -436,14 +436,10 @@ impl ClientConnection {
                 responder,
             })
         };
-        let waiting = self.later(change, move |connection, wanted| {
+        Ok(self.later(true, change, move |connection, wanted| {
             connection.filters = filters;
             Ok(Reply::Filtered { wanted }.into())
-        });
-        Ok(Waiting {
-            is_change: true,
-            ..waiting
-        })
+        }))
     }
 
     fn status(&self, after: u64) -> Result<Waiting, Answer> {
@@ -452,7 +448,8 @@ impl ClientConnection {
             return Err(refused(Refusal::NotAllowed, message));
         }
         let ask = |responder| Command::Ask(Question::Status(responder));
-        Ok(self.later(ask, move |_, status| Ok(status_page(status, after).into())))
+        let page = move |_: &mut ClientConnection, status| Ok(status_page(status, after).into());
+        Ok(self.later(false, ask, page))
     }
 }
 

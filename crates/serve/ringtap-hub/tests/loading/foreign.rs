@@ -25,7 +25,7 @@ fn signal_threads() -> usize {
     let threads = fs::read_dir("/proc/self/task").expect("this process");
     let name = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("comm"));
     let names = threads.filter_map(|thread| name(thread.ok()?).ok());
-    names.filter(|name| name.trim() == "signals").count()
+    names.filter(|name| name.trim() == "doorbell").count()
 }
 
 #[test]
