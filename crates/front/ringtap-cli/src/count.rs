@@ -16,7 +16,7 @@ use ringtap::Capture;
 use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
-use crate::interrupt::Interrupts;
+use crate::interrupt::EndRequests;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs};
 use crate::session;
@@ -68,7 +68,7 @@ Examples:
 pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
     let keeps = args.user.keeping(args.input.kind(), &cpu)?;
-    let interrupts = keeps.start_early(Interrupts::new)?;
+    let requests = keeps.start_early(EndRequests::new)?;
     let options = args
         .reading
         .open_options("count", Duration::ZERO)
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &CountArgs) -> Result<ExitCode> {
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
-    interrupts.stop(capture.control(), args.reading.duration, &steered)?;
+    requests.stop(capture.control(), args.reading.duration, &steered)?;
     print::notes(capture.notes());
     cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;

@@ -15,7 +15,7 @@ use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::Program;
 
 use crate::affinity::Steered;
-use crate::interrupt::Interrupts;
+use crate::interrupt::EndRequests;
 use crate::print;
 use crate::session::{BatchConsumer, Flow, receive};
 use crate::{bridge, reading, report};
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         .drop
         .as_ref()
         .map(|text| ringtap::compile(text, &bridge::ethernet()));
-    let interrupts = Interrupts::new()?;
+    let requests = EndRequests::new()?;
     let request = SubscriptionRequest::new(&device.name, "inline");
     let socket = device.options.socket.clone();
     let socket = socket.map_or_else(default_socket, Into::into);
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         verdicts: connection.inline()?,
     };
     let control = decider.capture.control();
-    interrupts.stop(control, args.duration, &Steered::default())?;
+    requests.stop(control, args.duration, &Steered::default())?;
     print::note(format_args!("ringtap: deciding for {device}"));
     receive(Duration::from_secs(1), &mut decider)?;
     let counters = decider.capture.counters()?;

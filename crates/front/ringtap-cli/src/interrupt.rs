@@ -28,12 +28,12 @@ const ONE_REQUEST: Duration = Duration::from_millis(500);
 const OPENING: Duration = Duration::from_secs(60);
 
 /// Requests to end a capture, from before its device opens.
-pub(crate) struct Interrupts {
+pub(crate) struct EndRequests {
     requests: Receiver<()>,
     is_open: Arc<AtomicBool>,
 }
 
-impl Interrupts {
+impl EndRequests {
     /// Waits for SIGINT, SIGTERM and SIGHUP from now on.
     pub(crate) fn new() -> Result<Self> {
         let (request, requests) = mpsc::channel();
@@ -46,7 +46,7 @@ impl Interrupts {
                 process::exit(128 + SIGINT);
             }
         })?;
-        Ok(Interrupts { requests, is_open })
+        Ok(EndRequests { requests, is_open })
     }
 
     /// Stops the capture at the first request, which may have come already, and after `duration` if there

@@ -28,12 +28,12 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// Wakes the reader; the thread ends soon after this is dropped.
 pub(crate) struct SignalThread {
-    common: Arc<Common>,
+    flags: Arc<SignalFlags>,
     thread: Thread,
 }
 
 #[derive(Default)]
-struct Common {
+struct SignalFlags {
     is_due: AtomicBool,
     stop: AtomicBool,
 }
@@ -45,26 +45,26 @@ impl SignalThread {
     ///
     /// The system's, when no thread can start.
     pub(crate) fn start(doorbell: Arc<dyn Signal>, percent: NonZeroU32) -> io::Result<Self> {
-        let common = Arc::new(Common::default());
-        let own = Arc::clone(&common);
+        let flags = Arc::new(SignalFlags::default());
+        let own = Arc::clone(&flags);
         let handle = background::spawn("doorbell", move || run(&own, &*doorbell, percent))?;
         Ok(SignalThread {
-            common,
+            flags,
             thread: handle.thread().clone(),
         })
     }
 }
 
-fn run(common: &Common, doorbell: &dyn Signal, percent: NonZeroU32) {
+fn run(flags: &SignalFlags, doorbell: &dyn Signal, percent: NonZeroU32) {
     // When the work so far is due at the reader's percentage of the time.
     let mut due = Instant::now();
-    while !common.stop.load(Relaxed) {
+    while !flags.stop.load(Relaxed) {
         let now = Instant::now();
         due = due.max(now);
         let wait = (due - now).saturating_sub(BURST);
         if !wait.is_zero() {
             park_timeout(wait);
-        } else if common.is_due.swap(false, Acquire) {
+        } else if flags.is_due.swap(false, Acquire) {
             let before = thread_time();
             doorbell.signal();
             due += thread_time().saturating_sub(before) * 100 / percent.get();
@@ -76,14 +76,14 @@ fn run(common: &Common, doorbell: &dyn Signal, percent: NonZeroU32) {
 
 impl Signal for SignalThread {
     fn signal(&self) {
-        self.common.is_due.store(true, Release);
+        self.flags.is_due.store(true, Release);
         self.thread.unpark();
     }
 }
 
 impl Drop for SignalThread {
     fn drop(&mut self) {
-        self.common.stop.store(true, Relaxed);
+        self.flags.stop.store(true, Relaxed);
         self.thread.unpark();
     }
 }

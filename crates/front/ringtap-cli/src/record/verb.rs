@@ -18,7 +18,7 @@ use super::{FileOptions, Writer, origin};
 use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
-use crate::interrupt::Interrupts;
+use crate::interrupt::EndRequests;
 use crate::print;
 use crate::reading::{self, Reading, ReadingArgs, Sink};
 use crate::session::{self, BatchConsumer as _};
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
     let kind = args.input.kind();
     let keeps = args.user.recording(kind, &cpu, &args.files.file)?;
-    let interrupts = keeps.start_early(Interrupts::new)?;
+    let requests = keeps.start_early(EndRequests::new)?;
     let options = args
         .reading
         .open_options("record", ORDER_WINDOW)
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     let writer = Writer::create(&args.files, origin(), interfaces, start_ns)?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
-    interrupts.stop(capture.control(), args.reading.duration, &steered)?;
+    requests.stop(capture.control(), args.reading.duration, &steered)?;
     print::notes(capture.notes());
     cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;
