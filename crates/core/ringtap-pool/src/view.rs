@@ -111,6 +111,12 @@ impl Pool {
         }
     }
 
+    /// This pool with another epoch, which its header does not have yet.
+    #[must_use]
+    pub fn with_epoch(self, epoch: u64) -> Self {
+        Pool { epoch, ..self }
+    }
+
     /// Distinguishes the pool from those that it replaced.
     pub fn epoch(&self) -> u64 {
         self.epoch

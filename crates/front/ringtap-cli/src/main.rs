@@ -24,6 +24,7 @@ mod send;
 mod serve_one;
 mod session;
 mod sim;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -65,6 +66,8 @@ enum Verb {
     Top(seeing::top::TopArgs),
     /// Explain where a running hub lost packets, since when, and what to change.
     Why(seeing::why::WhyArgs),
+    /// Let a virtual machine read groups of the hub on this machine.
+    Vm(vm::VmArgs),
     /// Show a hub in a private network: a sender, one capture, four readers, their counters.
     Demo(demo::DemoArgs),
     /// Open a device for a program that reads through libringtap-pcap.
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Verb::Status(args) => seeing::status::run(&args),
         Verb::Top(args) => seeing::top::run(&args),
         Verb::Why(args) => seeing::why::run(&args),
+        Verb::Vm(args) => vm::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::ServeOne(args) => serve_one::run(&args),
         Verb::Sim(args) => sim::run(&args),

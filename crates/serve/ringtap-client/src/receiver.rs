@@ -402,13 +402,21 @@ impl Receiver {
     }
 
     /// Lets this descriptor end a wait, too, as long as it is open.
-    pub(crate) fn listen(&self, other: BorrowedFd<'_>) -> Result<(), ReceiveError> {
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`].
+    pub fn listen(&self, other: BorrowedFd<'_>) -> Result<(), ReceiveError> {
         Ok(self.waiter.listen(Beside::Event(other))?)
     }
 
     /// Waits briefly, at most until `deadline`; look for packets after this.
+    ///
+    /// # Errors
+    ///
+    /// [`ReceiveError::System`].
     #[inline]
-    pub(crate) fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), ReceiveError> {
         let mut deadline = deadline;
         if let Some(left) = self.distance.left() {
             pause(left, deadline);

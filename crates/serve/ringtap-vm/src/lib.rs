@@ -10,4 +10,5 @@
 //! - The guest can map only packets that pass the filters of its own subscriptions.
 
 pub mod guest;
+pub mod host;
 pub mod messages;

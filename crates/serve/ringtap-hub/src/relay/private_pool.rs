@@ -2,31 +2,22 @@
 //! Private pools of one reader: the relay writes, the reader reads.
 
 use std::io;
-use std::sync::Arc;
 
 use ringtap_ipc::memfd::{Reclaimable, SealedPool, SharedMemory};
 use ringtap_ipc::subscription::{Endpoint, EndpointFiles};
 use ringtap_pool::control::control_bytes;
-use ringtap_pool::distributor::{Distributor, Policy, ReaderOptions};
+use ringtap_pool::distributor::Policy;
 use ringtap_pool::format::Geometry;
-use ringtap_pool::ids::{LaneId, ReaderId};
-use ringtap_pool::number::{to_u32, to_u64, to_usize};
-use ringtap_pool::source::{self, Facts};
-use ringtap_pool::wake::NoSignal;
-use ringtap_pool::writer::LaneWriter;
-
-pub(super) struct Private {
-    pub(super) writers: Vec<LaneWriter>,
-    pub(super) distributor: Distributor,
-    pub(super) reader: ReaderId,
-}
+use ringtap_pool::number::{to_u32, to_u64};
+use ringtap_pool::private::PrivatePool;
+use ringtap_pool::source::Facts;
 
 /// Makes the private pool for the packets of `endpoint`, and returns the memory to free at its end.
 pub(super) fn make(
     endpoint: &Endpoint,
     pool_bytes: u64,
     for_other_user: bool,
-) -> io::Result<(Private, Endpoint, Vec<Reclaimable>)> {
+) -> io::Result<(PrivatePool, Endpoint, Vec<Reclaimable>)> {
     let geometry = sizes(endpoint.pool.geometry(), pool_bytes)?;
     let mut reclaimable = Vec::new();
     let pool = match for_other_user {
@@ -37,29 +28,12 @@ pub(super) fn make(
         }
         false => SealedPool::create(geometry)?,
     };
-    let geometry = *pool.readable.geometry();
-    let (mut writers, mut ends) = (Vec::new(), Vec::new());
-    for lane in (0..geometry.lane_count).map(LaneId) {
-        let chunks = source::share(&geometry, lane);
-        // The relay is both writer and distributor, so it needs no signal from itself.
-        // SAFETY: mapped writable, made just now, and each lane has chunks of its own.
-        let (writer, end) =
-            unsafe { source::lane(&pool.writable, lane, chunks, Arc::new(NoSignal)) };
-        writers.push(writer);
-        ends.push(end);
-    }
-    let mut distributor = Distributor::new(pool.readable.clone(), ends, Arc::new(NoSignal));
-    let memory = SharedMemory::create(control_bytes(&geometry))?;
+    let memory = SharedMemory::create(control_bytes(pool.readable.geometry()))?;
     reclaimable.push(memory.reclaimable()?);
-    let options = ReaderOptions {
-        // The pool has only this reader, which may hold all chunks.
-        credit: Some(u32::MAX),
-        ..ReaderOptions::default()
-    };
-    let starts = vec![0; ends_of(&geometry)];
-    let reader = distributor
-        .add_reader_at(&options, &memory.region, &starts)
-        .map_err(io::Error::other)?;
+    // SAFETY: the only writable mapping of the pool, made just now.
+    let private =
+        unsafe { PrivatePool::new(&pool.writable, pool.readable.clone(), &memory.region) };
+    let private = private.map_err(io::Error::other)?;
     let outer = Endpoint {
         facts: Facts {
             policy: Policy::DropNewest,
@@ -74,11 +48,6 @@ pub(super) fn make(
         control: memory.region,
         wake: None,
     };
-    let private = Private {
-        writers,
-        distributor,
-        reader,
-    };
     Ok((private, outer, reclaimable))
 }
 
@@ -86,10 +55,6 @@ pub(super) fn make(
 pub(crate) fn bytes(inner: &Geometry, pool_bytes: u64) -> io::Result<u64> {
     let geometry = sizes(inner, pool_bytes)?;
     Ok(geometry.region_bytes() + to_u64(control_bytes(&geometry)))
-}
-
-fn ends_of(geometry: &Geometry) -> usize {
-    to_usize(geometry.lane_count)
 }
 
 /// Geometry of a pool with as many lanes and chunks as large as the source's.

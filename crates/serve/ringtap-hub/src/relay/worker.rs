@@ -17,12 +17,12 @@ use ringtap_ipc::waiter::{Beside, Waiter};
 use ringtap_pool::distributor::{Policy, Returns};
 use ringtap_pool::ids::LaneId;
 use ringtap_pool::number::to_u64;
+use ringtap_pool::private::PrivatePool;
 use ringtap_pool::reader::{Batch, Next, Packet, Reader};
 use ringtap_pool::wake::Signal;
-use ringtap_pool::writer::PacketMeta;
 
 use super::counters::{RelayCounters, RelayEndpointCounters, RelayLaneCounters};
-use super::private_pool::{self, Private};
+use super::private_pool;
 use super::{Common, lock};
 use crate::group::Group;
 
@@ -37,7 +37,7 @@ struct Pipe {
     wanted: Wanted,
     /// A packet waits for room in the private pool.
     waits: bool,
-    private: Private,
+    private: PrivatePool,
     counters: RelayEndpointCounters,
     ended: bool,
 }
@@ -198,7 +198,7 @@ impl Worker {
         let mut counters = RelayCounters::default();
         for pipe in &self.pipes {
             counters.endpoints.push(pipe.counters.clone());
-            let Private {
+            let PrivatePool {
                 distributor,
                 reader,
                 writers,
@@ -237,10 +237,10 @@ impl Pipe {
                 }
                 return false;
             }
-            Ok(Next::Ended) => return self.private.end(&mut self.ended, &mut self.counters),
+            Ok(Next::Ended) => return end(&mut self.private, &mut self.ended, &mut self.counters),
             Err(error) => {
                 tracing::error!("private delivery ended: its source cannot be read: {error}");
-                return self.private.end(&mut self.ended, &mut self.counters);
+                return end(&mut self.private, &mut self.ended, &mut self.counters);
             }
         };
         self.distance.took(batch.len(), batch.is_open());
@@ -307,7 +307,7 @@ impl RelayClassifier<'_> {
 fn copy(
     batch: &Batch,
     classifier: &RelayClassifier<'_>,
-    private: &mut Private,
+    private: &mut PrivatePool,
     counters: &mut RelayLaneCounters,
     waits: Option<&Common>,
 ) {
@@ -332,7 +332,7 @@ fn copy(
             }
             continue;
         }
-        while let Some(common) = waits.filter(|_| !private.has_room(lane, packet.data.len())) {
+        while let Some(common) = waits.filter(|_| !has_room(private, lane, packet.data.len())) {
             if common.stop.load(Relaxed) {
                 return;
             }
@@ -342,56 +342,30 @@ fn copy(
         } else {
             counters.lost += 1;
             counters.full += 1;
-            private.distributor.charge(private.reader, lane, 1);
         }
     }
     private.writers[lane.index()].publish();
 }
 
-impl Private {
-    fn put(&mut self, lane: LaneId, packet: &Packet<'_>) -> bool {
-        let slot = packet.slot();
-        let meta = PacketMeta {
-            time_ns: slot.time_ns,
-            wire_length: slot.wire_length,
-            flags: slot.flags,
-            queue: slot.queue,
-            hash: slot.hash(),
-            ..PacketMeta::default()
-        };
-        let Some(writer) = self.writers.get_mut(lane.index()) else {
-            return false;
-        };
-        if writer.stage(&meta, [packet.data]).is_ok() {
-            return true;
-        }
-        // Chunks that the reader returned meanwhile can be used at once.
-        let _moved = self.distributor.step();
-        writer.stage(&meta, [packet.data]).is_ok()
+/// Whether the pool has room for a packet of this size; first takes back returned chunks.
+fn has_room(private: &mut PrivatePool, lane: LaneId, bytes: usize) -> bool {
+    let writer = &mut private.writers[lane.index()];
+    if writer.has_room(bytes) {
+        return true;
     }
+    writer.publish();
+    let _moved = private.distributor.step();
+    std::thread::sleep(std::time::Duration::from_micros(200));
+    private.writers[lane.index()].has_room(bytes)
+}
 
-    /// Whether the pool has room for a packet of this size; first takes back returned chunks.
-    fn has_room(&mut self, lane: LaneId, bytes: usize) -> bool {
-        let writer = &mut self.writers[lane.index()];
-        if writer.has_room(bytes) {
-            return true;
-        }
-        writer.publish();
-        let _moved = self.distributor.step();
-        std::thread::sleep(std::time::Duration::from_micros(200));
-        self.writers[lane.index()].has_room(bytes)
+/// Marks the end for the reader; `false` if the end was marked before.
+fn end(private: &mut PrivatePool, ended: &mut bool, counters: &mut RelayEndpointCounters) -> bool {
+    if *ended {
+        return false;
     }
-
-    /// Marks the end for the reader; `false` if the end was marked before.
-    fn end(&mut self, ended: &mut bool, counters: &mut RelayEndpointCounters) -> bool {
-        if *ended {
-            return false;
-        }
-        *ended = true;
-        self.writers.iter_mut().for_each(|writer| writer.close());
-        while self.distributor.step().unwrap_or(false) {}
-        self.distributor.finish();
-        counters.ended = true;
-        true
-    }
+    *ended = true;
+    private.end();
+    counters.ended = true;
+    true
 }

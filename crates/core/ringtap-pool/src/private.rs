@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A pool of one reader, filled with copies: its writer is its distributor, too.
+
+use std::sync::Arc;
+
+use crate::distributor::{AddReaderError, Distributor, Policy, ReaderOptions};
+use crate::format::Geometry;
+use crate::ids::{LaneId, ReaderId};
+use crate::memory::Region;
+use crate::number::to_usize;
+use crate::reader::Packet;
+use crate::source;
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+use crate::view::{Pool, PoolError};
+use crate::wake::NoSignal;
+use crate::writer::{LaneWriter, PacketMeta};
+
+/// Why memory cannot be a private pool.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum PrivatePoolError {
+    /// The pool's region is too small.
+    Pool(#[from] PoolError),
+    /// The control region is too small.
+    Reader(#[from] AddReaderError),
+}
+
+/// A pool of one reader, which loses packets that find no room.
+pub struct PrivatePool {
+    /// The lanes' writers.
+    pub writers: Vec<LaneWriter>,
+    /// Hands chunks to the reader and takes them back.
+    pub distributor: Distributor,
+    /// The reader, which may hold all chunks.
+    pub reader: ReaderId,
+}
+
+impl PrivatePool {
+    /// Fills `writable`, of which `readable` is a view, for the reader of the control region `control`.
+    ///
+    /// # Errors
+    ///
+    /// [`AddReaderError::Control`]: the control region is too small.
+    ///
+    /// # Safety
+    ///
+    /// The pool must be mapped writable, and no other code may write into it.
+    pub unsafe fn new(
+        writable: &Pool,
+        readable: Pool,
+        control: &Region,
+    ) -> Result<Self, AddReaderError> {
+        let geometry = *writable.geometry();
+        let (mut writers, mut ends) = (Vec::new(), Vec::new());
+        for lane in (0..geometry.lane_count).map(LaneId) {
+            let chunks = source::share(&geometry, lane);
+            // Writer and distributor are one thread, which needs no signal from itself.
+            // SAFETY: writable by the caller's promise, and each lane has chunks of its own.
+            let (writer, end) = unsafe { source::lane(writable, lane, chunks, Arc::new(NoSignal)) };
+            writers.push(writer);
+            ends.push(end);
+        }
+        let mut distributor = Distributor::new(readable, ends, Arc::new(NoSignal));
+        let options = ReaderOptions {
+            credit: Some(u32::MAX),
+            policy: Policy::DropNewest,
+            ..ReaderOptions::default()
+        };
+        let starts = vec![0; to_usize(geometry.lane_count)];
+        let reader = distributor.add_reader_at(&options, control, &starts)?;
+        Ok(PrivatePool {
+            writers,
+            distributor,
+            reader,
+        })
+    }
+
+    /// Makes a pool in memory that another one may have used before, with an epoch of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`PrivatePoolError`]: the memory is too small.
+    ///
+    /// # Safety
+    ///
+    /// Both regions must be mapped writable, and no other code of this machine may use them.
+    pub unsafe fn in_used_memory(
+        region: Region,
+        geometry: Geometry,
+        epoch: u64,
+        control: &Region,
+    ) -> Result<Self, PrivatePoolError> {
+        let pool = Pool::new(region, geometry)?.with_epoch(epoch);
+        // SAFETY: by the caller's promise.
+        unsafe { pool.write_header() };
+        let words = control.words::<AtomicU64>(0, control.bytes() / size_of::<u64>());
+        for word in words.iter().flat_map(|words| words.iter()) {
+            word.store(0, Relaxed);
+        }
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { PrivatePool::new(&pool, pool.clone(), control) }?)
+    }
+
+    /// Copies a packet, to be published by its lane's writer; `false` if there is no room, which the
+    /// reader learns as a gap.
+    pub fn put(&mut self, lane: LaneId, packet: &Packet<'_>) -> bool {
+        let slot = packet.slot();
+        let meta = PacketMeta {
+            time_ns: slot.time_ns,
+            wire_length: slot.wire_length,
+            flags: slot.flags,
+            queue: slot.queue,
+            hash: slot.hash(),
+            ..PacketMeta::default()
+        };
+        let Some(writer) = self.writers.get_mut(lane.index()) else {
+            return false;
+        };
+        if writer.stage(&meta, [packet.data]).is_ok() {
+            return true;
+        }
+        // Chunks that the reader returned meanwhile can be used at once.
+        let _moved = self.distributor.step();
+        let is_staged = writer.stage(&meta, [packet.data]).is_ok();
+        if !is_staged {
+            self.distributor.charge(self.reader, lane, 1);
+        }
+        is_staged
+    }
+
+    /// Tells the reader that no packet follows.
+    pub fn end(&mut self) {
+        self.writers.iter_mut().for_each(LaneWriter::close);
+        while self.distributor.step().unwrap_or(false) {}
+        self.distributor.finish();
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap vm`: gives the groups of a hub to a virtual machine.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::{Args, Subcommand};
+use ringtap_client::default_socket;
+use ringtap_device::Size;
+use ringtap_pool::wake::Signal as _;
+use ringtap_vm::host::{
+    AttachedVms, DeviceReport, GroupOptions, HostError, HostGroups, StatusServer, VmReport,
+    standard_folder,
+};
+use ringtap_vnplug::host::{GuestVm, QmpError, VmError, serve};
+
+use crate::{interrupt, print};
+
+/// Longest wait for a guest that is detached to let its devices go.
+const DETACH_LIMIT: Duration = Duration::from_secs(30);
+/// How long a guest may have no agent before the user learns how to start one.
+const AGENT_NOTE: Duration = Duration::from_secs(20);
+
+/// Lets a virtual machine of an unmodified QEMU read groups of this machine's hub.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct VmArgs {
+    #[command(subcommand)]
+    action: Action,
+
+    /// The folder with a socket per attached VM. Without it: /run/ringtap/vm, or
+    /// $XDG_RUNTIME_DIR/ringtap-vm of a user who is not root.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap hub -i eth0 -g ids -g dns:'udp port 53'
+  ringtap vm attach --qmp /run/vm1.qmp --name vm1 --group ids --group dns
+  ringtap vm list
+  ringtap vm detach vm1
+In the guest: ringtap guest, and then ringtap count -i host:ids
+
+docs/vm.md shows how to start QEMU.
+
+Exit status: 0; 2 for a wrong command line; 1 if the hub refuses, and for other failures;
+of attach: 10 no QMP socket, 11 a socket of something else or in use, 12 no free pcie-root-port,
+13 no port with room for the memory, 14 QEMU refuses, 15 QEMU is too old, 16 the VM does not run,
+17 QEMU cannot open this process's memory, 18 the guest does not let devices go.";
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Plug memory into a running VM and serve its agent, until Ctrl-C, `ringtap vm detach` or the end
+    /// of QEMU.
+    Attach(AttachArgs),
+    /// Show the attached VMs: devices, groups, counters, and what would be faster.
+    List {
+        /// One JSON object per VM.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Unplug the memory of a VM and end its `ringtap vm attach`.
+    Detach {
+        /// Name of the VM.
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: String,
+    },
+}
+
+#[derive(Args, Debug)]
+struct AttachArgs {
+    /// QEMU's QMP socket, for this process alone.
+    #[arg(long, value_name = "SOCKET")]
+    qmp: PathBuf,
+
+    /// A name for the VM, in lists and for the hub.
+    #[arg(long, default_value = "vm1", value_name = "NAME", value_parser = name)]
+    name: String,
+
+    /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Size of the memory that the guest can read, a power of two; its groups share it evenly.
+    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
+    memory: Size,
+
+    /// A group that the guest may read; more than once for several groups.
+    #[arg(short = 'g', long = "group", required = true, value_name = "GROUP")]
+    groups: Vec<String>,
+}
+
+pub(crate) fn run(args: &VmArgs) -> Result<ExitCode> {
+    let folder = args.folder.clone().unwrap_or_else(standard_folder);
+    match &args.action {
+        Action::Attach(options) => match attach(options, folder) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) => {
+                let code = error.downcast_ref::<HostError>().map_or(1, exit_code);
+                print::note(format_args!("ringtap: {}: {error}", options.name));
+                Ok(ExitCode::from(code))
+            }
+        },
+        Action::List { json } => list(&AttachedVms::in_folder(&folder), *json),
+        Action::Detach { name } => {
+            let detached = AttachedVms::in_folder(&folder).detach(name, 2 * DETACH_LIMIT);
+            detached.map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    anyhow!("no VM {name} is attached: see `ringtap vm list`")
+                }
+                io::ErrorKind::TimedOut => anyhow!("{name}: the guest does not let the devices go"),
+                _ => anyhow!("{name}: {error}"),
+            })?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
+    let options = GroupOptions {
+        vm: args.name.clone(),
+        socket: args.socket.clone().unwrap_or_else(default_socket),
+        groups: args.groups.clone(),
+        memory_bytes: args.memory.0,
+    };
+    let mut names = options.groups.clone();
+    names.sort();
+    names.dedup();
+    ensure!(
+        names.len() == options.groups.len(),
+        "a --group is given twice"
+    );
+    let status = match StatusServer::bind(&folder, &args.name) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            bail!("a VM of this name is attached: use another --name")
+        }
+        bound => bound.map_err(|error| anyhow!("{}: {error}: use --folder", folder.display()))?,
+    };
+    // Before QEMU is asked for anything.
+    options.check()?;
+    let mut vm = GuestVm::attach(&args.qmp, options.limits()).map_err(HostError::Vm)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let ending = {
+        let (stop, waker) = (Arc::clone(&stop), vm.waker());
+        move || {
+            stop.store(true, Relaxed);
+            waker.signal();
+        }
+    };
+    let served = serve_guest(&mut vm, &options, &status, ending, &stop);
+    let detached = vm.detach(DETACH_LIMIT).map_err(HostError::Vm);
+    served?;
+    Ok(detached?)
+}
+
+/// Serves the guest until `stop`, or QEMU ends.
+fn serve_guest(
+    vm: &mut GuestVm,
+    options: &GroupOptions,
+    status: &StatusServer,
+    ending: impl Fn() + Clone + Send + 'static,
+    stop: &AtomicBool,
+) -> Result<()> {
+    interrupt::on_interrupt(ending.clone())?;
+    let name = options.vm.clone();
+    let report = move |text: String| print::note(format_args!("ringtap: {name}: {text}"));
+    let mut groups = HostGroups::plug(vm, options, Box::new(report.clone()))?;
+    status.start(groups.reporter(), ending)?;
+    report(format!(
+        "attached, for groups {}",
+        options.groups.join(", ")
+    ));
+    let has_agent = groups.reporter();
+    std::thread::Builder::new().spawn(move || {
+        std::thread::sleep(AGENT_NOTE);
+        has_agent().advice.into_iter().for_each(report);
+    })?;
+    serve(vm, &mut [&mut groups], &|| stop.load(Relaxed)).map_err(HostError::Vm)?;
+    Ok(())
+}
+
+fn exit_code(error: &HostError) -> u8 {
+    match error {
+        HostError::Vm(error) => match error {
+            VmError::Qmp(QmpError::Connect { .. }) => 10,
+            VmError::Qmp(QmpError::Busy | QmpError::NotQmp | QmpError::NoAnswer(_)) => 11,
+            VmError::NoPort => 12,
+            VmError::NoWindow { .. } => 13,
+            VmError::Qmp(QmpError::Refused { .. }) => 14,
+            VmError::TooOld(..) => 15,
+            VmError::NotRunning(_) => 16,
+            VmError::OtherProcess(..) | VmError::Memory(_) => 17,
+            VmError::Held(_) => 18,
+            _ => 1,
+        },
+        _ => 1,
+    }
+}
+
+fn list(vms: &AttachedVms, json: bool) -> Result<ExitCode> {
+    for vm in vms.reports() {
+        match json {
+            true => print::line(serde_json::to_string(&vm)?)?,
+            false => print::line(describe(&vm).trim_end())?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(vm: &VmReport) -> String {
+    let agent = if vm.agent {
+        "agent connected"
+    } else {
+        "no agent"
+    };
+    let mut text = format!(
+        "{} (process {}, hub {}): {agent}\n",
+        vm.name,
+        vm.pid,
+        vm.hub.display()
+    );
+    for device in &vm.devices {
+        let DeviceReport {
+            device,
+            bytes,
+            mapping,
+            interrupts,
+        } = device;
+        let mapping = mapping.as_deref().unwrap_or("not mapped");
+        let signals = if *interrupts { ", interrupts" } else { "" };
+        text += &format!("  {device}: {bytes} bytes, {mapping}{signals}\n");
+    }
+    for group in &vm.groups {
+        let counters = &group.counters;
+        text += &match &group.reader {
+            None => format!("  group {}: not subscribed\n", group.group),
+            Some(reader) => format!(
+                "  group {}: {reader}: {} packets copied, {} filtered, {} lost at the hub, {} lost \
+                 because the guest returned no memory\n",
+                group.group,
+                counters.copied,
+                counters.filtered,
+                counters.overrun,
+                counters.part_full
+            ),
+        };
+        if let Some(reason) = &group.not_in_source {
+            text += &format!("    its filter does not run in the kernel: {reason}\n");
+        }
+    }
+    for advice in &vm.advice {
+        text += &format!("  {advice}\n");
+    }
+    text
+}
+
+/// Parses the name of a virtual machine, which is a part of a file's name.
+fn name(text: &str) -> Result<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name = (1..=32).contains(&text.len()) && text.chars().all(is_plain);
+    ensure!(
+        is_name && !text.starts_with('.'),
+        "\"{text}\" is no name: use at most 32 letters, digits, '-', '_' and '.'"
+    );
+    Ok(text.to_owned())
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host's side: gives the groups of a hub to one guest.
+//!
+//! [`HostGroups`] is a back end of vNPlug. Its requests run on a thread of their own, and each
+//! subscription on another, so that the thread of the guest waits for no hub.
+//!
+//! Invariants
+//! - A guest can make only the process of its own virtual machine busy, and reach the hub only as a
+//!   reader of the granted groups.
+
+mod commands;
+mod part;
+mod relay;
+mod status;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver as Inbox, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ringtap_client::{ConnectError, Connection, ControlError};
+use ringtap_pool::memory::Region;
+use ringtap_pool::number::{to_u64, to_usize};
+use ringtap_pool::wake::Signal;
+use ringtap_vnplug::ctrl::message::ApplicationMessage;
+use ringtap_vnplug::device::{DeviceKind, HEADER_BYTES};
+use ringtap_vnplug::host::{BackEnd, FromGuest, GuestLimits, GuestVm, HostDevice, VmError};
+
+use crate::messages::{
+    APPLICATION, DevicePart, GuestRequest, HostMessage, PACKETS_VECTOR, pack, unpack,
+};
+use commands::{ActiveSubscriptions, Answers, CommandQueue, Commands, GuestAnswer, answers_of};
+use part::{GroupPart, PartBytes};
+use status::VmState;
+pub use status::{AttachedVms, DeviceReport, GroupReport, StatusServer, VmReport, standard_folder};
+
+/// Groups for a virtual machine.
+#[derive(Clone, Debug)]
+pub struct GroupOptions {
+    /// Name of the virtual machine.
+    pub vm: String,
+    /// Socket of the hub.
+    pub socket: PathBuf,
+    /// Groups that the guest may read.
+    pub groups: Vec<String>,
+    /// Bytes of the pool device, a power of two.
+    pub memory_bytes: u64,
+}
+
+/// Why groups cannot be given to a guest.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The hub cannot be asked.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The hub gives no status.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The hub has no such group.
+    #[error("the hub has no group {group}: it has {}", .there.join(", "))]
+    NoGroup {
+        /// The group.
+        group: String,
+        /// The hub's groups.
+        there: Vec<String>,
+    },
+    /// The memory is too small for the groups.
+    #[error(
+        "{bytes} bytes of memory are too few for {groups} groups: use a larger --memory, a power of two"
+    )]
+    Memory {
+        /// The size asked for.
+        bytes: u64,
+        /// Number of groups.
+        groups: usize,
+    },
+    /// The virtual machine refuses.
+    #[error(transparent)]
+    Vm(#[from] VmError),
+    /// A system call failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The groups of one guest.
+pub struct HostGroups {
+    /// Number of the agent that is there, or will be the next.
+    agent: u64,
+    queue: Arc<CommandQueue>,
+    inbox: Inbox<GuestAnswer>,
+    state: Arc<Mutex<VmState>>,
+    report: Box<dyn FnMut(String)>,
+}
+
+impl GroupOptions {
+    /// Checks what can be checked without the virtual machine.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::NoGroup`], [`HostError::Memory`], [`HostError::Connect`].
+    pub fn check(&self) -> Result<(), HostError> {
+        self.part_bytes()?;
+        let status = Connection::open(&self.socket, &self.vm)?.status()?;
+        let there: Vec<_> = status.groups.into_iter().map(|one| one.name).collect();
+        match self.groups.iter().find(|group| !there.contains(group)) {
+            None => Ok(()),
+            Some(group) => Err(HostError::NoGroup {
+                group: group.clone(),
+                there,
+            }),
+        }
+    }
+
+    /// The limits of a virtual machine with these devices.
+    #[must_use]
+    pub fn limits(&self) -> GuestLimits {
+        let control = self
+            .part_bytes()
+            .map_or(0, |part| part.control * self.count());
+        GuestLimits {
+            devices: 2,
+            device_bytes: self
+                .memory_bytes
+                .saturating_mul(2)
+                .saturating_add(2 * control),
+            ..GuestLimits::default()
+        }
+    }
+
+    fn count(&self) -> u64 {
+        to_u64(self.groups.len())
+    }
+
+    /// Bytes for the application in the pool device.
+    fn pool_bytes(&self) -> u64 {
+        self.memory_bytes.saturating_sub(to_u64(HEADER_BYTES))
+    }
+
+    fn part_bytes(&self) -> Result<PartBytes, HostError> {
+        let parts = PartBytes::of(self.pool_bytes(), self.count());
+        let parts = parts.filter(|_| self.memory_bytes.is_power_of_two());
+        parts.ok_or(HostError::Memory {
+            bytes: self.memory_bytes,
+            groups: self.groups.len(),
+        })
+    }
+}
+
+impl HostGroups {
+    /// Plugs the two devices into a virtual machine. `report` gets sentences for the user.
+    ///
+    /// # Errors
+    ///
+    /// Every [`HostError`].
+    pub fn plug(
+        vm: &mut GuestVm,
+        options: &GroupOptions,
+        report: Box<dyn FnMut(String)>,
+    ) -> Result<Self, HostError> {
+        let bytes = options.part_bytes()?;
+        let pool = vm.plug(APPLICATION, DeviceKind::Bulk, options.pool_bytes())?;
+        let kind = DeviceKind::Control { vectors: 1 };
+        let control = vm.plug(APPLICATION, kind, bytes.control * options.count())?;
+        let part = |(at, group): (u64, &String)| {
+            let (pool_part, pool) = device_part(&pool, at, bytes.pool)?;
+            let (control_part, control) = device_part(&control, at, bytes.control)?;
+            Some(GroupPart {
+                group: group.clone(),
+                pool,
+                pool_part,
+                control,
+                control_part,
+            })
+        };
+        let parts = (0..).zip(&options.groups).map(part).collect::<Option<_>>();
+        let parts = parts.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let state = VmState::new(options, &[&pool, &control]);
+        let waker = vm.waker();
+        let guest = Arc::new(PacketsSignal(control));
+        let (queue, inbox) = start(options, parts, guest, waker, &state.subscriptions)?;
+        Ok(HostGroups {
+            agent: 0,
+            queue,
+            inbox,
+            state: Arc::new(Mutex::new(state)),
+            report,
+        })
+    }
+
+    /// What `ringtap vm list` shows, for another thread.
+    #[must_use]
+    pub fn reporter(&self) -> Box<dyn Fn() -> VmReport + Send> {
+        let state = Arc::clone(&self.state);
+        Box::new(move || lock(&state).report())
+    }
+
+    fn new_agent(&mut self, is_here: bool) {
+        self.agent += 1;
+        self.queue.new_agent(self.agent, is_here);
+        let mut state = lock(&self.state);
+        state.has_agent = is_here;
+        state.devices.values_mut().for_each(|one| one.mapped = None);
+    }
+
+    /// The refusal of a message, if the thread does not get it.
+    fn request(&self, message: &ApplicationMessage) -> Option<String> {
+        match unpack::<GuestRequest>(message) {
+            Ok(what) => {
+                let is_queued = self.queue.request(self.agent, message.request, what);
+                (!is_queued).then(|| "too many requests wait: ask again after an answer".to_owned())
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn send(
+        &mut self,
+        vm: &mut GuestVm,
+        request: u32,
+        message: &HostMessage,
+    ) -> Result<(), VmError> {
+        let packed = pack(message, request).or_else(|error| {
+            let text = error.to_string();
+            pack(&HostMessage::Refused { text }, request)
+        });
+        let Ok(packed) = packed else { return Ok(()) };
+        match vm.send(packed) {
+            // The guest loses an answer: because it is gone, or does not take its messages.
+            Err(VmError::NoAgent | VmError::Unsent(_)) => {
+                lock(&self.state).lost_answers += 1;
+                Ok(())
+            }
+            sent => sent,
+        }
+    }
+}
+
+impl BackEnd for HostGroups {
+    fn application(&self) -> u32 {
+        APPLICATION
+    }
+
+    fn handle(&mut self, vm: &mut GuestVm, event: &FromGuest) -> Result<(), VmError> {
+        match event {
+            FromGuest::Arrived => {
+                self.new_agent(true);
+                (self.report)("the agent in the guest has connected".to_owned());
+            }
+            FromGuest::Left => {
+                self.new_agent(false);
+                (self.report)("the agent in the guest has left".to_owned());
+            }
+            FromGuest::Incompatible(oldest, newest) => (self.report)(format!(
+                "the agent in the guest has versions {oldest} to {newest} of vNPlug, this host another: \
+                 install the same version of Ringtap on both"
+            )),
+            FromGuest::Ready {
+                device,
+                mapping,
+                interrupts,
+            } => {
+                let mut state = lock(&self.state);
+                if let Some(device) = state.devices.get_mut(device) {
+                    device.mapped = Some((*mapping, *interrupts));
+                }
+            }
+            FromGuest::Failed(_) => (self.report)(
+                "the guest cannot map a device: see `ringtap guest --status` there".to_owned(),
+            ),
+            FromGuest::Message(message) => {
+                if let Some(text) = self.request(message) {
+                    self.send(vm, message.request, &HostMessage::Refused { text })?;
+                }
+            }
+            FromGuest::Gone => (self.report)("QEMU has ended".to_owned()),
+            _ => {}
+        }
+        lock(&self.state).refused_messages = vm.refused_messages();
+        Ok(())
+    }
+
+    fn tick(&mut self, vm: &mut GuestVm) -> Result<Option<Duration>, VmError> {
+        let answers: Vec<_> = answers_of(&self.inbox, self.agent).collect();
+        for answer in answers {
+            self.send(vm, answer.request, &answer.message)?;
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for HostGroups {
+    fn drop(&mut self) {
+        self.queue.stop();
+    }
+}
+
+/// Signals the guest that a part has new packets.
+struct PacketsSignal(HostDevice);
+
+impl Signal for PacketsSignal {
+    fn signal(&self) {
+        self.0.signal(PACKETS_VECTOR);
+    }
+}
+
+/// Starts the thread that carries out requests.
+fn start(
+    options: &GroupOptions,
+    parts: Vec<GroupPart>,
+    guest: Arc<dyn Signal>,
+    waker: ringtap_ipc::event::Event,
+    active: &ActiveSubscriptions,
+) -> io::Result<(Arc<CommandQueue>, Inbox<GuestAnswer>)> {
+    let queue = Arc::new(CommandQueue::default());
+    let (sender, inbox) = channel();
+    let commands = Commands {
+        vm: options.vm.clone(),
+        socket: options.socket.clone(),
+        parts,
+        queue: Arc::clone(&queue),
+        answers: Answers { sender, waker },
+        guest,
+        relays: BTreeMap::new(),
+        active: Arc::clone(active),
+        agent: 0,
+        epoch: 0,
+    };
+    commands::start(commands)?;
+    Ok((queue, inbox))
+}
+
+/// Part number `at` of a device that is divided into parts of `bytes` bytes.
+fn device_part(device: &HostDevice, at: u64, bytes: u64) -> Option<(DevicePart, Region)> {
+    let at = at.checked_mul(bytes)?;
+    let region = device.memory().part(to_usize(at), to_usize(bytes))?;
+    let device = device.id().0;
+    Some((DevicePart { device, at, bytes }, region))
+}
+
+/// Locks a value that no thread leaves in an invalid state.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

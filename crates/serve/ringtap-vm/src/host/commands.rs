@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Carries out what the agent of a guest asks, on a thread that may wait for the hub.
+//!
+//! Invariants
+//! - At most [`MOST_WAITING`] requests wait; further ones are refused.
+//! - A guest that asks without end keeps hub and thread busy at most half of the time.
+//! - The subscriptions of an agent end when the agent leaves.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver as Inbox, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringtap_client::{Connection, SubscriptionRequest};
+use ringtap_filter::Program;
+use ringtap_ipc::event::Event;
+use ringtap_pool::wake::Signal;
+
+use super::part::{self, GroupPart};
+use super::relay::{GuestRelay, RelayCommon, RelayPlace, not_in_source};
+use crate::messages::{GrantedGroup, GuestRequest, HostMessage};
+
+/// Most requests that wait.
+const MOST_WAITING: usize = 64;
+/// Least and longest pause after a request; between them it is as long as the request took.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
+/// Link type of a hub without sources.
+const ETHERNET: u16 = 1;
+
+/// An answer for the guest's agent of this number.
+pub(super) struct GuestAnswer {
+    pub(super) agent: u64,
+    pub(super) request: u32,
+    pub(super) message: HostMessage,
+}
+
+/// Takes answers to the thread of the guest.
+#[derive(Clone)]
+pub(super) struct Answers {
+    pub(super) sender: Sender<GuestAnswer>,
+    /// Wakes that thread.
+    pub(super) waker: Event,
+}
+
+impl Answers {
+    pub(super) fn send(&self, agent: u64, request: u32, message: HostMessage) {
+        let answer = GuestAnswer {
+            agent,
+            request,
+            message,
+        };
+        // Fails if the guest is being detached.
+        let _late = self.sender.send(answer);
+        self.waker.signal();
+    }
+}
+
+enum GuestCommand {
+    Request(u64, u32, GuestRequest),
+    /// The agent of this number arrived, or will be the next; the one before left.
+    Agent {
+        number: u64,
+        is_here: bool,
+    },
+    /// The thread of a group's relay with this epoch found the end.
+    Ended(usize, u64, String),
+    Stop,
+}
+
+/// Requests that wait for the thread.
+#[derive(Default)]
+pub(super) struct CommandQueue {
+    commands: Mutex<VecDeque<GuestCommand>>,
+    is_filled: Condvar,
+}
+
+impl CommandQueue {
+    /// Queues a request of the guest; `false` if too many wait.
+    pub(super) fn request(&self, agent: u64, request: u32, what: GuestRequest) -> bool {
+        let mut commands = self.lock();
+        if commands.len() >= MOST_WAITING {
+            return false;
+        }
+        commands.push_back(GuestCommand::Request(agent, request, what));
+        self.is_filled.notify_one();
+        true
+    }
+
+    /// Ends the subscriptions of the agent before the one with this number.
+    pub(super) fn new_agent(&self, number: u64, is_here: bool) {
+        let mut commands = self.lock();
+        commands.retain(|one| matches!(one, GuestCommand::Ended(..) | GuestCommand::Stop));
+        commands.push_back(GuestCommand::Agent { number, is_here });
+        self.is_filled.notify_one();
+    }
+
+    /// Ends the thread.
+    pub(super) fn stop(&self) {
+        self.push(GuestCommand::Stop);
+    }
+
+    fn push(&self, command: GuestCommand) {
+        self.lock().push_back(command);
+        self.is_filled.notify_one();
+    }
+
+    fn next(&self) -> GuestCommand {
+        let mut commands = self.lock();
+        loop {
+            if let Some(command) = commands.pop_front() {
+                return command;
+            }
+            let woken = self.is_filled.wait(commands);
+            commands = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<GuestCommand>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A subscription as `ringtap vm list` shows it.
+pub(super) struct ActiveSubscription {
+    pub(super) reader: String,
+    pub(super) not_in_source: Option<String>,
+    pub(super) common: Arc<RelayCommon>,
+}
+
+/// The subscriptions now, for other threads.
+pub(super) type ActiveSubscriptions = Arc<Mutex<BTreeMap<usize, ActiveSubscription>>>;
+
+/// The thread's state.
+pub(super) struct Commands {
+    /// Name of the virtual machine.
+    pub(super) vm: String,
+    /// The hub.
+    pub(super) socket: PathBuf,
+    pub(super) parts: Vec<GroupPart>,
+    pub(super) queue: Arc<CommandQueue>,
+    pub(super) answers: Answers,
+    /// Wakes the guest's readers.
+    pub(super) guest: Arc<dyn Signal>,
+    pub(super) relays: BTreeMap<usize, GuestRelay>,
+    pub(super) active: ActiveSubscriptions,
+    pub(super) agent: u64,
+    pub(super) epoch: u64,
+}
+
+impl Commands {
+    pub(super) fn run(mut self) {
+        loop {
+            let command = self.queue.next();
+            let begin = Instant::now();
+            match command {
+                GuestCommand::Request(agent, request, what) => self.answer(agent, request, what),
+                GuestCommand::Agent { number, is_here } => {
+                    self.end_all();
+                    self.agent = number;
+                    if is_here {
+                        self.answer(number, 0, GuestRequest::Grants);
+                    }
+                }
+                GuestCommand::Ended(at, epoch, reason) => self.ended(at, epoch, reason),
+                GuestCommand::Stop => return self.end_all(),
+            }
+            std::thread::sleep(begin.elapsed().clamp(PAUSES.0, PAUSES.1));
+        }
+    }
+
+    fn answer(&mut self, agent: u64, request: u32, what: GuestRequest) {
+        let answer = match what {
+            GuestRequest::Grants => self.granted(),
+            GuestRequest::Subscribe {
+                group,
+                name,
+                filter,
+                snap_length,
+            } => self.subscribe(group, &name, filter, snap_length),
+            GuestRequest::ChangeFilter { group, filter } => {
+                match self.change_filter(&group, &filter, agent, request) {
+                    // The relay answers.
+                    Ok(()) => return,
+                    Err(text) => Err(text),
+                }
+            }
+            GuestRequest::Unsubscribe { group } => self.unsubscribe(group),
+            GuestRequest::Statistics { group } => self.counters(group),
+        };
+        let message = answer.unwrap_or_else(|text| HostMessage::Refused { text });
+        self.answers.send(agent, request, message);
+    }
+
+    fn granted(&self) -> Result<HostMessage, String> {
+        let connection = Connection::open(&self.socket, &self.vm).map_err(text)?;
+        let status = connection.status().map_err(text)?;
+        let mut types = connection.link_types().map(|link_type| link_type.0);
+        let link_type = types.next().unwrap_or(ETHERNET);
+        if types.any(|other| other != link_type) {
+            return Err(
+                "the hub's sources have different link types: give the VM a hub of its own for each"
+                    .to_owned(),
+            );
+        }
+        let is_there = |part: &&GroupPart| status.groups.iter().any(|one| one.name == part.group);
+        let granted = |part: &GroupPart| GrantedGroup {
+            name: part.group.clone(),
+            devices: status
+                .sources
+                .iter()
+                .map(|one| one.device.clone())
+                .collect(),
+            link_type,
+        };
+        Ok(HostMessage::Granted {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            groups: self.parts.iter().filter(is_there).map(granted).collect(),
+        })
+    }
+
+    fn subscribe(
+        &mut self,
+        group: String,
+        name: &str,
+        filter: Program,
+        snap_length: Option<u32>,
+    ) -> Result<HostMessage, String> {
+        let at = self.place_of(&group)?;
+        if self.relays.contains_key(&at) {
+            return Err(format!("{group}: subscribed already: change the filter"));
+        }
+        let reader = format!("{}/{name}", self.vm);
+        let request = SubscriptionRequest {
+            filter,
+            ..SubscriptionRequest::new(&group, &reader)
+        };
+        let (subscription, connection) =
+            Connection::attach(&self.socket, &request).map_err(text)?;
+        let part = self.parts.get(at).ok_or("no such part")?;
+        let (pool, control) = (part.pool_part, part.control_part);
+        let geometry = part::geometry(&subscription, pool.bytes, control.bytes, snap_length)
+            .ok_or(
+                "the VM's memory is too small for the hub's chunks: attach it with more --memory",
+            )?;
+        let facts = part::merged_facts(&subscription.endpoints, geometry.snap_length);
+        let wanted = subscription.endpoints.iter().map(|one| one.wanted.clone());
+        let not_in_source = not_in_source(&wanted.collect::<Vec<_>>());
+        self.epoch += 1;
+        let (queue, epoch) = (Arc::clone(&self.queue), self.epoch);
+        let place = RelayPlace {
+            group: group.clone(),
+            geometry,
+            epoch,
+            pool: part.pool.clone(),
+            control: part.control.clone(),
+            guest: Arc::clone(&self.guest),
+            answers: self.answers.clone(),
+        };
+        let ended = move |reason| queue.push(GuestCommand::Ended(at, epoch, reason));
+        let relay = GuestRelay::start(subscription, connection, place, ended).map_err(text)?;
+        let active = ActiveSubscription {
+            reader,
+            not_in_source: not_in_source.clone(),
+            common: Arc::clone(relay.common()),
+        };
+        self.lock_active().insert(at, active);
+        self.relays.insert(at, relay);
+        Ok(HostMessage::Subscribed {
+            group,
+            facts,
+            pool,
+            epoch,
+            control,
+            not_in_source,
+        })
+    }
+
+    fn change_filter(
+        &self,
+        group: &str,
+        filter: &Program,
+        agent: u64,
+        request: u32,
+    ) -> Result<(), String> {
+        let (_, relay) = self.relay_of(group)?;
+        relay.set_filter(filter, agent, request).map_err(text)
+    }
+
+    fn unsubscribe(&mut self, group: String) -> Result<HostMessage, String> {
+        let (at, relay) = self.relay_of(&group)?;
+        let counters = relay.counters().unwrap_or_else(|_| relay.common().known());
+        self.remove(at);
+        Ok(HostMessage::Unsubscribed { group, counters })
+    }
+
+    fn counters(&self, group: String) -> Result<HostMessage, String> {
+        let (_, relay) = self.relay_of(&group)?;
+        Ok(HostMessage::Counters {
+            group,
+            epoch: relay.common().epoch,
+            counters: relay.counters().map_err(text)?,
+        })
+    }
+
+    fn ended(&mut self, at: usize, epoch: u64, reason: String) {
+        let relay = self.relays.get(&at);
+        if relay.is_none_or(|relay| relay.common().epoch != epoch) {
+            return;
+        }
+        self.remove(at);
+        if let Some(part) = self.parts.get(at) {
+            let message = HostMessage::Ended {
+                group: part.group.clone(),
+                epoch,
+                reason,
+            };
+            self.answers.send(self.agent, 0, message);
+        }
+    }
+
+    fn place_of(&self, group: &str) -> Result<usize, String> {
+        let found = self.parts.iter().position(|part| part.group == group);
+        found.ok_or_else(|| {
+            let granted: Vec<_> = self.parts.iter().map(|part| &*part.group).collect();
+            let granted = granted.join(", ");
+            format!(
+                "the host does not grant the group to {}, only {granted}",
+                self.vm
+            )
+        })
+    }
+
+    fn relay_of(&self, group: &str) -> Result<(usize, &GuestRelay), String> {
+        let at = self.place_of(group)?;
+        let relay = self.relays.get(&at);
+        let relay = relay.ok_or_else(|| format!("{group}: not subscribed"))?;
+        Ok((at, relay))
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.relays.remove(&at);
+        self.lock_active().remove(&at);
+    }
+
+    fn end_all(&mut self) {
+        self.relays.clear();
+        self.lock_active().clear();
+    }
+
+    fn lock_active(&self) -> MutexGuard<'_, BTreeMap<usize, ActiveSubscription>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts the thread; returns its answers.
+pub(super) fn start(commands: Commands) -> io::Result<()> {
+    let builder = std::thread::Builder::new().name("commands".into());
+    builder.spawn(move || commands.run())?;
+    Ok(())
+}
+
+/// Answers that have arrived for this agent.
+pub(super) fn answers_of(
+    inbox: &Inbox<GuestAnswer>,
+    agent: u64,
+) -> impl Iterator<Item = GuestAnswer> {
+    inbox.try_iter().filter(move |answer| answer.agent == agent)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

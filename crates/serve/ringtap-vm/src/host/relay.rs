@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A guest's subscription: a thread reads the hub's pools in place and copies the packets that pass the
+//! filter into the guest's part.
+//!
+//! Invariants
+//! - The thread waits for nothing that the guest does: packets without room in the part are lost, and
+//!   counted.
+//! - The guest can spoil only its own reading: nothing that it writes into its control region is used
+//!   without a check.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::mpsc::{Receiver as Inbox, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use ringtap_client::{Batch, Connection, Control as _, ControlError, Next, Receiver, Tally};
+use ringtap_filter::{Place, Program};
+use ringtap_ipc::event::Event;
+use ringtap_ipc::subscription::{Subscription, Wanted};
+use ringtap_pool::format::Geometry;
+use ringtap_pool::ids::LaneId;
+use ringtap_pool::memory::Region;
+use ringtap_pool::private::PrivatePool;
+use ringtap_pool::wake::Signal;
+
+use super::commands::Answers;
+use crate::messages::{GuestCounters, HostMessage};
+
+/// The only lane of a part.
+const LANE: LaneId = LaneId(0);
+
+/// What a relay needs besides its subscription.
+pub(super) struct RelayPlace {
+    pub(super) group: String,
+    pub(super) geometry: Geometry,
+    pub(super) epoch: u64,
+    pub(super) pool: Region,
+    pub(super) control: Region,
+    /// Wakes the guest.
+    pub(super) guest: Arc<dyn Signal>,
+    pub(super) answers: Answers,
+}
+
+/// A subscription of the guest. Its thread ends when this is dropped.
+pub(super) struct GuestRelay {
+    common: Arc<RelayCommon>,
+    connection: Arc<Connection>,
+    adoptions: Sender<Adoption>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// State that the relay's thread shares with others.
+pub(super) struct RelayCommon {
+    pub(super) epoch: u64,
+    counts: Mutex<RelayCounts>,
+    /// Something happened besides packets: `wake` is signalled.
+    news: AtomicBool,
+    stop: AtomicBool,
+    wake: Event,
+}
+
+/// What the thread has counted.
+struct RelayCounts {
+    tally: Tally,
+    copied: u64,
+    part_full: u64,
+}
+
+/// A filter that is in force at the hub.
+struct Adoption {
+    wanted: Vec<Wanted>,
+    agent: u64,
+    request: u32,
+}
+
+struct RelayThread {
+    receiver: Receiver,
+    pool: PrivatePool,
+    common: Arc<RelayCommon>,
+    adoptions: Inbox<Adoption>,
+    place: RelayPlace,
+}
+
+impl GuestRelay {
+    /// Starts to copy; `ended` runs on the thread when no more packets come, with the reason.
+    pub(super) fn start(
+        subscription: Subscription,
+        connection: Arc<Connection>,
+        place: RelayPlace,
+        ended: impl FnOnce(String) + Send + 'static,
+    ) -> io::Result<Self> {
+        let receiver = Receiver::new(subscription, Arc::clone(&connection) as _);
+        let receiver = receiver.map_err(io::Error::other)?;
+        // SAFETY: the device's memory is mapped writable here. Each part has one relay at a time: the
+        // thread of the one before has ended. The guest reads the pool and shares the control region,
+        // through another machine's mapping.
+        let pool = unsafe {
+            let RelayPlace { pool, control, .. } = &place;
+            PrivatePool::in_used_memory(pool.clone(), place.geometry, place.epoch, control)
+        };
+        let pool = pool.map_err(io::Error::other)?;
+        let common = Arc::new(RelayCommon {
+            epoch: place.epoch,
+            counts: Mutex::new(RelayCounts {
+                tally: Tally::new(receiver.lanes()),
+                copied: 0,
+                part_full: 0,
+            }),
+            news: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            wake: Event::new()?,
+        });
+        let listens = receiver.listen(common.wake.as_fd());
+        listens.map_err(io::Error::other)?;
+        let (adoptions, inbox) = channel();
+        let mut thread = RelayThread {
+            receiver,
+            pool,
+            common: Arc::clone(&common),
+            adoptions: inbox,
+            place,
+        };
+        let builder = std::thread::Builder::new().name("relay".into());
+        let thread = builder.spawn(move || {
+            let reason = thread.run();
+            thread.pool.end();
+            thread.place.guest.signal();
+            if let Some(reason) = reason {
+                ended(reason);
+            }
+        })?;
+        Ok(GuestRelay {
+            common,
+            connection,
+            adoptions,
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn common(&self) -> &Arc<RelayCommon> {
+        &self.common
+    }
+
+    /// Changes the filter at the hub. The thread answers when it is in force in the part, too.
+    pub(super) fn set_filter(
+        &self,
+        filter: &Program,
+        agent: u64,
+        request: u32,
+    ) -> Result<(), ControlError> {
+        let adoption = Adoption {
+            wanted: self.connection.set_filter(filter)?,
+            agent,
+            request,
+        };
+        // Fails if the thread has ended, which the guest learns.
+        let _ended = self.adoptions.send(adoption);
+        self.common.tell();
+        Ok(())
+    }
+
+    /// The counters now.
+    pub(super) fn counters(&self) -> Result<GuestCounters, ControlError> {
+        // First: the hub then knows of every packet that is counted here.
+        let counts = self.common.copy_of_counts();
+        let snapshot = self.connection.snapshot()?;
+        Ok(counts.with(&counts.tally.total(&snapshot)))
+    }
+}
+
+impl Drop for GuestRelay {
+    fn drop(&mut self) {
+        self.common.stop.store(true, Relaxed);
+        self.common.tell();
+        if let Some(thread) = self.thread.take() {
+            // The thread waits for no other process.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl RelayCommon {
+    /// The counters as far as they are known without the hub: losses before the reader are missing.
+    pub(super) fn known(&self) -> GuestCounters {
+        let counts = self.copy_of_counts();
+        counts.with(&counts.tally.alone())
+    }
+
+    fn copy_of_counts(&self) -> RelayCounts {
+        let counts = self.lock();
+        RelayCounts {
+            tally: counts.tally.clone(),
+            ..*counts
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RelayCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        // Pairs with the swap in `RelayThread::run`: the thread sees what was stored before.
+        self.news.store(true, Release);
+        self.wake.signal();
+    }
+}
+
+impl RelayCounts {
+    fn with(&self, counters: &ringtap_pool::counters::Counters) -> GuestCounters {
+        let dropped = counters.dropped;
+        GuestCounters {
+            copied: self.copied,
+            filtered: counters.filtered,
+            other_members: counters.other_members,
+            nic: dropped.nic,
+            kernel: dropped.kernel,
+            pool_full: dropped.pool_full,
+            overrun: dropped.overrun,
+            part_full: self.part_full,
+        }
+    }
+}
+
+impl RelayThread {
+    /// Copies until it is told to stop (`None`), or no more packets come.
+    fn run(&mut self) -> Option<String> {
+        loop {
+            if self.common.news.swap(false, Acquire) {
+                self.common.wake.clear();
+                if self.common.stop.load(Relaxed) {
+                    return None;
+                }
+                self.adopt();
+            }
+            let next = match self.receiver.try_next() {
+                Ok(Next::Batch(batch)) => self.copy(&batch),
+                Ok(Next::Empty) => self.receiver.wait(None).map_err(|error| error.to_string()),
+                Ok(Next::Ended) => Err("the hub's sources have ended".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(reason) = next {
+                return Some(reason);
+            }
+        }
+    }
+
+    fn adopt(&mut self) {
+        while let Ok(adoption) = self.adoptions.try_recv() {
+            self.receiver.adopt(&adoption.wanted);
+            let message = HostMessage::Filtered {
+                group: self.place.group.clone(),
+                from: self.common.lock().copied,
+                not_in_source: not_in_source(&adoption.wanted),
+            };
+            let answers = &self.place.answers;
+            answers.send(adoption.agent, adoption.request, message);
+        }
+    }
+
+    fn copy(&mut self, batch: &Batch) -> Result<(), String> {
+        let mut counts = self.common.lock();
+        let RelayCounts {
+            tally,
+            copied,
+            part_full,
+        } = &mut *counts;
+        tally.begin(batch);
+        let pool = &mut self.pool;
+        if let Some(gap) = batch.gap() {
+            pool.distributor.charge(pool.reader, LANE, gap.packets);
+        }
+        let lane = tally.at(batch.lane());
+        for received in batch.packets() {
+            let received = received.map_err(|error| error.to_string())?;
+            lane.count(&received);
+            if received.is_ours() {
+                match pool.put(LANE, &received.packet) {
+                    true => *copied += 1,
+                    false => *part_full += 1,
+                }
+            }
+        }
+        self.receiver.publish_progress(tally);
+        drop(counts);
+        pool.writers[LANE.index()].publish();
+        let moved = pool.distributor.step();
+        moved.map_err(|error| error.to_string())?;
+        let guest = &self.place.guest;
+        pool.distributor.wake_sleepers(|_| guest.signal());
+        match pool.distributor.is_corrupt(pool.reader) {
+            false => Ok(()),
+            true => Err("the guest wrote impossible values into its control region".to_owned()),
+        }
+    }
+}
+
+/// Why the filter does not run in the host's kernel; `None` if it does for all sources.
+pub(super) fn not_in_source(wanted: &[Wanted]) -> Option<String> {
+    wanted.iter().find_map(|wanted| match &wanted.place {
+        Place::Source => None,
+        Place::Reader(reason) => Some(reason.clone()),
+    })
+}
