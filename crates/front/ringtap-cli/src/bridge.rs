@@ -19,9 +19,10 @@ use ringtap_device::{Kind, Mode, Size};
 use ringtap_pool::counters::Counters;
 use ringtap_pool::source::Facts;
 
+use crate::UsageError;
 use crate::affinity::{self, Placement, Steered};
 use crate::confine::UserArgs;
-use crate::hub::groups::GroupText;
+use crate::hub::groups::{self, GroupText};
 use crate::interrupt;
 use crate::print;
 use crate::reading;
@@ -171,11 +172,13 @@ impl BridgeArgs {
     fn groups(&self) -> Result<Vec<GroupText>> {
         ensure!(
             self.has_readers() || (self.socket.is_none() && self.pool.is_none()),
-            "--socket and --pool are for readers: say --mirror or --inline"
+            UsageError("--socket and --pool are for readers: say --mirror or --inline".to_owned())
         );
         let inline = self.inline.iter().map(GroupText::for_inline);
         let inline = inline.collect::<Result<Vec<_>>>()?;
-        Ok(inline.into_iter().chain(self.mirror.clone()).collect())
+        let mut groups: Vec<_> = inline.into_iter().chain(self.mirror.clone()).collect();
+        groups::admit_sudo_user(&mut groups);
+        Ok(groups)
     }
 
     fn inline_options(&self) -> Result<Option<InlineOptions>> {
@@ -184,7 +187,7 @@ impl BridgeArgs {
         };
         ensure!(
             matches!(self.mode, ModeArg::Auto | ModeArg::User),
-            "--inline forwards in user space: leave out --mode"
+            UsageError("--inline forwards in user space: leave out --mode".to_owned())
         );
         Ok(Some(InlineOptions {
             group: group.name().to_owned(),

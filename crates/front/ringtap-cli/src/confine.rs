@@ -8,7 +8,11 @@ use clap::Args;
 use ringtap::{Capability, Confinement, User, WHILE_CAPTURING};
 use ringtap_device::Kind;
 
+use crate::UsageError;
 use crate::affinity::Placement;
+
+const ONLY_ROOT: &str =
+    "-Z: only root can put interrupts and NAPI back: leave out irq= and napi= of --cpu";
 
 /// Places outside of its files that a recorder writes: settings of interrupts, and what they were.
 const SETTINGS: [&str; 3] = ["/proc/irq", "/sys", "/run/ringtap"];
@@ -34,7 +38,7 @@ impl UserArgs {
     ) -> Result<Confinement> {
         ensure!(
             self.user.is_none() || !cpu.moves_interrupts(),
-            "-Z: only root can put interrupts and NAPI back: leave out irq= and napi= of --cpu"
+            UsageError(ONLY_ROOT.to_owned())
         );
         let captures = devices.into_iter().any(Kind::names_an_interface);
         let keeps = if captures { WHILE_CAPTURING } else { &[] };

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ringtap_device::DeviceSpec;
 
-use crate::print;
+use crate::{UsageError, print};
 
 /// Names of the library in cargo's folder and as installed.
 const LIBRARY: [&str; 3] = [
@@ -36,6 +36,11 @@ pub(crate) struct ExecArgs {
     /// of Ringtap. Default: a hub that captures the interface, else a tap, else libpcap.
     #[arg(long, value_name = "DEVICE", value_parser = via)]
     via: Option<String>,
+
+    /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
+    /// $XDG_RUNTIME_DIR/ringtap.sock.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 
     /// Do not print how a device is read.
     #[arg(short, long)]
@@ -57,7 +62,8 @@ Examples:
   ringtap exec -- tcpdump -i hub:web port 80           a group of a hub, as any user it lets in
   ringtap exec --via hub:web -- tshark -i eth0         what asks for eth0 gets hub:web
 
-Devices are those of every other verb. A program with file capabilities or a set-user-id bit
+Devices are those of every other verb. RINGTAP_PCAP names the library, if it is not beside this
+program. A program with file capabilities or a set-user-id bit
 ignores this: install the library in place of libpcap for it (docs/libpcap.md).";
 
 fn via(text: &str) -> Result<String> {
@@ -78,6 +84,12 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
         .command
         .split_first()
         .context("no program to run: give one after --")?;
+    if program.as_encoded_bytes().starts_with(b"-") {
+        let flag = program.display();
+        let text =
+            format!("{flag}: `exec` has no such option; a program's options follow its name");
+        return Err(UsageError(text).into());
+    }
     let own = env::current_exe().context("cannot find the path of the ringtap program")?;
     let library = library(&own)?;
     let mut command = Command::new(program);
@@ -93,6 +105,9 @@ pub(crate) fn run(args: &ExecArgs) -> Result<ExitCode> {
     command.env("RINGTAP_PROGRAM", &own);
     if let Some(via) = &args.via {
         command.env("RINGTAP_VIA", via);
+    }
+    if let Some(socket) = &args.socket {
+        command.env("RINGTAP_SOCKET", std::path::absolute(socket)?);
     }
     if args.quiet {
         command.env("RINGTAP_QUIET", "1");

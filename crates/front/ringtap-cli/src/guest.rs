@@ -68,7 +68,7 @@ pub(crate) fn run(args: &GuestArgs) -> Result<ExitCode> {
     let limits = Limits::default();
     // Mapping a device that is plugged later takes both.
     let keeps = Confinement::keeping([Capability::SysAdmin, Capability::SysRawIo]);
-    let _log = keeps.start_early(|| log::to_stderr(&limits));
+    let _log = keeps.start_early(|| log::to_stderr(&limits, LevelFilter::INFO));
     let mut agent = Agent::new(AgentOptions {
         folder: args.folder.clone(),
         access: Access {

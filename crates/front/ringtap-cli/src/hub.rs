@@ -4,46 +4,57 @@
 mod config;
 pub(crate) mod groups;
 pub(crate) mod log;
+mod losses;
+mod reload;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use clap::{Args, Subcommand};
 use ringtap::Confinement;
 use ringtap_client::default_socket;
 use ringtap_device::{DeviceSpec, Kind};
 use ringtap_filter::hash::HashSeed;
 use ringtap_hub::server::Server;
-use ringtap_hub::{Congestion, Hub, HubOptions};
+use ringtap_hub::{Congestion, Group, Hub, HubOptions};
 use ringtap_ipc::protocol::{HubStatus, SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::Interface;
 use ringtap_pool::distributor::Policy;
-use ringtap_pool::source::Source;
+use ringtap_pool::source::{Facts, Source};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing_subscriber::filter::LevelFilter;
 
+use crate::UsageError;
 use crate::affinity::{self, Placement, Steered};
 use crate::confine::UserArgs;
 use crate::interrupt;
 use crate::print;
 use crate::report::grouped;
+use crate::seeing::HubSocketArgs;
 use crate::seeing::change::total;
 use crate::seeing::metrics::{self, Reach};
 use config::{Config, Device};
 use groups::GroupText;
+use losses::{LossLine, LossWatch};
+use reload::Reloaded;
 
-/// Interval of the checks that the hub's thread runs.
-const LOOK: Duration = Duration::from_secs(60);
+/// Interval of the checks that the hub's thread runs, and of those for losses.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Captures once and serves many readers over a UNIX socket.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct HubArgs {
-    /// Configuration file; flags add to it.
+    #[command(subcommand)]
+    action: Option<HubAction>,
+
+    /// Configuration file; flags add to it. SIGHUP and `ringtap hub reload` read it again.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -51,7 +62,11 @@ pub(crate) struct HubArgs {
     #[arg(short = 'i', long = "interface", value_name = "DEVICE", value_parser = devices)]
     devices: Vec<DeviceList>,
 
-    /// A group of readers: NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:FILTER].
+    /// A group of readers:
+    /// NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:users=NAMES][:groups=NAMES][:FILTER].
+    ///
+    /// Readers of root, of the hub's own user and of the user of `sudo` may join, and those of `users`
+    /// (`users=alice,bob`) and of the UNIX groups in `groups`.
     ///
     /// BALANCE is broadcast (each member gets everything; the default), flow, inner-flow,
     /// address, inner-address, vlan, round-robin, program:FILE, or lanes (each lane's chunks go
@@ -88,6 +103,14 @@ pub(crate) struct HubArgs {
     #[arg(long, value_name = "SECONDS", value_parser = crate::reading::seconds)]
     duration: Option<Duration>,
 
+    /// Log more.
+    #[arg(short, long, conflicts_with = "quiet")]
+    verbose: bool,
+
+    /// Log only losses, refusals and errors.
+    #[arg(short, long)]
+    quiet: bool,
+
     /// CPUs: `capture=0`, or `auto`; `irq=1` and `napi=threaded` as for `count`.
     #[arg(long, value_name = "CPUS", default_value = "")]
     cpu: Placement,
@@ -96,10 +119,18 @@ pub(crate) struct HubArgs {
     user: UserArgs,
 }
 
+/// What to do with a running hub.
+#[derive(Clone, Debug, Subcommand)]
+enum HubAction {
+    /// Make a running hub read its configuration file again: groups, users, metrics.
+    Reload(HubSocketArgs),
+}
+
 const EXAMPLES: &str = "\
 Examples:
   ringtap hub -i eth0                                 one group, `all`
   ringtap hub -i eth0 -g ids:4:flow -g rec            four workers share; a recorder gets all
+  ringtap hub -i eth0 -g rec:users=alice              user alice may join, too
   ringtap hub -i 'tap:eth1?exclusive' -g 'dns:private:udp port 53'
   ringtap hub -c /etc/ringtap/hub.toml --metrics 127.0.0.1:9464
 
@@ -134,26 +165,43 @@ impl HubArgs {
         if config.groups.is_empty() {
             config.groups.push(GroupText::named("all"));
         }
+        groups::admit_sudo_user(&mut config.groups);
         ensure!(
             !config.devices.is_empty(),
-            "no device to capture: give -i DEVICE, or [[source]] in the file"
+            UsageError(
+                "no device to capture: give -i DEVICE, or [[source]] in the file".to_owned()
+            )
         );
         Ok(config)
     }
 }
 
 pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
+    if let Some(HubAction::Reload(hub)) = &args.action {
+        return reload::ask(hub);
+    }
     let config = args.config()?;
     let kinds = config.devices.iter().map(|device| device.spec.kind);
     let keeps = args.user.keeping(kinds, &args.cpu)?;
-    let _log = keeps.start_early(|| log::to_stderr(&config.limits));
+    let level = match (args.verbose, args.quiet) {
+        (true, _) => LevelFilter::DEBUG,
+        (_, true) => LevelFilter::WARN,
+        _ => LevelFilter::INFO,
+    };
+    let _log = keeps.start_early(|| log::to_stderr(&config.limits, level));
     let (ended, end) = mpsc::channel();
     // Before anything is attached, so that an interrupt leaves nothing behind.
     let at_interrupt = ended.clone();
     let interrupted = move || {
         let _over = at_interrupt.send(());
     };
-    keeps.start_early(|| interrupt::on_interrupt(interrupted))?;
+    let reload = match args.config {
+        // SIGHUP of a closed terminal ends a hub without a file.
+        None => keeps
+            .start_early(|| interrupt::on_interrupt(interrupted))
+            .map(|()| Arc::default()),
+        Some(_) => keeps.start_early(|| reload::catch(interrupted)),
+    }?;
     let path = config.socket.clone().unwrap_or_else(default_socket);
     raise_descriptor_limit();
     let listener = Listener::bind(&path)?;
@@ -163,21 +211,25 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     };
     let first = interfaces().next().map(|device| device.name.as_str());
     let cpu = args.cpu.resolve(first)?;
-    let hub = affinity::on(cpu.capture, || start(&config, &keeps))?;
+    let (hub, facts) = affinity::on(cpu.capture, || start(&config, &keeps))?;
     stop_after(args.duration, &ended)?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
     cpu.steer(interfaces().map(|device| device.name.as_str()), &steered)?;
-    let access = config
-        .groups
-        .iter()
-        .map(|group| group.group.access.clone())
-        .collect();
-    let server = Server::open(listener, &hub, access).context("cannot open the socket's server")?;
-    let _metrics = serve_metrics(&config, &hub)?;
+    let server = Server::open(listener, &hub, groups::access(&config.groups))
+        .context("cannot open the socket's server")?;
+    let metrics = serve_metrics(&config, &hub)?;
     say_ready(&config, &path);
     hub.handle().when_over(ended);
-    wait(&hub, &end)?;
+    let mut reloaded = Reloaded {
+        args,
+        config,
+        facts,
+        hub: &hub,
+        server: &server,
+        metrics,
+    };
+    wait(&hub, &end, || reloaded.obey(&reload))?;
     // Before the programs that NAPI may depend on are detached.
     steered.undo();
     // Readers receive the remaining packets and the end before the server closes.
@@ -238,8 +290,8 @@ fn require_different_interfaces(devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
-/// Opens the sources, gives up rights, and starts a hub.
-fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
+/// Opens the sources, gives up rights, and starts a hub; returns the facts about each source, too.
+fn start(config: &Config, keeps: &Confinement) -> Result<(Hub, Vec<Facts>)> {
     require_different_interfaces(&config.devices)?;
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for Device { spec, place } in &config.devices {
@@ -248,45 +300,18 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
             Some(place) => source.with_context(|| place.clone())?,
             None => source?,
         };
+        sources.push(source);
+    }
+    let facts: Vec<_> = sources.iter().map(|one| one.facts().clone()).collect();
+    let groups = compiled(&config.groups, &facts)?;
+    for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {
         print::notes(&source.facts().notes);
         if spec.kind == Kind::Pcap {
             print::note(format_args!(
                 "ringtap: reading {spec} starts now: readers that attach later miss the packets before"
             ));
         }
-        sources.push(source);
     }
-    let mut facts = sources[0].facts().clone();
-    if sources.len() > 1 {
-        facts.interface = None; // filters are for all sources
-    }
-    let filtered = config
-        .groups
-        .iter()
-        .any(|group| !group.group.filter_text.is_empty());
-    let other = sources
-        .iter()
-        .find(|one| one.facts().link_type != facts.link_type);
-    if let Some(other) = other.filter(|_| filtered) {
-        bail!(
-            "{} and {} have different link types: remove the filters, or start a hub for each",
-            facts.device,
-            other.facts().device
-        );
-    }
-    let can_wait = |source: &dyn Source| source.facts().policy == Policy::Block;
-    let waits = |group: &&GroupText| group.group.policy == Policy::Block;
-    let hasty = sources.iter().find(|one| !can_wait(one.as_ref()));
-    if let (Some(group), Some(source)) = (config.groups.iter().find(waits), hasty) {
-        bail!(
-            "group {}: the source waits for its readers with policy block, and {} cannot wait: use \
-             drop, sample:N or cut:BYTES",
-            group.name(),
-            source.facts().device
-        );
-    }
-    let groups = config.groups.iter().map(|group| group.compile(&facts));
-    let groups = groups.collect::<Result<_>>()?;
     // The hub's threads inherit what is left.
     keeps.enter()?;
     let options = HubOptions {
@@ -294,7 +319,37 @@ fn start(config: &Config, keeps: &Confinement) -> Result<Hub> {
         hash_seed: config.hash_seed.map(HashSeed),
         limits: config.limits,
     };
-    Ok(Hub::start(sources, groups, options, Vec::new())?.0)
+    Ok((Hub::start(sources, groups, options, Vec::new())?.0, facts))
+}
+
+/// The groups with their filters compiled for these sources, if they fit.
+fn compiled(groups: &[GroupText], sources: &[Facts]) -> Result<Vec<Group>> {
+    let mut facts = sources.first().cloned().unwrap_or_default();
+    if sources.len() > 1 {
+        facts.interface = None; // filters are for all sources
+    }
+    let filtered = groups
+        .iter()
+        .any(|group| !group.group.filter_text.is_empty());
+    let other = sources.iter().find(|one| one.link_type != facts.link_type);
+    if let Some(other) = other.filter(|_| filtered) {
+        bail!(
+            "{} and {} have different link types: remove the filters, or start a hub for each",
+            facts.device,
+            other.device
+        );
+    }
+    let waits = |group: &&GroupText| group.group.policy == Policy::Block;
+    let hasty = sources.iter().find(|one| one.policy != Policy::Block);
+    if let (Some(group), Some(source)) = (groups.iter().find(waits), hasty) {
+        bail!(
+            "group {}: the source waits for its readers with policy block, and {} cannot wait: use \
+             drop, sample:N or cut:BYTES",
+            group.name(),
+            source.device
+        );
+    }
+    groups.iter().map(|group| group.compile(&facts)).collect()
 }
 
 /// Serves metrics, if configured, until the server is dropped.
@@ -302,7 +357,7 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
     let Some(address) = config.metrics else {
         ensure!(
             !config.metrics_anywhere,
-            "--metrics-anywhere needs an address: --metrics ADDRESS"
+            UsageError("--metrics-anywhere needs an address: --metrics ADDRESS".to_owned())
         );
         return Ok(None);
     };
@@ -335,16 +390,18 @@ fn say_ready(config: &Config, path: &std::path::Path) {
     ));
 }
 
-/// Waits for an interrupt, the end of the time, or the end of all sources.
-fn wait(hub: &Hub, end: &mpsc::Receiver<()>) -> Result<()> {
+/// Waits for an interrupt, the end of the time, or the end of all sources; calls `each` every second.
+fn wait(hub: &Hub, end: &mpsc::Receiver<()>, mut each: impl FnMut()) -> Result<()> {
+    let mut watch = LossWatch::default();
     loop {
         match end.recv_timeout(LOOK) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        hub.handle()
-            .status()
-            .context("the hub's thread has ended")?;
+        each();
+        let status = hub.handle().status();
+        let status = status.context("the hub's thread has ended")?;
+        watch.look(&status).iter().for_each(LossLine::log);
     }
 }
 

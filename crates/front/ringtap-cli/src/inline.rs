@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `ringtap inline`: an inline reader, which decides by filter and content which packets pass a bridge.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::affinity::Steered;
 use crate::interrupt::EndRequests;
 use crate::print;
 use crate::session::{BatchConsumer, Flow, receive};
-use crate::{bridge, reading, report};
+use crate::{UsageError, bridge, reading, report};
 
 /// Decides which packets pass a bridge that was started with `--inline`.
 #[derive(Args, Debug)]
@@ -27,6 +28,11 @@ pub(crate) struct InlineArgs {
     /// The bridge's group, `hub:NAME`, with `?socket=PATH` if need be.
     #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
     device: DeviceSpec,
+
+    /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
+    /// $XDG_RUNTIME_DIR/ringtap.sock.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 
     /// Drop what this filter takes (pcap-filter syntax).
     #[arg(long, value_name = "FILTER")]
@@ -67,11 +73,13 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     let device = &args.device;
     ensure!(
         device.kind == Kind::Hub,
-        "{device} is no group of a bridge: expected hub:NAME"
+        UsageError(format!(
+            "{device} is no group of a bridge: expected hub:NAME"
+        ))
     );
     ensure!(
         args.drop_text.iter().all(|text| !text.is_empty()),
-        "--drop-text needs a text: every packet contains an empty one"
+        UsageError("--drop-text needs a text: every packet contains an empty one".to_owned())
     );
     let filter = args
         .drop
@@ -79,8 +87,8 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
         .map(|text| ringtap::compile(text, &bridge::ethernet()));
     let requests = EndRequests::new()?;
     let request = SubscriptionRequest::new(&device.name, "inline");
-    let socket = device.options.socket.clone();
-    let socket = socket.map_or_else(default_socket, Into::into);
+    let own = device.options.socket.as_ref().map(PathBuf::from);
+    let socket = args.socket.clone().or(own).unwrap_or_else(default_socket);
     let (subscription, connection) = Connection::attach(&socket, &request)?;
     let mut decider = Decider {
         capture: Capture::new(Receiver::new(subscription, connection.clone())?),
@@ -95,7 +103,14 @@ pub(crate) fn run(args: &InlineArgs) -> Result<ExitCode> {
     };
     let control = decider.capture.control();
     requests.stop(control, args.duration, &Steered::default())?;
-    print::note(format_args!("ringtap: deciding for {device}"));
+    let passes_all = args.drop.is_none() && args.drop_text.is_empty();
+    print::note(format_args!(
+        "ringtap: deciding for {device}{}",
+        match passes_all {
+            true => "; every packet passes: --drop and --drop-text name packets to drop",
+            false => "",
+        }
+    ));
     receive(Duration::from_secs(1), &mut decider)?;
     let counters = decider.capture.counters()?;
     match args.json {

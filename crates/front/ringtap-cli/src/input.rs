@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The flags that all capturing verbs share, and the source that they open.
 
-use anyhow::{Result, bail};
+use crate::UsageError;
+use anyhow::Result;
 use clap::Args;
 use ringtap::{Capture, OpenOptions};
 use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
@@ -36,7 +37,7 @@ pub(crate) struct InputArgs {
     exclusive: bool,
 
     /// Which packets: `in` (received), `out` (sent by this host) or `inout`.
-    #[arg(long, value_name = "WAY", value_parser = direction)]
+    #[arg(short = 'Q', long, value_name = "WAY", value_parser = direction)]
     direction: Option<Direction>,
 
     /// Where the tap attaches: `native`, `generic`, `tc`, or `auto` for the best that works.
@@ -46,6 +47,11 @@ pub(crate) struct InputArgs {
     /// Do not ask the interface for packets to other hosts.
     #[arg(short = 'p', long)]
     no_promiscuous_mode: bool,
+
+    /// Socket of the hub of `hub:GROUP`. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
+    /// $XDG_RUNTIME_DIR/ringtap.sock.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<String>,
 
     /// Memory for packets that wait for their reader, e.g. 512MiB.
     #[arg(short = 'B', long, value_name = "SIZE")]
@@ -96,8 +102,19 @@ impl InputArgs {
         let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
             (None, Some(file)) => DeviceSpec::file(file),
-            (None, None) => bail!("no device to capture: give -i DEVICE or -r FILE"),
+            (None, None) => {
+                let text = "no device to capture: give -i DEVICE or -r FILE";
+                return Err(UsageError(text.to_owned()).into());
+            }
         };
+        if named.kind == Kind::Auto && (named.name == "any" || named.name.contains(',')) {
+            let text = format!(
+                "{}: a capture has one device; a hub captures several: `ringtap hub -i eth0,eth1`, then \
+                 `-i hub:all`",
+                named.name
+            );
+            return Err(UsageError(text).into());
+        }
         let options = options.device_options(self.flags());
         Ok(options.filter(self.filter_text()).open_device(&named)?)
     }
@@ -118,6 +135,12 @@ impl InputArgs {
             .or(self.read.as_deref())
     }
 
+    /// Whether a file is read as fast as it was recorded, or by a factor of that.
+    pub(crate) fn has_recorded_speed(&self) -> bool {
+        let own = self.device.as_ref().and_then(|it| it.options.speed);
+        matches!(self.speed.or(own), Some(Speed::Recorded { .. }))
+    }
+
     /// The interface, if the user named one.
     pub(crate) fn interface(&self) -> Option<&str> {
         let device = self.device.as_ref();
@@ -136,6 +159,7 @@ impl InputArgs {
             pool: self.pool,
             chunk: None,
             speed: self.speed,
+            socket: self.socket.clone(),
             ..Options::default()
         }
     }

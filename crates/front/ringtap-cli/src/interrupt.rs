@@ -75,10 +75,15 @@ impl EndRequests {
 
 /// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP.
 pub(crate) fn on_interrupt(stop: impl FnOnce() + Send + 'static) -> Result<()> {
+    on_signals(&ENDING, stop)
+}
+
+/// Calls `stop` at the first of these signals.
+pub(crate) fn on_signals(ending: &[i32], stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let again = Arc::new(AtomicBool::new(false));
     // First, so that no signal is handled without being noticed.
-    let mut signals = Signals::new(ENDING).context("cannot handle signals")?;
-    for signal in ENDING {
+    let mut signals = Signals::new(ending).context("cannot handle signals")?;
+    for signal in ending.iter().copied() {
         flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))
             .context("cannot handle signals")?;
     }

@@ -28,6 +28,7 @@ mod vm;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use ringtap_net::interface::InterfaceError;
 use ringtap_send::SendError;
@@ -77,11 +78,51 @@ enum Verb {
     Sim(sim::SimArgs),
 }
 
+/// Exit status for arguments that cannot be meant, here and in clap.
+pub(crate) const USAGE: u8 = 2;
 /// Exit status when a source or a sender ends because its interface was removed.
 pub(crate) const INTERFACE_REMOVED: u8 = 3;
 
+/// Arguments that contradict each other; ends the program with [`USAGE`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+/// Flags of tcpdump and dumpcap that no verb has, and what to use instead.
+const INSTEAD: [(&str, &str); 6] = [
+    ("-n", "addresses and ports are never resolved: leave -n out"),
+    ("-l", "lines are never buffered: leave -l out"),
+    (
+        "-D",
+        "`ip -br link` lists interfaces, `ringtap status` the groups of a hub",
+    ),
+    (
+        "-b",
+        "criteria are flags of their own: -C SIZE, -G SECONDS, -W FILES",
+    ),
+    ("-a", "stop with -c PACKETS or --duration SECONDS"),
+    (
+        "-xXAetSKE",
+        "Ringtap does not dissect: `ringtap exec -- tcpdump` or `tshark` does",
+    ),
+];
+
+/// The command line; clap's error names what to use instead of a flag of tcpdump.
+fn arguments() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let _unread = error.print();
+        if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) {
+            let is_meant = |known: &str| flag.len() == 2 && known.contains(&flag[1..]);
+            if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| is_meant(known)) {
+                print::note(format_args!("  tip: {instead}"));
+            }
+        }
+        std::process::exit(error.exit_code())
+    })
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = arguments();
     // The hub has a log of its own; what `serve-one` prints would mix with its program's output.
     if !matches!(cli.verb, Verb::Hub(_) | Verb::Guest(_) | Verb::ServeOne(_)) {
         print::show_source_notes();
@@ -104,10 +145,11 @@ fn main() -> ExitCode {
         Verb::Sim(args) => sim::run(&args),
     };
     result.unwrap_or_else(|error| {
-        print::note(format_args!("ringtap: {}", describe(&error)));
-        match is_removal(&error) {
-            true => ExitCode::from(INTERFACE_REMOVED),
-            false => ExitCode::FAILURE,
+        print::error(describe(&error));
+        match (is_removal(&error), is_usage(&error)) {
+            (true, _) => ExitCode::from(INTERFACE_REMOVED),
+            (false, true) => ExitCode::from(USAGE),
+            _ => ExitCode::FAILURE,
         }
     })
 }
@@ -121,6 +163,12 @@ fn is_removal(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(SendError::Interface(InterfaceError::Removed { .. }))
     )
+}
+
+/// Whether other arguments are needed.
+fn is_usage(error: &anyhow::Error) -> bool {
+    use ringtap::Error::{Device, Filter};
+    error.is::<UsageError>() || matches!(error.downcast_ref(), Some(Device(_) | Filter(_)))
 }
 
 /// An error and its causes on one line, without causes that repeat a text.

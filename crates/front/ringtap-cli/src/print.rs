@@ -41,6 +41,19 @@ pub(crate) fn note(text: impl Display) {
     let _lost = io::stderr().write_all(format!("{}\n", printable(text)).as_bytes());
 }
 
+/// Prints an error on standard error, which the journal shows as one.
+pub(crate) fn error(text: impl Display) {
+    let priority = if is_journal() { "<3>" } else { "" };
+    note(format_args!("{priority}ringtap: {text}"));
+}
+
+/// Whether standard error is the journal, by the variable that systemd sets.
+pub(crate) fn is_journal() -> bool {
+    let journal = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let stderr = rustix::fs::fstat(io::stderr());
+    stderr.is_ok_and(|file| journal == format!("{}:{}", file.st_dev, file.st_ino))
+}
+
 /// Prints each note on its own line of standard error.
 pub(crate) fn notes(notes: impl IntoIterator<Item = impl Display>) {
     for one in notes {

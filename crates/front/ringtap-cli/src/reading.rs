@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ringtap::{AllCounters, Batch, Capture, Counted, Counters, OpenOptions, Order, Packet};
+use serde_json::{Value, json};
 
 use crate::affinity::Placement;
 use crate::print;
@@ -106,15 +107,42 @@ pub(crate) fn require_balance(counters: &Counters) -> Result<()> {
     Ok(())
 }
 
-/// Summary of how well time-stamp order was kept, for the final counters.
-pub(crate) fn order_kept(order: Order) -> String {
+/// A result beside the counters: a line of text, or a JSON object with the same text.
+pub(crate) struct Extra {
+    kind: &'static str,
+    pub(crate) text: String,
+    figures: Value,
+}
+
+impl Extra {
+    /// `figures` is a JSON object.
+    pub(crate) fn new(kind: &'static str, text: String, figures: Value) -> Self {
+        Extra {
+            kind,
+            text,
+            figures,
+        }
+    }
+
+    fn json(&self) -> String {
+        let mut line = self.figures.clone();
+        line["type"] = self.kind.into();
+        line["text"] = self.text.as_str().into();
+        line.to_string()
+    }
+}
+
+/// How well time-stamp order was kept.
+pub(crate) fn order_kept(order: Order) -> Extra {
     let share = report::as_f64(order.late) / report::as_f64(order.packets.max(1));
-    format!(
+    let text = format!(
         "in time order: {} packets, {} later than the window allows ({:.4} %)",
         report::grouped(order.packets),
         report::grouped(order.late),
         share * 100.0
-    )
+    );
+    let figures = json!({"packets": order.packets, "late": order.late});
+    Extra::new("order", text, figures)
 }
 
 /// The reader of a verb: its capture, and what it prints.
@@ -228,8 +256,9 @@ impl<'a> Reading<'a> {
         Ok(counters)
     }
 
-    /// Prints the final counters, those of each lane if requested, and then `extras`.
-    pub(crate) fn finish(&self, extras: &[String]) -> Result<Counters> {
+    /// Prints the final counters, those of each lane if requested, and `extras`: after the counters as
+    /// text, before them as JSON, whose last line is the counters.
+    pub(crate) fn finish(&self, extras: &[Extra]) -> Result<Counters> {
         let AllCounters {
             total,
             lanes,
@@ -254,19 +283,17 @@ impl<'a> Reading<'a> {
             }
         }
         if self.args.json {
+            for extra in extras {
+                self.sink.say(&extra.json())?;
+            }
             self.sink
                 .say(&report::json(&facts.device, self.name, None, &total)?)?;
-        } else {
-            let title = format!("{} {:.1} s:", facts.device, self.seconds());
-            self.sink.say(&report::counters(&title, whence, &total))?;
+            return Ok(total);
         }
-        for line in extras {
-            // Separate from the JSON, whose names are promised.
-            if self.args.json {
-                print::note(line);
-            } else {
-                self.sink.say(&format!("  {line}"))?;
-            }
+        let title = format!("{} {:.1} s:", facts.device, self.seconds());
+        self.sink.say(&report::counters(&title, whence, &total))?;
+        for extra in extras {
+            self.sink.say(&format!("  {}", extra.text))?;
         }
         Ok(total)
     }

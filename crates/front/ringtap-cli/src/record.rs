@@ -23,6 +23,6 @@ mod tests;
 
 pub(crate) use machine::origin;
 pub(crate) use options::FileOptions;
-pub(crate) use recorder::Recorder;
+pub(crate) use recorder::{FileSignals, Recorder};
 pub(crate) use verb::{RecordArgs, interfaces, run};
 pub(crate) use writer::{FileNext, Writer, WrittenFiles};

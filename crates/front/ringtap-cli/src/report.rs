@@ -78,19 +78,27 @@ pub(crate) fn live_line(now: &Counters, before: &Counters, interval: Duration) -
     let bytes = now.bytes.saturating_sub(before.bytes);
     let lost = now.dropped.total().saturating_sub(before.dropped.total());
     let filtered = now.filtered.saturating_sub(before.filtered);
+    let rate = rounded(as_f64(packets) / seconds);
     let mut line = format!(
-        "{:>12} packets/s {:>10} {:>14} packets",
-        grouped(rounded(as_f64(packets) / seconds)),
+        "{:>12} {:<9} {:>10} L2 {:>14} {}",
+        grouped(rate),
+        if rate == 1 { "packet/s" } else { "packets/s" },
         bits_per_second(as_f64(bytes) * 8.0 / seconds),
         grouped(now.delivered),
+        if now.delivered == 1 {
+            "packet"
+        } else {
+            "packets"
+        },
     );
     if now.filtered > 0 {
         let total = grouped(now.filtered);
         let _infallible = write!(line, "  {} filtered ({total} so far)", grouped(filtered));
     }
+    let _infallible = write!(line, " {:>10} lost", grouped(lost));
     if now.dropped.total() > 0 {
         let total = grouped(now.dropped.total());
-        let _infallible = write!(line, "  {} lost ({total} so far)", grouped(lost));
+        let _infallible = write!(line, " ({total} so far)");
     }
     if !now.balance().holds() {
         let _infallible = write!(line, "  {}", now.balance());
@@ -153,11 +161,12 @@ pub(crate) fn counters(title: &str, offered_from: &str, counters: &Counters) -> 
         text.push('\n');
     }
     let equation = "offered = delivered + filtered + other_members + dropped.*";
-    let _infallible = write!(text, "  {}  ({equation})", counters.balance());
+    let _infallible = write!(text, "  {}\n  ({equation})", counters.balance());
     text
 }
 
-/// A rate in bits per second, with a prefix that fits.
+/// A rate in bits per second, with a prefix that fits. The caller says at which layer: L1 counts
+/// preamble, checksum and gap, 24 bytes a packet; L2 only the packet, as captures show it.
 pub(crate) fn bits_per_second(rate: f64) -> String {
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
     match units.iter().find(|(unit, _)| rate >= *unit) {

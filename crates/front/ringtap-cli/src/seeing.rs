@@ -18,7 +18,7 @@ use ringtap_client::{Connection, default_socket};
 use crate::reading;
 
 /// Selects a hub.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct HubSocketArgs {
     /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock, else
     /// $XDG_RUNTIME_DIR/ringtap.sock.

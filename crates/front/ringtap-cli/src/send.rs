@@ -33,10 +33,10 @@ By default packets are XDP live frames: an eBPF program fills in the kernel's ow
 straight to the driver. Where that is not possible they go through AF_PACKET, and the reason is \
 said. They leave the machine through the interface; on a veth they come out of its peer.
 
-Sizes are those of the wire, with the 4 bytes of the frame check sequence: `--size 64` gives \
-frames of 60 bytes in memory and in captures. Rates in bits per second also count preamble and \
-gap, in all 24 bytes more than in memory, as on a real link: 64-byte packets at 1Gbps are 1.488 \
-million a second. `bytes` in the output are those in memory, as captures show them.";
+Sizes count the 4 bytes of the frame check sequence: `--size 64` gives frames of 60 bytes in memory \
+and in captures. Rates in bits per second are those of layer 1 (L1): with preamble and gap, in all \
+24 bytes more than in memory, so that 64-byte packets at 1Gbps are 1.488 million a second. `count` \
+prints rates of layer 2 (L2), and `bytes` are those in memory, as captures show them.";
 
 const EXAMPLES: &str = "\
 Examples:

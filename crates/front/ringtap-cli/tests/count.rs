@@ -58,7 +58,7 @@ fn every_load_runs_over_every_packet() {
     ] {
         let end = ringtap(&["count", "-q", "--json", "-r", &file, "--work", work]).success();
         assert_eq!(delivered(&end), delivered(&plain), "{work}");
-        assert!(end.stderr.contains(told), "{work}: {}", end.stderr);
+        assert!(end.stdout.contains(told), "{work}: {}", end.stdout);
     }
     let args = [
         "count",
@@ -72,7 +72,7 @@ fn every_load_runs_over_every_packet() {
     ];
     let filtered = ringtap(&args).success();
     let taken = format!("2 filter runs a packet took {}", 2 * delivered(&filtered));
-    assert!(filtered.stderr.contains(&taken), "{}", filtered.stderr);
+    assert!(filtered.stdout.contains(&taken), "{}", filtered.stdout);
 }
 
 #[test]
@@ -83,8 +83,36 @@ fn a_file_with_one_lane_is_in_order() {
     let end = ringtap(&args).success();
     assert_eq!(delivered(&end), delivered(&plain));
     assert!(
-        end.stderr.contains("0 later than the window allows"),
+        end.stdout.contains("0 later than the window allows"),
         "{}",
-        end.stderr
+        end.stdout
     );
+}
+
+#[test]
+fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
+    let one = ["count", "-q", "-i", "sim:1kpps?burst=1"];
+    for (flags, status, said) in [
+        (&["-n"][..], 2, "never resolved"),
+        (&["-D"], 2, "ip -br link"),
+        (&["-x"], 2, "exec -- tcpdump"),
+        (&["-Q", "in"], 2, "only for tap, packet"),
+        (&["--socket", "/x"], 2, "only for hub"),
+        (&["-p"], 2, "-p has no meaning"),
+        (&["-B", "64M"], 0, ""),
+        (&["-B", "64MB"], 0, ""),
+        (&["udp", "prot", "7"], 2, "invalid filter"),
+    ] {
+        let end = ringtap(&[&one[..], flags].concat());
+        let told = format!("{flags:?}: {}", end.stderr);
+        assert_eq!(end.status.code(), Some(status), "{told}");
+        assert!(end.stderr.contains(said), "{told}");
+    }
+    for device in ["any", "eth0,eth1"] {
+        let end = ringtap(&["count", "-i", device]);
+        assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
+        assert!(end.stderr.contains("ringtap hub -i"), "{}", end.stderr);
+    }
+    let end = ringtap(&["exec", "--json", "--", "true"]);
+    assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
 }

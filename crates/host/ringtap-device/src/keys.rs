@@ -257,7 +257,7 @@ fn set_sizes(options: &mut Options, text: &str) -> Result<(), String> {
         "imix" => Some(Sizes::Imix),
         _ => text.parse().ok().map(Sizes::Fixed),
     };
-    options.sim.sizes = Some(sizes.ok_or("expected bytes on the wire, from 64, or imix")?);
+    options.sim.sizes = Some(sizes.ok_or("expected bytes with the checksum, from 64, or imix")?);
     Ok(())
 }
 

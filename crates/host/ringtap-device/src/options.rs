@@ -174,7 +174,10 @@ pub(super) fn merge(device: &DeviceSpec, flags: &Options) -> Result<Options, Dev
         let Some(by_flag) = key.get(flags) else {
             continue;
         };
-        let flag = format!("--{} {by_flag}", key.name).trim_end().to_owned();
+        let flag = match key.name {
+            "promisc" => "-p".to_owned(),
+            name => format!("--{name} {by_flag}").trim_end().to_owned(),
+        };
         if !key.kinds.contains(&device.kind) {
             return Err(DeviceError::Pointless {
                 device: device.to_string(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rates: packets per second, bits per second on the wire, or as fast as possible.
+//! Rates: packets per second, bits per second at layer 1, or as fast as possible.
 
 use std::{fmt, str::FromStr};
 
@@ -23,8 +23,8 @@ pub struct RateError {
     why: &'static str,
 }
 
-const FORMS: &str = "use packets per second (100000, 100kpps, 1Mpps), bits per second on the \
-                     wire (500Mbps, 1Gbit/s), or max";
+const FORMS: &str = "use packets per second (100000, 100kpps, 1Mpps), bits per second at \
+                     layer 1 (500Mbps, 1Gbit/s), or max";
 
 impl FromStr for Rate {
     type Err = RateError;

@@ -1,34 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes in bytes with units: `64KiB`, `1GiB`, `100MB`.
+//! Sizes in bytes with units: `64KiB`, `1GiB`, `100MB`. The one parser for every flag, option and key.
 
 use std::{fmt, str::FromStr};
 
 use serde::Deserialize;
 
-/// A number of bytes. `k`, `K` and `KiB` are 1024, and so on.
+/// A number of bytes. `64M` and `64MiB` are powers of 1024; `64MB` is a power of 1000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Size(pub u64);
 
 /// A text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("\"{given}\" is not a size: use bytes, or units of 1024 such as 512KiB, 64MiB or 1GiB")]
+#[error(
+    "\"{given}\" is not a size: use bytes, units of 1024 (512K, 64MiB, 1G) or of 1000 (500kB, 100MB)"
+)]
 pub struct SizeError {
     given: String,
 }
 
-const BINARY: [(&str, u64); 4] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-];
-const DECIMAL: [(&str, u64); 4] = [
-    ("TB", 1_000_000_000_000),
-    ("GB", 1_000_000_000),
-    ("MB", 1_000_000),
-    ("kB", 1_000),
-];
+const UNITS: [&str; 4] = ["TiB", "GiB", "MiB", "KiB"];
 
 impl TryFrom<String> for Size {
     type Error = SizeError;
@@ -38,53 +29,77 @@ impl TryFrom<String> for Size {
     }
 }
 
-impl Size {
-    /// Parses a size whose unit may also be a power of 1000, in upper or lower case: `100MB`.
-    #[must_use]
-    pub fn with_any_unit(given: &str) -> Option<Self> {
-        let mut units = BINARY.iter().chain(&DECIMAL);
-        scaled(given, |unit| match unit.trim() {
-            "" | "B" | "b" => Some(1),
-            unit => {
-                let found = units.find(|(name, _)| name.eq_ignore_ascii_case(unit));
-                found.map(|(_, factor)| *factor)
-            }
-        })
-    }
-}
-
 impl FromStr for Size {
     type Err = SizeError;
 
-    /// Takes units of 1024 only: `MB` means 1024 to some and 1000 to others.
+    /// Units in upper or lower case, with or without a space before them.
     fn from_str(given: &str) -> Result<Self, SizeError> {
-        let factor = |unit: &str| match unit {
-            "" | "B" => Some(1),
-            "k" => Some(1 << 10),
-            _ => BINARY.iter().find_map(|(name, factor)| {
-                (*name == unit || name.get(..1) == Some(unit)).then_some(*factor)
-            }),
+        let digits = given.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = given.split_at(digits);
+        let unit = unit.trim_start().to_ascii_lowercase();
+        let (prefix, step) = match unit.strip_suffix('b') {
+            Some(unit) => match unit.strip_suffix('i') {
+                Some(prefix) if !prefix.is_empty() => (prefix, 1024),
+                Some(_) => ("?", 0),
+                None => (unit, 1000),
+            },
+            None => (&*unit, 1024),
         };
-        scaled(given, factor).ok_or_else(|| SizeError {
+        let power = ["", "k", "m", "g", "t"].iter().zip(0..);
+        let power = power.into_iter().find(|(name, _)| **name == prefix);
+        let bytes = power.and_then(|(_, power)| {
+            let number = number.parse::<u64>().ok()?;
+            number.checked_mul(u64::pow(step, power))
+        });
+        bytes.map(Size).ok_or_else(|| SizeError {
             given: given.to_owned(),
         })
     }
 }
 
-/// The number at the start of a text times the factor of the unit after it.
-fn scaled(given: &str, factor: impl FnOnce(&str) -> Option<u64>) -> Option<Size> {
-    let digits = given.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = given.split_at(digits);
-    let bytes = number.parse::<u64>().ok()?.checked_mul(factor(unit)?);
-    bytes.map(Size)
-}
-
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let divides = |(_, factor): &&(&str, u64)| self.0 != 0 && self.0.is_multiple_of(*factor);
-        match BINARY.iter().find(divides) {
+        let factors = UNITS.iter().zip([40, 30, 20, 10].map(|bits| 1 << bits));
+        let mut fitting =
+            factors.filter(|(_, factor)| self.0 != 0 && self.0.is_multiple_of(*factor));
+        match fitting.next() {
             Some((name, factor)) => write!(f, "{}{name}", self.0 / factor),
             None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_of_1024_and_of_1000_are_understood_everywhere() {
+        for (given, bytes) in [
+            ("20000", 20_000),
+            ("20 B", 20),
+            ("512k", 512 << 10),
+            ("64M", 64 << 20),
+            ("64MiB", 64 << 20),
+            ("1 gib", 1 << 30),
+            ("500kB", 500_000),
+            ("100MB", 100_000_000),
+            ("100mb", 100_000_000),
+            ("2TB", 2_000_000_000_000),
+        ] {
+            assert_eq!(given.parse(), Ok(Size(bytes)), "{given}");
+        }
+        for given in [
+            "",
+            "MB",
+            "1.5MB",
+            "-1MB",
+            "1iB",
+            "1MiBB",
+            "10 parsecs",
+            "99999999999TB",
+        ] {
+            assert!(given.parse::<Size>().is_err(), "{given}");
         }
     }
 }

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::rate::Rate;
+
 /// Speed at which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
@@ -17,7 +19,7 @@ pub enum Speed {
     /// At a steady rate, without regard to recorded times.
     Rate {
         /// Packets per second.
-        rate_pps: f64,
+        rate_pps: u64,
     },
 }
 
@@ -34,18 +36,13 @@ impl FromStr for Speed {
     type Err = SpeedError;
 
     fn from_str(given: &str) -> Result<Self, SpeedError> {
-        let parsed = if given == "top" {
-            Some(Self::Top)
-        } else if let Some(number) = given.strip_suffix(['x', 'X']) {
-            positive(number, 1.0).map(|factor| Self::Recorded { factor })
-        } else if let Some(rate) = given.strip_suffix("pps") {
-            let (number, unit) = match rate.strip_suffix(['k', 'K']) {
-                Some(number) => (number, 1e3),
-                None => rate.strip_suffix('M').map_or((rate, 1.0), |n| (n, 1e6)),
-            };
-            positive(number, unit).map(|rate_pps| Self::Rate { rate_pps })
-        } else {
-            None
+        let parsed = match (given, given.strip_suffix(['x', 'X']), given.parse()) {
+            ("top", ..) => Some(Self::Top),
+            (_, Some(number), _) => positive(number).map(|factor| Self::Recorded { factor }),
+            (_, None, Ok(Rate::PacketsPerSecond(rate_pps))) if given.ends_with("pps") => {
+                Some(Self::Rate { rate_pps })
+            }
+            _ => None,
         };
         parsed.ok_or_else(|| SpeedError {
             given: given.to_owned(),
@@ -64,7 +61,7 @@ impl fmt::Display for Speed {
     }
 }
 
-fn positive(number: &str, unit: f64) -> Option<f64> {
-    let value = number.parse::<f64>().ok()? * unit;
+fn positive(number: &str) -> Option<f64> {
+    let value = number.parse::<f64>().ok()?;
     (value.is_finite() && value > 0.0).then_some(value)
 }

@@ -51,7 +51,7 @@ impl Schedule {
                 scaled(after.as_secs_f64(), factor)
             }
             // Exact to a packet up to 2^53 packets.
-            Speed::Rate { rate_pps } => scaled(before as f64, rate_pps),
+            Speed::Rate { rate_pps } => scaled(before as f64, rate_pps as f64),
         }
     }
 }

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
-    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus,
+    SourceState, SourceStatus,
 };
 pub use subscribed::{Attached, AttachedEndpoint, AttachedError};
 

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use ringtap_ipc::doorbell::Rings;
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::time::now_ns;
-use ringtap_pool::number::to_u32;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
@@ -145,6 +144,9 @@ impl HubControl {
                 responder.send(self.set_credit(subscriber, chunks));
             }
             Command::Leave(subscriber) => self.leave(subscriber),
+            Command::Groups(groups, responder) => {
+                responder.send(Ok(self.membership.replace_groups(groups)));
+            }
             Command::Ask(question) => self.questions.push(question),
             Command::WhenOver(over) => self.over = Some(over),
             Command::Stop | Command::Quit => drop(self.engine.call(Engine::stop)),
@@ -159,7 +161,7 @@ impl HubControl {
         self.sources
             .iter_mut()
             .for_each(SourceHandle::update_losses);
-        let groups = to_u32(self.membership.groups().count());
+        let groups = self.membership.group_count();
         let questions = std::mem::take(&mut self.questions);
         // Without the hub's thread, the questions are dropped, which ends the wait for answers.
         let Ok(figures) = self.engine.call(move |engine| engine.figures(groups)) else {

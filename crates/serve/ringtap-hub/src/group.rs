@@ -80,6 +80,19 @@ impl Congestion {
 }
 
 impl Group {
+    /// Whether members of this group get what members of the other get.
+    pub(crate) fn divides_like(&self, other: &Group) -> bool {
+        let terms = |group: &Group| Group {
+            credit_chunks: None,
+            most_members: 0,
+            most_watermark_packets: 0,
+            policy: other.policy,
+            access: Access::default(),
+            ..group.clone()
+        };
+        terms(self) == terms(other)
+    }
+
     /// A group of this name that gives every packet to every member.
     pub fn new(name: impl Into<String>) -> Self {
         Group {

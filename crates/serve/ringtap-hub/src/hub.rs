@@ -79,6 +79,7 @@ pub(crate) enum Command {
     Change(Change),
     Credit(SubscriptionId, u32, Responder<Result<(), AttachError>>),
     Leave(SubscriptionId),
+    Groups(Vec<Group>, Responder<Result<Vec<String>, AttachError>>),
     Ask(Question),
     WhenOver(Sender<()>),
     Stop,
@@ -124,7 +125,10 @@ pub enum AttachError {
         known: String,
     },
     /// The user may not attach to the group.
-    #[error("user {uid} may not attach to group \"{group}\": add it to the group's users")]
+    #[error(
+        "user {uid} may not attach to group \"{group}\": add it to the group's users (`-g \
+         {group}:users={uid}`, or `users` in hub.toml)"
+    )]
     NotAllowed {
         /// The group.
         group: String,
@@ -316,6 +320,19 @@ impl Handle {
     /// Ends a subscription; the hub takes back all chunks that its reader holds.
     pub fn leave(&self, subscription: SubscriptionId) {
         self.send(Command::Leave(subscription));
+    }
+
+    /// Replaces the hub's groups. Attached readers stay; new ones find the new groups. Returns what the hub
+    /// did not change, and why.
+    ///
+    /// # Errors
+    ///
+    /// Every [`HubError`]; nothing has changed then.
+    pub fn replace_groups(&self, groups: Vec<Group>) -> Result<Vec<String>, HubError> {
+        check_names(&groups)?;
+        check_filters(&groups, &self.limits)?;
+        let notes = self.ask(|responder| Command::Groups(groups, responder));
+        notes.map_err(|error| HubError::System(io::Error::other(error)))
     }
 
     /// A subscription's counters now, final once the source has ended; `None` for an unknown one.

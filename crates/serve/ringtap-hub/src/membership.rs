@@ -52,6 +52,8 @@ struct Member {
 
 struct GroupMembers {
     group: Group,
+    /// No longer configured: nobody can join. It keeps its place, by which chunk shares are numbered.
+    is_removed: bool,
     members: Vec<Member>,
     /// The bit of all packets of a balanced group that has members.
     bit: Option<u32>,
@@ -93,28 +95,78 @@ pub(crate) enum Full {
     Work(TooMuchWork),
 }
 
-impl Membership {
-    pub(crate) fn new(groups: Vec<Group>, limits: FilterLimits, seed: HashSeed) -> Self {
-        let empty = |group| GroupMembers {
+impl GroupMembers {
+    fn empty(group: Group) -> Self {
+        GroupMembers {
             group,
+            is_removed: false,
             members: Vec::new(),
             bit: None,
             owners: vec![None; BUCKETS],
             masks: BucketMasks::same(0),
-        };
+        }
+    }
+}
+
+impl Membership {
+    pub(crate) fn new(groups: Vec<Group>, limits: FilterLimits, seed: HashSeed) -> Self {
         Membership {
-            groups: groups.into_iter().map(empty).collect(),
+            groups: groups.into_iter().map(GroupMembers::empty).collect(),
             used_bits: 0,
             limits,
             seed,
         }
     }
 
-    /// The groups, each with its number of members.
+    /// Number of groups, with those that were removed.
+    pub(crate) fn group_count(&self) -> u32 {
+        to_u32(self.groups.len())
+    }
+
+    /// The groups that readers can join or are in, each with its number of members.
     pub(crate) fn groups(&self) -> impl Iterator<Item = (&Group, usize)> {
-        self.groups
-            .iter()
-            .map(|one| (&one.group, one.members.len()))
+        let shown = |one: &&GroupMembers| !one.is_removed || !one.members.is_empty();
+        let groups = self.groups.iter().filter(shown);
+        groups.map(|one| (&one.group, one.members.len()))
+    }
+
+    /// The groups that readers can join.
+    pub(crate) fn open_groups(&self) -> impl Iterator<Item = &Group> {
+        let open = self.groups.iter().filter(|one| !one.is_removed);
+        open.map(|one| &one.group)
+    }
+
+    /// Replaces the groups; members stay, also those of removed groups. Returns what did not change.
+    pub(crate) fn replace_groups(&mut self, groups: Vec<Group>) -> Vec<String> {
+        for one in &mut self.groups {
+            one.is_removed = groups.iter().all(|group| group.name != one.group.name);
+        }
+        let mut notes = Vec::new();
+        for group in groups {
+            let known = self
+                .groups
+                .iter_mut()
+                .find(|one| one.group.name == group.name);
+            let by_lanes = |group: &Group| group.division == Division::Lanes;
+            match known {
+                Some(one) if one.group.divides_like(&group) => one.group = group,
+                None if !by_lanes(&group) => self.groups.push(GroupMembers::empty(group)),
+                Some(one) if one.members.is_empty() && !by_lanes(&group) && !by_lanes(&one.group) => {
+                    one.group = group;
+                }
+                Some(one) if !by_lanes(&group) && !by_lanes(&one.group) => notes.push(format!(
+                    "group {}: unchanged: its filter, balance and delivery change only while it has no \
+                     readers, and it has {}",
+                    group.name,
+                    one.members.len()
+                )),
+                _ => notes.push(format!(
+                    "group {}: unchanged: a group that divides lanes changes with a restart of the hub",
+                    group.name
+                )),
+            }
+        }
+        notes
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {

@@ -114,11 +114,6 @@ impl Relay {
         self.doorbell.signal();
     }
 
-    /// Packets lost because the reader's pool had no room.
-    pub(crate) fn lost(&self) -> u64 {
-        lock(&self.common.counters).lost()
-    }
-
     /// The counters of endpoint `at` for the reader of the private pool.
     pub(crate) fn as_private(&self, at: usize, inner: SourceSnapshot) -> SourceSnapshot {
         lock(&self.common.counters).as_private(at, inner)

@@ -17,7 +17,7 @@ mod status_page;
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -46,13 +46,15 @@ const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 /// An open server, which closes when this is dropped.
 pub struct Server {
     closing: Event,
+    access: Arc<RwLock<Vec<Access>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Acceptor {
     listener: Listener,
     hub: Handle,
-    access: Vec<Access>,
+    /// Of all groups.
+    access: Arc<RwLock<Vec<Access>>>,
     verdicts: Option<Arc<VerdictChannel>>,
     closing: Event,
     /// Signalled when the control thread has answered a request.
@@ -95,10 +97,11 @@ impl Server {
         verdicts: Option<Arc<VerdictChannel>>,
     ) -> io::Result<Self> {
         let closing = Event::new()?;
+        let access = Arc::new(RwLock::new(access));
         let acceptor = Acceptor {
             listener,
             hub: hub.handle().clone(),
-            access,
+            access: Arc::clone(&access),
             verdicts,
             closing: closing.clone(),
             answered: Event::new()?,
@@ -112,8 +115,16 @@ impl Server {
             .spawn(move || acceptor.run())?;
         Ok(Server {
             closing,
+            access,
             thread: Some(thread),
         })
+    }
+}
+
+impl Server {
+    /// Replaces the users who may ask for the status, for connections from now on.
+    pub fn set_access(&self, access: Vec<Access>) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
     }
 }
 
@@ -273,7 +284,8 @@ impl Acceptor {
         if Access::default().allows(peer, hub_uid) {
             return UserClass::Own;
         }
-        match self.access.iter().any(|one| one.allows(peer, hub_uid)) {
+        let access = self.access.read().unwrap_or_else(PoisonError::into_inner);
+        match access.iter().any(|one| one.allows(peer, hub_uid)) {
             true => UserClass::Member,
             false => UserClass::Stranger,
         }

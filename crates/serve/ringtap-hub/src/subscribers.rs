@@ -3,6 +3,7 @@
 
 mod attach;
 mod changes;
+mod departed;
 mod statistics;
 
 pub(crate) use changes::{Change, Changes};
@@ -20,6 +21,7 @@ use ringtap_pool::source::Counts;
 use crate::budgets::ReaderMemory;
 use crate::group::Delivery;
 use crate::relay::Relay;
+use departed::Departed;
 
 /// A subscriber's reader at one source.
 pub(crate) struct SourceReader {
@@ -55,8 +57,7 @@ pub(crate) struct Subscribers {
     /// threads may still copy what these mark.
     leaving: Vec<(SubscriptionId, Subscriber)>,
     last: u64,
-    /// Packets that readers lost before they left.
-    pub(crate) departed_overrun: u64,
+    departed: Departed,
 }
 
 impl Subscribers {

@@ -15,7 +15,7 @@ use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::InterfaceError;
 
 use super::ethernet;
-use crate::hub::groups::GroupText;
+use crate::hub::groups::{self, GroupText};
 use crate::hub::raise_descriptor_limit;
 use crate::print;
 
@@ -65,10 +65,7 @@ impl RunningBridge {
         let compiled = compiled.collect::<Result<_>>()?;
         let (hub, _) = Hub::start(sources, compiled, HubOptions::default(), Vec::new())?;
         if let Some(listener) = listener {
-            let access = groups
-                .iter()
-                .map(|group| group.group.access.clone())
-                .collect();
+            let access = groups::access(groups);
             let verdicts = bridge.verdict_channel();
             let server = Server::with_verdicts(listener, &hub, access, verdicts);
             print::note(format_args!(

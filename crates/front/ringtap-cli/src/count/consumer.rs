@@ -9,7 +9,7 @@ use ringtap_packet::stamp;
 use super::latency::Latency;
 use super::stamps::Stamps;
 use super::work::Work;
-use crate::reading::{self, Reading};
+use crate::reading::{self, Extra, Reading};
 use crate::session::{BatchConsumer, Flow};
 
 pub(super) struct CountReader<'a> {
@@ -52,23 +52,23 @@ impl Extras {
         }
     }
 
-    fn summary(&self) -> Vec<String> {
-        let lines = [
-            self.latency.as_ref().map(Latency::summary),
-            self.since_sending.as_ref().map(Latency::summary),
-            self.stamps.as_ref().map(Stamps::summary),
-            self.work.as_ref().map(Work::summary),
+    fn results(&self) -> Vec<Extra> {
+        let results = [
+            self.latency.as_ref().map(Latency::result),
+            self.since_sending.as_ref().map(Latency::result),
+            self.stamps.as_ref().map(Stamps::result),
+            self.work.as_ref().map(Work::result),
         ];
-        lines.into_iter().flatten().collect()
+        results.into_iter().flatten().collect()
     }
 }
 
 impl CountReader<'_> {
     /// Prints the final counters and the results of the extra work.
     pub(super) fn finish(&self) -> Result<Counters> {
-        let mut lines = self.extras.summary();
-        lines.extend(self.reading.capture.order().map(reading::order_kept));
-        self.reading.finish(&lines)
+        let mut extras = self.extras.results();
+        extras.extend(self.reading.capture.order().map(reading::order_kept));
+        self.reading.finish(&extras)
     }
 }
 

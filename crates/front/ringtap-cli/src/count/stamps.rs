@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loss and order of packets with sequence numbers.
 
+use serde_json::json;
+
+use crate::reading::Extra;
 use crate::report::grouped;
 
 /// Loss and order so far.
@@ -31,14 +34,17 @@ impl Stamps {
         self.expected = Some(sequence + 1);
     }
 
-    pub(super) fn summary(&self) -> String {
-        format!(
+    pub(super) fn result(&self) -> Extra {
+        let text = format!(
             "stamps: {} packets from number {}, {} missing, {} out of order",
             grouped(self.stamped),
             self.first,
             grouped(self.missing),
             grouped(self.out_of_order)
-        )
+        );
+        let figures = json!({"packets": self.stamped, "first": self.first, "missing": self.missing,
+                             "out_of_order": self.out_of_order});
+        Extra::new("stamps", text, figures)
     }
 }
 

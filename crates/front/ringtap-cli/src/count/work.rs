@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use flate2::{Compress, Compression, FlushCompress};
 use ringtap_filter::Program;
+use serde_json::json;
+
+use crate::reading::Extra;
 
 /// The kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,13 +105,15 @@ impl Work {
         }
     }
 
-    /// The result in words.
-    pub(crate) fn summary(&self) -> String {
-        match self {
-            Work::Zlib(_, _, bytes) => format!("zlib made {bytes} bytes"),
-            Work::Headers(sum) => format!("headers sum {sum}"),
-            Work::Bpf(_, times, taken) => format!("{times} filter runs a packet took {taken}"),
-        }
+    pub(crate) fn result(&self) -> Extra {
+        let (text, result) = match self {
+            Work::Zlib(_, _, bytes) => (format!("zlib made {bytes} bytes"), bytes),
+            Work::Headers(sum) => (format!("headers sum {sum}"), sum),
+            Work::Bpf(_, times, taken) => {
+                (format!("{times} filter runs a packet took {taken}"), taken)
+            }
+        };
+        Extra::new("work", text, json!({ "result": result }))
     }
 }
 

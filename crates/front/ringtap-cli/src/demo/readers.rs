@@ -13,7 +13,7 @@ use super::places::DemoCpus;
 use crate::affinity;
 use crate::print::line as say;
 use crate::reading::{Reading, ReadingArgs};
-use crate::record::{self, FileOptions, Recorder, Writer, WrittenFiles};
+use crate::record::{self, FileOptions, FileSignals, Recorder, Writer, WrittenFiles};
 use crate::session::{self, BatchConsumer, Flow};
 
 /// Longest interval between two ticks of the recorder.
@@ -67,7 +67,7 @@ pub(super) fn start_all<'scope, 'a: 'scope>(
     let interfaces = record::interfaces(&second, FILTER);
     let writer = Writer::create(&options, record::origin(), interfaces, start_ns)?;
     let recording = Reading::new(args, second, "record");
-    let recorder = Recorder::new(recording, writer, start_ns, false);
+    let recorder = Recorder::new(recording, writer, start_ns, false, FileSignals::default());
     let count = |capture, name, cpu| {
         let counter = CountingReader(Reading::new(args, capture, name));
         start(scope, counter, cpu)

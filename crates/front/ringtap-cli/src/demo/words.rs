@@ -43,7 +43,7 @@ pub(super) fn end(outcome: &DemoOutcome, sent: &SentCounters, standing: Standing
         false => (0.0, 0.0),
     };
     say(format_args!(
-        "\nSent in {seconds:.1} s: {} packets, {}/s, {} on the wire.",
+        "\nSent in {seconds:.1} s: {} packets, {}/s, {} L1.",
         grouped(sent.counters.sent),
         grouped(rounded(rate_pps)),
         bits_per_second(rate_bps),

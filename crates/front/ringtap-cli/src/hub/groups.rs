@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 use ringtap_filter::Balance;
+use ringtap_hub::access::Access;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
 use ringtap_hub::{Congestion, Delivery, Group};
 use ringtap_pool::distributor::Policy;
@@ -82,6 +83,31 @@ impl GroupText {
     }
 }
 
+/// UNIX group whose members see the counters of every hub: `status`, `top`, `why`.
+const VIEWERS: &str = "ringtap";
+
+/// The users of each group, and those who only see the counters.
+pub(crate) fn access(groups: &[GroupText]) -> Vec<Access> {
+    let viewers = uzers::get_group_by_name(VIEWERS).map(|viewers| Access {
+        gids: vec![viewers.gid()],
+        ..Access::default()
+    });
+    let of_groups = groups.iter().map(|group| group.group.access.clone());
+    of_groups.chain(viewers).collect()
+}
+
+/// Lets the user of `sudo` join the groups that name no users.
+pub(crate) fn admit_sudo_user(groups: &mut [GroupText]) {
+    let uid = std::env::var("SUDO_UID").ok();
+    let Some(uid) = uid.and_then(|uid| uid.parse().ok()) else {
+        return;
+    };
+    let accesses = groups.iter_mut().map(|group| &mut group.group.access);
+    for access in accesses.filter(|access| **access == Access::default()) {
+        access.uids.push(uid);
+    }
+}
+
 /// The user's words for how a group divides its traffic.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dividing {
@@ -118,8 +144,7 @@ impl Dividing {
     }
 }
 
-/// Parses `NAME[:MEMBERS][:BALANCE][:FILTER]`, with optional `private` for private delivery and
-/// `offload=PERCENT` for the offload threshold.
+/// Parses `NAME[:MEMBERS][:BALANCE][:offload=PERCENT][:private][:users=NAMES][:groups=NAMES][:FILTER]`.
 impl FromStr for GroupText {
     type Err = anyhow::Error;
 
@@ -127,27 +152,46 @@ impl FromStr for GroupText {
         let (first, mut rest) = text.split_once(':').unwrap_or((text, ""));
         let mut group = Group::new(name(first)?);
         let mut dividing = Dividing::default();
+        let (mut members, mut delivered) = (None, None);
         while !rest.is_empty() {
             let (word, after) = match rest.strip_prefix("program:") {
                 // On the command line the file's name has no colon; in the configuration file it may.
                 Some(file) => rest.split_at(8 + file.find(':').unwrap_or(file.len())),
                 None => rest.split_at(rest.find(':').unwrap_or(rest.len())),
             };
-            if let Ok(members) = word.parse() {
-                ensure!(members > 0, "a group of no members");
-                group.most_members = members;
+            let again;
+            if let Ok(number) = word.parse() {
+                ensure!(number > 0, "a group of no members");
+                again = members.replace(number).is_some();
             } else if word == LANES || parse_balance(word).is_some() {
-                dividing.word = Some(word.to_owned());
-            } else if let Ok(delivery) = delivery(word) {
-                group.delivery = delivery;
+                again = dividing.word.replace(word.to_owned()).is_some();
+            } else if let Ok(word) = delivery(word) {
+                again = delivered.replace(word).is_some();
             } else if let Some(percent) = word.strip_prefix("offload=") {
-                dividing.offload_percent = Some(offload(percent)?);
+                again = dividing
+                    .offload_percent
+                    .replace(offload(percent)?)
+                    .is_some();
+            } else if let Some(name) = word.strip_prefix("users=") {
+                again = !group.access.uids.is_empty();
+                let users = name.split(',').map(user);
+                group.access.uids = users.collect::<Result<_>>()?;
+            } else if let Some(name) = word.strip_prefix("groups=") {
+                again = !group.access.gids.is_empty();
+                let groups = name.split(',').map(group_of_users);
+                group.access.gids = groups.collect::<Result<_>>()?;
             } else {
                 rest.clone_into(&mut group.filter_text);
                 break;
             }
+            ensure!(
+                !again,
+                "\"{word}\": a group has one such part, and one is before it"
+            );
             rest = after.strip_prefix(':').unwrap_or(after);
         }
+        group.most_members = members.unwrap_or(group.most_members);
+        group.delivery = delivered.unwrap_or(group.delivery);
         dividing.apply(&mut group)?;
         Ok(GroupText {
             group,
@@ -276,6 +320,22 @@ mod tests {
         ] {
             assert!(wrong.parse::<GroupText>().is_err(), "{wrong}");
         }
+        let open = parsed("rec:users=root,1001:groups=0:udp");
+        assert_eq!(
+            (&open.access.uids[..], &open.access.gids[..]),
+            (&[0, 1001][..], &[0][..])
+        );
+        assert_eq!(open.filter_text, "udp");
+        for twice in [
+            "a:lanes:flow",
+            "c:2:3:flow",
+            "a:private:shared",
+            "a:users=0:users=1",
+        ] {
+            let error = twice.parse::<GroupText>().unwrap_err().to_string();
+            assert!(error.contains("one such part"), "{twice}: {error}");
+        }
+        assert!("a:users=no-such-user".parse::<GroupText>().is_err());
         assert!("a b:2".parse::<GroupText>().is_err());
         assert!("a:0".parse::<GroupText>().is_err());
     }

@@ -7,7 +7,7 @@
 //! - A user who makes the hub log gets a number of lines per second, and so do all users together; the
 //!   next line states how many were left out.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -15,12 +15,17 @@ use std::time::Instant;
 use ringtap_hub::Limits;
 use ringtap_hub::rate::Rates;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::Layer;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::fmt::{self, FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::print;
 
 /// Most lines that wait for standard error.
 const MOST_WAITING: usize = 1000;
@@ -29,18 +34,21 @@ const EVERYBODY: u32 = u32::MAX;
 
 /// Logs to standard error until the guard is dropped, which writes the waiting lines for at most a
 /// second.
-pub(crate) fn to_stderr(limits: &Limits) -> WorkerGuard {
+pub(crate) fn to_stderr(limits: &Limits, level: LevelFilter) -> WorkerGuard {
     let builder = NonBlockingBuilder::default();
     let builder = builder.lossy(true).buffered_lines_limit(MOST_WAITING);
     let (writer, guard) = builder.finish(io::stderr());
     let left_out = Arc::new(AtomicU64::new(0));
-    let format = tracing_subscriber::fmt::layer()
+    let format = fmt::layer()
         .with_writer(CountingWriter {
             writer,
             left_out: Arc::clone(&left_out),
         })
         .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
+        .event_format(LineFormat {
+            is_journal: print::is_journal(),
+            plain: fmt::format().with_target(false),
+        })
         // Otherwise it panics when standard error is closed.
         .log_internal_errors(false);
     let rates = Mutex::new(LineRates {
@@ -50,9 +58,41 @@ pub(crate) fn to_stderr(limits: &Limits) -> WorkerGuard {
     let limit = LineLimit { rates, left_out };
     // Fails only in tests, where a subscriber is set already.
     let _already = tracing_subscriber::registry()
-        .with(limit.and_then(format))
+        .with(limit.and_then(format).with_filter(level))
         .try_init();
     guard
+}
+
+/// Format of a line: for the journal its priority and no time; else time, level, text and fields.
+struct LineFormat {
+    is_journal: bool,
+    plain: Format,
+}
+
+impl<S, N> FormatEvent<S, N> for LineFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        if !self.is_journal {
+            return self.plain.format_event(context, writer, event);
+        }
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            _ => 7,
+        };
+        write!(writer, "<{priority}>")?;
+        context.format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
 }
 
 struct LineRates {

@@ -7,9 +7,6 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum WriteError {
-    /// The options contradict each other.
-    #[error("{0}")]
-    Options(&'static str),
     /// A name with `%` that `strftime` does not understand.
     #[error("{pattern}: not a file name with a time: {reason}; write %% for a single %")]
     Pattern { pattern: String, reason: String },

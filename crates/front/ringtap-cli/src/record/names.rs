@@ -72,6 +72,33 @@ impl Names {
         }
     }
 
+    /// Whether this series, now or in an earlier run, can have made a file of this name (without folder).
+    pub(super) fn is_of_series(&self, name: &str) -> bool {
+        let pattern = self.pattern.rsplit('/').next().unwrap_or_default();
+        let digits = |text: &str, count| {
+            text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        match self.kind {
+            NameKind::Single => false,
+            NameKind::Numbered => {
+                let (stem, extension) = split_extension(pattern);
+                let rest = name.strip_prefix(stem);
+                let rest = rest.and_then(|rest| rest.strip_suffix(extension));
+                let parts = rest.and_then(|rest| rest.strip_prefix('_')?.split_once('_'));
+                parts.is_some_and(|(number, stamp)| digits(number, 5) && digits(stamp, 14))
+            }
+            NameKind::Stamped => {
+                let (stem, extension) = split_extension(name);
+                let first = match stem.rsplit_once('_') {
+                    Some((stem, number)) if digits(number, 5) => format!("{stem}{extension}"),
+                    _ => name.to_owned(),
+                };
+                let is_made = |name: &str| strtime::parse(pattern, name).is_ok();
+                is_made(name) || is_made(&first)
+            }
+        }
+    }
+
     fn format(&self, pattern: &str, time_ns: u64) -> Result<String, WriteError> {
         let time = Timestamp::from_nanosecond(i128::from(time_ns)).unwrap_or(Timestamp::MAX);
         let local = time.to_zoned(self.zone.clone());
@@ -98,6 +125,13 @@ pub(super) struct FileRing {
 }
 
 impl FileRing {
+    /// A ring with these files, oldest first.
+    pub(super) fn with(files: impl IntoIterator<Item = String>) -> Self {
+        FileRing {
+            kept: files.into_iter().collect(),
+        }
+    }
+
     /// Files to delete before `next` is created, so that at most `count` exist.
     pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
         // A repeated name replaces its file.
@@ -162,6 +196,31 @@ mod tests {
                 "t-2214.pcapng"
             ]
         );
+    }
+
+    #[test]
+    fn files_of_earlier_runs_are_known_by_their_names() {
+        let numbered = names("dir/trace.pcapng", true);
+        assert!(numbered.is_of_series("trace_00007_20231114221320.pcapng"));
+        let stamped = names("dir/t-%H%M.pcapng", true);
+        assert!(stamped.is_of_series("t-2213.pcapng"));
+        assert!(stamped.is_of_series("t-2213_00002.pcapng"));
+        for others in [
+            "trace.pcapng",
+            "trace_00007.pcapng",
+            "trace_00007_20231114221320.pcapng.gz",
+            "trace_00007_2023111422132x.pcapng",
+            "my-trace_00007_20231114221320.pcapng",
+            "t-2513.pcapng",
+            "t-backup.pcapng",
+            "t-2213_2.pcapng",
+        ] {
+            assert!(
+                !numbered.is_of_series(others) && !stamped.is_of_series(others),
+                "{others}"
+            );
+        }
+        assert!(!names("t.pcapng", false).is_of_series("t.pcapng"));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     os::{fd::AsFd, unix::fs::OpenOptionsExt as _},
 };
 
@@ -101,11 +101,6 @@ impl Output {
 
     fn standard_output() -> Result<Self, WriteError> {
         let stdout = io::stdout();
-        if stdout.is_terminal() {
-            return Err(WriteError::Options(
-                "-w -: standard output is a terminal: pipe it into a program or give a file name",
-            ));
-        }
         let name = "standard output";
         let owned = stdout.as_fd().try_clone_to_owned();
         let pipe = owned.map_err(|cause| WriteError::Create {

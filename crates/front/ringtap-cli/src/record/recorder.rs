@@ -6,17 +6,21 @@
 //!   packets count as not written instead.
 
 use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use ringtap::{AllCounters, Batch, Capture, Counters, Packet as PoolPacket, flag};
 use ringtap_file::write::FilePacket;
 use ringtap_file::{Direction, Statistics};
 use ringtap_ipc::time::now_ns;
+use serde_json::json;
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use super::error::WriteError;
 use super::{FileNext, Writer, WrittenFiles};
 use crate::print;
-use crate::reading::Reading;
+use crate::reading::{Extra, Reading};
 use crate::report::{self, grouped};
 use crate::session::{BatchConsumer, Flow};
 
@@ -27,11 +31,40 @@ pub(crate) struct Recorder<'a> {
     start_ns: u64,
     /// A line on the terminal shows the progress.
     progress: bool,
+    signals: FileSignals,
+}
+
+/// Signals about the files; by default none is caught. Both wait until the recorder looks.
+#[derive(Default)]
+pub(crate) struct FileSignals {
+    /// SIGUSR1: begin the next file.
+    next: Arc<AtomicBool>,
+    /// SIGUSR2: write the buffer.
+    flush: Arc<AtomicBool>,
+}
+
+impl FileSignals {
+    /// Catches the signals from now on.
+    pub(crate) fn catch() -> Result<Self> {
+        let signals = FileSignals::default();
+        for (signal, flag) in [(SIGUSR1, &signals.next), (SIGUSR2, &signals.flush)] {
+            signal_hook::flag::register(signal, Arc::clone(flag))
+                .context("cannot handle signals")?;
+        }
+        Ok(signals)
+    }
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) fn new(reading: Reading<'a>, writer: Writer, start_ns: u64, progress: bool) -> Self {
+    pub(crate) fn new(
+        reading: Reading<'a>,
+        writer: Writer,
+        start_ns: u64,
+        progress: bool,
+        signals: FileSignals,
+    ) -> Self {
         Recorder {
+            signals,
             reading,
             writer,
             start_ns,
@@ -61,7 +94,7 @@ impl<'a> Recorder<'a> {
         };
         match closed {
             Ok(written) => {
-                let counters = self.reading.finish(&[summary(&written)])?;
+                let counters = self.reading.finish(&[written_files(&written)])?;
                 received?;
                 Ok((counters, written))
             }
@@ -82,10 +115,13 @@ impl<'a> Recorder<'a> {
         let lost = self.reading.capture.keep_written(packets, wire_bytes);
         let told = match lost {
             0 => Vec::new(),
-            _ => vec![format!(
-                "{} packets were lost in the write buffer: counted as dropped.not_written",
-                grouped(lost)
-            )],
+            _ => {
+                let text = format!(
+                    "{} packets were lost in the write buffer: counted as dropped.not_written",
+                    grouped(lost)
+                );
+                vec![Extra::new("not_written", text, json!({ "packets": lost }))]
+            }
         };
         Ok((self.reading.finish(&told)?, self.writer.written()))
     }
@@ -124,7 +160,15 @@ impl BatchConsumer for Recorder<'_> {
     }
 
     fn idle(&mut self) -> Result<()> {
-        if self.writer.tick(now_ns())? == FileNext::Rotate {
+        if self.signals.flush.swap(false, Relaxed) {
+            self.writer.flush()?;
+        }
+        let is_asked = self.signals.next.swap(false, Relaxed);
+        if is_asked && !self.writer.is_series() {
+            print::note("ringtap: SIGUSR1 ignored: only a series (-C, -G) has a next file");
+        }
+        let is_full = self.writer.tick(now_ns())? == FileNext::Rotate;
+        if is_full || (is_asked && self.writer.is_series()) {
             let all = self.reading.capture.all_counters()?;
             let statistics = of_interfaces(self.start_ns, now_ns(), &all);
             self.writer.rotate(&statistics, now_ns())?;
@@ -205,6 +249,12 @@ pub(super) fn statistics(start_ns: u64, time_ns: u64, counters: &Counters) -> St
         delivered: Some(counters.delivered),
         comment: Some(comment),
     }
+}
+
+fn written_files(written: &WrittenFiles) -> Extra {
+    let figures = json!({"files": written.files, "file": written.file, "packets": written.packets,
+                         "size_bytes": written.size_bytes});
+    Extra::new("files", summary(written), figures)
 }
 
 fn summary(written: &WrittenFiles) -> String {

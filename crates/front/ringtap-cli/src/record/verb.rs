@@ -13,8 +13,8 @@ use ringtap_file::Interface;
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
 
-use super::recorder::Recorder;
-use super::{FileOptions, Writer, origin};
+use super::{FileOptions, FileSignals, Recorder, Writer, origin};
+use crate::UsageError;
 use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
@@ -48,12 +48,20 @@ Examples:
   ringtap record -i packet:lo -w - | tshark -r -            into another program
   ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
 
+SIGUSR1 begins the next file of a series, SIGUSR2 writes what is still in memory.
 A disk that is too slow loses packets of this recorder only: dropped.overrun.
 With -w - the recording ends with status 0 when the reading program ends first.";
 
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
+    args.files.check()?;
     if let Some(read) = args.input.file() {
         require_another(read, &args.files.file)?;
+        ensure!(
+            args.files.file_seconds.is_none() || args.input.has_recorded_speed(),
+            UsageError(
+                "-G counts seconds of the clock, not of a file: use -C, or --speed 1x".to_owned()
+            )
+        );
     }
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
     let kind = args.input.kind();
@@ -63,6 +71,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         .reading
         .open_options("record", ORDER_WINDOW)
         .confined(keeps);
+    let signals = FileSignals::catch()?;
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let start_ns = now_ns();
     let interfaces = interfaces(&capture, &args.input.filter_text());
@@ -81,7 +90,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     };
     let reading = Reading::new(&args.reading, capture, "record").to(sink);
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
-    let mut recorder = Recorder::new(reading, writer, start_ns, progress);
+    let mut recorder = Recorder::new(reading, writer, start_ns, progress, signals);
     let received = session::receive(args.reading.interval, &mut recorder);
     // Before the capture ends: NAPI may depend on its program.
     steered.undo();
@@ -90,7 +99,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     // Order is the default, and worth a line only if it was not kept.
     let order = capture.order();
     if let Some(order) = order.filter(|order| order.late > 0 || args.reading.verbose) {
-        print::note(format_args!("ringtap: {}", reading::order_kept(order)));
+        print::note(format_args!("ringtap: {}", reading::order_kept(order).text));
     }
     capture.outcome()?;
     reading::require_balance(&counters)?;
@@ -103,7 +112,9 @@ fn require_another(read: &str, written: &str) -> Result<()> {
     let same = known(read).is_some() && known(read) == known(written);
     ensure!(
         !same,
-        "{written}: is the file that is read: write to another one"
+        UsageError(format!(
+            "{written}: is the file that is read: write to another one"
+        ))
     );
     Ok(())
 }

@@ -62,7 +62,6 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// - [`WriteError::Options`]: a series on standard output, or -W without -C and -G.
     /// - [`WriteError::Pattern`]: `strftime` does not understand the name.
     /// - [`WriteError::Create`], [`WriteError::Write`]: no such folder, no permission, no space.
     pub(crate) fn create(
@@ -71,19 +70,11 @@ impl Writer {
         interfaces: Vec<Interface>,
         now_ns: u64,
     ) -> Result<Self, WriteError> {
-        let series = options.file_size.is_some() || options.file_seconds.is_some();
-        if options.file_count.is_some() && !series {
-            return Err(WriteError::Options(
-                "-W keeps the newest files of a series: add -C SIZE or -G SECONDS",
-            ));
-        }
-        if series && options.file == "-" {
-            return Err(WriteError::Options(
-                "standard output cannot be split into files: give a file name with -w",
-            ));
-        }
-        let mut names = Names::new(&options.file, series, TimeZone::system());
-        let mut ring = FileRing::default();
+        let mut names = Names::new(&options.file, options.is_series(), TimeZone::system());
+        let earlier = options
+            .file_count
+            .map(|_| earlier_files(&options.file, &names));
+        let mut ring = FileRing::with(earlier.unwrap_or_default());
         let output = next_output(options, &mut names, &mut ring, now_ns)?;
         let mut writer = Self {
             options: options.clone(),
@@ -129,9 +120,9 @@ impl Writer {
 
     /// Flushes packets that have waited long. Call this often, also while no packets arrive.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<FileNext, WriteError> {
-        let interval_ns = match self.options.file.as_str() {
-            "-" => 0,
-            _ => FLUSH_NS,
+        let interval_ns = match self.options.packet_buffered || self.options.file == "-" {
+            true => 0,
+            false => FLUSH_NS,
         };
         if now_ns.saturating_sub(self.flushed_ns) >= interval_ns {
             self.flushed_ns = now_ns;
@@ -170,6 +161,16 @@ impl Writer {
         Ok(self.written())
     }
 
+    /// Writes the buffer to the file.
+    pub(crate) fn flush(&mut self) -> Result<(), WriteError> {
+        self.output.flush()
+    }
+
+    /// Whether [`Writer::rotate`] begins another file.
+    pub(crate) fn is_series(&self) -> bool {
+        self.options.is_series()
+    }
+
     /// The totals so far, including the buffer.
     pub(crate) fn written(&self) -> WrittenFiles {
         WrittenFiles {
@@ -204,6 +205,31 @@ impl Writer {
         }
         self.output.flush()
     }
+}
+
+/// The files that earlier runs of this series left, oldest first.
+fn earlier_files(pattern: &str, names: &Names) -> Vec<String> {
+    let (folder, _) = pattern.rsplit_once('/').map_or((".", ""), |parts| parts);
+    // Without a folder, or if it cannot be read, creating the file fails with the reason.
+    let entries = fs::read_dir(match folder {
+        "" => "/",
+        folder => folder,
+    });
+    let mut found = Vec::new();
+    for entry in entries.into_iter().flatten().flatten() {
+        let (Ok(name), Ok(facts)) = (entry.file_name().into_string(), entry.metadata()) else {
+            continue;
+        };
+        if facts.is_file() && names.is_of_series(&name) {
+            let name = match pattern.rsplit_once('/') {
+                Some((folder, _)) => format!("{folder}/{name}"),
+                None => name,
+            };
+            found.push((facts.modified().ok(), name));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Deletes files that drop out of the ring, then opens the next file.

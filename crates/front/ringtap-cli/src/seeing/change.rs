@@ -5,7 +5,9 @@
 //! - Readers and lanes match by number, sources by position, groups by name: a hub never reuses
 //!   these. A part that is missing in the first snapshot has no rate yet.
 
-use ringtap_ipc::protocol::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus};
+use ringtap_ipc::protocol::{
+    DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
+};
 
 use crate::report::as_f64;
 
@@ -64,9 +66,18 @@ impl<'a> StatusChange<'a> {
         groups.iter().find(|one| one.name == name)
     }
 
-    /// Losses of departed readers in the first snapshot.
-    pub(crate) fn departed(&self) -> Option<u64> {
-        Some(self.before?.departed_overrun)
+    /// The first snapshot.
+    pub(crate) fn before(&self) -> Option<&'a HubStatus> {
+        self.before
+    }
+
+    /// Losses in the first snapshot of the departed readers of this name.
+    pub(crate) fn departed_reader(&self, now: &DepartedStatus) -> Option<u64> {
+        let same = |one: &&DepartedStatus| {
+            (one.uid, &one.group, &one.name) == (now.uid, &now.group, &now.name)
+        };
+        let found = self.before?.departed.iter().find(same);
+        Some(found.map_or(0, |one| one.overrun))
     }
 
     /// Growth of a counter per second; `None` if the first snapshot does not have it.

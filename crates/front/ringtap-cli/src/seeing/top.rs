@@ -16,6 +16,7 @@ mod table;
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,6 +26,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -65,7 +68,7 @@ flows that moved, and moves out of order.
 LAG is the chunks that a reader holds of those that it may hold, and the age of the oldest packet in
 them in milliseconds.
 
-Exit status: 0; 1 if no hub runs or the hub ended; 2 if standard output is not a terminal.";
+Exit status: 0; 1 if no hub runs, the hub ended or the terminal was closed; 2 if standard output is not a terminal.";
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     if !io::stdout().is_terminal() {
@@ -79,6 +82,9 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     screen.show(first);
     let quit = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // A second signal ends `top` even if the loop hangs.
+        let again = flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&quit));
+        again.context("cannot handle signals")?;
         flag::register(signal, Arc::clone(&quit)).context("cannot handle signals")?;
     }
     let mut terminal = Terminal::take()?;
@@ -87,7 +93,10 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
         if std::mem::take(&mut is_stale) {
             terminal.0.draw(|frame| screen.draw(frame))?;
         }
-        if event::poll(TICK)? {
+        if is_gone(io::stdout())? {
+            return Ok(ExitCode::FAILURE);
+        }
+        if event::poll(Duration::ZERO)? {
             is_stale = true;
             if handle(&event::read()?, &mut screen.view).is_break() {
                 break;
@@ -101,6 +110,19 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
         is_stale |= std::mem::replace(&mut screen.silence_s, silence) != silence;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for a key, at most for [`TICK`]; returns whether the terminal was closed. In a closed terminal,
+/// crossterm would wait for keys forever.
+fn is_gone(terminal: impl AsFd) -> io::Result<bool> {
+    let mut keys = [PollFd::new(&terminal, PollFlags::IN)];
+    let tick = Timespec::try_from(TICK).unwrap_or_default();
+    match poll(&mut keys, Some(&tick)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let closed = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    Ok(keys[0].revents().intersects(closed))
 }
 
 /// The terminal while `top` draws on it; dropping this restores it.

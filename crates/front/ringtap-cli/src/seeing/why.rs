@@ -19,9 +19,13 @@ use ringtap_client::{Connection, Control as _};
 use serde::Serialize;
 
 use super::{HubSocketArgs, seconds};
+use crate::print;
 use explain::{Explanation, Finding, explain};
 pub(super) use words::span;
 use words::wrapped;
+
+/// Exit status without a hub's answer, so that 1 means a loss.
+const NO_ANSWER: u8 = 2;
 
 /// Explains where a running hub lost packets, since when, how many, and what to change.
 ///
@@ -48,7 +52,7 @@ Examples:
   ringtap why || mail -s loss me  in a script
 
 Exit status: 0 if nothing was lost; 1 if packets were lost, a source failed, a reader was cut off
-or counters do not add up, and also if no hub runs or the hub ended.";
+or counters do not add up; 2 if no hub runs or the hub ended.";
 
 /// The answer as JSON.
 #[derive(Serialize)]
@@ -62,6 +66,13 @@ struct Json<'a> {
 }
 
 pub(crate) fn run(args: &WhyArgs) -> Result<ExitCode> {
+    answer(args).or_else(|error| {
+        print::error(crate::describe(&error));
+        Ok(ExitCode::from(NO_ANSWER))
+    })
+}
+
+fn answer(args: &WhyArgs) -> Result<ExitCode> {
     let connection = args.hub.connect("why")?;
     let before = connection.status()?;
     thread::sleep(args.interval);

@@ -3,11 +3,13 @@
 
 use std::net::IpAddr;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use ringtap_device::{Rate, Speed};
 use ringtap_packet::{MacAddress, Sizes, Traffic, TransportProtocol};
 use ringtap_send::{Load, Timing};
+
+use crate::UsageError;
 
 /// A low rate, so that a forgotten `--rate` floods no network.
 const DEFAULT_RATE: Rate = Rate::PacketsPerSecond(1000);
@@ -15,7 +17,7 @@ const DEFAULT_RATE: Rate = Rate::PacketsPerSecond(1000);
 /// What to send, and how fast.
 #[derive(Args, Debug)]
 pub(super) struct LoadArgs {
-    /// Packets per second (100000, 1Mpps), bits per second on the wire (1Gbps, 500Mbps), or max.
+    /// Packets per second (100000, 1Mpps), bits per second at L1 (1Gbps, 500Mbps), or max.
     /// Without it: 1000 packets a second; files at recorded speed.
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
@@ -52,7 +54,7 @@ struct FileArgs {
 #[command(next_help_heading = "Made packets")]
 #[group(id = "made", multiple = true, conflicts_with = "read")]
 struct MadeArgs {
-    /// Bytes of each packet on the wire, with the frame check sequence. Without it: 64, or what
+    /// Bytes of each packet at L2, with the 4 of the frame check sequence. Without it: 64, or what
     /// the headers and the stamp need.
     #[arg(short = 'l', long, value_name = "BYTES")]
     size: Option<u32>,
@@ -121,7 +123,9 @@ impl LoadArgs {
                 (None, Some(Speed::Recorded { factor })) => Timing::Recorded { factor },
                 (None, Some(Speed::Top)) => Timing::Rate(Rate::Max),
                 (None, Some(Speed::Rate { .. })) => {
-                    bail!("--speed keeps recorded gaps (1x, 10x): use --rate for a steady rate")
+                    let text =
+                        "--speed keeps recorded gaps (1x, 10x): use --rate for a steady rate";
+                    return Err(UsageError(text.to_owned()).into());
                 }
             };
             return Ok(Load::File {

@@ -31,7 +31,7 @@ struct SendLine<'a> {
     bytes: u64,
     /// Packets sent per second: since the line before; in the final line, over the whole run.
     rate_pps: f64,
-    /// As `rate_pps`, in bits on the wire: with preamble, frame check sequence and gap.
+    /// As `rate_pps`, in bits at L1: with preamble, frame check sequence and gap.
     rate_bps: f64,
     /// Why the latest refused packet was refused.
     refusal: Option<String>,
@@ -61,7 +61,7 @@ impl Report {
         let text = match self.is_json {
             true => self.json(now, &rates, false)?,
             false => format!(
-                "{:>8.1} s {:>14} packets/s {:>12} {:>16} sent {:>10} refused",
+                "{:>8.1} s {:>14} packets/s {:>12} L1 {:>16} sent {:>10} refused",
                 seconds(now.elapsed_ns),
                 grouped(rounded(rates.pps)),
                 bits_per_second(rates.bps),
@@ -88,7 +88,7 @@ impl Report {
             Some(why) => format!("{} refused ({why})", grouped(now.refused)),
         };
         format!(
-            "{}: {} packets sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} on the wire",
+            "{}: {} packets sent, {refused}, {} bytes in {:.3} s by {}: {} packets/s, {} L1",
             self.device,
             grouped(now.sent),
             grouped(now.bytes),

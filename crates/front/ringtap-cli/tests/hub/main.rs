@@ -11,6 +11,7 @@ mod hostile;
 mod killed;
 mod pressure;
 mod refusals;
+mod reload;
 mod shares;
 mod support;
 mod tunnels;

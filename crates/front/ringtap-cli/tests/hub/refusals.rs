@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use ringtap_client::{Connection, SubscriptionRequest, Watermark};
 use ringtap_ipc::protocol::{Refusal, Reply, Request, decode, encode};
 use ringtap_ipc::socket::Socket;
 use ringtap_ipc::transport::{MOST_BYTES, Transport as _};
-use ringtap_testkit::{Finished, PublicProgram, Running, require_root};
+use ringtap_testkit::{Finished, NOBODY, PublicProgram, Running, require_root};
 
 use crate::support::{Account, BINARY, LIMIT, RunningHub, request};
 
@@ -207,4 +209,45 @@ fn what_is_found_wrong_as_the_hub_starts_is_told_with_line_and_key() {
         assert_eq!(end.status.code(), Some(1), "{text}");
         assert!(end.stderr.contains(told), "{text}: {}", end.stderr);
     }
+}
+
+#[test]
+fn users_of_a_group_and_else_the_user_of_sudo_may_join() {
+    require_root!();
+    let program = PublicProgram::copy_of(BINARY);
+    let socket = program.folder().join("hub.sock");
+    let groups = ["-g", &format!("rec:users={NOBODY}"), "-g", "open"];
+    let mut command = Command::new(BINARY);
+    command.args(["hub", "-i", "sim:1kpps", "--socket"]);
+    command.arg(&socket).args(groups).env("SUDO_UID", "1");
+    let hub = Running::start(command);
+    hub.wait_for_stderr("ringtap: hub of", LIMIT);
+    for (uid, group, status) in [
+        (NOBODY, "rec", 0),
+        (NOBODY, "open", 1),
+        (1, "rec", 1),
+        (1, "open", 0),
+        (2, "open", 1),
+    ] {
+        let mut command = Command::new(program.path());
+        command.args([
+            "count",
+            "-q",
+            "-c",
+            "1",
+            "-i",
+            &format!("hub:{group}"),
+            "--socket",
+        ]);
+        command.arg(&socket).uid(uid).gid(uid);
+        let end = Running::start(command).wait(LIMIT);
+        let told = format!("{uid} {group}: {}", end.stderr);
+        assert_eq!(end.status.code(), Some(status), "{told}");
+        assert!(
+            status == 0 || end.stderr.contains(&format!("{group}:users={uid}")),
+            "{told}"
+        );
+    }
+    hub.interrupt();
+    let _end = hub.wait(LIMIT).success();
 }

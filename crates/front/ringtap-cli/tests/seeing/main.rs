@@ -3,6 +3,7 @@
 
 mod helping;
 mod house;
+mod monitoring;
 mod stopped;
 mod terminal;
 mod verbs;

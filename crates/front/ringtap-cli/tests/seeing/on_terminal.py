@@ -2,7 +2,7 @@
 """Runs a command on a pseudo-terminal by a script of steps; prints what came of it as JSON.
 
 Steps are arguments before `--`: `wait:TEXT`, `keys:TEXT`, `size:COLSxROWS`, `signal:NAME`,
-`touch:FILE`, `pause:SECONDS`. What waits, waits for text drawn after the step before it.
+`touch:FILE`, `pause:SECONDS`, `close:`. What waits, waits for text drawn after the step before it.
 """
 import fcntl, json, os, pty, select, signal, struct, subprocess, sys, termios, time
 
@@ -20,7 +20,8 @@ def size(text):
 
 def own_terminal():
     os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    if "close:" not in steps:  # without it, no signal comes when the terminal goes
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 size("80x24")
@@ -57,6 +58,11 @@ for step in steps:
         child.send_signal(getattr(signal, text))
     elif verb == "touch":
         open(text, "w").close()
+    elif verb == "close":  # as when the window of a terminal is killed
+        os.close(slave)
+        os.close(master)
+        print(json.dumps({"code": child.wait(LIMIT)}))
+        sys.exit()
     elif verb == "pause":
         time.sleep(float(text))
 

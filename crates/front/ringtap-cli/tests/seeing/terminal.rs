@@ -71,6 +71,17 @@ fn control_c_and_signals_give_the_terminal_back() {
 }
 
 #[test]
+fn top_ends_with_its_terminal_also_without_a_signal() {
+    require_tool!("python3");
+    let house = House::open();
+    let end = top(&house.socket(), &["wait:SOURCE", "close:"])
+        .wait(LIMIT * 2)
+        .success();
+    let value: Value = serde_json::from_str(&end.stdout).expect("the script prints JSON");
+    assert_eq!(value["code"], 1, "{value}");
+}
+
+#[test]
 fn a_hub_that_goes_is_said_after_the_terminal_is_given_back() {
     require_tool!("python3");
     let mut house = House::open();

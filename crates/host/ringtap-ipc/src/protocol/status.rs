@@ -20,13 +20,41 @@ pub struct HubStatus {
     pub groups: Vec<GroupStatus>,
     /// The readers that are attached now.
     pub readers: Vec<ReaderStatus>,
-    /// Packets lost by readers that have left.
+    /// Readers that have left, by name; a bounded number of names, the latest last.
+    #[serde(default)]
+    pub departed: Vec<DepartedStatus>,
+    /// Packets lost by all readers that have left.
     pub departed_overrun: u64,
     /// Seed of the hashes that divide packets between members.
     pub hash_seed: u64,
     /// Number of the last reader in `readers`, if others follow that did not fit into the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readers_after: Option<u64>,
+}
+
+/// Sums over the readers of one user, group and name that have left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DepartedStatus {
+    /// Their name.
+    pub name: String,
+    /// Their group.
+    pub group: String,
+    /// User id.
+    pub uid: u32,
+    /// Number of these readers.
+    pub readers: u64,
+    /// Time when the last one left, in nanoseconds since 1970.
+    pub left_ns: u64,
+    /// Packets delivered, as the readers reported.
+    pub delivered: u64,
+    /// Packets that did not pass their filters, as the readers reported.
+    pub filtered: u64,
+    /// Packets for other members of the group, as the readers reported.
+    pub other_members: u64,
+    /// Bytes at L2 of the delivered packets.
+    pub bytes: u64,
+    /// Packets lost because the readers were past their credit.
+    pub overrun: u64,
 }
 
 /// State of a source.

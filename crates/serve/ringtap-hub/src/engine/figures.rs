@@ -70,7 +70,7 @@ impl Engine {
     }
 }
 
-fn of_reader(link: &ReaderLink, captures: &[Capture], now: u64) -> ReaderFigures {
+pub(super) fn of_reader(link: &ReaderLink, captures: &[Capture], now: u64) -> ReaderFigures {
     let mut numbers = ReaderStatus {
         overrun: link.lost,
         last_loss_ns: link.last_loss_ns,

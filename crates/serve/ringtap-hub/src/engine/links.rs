@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use ringtap_ipc::protocol::ReaderStatus;
 use ringtap_ipc::subscription::{SubscriptionId, Watermark};
+use ringtap_ipc::time::now_ns;
 use ringtap_pool::distributor::{AddReaderError, Policy, ReaderOptions};
 use ringtap_pool::ids::ReaderId;
 use ringtap_pool::memory::Region;
 use ringtap_pool::wake::Signal;
 
 use super::Engine;
+use super::figures::of_reader;
 use crate::capture::{Beginning, Capture};
 
 /// Shortest time between two checks of a reader below its watermark.
@@ -111,15 +114,16 @@ impl Engine {
         Ok(beginnings)
     }
 
-    /// Removes a subscription's readers and takes back all chunks that they hold; returns the number of
-    /// packets that they lost.
-    pub(crate) fn unlink(&mut self, id: SubscriptionId) -> u64 {
-        let Some(link) = self.links.all.remove(&id) else {
-            return 0;
+    /// Removes a subscription's readers and takes back all chunks that they hold; returns their last
+    /// numbers.
+    pub(crate) fn unlink(&mut self, id: SubscriptionId) -> ReaderStatus {
+        let Some(mut link) = self.links.all.remove(&id) else {
+            return ReaderStatus::default();
         };
-        let lost = link.lost(&self.captures);
+        link.lost = link.lost(&self.captures);
+        let last = of_reader(&link, &self.captures, now_ns()).numbers;
         self.remove(&link);
-        lost
+        last
     }
 
     fn remove(&mut self, link: &ReaderLink) {

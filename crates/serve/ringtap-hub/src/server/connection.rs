@@ -444,7 +444,10 @@ impl ClientConnection {
 
     fn status(&self, after: u64) -> Result<Waiting, Answer> {
         if self.class == UserClass::Stranger {
-            let message = format!("user {} may not see this hub", self.peer.uid);
+            let message = format!(
+                "user {} may not see this hub: join one of its groups, or the UNIX group `ringtap`",
+                self.peer.uid
+            );
             return Err(refused(Refusal::NotAllowed, message));
         }
         let ask = |responder| Command::Ask(Question::Status(responder));

@@ -18,6 +18,7 @@ pub(super) fn status_page(status: HubStatus, after: u64) -> Reply {
     if after > 0 {
         page.sources.clear();
         page.groups.clear();
+        page.departed.clear();
         page.readers.retain(|reader| reader.reader > after);
     }
     let mut readers = std::mem::take(&mut page.readers);

@@ -78,12 +78,10 @@ impl HubControl {
     }
 
     fn permitted(&self, request: &SubscriptionRequest, peer: &Peer) -> Result<Group, AttachError> {
-        let Some(group) = self.membership.group(&request.group) else {
-            let names: Vec<_> = self
-                .membership
-                .groups()
-                .map(|(g, _)| g.name.clone())
-                .collect();
+        let mut groups = self.membership.open_groups();
+        let Some(group) = groups.find(|group| group.name == request.group) else {
+            let names = self.membership.open_groups().map(|group| &*group.name);
+            let names: Vec<_> = names.collect();
             return Err(AttachError::NoGroup {
                 group: request.group.clone(),
                 known: names.join(", "),
@@ -226,13 +224,6 @@ impl HubControl {
         let subscriber = self.subscribers.all.remove(&id);
         if let Some(subscriber) = &subscriber {
             self.rings.remove(&subscriber.doorbell);
-            tracing::info!(
-                subscriber = id.0,
-                group = subscriber.group,
-                reader = subscriber.name,
-                uid = subscriber.peer.uid,
-                "left"
-            );
         }
         match subscriber {
             Some(subscriber) if subscriber.relay.is_some() => {
@@ -257,11 +248,22 @@ impl HubControl {
 
     /// Takes back the bits and chunks of a subscription.
     fn forget(&mut self, id: SubscriptionId, subscriber: Option<Subscriber>) {
-        let lost = self.engine.call(move |engine| engine.unlink(id));
-        self.subscribers.departed_overrun += lost.unwrap_or(0);
+        let numbers = self.engine.call(move |engine| engine.unlink(id));
         if let Some(subscriber) = subscriber {
-            let relayed = subscriber.relay.as_ref().map_or(0, Relay::lost);
-            self.subscribers.departed_overrun += relayed;
+            let last = self.of_reader(id, &subscriber, numbers.unwrap_or_default());
+            let (delivered, filtered, lost) = (last.delivered, last.filtered, last.overrun);
+            tracing::info!(
+                subscriber = id.0,
+                group = last.group,
+                reader = last.name,
+                pid = last.pid,
+                uid = last.uid,
+                delivered,
+                filtered,
+                lost,
+                "left"
+            );
+            self.subscribers.departed.add(last, now_ns());
             subscriber.memory.reclaim_elsewhere();
         }
         self.membership.leave(id);

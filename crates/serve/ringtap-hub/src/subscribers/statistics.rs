@@ -44,6 +44,7 @@ impl HubControl {
             let numbers = figures.readers.get(id)?.numbers.clone();
             Some(self.of_reader(*id, subscriber, numbers))
         });
+        let (departed, departed_overrun) = self.subscribers.departed.status();
         HubStatus {
             time_ns: figures.time_ns,
             started_ns: self.started_ns,
@@ -52,7 +53,8 @@ impl HubControl {
             sources: sources.map(|source| source.status.clone()).collect(),
             groups: groups.collect(),
             readers: readers.collect(),
-            departed_overrun: self.subscribers.departed_overrun,
+            departed,
+            departed_overrun,
             hash_seed: self.membership.seed.0,
             readers_after: None,
         }
@@ -81,7 +83,8 @@ impl HubControl {
         status
     }
 
-    fn of_reader(
+    /// The status of a reader with these figures of its sources.
+    pub(super) fn of_reader(
         &self,
         id: SubscriptionId,
         subscriber: &Subscriber,

@@ -118,10 +118,38 @@ fn contradicting_options_are_refused_before_anything_is_written() {
         ..FileOptions::default()
     };
     for options in [ring_of_nothing, split_pipe] {
-        let error = record(&options, &[]).unwrap_err();
-        assert!(matches!(error, WriteError::Options(_)), "{error}");
+        assert!(options.check().is_err(), "{options:?}");
     }
-    assert!(files(&folder).is_empty());
+}
+
+#[test]
+fn a_ring_counts_the_files_of_earlier_runs_and_no_others() {
+    let folder = TempDir::new().unwrap();
+    let sent = packets(100, 60);
+    let options = FileOptions {
+        file_seconds: Some(10),
+        file_count: Some(3),
+        ..file(&folder, "t.pcapng")
+    };
+    let foreign = folder.path().join("t_00001.pcapng");
+    fs::write(&foreign, "not of this series").unwrap();
+    // Its time stamp is younger than all others; the file itself is the oldest.
+    let oldest = folder.path().join("t_00009_20991231235959.pcapng");
+    fs::write(&oldest, "of an earlier run").unwrap();
+    let old = fs::File::options().write(true).open(&oldest).unwrap();
+    old.set_modified(std::time::UNIX_EPOCH).unwrap();
+    for _ in 0..3 {
+        record(&options, &sent).unwrap();
+    }
+    let names = files(&folder);
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert!(foreign.exists() && !oldest.exists());
+    let no_ring = FileOptions {
+        file_count: None,
+        ..options
+    };
+    record(&no_ring, &sent[..1]).unwrap();
+    assert!(names.iter().all(|name| fs::exists(name).unwrap()));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use ringtap_ipc::protocol::{
-    GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -27,7 +27,7 @@ type Labels = Vec<(&'static str, String)>;
 const METRICS: &str = "\
 lane   counter offered            ringtap_offered               packets Packets that reached a lane.
 lane   counter captured           ringtap_captured              packets Packets put into the pool.
-lane   counter bytes              ringtap_captured_wire         bytes   Bytes on the wire of captured packets.
+lane   counter bytes              ringtap_captured_wire         bytes   Bytes at L2 of captured packets, without checksum.
 lane   counter filtered           ringtap_filtered              packets Packets that no reader wanted.
 lane   gauge   chunks             ringtap_chunks                -       Chunks of a lane.
 lane   gauge   chunks_in_use      ringtap_chunks_in_use         -       Chunks of a lane that are not free.
@@ -42,7 +42,7 @@ group  counter disordered_packets ringtap_group_disordered      packets Packets 
 reader counter delivered          ringtap_reader_delivered      packets Packets that a reader took.
 reader counter filtered           ringtap_reader_filtered       packets Packets that did not pass a reader's filter.
 reader counter other_members      ringtap_reader_other_members  packets Packets for other members of a reader's group.
-reader counter bytes              ringtap_reader_delivered_wire bytes   Bytes on the wire of the packets that a reader took.
+reader counter bytes              ringtap_reader_delivered_wire bytes   Bytes at L2 of the packets that a reader took, without checksum.
 reader counter helped_chunks      ringtap_reader_helped         chunks  Chunks that a reader took for other members.
 reader gauge   lag_chunks         ringtap_reader_lag_chunks     -       Chunks that a reader holds.
 reader gauge   credit_chunks      ringtap_reader_credit_chunks  -       Chunks of a lane that a reader may hold.
@@ -76,6 +76,29 @@ impl Collector for HubMetrics {
             "packets",
             "Packets lost by readers that have left.",
             [([("reason", "overrun")], hub.departed_overrun)],
+        )?;
+        let departed = |counter: fn(&DepartedStatus) -> u64| {
+            hub.departed.iter().map(move |one| {
+                let uid = ("uid", one.uid.to_string());
+                let labels = vec![
+                    ("group", one.group.clone()),
+                    ("name", one.name.clone()),
+                    uid,
+                ];
+                (labels, counter(one))
+            })
+        };
+        metrics.counters(
+            "ringtap_departed_reader_delivered",
+            "packets",
+            "Packets that readers of this name took before they left.",
+            departed(|one| one.delivered),
+        )?;
+        metrics.counters(
+            "ringtap_departed_reader_lost",
+            "packets",
+            "Packets that readers of this name lost before they left.",
+            departed(|one| one.overrun),
         )
     }
 }

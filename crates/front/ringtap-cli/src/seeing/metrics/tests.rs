@@ -7,7 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use ringtap_ipc::protocol::{
-    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus,
+    SourceState, SourceStatus,
 };
 
 use super::exposition::exposition;
@@ -76,6 +77,14 @@ fn hub() -> HubStatus {
         }],
         readers: vec![reader(1), reader(2)],
         departed_overrun: 13,
+        departed: vec![DepartedStatus {
+            name: "old".into(),
+            group: "ids".into(),
+            uid: 7,
+            delivered: 40,
+            overrun: 13,
+            ..DepartedStatus::default()
+        }],
         ..HubStatus::default()
     }
 }
@@ -138,6 +147,8 @@ fn every_counter_has_its_line() {
             r#"ringtap_reader_lost_packets_total{{group="ids",reader="2",{name},reason="overrun"}} 9"#
         ),
         r#"ringtap_departed_readers_lost_packets_total{reason="overrun"} 13"#.to_owned(),
+        r#"ringtap_departed_reader_lost_packets_total{group="ids",name="old",uid="7"} 13"#
+            .to_owned(),
         format!(r#"ringtap_reader_lag_chunks{{group="ids",reader="1",{name}}} 3"#),
         format!(r#"ringtap_reader_credit_chunks{{group="ids",reader="1",{name}}} 56"#),
         format!(r#"ringtap_reader_lag_seconds{{group="ids",reader="1",{name}}} 1.5"#),

@@ -11,14 +11,14 @@ use crate::report::as_f64;
 use crate::seeing::change::StatusChange;
 
 const COLUMNS: [Column<'static>; 9] = [
-    Column::left("GROUP", 8),
-    Column::right("PID", 7),
-    Column::right("PKT/s", 7),
-    Column::right("BIT/s", 7),
-    Column::right("LAG", 9),
-    Column::right("LAG ms", 7),
     Column::right("LOST/s", 7),
     Column::right("LOST", 6),
+    Column::right("PKT/s", 7),
+    Column::right("LAG", 9),
+    Column::right("LAG ms", 7),
+    Column::right("BIT/s", 7),
+    Column::left("GROUP", 8),
+    Column::right("PID", 7),
     Column::wide("FILTERED/s", 10),
 ];
 /// Percentage of a reader's credit from which losses threaten.
@@ -130,14 +130,14 @@ fn row(change: StatusChange<'_>, reader: &ReaderStatus, lanes: u64) -> Vec<Table
     };
     vec![
         (reader.name.clone(), broken),
-        plain(&reader.group),
-        plain(reader.pid.to_string()),
-        plain(rate(per_second(|reader| reader.delivered))),
-        plain(rate(bits)),
-        (format!("{held}/{credit}"), late),
-        (short(reader.lag_ms), late),
         (rate(lost_rate), lost),
         (short(reader.overrun), lost),
+        plain(rate(per_second(|reader| reader.delivered))),
+        (format!("{held}/{credit}"), late),
+        (short(reader.lag_ms), late),
+        plain(rate(bits)),
+        plain(&reader.group),
+        plain(reader.pid.to_string()),
         plain(rate(per_second(|reader| reader.filtered))),
     ]
 }

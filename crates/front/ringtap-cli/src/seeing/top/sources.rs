@@ -10,13 +10,13 @@ use super::table::{
 use crate::seeing::change::{StatusChange, total};
 
 const COLUMNS: [Column<'static>; 7] = [
+    Column::right("LOST/s", 8),
+    Column::right("LOST", 8),
     Column::right("OFFERED/s", 10),
     Column::right("CAPTURED/s", 10),
     Column::right("FILTERED/s", 10),
     Column::wide("BIT/s", 8),
     Column::left("POOL IN USE", 17),
-    Column::right("LOST/s", 8),
-    Column::right("LOST", 8),
 ];
 /// Percentage of a pool from which losses threaten.
 const NEARLY_FULL: u64 = 75;
@@ -106,12 +106,12 @@ fn row(
     let emphasis = loss_emphasis(lost(now), lost_rate);
     vec![
         plain(name),
+        (rate(lost_rate), emphasis),
+        (short(lost(now)), emphasis),
         plain(rate(per_second(|lane| lane.offered))),
         plain(rate(per_second(|lane| lane.captured))),
         plain(rate(per_second(|lane| lane.filtered))),
         plain(rate(bits)),
         pool,
-        (rate(lost_rate), emphasis),
-        (short(lost(now)), emphasis),
     ]
 }

@@ -87,13 +87,13 @@ fn row<'a>(lines: &'a [String], begin: &str) -> Vec<&'a str> {
 fn eighty_by_twenty_four_shows_rates_fill_lag_and_losses() {
     let lines = lines(&drawn(&mut screen(true), 80, 24));
     let source = row(&lines, "tap:eth0");
-    assert_eq!(source[1..4], ["6.00k", "5.40k", "600"]);
-    assert_eq!(source[4..], ["[###", "]", "30%", "0", "12"]);
-    assert_eq!(row(&lines, "lane 3")[2..4], ["3.00k", "2.70k"]);
+    assert_eq!(source[1..6], ["0", "12", "6.00k", "5.40k", "600"]);
+    assert_eq!(source[6..], ["[###", "]", "30%"]);
+    assert_eq!(row(&lines, "lane 3")[4..6], ["3.00k", "2.70k"]);
     assert_eq!(
         row(&lines, "late"),
         [
-            "late", "ids", "1234562", "4.00k", "8.00M", "50/224", "1.50k", "500", "6.00k"
+            "late", "500", "6.00k", "4.00k", "50/224", "1.50k", "8.00M", "ids", "1234562"
         ]
     );
     assert_eq!(
@@ -152,10 +152,10 @@ fn groups_that_offload_have_a_line_of_what_went_where() {
 #[test]
 fn a_wide_terminal_shows_the_bits_of_sources() {
     let wide = lines(&drawn(&mut screen(true), 120, 24));
-    assert_eq!(row(&wide, "SOURCE")[4], "BIT/s");
+    assert_eq!(row(&wide, "SOURCE")[6], "BIT/s");
     // Six million bytes per second.
-    assert_eq!(row(&wide, "tap:eth0")[4], "48.0M");
-    assert_eq!(row(&wide, "lane 3")[5], "24.0M");
+    assert_eq!(row(&wide, "tap:eth0")[6], "48.0M");
+    assert_eq!(row(&wide, "lane 3")[7], "24.0M");
 }
 
 #[test]
@@ -209,6 +209,13 @@ fn colours_mean_something_and_can_be_refused() {
             .iter()
             .all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset)
     );
+}
+
+#[test]
+fn a_narrow_terminal_keeps_the_losses() {
+    let narrow = lines(&drawn(&mut screen(true), 32, 24));
+    assert_eq!(row(&narrow, "late")[..3], ["late", "500", "6.00k"]);
+    assert_eq!(row(&narrow, "tap:eth0")[..3], ["tap:eth0", "0", "12"]);
 }
 
 #[test]

@@ -284,16 +284,51 @@ impl Case<'_> {
         Some(finding)
     }
 
-    fn departed(&self) -> Option<Finding> {
-        self.loss(Loss {
+    /// One finding for each name of readers that have left, and one for the names that the hub forgot.
+    fn departed(&self) -> Vec<Finding> {
+        let named = self.now.departed.iter().filter_map(|one| {
+            let (name, group, left) = (&one.name, &one.group, self.ago(one.left_ns));
+            let place = format!(
+                "departed reader \"{name}\" (group {group}, user {})",
+                one.uid
+            );
+            let begin = match one.readers {
+                1 => format!("Reader \"{name}\" (group {group}), which left {left}, lost"),
+                many => format!(
+                    "{many} readers \"{name}\" (group {group}), of which the last left {left}, lost"
+                ),
+            };
+            let before = self.change.departed_reader(one);
+            let whole = one.delivered + one.filtered + one.overrun;
+            self.loss(self.departed_loss(&place, begin, (before, one.overrun), whole))
+        });
+        let forgotten = |hub: &HubStatus| {
+            let named = hub.departed.iter().map(|one| one.overrun);
+            hub.departed_overrun.saturating_sub(named.sum())
+        };
+        let begin = "Other readers that have left lost".to_owned();
+        let before = self.change.before().map(forgotten);
+        let counter = (before, forgotten(self.now));
+        let others = self.departed_loss("departed readers", begin, counter, 0);
+        named.chain(self.loss(others)).collect()
+    }
+
+    fn departed_loss<'a>(
+        &self,
+        place: &'a str,
+        begin: String,
+        counter: (Option<u64>, u64),
+        whole: u64,
+    ) -> Loss<'a> {
+        Loss {
             kind: "overrun",
-            place: "departed readers",
-            begin: "Readers that have left could not keep up and lost".to_owned(),
-            counter: (self.change.departed(), self.now.departed_overrun),
-            whole: 0,
+            place,
+            begin,
+            counter,
+            whole,
             since: ("the hub started", self.now.started_ns),
             advice: Vec::new(),
-        })
+        }
     }
 
     /// The finding about a loss, if packets were lost.

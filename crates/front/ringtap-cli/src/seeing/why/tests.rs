@@ -2,7 +2,8 @@
 //! Each reason of a loss, and its sentences.
 
 use ringtap_ipc::protocol::{
-    CongestionStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus,
+    SourceState, SourceStatus,
 };
 
 use super::*;
@@ -360,11 +361,26 @@ fn a_reader_that_came_between_the_snapshots_has_no_rate() {
 
 #[test]
 fn losses_of_readers_that_left_are_not_forgotten() {
-    let answer = always(|hub| hub.departed_overrun = 1_234);
+    let answer = always(|hub| {
+        hub.departed_overrun = 1_234;
+        hub.departed.push(DepartedStatus {
+            name: "recorder".into(),
+            group: "rec".into(),
+            readers: 2,
+            delivered: 800,
+            overrun: 200,
+            left_ns: hub.time_ns - 9_000_000_000,
+            ..DepartedStatus::default()
+        });
+    });
     assert!(answer.is_bad());
     says(
         &answer,
-        &["Readers that have left could not keep up and lost 1,234 packets since"],
+        &[
+            "2 readers \"recorder\" (group rec), of which the last left 11 s ago",
+            "lost 200 packets, 20.0 % of 1,000, since the hub started",
+            "Other readers that have left lost 1,034 packets since",
+        ],
     );
 }
 
