@@ -26,6 +26,10 @@ pub(crate) struct UserArgs {
 }
 
 impl UserArgs {
+    pub(crate) fn user(&self) -> Option<&User> {
+        self.user.as_ref()
+    }
+
     /// What a verb with these devices keeps.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use ringtap_device::Size;
 use ringtap_hub::Limits;
 use ringtap_hub::access::Access;
 use ringtap_vm::guest::{Agent, AgentOptions, STATUS_FILE};
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::hub::groups::{group_of_users, user};
 use crate::hub::{log, raise_descriptor_limit};

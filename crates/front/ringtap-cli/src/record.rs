@@ -9,6 +9,7 @@
 //! - After a kill, a file is valid up to an incomplete last block. At most the buffer is missing:
 //!   256 KiB, or the packets since the last tick that flushed.
 
+mod closed;
 mod error;
 mod machine;
 mod names;
@@ -21,6 +22,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use closed::ClosedFiles;
 pub(crate) use machine::origin;
 pub(crate) use options::FileOptions;
 pub(crate) use recorder::{FileSignals, Recorder};

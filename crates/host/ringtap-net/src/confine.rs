@@ -141,6 +141,18 @@ impl Confinement {
 }
 
 impl User {
+    /// User id.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid.as_raw()
+    }
+
+    /// Id of the user's group.
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.gid.as_raw()
+    }
+
     /// Makes every thread of the process run as this user. The calling thread keeps its capabilities.
     fn enter(&self) -> Result<(), ConfineError> {
         if Uid::current() == self.uid && Uid::effective() == self.uid {

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringtap_filter::Balance;
 use ringtap_hub::access::Access;
 use ringtap_hub::group::{Division, LANES, parse_balance, parse_policy};
@@ -60,7 +60,11 @@ impl GroupText {
             place.clone().unwrap_or_else(named)
         };
         let text = &self.group.filter_text;
-        let filter = ringtap::compile(text, facts);
+        let filter = ringtap::compile(text, facts).map_err(|error| match &self.places.filter {
+            // No error of the arguments.
+            Some(_) => anyhow!("{error}"),
+            None => error.into(),
+        });
         let filter = filter.with_context(|| {
             let place = place(&self.places.filter);
             // In `-g NAME:WORD`, WORD may be meant as a balance or as a filter.

@@ -36,6 +36,10 @@ pub(crate) struct FileOptions {
     /// Write packets to the file as soon as no other packet waits, not once a second.
     #[arg(short = 'U', long)]
     pub(crate) packet_buffered: bool,
+
+    /// Run `COMMAND FILE` in a shell for each closed file, one after the other, e.g. `zstd -q --rm`.
+    #[arg(short = 'z', long, value_name = "COMMAND")]
+    pub(crate) when_closed: Option<String>,
 }
 
 impl FileOptions {
@@ -52,6 +56,12 @@ impl FileOptions {
             }
             "-" if self.is_series() => {
                 "standard output cannot be split into files: give a file name with -w"
+            }
+            "-" if self.when_closed.is_some() => {
+                "-z runs a command for each file, and standard output is none: give a file name with -w"
+            }
+            file if self.when_closed.is_some() && file.contains('\n') => {
+                "-z: a file's name cannot contain a line break"
             }
             "-" if io::stdout().is_terminal() => {
                 "-w -: standard output is a terminal: pipe it into a program or give a file name"

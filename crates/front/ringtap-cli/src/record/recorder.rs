@@ -18,7 +18,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use super::error::WriteError;
-use super::{FileNext, Writer, WrittenFiles};
+use super::{ClosedFiles, FileNext, Writer, WrittenFiles};
 use crate::print;
 use crate::reading::{Extra, Reading};
 use crate::report::{self, grouped};
@@ -32,6 +32,7 @@ pub(crate) struct Recorder<'a> {
     /// A line on the terminal shows the progress.
     progress: bool,
     signals: FileSignals,
+    closed: Option<ClosedFiles>,
 }
 
 /// Signals about the files; by default none is caught. Both wait until the recorder looks.
@@ -65,11 +66,17 @@ impl<'a> Recorder<'a> {
     ) -> Self {
         Recorder {
             signals,
+            closed: None,
             reading,
             writer,
             start_ns,
             progress,
         }
+    }
+
+    /// Runs a command for each closed file from now on.
+    pub(crate) fn when_closed(self, closed: Option<ClosedFiles>) -> Self {
+        Recorder { closed, ..self }
     }
 
     /// Closes the last file with the final counters and prints both.
@@ -92,6 +99,9 @@ impl<'a> Recorder<'a> {
                 self.writer.finish(&statistics).map_err(Into::into),
             ),
         };
+        if let Some(commands) = &mut self.closed {
+            commands.add(self.writer.file());
+        }
         match closed {
             Ok(written) => {
                 let counters = self.reading.finish(&[written_files(&written)])?;
@@ -126,6 +136,11 @@ impl<'a> Recorder<'a> {
         Ok((self.reading.finish(&told)?, self.writer.written()))
     }
 
+    /// Waits for the commands of closed files.
+    pub(crate) fn wait_for_commands(&mut self) {
+        self.closed.iter_mut().for_each(ClosedFiles::finish);
+    }
+
     fn show_progress(&self) -> Result<()> {
         let (written, counters) = (self.writer.written(), self.reading.capture.counters()?);
         let lost = grouped(counters.dropped.total());
@@ -140,6 +155,7 @@ impl BatchConsumer for Recorder<'_> {
             reading,
             writer,
             start_ns,
+            closed,
             ..
         } = self;
         let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
@@ -148,8 +164,7 @@ impl BatchConsumer for Recorder<'_> {
             let packet = to_file(packet, interface, std::mem::take(&mut dropped_before));
             if writer.packet(&packet)? == FileNext::Rotate {
                 let counters = counters.all_counters()?;
-                let now_ns = now_ns();
-                writer.rotate(&of_interfaces(*start_ns, now_ns, &counters), now_ns)?;
+                next_file(writer, closed, *start_ns, &counters)?;
             }
             Ok(())
         })
@@ -170,8 +185,7 @@ impl BatchConsumer for Recorder<'_> {
         let is_full = self.writer.tick(now_ns())? == FileNext::Rotate;
         if is_full || (is_asked && self.writer.is_series()) {
             let all = self.reading.capture.all_counters()?;
-            let statistics = of_interfaces(self.start_ns, now_ns(), &all);
-            self.writer.rotate(&statistics, now_ns())?;
+            next_file(&mut self.writer, &mut self.closed, self.start_ns, &all)?;
         }
         Ok(())
     }
@@ -185,6 +199,19 @@ impl BatchConsumer for Recorder<'_> {
         }
         self.reading.tick()
     }
+}
+
+/// Closes the file with these counters, and begins the next one.
+fn next_file(
+    writer: &mut Writer,
+    closed: &mut Option<ClosedFiles>,
+    start_ns: u64,
+    counters: &AllCounters,
+) -> Result<()> {
+    let (now_ns, file) = (now_ns(), writer.file().to_owned());
+    writer.rotate(&of_interfaces(start_ns, now_ns, counters), now_ns)?;
+    closed.iter_mut().for_each(|commands| commands.add(&file));
+    Ok(())
 }
 
 fn to_file<'a>(packet: PoolPacket<'a>, interface: u32, dropped_before: u64) -> FilePacket<'a> {

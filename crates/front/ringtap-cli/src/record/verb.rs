@@ -13,7 +13,7 @@ use ringtap_file::Interface;
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
 
-use super::{FileOptions, FileSignals, Recorder, Writer, origin};
+use super::{ClosedFiles, FileOptions, FileSignals, Recorder, Writer, origin};
 use crate::UsageError;
 use crate::affinity::{self, Steered};
 use crate::confine::UserArgs;
@@ -45,6 +45,7 @@ Examples:
   ringtap record -i eth0 -w web.pcapng tcp port 80
   ringtap record -i eth0 -w trace.pcapng -C 100MB -W 10     the newest 1 GB, in ten files
   ringtap record -i eth0 -w 'trace-%H%M.pcapng' -G 60       a file a minute
+  ringtap record -i eth0 -w t.pcapng -G 60 -z 'zstd -q --rm'   compresses each file
   ringtap record -i packet:lo -w - | tshark -r -            into another program
   ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
 
@@ -72,6 +73,9 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         .open_options("record", ORDER_WINDOW)
         .confined(keeps);
     let signals = FileSignals::catch()?;
+    let closed = args.files.when_closed.as_deref();
+    let closed = closed.map(|command| ClosedFiles::start(command, args.user.user()));
+    let closed = closed.transpose()?;
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let start_ns = now_ns();
     let interfaces = interfaces(&capture, &args.input.filter_text());
@@ -90,7 +94,8 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
     };
     let reading = Reading::new(&args.reading, capture, "record").to(sink);
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
-    let mut recorder = Recorder::new(reading, writer, start_ns, progress, signals);
+    let recorder = Recorder::new(reading, writer, start_ns, progress, signals);
+    let mut recorder = recorder.when_closed(closed);
     let received = session::receive(args.reading.interval, &mut recorder);
     // Before the capture ends: NAPI may depend on its program.
     steered.undo();
@@ -102,6 +107,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
         print::note(format_args!("ringtap: {}", reading::order_kept(order).text));
     }
     capture.outcome()?;
+    recorder.wait_for_commands();
     reading::require_balance(&counters)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -166,6 +166,11 @@ impl Writer {
         self.output.flush()
     }
 
+    /// Name of the open file.
+    pub(crate) fn file(&self) -> &str {
+        &self.written.file
+    }
+
     /// Whether [`Writer::rotate`] begins another file.
     pub(crate) fn is_series(&self) -> bool {
         self.options.is_series()

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `-z COMMAND`: runs a command for each closed file, one file after the other.
+//!
+//! Invariants
+//! - The recorder does not wait for the command while it records: it writes names into a pipe, and a name
+//!   for which the pipe has no room is left out, with a note.
+//! - The shell that runs the commands starts before the process gives up its rights, because a confined
+//!   process starts no program.
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+use ringtap::User;
+use rustix::fs::{OFlags, fcntl_setfl};
+
+use crate::print;
+
+/// Reads a name per line and runs the command with it.
+const SCRIPT: &str = r#"while IFS= read -r file; do eval "$1 \"\$file\"" </dev/null; done"#;
+
+/// The shell that runs the commands.
+pub(crate) struct ClosedFiles(Child);
+
+impl ClosedFiles {
+    /// Starts the shell, as this user if one is given.
+    pub(crate) fn start(command: &str, user: Option<&User>) -> Result<Self> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", SCRIPT, "sh", command]);
+        // Standard output may be the packets' or a program's; Ctrl-C ends the recorder only.
+        shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0);
+        if let Some(user) = user {
+            shell.uid(user.uid()).gid(user.gid());
+        }
+        let child = shell.spawn().context("-z: cannot start a shell")?;
+        if let Some(names) = &child.stdin {
+            fcntl_setfl(names, OFlags::NONBLOCK).context("-z")?;
+        }
+        Ok(ClosedFiles(child))
+    }
+
+    /// Runs the command for this file, after those of earlier files.
+    pub(crate) fn add(&mut self, file: &str) {
+        let Some(names) = &mut self.0.stdin else {
+            return;
+        };
+        // Shorter than PIPE_BUF, so that the pipe takes it whole or not at all.
+        if names.write_all(format!("{file}\n").as_bytes()).is_err() {
+            print::note(format_args!(
+                "ringtap: -z: the command is not run for {file}: it is too far behind, or its shell has ended"
+            ));
+        }
+    }
+
+    /// Waits until the commands for all files have ended.
+    pub(crate) fn finish(&mut self) {
+        drop(self.0.stdin.take());
+        let _status = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_gets_the_command_in_order_whatever_its_name() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let out = folder.path().join("out");
+        let command = format!("printf '%s|' >>{}", out.display());
+        let mut closed = ClosedFiles::start(&command, None).unwrap();
+        for name in ["a b", "$(touch x)", "\"c'", "-n"] {
+            closed.add(name);
+        }
+        closed.finish();
+        assert_eq!(
+            std::fs::read_to_string(out).unwrap(),
+            "a b|$(touch x)|\"c'|-n|"
+        );
+    }
+
+    #[test]
+    fn a_command_that_hangs_does_not_stop_the_recorder() {
+        let mut closed = ClosedFiles::start("exec sleep 1000 #", None).unwrap();
+        let name = "x".repeat(1000);
+        for _ in 0..1000 {
+            closed.add(&name);
+        }
+        closed.0.kill().unwrap();
+        closed.finish();
+    }
+}
