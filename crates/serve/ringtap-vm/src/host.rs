@@ -327,6 +327,7 @@ fn start(
         active: Arc::clone(active),
         agent: 0,
         epoch: 0,
+        is_hub_gone: false,
     };
     commands::start(commands)?;
     Ok((queue, inbox))

@@ -20,13 +20,15 @@ use ringtap_ipc::event::Event;
 use ringtap_pool::wake::Signal;
 
 use super::part::{self, GroupPart};
-use super::relay::{GuestRelay, RelayCommon, RelayPlace, not_in_source};
+use super::relay::{GuestRelay, RelayCommon, RelayEnd, RelayPlace, not_in_source};
 use crate::messages::{GrantedGroup, GuestRequest, HostMessage};
 
 /// Most requests that wait.
 const MOST_WAITING: usize = 64;
 /// Least and longest pause after a request; between them it is as long as the request took.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
+/// Interval between looks for a hub that ended.
+const LOOK_FOR_HUB: Duration = Duration::from_secs(1);
 /// Link type of a hub without sources.
 const ETHERNET: u16 = 1;
 
@@ -66,7 +68,7 @@ enum GuestCommand {
         is_here: bool,
     },
     /// The thread of a group's relay with this epoch found the end.
-    Ended(usize, u64, String),
+    Ended(usize, u64, RelayEnd),
     Stop,
 }
 
@@ -107,15 +109,18 @@ impl CommandQueue {
         self.is_filled.notify_one();
     }
 
-    fn next(&self) -> GuestCommand {
-        let mut commands = self.lock();
-        loop {
-            if let Some(command) = commands.pop_front() {
-                return command;
+    /// The next command; `None` if there is none within `limit`.
+    fn next(&self, limit: Option<Duration>) -> Option<GuestCommand> {
+        let commands = self.lock();
+        let is_empty = |commands: &mut VecDeque<GuestCommand>| commands.is_empty();
+        let woken = match limit {
+            None => self.is_filled.wait_while(commands, is_empty),
+            Some(limit) => {
+                let woken = self.is_filled.wait_timeout_while(commands, limit, is_empty);
+                return woken.unwrap_or_else(PoisonError::into_inner).0.pop_front();
             }
-            let woken = self.is_filled.wait(commands);
-            commands = woken.unwrap_or_else(PoisonError::into_inner);
-        }
+        };
+        woken.unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<GuestCommand>> {
@@ -148,23 +153,30 @@ pub(super) struct Commands {
     pub(super) active: ActiveSubscriptions,
     pub(super) agent: u64,
     pub(super) epoch: u64,
+    /// The hub ended, or cannot be connected to.
+    pub(super) is_hub_gone: bool,
 }
 
 impl Commands {
     pub(super) fn run(mut self) {
         loop {
-            let command = self.queue.next();
+            let command = self.queue.next(self.is_hub_gone.then_some(LOOK_FOR_HUB));
             let begin = Instant::now();
+            let Some(command) = command else {
+                self.look_for_hub();
+                continue;
+            };
             match command {
                 GuestCommand::Request(agent, request, what) => self.answer(agent, request, what),
                 GuestCommand::Agent { number, is_here } => {
                     self.end_all();
                     self.agent = number;
+                    self.is_hub_gone = false;
                     if is_here {
                         self.answer(number, 0, GuestRequest::Grants);
                     }
                 }
-                GuestCommand::Ended(at, epoch, reason) => self.ended(at, epoch, reason),
+                GuestCommand::Ended(at, epoch, end) => self.ended(at, epoch, end),
                 GuestCommand::Stop => return self.end_all(),
             }
             std::thread::sleep(begin.elapsed().clamp(PAUSES.0, PAUSES.1));
@@ -194,8 +206,24 @@ impl Commands {
         self.answers.send(agent, request, message);
     }
 
-    fn granted(&self) -> Result<HostMessage, String> {
-        let connection = Connection::open(&self.socket, &self.vm).map_err(text)?;
+    /// Connects with the hub.
+    fn hub(&mut self, reader: &str) -> Result<Connection, String> {
+        let connection = Connection::open(&self.socket, reader);
+        self.is_hub_gone |= connection.is_err();
+        connection.map_err(text)
+    }
+
+    /// Sends the grants again once the hub is back, so that the agent subscribes again.
+    fn look_for_hub(&mut self) {
+        if let Ok(granted) = self.granted() {
+            self.is_hub_gone = false;
+            self.answers.send(self.agent, 0, granted);
+        }
+    }
+
+    fn granted(&mut self) -> Result<HostMessage, String> {
+        let vm = self.vm.clone();
+        let connection = self.hub(&vm)?;
         let status = connection.status().map_err(text)?;
         let mut types = connection.link_types().map(|link_type| link_type.0);
         let link_type = types.next().unwrap_or(ETHERNET);
@@ -237,8 +265,8 @@ impl Commands {
             filter,
             ..SubscriptionRequest::new(&group, &reader)
         };
-        let (subscription, connection) =
-            Connection::attach(&self.socket, &request).map_err(text)?;
+        let connection = self.hub(&reader)?;
+        let subscription = connection.subscribe(&request).map_err(text)?;
         let part = self.parts.get(at).ok_or("no such part")?;
         let (pool, control) = (part.pool_part, part.control_part);
         let geometry = part::geometry(&subscription, pool.bytes, control.bytes, snap_length)
@@ -259,8 +287,9 @@ impl Commands {
             guest: Arc::clone(&self.guest),
             answers: self.answers.clone(),
         };
-        let ended = move |reason| queue.push(GuestCommand::Ended(at, epoch, reason));
-        let relay = GuestRelay::start(subscription, connection, place, ended).map_err(text)?;
+        let ended = move |end| queue.push(GuestCommand::Ended(at, epoch, end));
+        let relay = GuestRelay::start(subscription, Arc::new(connection), place, ended);
+        let relay = relay.map_err(text)?;
         let active = ActiveSubscription {
             reader,
             not_in_source: not_in_source.clone(),
@@ -305,17 +334,18 @@ impl Commands {
         })
     }
 
-    fn ended(&mut self, at: usize, epoch: u64, reason: String) {
+    fn ended(&mut self, at: usize, epoch: u64, end: RelayEnd) {
         let relay = self.relays.get(&at);
         if relay.is_none_or(|relay| relay.common().epoch != epoch) {
             return;
         }
         self.remove(at);
+        self.is_hub_gone |= end.hub_left;
         if let Some(part) = self.parts.get(at) {
             let message = HostMessage::Ended {
                 group: part.group.clone(),
                 epoch,
-                reason,
+                reason: end.reason,
             };
             self.answers.send(self.agent, 0, message);
         }

@@ -15,7 +15,9 @@ use std::sync::mpsc::{Receiver as Inbox, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use ringtap_client::{Batch, Connection, Control as _, ControlError, Next, Receiver, Tally};
+use ringtap_client::{
+    Batch, Connection, Control as _, ControlError, Next, ReceiveError, Receiver, Tally,
+};
 use ringtap_filter::{Place, Program};
 use ringtap_ipc::event::Event;
 use ringtap_ipc::subscription::{Subscription, Wanted};
@@ -68,6 +70,31 @@ struct RelayCounts {
     part_full: u64,
 }
 
+/// Why no more packets come.
+pub(super) struct RelayEnd {
+    pub(super) reason: String,
+    /// The hub is gone; it may come back.
+    pub(super) hub_left: bool,
+}
+
+impl RelayEnd {
+    fn because(reason: impl ToString) -> Self {
+        RelayEnd {
+            reason: reason.to_string(),
+            hub_left: false,
+        }
+    }
+}
+
+impl From<ReceiveError> for RelayEnd {
+    fn from(error: ReceiveError) -> Self {
+        RelayEnd {
+            hub_left: matches!(error, ReceiveError::HubLeft),
+            ..RelayEnd::because(error)
+        }
+    }
+}
+
 /// A filter that is in force at the hub.
 struct Adoption {
     wanted: Vec<Wanted>,
@@ -89,7 +116,7 @@ impl GuestRelay {
         subscription: Subscription,
         connection: Arc<Connection>,
         place: RelayPlace,
-        ended: impl FnOnce(String) + Send + 'static,
+        ended: impl FnOnce(RelayEnd) + Send + 'static,
     ) -> io::Result<Self> {
         let receiver = Receiver::new(subscription, Arc::clone(&connection) as _);
         let receiver = receiver.map_err(io::Error::other)?;
@@ -225,7 +252,7 @@ impl RelayCounts {
 
 impl RelayThread {
     /// Copies until it is told to stop (`None`), or no more packets come.
-    fn run(&mut self) -> Option<String> {
+    fn run(&mut self) -> Option<RelayEnd> {
         loop {
             if self.common.news.swap(false, Acquire) {
                 self.common.wake.clear();
@@ -234,15 +261,17 @@ impl RelayThread {
                 }
                 self.adopt();
             }
-            let next = match self.receiver.try_next() {
-                Ok(Next::Batch(batch)) => self.copy(&batch),
-                Ok(Next::Empty) => self.receiver.wait(None).map_err(|error| error.to_string()),
-                Ok(Next::Ended) => Err("the hub's sources have ended".to_owned()),
-                Err(error) => Err(error.to_string()),
-            };
-            if let Err(reason) = next {
-                return Some(reason);
+            if let Err(end) = self.step() {
+                return Some(end);
             }
+        }
+    }
+
+    fn step(&mut self) -> Result<(), RelayEnd> {
+        match self.receiver.try_next()? {
+            Next::Batch(batch) => self.copy(&batch),
+            Next::Empty => Ok(self.receiver.wait(None)?),
+            Next::Ended => Err(RelayEnd::because("the hub's sources have ended")),
         }
     }
 
@@ -259,7 +288,7 @@ impl RelayThread {
         }
     }
 
-    fn copy(&mut self, batch: &Batch) -> Result<(), String> {
+    fn copy(&mut self, batch: &Batch) -> Result<(), RelayEnd> {
         let mut counts = self.common.lock();
         let RelayCounts {
             tally,
@@ -273,7 +302,7 @@ impl RelayThread {
         }
         let lane = tally.at(batch.lane());
         for received in batch.packets() {
-            let received = received.map_err(|error| error.to_string())?;
+            let received = received.map_err(RelayEnd::because)?;
             lane.count(&received);
             if received.is_ours() {
                 match pool.put(LANE, &received.packet) {
@@ -286,12 +315,14 @@ impl RelayThread {
         drop(counts);
         pool.writers[LANE.index()].publish();
         let moved = pool.distributor.step();
-        moved.map_err(|error| error.to_string())?;
+        moved.map_err(RelayEnd::because)?;
         let guest = &self.place.guest;
         pool.distributor.wake_sleepers(|_| guest.signal());
         match pool.distributor.is_corrupt(pool.reader) {
             false => Ok(()),
-            true => Err("the guest wrote impossible values into its control region".to_owned()),
+            true => Err(RelayEnd::because(
+                "the guest wrote impossible values into its control region",
+            )),
         }
     }
 }

@@ -414,16 +414,25 @@ fn the_subscriptions_and_answers_of_an_agent_that_left_are_gone() {
 }
 
 #[test]
-fn a_guest_learns_that_the_hub_ended_and_may_ask_again() {
+fn a_guest_learns_that_the_hub_ended_and_that_it_is_back() {
     let feeder = Feeder::new();
     let setup = Setup::new(&feeder);
     let (mut reader, _) = setup.subscribed(0, Program::everything());
     feeder.write(5, 6);
     read(&mut reader, 5, 6);
-    drop(feeder);
+    let folder = feeder.end();
     let ended = setup.next(0);
     assert!(matches!(&ended, HostMessage::Ended { group, .. } if group == "all"));
     assert!(matches!(reader.try_next(), Ok(Next::Ended)));
     let refused = setup.refusal(1, &subscribe("all", Program::everything()));
     assert!(refused.contains("no hub is running"), "{refused}");
+    let feeder = Feeder::start(folder);
+    let granted = setup.next(0);
+    assert!(
+        matches!(granted, HostMessage::Granted { .. }),
+        "{granted:?}"
+    );
+    let (mut reader, _) = setup.subscribed(0, Program::everything());
+    feeder.write(5, 6);
+    read(&mut reader, 5, 6);
 }

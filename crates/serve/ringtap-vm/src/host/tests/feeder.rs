@@ -43,6 +43,16 @@ pub(super) struct Feeder {
 
 impl Feeder {
     pub(super) fn new() -> Self {
+        Feeder::start(tempfile::tempdir().unwrap())
+    }
+
+    /// Ends the hub.
+    pub(super) fn end(self) -> tempfile::TempDir {
+        self.folder
+    }
+
+    /// A hub in the folder of one that ended.
+    pub(super) fn start(folder: tempfile::TempDir) -> Self {
         let geometry = Geometry::contiguous(4096, 257, 1, 1500).unwrap();
         let pool = SealedPool::create(geometry).unwrap();
         let event = Event::new().unwrap();
@@ -66,7 +76,6 @@ impl Feeder {
         let groups = vec![Group::new("all"), Group::new("more")];
         let options = HubOptions::default();
         let (hub, _) = Hub::start(vec![Box::new(source)], groups, options, Vec::new()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
         let listener = Listener::bind(&folder.path().join("hub.sock")).unwrap();
         let access = vec![Access::default(), Access::default()];
         Feeder {

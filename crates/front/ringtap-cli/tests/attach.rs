@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap vm` refuses what cannot work, each in a sentence and with a status of its own.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use ringtap_testkit::{Finished, LIMIT, Namespace, Running, require_root};
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+
+/// A hub with the group `ids`, and a folder.
+struct Setup {
+    _net: Namespace,
+    _hub: Running,
+    folder: TempDir,
+}
+
+impl Setup {
+    fn new(test: &str) -> Self {
+        let (net, folder) = (Namespace::with_veth(test), TempDir::new().unwrap());
+        let mut command = net.command(BINARY);
+        command.args(["hub", "-i", "packet:rx0", "-g", "ids", "--socket"]);
+        command.arg(folder.path().join("hub.sock"));
+        let hub = Running::start(command);
+        hub.wait_for_stderr("ringtap: hub of", LIMIT);
+        Setup {
+            _net: net,
+            _hub: hub,
+            folder,
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn vm(&self, args: &[&str]) -> Finished {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["vm", "--folder", &self.path("vms")])
+            .args(args);
+        Running::start(command).wait(LIMIT)
+    }
+
+    fn attach(&self, args: &[&str]) -> Finished {
+        let (hub, qmp) = (self.path("hub.sock"), self.path("qmp"));
+        let all = ["attach", "--socket", &hub, "--qmp", &qmp, "-g", "ids"];
+        self.vm(&[&all, args].concat())
+    }
+
+    /// What attaching yields to a QMP socket that greets so.
+    fn attach_to(&self, greeting: &'static str) -> Finished {
+        let listener = UnixListener::bind(self.path("qmp")).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.write_all(greeting.as_bytes()).unwrap();
+        });
+        let end = self.attach(&[]);
+        server.join().unwrap();
+        std::fs::remove_file(self.path("qmp")).unwrap();
+        end
+    }
+}
+
+fn assert_refusal(end: &Finished, status: i32, text: &str) {
+    let shown = format!("{} {}", end.status, end.stderr);
+    assert_eq!(end.status.code(), Some(status), "{shown}");
+    assert!(end.stderr.contains(text), "{shown}");
+}
+
+#[test]
+fn what_the_hub_cannot_give_is_refused_before_qemu_is_asked() {
+    require_root!();
+    let setup = Setup::new("vm_refusals");
+    let listener = UnixListener::bind(setup.path("qmp")).unwrap();
+    assert_refusal(
+        &setup.attach(&["-g", "none"]),
+        1,
+        "no group none: it has ids",
+    );
+    assert_refusal(&setup.attach(&["-g", "ids"]), 1, "given twice");
+    assert_refusal(&setup.attach(&["--memory", "48MiB"]), 1, "a power of two");
+    assert_refusal(&setup.attach(&["--memory", "1MiB"]), 1, "too few");
+    let elsewhere = setup.attach(&["--socket", "/nowhere.sock"]);
+    assert_refusal(&elsewhere, 2, "cannot be used multiple times");
+    assert_refusal(&setup.attach(&["--name", "a/b"]), 2, "no name");
+    listener.set_nonblocking(true).unwrap();
+    let asked = listener.accept();
+    assert_eq!(asked.unwrap_err().kind(), ErrorKind::WouldBlock);
+    let left = std::fs::read_dir(setup.path("vms")).unwrap().count();
+    assert_eq!(left, 0, "no refused VM leaves a socket");
+}
+
+#[test]
+fn sockets_of_no_usable_qemu_have_a_status_of_their_own() {
+    require_root!();
+    let setup = Setup::new("vm_sockets");
+    assert_refusal(&setup.attach(&[]), 10, "is QEMU running");
+    assert_refusal(&setup.attach_to("SSH-2.0\n"), 11, "does not speak QMP");
+    let end = setup.vm(&["detach", "vm1"]);
+    assert_refusal(&end, 1, "no VM vm1 is attached");
+    let list = setup.vm(&["list", "--json"]).success();
+    assert_eq!(list.stdout, "");
+    assert!(!Path::new(&setup.path("vms/vm1.sock")).exists());
+}
