@@ -46,8 +46,8 @@ fn describe(device: &GuestDevice) -> String {
     let mapping = match device.mapping {
         MappingKind::WriteBack => "cached (/dev/mem)",
         MappingKind::WriteCombining => {
-            "write-combining: reading is slow; faster: pref64-reserve= of the pcie-root-port puts the \
-             device above 4 GiB"
+            "write-combining, which is slow to read; faster: a pcie-root-port with pref64-reserve=4G \
+             puts the device above 4 GiB"
         }
         MappingKind::Uncached => "uncached, unless the hypervisor caches it",
         MappingKind::Vfio => "vfio",

@@ -199,7 +199,7 @@ fn two_applications_share_a_guest_without_an_iommu_until_qemu_is_killed() {
     assert_eq!(telemetry.application(), page::APPLICATION);
     let told = || {
         machine
-            .qemu
+            .qemu()
             .stdout()
             .matches("GUEST telemetry Some((")
             .count()
@@ -207,7 +207,7 @@ fn two_applications_share_a_guest_without_an_iommu_until_qemu_is_killed() {
     serve(&mut vm, &mut [&mut telemetry], &|| told() >= 3).unwrap();
     check_signals(&machine, &mut vm, &control);
     check_messages(&machine, &mut vm);
-    machine.qemu.signal(rustix::process::Signal::KILL);
+    machine.qemu().signal(rustix::process::Signal::KILL);
     let gone = machine.until_gone(&mut vm);
     assert!(gone.contains(&FromGuest::Left));
     assert!(matches!(vm.next(None), Err(VmError::Gone)));

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A hub on a veth pair, and a virtual machine with Ringtap, a shell and tcpdump.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use ringtap_client::Connection;
+use ringtap_ipc::protocol::HubStatus;
+use ringtap_testkit::{GUEST_LIMIT, Namespace, Running, VirtualMachine, say_skipped, tool_exists};
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+/// Runs a program as an ordinary user that the agent lets read.
+pub(crate) const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+/// Programs of this machine that the guest gets beside Ringtap.
+const TOOLS: [&str; 8] = [
+    "sh", "mount", "insmod", "setpriv", "sleep", "cat", "mkdir", "tcpdump",
+];
+
+/// The guest's first program. `gate PORT` waits for a packet to this port, `readers N` for N readers.
+const INIT: &str = r#"#!/bin/sh
+export PATH=/bin
+mkdir -p /proc /sys /dev /run /tmp
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+while read module; do insmod /modules/$module; done </modules/list
+gate() { ringtap count -q -c 1 -i host:all udp port $1 >/dev/null; }
+readers() {
+    until case "$(ringtap guest --status 2>&1)" in *": $1 readers"*) true ;; *) false ;; esac
+    do sleep 0.2; done
+}
+agent() {
+    ringtap guest --users 65534 & agent=$!
+    readers 0
+}
+for one in /lib*/libpcap.so.* /lib*/*/libpcap.so.* /usr/lib*/libpcap.so.* /usr/lib*/*/libpcap.so.*
+do [ -e $one ] && export RINGTAP_LIBPCAP=$one; done
+echo GUEST started
+agent
+. /plan
+while true; do sleep 100; done
+"#;
+
+/// A hub whose group `all` the guest may read.
+pub(crate) struct GuestAndHub {
+    pub(crate) machine: VirtualMachine,
+    net: Namespace,
+    hub: Running,
+    folder: TempDir,
+    /// Packets that were sent.
+    sent: Cell<u64>,
+}
+
+/// Path of a program of this machine, links resolved.
+fn tool(name: &str) -> Option<PathBuf> {
+    let places = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+    let paths = places.iter().map(|place| Path::new(place).join(name));
+    paths.into_iter().find_map(|path| path.canonicalize().ok())
+}
+
+/// The program without its symbols, which the guest's memory need not hold.
+fn stripped(built: &Path, folder: &Path) -> PathBuf {
+    let to = folder.join(built.file_name().unwrap());
+    let done = Command::new("strip").arg("-o").arg(&to).arg(built).status();
+    assert!(
+        done.is_ok_and(|status| status.success()),
+        "strip {}",
+        built.display()
+    );
+    to
+}
+
+impl GuestAndHub {
+    /// Starts both; the guest carries out `plan`, lines of a shell. `None`, with a line that says why,
+    /// where that cannot be done.
+    pub(crate) fn boot(test: &str, plan: &str) -> Option<Self> {
+        let missing = TOOLS.into_iter().find(|name| tool(name).is_none());
+        if let Some(missing) = missing.or((!tool_exists("strip")).then_some("strip")) {
+            say_skipped(&format!("needs {missing}"));
+            return None;
+        }
+        let folder = TempDir::new().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let built = ["", "deps"].map(|folder| Path::new(BINARY).with_file_name(folder));
+        let libraries = built.map(|folder| folder.join("libringtap_pcap.so"));
+        let library = libraries.into_iter().find(|path| path.exists());
+        let library = library.expect("cargo build -p ringtap-pcap");
+        let mut files = vec![
+            ("init".to_owned(), write("init", INIT)),
+            ("plan".to_owned(), write("plan", plan)),
+            (
+                "bin/ringtap".to_owned(),
+                stripped(Path::new(BINARY), folder.path()),
+            ),
+            (
+                "bin/libringtap_pcap.so".to_owned(),
+                stripped(&library, folder.path()),
+            ),
+        ];
+        files.extend(TOOLS.map(|name| (format!("bin/{name}"), tool(name).unwrap())));
+        let files: Vec<_> = files.iter().map(|(to, from)| (&**to, &**from)).collect();
+        let options = [
+            "-M",
+            "q35",
+            "-device",
+            "intel-iommu,intremap=on",
+            "-device",
+            "pcie-root-port,id=p1,chassis=1",
+            "-device",
+            "pcie-root-port,id=p2,chassis=2,pref64-reserve=64M",
+            "-device",
+            "pcie-root-port,id=p3,chassis=3,pref64-reserve=64M",
+            "-device",
+            "pcie-root-port,id=p4,chassis=4",
+        ];
+        let machine = VirtualMachine::boot(&files, &options, "intel_iommu=on iommu=pt")?;
+        let net = Namespace::with_veth(test);
+        let socket = folder.path().join("hub.sock");
+        let mut command = net.command(BINARY);
+        command.args(["hub", "-i", "tap:rx0?direction=in", "-g", "all", "--socket"]);
+        command.arg(&socket);
+        let hub = Running::start(command);
+        hub.wait_for_stderr("ringtap: hub of", GUEST_LIMIT);
+        Some(GuestAndHub {
+            machine,
+            net,
+            hub,
+            folder,
+            sent: Cell::new(0),
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("hub.sock")
+    }
+
+    /// Gives the machine the group.
+    pub(crate) fn attach(&self) -> Running {
+        let mut command = Command::new(BINARY);
+        command.args([
+            "vm", "attach", "--group", "all", "--memory", "16MiB", "--qmp",
+        ]);
+        command
+            .arg(self.machine.qmp())
+            .arg("--socket")
+            .arg(self.socket());
+        command.arg("--folder").arg(self.folder.path().join("vm"));
+        Running::start(command)
+    }
+
+    pub(crate) fn console(&self) -> String {
+        self.machine.qemu.stdout()
+    }
+
+    pub(crate) fn wait_for(&self, text: &str) {
+        self.machine.qemu.wait_for_stdout(text, GUEST_LIMIT);
+    }
+
+    /// The JSON behind this text on the console.
+    pub(crate) fn said(&self, text: &str) -> serde_json::Value {
+        let console = self.console();
+        let (_, rest) = console.split_once(text).expect("the guest said it");
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
+        values.next().unwrap_or_else(|| panic!("{rest}")).unwrap()
+    }
+
+    /// Sends UDP packets to a port.
+    pub(crate) fn send(&self, port: u16, packets: usize) {
+        let mut frame = vec![0; 60];
+        frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+        frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 9, 17]);
+        frame[26..36].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x30, 0x39]);
+        frame[36..38].copy_from_slice(&port.to_be_bytes());
+        frame[39] = 26;
+        self.net.inject("tx0", &vec![frame; packets]);
+        self.sent.set(self.sent.get() + packets as u64);
+    }
+
+    fn status(&self) -> HubStatus {
+        let connection = Connection::open(&self.socket(), "test").expect("the hub answers");
+        connection.status().expect("the hub tells")
+    }
+
+    fn until<T>(&self, what: &str, found: impl Fn(&HubStatus) -> Option<T>) -> T {
+        let deadline = Instant::now() + GUEST_LIMIT;
+        loop {
+            let status = self.status();
+            if let Some(found) = found(&status) {
+                return found;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {status:#?}\n{}",
+                self.console()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn wait_for_readers(&self, readers: usize) {
+        self.until("readers", |status| {
+            (status.readers.len() == readers).then_some(())
+        });
+    }
+
+    /// Packets of those sent that the hub's only reader, the guest, wants.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.until("the hub judges all packets", |status| {
+            let lanes = &status.sources[0].lanes;
+            let wanted = lanes.iter().map(|lane| lane.captured).sum::<u64>();
+            let filtered = lanes.iter().map(|lane| lane.filtered).sum::<u64>();
+            (wanted + filtered == self.sent.get()).then_some(wanted)
+        })
+    }
+
+    /// Detaches the guest, and checks the hub's account.
+    pub(crate) fn finish(self, vm: Running) {
+        vm.interrupt();
+        let ended = vm.wait(GUEST_LIMIT);
+        assert!(ended.status.success(), "{}", ended.stderr);
+        self.finish_hub();
+    }
+
+    pub(crate) fn finish_hub(self) {
+        self.hub.interrupt();
+        let end = self.hub.wait(GUEST_LIMIT).success();
+        assert!(end.stdout.contains(": balanced"), "{}", end.stdout);
+    }
+}

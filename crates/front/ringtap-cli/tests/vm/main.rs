@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs in a guest of an unmodified QEMU read the host's hub as `host:GROUP`.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod kit;
+
+use kit::{GuestAndHub, NOBODY};
+use ringtap_testkit::{GUEST_LIMIT, require_root};
+use rustix::process::Signal;
+
+#[test]
+fn programs_in_a_guest_get_exactly_the_packets_of_their_filters() {
+    require_root!();
+    let plan = format!(
+        "{NOBODY} ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
+        {NOBODY} ringtap count -q --json -i host:all udp port 99 >/other & other=$!
+        ringtap count -q -i host:all >/dev/null & victim=$!
+        gate 1001 & first=$!
+        readers 4
+        echo GUEST ready
+        wait $first
+        kill -9 $victim
+        readers 2
+        gate 1002 & second=$!
+        export RINGTAP_PCAP=/bin/libringtap_pcap.so
+        {NOBODY} ringtap exec -q -- tcpdump -c 20 -w - -i host:all udp port 53 >/dump & dump=$!
+        readers 4
+        echo GUEST second
+        wait $second $dump
+        kill -INT $dns $other
+        wait $dns $other
+        echo \"GUEST dns $(cat /dns)\"
+        echo \"GUEST other $(cat /other)\"
+        ringtap count -q --json -r /dump >/dumped
+        echo \"GUEST dump $(cat /dumped)\"
+        ringtap guest --status
+        setpriv --reuid 1000 --clear-groups ringtap count -i host:all || echo GUEST stranger refused
+        ringtap count -i host:none 2>&1 || echo GUEST no such group
+        echo GUEST done"
+    );
+    let Some(host) = GuestAndHub::boot("guest_programs", &plan) else {
+        return;
+    };
+    let vm = host.attach();
+    host.wait_for("GUEST ready");
+    host.send(53, 300);
+    host.send(99, 200);
+    host.send(7, 100);
+    let taken = host.wanted();
+    assert_eq!(taken, 600, "one reader in the guest wants everything");
+    host.send(1001, 1);
+    host.wait_for("GUEST second");
+    host.send(53, 50);
+    host.send(7, 400);
+    host.send(99, 60);
+    host.send(1002, 1);
+    host.wait_for("GUEST done");
+    // All of the guest's filters are one in the host's kernel.
+    assert_eq!(host.wanted(), 600 + 1 + 50 + 60 + 1);
+    let delivered = |reader: &str| host.said(reader)["delivered"].as_u64().unwrap();
+    assert_eq!(delivered("GUEST dns "), 350);
+    assert_eq!(delivered("GUEST other "), 260);
+    assert_eq!(delivered("GUEST dump "), 20, "{}", host.console());
+    for line in [
+        "host: attached",
+        "GUEST stranger refused",
+        "GUEST no such group",
+    ] {
+        assert!(
+            host.machine.qemu.stdout().contains(line),
+            "{line}: {}",
+            host.console()
+        );
+    }
+    host.finish(vm);
+}
+
+#[test]
+fn readers_in_a_guest_outlive_the_host_process_and_others_outlive_agent_and_qemu() {
+    require_root!();
+    let plan = format!(
+        "{NOBODY} ringtap count -q --json -i host:all udp port 53 >/dns & dns=$!
+        gate 1001 & first=$!
+        gate 1002 & second=$!
+        readers 3
+        echo GUEST ready
+        wait $first
+        echo GUEST first
+        wait $second
+        ringtap guest --status
+        ringtap status --socket /run/ringtap/host/all.sock >/status
+        echo \"GUEST status $(cat /status)\"
+        kill -INT $dns
+        wait $dns
+        echo \"GUEST dns $(cat /dns)\"
+        gate 1003 & orphan=$!
+        readers 1
+        kill -9 $agent
+        wait $orphan || echo GUEST the hub of a reader is gone
+        agent
+        gate 1004 & third=$!
+        readers 1
+        echo GUEST again
+        wait $third
+        echo GUEST third
+        gate 1005"
+    );
+    let Some(host) = GuestAndHub::boot("guest_outlives", &plan) else {
+        return;
+    };
+    let vm = host.attach();
+    host.wait_for("GUEST ready");
+    host.send(53, 100);
+    host.send(1001, 1);
+    host.wait_for("GUEST first");
+    vm.interrupt();
+    let ended = vm.wait(GUEST_LIMIT);
+    assert!(ended.status.success(), "{}", ended.stderr);
+    host.wait_for_readers(0);
+    host.send(53, 10);
+    let vm = host.attach();
+    host.wait_for_readers(1);
+    host.send(53, 70);
+    host.send(1002, 1);
+    host.wait_for("GUEST dns ");
+    assert_eq!(host.said("GUEST dns ")["delivered"], 170);
+    let notes = host.said("GUEST status ")["sources"][0]["notes"].to_string();
+    assert!(notes.contains("interruption 1"), "{notes}");
+    host.wait_for("GUEST again");
+    assert!(host.console().contains("GUEST the hub of a reader is gone"));
+    host.send(1004, 1);
+    host.wait_for("GUEST third");
+    host.wait_for_readers(1);
+    host.machine.qemu.signal(Signal::KILL);
+    let ended = vm.wait(GUEST_LIMIT);
+    assert!(ended.stderr.contains("vm1"), "{}", ended.stderr);
+    host.wait_for_readers(0);
+    host.finish_hub();
+}
