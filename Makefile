@@ -3,6 +3,7 @@
 
 SHELL := /bin/bash
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 # The programs that need root say so; sudo is used where we are not root.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -17,7 +18,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench figures fuzz soak kills chaos flaps readme install uninstall clean
+.PHONY: help build sample run test check bench figures fuzz soak kills chaos flaps readme install uninstall deb rpm package-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -89,14 +90,26 @@ $(BINARY):
 install: $(BINARY) ## copy the binary and the libraries to $(DESTDIR)$(PREFIX) (build first with make build)
 	@echo "install: $(BINARY) to $(DESTDIR)$(PREFIX)/bin/ringtap"
 	@install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/ringtap
-	@echo "install: libringtap.so, ringtap.h, ringtap.pc and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
-	@scripts/library install $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
+	@echo "install: libringtap.so in $(DESTDIR)$(LIBDIR); ringtap.h and lib/ringtap/libpcap.so.1 below $(DESTDIR)$(PREFIX)"
+	@scripts/library install $(dir $(BINARY)) $(PREFIX) $(LIBDIR) $(DESTDIR)
 	@scripts/library install-names $(dir $(BINARY)) $(PREFIX) $(DESTDIR)
 	@echo "install: now run ldconfig, so that programs find libringtap.so.0"
 
 uninstall: ## remove what was installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/ringtap
-	scripts/library uninstall $(PREFIX) $(DESTDIR)
+	scripts/library uninstall $(PREFIX) $(LIBDIR) $(DESTDIR)
+
+deb: ## build packages of Debian, target/package/ringtap_*.deb (about 6 minutes when cold)
+	@echo "deb: a release build, man pages and packages in target/package: about 6 minutes when cold"
+	@scripts/package deb
+
+rpm: ## build a package for Fedora and others, target/package/ringtap-*.rpm (about 6 minutes when cold)
+	@echo "rpm: a release build, man pages and a package in target/package: about 6 minutes when cold"
+	@scripts/package rpm
+
+package-test: deb ## install, use, upgrade and purge the package in a clean Debian with systemd (3 minutes, needs root)
+	@echo "package-test: a Debian of its own below a temporary folder, 250 MB; about 3 minutes"
+	@$(SUDO) scripts/package test
 
 clean: ## remove everything that was built
 	cargo clean

@@ -6,6 +6,7 @@ pub(crate) mod groups;
 pub(crate) mod log;
 mod losses;
 mod reload;
+mod service;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use ringtap_net::interface::Interface;
 use ringtap_pool::distributor::Policy;
 use ringtap_pool::source::{Facts, Source};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::UsageError;
@@ -220,6 +222,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         .context("cannot open the socket's server")?;
     let metrics = serve_metrics(&config, &hub)?;
     say_ready(&config, &path);
+    service::tell(NotifyState::Ready);
     hub.handle().when_over(ended);
     let mut reloaded = Reloaded {
         args,
@@ -230,6 +233,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         metrics,
     };
     wait(&hub, &end, || reloaded.obey(&reload))?;
+    service::tell(NotifyState::Stopping);
     // Before the programs that NAPI may depend on are detached.
     steered.undo();
     // Readers receive the remaining packets and the end before the server closes.
@@ -402,6 +406,8 @@ fn wait(hub: &Hub, end: &mpsc::Receiver<()>, mut each: impl FnMut()) -> Result<(
         let status = hub.handle().status();
         let status = status.context("the hub's thread has ended")?;
         watch.look(&status).iter().for_each(LossLine::log);
+        // Only after the hub's thread has answered.
+        service::tell(NotifyState::Watchdog);
     }
 }
 

@@ -15,6 +15,7 @@ mod hub;
 mod inline;
 mod input;
 mod interrupt;
+mod manual;
 mod print;
 mod reading;
 mod record;
@@ -29,13 +30,18 @@ mod vm;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use ringtap_net::interface::InterfaceError;
 use ringtap_send::SendError;
 
 /// Packet capture for Linux: capture once, deliver everywhere, account for every packet.
 #[derive(Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "ringtap",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -76,6 +82,9 @@ enum Verb {
     ServeOne(serve_one::ServeOneArgs),
     /// Simulate a NIC, the capture and its readers in virtual time.
     Sim(sim::SimArgs),
+    /// Write man pages and completions for packages.
+    #[command(hide = true)]
+    Manual(manual::ManualArgs),
 }
 
 /// Exit status for arguments that cannot be meant, here and in clap.
@@ -143,6 +152,7 @@ fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::ServeOne(args) => serve_one::run(&args),
         Verb::Sim(args) => sim::run(&args),
+        Verb::Manual(args) => manual::run(&args, Cli::command()),
     };
     result.unwrap_or_else(|error| {
         print::error(describe(&error));

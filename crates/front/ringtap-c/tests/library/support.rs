@@ -32,7 +32,7 @@ pub(crate) fn installed() -> &'static Path {
     PREFIX.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("library");
         let prefix = folder.join("prefix");
-        script(&[Path::new("install"), &deps(), &prefix]);
+        script(&[Path::new("install"), &deps(), &prefix, &prefix.join("lib")]);
         prefix
     })
 }
