@@ -73,7 +73,8 @@ mod headers;
 mod tests;
 
 use crate::{Headers, LinkType};
-use headers::{Ip, Packet};
+use headers::Packet;
+pub use headers::{Fragment, Ip};
 
 /// First header of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,6 +105,16 @@ impl Link {
 #[must_use]
 pub fn vlan(data: &[u8]) -> u32 {
     headers::vlan(data).unwrap_or(0)
+}
+
+/// IP headers of a packet, or of the packet in its tunnel, by the rules of [the hash](self); `None` for
+/// other packets.
+#[must_use]
+pub fn ip(data: &[u8], link: Link, headers: Headers) -> Option<Ip<'_>> {
+    match headers::dissect(data, link, headers) {
+        Packet::Ip(ip) => Some(ip),
+        _ => None,
+    }
 }
 
 /// Secret from which the keys of the hash are made.

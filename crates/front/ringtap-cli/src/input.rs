@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The flags that all capturing verbs share, and the source that they open.
 
+use std::num::NonZeroU32;
+
 use crate::UsageError;
 use anyhow::Result;
 use clap::Args;
-use ringtap::{Capture, OpenOptions};
+use ringtap::{Balance, Capture, Headers, OpenOptions};
 use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
 
 /// Where packets come from.
@@ -99,6 +101,23 @@ fn mode(word: &str) -> Result<Mode, String> {
 impl InputArgs {
     /// Opens the device or file; capture starts now.
     pub(crate) fn open(&self, options: OpenOptions) -> Result<Capture> {
+        Ok(self.options(options).open_device(&self.named()?)?)
+    }
+
+    /// As [`InputArgs::open`], for several threads between which the flows are divided.
+    pub(crate) fn open_workers(
+        &self,
+        options: OpenOptions,
+        workers: NonZeroU32,
+        headers: Headers,
+    ) -> Result<Vec<Capture>> {
+        let balance = Balance::Flow(headers);
+        Ok(self
+            .options(options)
+            .open_workers(&self.named()?, workers, balance)?)
+    }
+
+    fn named(&self) -> Result<DeviceSpec> {
         let named = match (&self.device, &self.read) {
             (Some(device), _) => device.clone(),
             (None, Some(file)) => DeviceSpec::file(file),
@@ -115,8 +134,12 @@ impl InputArgs {
             );
             return Err(UsageError(text).into());
         }
+        Ok(named)
+    }
+
+    fn options(&self, options: OpenOptions) -> OpenOptions {
         let options = options.device_options(self.flags());
-        Ok(options.filter(self.filter_text()).open_device(&named)?)
+        options.filter(self.filter_text())
     }
 
     /// The kind of the device, if the user named one.

@@ -17,6 +17,7 @@ mod input;
 mod interrupt;
 mod manual;
 mod print;
+mod probe;
 mod reading;
 mod record;
 mod report;
@@ -56,6 +57,8 @@ enum Verb {
     Record(record::RecordArgs),
     /// Capture once for many readers in separate processes.
     Hub(hub::HubArgs),
+    /// Measure traffic: flow records, largest talkers, sizes.
+    Probe(probe::ProbeArgs),
     /// Run a libpcap program over Ringtap: `ringtap exec -- tcpdump -i eth0`.
     Exec(exec::ExecArgs),
     /// Send generated packets or those of a file, at a given rate, and count them.
@@ -140,6 +143,7 @@ fn main() -> ExitCode {
         Verb::Count(args) => count::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Hub(args) => hub::run(&args),
+        Verb::Probe(args) => probe::run(&args),
         Verb::Exec(args) => exec::run(&args),
         Verb::Guest(args) => guest::run(&args),
         Verb::Bridge(args) => bridge::run(&args),

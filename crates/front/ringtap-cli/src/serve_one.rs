@@ -5,6 +5,7 @@
 //! up its rights or be killed; the capture lasts exactly as long as a process reads it.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
@@ -84,7 +85,7 @@ fn start(device: &DeviceSpec, socket: &Socket) -> Result<Hub> {
     Ok(Hub::start(
         vec![source],
         vec![group],
-        HubOptions::for_one_reader(),
+        HubOptions::for_readers(NonZeroU32::MIN),
         Vec::new(),
     )?
     .0)

@@ -2,18 +2,20 @@
 //! Exporters, each on a thread of its own behind a bounded queue.
 //!
 //! Invariants
-//! - [`ExportQueue::send`] never waits: what does not fit into the queue is counted as dropped.
+//! - A live capture never waits for an exporter: what does not fit into the queue is counted as dropped.
 //! - Every record sent is counted once: written, dropped, or still in the queue.
 
 pub mod ipfix;
+pub mod json;
 #[cfg(feature = "parquet")]
 pub mod parquet;
 mod queue;
+pub mod text;
 
 use std::sync::Arc;
 
 use crate::record::Record;
-pub use queue::ExportQueue;
+pub use queue::{ExportQueue, WhenFull};
 
 /// Records that several exporters share.
 pub type Records = Arc<[Record]>;

@@ -2,5 +2,18 @@
 //! Traffic probe: analyses on the packets of a capture, flow records, exporters.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod export;
+pub mod flows;
+mod merge;
+mod outlets;
+mod packet;
+mod plan;
+mod probe;
 pub mod record;
+mod worker;
+
+pub use plan::ProbePlan;
+pub use probe::{
+    ExportOptions, Probe, ProbeControl, ProbeError, ProbeLedger, ProbeOutcome, usual_workers,
+};

@@ -26,8 +26,8 @@ pub struct Capture {
     facts: Facts,
     /// Packets that were delivered but that the program failed to write, and their bytes on the wire.
     not_written: (u64, u64),
-    /// The capture's own hub, which ends after the receiver.
-    _hub: Option<Hub>,
+    /// The capture's own hub, which ends after the receivers.
+    _hub: Option<Arc<Hub>>,
 }
 
 /// The counters of a capture and of its lanes.
@@ -68,7 +68,7 @@ impl Capture {
         Ok(Capture::new(Receiver::new(subscription, control)?))
     }
 
-    pub(crate) fn with_hub(self, hub: Hub) -> Self {
+    pub(crate) fn with_hub(self, hub: Arc<Hub>) -> Self {
         let _hub = Some(hub);
         Capture { _hub, ..self }
     }

@@ -39,6 +39,11 @@ pub enum Error {
     /// The hub did not carry out a command.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// Several workers were asked for at a group of a hub.
+    #[error(
+        "hub:{0}: one process is one reader of a group: use one worker, and a process for each member"
+    )]
+    OneWorker(String),
     /// The source failed.
     #[error("{0}")]
     SourceFailed(String),

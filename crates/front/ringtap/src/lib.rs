@@ -15,6 +15,7 @@ pub use error::Error;
 pub use open::{OpenOptions, compile, open};
 pub use ringtap_client::{Batch, Control, Next, ORDER_WINDOW, Order};
 pub use ringtap_device::{DeviceSpec, Direction, Mode, Options as DeviceOptions};
+pub use ringtap_filter::{Balance, Headers};
 pub use ringtap_ipc::protocol::Snapshot;
 pub use ringtap_net::confine::{Confinement, User};
 pub use ringtap_net::rights::{Capability, WHILE_CAPTURING};

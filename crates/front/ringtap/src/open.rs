@@ -2,13 +2,15 @@
 //! Opens a device, or a group of a running hub.
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringtap_client::{Receiver, SubscriptionRequest, Watermark, default_socket, host_socket};
 use ringtap_device::{DeviceSpec, Kind, Options};
 use ringtap_filter::text::Filter;
-use ringtap_filter::{LinkType, Program};
+use ringtap_filter::{Balance, LinkType, Program};
 use ringtap_hub::{Group, Hub, HubOptions};
 use ringtap_net::confine::Confinement;
 use ringtap_pool::source::Facts;
@@ -152,7 +154,10 @@ impl OpenOptions {
         let device = device.with_flags(&self.device)?;
         let capture = match device.kind {
             kind if kind.names_a_group() => self.subscribe(&device)?,
-            _ => self.start(&device)?,
+            _ => {
+                let mut one = self.start(&device, NonZeroU32::MIN, Balance::Everyone)?;
+                one.pop().ok_or(ringtap_hub::AttachError::Ending)?
+            }
         };
         Ok(match self.in_order {
             Some(window) => capture.in_order(window),
@@ -182,40 +187,71 @@ impl OpenOptions {
         }
     }
 
+    /// Opens a device for several threads, between which `balance` divides its packets: one capture for
+    /// each, with counters of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open()`]. A group of a hub has one capture in each process: [`Error::OneWorker`].
+    pub fn open_workers(
+        &self,
+        device: &DeviceSpec,
+        workers: NonZeroU32,
+        balance: Balance,
+    ) -> Result<Vec<Capture>, Error> {
+        if workers.get() == 1 {
+            return Ok(vec![self.open_device(device)?]);
+        }
+        if device.kind.names_a_group() {
+            return Err(Error::OneWorker(device.name.clone()));
+        }
+        self.start(&device.with_flags(&self.device)?, workers, balance)
+    }
+
     /// Starts a source with a hub of its own, and reads from the source's first packet on.
-    fn start(&self, device: &DeviceSpec) -> Result<Capture, Error> {
-        // Before the rules are in force, a reader judges what the snap length has left of a packet.
+    fn start(
+        &self,
+        device: &DeviceSpec,
+        workers: NonZeroU32,
+        balance: Balance,
+    ) -> Result<Vec<Capture>, Error> {
+        // Before the rules are in force, a reader judges what the snap length has left of a packet, and
+        // every worker gets every packet.
         let cuts = device.options.snap_length.is_some() && !self.filter.trim().is_empty();
-        let source = match cuts {
+        let needs_rules = cuts || workers.get() > 1;
+        let source = match needs_rules {
             true => ringtap_capture::open_for_rules(device)?,
             false => ringtap_capture::open(device)?,
         };
         self.confine()?;
         let request = SubscriptionRequest {
             filter: compile(&self.filter, source.facts())?,
-            from_the_first: !cuts || device.kind == Kind::Pcap,
+            from_the_first: !needs_rules || device.kind == Kind::Pcap,
             ..self.request(ONLY_GROUP, &device.options)
         };
-        let groups = vec![Group::new(ONLY_GROUP)];
+        let group = Group {
+            balance,
+            ..Group::new(ONLY_GROUP)
+        };
         let (hub, subscriptions) = Hub::start(
             vec![source],
-            groups,
-            HubOptions::for_one_reader(),
-            vec![request],
+            vec![group],
+            HubOptions::for_readers(workers),
+            vec![request; workers.get() as usize],
         )?;
-        // One request has one answer.
-        let mut captures = Vec::with_capacity(1);
+        let hub = Arc::new(hub);
+        let mut captures = Vec::with_capacity(subscriptions.len());
         for subscription in subscriptions {
             let mut subscription = subscription?;
-            if cuts && device.kind == Kind::Pcap {
+            if needs_rules && device.kind == Kind::Pcap {
                 // The file waited for the rules, and may have written packets since.
                 let endpoints = subscription.endpoints.iter_mut();
                 endpoints.for_each(|endpoint| endpoint.wanted.from.fill(0));
             }
-            captures.push(Capture::at_hub(hub.handle(), subscription)?);
+            let capture = Capture::at_hub(hub.handle(), subscription)?;
+            captures.push(capture.with_hub(Arc::clone(&hub)));
         }
-        let capture = captures.pop().ok_or(ringtap_hub::AttachError::Ending)?;
-        Ok(capture.with_hub(hub))
+        Ok(captures)
     }
 
     /// Subscribes to a group of a running hub.

@@ -61,12 +61,12 @@ pub(crate) fn random_seed() -> HashSeed {
 }
 
 impl HubOptions {
-    /// Options of a hub that no second reader joins: its reader may hold the whole pool.
+    /// Options of a hub that no reader joins but these: they share the whole pool.
     #[must_use]
-    pub fn for_one_reader() -> Self {
+    pub fn for_readers(readers: NonZeroU32) -> Self {
         HubOptions {
             limits: Limits {
-                guaranteed_readers: NonZeroU32::MIN,
+                guaranteed_readers: readers,
                 ..Limits::default()
             },
             ..HubOptions::default()

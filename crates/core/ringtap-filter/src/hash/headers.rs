@@ -37,13 +37,48 @@ pub(super) enum Packet<'a> {
     TooShort,
 }
 
-pub(super) struct Ip<'a> {
-    pub(super) source: &'a [u8],
-    pub(super) destination: &'a [u8],
-    pub(super) protocol: u8,
-    pub(super) ports: (u16, u16),
-    /// Bytes behind the IP headers; `None` for a fragment.
-    payload: Option<&'a [u8]>,
+/// IP headers of a packet, and the ports behind them.
+#[derive(Clone, Copy, Debug)]
+pub struct Ip<'a> {
+    /// Source address, 4 or 16 bytes.
+    pub source: &'a [u8],
+    /// Destination address, 4 or 16 bytes.
+    pub destination: &'a [u8],
+    /// Protocol that the last IP header names.
+    pub protocol: u8,
+    /// Source and destination port; 0 for fragments and for protocols without ports.
+    pub ports: (u16, u16),
+    /// Captured bytes behind the IP headers, with padding of the frame.
+    pub payload: &'a [u8],
+    /// Length of the packet from the IP header on, in bytes, as the header claims; 0 if the sender left
+    /// that to its network card.
+    pub length: usize,
+    /// Length of the IP headers in bytes.
+    pub header_length: usize,
+    /// Place in a datagram, for a fragment.
+    pub fragment: Option<Fragment>,
+}
+
+/// Place of a fragment in its datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// Number of the datagram.
+    pub id: u32,
+    /// Whether the fragment is the first, which carries the ports.
+    pub is_first: bool,
+}
+
+impl Ip<'_> {
+    /// The ports of TCP, UDP and SCTP, also those in the first fragment of a datagram.
+    #[must_use]
+    pub fn first_ports(&self) -> Option<(u16, u16)> {
+        match (self.protocol, self.fragment) {
+            (TCP | UDP | SCTP, None | Some(Fragment { is_first: true, .. })) => {
+                first_ports(self.payload)
+            }
+            _ => None,
+        }
+    }
 }
 
 pub(super) fn dissect(data: &[u8], link: Link, headers: Headers) -> Packet<'_> {
@@ -106,14 +141,21 @@ fn ipv4(data: &[u8]) -> Option<Ip<'_>> {
     if header[0] >> 4 != 4 || length < header.len() {
         return None;
     }
-    let is_fragment = u16_at(header, 6)? & 0x3fff != 0;
-    let payload = (!is_fragment).then(|| data.get(length..).unwrap_or_default());
+    let place = u16_at(header, 6)? & 0x3fff;
+    let fragment = (place != 0).then_some(Fragment {
+        id: u16_at(header, 4)?.into(),
+        is_first: place & 0x1fff == 0,
+    });
+    let payload = data.get(length..).unwrap_or_default();
     Some(Ip {
         source: &header[12..16],
         destination: &header[16..20],
         protocol: header[9],
-        ports: ports(header[9], payload),
+        ports: ports(header[9], payload, fragment),
         payload,
+        length: u16_at(header, 2)?.into(),
+        header_length: length,
+        fragment,
     })
 }
 
@@ -122,46 +164,60 @@ fn ipv6(data: &[u8]) -> Option<Ip<'_>> {
     if header[0] >> 4 != 6 {
         return None;
     }
-    let (protocol, payload) = after_extensions(header[6], &data[40..]);
+    let (protocol, at, fragment) = after_extensions(header[6], data);
+    let payload = data.get(at..).unwrap_or_default();
+    let length = usize::from(u16_at(header, 4)?);
     Some(Ip {
         source: &header[8..24],
         destination: &header[24..40],
         protocol,
-        ports: ports(protocol, payload),
+        ports: ports(protocol, payload, fragment),
         payload,
+        length: if length == 0 { 0 } else { 40 + length },
+        header_length: at,
+        fragment,
     })
 }
 
-/// The protocol and the bytes behind the headers; `None` for a fragment.
-fn after_extensions(first: u8, mut data: &[u8]) -> (u8, Option<&[u8]>) {
-    let mut protocol = first;
+/// The protocol, the offset behind the headers, and the fragment header if there is one.
+fn after_extensions(first: u8, data: &[u8]) -> (u8, usize, Option<Fragment>) {
+    let (mut protocol, mut at) = (first, 40);
     for _ in 0..MOST_EXTENSIONS {
-        let Some(header) = data.first_chunk::<8>() else {
+        let Some(header) = data.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
             break;
         };
         match protocol {
             HOP_BY_HOP | ROUTING | DESTINATION => {}
-            FRAGMENT => return (header[0], None),
+            FRAGMENT => {
+                let id = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+                let is_first = u16::from_be_bytes([header[2], header[3]]) & 0xfff8 == 0;
+                return (header[0], at + 8, Some(Fragment { id, is_first }));
+            }
             _ => break,
         }
         protocol = header[0];
-        let length = 8 + 8 * usize::from(header[1]);
-        data = data.get(length..).unwrap_or_default();
+        at += 8 + 8 * usize::from(header[1]);
     }
-    (protocol, Some(data))
+    (protocol, at, None)
 }
 
-fn ports(protocol: u8, payload: Option<&[u8]>) -> (u16, u16) {
-    let ports = payload.and_then(|data| Some((u16_at(data, 0)?, u16_at(data, 2)?)));
-    match protocol {
-        TCP | UDP | SCTP => ports.unwrap_or_default(),
+fn ports(protocol: u8, payload: &[u8], fragment: Option<Fragment>) -> (u16, u16) {
+    match (protocol, fragment) {
+        (TCP | UDP | SCTP, None) => first_ports(payload).unwrap_or_default(),
         _ => (0, 0),
     }
 }
 
+fn first_ports(payload: &[u8]) -> Option<(u16, u16)> {
+    Some((u16_at(payload, 0)?, u16_at(payload, 2)?))
+}
+
 /// The packet inside a tunnel.
 fn inner<'a>(outer: &Ip<'a>) -> Option<Packet<'a>> {
-    let payload = outer.payload?;
+    if outer.fragment.is_some() {
+        return None;
+    }
+    let payload = outer.payload;
     match (outer.protocol, outer.ports.1) {
         (GRE, _) => gre(payload),
         (UDP, VXLAN_PORT) => vxlan(payload.get(8..)?),

@@ -2,15 +2,26 @@
 //! Bounded queue in front of an exporter's thread.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{ExportCounters, ExportError, Exporter, Records};
 
 /// Time between two calls of [`Exporter::tick`].
 const TICK: Duration = Duration::from_secs(1);
+/// Pause of a sender that waits for room, or for the end.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What a sender does when the queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Drop the records and count them: for live captures.
+    Drop,
+    /// Wait for room: for files, which wait too.
+    Wait,
+}
 
 /// An exporter's thread and its queue.
 ///
@@ -19,8 +30,7 @@ pub struct ExportQueue {
     name: String,
     sender: SyncSender<Records>,
     account: Arc<ExportAccount>,
-    /// Signals the end of the thread by being dropped on the other side.
-    ended: Receiver<()>,
+    thread: JoinHandle<()>,
 }
 
 #[derive(Default)]
@@ -47,17 +57,14 @@ impl ExportQueue {
         let name = exporter.name();
         // A batch has at least one record, so the account is the stricter bound.
         let (sender, batches) = sync_channel(usize::try_from(records).unwrap_or(usize::MAX).max(1));
-        let (running, ended) = sync_channel(0);
         let (own, builder) = (Arc::clone(&account), thread::Builder::new());
-        builder.name("export".into()).spawn(move || {
-            run(exporter, &batches, &own);
-            drop(running);
-        })?;
+        let builder = builder.name("export".into());
+        let thread = builder.spawn(move || run(exporter, &batches, &own))?;
         Ok(ExportQueue {
             name,
             sender,
             account,
-            ended,
+            thread,
         })
     }
 
@@ -66,17 +73,26 @@ impl ExportQueue {
         &self.name
     }
 
-    /// Hands records to the exporter; drops and counts them if the queue is full. Never waits.
-    pub fn send(&self, records: Records) {
+    /// Hands records to the exporter. With [`WhenFull::Drop`] it never waits.
+    pub fn send(&self, records: Records, when_full: WhenFull) {
         let count = count_of(&records);
         let account = &self.account;
-        let before = account.waiting.fetch_add(count, Relaxed);
-        let fits = before == 0 || before.saturating_add(count) <= account.most_waiting;
-        let sent = match fits {
-            true => self.sender.try_send(records),
-            false => Err(TrySendError::Full(records)),
+        let fits = |waiting: u64| {
+            let more = waiting.saturating_add(count);
+            (waiting == 0 || more <= account.most_waiting).then_some(more)
         };
-        if sent.is_err() {
+        while account
+            .waiting
+            .fetch_update(Relaxed, Relaxed, fits)
+            .is_err()
+        {
+            if when_full == WhenFull::Drop || self.thread.is_finished() {
+                account.queue_full.fetch_add(count, Relaxed);
+                return;
+            }
+            thread::sleep(PAUSE);
+        }
+        if self.sender.try_send(records).is_err() {
             account.waiting.fetch_sub(count, Relaxed);
             account.queue_full.fetch_add(count, Relaxed);
         }
@@ -98,7 +114,10 @@ impl ExportQueue {
     /// Records that still wait then are lost with the thread, and stay in `waiting`.
     pub fn finish(self, limit: Duration) -> ExportCounters {
         drop(self.sender);
-        let _ended_or_late = self.ended.recv_timeout(limit);
+        let started = Instant::now();
+        while !self.thread.is_finished() && started.elapsed() < limit {
+            thread::sleep(PAUSE);
+        }
         self.account.counters()
     }
 }
@@ -203,7 +222,7 @@ mod tests {
         let (permits, gate) = sync_channel(1000);
         let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
         for _ in 0..50 {
-            queue.send(records(10));
+            queue.send(records(10), WhenFull::Drop);
         }
         let counters = queue.counters();
         assert_eq!(counters.dropped_queue_full, 400, "{counters:?}");
@@ -226,7 +245,7 @@ mod tests {
     fn the_end_does_not_wait_for_a_stopped_exporter_for_ever() {
         let (_permits, gate) = sync_channel(1);
         let queue = ExportQueue::start(Box::new(Gated(gate)), 100).expect("a thread");
-        queue.send(records(7));
+        queue.send(records(7), WhenFull::Drop);
         let counters = queue.finish(Duration::from_millis(50));
         assert_eq!(counters.waiting, 7);
     }

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap probe`: measures traffic, and prints or exports the results.
+
+use std::io::{self, ErrorKind, Write};
+use std::num::NonZeroU32;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use ringtap::{Control, OpenOptions};
+use ringtap_device::Kind;
+use ringtap_probe::export::Exporter;
+use ringtap_probe::export::json::JsonLines;
+use ringtap_probe::export::text::TextLines;
+use ringtap_probe::{ExportOptions, Probe, ProbeLedger, ProbePlan, usual_workers};
+use serde_json::json;
+
+use crate::affinity::{Placement, Steered};
+use crate::confine::UserArgs;
+use crate::input::InputArgs;
+use crate::interrupt::EndRequests;
+use crate::{print, reading, report};
+
+/// Time between results of a live capture.
+const USUAL_INTERVAL: Duration = Duration::from_secs(5);
+
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ProbeArgs {
+    #[command(flatten)]
+    input: InputArgs,
+
+    #[command(flatten)]
+    user: UserArgs,
+
+    /// Threads, each with its share of the flows. [default: one for each processor, 1 for a group of a hub]
+    #[arg(long, value_name = "NUMBER")]
+    workers: Option<NonZeroU32>,
+
+    /// Seconds between results other than flows. [default: 5; of a file: one result at its end]
+    #[arg(long, value_name = "SECONDS", value_parser = reading::seconds)]
+    every: Option<Duration>,
+
+    /// Stop after this many seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = reading::seconds)]
+    duration: Option<Duration>,
+
+    /// One JSON object a line instead of text; flows with the names of Zeek's conn.log.
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ringtap probe -i eth0                 flows as they end; largest talkers every 5 s
+  ringtap probe -r file.pcap --json     all flows of a file, for a program
+  ringtap probe -i eth0 tcp port 443    with a filter, as for tcpdump";
+
+pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
+    let kind = args.input.kind();
+    let is_live = kind.is_some_and(|kind| !matches!(kind, Kind::Pcap | Kind::Sim));
+    let workers = match (args.workers, kind) {
+        (Some(workers), _) => workers,
+        (None, Some(kind)) if kind.names_a_group() => NonZeroU32::MIN,
+        (None, _) => usual_workers(),
+    };
+    let plan = ProbePlan::standard(args.every.or(is_live.then_some(USUAL_INTERVAL)));
+    let keeps = args.user.keeping(kind, &Placement::default())?;
+    let requests = keeps.start_early(EndRequests::new)?;
+    let options = OpenOptions::new().name("probe").confined(keeps);
+    let captures = args.input.open_workers(options, workers, plan.headers)?;
+    let Some(first) = captures.first() else {
+        return Ok(ExitCode::FAILURE);
+    };
+    requests.stop(first.control(), args.duration, &Steered::default())?;
+    print::notes(first.notes());
+    let facts = first.facts().clone();
+    let output = ProbeOutput(Arc::clone(first.control()));
+    let exporter: Box<dyn Exporter> = match args.json {
+        true => Box::new(JsonLines::new(output, "standard output")),
+        false => Box::new(TextLines::new(output)),
+    };
+    let probe = Probe::start(captures, plan, vec![exporter], ExportOptions::new(is_live))?;
+    print::note(format_args!(
+        "ringtap: probe of {} with {workers} workers",
+        facts.device
+    ));
+    let outcome = probe.run()?;
+    if args.json {
+        print::line(report::json(
+            &facts.device,
+            "probe",
+            None,
+            &outcome.counters,
+        )?)?;
+        print::line(ledger_json(&outcome.ledger))?;
+    } else {
+        let title = format!("{}:", facts.device);
+        print::line(report::counters(
+            &title,
+            &facts.offered_from,
+            &outcome.counters,
+        ))?;
+        print::line(ledger_text(&outcome.ledger))?;
+    }
+    outcome.result?;
+    reading::require_balance(&outcome.counters)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Standard output; ends the capture once nobody reads it.
+struct ProbeOutput(Arc<dyn Control>);
+
+impl Write for ProbeOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = io::stdout().write(bytes);
+        if written
+            .as_ref()
+            .is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+        {
+            self.0.stop();
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
+}
+
+fn ledger_text(ledger: &ProbeLedger) -> String {
+    let number = report::grouped;
+    let flows = &ledger.flows;
+    let mut text = format!(
+        "  analysed {} of {} packets; skipped {} not IP, {} not sampled\n  {} flow records, {} of them evicted",
+        number(ledger.analysed),
+        number(ledger.captured),
+        number(ledger.not_ip + ledger.disabled),
+        number(flows.not_sampled),
+        number(flows.records),
+        number(flows.evicted),
+    );
+    for (name, exporter) in &ledger.exporters {
+        let dropped = exporter.dropped_queue_full + exporter.dropped_failed + exporter.waiting;
+        text.push_str(&format!(
+            "\n  {name}: {} records written, {} lost",
+            number(exporter.written),
+            number(dropped)
+        ));
+    }
+    text
+}
+
+fn ledger_json(ledger: &ProbeLedger) -> serde_json::Value {
+    let exporters = ledger.exporters.iter().map(|(name, exporter)| {
+        json!({
+            "name": name,
+            "written": exporter.written,
+            "dropped_queue_full": exporter.dropped_queue_full,
+            "dropped_failed": exporter.dropped_failed,
+            "waiting": exporter.waiting,
+        })
+    });
+    json!({
+        "type": "probe",
+        "captured": ledger.captured,
+        "analysed": ledger.analysed,
+        "skipped": { "not_ip": ledger.not_ip, "disabled": ledger.disabled },
+        "flows": {
+            "now": ledger.flows.flows,
+            "records": ledger.flows.records,
+            "evicted": ledger.flows.evicted,
+            "not_sampled": ledger.flows.not_sampled,
+        },
+        "parts_dropped": ledger.parts_dropped,
+        "exporters": exporters.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records as JSON, one object a line; flows with the names of Zeek's `conn.log`.
+
+use std::io::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::{ExportError, Exporter};
+use crate::analysis::protocol_word;
+use crate::record::{EndReason, FlowRecord, Measurement, Record};
+
+/// Writes records as lines of JSON.
+pub struct JsonLines<W> {
+    output: W,
+    name: String,
+}
+
+impl<W: Write + Send> JsonLines<W> {
+    /// Writes to `output`, which `name` names in messages.
+    pub fn new(output: W, name: impl Into<String>) -> Self {
+        let name = name.into();
+        JsonLines { output, name }
+    }
+}
+
+impl<W: Write + Send> Exporter for JsonLines<W> {
+    fn name(&self) -> String {
+        format!("json {}", self.name)
+    }
+
+    fn write(&mut self, records: &[Record]) -> Result<(), ExportError> {
+        let mut lines = Vec::with_capacity(512 * records.len());
+        for record in records {
+            serde_json::to_writer(&mut lines, &object(record)).map_err(std::io::Error::from)?;
+            lines.push(b'\n');
+        }
+        self.output.write_all(&lines)?;
+        Ok(self.output.flush()?)
+    }
+
+    fn flush(&mut self) -> Result<(), ExportError> {
+        Ok(self.output.flush()?)
+    }
+}
+
+/// A record as a JSON object.
+pub fn object(record: &Record) -> Value {
+    match record {
+        Record::Flow(flow) => flow_object(flow),
+        Record::Measurement(measurement) => measurement_object(measurement),
+    }
+}
+
+fn flow_object(flow: &FlowRecord) -> Value {
+    let FlowRecord {
+        key,
+        forward,
+        backward,
+        ..
+    } = flow;
+    let is_icmp = matches!(key.protocol, 1 | 58);
+    let [kind, code] = key.source_port.to_be_bytes().map(u16::from);
+    let (from, to) = match is_icmp {
+        true => (kind, code),
+        false => (key.source_port, key.destination_port),
+    };
+    let first_ns = flow.first_ns();
+    let mut object = json!({
+        "type": "flow",
+        "ts": seconds(first_ns),
+        "id.orig_h": key.source,
+        "id.orig_p": from,
+        "id.resp_h": key.destination,
+        "id.resp_p": to,
+        "proto": protocol_word(key.protocol),
+        "duration": seconds(flow.last_ns().saturating_sub(first_ns)),
+        "orig_bytes": forward.payload_bytes,
+        "resp_bytes": backward.payload_bytes,
+        "orig_pkts": forward.packets,
+        "resp_pkts": backward.packets,
+        "orig_ip_bytes": forward.bytes,
+        "resp_ip_bytes": backward.bytes,
+        "orig_frame_bytes": forward.frame_bytes,
+        "resp_frame_bytes": backward.frame_bytes,
+        "end": flow.end.word(),
+    });
+    let Value::Object(fields) = &mut object else {
+        return object;
+    };
+    if key.protocol == 6 {
+        fields.insert("conn_state".into(), state_of(flow).into());
+        fields.insert("orig_tcp_flags".into(), forward.tcp_flags.into());
+        fields.insert("resp_tcp_flags".into(), backward.tcp_flags.into());
+        fields.insert(
+            "orig_retransmissions".into(),
+            forward.retransmissions.into(),
+        );
+        fields.insert(
+            "resp_retransmissions".into(),
+            backward.retransmissions.into(),
+        );
+    }
+    let optional = [
+        (
+            "vlan",
+            Some(key.vlan).filter(|vlan| *vlan > 0).map(Value::from),
+        ),
+        ("handshake_rtt", flow.handshake_ns.map(seconds)),
+        ("first_payload_ts", flow.first_payload_ns.map(seconds)),
+        (
+            "part",
+            Some(flow.part).filter(|part| *part > 0).map(Value::from),
+        ),
+        (
+            "sampling",
+            Some(flow.sampling)
+                .filter(|one_in| *one_in > 1)
+                .map(Value::from),
+        ),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            fields.insert(name.into(), value);
+        }
+    }
+    insert_details(fields, flow);
+    object
+}
+
+fn insert_details(fields: &mut Map<String, Value>, flow: &FlowRecord) {
+    let Some(details) = &flow.details else {
+        return;
+    };
+    let texts = [
+        ("service", &details.application),
+        ("server_name", &details.server_name),
+        ("next_protocol", &details.alpn),
+        ("version", &details.tls_version),
+        ("query", &details.dns_query),
+        ("qtype_name", &details.dns_query_type),
+        ("rcode_name", &details.dns_response),
+    ];
+    for (name, text) in texts {
+        if let Some(text) = text {
+            fields.insert(name.into(), text.clone().into());
+        }
+    }
+    if let Some(latency_ns) = details.dns_latency_ns {
+        fields.insert("rtt".into(), seconds(latency_ns));
+    }
+}
+
+fn measurement_object(measurement: &Measurement) -> Value {
+    let values = measurement.values.iter();
+    let values: Map<_, _> = values
+        .map(|(name, value)| ((*name).into(), number(*value)))
+        .collect();
+    json!({
+        "type": "measurement",
+        "analysis": measurement.analysis,
+        "name": measurement.name,
+        "key": measurement.key,
+        "from": seconds(measurement.from_ns),
+        "to": seconds(measurement.to_ns),
+        "values": values,
+    })
+}
+
+/// Zeek's summary of a TCP connection.
+pub(crate) fn state_of(flow: &FlowRecord) -> &'static str {
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    let (from, to) = (flow.forward.tcp_flags, flow.backward.tcp_flags);
+    let established = from & to & SYN != 0;
+    match (from & SYN != 0, flow.end) {
+        (false, _) => "OTH",
+        (true, _) if flow.backward.resets > 0 && to & SYN == 0 => "REJ",
+        (true, EndReason::Reset) if flow.forward.resets > 0 && established => "RSTO",
+        (true, EndReason::Reset) if established => "RSTR",
+        (true, EndReason::Reset) => "RSTOS0",
+        (true, EndReason::Fin) if established => "SF",
+        (true, _) if flow.backward.packets == 0 => "S0",
+        (true, _) if established && from & FIN != 0 => "S2",
+        (true, _) if established && to & FIN != 0 => "S3",
+        (true, _) => "S1",
+    }
+}
+
+/// Nanoseconds as seconds, exact to the microsecond, as Zeek writes times.
+fn seconds(nanoseconds: u64) -> Value {
+    number(crate::analysis::as_value(nanoseconds / 1000) / 1e6)
+}
+
+/// A whole number without a fraction.
+fn number(value: f64) -> Value {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "checked: the value is whole and below 2^53"
+    )]
+    match value.fract() == 0.0 && value.abs() < 9e15 {
+        true => (value as i64).into(),
+        false => value.into(),
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Flow metering: packets in, flow records out.
+//!
+//! Invariants
+//! - Every packet is in exactly one record, unless sampling leaves its flow out.
+//! - Time is that of packets; [`FlowMeter::tick`] moves it on while none come.
+//! - Work per packet is bounded: at most [`ENDS_OF_PACKET`] other flows end with it.
+
+mod entry;
+mod fragments;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::packet::{ACK, Dissected, SYN, Secret, low_half};
+use crate::record::{EndReason, Record};
+use entry::FlowState;
+use fragments::FragmentPorts;
+use table::{FlowIndex, FlowTable};
+
+/// Flows that may end by their time-outs with each packet.
+const ENDS_OF_PACKET: usize = 4;
+/// Nanoseconds for which a closed flow still takes late packets.
+const LINGER_NS: u64 = 2_000_000_000;
+
+/// Settings of flow metering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowOptions {
+    /// Most flows at one time. Beyond it, flows are evicted: closed ones first, then those with few
+    /// packets, then those whose last packet is the oldest.
+    pub most_flows: u32,
+    /// A flow that lasts longer is reported in parts of this length.
+    pub active: Duration,
+    /// A flow without packets for this long has ended.
+    pub idle: Duration,
+    /// Meter one flow in this many, chosen by its hash; 1: all.
+    pub sampling: u32,
+}
+
+impl Default for FlowOptions {
+    fn default() -> Self {
+        FlowOptions {
+            most_flows: 1_000_000,
+            active: Duration::from_secs(300),
+            idle: Duration::from_secs(60),
+            sampling: 1,
+        }
+    }
+}
+
+/// What flow metering did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowCounters {
+    /// Flows now.
+    pub flows: u64,
+    /// Records of all kinds.
+    pub records: u64,
+    /// Records of flows that were evicted because the table was full.
+    pub evicted: u64,
+    /// Packets of flows that sampling left out.
+    pub not_sampled: u64,
+}
+
+impl std::ops::AddAssign for FlowCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.flows += other.flows;
+        self.records += other.records;
+        self.evicted += other.evicted;
+        self.not_sampled += other.not_sampled;
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Meters flows of one worker.
+pub(crate) struct FlowMeter {
+    options: FlowOptions,
+    active_ns: u64,
+    idle_ns: u64,
+    table: FlowTable,
+    fragments: FragmentPorts,
+    secret: Secret,
+    now_ns: u64,
+    counters: FlowCounters,
+}
+
+impl FlowMeter {
+    /// A meter without flows; `secret` is the same for all workers.
+    pub(crate) fn new(options: FlowOptions, secret: Secret) -> Self {
+        FlowMeter {
+            active_ns: nanoseconds(options.active),
+            idle_ns: nanoseconds(options.idle),
+            table: FlowTable::new(options.most_flows),
+            fragments: FragmentPorts::new(),
+            secret,
+            now_ns: 0,
+            counters: FlowCounters::default(),
+            options,
+        }
+    }
+
+    /// The counters now.
+    pub(crate) fn counters(&self) -> FlowCounters {
+        FlowCounters {
+            flows: self.table.len().into(),
+            ..self.counters
+        }
+    }
+
+    /// Changes time-outs and sampling, flows stay; `false` if the number of flows differs, which needs a
+    /// new meter.
+    pub(crate) fn change(&mut self, options: FlowOptions) -> bool {
+        let fits = self.options.most_flows == options.most_flows;
+        if fits {
+            self.active_ns = nanoseconds(options.active);
+            self.idle_ns = nanoseconds(options.idle);
+            self.options = options;
+        }
+        fits
+    }
+
+    /// Counts a packet; appends records of flows that ended.
+    #[inline]
+    pub(crate) fn packet(&mut self, packet: &mut Dissected, records: &mut Vec<Record>) {
+        if let Some(fragment) = packet.fragment {
+            self.fragments.complete(packet, fragment, &self.secret);
+        }
+        let hash = self.secret.hash(&packet.key);
+        if !(hash >> 32).is_multiple_of(self.options.sampling.max(1).into()) {
+            self.counters.not_sampled += 1;
+            return;
+        }
+        self.move_time(packet.time_ns, records);
+        let hash = low_half(hash);
+        let mut found = self.table.find(&packet.key, hash);
+        if let Some(flow) = found {
+            found = self.still_lasts(flow, packet, records).then_some(flow);
+        }
+        let flow = match found {
+            Some(flow) => flow,
+            None => {
+                if self.table.is_full()
+                    && let Some(victim) = self.table.victim()
+                {
+                    self.counters.evicted += 1;
+                    self.end(victim, EndReason::Evicted, records);
+                }
+                self.table.add(packet, hash)
+            }
+        };
+        let state = self.table.at(flow).count(packet);
+        self.table.touch(flow, state);
+        self.expire(ENDS_OF_PACKET, records);
+    }
+
+    /// Moves the time on to `now_ns`, and ends at most `most` flows.
+    ///
+    /// Returns whether all flows whose time is over have ended.
+    pub(crate) fn tick(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) -> bool {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.expire(most, records)
+    }
+
+    /// Ends all flows.
+    pub(crate) fn finish(&mut self, records: &mut Vec<Record>) {
+        for state in [
+            FlowState::Closed,
+            FlowState::Tentative,
+            FlowState::Established,
+        ] {
+            while let Some(flow) = self.table.oldest(state) {
+                let reason = match self.table.at(flow).reason() {
+                    EndReason::Idle => EndReason::End,
+                    reason => reason,
+                };
+                self.end(flow, reason, records);
+            }
+        }
+    }
+
+    /// Sets the time; after a step back of the clock all flows end, because their times mean nothing then.
+    fn move_time(&mut self, time_ns: u64, records: &mut Vec<Record>) {
+        if time_ns.saturating_add(self.idle_ns) < self.now_ns {
+            self.finish(records);
+            self.now_ns = time_ns;
+        }
+        self.now_ns = self.now_ns.max(time_ns);
+    }
+
+    /// Whether a known flow goes on with this packet; ends its record or part if not.
+    fn still_lasts(
+        &mut self,
+        flow: FlowIndex,
+        packet: &Dissected,
+        records: &mut Vec<Record>,
+    ) -> bool {
+        let (active_ns, now_ns) = (self.active_ns, packet.time_ns);
+        let idle_ns = self.idle_ns;
+        let entry = self.table.at(flow);
+        let flags = packet.tcp.map_or(0, |tcp| tcp.flags);
+        let begins_anew = entry.state == FlowState::Closed && flags & (SYN | ACK) == SYN;
+        if begins_anew || now_ns.saturating_sub(entry.last_ns()) >= idle_ns {
+            let reason = entry.reason();
+            self.end(flow, reason, records);
+            return false;
+        }
+        if now_ns.saturating_sub(entry.first_ns()) >= active_ns {
+            let record = entry.record(EndReason::Active, self.options.sampling);
+            entry.next_part();
+            self.counters.records += 1;
+            records.push(Record::Flow(Box::new(record)));
+        }
+        true
+    }
+
+    /// Ends flows whose time is over, at most `most`; returns whether none is left.
+    fn expire(&mut self, most: usize, records: &mut Vec<Record>) -> bool {
+        let mut left = most;
+        for (state, lasts_ns) in [
+            (FlowState::Closed, LINGER_NS.min(self.idle_ns)),
+            (FlowState::Tentative, self.idle_ns),
+            (FlowState::Established, self.idle_ns),
+        ] {
+            while let Some(flow) = self.table.oldest(state) {
+                let entry = self.table.at(flow);
+                if entry.last_ns().saturating_add(lasts_ns) > self.now_ns {
+                    break;
+                }
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+                let reason = entry.reason();
+                self.end(flow, reason, records);
+            }
+        }
+        true
+    }
+
+    fn end(&mut self, flow: FlowIndex, reason: EndReason, records: &mut Vec<Record>) {
+        let record = self.table.at(flow).record(reason, self.options.sampling);
+        self.counters.records += 1;
+        records.push(Record::Flow(Box::new(record)));
+        self.table.remove(flow);
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One flow in the table.
+
+use crate::packet::{ACK, Dissected, FIN, PacketKey, RST, SYN, TCP};
+use crate::record::{Details, EndReason, FlowRecord, OneWay};
+
+/// Packets after which a flow of one direction counts as established.
+const MANY_PACKETS: u64 = 16;
+
+/// How a flow stands; decides which flows are evicted first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum FlowState {
+    /// Few packets, or no handshake: what floods consist of.
+    #[default]
+    Tentative,
+    /// Both sides took part.
+    Established,
+    /// Both sides sent FIN, or one sent RST; late packets still belong to the flow.
+    Closed,
+}
+
+/// Counts of one flow, its place in the table's lists, and what TCP needs.
+#[derive(Clone, Debug)]
+pub(super) struct FlowEntry {
+    pub(super) key: PacketKey,
+    /// From and to the originator.
+    pub(super) ways: [OneWay; 2],
+    /// Next expected sequence number of each direction.
+    expected: [u32; 2],
+    handshake_ns: Option<std::num::NonZeroU64>,
+    first_payload_ns: u64,
+    pub(super) details: Option<Box<Details>>,
+    part: u32,
+    pub(super) hash: u32,
+    /// Next flow in the same bucket, or next free entry.
+    pub(super) next: u32,
+    /// Neighbours in the list of the flow's state.
+    pub(super) newer: u32,
+    pub(super) older: u32,
+    pub(super) state: FlowState,
+    /// TCP flags of both directions' FIN, one bit each.
+    finished: u8,
+}
+
+impl FlowEntry {
+    /// A flow without packets whose originator sent `packet`.
+    ///
+    /// A first packet with SYN and ACK comes from the responder.
+    pub(super) fn new(packet: &Dissected, hash: u32, nobody: u32) -> Self {
+        let is_answer = packet
+            .tcp
+            .is_some_and(|tcp| tcp.flags & (SYN | ACK) == SYN | ACK);
+        FlowEntry {
+            key: match is_answer {
+                true => packet.key.reversed(),
+                false => packet.key,
+            },
+            ways: [OneWay::default(); 2],
+            expected: [0; 2],
+            handshake_ns: None,
+            first_payload_ns: 0,
+            details: None,
+            part: 0,
+            hash,
+            next: nobody,
+            newer: nobody,
+            older: nobody,
+            state: FlowState::Tentative,
+            finished: 0,
+        }
+    }
+
+    /// Time of the last packet.
+    pub(super) fn last_ns(&self) -> u64 {
+        self.ways[0].last_ns.max(self.ways[1].last_ns)
+    }
+
+    /// Time of the first packet of the record that grows.
+    pub(super) fn first_ns(&self) -> u64 {
+        let [forward, backward] = &self.ways;
+        match (forward.packets, backward.packets) {
+            (_, 0) => forward.first_ns,
+            (0, _) => backward.first_ns,
+            _ => forward.first_ns.min(backward.first_ns),
+        }
+    }
+
+    /// 0 for packets of the originator, 1 for packets to it.
+    pub(super) fn way_of(&self, key: &PacketKey) -> usize {
+        usize::from(self.key != *key)
+    }
+
+    /// Counts a packet and returns the flow's state after it.
+    pub(super) fn count(&mut self, packet: &Dissected) -> FlowState {
+        let way = self.way_of(&packet.key);
+        let counts = &mut self.ways[way];
+        if counts.packets == 0 {
+            counts.first_ns = packet.time_ns;
+        }
+        counts.packets += 1;
+        counts.bytes += u64::from(packet.ip_bytes);
+        counts.frame_bytes += u64::from(packet.frame_bytes);
+        counts.payload_bytes += u64::from(packet.payload_bytes);
+        counts.last_ns = counts.last_ns.max(packet.time_ns);
+        if packet.payload_bytes > 0 && self.first_payload_ns == 0 {
+            self.first_payload_ns = packet.time_ns;
+        }
+        if packet.tcp.is_some() {
+            self.count_tcp(packet, way);
+        }
+        self.state_now()
+    }
+
+    fn count_tcp(&mut self, packet: &Dissected, way: usize) {
+        let Some(tcp) = packet.tcp else { return };
+        let counts = &mut self.ways[way];
+        let is_first = counts.tcp_flags == 0;
+        counts.tcp_flags |= tcp.flags;
+        counts.resets += u32::from(tcp.flags & RST != 0);
+        let controls = u32::from(tcp.flags & SYN != 0) + u32::from(tcp.flags & FIN != 0);
+        let length = packet.payload_bytes.wrapping_add(controls);
+        let end = tcp.sequence.wrapping_add(length);
+        let ahead = end.wrapping_sub(self.expected[way]).cast_signed();
+        if is_first || ahead > 0 {
+            self.expected[way] = end;
+        } else if length > 0 && !is_keep_alive(packet.payload_bytes, ahead) {
+            counts.retransmissions = counts.retransmissions.saturating_add(1);
+        }
+        if tcp.flags & FIN != 0 {
+            self.finished |= 1 << way;
+        }
+        let both_synchronised = self.ways.iter().all(|one| one.tcp_flags & SYN != 0);
+        let completes = way == 0 && tcp.flags & (SYN | ACK | RST) == ACK;
+        if completes && both_synchronised && self.handshake_ns.is_none() {
+            let took = packet.time_ns.saturating_sub(self.ways[0].first_ns);
+            self.handshake_ns = std::num::NonZeroU64::new(took.max(1));
+        }
+    }
+
+    fn state_now(&self) -> FlowState {
+        let [forward, backward] = &self.ways;
+        let flags = (forward.tcp_flags, backward.tcp_flags);
+        if self.state != FlowState::Tentative
+            && flags.0 & RST == 0
+            && flags.1 & RST == 0
+            && self.finished != 3
+        {
+            return self.state;
+        }
+        if self.finished == 3 || (flags.0 | flags.1) & RST != 0 {
+            return FlowState::Closed;
+        }
+        let packets = forward.packets + backward.packets;
+        let answered = match self.key.protocol {
+            TCP => flags.0 & flags.1 & ACK != 0,
+            _ => forward.packets > 0 && backward.packets > 0 && packets > 2,
+        };
+        match answered || packets >= MANY_PACKETS {
+            true => FlowState::Established,
+            false => FlowState::Tentative,
+        }
+    }
+
+    /// Why a flow that was not needed longer ended.
+    pub(super) fn reason(&self) -> EndReason {
+        let flags = self.ways[0].tcp_flags | self.ways[1].tcp_flags;
+        match self.state {
+            FlowState::Closed if flags & RST != 0 => EndReason::Reset,
+            FlowState::Closed => EndReason::Fin,
+            _ => EndReason::Idle,
+        }
+    }
+
+    /// The record up to now.
+    pub(super) fn record(&mut self, end: EndReason, sampling: u32) -> FlowRecord {
+        FlowRecord {
+            key: self.key.flow_key(),
+            forward: self.ways[0],
+            backward: self.ways[1],
+            handshake_ns: self.handshake_ns.map(Into::into),
+            first_payload_ns: Some(self.first_payload_ns).filter(|time| *time > 0),
+            end,
+            part: self.part,
+            sampling,
+            details: self.details.take(),
+        }
+    }
+
+    /// Starts the next part of a lasting flow, with counts of 0.
+    pub(super) fn next_part(&mut self) {
+        self.ways = [OneWay::default(); 2];
+        self.first_payload_ns = 0;
+        self.part = self.part.saturating_add(1);
+    }
+}
+
+/// Whether a segment repeats at most the last byte, to see whether the peer still answers.
+fn is_keep_alive(payload_bytes: u32, ahead: i32) -> bool {
+    payload_bytes <= 1 && ahead == 0
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hash table of flows with bounded memory, and three lists that order them by their last packet.
+//!
+//! Invariants
+//! - Every entry in use is in one bucket's chain and in the list of its state.
+//! - Memory is taken as flows come, and never more than for the highest number of flows.
+
+use super::entry::{FlowEntry, FlowState};
+use crate::packet::{Dissected, PacketKey};
+
+/// No entry.
+const NOBODY: u32 = u32::MAX;
+/// Part of the table that tentative flows may always fill: 1 / 8.
+const TENTATIVE_PART: u32 = 8;
+
+/// Index of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlowIndex(u32);
+
+/// The table.
+pub(super) struct FlowTable {
+    buckets: Vec<u32>,
+    entries: Vec<FlowEntry>,
+    free: u32,
+    most: u32,
+    lists: [AgeList; 3],
+}
+
+/// Flows of one state by the time of their last packet.
+#[derive(Clone, Copy)]
+struct AgeList {
+    newest: u32,
+    oldest: u32,
+    length: u32,
+}
+
+impl FlowTable {
+    /// A table for at most `most` flows.
+    pub(super) fn new(most: u32) -> Self {
+        let most = most.clamp(1, 1 << 30);
+        let empty = AgeList {
+            newest: NOBODY,
+            oldest: NOBODY,
+            length: 0,
+        };
+        FlowTable {
+            buckets: vec![NOBODY; most.next_power_of_two() as usize],
+            entries: Vec::with_capacity(most as usize),
+            free: NOBODY,
+            most,
+            lists: [empty; 3],
+        }
+    }
+
+    /// Number of flows.
+    pub(super) fn len(&self) -> u32 {
+        self.lists.iter().map(|list| list.length).sum()
+    }
+
+    /// Whether a further flow needs the place of another one.
+    pub(super) fn is_full(&self) -> bool {
+        self.free == NOBODY && self.entries.len() >= self.most as usize
+    }
+
+    /// The flow with this key in either direction.
+    #[inline]
+    pub(super) fn find(&self, key: &PacketKey, hash: u32) -> Option<FlowIndex> {
+        let reversed = key.reversed();
+        let mut at = self.buckets[self.bucket(hash)];
+        while at != NOBODY {
+            let entry = &self.entries[at as usize];
+            if entry.hash == hash && (entry.key == *key || entry.key == reversed) {
+                return Some(FlowIndex(at));
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    /// Adds a flow; the table must not be full.
+    pub(super) fn add(&mut self, packet: &Dissected, hash: u32) -> FlowIndex {
+        let mut entry = FlowEntry::new(packet, hash, NOBODY);
+        let bucket = self.bucket(hash);
+        entry.next = self.buckets[bucket];
+        let at = match self.free {
+            NOBODY => {
+                self.entries.push(entry);
+                u32::try_from(self.entries.len() - 1).unwrap_or(NOBODY)
+            }
+            free => {
+                self.free = self.entries[free as usize].next;
+                self.entries[free as usize] = entry;
+                free
+            }
+        };
+        self.buckets[bucket] = at;
+        self.push_newest(at);
+        FlowIndex(at)
+    }
+
+    /// One flow.
+    #[inline]
+    pub(super) fn at(&mut self, FlowIndex(at): FlowIndex) -> &mut FlowEntry {
+        &mut self.entries[at as usize]
+    }
+
+    /// Marks a flow as the newest of its state, which may have changed.
+    #[inline]
+    pub(super) fn touch(&mut self, FlowIndex(at): FlowIndex, state: FlowState) {
+        let entry = &self.entries[at as usize];
+        if entry.newer == NOBODY && entry.state == state {
+            return;
+        }
+        self.unlink(at);
+        self.entries[at as usize].state = state;
+        self.push_newest(at);
+    }
+
+    /// The flow of this state whose last packet is the oldest.
+    #[inline]
+    pub(super) fn oldest(&self, state: FlowState) -> Option<FlowIndex> {
+        let oldest = self.lists[state as usize].oldest;
+        (oldest != NOBODY).then_some(FlowIndex(oldest))
+    }
+
+    /// The flow whose place is taken first: a closed one, then a tentative one if those have more than
+    /// their part, then an established one.
+    pub(super) fn victim(&self) -> Option<FlowIndex> {
+        let tentative = self.lists[FlowState::Tentative as usize].length;
+        let first = match tentative > self.most / TENTATIVE_PART {
+            true => FlowState::Tentative,
+            false => FlowState::Established,
+        };
+        let order = [FlowState::Closed, first, FlowState::Tentative];
+        order.into_iter().find_map(|state| self.oldest(state))
+    }
+
+    /// Removes a flow.
+    pub(super) fn remove(&mut self, FlowIndex(at): FlowIndex) {
+        self.unlink(at);
+        let entry = &self.entries[at as usize];
+        let (bucket, next) = (self.bucket(entry.hash), entry.next);
+        let mut link = self.buckets[bucket];
+        if link == at {
+            self.buckets[bucket] = next;
+        } else {
+            while self.entries[link as usize].next != at {
+                link = self.entries[link as usize].next;
+            }
+            self.entries[link as usize].next = next;
+        }
+        let entry = &mut self.entries[at as usize];
+        entry.details = None;
+        entry.next = self.free;
+        self.free = at;
+    }
+
+    fn bucket(&self, hash: u32) -> usize {
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let entry = &self.entries[at as usize];
+        let (newer, older) = (entry.newer, entry.older);
+        let list = &mut self.lists[entry.state as usize];
+        list.length -= 1;
+        match newer {
+            NOBODY => list.newest = older,
+            newer => self.entries[newer as usize].older = older,
+        }
+        match older {
+            NOBODY => list.oldest = newer,
+            older => self.entries[older as usize].newer = newer,
+        }
+    }
+
+    fn push_newest(&mut self, at: u32) {
+        let list = &mut self.lists[self.entries[at as usize].state as usize];
+        let before = std::mem::replace(&mut list.newest, at);
+        list.length += 1;
+        if before == NOBODY {
+            list.oldest = at;
+        } else {
+            self.entries[before as usize].newer = at;
+        }
+        let entry = &mut self.entries[at as usize];
+        (entry.newer, entry.older) = (NOBODY, before);
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Joins the workers' parts of each interval.
+//!
+//! Invariants
+//! - A result appears once all workers have passed its interval, or have ended.
+//! - At most [`MOST_WAITING`] intervals wait; beyond it, the oldest appears without the missing parts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::analysis::Meter;
+use crate::record::Record;
+use crate::worker::{Interval, IntervalPart};
+
+/// Intervals of all analyses that may wait for a worker.
+const MOST_WAITING: usize = 256;
+
+/// Parts of intervals that some worker has not passed yet.
+pub(crate) struct Merger {
+    workers: usize,
+    ended: Vec<bool>,
+    /// The interval that each worker reported last, for each analysis.
+    passed: HashMap<String, Vec<Option<Interval>>>,
+    waiting: BTreeMap<(Interval, String), (Meter, Interval)>,
+}
+
+impl Merger {
+    pub(crate) fn new(workers: usize) -> Self {
+        Merger {
+            workers,
+            ended: vec![false; workers],
+            passed: HashMap::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a part; appends results that are complete now.
+    pub(crate) fn add(&mut self, part: IntervalPart, records: &mut Vec<Record>) {
+        let passed = self.passed.entry(part.analysis.clone());
+        let passed = passed.or_insert_with(|| vec![None; self.workers]);
+        if let Some(passed) = passed.get_mut(part.worker) {
+            *passed = Some(part.interval);
+        }
+        let place = (part.interval, part.analysis);
+        match self.waiting.get_mut(&place) {
+            Some((meter, seen)) => {
+                meter.merge(part.meter);
+                *seen = seen.joined(part.seen);
+            }
+            None => {
+                self.waiting.insert(place, (part.meter, part.seen));
+            }
+        }
+        self.take_complete(records);
+        while self.waiting.len() > MOST_WAITING
+            && let Some((place, value)) = self.waiting.pop_first()
+        {
+            emit(place, value, records);
+        }
+    }
+
+    /// A worker sends no more parts.
+    pub(crate) fn end(&mut self, worker: usize, records: &mut Vec<Record>) {
+        if let Some(ended) = self.ended.get_mut(worker) {
+            *ended = true;
+        }
+        self.take_complete(records);
+    }
+
+    /// Appends all that waits.
+    pub(crate) fn finish(&mut self, records: &mut Vec<Record>) {
+        while let Some((place, value)) = self.waiting.pop_first() {
+            emit(place, value, records);
+        }
+    }
+
+    fn take_complete(&mut self, records: &mut Vec<Record>) {
+        let is_complete = |(interval, analysis): &(Interval, String)| {
+            let passed = self.passed.get(analysis);
+            let mut workers = passed.into_iter().flatten().zip(&self.ended);
+            workers
+                .all(|(passed, ended)| *ended || passed.is_some_and(|passed| passed >= *interval))
+        };
+        let complete: Vec<_> = self
+            .waiting
+            .keys()
+            .filter(|place| is_complete(place))
+            .cloned()
+            .collect();
+        for place in complete {
+            if let Some(value) = self.waiting.remove(&place) {
+                emit(place, value, records);
+            }
+        }
+    }
+}
+
+fn emit(
+    (interval, analysis): (Interval, String),
+    (meter, seen): (Meter, Interval),
+    records: &mut Vec<Record>,
+) {
+    let Interval { from_ns, to_ns } = match interval.to_ns {
+        // One result for the whole capture.
+        u64::MAX if seen == Interval::NONE => return,
+        u64::MAX => seen,
+        _ => interval,
+    };
+    let results = meter.results(&analysis, from_ns, to_ns).into_iter();
+    records.extend(results.map(|result| Record::Measurement(Box::new(result))));
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What analyses need to know of a packet: its key, its lengths, its TCP header, its payload.
+//!
+//! Invariants
+//! - Only captured bytes are read, whatever lengths the packet claims.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ringtap_filter::Headers;
+use ringtap_filter::hash::{self, Fragment, Ip, Link};
+
+use crate::record::FlowKey;
+
+/// IP protocol numbers.
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMPV6: u8 = 58;
+
+/// TCP flags.
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const ACK: u8 = 0x10;
+
+/// One IP packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dissected {
+    pub(crate) time_ns: u64,
+    pub(crate) key: PacketKey,
+    /// Length of the frame on the wire.
+    pub(crate) frame_bytes: u32,
+    /// Length of the IP headers and all behind them.
+    pub(crate) ip_bytes: u32,
+    /// Length of the payload of TCP or UDP; 0 for other protocols.
+    pub(crate) payload_bytes: u32,
+    pub(crate) tcp: Option<TcpHeader>,
+    pub(crate) fragment: Option<Fragment>,
+}
+
+/// Fields of a TCP header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpHeader {
+    pub(crate) sequence: u32,
+    pub(crate) flags: u8,
+}
+
+/// Addresses, ports, protocol and VLAN of a packet; [`FlowKey`] in fewer bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PacketKey {
+    pub(crate) source: [u64; 2],
+    pub(crate) destination: [u64; 2],
+    pub(crate) ports: (u16, u16),
+    pub(crate) vlan: u16,
+    pub(crate) protocol: u8,
+    pub(crate) is_ipv6: bool,
+}
+
+impl Dissected {
+    /// Reads the headers of a packet; `None` if it is not IP.
+    pub(crate) fn new(
+        time_ns: u64,
+        data: &[u8],
+        frame_bytes: u32,
+        link: Link,
+        headers: Headers,
+    ) -> Option<Self> {
+        let ip = hash::ip(data, link, headers)?;
+        let vlan = match link {
+            Link::Ethernet => u16::try_from(hash::vlan(data)).unwrap_or_default(),
+            Link::Ip => 0,
+        };
+        // Of a frame that was cut, the captured bytes before the IP header are all there.
+        let before = data.len() - (ip.header_length + ip.payload.len()).min(data.len());
+        let ip_bytes = match ip.length {
+            0 => frame_bytes.saturating_sub(to_u32(before)),
+            length => to_u32(length),
+        };
+        let (header_bytes, tcp) = transport(&ip);
+        let headers_bytes = ip.header_length + header_bytes;
+        let carries = matches!(ip.protocol, TCP | UDP);
+        Some(Dissected {
+            time_ns,
+            key: PacketKey::new(&ip, vlan),
+            frame_bytes,
+            ip_bytes,
+            payload_bytes: match carries {
+                true => ip_bytes.saturating_sub(to_u32(headers_bytes)),
+                false => 0,
+            },
+            tcp,
+            fragment: ip.fragment,
+        })
+    }
+}
+
+/// Length of the header of TCP or UDP, and the TCP header's fields; nothing for later fragments.
+fn transport(ip: &Ip<'_>) -> (usize, Option<TcpHeader>) {
+    match (ip.protocol, ip.fragment) {
+        (
+            _,
+            Some(Fragment {
+                is_first: false, ..
+            }),
+        ) => (0, None),
+        (UDP, _) => (8, None),
+        (TCP, _) => match ip.payload.first_chunk::<14>() {
+            Some(&[_, _, _, _, a, b, c, d, _, _, _, _, offset, flags]) => {
+                let sequence = u32::from_be_bytes([a, b, c, d]);
+                let header = usize::from(offset >> 4).max(5) * 4;
+                (header, Some(TcpHeader { sequence, flags }))
+            }
+            None => (20, None),
+        },
+        _ => (0, None),
+    }
+}
+
+impl PacketKey {
+    fn new(ip: &Ip<'_>, vlan: u16) -> Self {
+        let ports = match ip.protocol {
+            ICMP | ICMPV6 if ip.fragment.is_none() => {
+                let port = icmp_number(ip.protocol, ip.payload);
+                (port, port)
+            }
+            _ => ip.first_ports().unwrap_or_default(),
+        };
+        PacketKey {
+            source: words(ip.source),
+            destination: words(ip.destination),
+            ports,
+            vlan,
+            protocol: ip.protocol,
+            is_ipv6: ip.source.len() == 16,
+        }
+    }
+
+    /// The key of packets in the other direction.
+    pub(crate) fn reversed(self) -> Self {
+        PacketKey {
+            source: self.destination,
+            destination: self.source,
+            ports: (self.ports.1, self.ports.0),
+            ..self
+        }
+    }
+
+    /// The key in full.
+    pub(crate) fn flow_key(&self) -> FlowKey {
+        FlowKey {
+            source: self.address(self.source),
+            destination: self.address(self.destination),
+            source_port: self.ports.0,
+            destination_port: self.ports.1,
+            protocol: self.protocol,
+            vlan: self.vlan,
+        }
+    }
+
+    /// One of the addresses.
+    pub(crate) fn address(&self, words: [u64; 2]) -> IpAddr {
+        let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
+        match self.is_ipv6 {
+            true => Ipv6Addr::from_bits(bits).into(),
+            false => Ipv4Addr::from_bits(low_half(words[1])).into(),
+        }
+    }
+}
+
+/// `type * 256 + code`; an echo reply counts as its request, so that both belong to one flow.
+fn icmp_number(protocol: u8, payload: &[u8]) -> u16 {
+    let [kind, code] = payload.first_chunk().copied().unwrap_or_default();
+    let kind = match (protocol, kind) {
+        (ICMP, 0) => 8,
+        (ICMPV6, 129) => 128,
+        _ => kind,
+    };
+    u16::from_be_bytes([kind, code])
+}
+
+/// An address as a number, upper half first.
+fn words(address: &[u8]) -> [u64; 2] {
+    match address.as_chunks().0 {
+        [upper, lower] => [u64::from_be_bytes(*upper), u64::from_be_bytes(*lower)],
+        _ => {
+            let four = address.first_chunk().copied().unwrap_or_default();
+            [0, u32::from_be_bytes(four).into()]
+        }
+    }
+}
+
+/// Secret numbers of the hash, so that nobody can choose packets whose hashes collide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secret([u64; 4]);
+
+impl Secret {
+    /// Numbers by the system's random generator.
+    pub(crate) fn random() -> Self {
+        let state = RandomState::new();
+        Secret([0, 1, 2, 3].map(|word: u64| state.hash_one(word) | 1))
+    }
+
+    /// Hash of a key; the same for both directions.
+    pub(crate) fn hash(&self, key: &PacketKey) -> u64 {
+        let end = |address: [u64; 2], port: u16| {
+            let upper = fold(address[0] ^ self.0[0], u64::from(port) ^ self.0[1]);
+            fold(upper ^ address[1], self.0[2])
+        };
+        let ends = end(key.source, key.ports.0).wrapping_add(end(key.destination, key.ports.1));
+        let rest = u64::from(key.vlan) << 8 | u64::from(key.protocol);
+        fold(ends ^ rest, self.0[3])
+    }
+}
+
+/// Upper and lower half of the product, mixed.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    low_word(product) ^ low_word(product >> 64)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "taking the low half is the point"
+)]
+const fn low_word(number: u128) -> u64 {
+    number as u64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "taking the low half is the point"
+)]
+pub(crate) const fn low_half(number: u64) -> u32 {
+    number as u32
+}
+
+fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

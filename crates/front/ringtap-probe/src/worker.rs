@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One worker of the *analysis engine*: reads its share of the flows and runs all analyses on it.
+//!
+//! Invariants
+//! - Nothing on a packet's way takes a lock or waits for another thread.
+//! - Each captured packet is counted as analysed or as skipped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::time::Duration;
+
+use ringtap::{Batch, Capture, Next};
+use ringtap_filter::hash::Link;
+use ringtap_ipc::time::now_ns;
+
+use crate::analysis::{AnalysisKind, AnalysisPlan, Meter};
+use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
+use crate::outlets::Outlets;
+use crate::packet::{Dissected, Secret};
+use crate::plan::ProbePlan;
+use crate::record::Record;
+
+/// Longest time without a look at the clock and the commands.
+const TICK: Duration = Duration::from_millis(50);
+/// Flows that one look at the clock may end before packets have their turn again.
+const ENDS_OF_TICK: usize = 4096;
+/// Records that are sent together.
+const RECORDS_TOGETHER: usize = 512;
+
+/// A message of a worker to the probe.
+pub(crate) enum WorkerReport {
+    /// The worker's part of an interval.
+    Part(IntervalPart),
+    /// The capture has ended, and so has the worker.
+    Ended(usize, Box<Capture>, Result<(), ringtap::Error>),
+}
+
+/// What one worker measured in one interval of one analysis.
+pub(crate) struct IntervalPart {
+    pub(crate) worker: usize,
+    pub(crate) analysis: String,
+    pub(crate) interval: Interval,
+    /// Times of the first and the last packet.
+    pub(crate) seen: Interval,
+    pub(crate) meter: Meter,
+}
+
+/// Time between two results, in packets' time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Interval {
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+}
+
+/// Counters of a worker, which other threads may read at any time.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerCounters {
+    pub(crate) captured: AtomicU64,
+    pub(crate) analysed: AtomicU64,
+    pub(crate) not_ip: AtomicU64,
+    pub(crate) disabled: AtomicU64,
+    pub(crate) flows: AtomicU64,
+    pub(crate) flow_records: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) not_sampled: AtomicU64,
+    /// Parts of intervals that found the probe busy.
+    pub(crate) parts_dropped: AtomicU64,
+}
+
+/// What a worker starts with.
+pub(crate) struct WorkerSetup {
+    pub(crate) number: usize,
+    /// Number of all workers, which share the memory for flows.
+    pub(crate) workers: u32,
+    pub(crate) link: Link,
+    pub(crate) secret: Secret,
+    pub(crate) outlets: Arc<Outlets>,
+    pub(crate) reports: SyncSender<WorkerReport>,
+    pub(crate) plans: Receiver<Arc<ProbePlan>>,
+    pub(crate) counters: Arc<WorkerCounters>,
+}
+
+/// A worker.
+pub(crate) struct ProbeWorker {
+    setup: WorkerSetup,
+    headers: ringtap::Headers,
+    flows: Vec<(String, FlowMeter)>,
+    meters: Vec<IntervalMeter>,
+    records: Vec<Record>,
+    /// Counts of flow meters that ended before.
+    ended_flows: FlowCounters,
+}
+
+struct IntervalMeter {
+    plan: AnalysisPlan,
+    meter: Meter,
+    interval: Interval,
+    seen: Interval,
+}
+
+impl ProbeWorker {
+    pub(crate) fn new(setup: WorkerSetup, plan: &ProbePlan) -> Self {
+        let mut worker = ProbeWorker {
+            headers: plan.headers,
+            flows: Vec::new(),
+            meters: Vec::new(),
+            records: Vec::new(),
+            ended_flows: FlowCounters::default(),
+            setup,
+        };
+        worker.follow(plan);
+        worker
+    }
+
+    /// Reads the capture to its end, and reports it.
+    pub(crate) fn run(mut self, mut capture: Capture) {
+        let outcome = self.read(&mut capture);
+        self.end_of_capture();
+        let ended = WorkerReport::Ended(self.setup.number, Box::new(capture), outcome);
+        let _probe_is_gone = self.setup.reports.send(ended);
+    }
+
+    fn read(&mut self, capture: &mut Capture) -> Result<(), ringtap::Error> {
+        loop {
+            match capture.next(Some(TICK))? {
+                Next::Batch(batch) => self.batch(capture, &batch)?,
+                Next::Empty => {}
+                Next::Ended => return Ok(()),
+            }
+            self.between_batches();
+        }
+    }
+
+    #[inline(never)]
+    fn batch(&mut self, capture: &mut Capture, batch: &Batch) -> Result<(), ringtap::Error> {
+        let (mut captured, mut not_ip) = (0, 0);
+        let (link, headers) = (self.setup.link, self.headers);
+        for packet in capture.packets(batch) {
+            let packet = packet.map_err(|error| *error)?;
+            let slot = packet.slot();
+            captured += 1;
+            let dissected =
+                Dissected::new(slot.time_ns, packet.data, slot.wire_length, link, headers);
+            match dissected {
+                Some(mut dissected) => self.packet(&mut dissected),
+                None => not_ip += 1,
+            }
+        }
+        let counters = &self.setup.counters;
+        let counter = match self.flows.is_empty() && self.meters.is_empty() {
+            true => &counters.disabled,
+            false => &counters.analysed,
+        };
+        counter.fetch_add(captured - not_ip, Relaxed);
+        counters.not_ip.fetch_add(not_ip, Relaxed);
+        counters.captured.fetch_add(captured, Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn packet(&mut self, packet: &mut Dissected) {
+        for (_, flows) in &mut self.flows {
+            flows.packet(packet, &mut self.records);
+        }
+        for at in 0..self.meters.len() {
+            if !self.meters[at].interval.holds(packet.time_ns) {
+                self.next_interval(at, packet.time_ns);
+            }
+            let meter = &mut self.meters[at];
+            meter.seen.add(packet.time_ns);
+            meter.meter.packet(packet);
+        }
+        if self.records.len() >= RECORDS_TOGETHER {
+            self.setup.outlets.send(&mut self.records);
+        }
+    }
+
+    /// Follows the clock of a live capture and new plans, and sends what is ready.
+    fn between_batches(&mut self) {
+        if self.setup.outlets.is_live() {
+            let now_ns = now_ns();
+            for (_, flows) in &mut self.flows {
+                flows.tick(now_ns, ENDS_OF_TICK, &mut self.records);
+            }
+            for at in 0..self.meters.len() {
+                if !self.meters[at].interval.holds(now_ns) {
+                    self.next_interval(at, now_ns);
+                }
+            }
+        }
+        self.publish();
+        self.setup.outlets.send(&mut self.records);
+        if let Ok(plan) = self.setup.plans.try_recv() {
+            self.follow(&plan);
+        }
+    }
+
+    fn publish(&self) {
+        let mut sum = self.ended_flows;
+        for (_, flows) in &self.flows {
+            sum += flows.counters();
+        }
+        let counters = &self.setup.counters;
+        counters.flows.store(sum.flows, Relaxed);
+        counters.flow_records.store(sum.records, Relaxed);
+        counters.evicted.store(sum.evicted, Relaxed);
+        counters.not_sampled.store(sum.not_sampled, Relaxed);
+    }
+
+    /// Reports the interval that is over, and starts the one that holds `time_ns`.
+    #[cold]
+    fn next_interval(&mut self, at: usize, time_ns: u64) {
+        let IntervalMeter {
+            plan,
+            meter,
+            interval,
+            seen,
+        } = &mut self.meters[at];
+        let Some(empty) = Meter::new(plan.kind) else {
+            return;
+        };
+        let next = Interval::around(time_ns, plan.every);
+        let over = std::mem::replace(interval, next);
+        let old = IntervalMeter {
+            plan: plan.clone(),
+            meter: std::mem::replace(meter, empty),
+            interval: over,
+            seen: std::mem::replace(seen, Interval::NONE),
+        };
+        self.report(old);
+    }
+
+    fn report(&self, old: IntervalMeter) {
+        if old.interval == Interval::NONE {
+            return;
+        }
+        let part = WorkerReport::Part(IntervalPart {
+            worker: self.setup.number,
+            analysis: old.plan.name,
+            interval: old.interval,
+            seen: old.seen,
+            meter: old.meter,
+        });
+        let is_lost = match self.setup.outlets.is_live() {
+            true => self.setup.reports.try_send(part).is_err(),
+            false => self.setup.reports.send(part).is_err(),
+        };
+        if is_lost {
+            self.setup.counters.parts_dropped.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Changes to another plan; analyses that stay the same go on, the others end with their results.
+    fn follow(&mut self, plan: &ProbePlan) {
+        self.headers = plan.headers;
+        let wanted: Vec<_> = plan.analyses.iter().filter(|one| one.enabled).collect();
+        let old_flows = std::mem::take(&mut self.flows);
+        let old_meters = std::mem::take(&mut self.meters);
+        let (mut flows_left, mut meters_left) = (old_flows, old_meters);
+        for &one in &wanted {
+            if let AnalysisKind::Flows(options) = one.kind {
+                let options = self.share_of(options);
+                let same = |(name, meter): &mut (String, FlowMeter)| {
+                    *name == one.name && meter.change(options)
+                };
+                let kept = flows_left.iter_mut().position(same);
+                let meter = match kept {
+                    Some(at) => flows_left.swap_remove(at).1,
+                    None => FlowMeter::new(options, self.setup.secret),
+                };
+                self.flows.push((one.name.clone(), meter));
+            } else if let Some(meter) = Meter::new(one.kind) {
+                let same = |old: &IntervalMeter| old.plan == *one;
+                self.meters.push(match meters_left.iter().position(same) {
+                    Some(at) => meters_left.swap_remove(at),
+                    None => IntervalMeter {
+                        plan: one.clone(),
+                        meter,
+                        interval: Interval::NONE,
+                        seen: Interval::NONE,
+                    },
+                });
+            }
+        }
+        self.end(flows_left, meters_left);
+    }
+
+    /// A worker's share of the memory for flows.
+    fn share_of(&self, options: FlowOptions) -> FlowOptions {
+        FlowOptions {
+            most_flows: options.most_flows.div_ceil(self.setup.workers.max(1)),
+            ..options
+        }
+    }
+
+    fn end(&mut self, flows: Vec<(String, FlowMeter)>, meters: Vec<IntervalMeter>) {
+        for (_, mut meter) in flows {
+            meter.finish(&mut self.records);
+            self.ended_flows += meter.counters();
+        }
+        for old in meters {
+            self.report(old);
+        }
+        self.publish();
+        self.setup.outlets.send(&mut self.records);
+    }
+
+    fn end_of_capture(&mut self) {
+        let (flows, meters) = (
+            std::mem::take(&mut self.flows),
+            std::mem::take(&mut self.meters),
+        );
+        self.end(flows, meters);
+    }
+}
+
+impl Interval {
+    /// Before the first packet.
+    pub(crate) const NONE: Interval = Interval {
+        from_ns: u64::MAX,
+        to_ns: 0,
+    };
+
+    /// The interval of this length that holds a time; intervals start at multiples of their length.
+    fn around(time_ns: u64, every: Option<Duration>) -> Self {
+        let length = every.map_or(0, |every| {
+            u64::try_from(every.as_nanos()).unwrap_or(u64::MAX)
+        });
+        match length {
+            0 => Interval {
+                from_ns: 0,
+                to_ns: u64::MAX,
+            },
+            length => {
+                let from_ns = time_ns - time_ns % length;
+                let to_ns = from_ns.saturating_add(length);
+                Interval { from_ns, to_ns }
+            }
+        }
+    }
+
+    /// Makes the interval hold this time too.
+    #[inline]
+    fn add(&mut self, time_ns: u64) {
+        self.from_ns = self.from_ns.min(time_ns);
+        self.to_ns = self.to_ns.max(time_ns);
+    }
+
+    /// The smallest interval that holds both.
+    pub(crate) fn joined(self, other: Interval) -> Self {
+        Interval {
+            from_ns: self.from_ns.min(other.from_ns),
+            to_ns: self.to_ns.max(other.to_ns),
+        }
+    }
+
+    /// Whether a packet of this time belongs here: also one that is late by less than an interval.
+    #[inline]
+    fn holds(&self, time_ns: u64) -> bool {
+        let length = self.to_ns.saturating_sub(self.from_ns);
+        time_ns < self.to_ns && time_ns >= self.from_ns.saturating_sub(length)
+    }
+}
