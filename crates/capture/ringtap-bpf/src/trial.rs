@@ -9,17 +9,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use ringtap_filter::Program as Filter;
 use ringtap_filter::ebpf::{self, FilterHook, TranslateError};
+use ringtap_filter::{Program as Filter, VerifierLimits};
 
 use crate::program::{self, LoadRefusal, ProgramKind};
 use crate::splice::RawInsn;
 
-/// Verifier budget of one filter, in instructions: a tenth of the kernel's limit for a program.
-const MOST_STEPS: u32 = 100_000;
-/// Budget of one filter before the verifier sees it, in classic instructions over all paths: the
-/// kernel gives up after a million instructions only, which takes seconds.
-const MOST_PATH_STEPS: u64 = 20_000;
 /// Budget of all filters of a program; the rest of the kernel's limit is for the capture program.
 const MOST_TOGETHER: FilterCost = FilterCost {
     steps: 700_000,
@@ -48,13 +43,14 @@ pub enum TrialError {
     Refused(LoadRefusal),
     #[error(
         "all ways through the filter have {steps} instructions together, more than the \
-         {MOST_PATH_STEPS} allowed"
+         {limit} allowed (filter_path_steps in [limits])"
     )]
-    ManyPaths { steps: u64 },
+    ManyPaths { steps: u64, limit: u32 },
     #[error(
-        "the verifier follows {steps} instructions of the filter, more than the {MOST_STEPS} allowed"
+        "the verifier follows {steps} instructions of the filter, more than the {limit} allowed \
+         (filter_verifier_steps in [limits])"
     )]
-    TooHard { steps: u32 },
+    TooHard { steps: u32, limit: u32 },
 }
 
 /// Results of trials: the cost, or the reason why the filter is left out.
@@ -109,11 +105,12 @@ impl Trials {
         &mut self,
         filter: &Filter,
         hooks: &[FilterHook],
+        limits: VerifierLimits,
     ) -> Result<Result<FilterCost, String>, TrialError> {
         if let Some(known) = self.known.get(filter) {
             return Ok(known.clone());
         }
-        let result = match try_alone(filter, hooks) {
+        let result = match try_alone(filter, hooks, limits) {
             Ok(cost) => Ok(cost),
             Err(error) if error.is_of_the_program() => Err(error.to_string()),
             Err(error) => return Err(error),
@@ -146,10 +143,15 @@ pub fn translate(filters: &[Filter], hook: FilterHook) -> Result<Vec<RawInsn>, T
 }
 
 /// Verifies one filter alone, within its budget, for each hook.
-fn try_alone(filter: &Filter, hooks: &[FilterHook]) -> Result<FilterCost, TrialError> {
+fn try_alone(
+    filter: &Filter,
+    hooks: &[FilterHook],
+    limits: VerifierLimits,
+) -> Result<FilterCost, TrialError> {
     let steps = filter.steps_of_all_paths().unwrap_or(0);
-    if steps > MOST_PATH_STEPS {
-        return Err(TrialError::ManyPaths { steps });
+    let limit = limits.path_steps;
+    if steps > limit.into() {
+        return Err(TrialError::ManyPaths { steps, limit });
     }
     let mut cost = FilterCost::default();
     for hook in hooks {
@@ -161,8 +163,9 @@ fn try_alone(filter: &Filter, hooks: &[FilterHook]) -> Result<FilterCost, TrialE
         };
         let loaded = program::load(&kind, &insns).map_err(TrialError::Refused)?;
         let steps = loaded.verifier_steps;
-        if steps > MOST_STEPS {
-            return Err(TrialError::TooHard { steps });
+        let limit = limits.steps;
+        if steps > limit {
+            return Err(TrialError::TooHard { steps, limit });
         }
         let insns = insns.len();
         cost = cost.max(FilterCost { steps, insns });
@@ -191,10 +194,21 @@ mod tests {
         let round = [0x15, 0x07, 0x60, 0xffff_fffc_0000_0005, 6];
         let looping = Filter::from_entries(&round).unwrap();
         let reason = trials
-            .cost(&looping, &[FilterHook::Tc])
+            .cost(&looping, &[FilterHook::Tc], VerifierLimits::default())
             .unwrap()
             .unwrap_err();
         assert!(reason.contains("protochain"), "{reason}");
         assert!(trials.known.contains_key(&looping));
+    }
+
+    #[test]
+    fn a_filter_with_too_many_ways_is_left_out_and_the_reason_names_the_limit() {
+        let limits = VerifierLimits {
+            path_steps: 0,
+            ..VerifierLimits::default()
+        };
+        let cost = Trials::default().cost(&filter(1), &[FilterHook::Tc], limits);
+        let reason = cost.unwrap().unwrap_err();
+        assert!(reason.contains("filter_path_steps in [limits]"), "{reason}");
     }
 }

@@ -17,4 +17,6 @@ pub mod text;
 
 pub use link_type::LinkType;
 pub use program::{Instruction, Program, ProgramError};
-pub use rules::{BUCKETS, Balance, BucketMasks, Headers, MASKS, MAX_RULES, Place, Rule, Rules};
+pub use rules::{
+    BUCKETS, Balance, BucketMasks, Headers, MASKS, MAX_RULES, Place, Rule, Rules, VerifierLimits,
+};

@@ -125,12 +125,35 @@ pub struct Rules {
     pub each: Vec<Rule>,
     /// Seed of the hashes that divide packets.
     pub seed: HashSeed,
+    /// Most work of the kernel's verifier for one filter.
+    pub verifier: VerifierLimits,
+}
+
+/// Limits to the work of the kernel's verifier for one filter; a reader runs a filter beyond them itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifierLimits {
+    /// Classic instructions over all paths, counted before the verifier sees the filter: the kernel
+    /// gives up after a million instructions only, which takes seconds.
+    pub path_steps: u32,
+    /// Instructions that the verifier follows; the kernel's limit for a program is a million.
+    pub steps: u32,
+}
+
+impl Default for VerifierLimits {
+    fn default() -> Self {
+        VerifierLimits {
+            path_steps: 20_000,
+            steps: 100_000,
+        }
+    }
 }
 
 impl From<Vec<Rule>> for Rules {
     fn from(each: Vec<Rule>) -> Self {
-        let seed = HashSeed::default();
-        Rules { each, seed }
+        Rules {
+            each,
+            ..Rules::default()
+        }
     }
 }
 

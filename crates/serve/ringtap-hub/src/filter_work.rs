@@ -4,7 +4,7 @@
 //! Invariants
 //! - No thread that captures or copies packets runs a filter with a loop.
 
-use ringtap_filter::Program;
+use ringtap_filter::{Program, VerifierLimits};
 
 use crate::limits::Limits;
 
@@ -16,6 +16,7 @@ pub(crate) struct FilterLimits {
     all: u32,
     /// Most readers of one user that have a bit of the packets' mask of their own.
     pub(crate) bits: u32,
+    pub(crate) verifier: VerifierLimits,
 }
 
 /// Instructions that filters in a source run for a packet.
@@ -56,6 +57,10 @@ impl FilterLimits {
             user: limits.user_filter_steps.get(),
             all: limits.source_filter_steps.get(),
             bits: limits.mask_bits_per_user.get(),
+            verifier: VerifierLimits {
+                path_steps: limits.filter_path_steps.get(),
+                steps: limits.filter_verifier_steps.get(),
+            },
         }
     }
 

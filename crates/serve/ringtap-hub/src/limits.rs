@@ -37,6 +37,11 @@ pub struct Limits {
     /// Most instructions that one filter may run for a packet in a source or in a private reader's
     /// copying thread. Beyond it the reader runs the filter; with private delivery the hub refuses it.
     pub filter_steps: NonZeroU32,
+    /// Most instructions of one filter over all its paths. Beyond it, or if the kernel's verifier follows
+    /// more than `filter_verifier_steps` instructions, the reader runs the filter.
+    pub filter_path_steps: NonZeroU32,
+    /// Most instructions that the kernel's verifier may follow for one filter.
+    pub filter_verifier_steps: NonZeroU32,
     /// Most instructions that all filters of one user may run for a packet in a source.
     pub user_filter_steps: NonZeroU32,
     /// Most instructions that all filters may run for a packet in a source.
@@ -65,6 +70,8 @@ impl Default for Limits {
             log_lines_per_second: count(50),
             log_lines_per_user_and_second: count(10),
             filter_steps: count(512),
+            filter_path_steps: count(20_000),
+            filter_verifier_steps: count(100_000),
             user_filter_steps: count(512),
             source_filter_steps: count(4096),
             mask_bits_per_user: count(48),

@@ -345,8 +345,11 @@ impl Membership {
     pub(crate) fn rules(&self) -> Rules {
         let mut each = Vec::new();
         self.each_rule(|rule, _| each.push(rule));
-        let seed = self.seed;
-        Rules { each, seed }
+        Rules {
+            each,
+            seed: self.seed,
+            verifier: self.limits.verifier,
+        }
     }
 
     /// The packets that this subscription gets under these rules.

@@ -52,12 +52,13 @@ struct InForce {
 
 impl InForce {
     /// Whether the attached programs also implement these rules.
-    fn has_programs_for(&self, Rules { each: rules, seed }: &Rules) -> bool {
+    fn has_programs_for(&self, rules: &Rules) -> bool {
+        let (seed, rules) = (rules.seed, &rules.each);
         let alike = |(rule, (filter, balance)): (&Rule, &(Filter, Balance))| {
             rule.filter == *filter && rule.balance == *balance
         };
         self.programs.as_ref().is_some_and(|programs| {
-            self.seed == *seed
+            self.seed == seed
                 && programs.len() == rules.len()
                 && rules.iter().zip(programs).all(alike)
         }) && self.users.iter().all(UserProgram::is_current)
@@ -154,7 +155,8 @@ impl TapRules {
         Ok(())
     }
 
-    fn change_programs(&mut self, Rules { each: rules, seed }: &Rules) -> Result<(), RulesError> {
+    fn change_programs(&mut self, rules: &Rules) -> Result<(), RulesError> {
+        let (seed, verifier, rules) = (rules.seed, rules.verifier, &rules.each);
         let next = self.in_force.selection.for_next_programs();
         let filters: Vec<_> = rules.iter().map(|rule| rule.filter.clone()).collect();
         let hooks: Vec<_> = self.originals.iter().map(|(program, _)| *program).collect();
@@ -172,9 +174,10 @@ impl TapRules {
             interface: self.index,
             number: ways.fold(next.half_bit(), |all, way| all | way)
                 | groups::count_bits(rules.len()),
-            keys: &HashKeys::new(*seed),
+            keys: &HashKeys::new(seed),
             filters: &filters,
             users: &users,
+            verifier,
             forward: self.forward.as_ref(),
         };
         let loaded = load(&parts, &self.in_force.in_source, &mut self.trials);
@@ -198,7 +201,7 @@ impl TapRules {
         self.in_force = InForce {
             selection: next,
             programs,
-            seed: *seed,
+            seed,
             in_source,
             places,
             users: keep(fresh, std::mem::take(&mut self.in_force.users), rules),

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringtap_filter::ebpf::FilterHook;
-use ringtap_filter::{Program as Filter, Rules};
+use ringtap_filter::{Program as Filter, Rules, VerifierLimits};
 
 use ringtap_bpf::trial::{FilterCost, Trials};
 
@@ -39,19 +39,22 @@ impl QueueFilters {
     /// packets that were in the rings.
     pub(super) fn change(&mut self, rules: &Rules) {
         let filters: Vec<_> = rules.each.iter().map(|rule| rule.filter.clone()).collect();
-        let filtered = self.fit(&filters).then(|| self.load(&filters)).flatten();
+        let filtered = self
+            .fit(&filters, rules.verifier)
+            .then(|| self.load(&filters))
+            .flatten();
         // On failure the old program stays attached, and the threads classify what it passes.
         let _stays = self.program.replace(filtered);
         wait_for_received(&self.lanes);
     }
 
     /// Whether each filter leaves packets out and loads alone, and all are within the budget together.
-    fn fit(&mut self, filters: &[Filter]) -> bool {
+    fn fit(&mut self, filters: &[Filter], limits: VerifierLimits) -> bool {
         let mut sum = FilterCost::default();
         filters.iter().all(|filter| {
             let cost = match filter.takes_everything() {
                 true => return false,
-                false => self.trials.cost(filter, &[FilterHook::Xdp]),
+                false => self.trials.cost(filter, &[FilterHook::Xdp], limits),
             };
             match cost {
                 Ok(Ok(cost)) => {

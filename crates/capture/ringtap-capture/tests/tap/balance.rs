@@ -31,8 +31,11 @@ fn told(packet: &Captured, place: u32) -> u32 {
 }
 
 fn set(tap: &mut Tap, each: Vec<Rule>) {
-    let seed = SEED;
-    tap.classify(&Rules { each, seed }).unwrap();
+    let rules = Rules {
+        seed: SEED,
+        ..Rules::from(each)
+    };
+    tap.classify(&rules).unwrap();
 }
 
 /// All hashes and the VLAN, in places 0 to 4, and a bit that all packets have.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bits, buckets and rules.
 
+use std::num::NonZeroU32;
+
 use ringtap_filter::{Headers, Instruction};
 
 use super::*;
@@ -42,6 +44,19 @@ fn membership() -> Membership {
         ..Group::new("ids")
     };
     Membership::new(vec![Group::new("all"), balanced], limits(), HashSeed(0))
+}
+
+#[test]
+fn the_limits_of_the_verifiers_work_are_those_of_the_hub() {
+    let limits = Limits {
+        filter_path_steps: NonZeroU32::new(7).unwrap(),
+        filter_verifier_steps: NonZeroU32::MIN,
+        ..Limits::default()
+    };
+    let groups = vec![Group::new("all")];
+    let membership = Membership::new(groups, FilterLimits::of(&limits), HashSeed(0));
+    let verifier = membership.rules().verifier;
+    assert_eq!((verifier.path_steps, verifier.steps), (7, 1));
 }
 
 /// The masks of all buckets of the first rule.

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 use ringtap_filter::ebpf::{FilterHook, TranslateError};
 use ringtap_filter::hash::HashKeys;
-use ringtap_filter::{Place, Program as Filter};
+use ringtap_filter::{Place, Program as Filter, VerifierLimits};
 
 use super::user::UserProgram;
 use crate::tap::forward::Forward;
@@ -80,6 +80,8 @@ pub(super) struct RuleParts<'a> {
     pub(super) keys: &'a HashKeys,
     pub(super) filters: &'a [Filter],
     pub(super) users: &'a [&'a UserProgram],
+    /// Of each new filter.
+    pub(super) verifier: VerifierLimits,
     /// Destination of packets, captured or not.
     pub(super) forward: Option<&'a Forward>,
 }
@@ -167,7 +169,7 @@ pub(super) fn load(
         }
         match known(filter) {
             Some(known) => taken.push(known.clone()),
-            None => match trials.cost(filter, &parts.contexts())? {
+            None => match trials.cost(filter, &parts.contexts(), parts.verifier)? {
                 Ok(cost) => fresh.push((filter, cost)),
                 Err(reason) => left_out.push((filter, reason)),
             },
