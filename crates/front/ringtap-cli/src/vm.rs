@@ -270,3 +270,49 @@ fn name(text: &str) -> Result<String> {
     );
     Ok(text.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use ringtap_vm::host::GroupReport;
+
+    use super::*;
+
+    #[test]
+    fn a_list_shows_mappings_counters_and_what_would_be_faster() {
+        let group = |reader: Option<&str>| GroupReport {
+            group: "ids".into(),
+            reader: reader.map(Into::into),
+            not_in_source: reader.map(|_| "too long".into()),
+            counters: ringtap_vm::messages::GuestCounters {
+                copied: 7,
+                part_full: 9,
+                ..Default::default()
+            },
+        };
+        let device = |mapping: Option<&str>| DeviceReport {
+            device: "pool".into(),
+            bytes: 4096,
+            mapping: mapping.map(Into::into),
+            interrupts: mapping.is_some(),
+        };
+        let text = describe(&VmReport {
+            kind: "vm".into(),
+            name: "vm1".into(),
+            pid: 5,
+            hub: "/h.sock".into(),
+            agent: true,
+            devices: vec![device(None), device(Some("vfio"))],
+            groups: vec![group(None), group(Some("vm1/guest"))],
+            refused_messages: 0,
+            lost_answers: 0,
+            advice: vec!["use more".into()],
+        });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "vm1 (process 5, hub /h.sock): agent connected");
+        assert_eq!(lines[1], "  pool: 4096 bytes, not mapped");
+        assert_eq!(lines[2], "  pool: 4096 bytes, vfio, interrupts");
+        assert_eq!(lines[3], "  group ids: not subscribed");
+        assert!(lines[4].contains("vm1/guest: 7 packets copied") && lines[4].contains("9 lost"));
+        assert!(lines[5].ends_with("in the kernel: too long") && lines[6] == "  use more");
+    }
+}

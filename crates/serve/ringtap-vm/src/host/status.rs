@@ -332,3 +332,6 @@ fn ask(path: &Path) -> io::Result<VmReport> {
     stream.take(MOST_REPORT_BYTES).read_to_string(&mut text)?;
     Ok(serde_json::from_str(&text)?)
 }
+
+#[cfg(test)]
+mod tests;
