@@ -268,6 +268,7 @@ fn watch(
         if let Some(failure) = running.failure()? {
             return Ok(Some(failure));
         }
+        running.publish();
         say_inline(args, running, &mut inline);
         if args.duration.is_some_and(|most| begun.elapsed() >= most) {
             return Ok(None);

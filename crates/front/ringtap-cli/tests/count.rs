@@ -113,6 +113,14 @@ fn flags_of_other_tools_are_taken_or_answered_with_what_to_use() {
         assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
         assert!(end.stderr.contains("ringtap hub -i"), "{}", end.stderr);
     }
+    let folder = TempDir::new().expect("a folder can be made");
+    let file = folder.path().join("f");
+    for (content, said) in [("", "is empty"), ("horse", "68 6f 72 73")] {
+        std::fs::write(&file, content).expect("a file");
+        let end = ringtap(&["count", "-r", file.to_str().expect("text")]);
+        assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+        assert!(end.stderr.contains(said), "{}", end.stderr);
+    }
     let end = ringtap(&["exec", "--json", "--", "true"]);
     assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
 }

@@ -24,7 +24,10 @@ pub enum ReadError {
     #[error("{file}: is compressed: unpack it with `{unpack}` and read the result with -r -")]
     Compressed { file: String, unpack: &'static str },
     /// The first bytes belong to no capture format.
-    #[error("{file}: is neither pcap nor pcapng (it starts with {start:02x?})")]
+    #[error(
+        "{file}: is neither pcap nor pcapng (its first bytes are {})",
+        hexadecimal(start)
+    )]
     NotACapture { file: String, start: [u8; 4] },
     /// An unknown version, or the format of a patched libpcap.
     #[error(
@@ -37,10 +40,7 @@ pub enum ReadError {
         variant: String,
     },
     /// The file ends inside a header, a packet or a block.
-    #[error(
-        "{file}: cut off: the {what} at byte {offset} needs {needed} bytes, \
-         only {found} are there; every packet before it was read"
-    )]
+    #[error("{file}: {}", cut_off(what, *offset, *needed, *found))]
     Truncated {
         file: String,
         offset: u64,
@@ -55,6 +55,22 @@ pub enum ReadError {
         offset: u64,
         damage: Damage,
     },
+}
+
+/// Bytes as a hex dump has them.
+fn hexadecimal(bytes: &[u8]) -> String {
+    let bytes: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(" ")
+}
+
+fn cut_off(what: &str, offset: u64, needed: u64, found: u64) -> String {
+    match offset + found {
+        0 => "is empty: a capture file has at least a header".to_owned(),
+        _ => format!(
+            "cut off: the {what} at byte {offset} needs {needed} bytes, only {found} are there; \
+             every packet before it was read"
+        ),
+    }
 }
 
 /// The impossible value that ended the reading.

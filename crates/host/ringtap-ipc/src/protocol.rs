@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use snapshot::{LaneSnapshot, Snapshot, SourceSnapshot};
 pub use status::{
-    CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus,
-    SourceState, SourceStatus,
+    BridgeStatus, CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,
+    ReaderStatus, SourceState, SourceStatus,
 };
 pub use subscribed::{Attached, AttachedEndpoint, AttachedError};
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::doorbell::Rings;
 use ringtap_ipc::event::{Event, sleep_until_readable};
+use ringtap_ipc::protocol::BridgeStatus;
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
@@ -51,6 +52,8 @@ pub(crate) struct HubControl {
     /// Doorbells of all readers.
     pub(crate) rings: Arc<Rings>,
     pub(crate) started_ns: u64,
+    /// The ways of the bridge that the hub belongs to.
+    pub(crate) bridges: Vec<BridgeStatus>,
     inbox: Receiver<Command>,
     /// Questions that wait for the next reading of the figures, and the earliest time of it.
     questions: Vec<Question>,
@@ -92,6 +95,7 @@ impl HubControl {
             event,
             rings,
             started_ns: now_ns(),
+            bridges: Vec::new(),
             inbox,
             questions: Vec::new(),
             next_reading: Instant::now(),
@@ -144,6 +148,7 @@ impl HubControl {
                 responder.send(self.set_credit(subscriber, chunks));
             }
             Command::Leave(subscriber) => self.leave(subscriber),
+            Command::Bridges(ways) => self.bridges = ways,
             Command::Groups(groups, responder) => {
                 responder.send(Ok(self.membership.replace_groups(groups)));
             }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use ringtap_filter::Program;
 use ringtap_filter::hash::HashSeed;
 use ringtap_ipc::event::Event;
-use ringtap_ipc::protocol::{HubStatus, Refusal, Snapshot};
+use ringtap_ipc::protocol::{BridgeStatus, HubStatus, Refusal, Snapshot};
 use ringtap_ipc::subscription::{Subscription, SubscriptionId, SubscriptionRequest, Wanted};
 use ringtap_pool::distributor::AddReaderError;
 use ringtap_pool::source::Source;
@@ -79,6 +79,7 @@ pub(crate) enum Command {
     Change(Change),
     Credit(SubscriptionId, u32, Responder<Result<(), AttachError>>),
     Leave(SubscriptionId),
+    Bridges(Vec<BridgeStatus>),
     Groups(Vec<Group>, Responder<Result<Vec<String>, AttachError>>),
     Ask(Question),
     WhenOver(Sender<()>),
@@ -320,6 +321,11 @@ impl Handle {
     /// Ends a subscription; the hub takes back all chunks that its reader holds.
     pub fn leave(&self, subscription: SubscriptionId) {
         self.send(Command::Leave(subscription));
+    }
+
+    /// Sets the counters of the bridge that the hub belongs to, for its status.
+    pub fn set_bridges(&self, ways: Vec<BridgeStatus>) {
+        self.send(Command::Bridges(ways));
     }
 
     /// Replaces the hub's groups. Attached readers stay; new ones find the new groups. Returns what the hub

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ringtap::Confinement;
-use ringtap_bridge::{Bridge, BridgeOptions};
+use ringtap_bridge::{Bridge, BridgeOptions, Moment};
 use ringtap_capture::CaptureError;
 use ringtap_hub::server::Server;
 use ringtap_hub::{Hub, HubOptions};
-use ringtap_ipc::protocol::{SourceState, SourceStatus};
+use ringtap_ipc::protocol::{BridgeStatus, SourceState, SourceStatus};
 use ringtap_ipc::socket::Listener;
 use ringtap_net::interface::InterfaceError;
 
@@ -76,6 +76,26 @@ impl RunningBridge {
         }
         running.hub = Some(hub);
         Ok(running)
+    }
+
+    /// Gives the hub the bridge's counters, for `status`, `top` and `why`.
+    pub(super) fn publish(&mut self) {
+        let Some(hub) = &self.hub else {
+            return;
+        };
+        let ways = [0, 1].map(|from| {
+            let counters = self.bridge.counters(from, Moment::Running);
+            BridgeStatus {
+                way: self.bridge.way(from),
+                offered: counters.offered,
+                delivered: counters.delivered,
+                filtered: counters.filtered,
+                nic: counters.dropped.nic,
+                kernel: counters.dropped.kernel,
+                no_verdict: counters.dropped.no_verdict,
+            }
+        });
+        hub.handle().set_bridges(ways.into());
     }
 
     /// Why the bridge must end, if one of its interfaces was removed.

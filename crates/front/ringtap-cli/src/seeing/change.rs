@@ -6,7 +6,7 @@
 //!   these. A part that is missing in the first snapshot has no rate yet.
 
 use ringtap_ipc::protocol::{
-    DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
+    BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
 };
 
 use crate::report::as_f64;
@@ -58,6 +58,12 @@ impl<'a> StatusChange<'a> {
     pub(crate) fn reader(&self, reader: u64) -> Option<&'a ReaderStatus> {
         let readers = &self.before?.readers;
         readers.iter().find(|one| one.reader == reader)
+    }
+
+    /// The way of a bridge with this name in the first snapshot.
+    pub(crate) fn bridge(&self, way: &str) -> Option<&'a BridgeStatus> {
+        let ways = &self.before?.bridges;
+        ways.iter().find(|one| one.way == way)
     }
 
     /// The group with this name in the first snapshot.

@@ -246,3 +246,29 @@ fn an_inline_reader_whose_bridge_is_killed_is_told() {
     assert!(end.stderr.contains("the hub ended"), "{}", end.stderr);
     assert!(!wire.middle.has_xdp("a1") && !wire.middle.has_xdp("b1"));
 }
+
+#[test]
+fn status_and_why_state_what_the_bridge_dropped() {
+    require_root!();
+    require_tool!("ip", "python3", "ethtool");
+    let wire = Wire::new("bridge-seen", 1500, Ends::Napi);
+    let bridge = wire.inline_bridge(&[]);
+    assert!(!is_answered(&wire, false), "there is no inline reader");
+    let path = wire.socket().display().to_string();
+    let start = std::time::Instant::now();
+    loop {
+        let status = wire.middle.run(BINARY, &["status", "--socket", &path]);
+        let status: Value = serde_json::from_str(&status.success().stdout).expect("JSON");
+        assert_eq!(status["bridges"][0]["way"], "a1>b1", "{status}");
+        if status["bridges"][0]["no_verdict"].as_u64() > Some(0) {
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "{status}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let why = wire.middle.run(BINARY, &["why", "--socket", &path]);
+    assert_eq!(why.status.code(), Some(1), "{}", why.stderr);
+    let said = "Bridge a1>b1: no inline reader was connected, or it was late: the bridge lost";
+    assert!(why.stdout.contains(said), "{}", why.stdout);
+    ends_having_dropped(bridge, true, "without an inline reader");
+}

@@ -20,6 +20,9 @@ pub struct HubStatus {
     pub groups: Vec<GroupStatus>,
     /// The readers that are attached now.
     pub readers: Vec<ReaderStatus>,
+    /// The ways of the bridge that this hub belongs to, if it does.
+    #[serde(default)]
+    pub bridges: Vec<BridgeStatus>,
     /// Readers that have left, by name; a bounded number of names, the latest last.
     #[serde(default)]
     pub departed: Vec<DepartedStatus>,
@@ -30,6 +33,33 @@ pub struct HubStatus {
     /// Number of the last reader in `readers`, if others follow that did not fit into the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readers_after: Option<u64>,
+}
+
+/// Counters of one way of a bridge: packets that arrived at one interface, for the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BridgeStatus {
+    /// `FROM>TO`.
+    pub way: String,
+    /// Packets that arrived.
+    pub offered: u64,
+    /// Packets that left by the other interface.
+    pub delivered: u64,
+    /// Packets that the filter or the inline reader stopped.
+    pub filtered: u64,
+    /// Packets lost on arrival.
+    pub nic: u64,
+    /// Packets for which the other interface had no room.
+    pub kernel: u64,
+    /// Packets dropped because no verdict came.
+    pub no_verdict: u64,
+}
+
+impl BridgeStatus {
+    /// All lost packets.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.nic + self.kernel + self.no_verdict
+    }
 }
 
 /// Sums over the readers of one user, group and name that have left.

@@ -19,6 +19,7 @@ pub(super) fn status_page(status: HubStatus, after: u64) -> Reply {
         page.sources.clear();
         page.groups.clear();
         page.departed.clear();
+        page.bridges.clear();
         page.readers.retain(|reader| reader.reader > after);
     }
     let mut readers = std::mem::take(&mut page.readers);

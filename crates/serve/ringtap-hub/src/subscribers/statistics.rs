@@ -53,6 +53,7 @@ impl HubControl {
             sources: sources.map(|source| source.status.clone()).collect(),
             groups: groups.collect(),
             readers: readers.collect(),
+            bridges: self.bridges.clone(),
             departed,
             departed_overrun,
             hash_seed: self.membership.seed.0,

@@ -13,7 +13,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use ringtap_ipc::protocol::{
-    DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState, SourceStatus,
+    BridgeStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceState,
+    SourceStatus,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -39,6 +40,9 @@ group  gauge   offload_percent    ringtap_group_offload_percent -       Chunks o
 group  counter offloaded_chunks   ringtap_group_offloaded       chunks  Chunks delivered to another member than the lane's owner.
 group  counter offloaded_packets  ringtap_group_offloaded       packets Packets in these chunks.
 group  counter disordered_packets ringtap_group_disordered      packets Packets that may have been read before earlier packets of their flow.
+bridge counter offered            ringtap_bridge_offered        packets Packets that arrived at one interface of a bridge.
+bridge counter delivered          ringtap_bridge_delivered      packets Packets that left by its other interface.
+bridge counter filtered           ringtap_bridge_filtered       packets Packets that its filter or inline reader stopped.
 reader counter delivered          ringtap_reader_delivered      packets Packets that a reader took.
 reader counter filtered           ringtap_reader_filtered       packets Packets that did not pass a reader's filter.
 reader counter other_members      ringtap_reader_other_members  packets Packets for other members of a reader's group.
@@ -71,6 +75,16 @@ impl Collector for HubMetrics {
         metrics.sources(&sources(hub))?;
         metrics.groups(&groups(hub))?;
         metrics.readers(&readers(hub))?;
+        let bridges = bridges(hub);
+        metrics.table("bridge", &bridges)?;
+        let lost = bridges.with("reason", "nic", |one| one.nic);
+        let lost = lost.chain(bridges.with("reason", "kernel", |one| one.kernel));
+        metrics.counters(
+            "ringtap_bridge_lost",
+            "packets",
+            "Packets that a way of a bridge lost, by reason.",
+            lost.chain(bridges.with("reason", "no_verdict", |one| one.no_verdict)),
+        )?;
         metrics.counters(
             "ringtap_departed_readers_lost",
             "packets",
@@ -159,6 +173,12 @@ fn groups(hub: &HubStatus) -> Labelled<'_, GroupStatus> {
     let labelled = |group: &'_ GroupStatus| vec![("group", group.name.clone())];
     let groups = hub.groups.iter();
     Labelled(groups.map(|group| (labelled(group), group)).collect())
+}
+
+fn bridges(hub: &HubStatus) -> Labelled<'_, BridgeStatus> {
+    let labelled = |bridge: &'_ BridgeStatus| vec![("way", bridge.way.clone())];
+    let bridges = hub.bridges.iter();
+    Labelled(bridges.map(|bridge| (labelled(bridge), bridge)).collect())
 }
 
 fn readers(hub: &HubStatus) -> Labelled<'_, ReaderStatus> {
@@ -333,6 +353,7 @@ mod tests {
                 "lane" => serde_json::to_value(LaneStatus::default()),
                 "source" => serde_json::to_value(SourceStatus::default()),
                 "group" => serde_json::to_value(GroupStatus::default()),
+                "bridge" => serde_json::to_value(BridgeStatus::default()),
                 _ => serde_json::to_value(ReaderStatus::default()),
             };
             json.unwrap().get(field).is_some()

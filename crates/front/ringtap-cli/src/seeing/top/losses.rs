@@ -2,7 +2,7 @@
 //! The table of losses by reason, and the faults below it.
 
 use ratatui::text::Line;
-use ringtap_ipc::protocol::SourceStatus;
+use ringtap_ipc::protocol::{BridgeStatus, SourceStatus};
 
 use super::table::{Column, Emphasis, Palette, TableCell, loss_emphasis, plain, rate};
 use crate::report::grouped;
@@ -20,6 +20,14 @@ const REASONS: [(&str, LossCounter); 3] = [
     ("nic", |source| source.nic),
     ("kernel", |source| source.kernel + total(source).kernel),
     ("pool_full", |source| total(source).pool_full),
+];
+
+/// Reads a bridge's losses for one reason.
+type BridgeLossCounter = fn(&BridgeStatus) -> u64;
+const BRIDGE_REASONS: [(&str, BridgeLossCounter); 3] = [
+    ("nic", |bridge| bridge.nic),
+    ("kernel", |bridge| bridge.kernel),
+    ("no_verdict", |bridge| bridge.no_verdict),
 ];
 
 struct LossRow {
@@ -73,6 +81,17 @@ fn losses(change: StatusChange<'_>) -> Vec<LossRow> {
         for (reason, counter) in REASONS {
             let before = change.source(at).map(counter);
             losses.push(loss(&source.device, reason, before, counter(source)));
+        }
+    }
+    for bridge in &change.now.bridges {
+        let before = change.bridge(&bridge.way);
+        for (reason, counter) in BRIDGE_REASONS {
+            losses.push(loss(
+                &bridge.way,
+                reason,
+                before.map(counter),
+                counter(bridge),
+            ));
         }
     }
     for reader in &change.now.readers {

@@ -2,7 +2,7 @@
 //! The table of sources and their lanes.
 
 use ratatui::text::Line;
-use ringtap_ipc::protocol::{LaneStatus, SourceState, SourceStatus};
+use ringtap_ipc::protocol::{BridgeStatus, LaneStatus, SourceState, SourceStatus};
 
 use super::table::{
     Column, Emphasis, Palette, TableCell, bar, loss_emphasis, percent, plain, rate, short,
@@ -29,6 +29,8 @@ pub(super) fn lines(
 ) -> Vec<Line<'static>> {
     let sources = change.now.sources.iter().enumerate();
     let rows = sources.flat_map(|(at, source)| rows(change, at, source));
+    let bridges = change.now.bridges.iter();
+    let rows = rows.chain(bridges.map(|one| bridge_row(change, one)));
     palette.table(width, "SOURCE", &COLUMNS, rows)
 }
 
@@ -59,6 +61,30 @@ fn rows(change: StatusChange<'_>, at: usize, source: &SourceStatus) -> Vec<Vec<T
         }));
     }
     rows
+}
+
+/// A way of a bridge; packets that left by the other interface stand under CAPTURED.
+fn bridge_row(change: StatusChange<'_>, bridge: &BridgeStatus) -> Vec<TableCell> {
+    let lane = |one: &BridgeStatus| LaneStatus {
+        offered: one.offered,
+        captured: one.delivered,
+        filtered: one.filtered,
+        kernel: one.lost(),
+        ..LaneStatus::default()
+    };
+    let before = change.bridge(&bridge.way).map(lane);
+    let mut row = row(
+        change,
+        bridge.way.clone(),
+        before.as_ref(),
+        &lane(bridge),
+        None,
+    );
+    // A bridge has no pool, and does not count bits.
+    for cell in row.iter_mut().skip(6) {
+        *cell = plain("-");
+    }
+    row
 }
 
 /// A source's counters in the form of a lane's; losses outside the lanes count as `kernel`.

@@ -6,7 +6,9 @@ use std::path::Path;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
-use ringtap_ipc::protocol::{GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus};
+use ringtap_ipc::protocol::{
+    BridgeStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus, SourceStatus,
+};
 
 use super::table::{bar, rate, short};
 use super::*;
@@ -209,6 +211,30 @@ fn colours_mean_something_and_can_be_refused() {
             .iter()
             .all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset)
     );
+}
+
+#[test]
+fn a_bridge_has_its_rates_and_losses() {
+    let with = |seconds, lost| HubStatus {
+        bridges: vec![BridgeStatus {
+            way: "eth0>eth1".into(),
+            offered: seconds * 100,
+            delivered: seconds * 90,
+            no_verdict: lost,
+            ..BridgeStatus::default()
+        }],
+        ..hub(seconds)
+    };
+    let mut screen = screen(true);
+    screen.show(with(14, 7));
+    screen.show(with(16, 9));
+    let lines = lines(&drawn(&mut screen, 80, 30));
+    assert_eq!(
+        row(&lines, "eth0>eth1")[..5],
+        ["eth0>eth1", "1.0", "9", "100", "90"]
+    );
+    let losses = lines.iter().any(|line| line.contains("no_verdict"));
+    assert!(losses, "{lines:#?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! - Every loss counter that is not 0 has a finding.
 //! - A share is the part of the packets meant for a place, not of all packets.
 
-use ringtap_ipc::protocol::{HubStatus, ReaderStatus, SourceState, SourceStatus};
+use ringtap_ipc::protocol::{BridgeStatus, HubStatus, ReaderStatus, SourceState, SourceStatus};
 use serde::Serialize;
 
 use super::words::{a_second, ago, packets, percent, share};
@@ -86,6 +86,7 @@ pub(crate) fn explain(
     let sources = now.sources.iter().enumerate();
     let mut findings: Vec<_> = sources.flat_map(|(at, one)| case.source(at, one)).collect();
     findings.extend(now.readers.iter().flat_map(|reader| case.reader(reader)));
+    findings.extend(now.bridges.iter().flat_map(|bridge| case.bridge(bridge)));
     findings.extend(case.departed());
     findings.extend(groups::helped(case.change));
     findings.sort_by_key(|one| (!one.bad, std::cmp::Reverse(one.lost_packets)));
@@ -210,6 +211,45 @@ impl Case<'_> {
             ));
         }
         findings
+    }
+
+    /// Losses of one way of a bridge.
+    fn bridge(&self, bridge: &BridgeStatus) -> Vec<Finding> {
+        let (way, before) = (&bridge.way, self.change.bridge(&bridge.way));
+        let loss = |kind, what: &str, counter: fn(&BridgeStatus) -> u64, advice: &str| Loss {
+            kind,
+            place: way,
+            begin: format!("Bridge {way}: {what} lost"),
+            counter: (before.map(counter), counter(bridge)),
+            whole: bridge.offered,
+            since: ("the bridge started", self.now.started_ns),
+            advice: vec![advice.to_owned()],
+        };
+        let losses = [
+            loss(
+                "nic",
+                "the network card or its driver, on arrival,",
+                |one| one.nic,
+                "Give the interface a longer receive ring (`ethtool -G`) or more queues (`ethtool -L`).",
+            ),
+            loss(
+                "kernel",
+                "the other interface had no room, and it",
+                |one| one.kernel,
+                "The other interface is slower, down, or its transmit ring is too short (`ethtool -G`).",
+            ),
+            loss(
+                "no_verdict",
+                "no inline reader was connected, or it was late: the bridge",
+                |one| one.no_verdict,
+                "Start the inline reader, make it faster, or let packets without a verdict pass \
+                 (`--no-verdict pass`).",
+            ),
+        ];
+        losses
+            .into_iter()
+            .filter_map(|loss| self.loss(loss))
+            .collect()
     }
 
     fn reader(&self, reader: &ReaderStatus) -> Vec<Finding> {

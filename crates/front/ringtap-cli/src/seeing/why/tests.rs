@@ -2,8 +2,8 @@
 //! Each reason of a loss, and its sentences.
 
 use ringtap_ipc::protocol::{
-    CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus, ReaderStatus,
-    SourceState, SourceStatus,
+    BridgeStatus, CongestionStatus, DepartedStatus, GroupStatus, HubStatus, LaneStatus,
+    ReaderStatus, SourceState, SourceStatus,
 };
 
 use super::*;
@@ -380,6 +380,26 @@ fn losses_of_readers_that_left_are_not_forgotten() {
             "2 readers \"recorder\" (group rec), of which the last left 11 s ago",
             "lost 200 packets, 20.0 % of 1,000, since the hub started",
             "Other readers that have left lost 1,034 packets since",
+        ],
+    );
+}
+
+#[test]
+fn losses_of_a_bridge_are_losses() {
+    let answer = after(|hub| {
+        hub.bridges.push(BridgeStatus {
+            way: "eth0>eth1".into(),
+            offered: 1_000,
+            delivered: 899,
+            kernel: 101,
+            ..BridgeStatus::default()
+        });
+    });
+    assert!(answer.is_bad());
+    says(
+        &answer,
+        &[
+            "Bridge eth0>eth1: the other interface had no room, and it lost 101 packets, 10.1 % of 1,000",
         ],
     );
 }
