@@ -16,7 +16,6 @@ mod table;
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
         if std::mem::take(&mut is_stale) {
             terminal.0.draw(|frame| screen.draw(frame))?;
         }
-        if is_gone(io::stdout())? {
+        if is_gone(TICK)? {
             return Ok(ExitCode::FAILURE);
         }
         if event::poll(Duration::ZERO)? {
@@ -112,12 +111,13 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for a key, at most for [`TICK`]; returns whether the terminal was closed. In a closed terminal,
+/// Waits for a key, at most this long; returns whether the terminal was closed. In a closed terminal,
 /// crossterm would wait for keys forever.
-fn is_gone(terminal: impl AsFd) -> io::Result<bool> {
+fn is_gone(timeout: Duration) -> io::Result<bool> {
+    let terminal = io::stdout();
     let mut keys = [PollFd::new(&terminal, PollFlags::IN)];
-    let tick = Timespec::try_from(TICK).unwrap_or_default();
-    match poll(&mut keys, Some(&tick)) {
+    let timeout = Timespec::try_from(timeout).unwrap_or_default();
+    match poll(&mut keys, Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
@@ -138,7 +138,11 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Fails only if the terminal is gone.
+        if is_gone(Duration::ZERO).unwrap_or(true) {
+            // ratatui's own drop would print that it cannot restore the terminal, and panic.
+            std::process::exit(1);
+        }
+        // Fails only if the terminal went just now.
         let _gone = ratatui::try_restore();
     }
 }
