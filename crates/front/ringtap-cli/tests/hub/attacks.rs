@@ -2,7 +2,7 @@
 //! Ordinary users that ask the hub for more than their share, beside an honest reader.
 
 use std::fs::{self, Permissions};
-use std::io::{PipeWriter, Write as _};
+use std::io::{PipeWriter, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -276,7 +276,9 @@ fn a_hub_whose_log_nobody_reads_serves_and_ends() {
         .args(["hub", "-i", "packet:rx0", "-c"])
         .arg(config.path());
     command.arg("--socket").arg(&socket);
-    let (_unread, log) = std::io::pipe().expect("a pipe");
+    let (mut unread, log) = std::io::pipe().expect("a pipe");
+    let flags = fcntl_getfl(&unread).expect("it is ours");
+    fcntl_setfl(&unread, flags | OFlags::NONBLOCK).expect("it is ours");
     let of_hub = log.try_clone().expect("a descriptor");
     command
         .stdin(Stdio::null())
@@ -284,9 +286,12 @@ fn a_hub_whose_log_nobody_reads_serves_and_ends() {
         .stderr(of_hub);
     let mut hub = command.spawn().expect("it starts");
     let deadline = Instant::now() + LIMIT;
-    while Connection::open(&socket, "test").is_err() {
+    let mut said = Vec::new();
+    // Its last line before it serves: later ones find no room.
+    while !String::from_utf8_lossy(&said).contains("ringtap: hub of") {
         assert!(Instant::now() < deadline, "the hub starts");
         std::thread::sleep(Duration::from_millis(20));
+        let _nothing_yet = unread.read_to_end(&mut said);
     }
     fill(&log);
     let program = public_file(OUTSIDER);
