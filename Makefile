@@ -18,10 +18,10 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench figures fuzz soak kills chaos flaps readme install uninstall deb rpm package-test clean
+.PHONY: help build sample run test check bench figures fuzz soak kills chaos flaps test-fleet readme install uninstall deb rpm package-test clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## install what is missing, build the release binary and the libraries (about 4 minutes when cold)
 	@scripts/prepare run
@@ -80,6 +80,10 @@ flaps: ## 50 outages of the interface under each source, sender, bridge and tcpd
 	@cargo build -q -p ringtap-cli -p ringtap-pcap
 	@RINGTAP_FLAPS=50 cargo test -q -p ringtap-cli --test links
 	@RINGTAP_FLAPS=50 cargo test -q -p ringtap-pcap --test libpcap outlives
+
+test-fleet: build ## three probes, a Kafka broker and a Spark job (about 2 minutes, 400 MB once, needs root)
+	@scripts/prepare test
+	@$(if $(SUDO),sudo -E) scripts/fleet $(BINARY)
 
 readme: ## put the table of the latest benchmark into README.md
 	@python3 lab/bench.py --readme

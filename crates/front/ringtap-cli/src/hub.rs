@@ -370,7 +370,9 @@ fn serve_metrics(config: &Config, hub: &Hub) -> Result<Option<metrics::MetricsSe
         false => Reach::Loopback,
     };
     let handle = hub.handle().clone();
-    let server = metrics::serve(address, reach, move || handle.status())?;
+    let server = metrics::serve(address, reach, move || {
+        handle.status().map(|status| metrics::exposition(&status))
+    })?;
     print::note(format_args!(
         "ringtap: metrics at http://{}/metrics",
         server.address()

@@ -21,6 +21,7 @@ mod probe;
 mod reading;
 mod record;
 mod report;
+mod reports;
 mod seeing;
 mod send;
 mod serve_one;
@@ -59,6 +60,8 @@ enum Verb {
     Hub(hub::HubArgs),
     /// Measure traffic: flow records, largest talkers, sizes.
     Probe(probe::ProbeArgs),
+    /// Make a page with plots from the Parquet files of a probe.
+    Report(reports::ReportArgs),
     /// Run a libpcap program over Ringtap: `ringtap exec -- tcpdump -i eth0`.
     Exec(exec::ExecArgs),
     /// Send generated packets or those of a file, at a given rate, and count them.
@@ -144,6 +147,7 @@ fn main() -> ExitCode {
         Verb::Record(args) => record::run(&args),
         Verb::Hub(args) => hub::run(&args),
         Verb::Probe(args) => probe::run(&args),
+        Verb::Report(args) => reports::run(&args),
         Verb::Exec(args) => exec::run(&args),
         Verb::Guest(args) => guest::run(&args),
         Verb::Bridge(args) => bridge::run(&args),

@@ -2,6 +2,7 @@
 //! `ringtap probe`: measures traffic, and prints or exports the results.
 
 use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,9 +12,10 @@ use anyhow::Result;
 use clap::Args;
 use ringtap::{Control, OpenOptions};
 use ringtap_device::Kind;
-use ringtap_probe::export::Exporter;
 use ringtap_probe::export::json::JsonLines;
+use ringtap_probe::export::prometheus::{ProbeMetrics, PrometheusExporter};
 use ringtap_probe::export::text::TextLines;
+use ringtap_probe::export::{Exporter, destination};
 use ringtap_probe::{ExportOptions, Probe, ProbeLedger, ProbePlan, usual_workers};
 use serde_json::json;
 
@@ -21,6 +23,7 @@ use crate::affinity::{Placement, Steered};
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
+use crate::seeing::metrics::{self, Reach};
 use crate::{print, reading, report};
 
 /// Time between results of a live capture.
@@ -47,6 +50,17 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "SECONDS", value_parser = reading::seconds)]
     duration: Option<Duration>,
 
+    /// Send results to this destination, too; may be given several times.
+    ///
+    /// ipfix:udp://ADDRESS:PORT, ipfix:tcp://…, ipfix-uniflow:udp://…, netflow9:udp://…,
+    /// parquet:FOLDER, kafka:HOST:PORT/TOPIC; docs/probe-results.md lists their settings.
+    #[arg(long, value_name = "DESTINATION")]
+    export: Vec<String>,
+
+    /// Prometheus metrics of the results over HTTP at this address of this machine, e.g. 127.0.0.1:9465.
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
+
     /// One JSON object a line instead of text; flows with the names of Zeek's conn.log.
     #[arg(long)]
     json: bool,
@@ -56,7 +70,9 @@ const EXAMPLES: &str = "\
 Examples:
   ringtap probe -i eth0                 flows as they end; largest talkers every 5 s
   ringtap probe -r file.pcap --json     all flows of a file, for a program
-  ringtap probe -i eth0 tcp port 443    with a filter, as for tcpdump";
+  ringtap probe -i eth0 tcp port 443    with a filter, as for tcpdump
+  ringtap probe -i eth0 --export ipfix:udp://10.0.0.1:4739
+  ringtap probe -r file.pcap --export parquet:results   then: ringtap report results -o report.html";
 
 pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     let kind = args.input.kind();
@@ -82,7 +98,26 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         true => Box::new(JsonLines::new(output, "standard output")),
         false => Box::new(TextLines::new(output)),
     };
-    let probe = Probe::start(captures, plan, vec![exporter], ExportOptions::new(is_live))?;
+    let mut exporters = vec![exporter];
+    // After the rights are gone, so that files belong to the user of -Z.
+    for place in &args.export {
+        exporters.push(destination::open(place)?);
+    }
+    let _metrics = match args.metrics {
+        None => None,
+        Some(address) => {
+            let totals = ProbeMetrics::default();
+            exporters.push(Box::new(PrometheusExporter::new(totals.clone())));
+            let all = move || Some(totals.exposition());
+            let server = metrics::serve(address, Reach::Loopback, all)?;
+            print::note(format_args!(
+                "ringtap: metrics at http://{}/metrics",
+                server.address()
+            ));
+            Some(server)
+        }
+    };
+    let probe = Probe::start(captures, plan, exporters, ExportOptions::new(is_live))?;
     print::note(format_args!(
         "ringtap: probe of {} with {workers} workers",
         facts.device

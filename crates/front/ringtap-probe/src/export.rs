@@ -5,10 +5,14 @@
 //! - A live capture never waits for an exporter: what does not fit into the queue is counted as dropped.
 //! - Every record sent is counted once: written, dropped, or still in the queue.
 
+pub mod destination;
 pub mod ipfix;
 pub mod json;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "parquet")]
 pub mod parquet;
+pub mod prometheus;
 mod queue;
 pub mod text;
 

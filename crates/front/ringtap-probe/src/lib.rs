@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traffic probe: analyses on the packets of a capture, flow records, exporters.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod analysis;
 pub mod export;
@@ -17,3 +17,5 @@ pub use plan::ProbePlan;
 pub use probe::{
     ExportOptions, Probe, ProbeControl, ProbeError, ProbeLedger, ProbeOutcome, usual_workers,
 };
+#[cfg(feature = "report")]
+pub mod report;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A hub's counters for Prometheus, over HTTP.
+//! Counters of a hub or a probe for Prometheus, over HTTP.
 //!
 //! hyper reads requests and writes answers, on one thread with a tokio runtime of its own.
 //!
@@ -13,6 +13,7 @@
 mod exposition;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::{self, Ready};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -25,14 +26,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use ringtap_ipc::protocol::HubStatus;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time;
 
-use exposition::exposition;
+pub(crate) use exposition::exposition;
+
+/// All metrics as text.
+type Exposition = Result<String, fmt::Error>;
 
 /// Longest time for one connection, from accept to close.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -90,11 +93,11 @@ pub(crate) struct MetricsServer {
 
 /// Serves `GET /metrics` at this address.
 ///
-/// `status` takes a snapshot of the hub's counters; `None` means that the hub has ended.
+/// `exposition` makes all metrics of this moment; `None` means that the program is ending.
 pub(crate) fn serve(
     address: SocketAddr,
     reach: Reach,
-    status: impl Fn() -> Option<HubStatus> + Send + 'static,
+    exposition: impl Fn() -> Option<Exposition> + Send + 'static,
 ) -> Result<MetricsServer, ServeError> {
     if reach == Reach::Loopback && !address.ip().to_canonical().is_loopback() {
         return Err(ServeError::NotLoopback(address));
@@ -106,7 +109,7 @@ pub(crate) fn serve(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (running, ended) = oneshot::channel();
     let pages = Pages {
-        status: Box::new(status),
+        exposition: Box::new(exposition),
         last: None,
     };
     let thread = std::thread::Builder::new()
@@ -217,7 +220,7 @@ struct Page {
 
 /// The pages of the server, with the last snapshot of the counters.
 struct Pages {
-    status: Box<dyn Fn() -> Option<HubStatus> + Send>,
+    exposition: Box<dyn Fn() -> Option<Exposition> + Send>,
     last: Option<(Instant, String)>,
 }
 
@@ -236,10 +239,10 @@ impl Pages {
     fn metrics(&mut self) -> Page {
         self.last.take_if(|(then, _)| then.elapsed() > FRESH);
         if self.last.is_none() {
-            let Some(status) = (self.status)() else {
+            let Some(text) = (self.exposition)() else {
                 return plain(StatusCode::SERVICE_UNAVAILABLE, "the hub is ending");
             };
-            match exposition(&status) {
+            match text {
                 Ok(text) => self.last = Some((Instant::now(), text)),
                 Err(error) => {
                     return plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string());

@@ -5,3 +5,7 @@ mod collectors;
 #[cfg(feature = "parquet")]
 mod files;
 mod flows;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "report")]
+mod report;

@@ -56,7 +56,7 @@ reader gauge   corrupt            ringtap_reader_corrupt        -       Whether 
 const NO_UNIT: &str = "-";
 
 /// All metrics of a hub at one moment.
-pub(super) fn exposition(status: &HubStatus) -> Result<String, fmt::Error> {
+pub(crate) fn exposition(status: &HubStatus) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(HubMetrics(status.clone())));
     let mut out = String::new();

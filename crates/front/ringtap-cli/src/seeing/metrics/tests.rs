@@ -91,7 +91,10 @@ fn hub() -> HubStatus {
 
 fn start(status: impl Fn() -> Option<HubStatus> + Send + 'static) -> MetricsServer {
     let any = "127.0.0.1:0".parse().unwrap();
-    serve(any, Reach::Loopback, status).unwrap()
+    serve(any, Reach::Loopback, move || {
+        status().map(|status| exposition(&status))
+    })
+    .unwrap()
 }
 
 fn ask(server: &MetricsServer, request: &[u8]) -> String {

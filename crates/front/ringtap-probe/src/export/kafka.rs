@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records in a topic of Apache Kafka, as JSON, by librdkafka, at least once.
+//!
+//! Invariants
+//! - librdkafka holds at most [`BACKLOG_KB`] of messages. While that is full, the exporter's thread
+//!   waits, and the queue in front of the exporter counts what it drops.
+//! - A message that no broker acknowledged within `message.timeout.ms` is counted as lost.
+
+#[expect(unsafe_code, reason = "functions of the C library librdkafka")]
+mod library;
+
+use super::{ExportError, Exporter, json};
+use crate::record::Record;
+use library::{KafkaProducer, Produced};
+
+/// Most memory for messages that wait for a broker, in units of 1,024 bytes.
+const BACKLOG_KB: &str = "16384";
+/// Longest wait for acknowledgements in milliseconds; at the end, the exporter's queue has a limit of its own.
+const FLUSH_MS: i32 = 300_000;
+
+/// Sends records to a topic; the key of a flow's message is the same in both directions.
+pub struct KafkaExporter {
+    name: String,
+    producer: KafkaProducer,
+}
+
+impl KafkaExporter {
+    /// An exporter to a topic of the brokers `HOST:PORT,…`, with settings of librdkafka.
+    ///
+    /// Does not wait for a broker.
+    ///
+    /// # Errors
+    ///
+    /// librdkafka is not installed, or does not know a setting.
+    pub fn new(brokers: &str, topic: &str, settings: &[(&str, &str)]) -> Result<Self, ExportError> {
+        let usual = [
+            ("client.id", "ringtap"),
+            ("bootstrap.servers", brokers),
+            ("acks", "all"),
+            ("linger.ms", "50"),
+            ("queue.buffering.max.kbytes", BACKLOG_KB),
+            // The exporter reports failures itself.
+            ("log_level", "0"),
+        ];
+        let settings: Vec<_> = usual.iter().chain(settings).copied().collect();
+        Ok(KafkaExporter {
+            name: format!("kafka {brokers}/{topic}"),
+            producer: KafkaProducer::new(topic, &settings)?,
+        })
+    }
+}
+
+impl Exporter for KafkaExporter {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn write(&mut self, records: &[Record]) -> Result<(), ExportError> {
+        for record in records {
+            let value = json::object(record).to_string();
+            let key = key_of(record);
+            while self.producer.produce(&key, &value) == Produced::Full {
+                // Ends, because a message leaves the backlog after `message.timeout.ms`.
+                self.producer.poll(100);
+            }
+        }
+        self.producer.poll(0);
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), ExportError> {
+        self.producer.poll(0);
+        self.producer.failure().map_or(Ok(()), |reason| {
+            Err(ExportError(format!("{}: {reason}", self.name)))
+        })
+    }
+
+    fn flush(&mut self) -> Result<(), ExportError> {
+        match self.producer.flush(FLUSH_MS) {
+            0 => Ok(()),
+            left => Err(ExportError(format!(
+                "{}: {left} records were not acknowledged",
+                self.name
+            ))),
+        }
+    }
+
+    fn lost(&self) -> u64 {
+        self.producer.lost()
+    }
+}
+
+/// Addresses and ports of a flow, the smaller ones first; the name of another analysis.
+fn key_of(record: &Record) -> String {
+    match record {
+        Record::Measurement(measurement) => measurement.analysis.clone(),
+        Record::Flow(flow) => {
+            let key = flow.key;
+            let mut ends = [
+                (key.source, key.source_port),
+                (key.destination, key.destination_port),
+            ];
+            ends.sort_unstable();
+            let [(low, low_port), (high, high_port)] = ends;
+            format!("{} {low} {low_port} {high} {high_port}", key.protocol)
+        }
+    }
+}
