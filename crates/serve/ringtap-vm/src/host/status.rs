@@ -148,10 +148,10 @@ impl VmState {
         }
         for device in self.devices.values() {
             match (device.kind, device.mapped) {
-                (DeviceKind::Bulk, Some((MappingKind::Uncached | MappingKind::Vfio, _))) => {
+                (DeviceKind::Bulk, Some((mapping, _))) if mapping != MappingKind::WriteBack => {
                     advice.push(
-                        "the guest maps the pool uncached: start QEMU with pref64-reserve=4G for the \
-                         port, and the guest without lockdown, so that /dev/mem can map it cached"
+                        "the guest does not map the pool as ordinary memory: start QEMU with \
+                         pref64-reserve=4G for the pool's port, so that /dev/mem can"
                             .to_owned(),
                     );
                 }
