@@ -22,6 +22,8 @@ const CAPTURING: u64 = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 38 | 1 << 39;
 const BECOME_USER: u64 = 1 << 6 | 1 << 7;
 /// Bit of CAP_DAC_OVERRIDE.
 const ANY_FILE: u64 = 1 << 1;
+/// `CAP_SYS_RAWIO` and `CAP_SYS_ADMIN`.
+const HOSTS_DEVICES: u64 = 1 << 17 | 1 << 21;
 
 /// What the kernel says of one thread.
 #[derive(Debug)]
@@ -107,11 +109,14 @@ fn running_verbs_keep_only_the_capabilities_that_they_use() {
     let count = start(&net, &["count", "-q", "--json", "-i", &group, "udp"]);
     let record = start(&net, &["record", "-q", "-i", "packet:rx0", "-w", &file]);
     let sender = start(&net, &["send", "-i", "tx0", "--rate", "1kpps"]);
+    let agent = start(&net, &["guest", "--folder", &path("host")]);
+    agent.wait_for_stderr("serving the host's groups", LIMIT);
+    require_confined(&agent, 0, HOSTS_DEVICES);
     require_confined(&hub, 0, CAPTURING | BECOME_USER);
     require_confined(&count, 0, 0);
     require_confined(&record, 0, CAPTURING | BECOME_USER | ANY_FILE);
     require_confined(&sender, 0, CAPTURING);
-    for process in [sender, record, count, hub] {
+    for process in [agent, sender, record, count, hub] {
         process.interrupt();
         let _ended_well = process.wait(LIMIT).success();
     }

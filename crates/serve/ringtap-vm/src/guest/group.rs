@@ -140,17 +140,14 @@ impl HostGroup {
     pub(super) fn begin(&mut self, granted: GrantedGroup) {
         self.granted = granted;
         self.refused = None;
-        self.shared.lock().has_host = true;
+        self.shared.set_host(true);
     }
 
     /// The host process is gone, or grants the group no more.
     pub(super) fn end(&mut self) {
         self.interrupt();
         self.asked = None;
-        let mut state = self.shared.lock();
-        state.has_host = false;
-        drop(state);
-        self.shared.answer();
+        self.shared.set_host(false);
     }
 
     /// Drops the memory if it lies in this device.

@@ -86,6 +86,13 @@ impl SharedGroup {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A host process came or left.
+    pub(super) fn set_host(&self, has_host: bool) {
+        self.lock().has_host = has_host;
+        self.answer();
+        self.hub.signal();
+    }
+
     /// Wakes the threads that wait for the host.
     pub(super) fn answer(&self) {
         self.changed.notify_all();

@@ -342,9 +342,28 @@ fn readers_stay_through_an_interruption_which_is_counted() {
     both.serve_until(|both| both.part.is_some());
     both.capture(&[60]);
     assert_eq!(read(reader, 3), 3);
-    let status = both.while_serving(hub.handle(), |handle| handle.status().unwrap());
-    let notes = status.sources[0].notes.join(" ");
-    assert!(notes.contains("interruption 1"), "{notes}");
+    let handle = hub.handle().clone();
+    both.while_serving(&handle, |handle| {
+        let deadline = Instant::now() + LIMIT;
+        let told = |note: &String| note.contains("interruption 1");
+        while !handle.status().unwrap().sources[0].notes.iter().any(told) {
+            assert!(Instant::now() < deadline, "no note of the interruption");
+        }
+    });
+}
+
+#[test]
+fn a_subscription_that_the_host_ends_begins_again_with_the_next_grant() {
+    let (hub, mut both) = both();
+    let reader = both.attach(&hub, Program::everything());
+    both.capture(&[60]);
+    both.group.end_subscription("the hub has ended");
+    both.part = None;
+    assert!(both.group.request().is_none(), "nothing before the grant");
+    both.group.begin(granted());
+    both.serve_until(|both| both.part.is_some());
+    both.capture(&[60]);
+    assert_eq!(read(reader, 2), 2);
 }
 
 #[test]
