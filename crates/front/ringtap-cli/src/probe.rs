@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,12 @@ use anyhow::Result;
 use clap::Args;
 use ringtap::{Control, OpenOptions};
 use ringtap_device::Kind;
+use ringtap_probe::config::{ExportPlan, ProbeConfig};
+use ringtap_probe::export::Exporter;
+use ringtap_probe::export::destination::Destination;
 use ringtap_probe::export::json::JsonLines;
 use ringtap_probe::export::prometheus::{ProbeMetrics, PrometheusExporter};
 use ringtap_probe::export::text::TextLines;
-use ringtap_probe::export::{Exporter, destination};
 use ringtap_probe::{ExportOptions, Probe, ProbeLedger, ProbePlan, usual_workers};
 use serde_json::json;
 
@@ -38,6 +41,10 @@ pub(crate) struct ProbeArgs {
     #[command(flatten)]
     user: UserArgs,
 
+    /// Analyses and destinations of results; see docs/probe.md.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
     /// Threads, each with its share of the flows. [default: one for each processor, 1 for a group of a hub]
     #[arg(long, value_name = "NUMBER")]
     workers: Option<NonZeroU32>,
@@ -53,9 +60,9 @@ pub(crate) struct ProbeArgs {
     /// Send results to this destination, too; may be given several times.
     ///
     /// ipfix:udp://ADDRESS:PORT, ipfix:tcp://…, ipfix-uniflow:udp://…, netflow9:udp://…,
-    /// parquet:FOLDER, kafka:HOST:PORT/TOPIC; docs/probe-results.md lists their settings.
+    /// parquet:FOLDER, json:FILE, kafka:HOST:PORT/TOPIC; docs/probe-results.md lists their settings.
     #[arg(long, value_name = "DESTINATION")]
-    export: Vec<String>,
+    export: Vec<Destination>,
 
     /// Prometheus metrics of the results over HTTP at this address of this machine, e.g. 127.0.0.1:9465.
     #[arg(long, value_name = "ADDRESS", value_parser = metrics::address)]
@@ -71,6 +78,7 @@ Examples:
   ringtap probe -i eth0                 flows as they end; largest talkers every 5 s
   ringtap probe -r file.pcap --json     all flows of a file, for a program
   ringtap probe -i eth0 tcp port 443    with a filter, as for tcpdump
+  ringtap probe -i eth0 --config probe.toml
   ringtap probe -i eth0 --export ipfix:udp://10.0.0.1:4739
   ringtap probe -r file.pcap --export parquet:results   then: ringtap report results -o report.html";
 
@@ -82,7 +90,25 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         (None, Some(kind)) if kind.names_a_group() => NonZeroU32::MIN,
         (None, _) => usual_workers(),
     };
-    let plan = ProbePlan::standard(args.every.or(is_live.then_some(USUAL_INTERVAL)));
+    let every = args.every.or(is_live.then_some(USUAL_INTERVAL));
+    let config = match &args.config {
+        Some(path) => ProbeConfig::read(path, every)?,
+        None => ProbeConfig {
+            plan: ProbePlan::standard(every),
+            exports: Vec::new(),
+        },
+    };
+    let plan = config.plan;
+    let mut to_stdout = config.exports.is_empty().then_some(args.json);
+    let mut destinations = Vec::new();
+    for export in config.exports {
+        match export {
+            ExportPlan::Text => to_stdout = Some(args.json),
+            ExportPlan::Json => to_stdout = Some(true),
+            ExportPlan::To(destination) => destinations.push(destination),
+        }
+    }
+    destinations.extend(args.export.iter().cloned());
     let keeps = args.user.keeping(kind, &Placement::default())?;
     let requests = keeps.start_early(EndRequests::new)?;
     let options = OpenOptions::new().name("probe").confined(keeps);
@@ -94,14 +120,15 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     print::notes(first.notes());
     let facts = first.facts().clone();
     let output = ProbeOutput(Arc::clone(first.control()));
-    let exporter: Box<dyn Exporter> = match args.json {
-        true => Box::new(JsonLines::new(output, "standard output")),
-        false => Box::new(TextLines::new(output)),
-    };
-    let mut exporters = vec![exporter];
     // After the rights are gone, so that files belong to the user of -Z.
-    for place in &args.export {
-        exporters.push(destination::open(place)?);
+    let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
+    match to_stdout {
+        Some(true) => exporters.push(Box::new(JsonLines::new(output, "standard output"))),
+        Some(false) => exporters.push(Box::new(TextLines::new(output))),
+        None => {}
+    }
+    for destination in destinations {
+        exporters.push(destination.open()?);
     }
     let _metrics = match args.metrics {
         None => None,
@@ -123,7 +150,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
         facts.device
     ));
     let outcome = probe.run()?;
-    if args.json {
+    if to_stdout.unwrap_or(args.json) {
         print::line(report::json(
             &facts.device,
             "probe",

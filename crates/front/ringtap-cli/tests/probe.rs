@@ -193,3 +193,51 @@ fn a_removed_interface_ends_a_probe_with_all_its_flows() {
     let packets = sum(&flows, "orig_pkts") + sum(&flows, "resp_pkts");
     assert_eq!(packets, 80, "{}", end.stdout);
 }
+
+#[test]
+fn a_configuration_chooses_analyses_and_destinations_and_a_wrong_one_starts_nothing() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let file = file(&folder, &connections(100));
+    let (config, flows) = (
+        folder.path().join("probe.toml"),
+        folder.path().join("flows.json"),
+    );
+    let run = |text: &str| {
+        std::fs::write(&config, text).expect("a file of the test");
+        let mut command = Command::new(BINARY);
+        command
+            .args(["probe", "-r", &file, "--json", "--config"])
+            .arg(&config);
+        Running::start(command).wait(LIMIT)
+    };
+    let wrong = format!(
+        "[[export]]\nto = \"json:{}\"\n[[analysis]]\nkind = \"flow\"\n",
+        flows.display()
+    );
+    let end = run(&wrong);
+    assert!(!end.status.success());
+    assert!(
+        end.stderr.contains("line 4, kind: expected flows, top"),
+        "{}",
+        end.stderr
+    );
+    assert!(!flows.exists());
+    let right = wrong.replace("\"flow\"", "\"flows\"\nmost_flows = 10");
+    let end = run(&right).success();
+    let ledger = only(&end, "probe");
+    assert!(
+        ledger["flows"]["evicted"].as_u64() > Some(50),
+        "{}",
+        end.stdout
+    );
+    let written = std::fs::read_to_string(&flows).expect("it is written");
+    let lines = written
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object"));
+    let flows: Vec<Value> = lines.collect();
+    assert_eq!(sum(&flows, "orig_pkts") + sum(&flows, "resp_pkts"), 400);
+    assert_eq!(
+        ledger["exporters"][0]["written"].as_u64(),
+        u64::try_from(flows.len()).ok()
+    );
+}

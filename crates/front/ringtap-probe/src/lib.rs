@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 pub mod analysis;
+pub mod config;
 pub mod export;
 pub mod flows;
 mod merge;

@@ -1,58 +1,116 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Destinations of results as a user names them: `KIND:PLACE?SETTING=VALUE&…`.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::ipfix::{FlowExporter, FlowProtocol};
+use super::ipfix::{Collector, FlowExporter, FlowProtocol};
+use super::json::JsonLines;
 use super::{ExportError, Exporter};
 
 /// The kinds of destinations, for messages.
 const KINDS: &str = "ipfix:udp://ADDRESS:PORT, ipfix:tcp://ADDRESS:PORT, ipfix-uniflow:udp://ADDRESS:PORT, \
-    netflow9:udp://ADDRESS:PORT, parquet:FOLDER, kafka:HOST:PORT/TOPIC";
+    netflow9:udp://ADDRESS:PORT, json:FILE, parquet:FOLDER, kafka:HOST:PORT/TOPIC";
 /// Time between two transmissions of templates.
 const TEMPLATES: Duration = Duration::from_secs(60);
 /// Time for which a Parquet file is written.
 const ROTATE: Duration = Duration::from_secs(300);
 
-/// Makes the exporter to a destination.
-///
-/// # Errors
-///
-/// The text names no destination, or its exporter cannot start.
-pub fn open(destination: &str) -> Result<Box<dyn Exporter>, ExportError> {
-    let wrong = |why: String| ExportError(format!("destination \"{destination}\": {why}"));
-    let (place, settings) = match destination.split_once('?') {
-        Some((place, settings)) => (place, settings),
-        None => (destination, ""),
-    };
-    let settings = settings.split('&').filter(|setting| !setting.is_empty());
-    let settings: Result<Vec<_>, _> = settings
-        .map(|setting| {
-            let why = || wrong(format!("\"{setting}\" is no SETTING=VALUE"));
-            setting.split_once('=').ok_or_else(why)
-        })
-        .collect();
-    let settings = settings?;
-    let (kind, place) = place
-        .split_once(':')
-        .ok_or_else(|| wrong(format!("expected one of {KINDS}")))?;
-    match kind {
-        "ipfix" => flows(FlowProtocol::Ipfix, place, &settings),
-        "ipfix-uniflow" => flows(FlowProtocol::IpfixUniflow, place, &settings),
-        "netflow9" => flows(FlowProtocol::NetflowV9, place, &settings),
-        "parquet" => parquet(place, &settings),
-        "kafka" => kafka(place, &settings),
-        _ => Err(ExportError(format!(
-            "\"{kind}\" is no kind: expected one of {KINDS}"
-        ))),
-    }
-    .map_err(|error| wrong(error.0))
+/// A destination, checked but not opened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Destination {
+    /// Flow records to a collector, with the number of the observation domain and the time between two
+    /// transmissions of templates.
+    Flows(FlowProtocol, Collector, u32, Duration),
+    /// Lines of JSON at the end of a file.
+    JsonFile(PathBuf),
+    /// Parquet files in a folder, a new one after this time.
+    Parquet(PathBuf, Duration),
+    /// Records to a topic of these brokers, with settings of librdkafka.
+    Kafka(String, String, Vec<(String, String)>),
 }
 
-type Opened = Result<Box<dyn Exporter>, ExportError>;
+type Parsed = Result<Destination, ExportError>;
 
-fn flows(protocol: FlowProtocol, collector: &str, settings: &[(&str, &str)]) -> Opened {
+impl FromStr for Destination {
+    type Err = ExportError;
+
+    fn from_str(destination: &str) -> Parsed {
+        let wrong = |why: String| ExportError(format!("destination \"{destination}\": {why}"));
+        let (place, settings) = match destination.split_once('?') {
+            Some((place, settings)) => (place, settings),
+            None => (destination, ""),
+        };
+        let settings = settings.split('&').filter(|setting| !setting.is_empty());
+        let settings: Result<Vec<_>, _> = settings
+            .map(|setting| {
+                let why = || wrong(format!("\"{setting}\" is no SETTING=VALUE"));
+                setting.split_once('=').ok_or_else(why)
+            })
+            .collect();
+        let settings = settings?;
+        let (kind, place) = place
+            .split_once(':')
+            .ok_or_else(|| wrong(format!("expected one of {KINDS}")))?;
+        match kind {
+            "ipfix" => flows(FlowProtocol::Ipfix, place, &settings),
+            "ipfix-uniflow" => flows(FlowProtocol::IpfixUniflow, place, &settings),
+            "netflow9" => flows(FlowProtocol::NetflowV9, place, &settings),
+            "json" => json(place, &settings),
+            "parquet" => parquet(place, &settings),
+            "kafka" => kafka(place, &settings),
+            _ => Err(ExportError(format!(
+                "\"{kind}\" is no kind: expected one of {KINDS}"
+            ))),
+        }
+        .map_err(|error| wrong(error.0))
+    }
+}
+
+impl Destination {
+    /// The exporter.
+    ///
+    /// # Errors
+    ///
+    /// The exporter cannot start.
+    pub fn open(self) -> Result<Box<dyn Exporter>, ExportError> {
+        Ok(match self {
+            Destination::Flows(protocol, collector, domain, templates) => {
+                Box::new(FlowExporter::new(protocol, collector, domain, templates)?)
+            }
+            Destination::JsonFile(path) => {
+                let name = path.display().to_string();
+                let file = File::options().append(true).create(true).open(path);
+                let file = file.map_err(|error| ExportError(format!("{name}: {error}")))?;
+                Box::new(JsonLines::new(file, name))
+            }
+            #[cfg(feature = "parquet")]
+            Destination::Parquet(folder, rotate) => {
+                Box::new(super::parquet::ParquetExporter::new(folder, rotate)?)
+            }
+            #[cfg(feature = "kafka")]
+            Destination::Kafka(brokers, topic, settings) => {
+                let settings: Vec<_> = settings
+                    .iter()
+                    .map(|(name, value)| (&**name, &**value))
+                    .collect();
+                Box::new(super::kafka::KafkaExporter::new(
+                    &brokers, &topic, &settings,
+                )?)
+            }
+            #[cfg(not(all(feature = "parquet", feature = "kafka")))]
+            _ => {
+                return Err(ExportError(
+                    "this program was built without this destination".into(),
+                ));
+            }
+        })
+    }
+}
+
+fn flows(protocol: FlowProtocol, collector: &str, settings: &[(&str, &str)]) -> Parsed {
     let (mut domain, mut templates) = (0, TEMPLATES);
     for (name, value) in settings {
         match *name {
@@ -61,12 +119,20 @@ fn flows(protocol: FlowProtocol, collector: &str, settings: &[(&str, &str)]) -> 
             _ => return Err(unknown(name, "domain, templates (seconds)")),
         }
     }
-    let exporter = FlowExporter::new(protocol, collector.parse()?, domain, templates)?;
-    Ok(Box::new(exporter))
+    let collector: Collector = collector.parse()?;
+    protocol.require_transport(collector)?;
+    Ok(Destination::Flows(protocol, collector, domain, templates))
 }
 
-#[cfg(feature = "parquet")]
-fn parquet(folder: &str, settings: &[(&str, &str)]) -> Opened {
+fn json(file: &str, settings: &[(&str, &str)]) -> Parsed {
+    match settings.first() {
+        Some((name, _)) => Err(unknown(name, "none")),
+        None if file.is_empty() => Err(ExportError("expected json:FILE".into())),
+        None => Ok(Destination::JsonFile(file.into())),
+    }
+}
+
+fn parquet(folder: &str, settings: &[(&str, &str)]) -> Parsed {
     let mut rotate = ROTATE;
     for (name, value) in settings {
         match *name {
@@ -74,33 +140,23 @@ fn parquet(folder: &str, settings: &[(&str, &str)]) -> Opened {
             _ => return Err(unknown(name, "rotate (seconds)")),
         }
     }
-    let folder = PathBuf::from(folder);
-    Ok(Box::new(super::parquet::ParquetExporter::new(
-        folder, rotate,
-    )?))
+    match folder.is_empty() {
+        true => Err(ExportError("expected parquet:FOLDER".into())),
+        false => Ok(Destination::Parquet(folder.into(), rotate)),
+    }
 }
 
-#[cfg(feature = "kafka")]
-fn kafka(place: &str, settings: &[(&str, &str)]) -> Opened {
+fn kafka(place: &str, settings: &[(&str, &str)]) -> Parsed {
     let (brokers, topic) = place
         .split_once('/')
         .ok_or_else(|| ExportError("expected kafka:HOST:PORT/TOPIC".into()))?;
-    Ok(Box::new(super::kafka::KafkaExporter::new(
-        brokers, topic, settings,
-    )?))
-}
-
-#[cfg(not(feature = "parquet"))]
-fn parquet(_: &str, _: &[(&str, &str)]) -> Opened {
-    Err(ExportError(
-        "this program was built without the feature \"parquet\"".into(),
-    ))
-}
-
-#[cfg(not(feature = "kafka"))]
-fn kafka(_: &str, _: &[(&str, &str)]) -> Opened {
-    Err(ExportError(
-        "this program was built without the feature \"kafka\"".into(),
+    let settings = settings
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Ok(Destination::Kafka(
+        brokers.to_owned(),
+        topic.to_owned(),
+        settings.collect(),
     ))
 }
 
@@ -139,7 +195,7 @@ mod tests {
             ("ipfix:udp://127.0.0.1:4739?domain", "no SETTING=VALUE"),
         ];
         for (text, why) in wrong {
-            let error = open(text).err().expect(text).to_string();
+            let error = text.parse::<Destination>().expect_err(text).to_string();
             assert!(error.contains(why) && error.contains(text), "{error}");
         }
     }
@@ -150,7 +206,8 @@ mod tests {
             "ipfix:udp://127.0.0.1:4739?domain=5",
             "netflow9:udp://[::1]:2055?templates=10",
         ] {
-            let name = open(text).expect(text).name();
+            let destination: Destination = text.parse().expect(text);
+            let name = destination.open().expect(text).name();
             let place = text.split_once('?').expect("settings").0;
             assert_eq!(name.replacen(' ', ":", 1), place);
         }

@@ -84,6 +84,18 @@ pub struct FlowExporter {
     failure: Option<ExportError>,
 }
 
+impl FlowProtocol {
+    /// Refuses a collector that this protocol cannot reach.
+    pub(super) fn require_transport(self, collector: Collector) -> Result<(), ExportError> {
+        match (self, collector.is_tcp()) {
+            (FlowProtocol::NetflowV9, true) => Err(ExportError(format!(
+                "{collector}: NetFlow v9 has no TCP transport: use udp:// or protocol ipfix"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl FlowExporter {
     /// An exporter that sends its templates again after `template_every`, if datagrams carry them.
     ///
@@ -96,10 +108,7 @@ impl FlowExporter {
         domain: u32,
         template_every: Duration,
     ) -> Result<Self, ExportError> {
-        if (protocol, collector.is_tcp()) == (FlowProtocol::NetflowV9, true) {
-            let reason = "NetFlow v9 has no TCP transport: use udp:// or protocol ipfix";
-            return Err(ExportError(format!("{collector}: {reason}")));
-        }
+        protocol.require_transport(collector)?;
         Ok(FlowExporter {
             protocol,
             socket: CollectorSocket::new(collector)?,
