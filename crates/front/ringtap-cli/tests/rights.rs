@@ -246,6 +246,6 @@ fn a_user_that_cannot_be_is_refused_with_its_name() {
     assert!(end.stderr.contains("no-such-user-here"), "{}", end.stderr);
     let args = ["count", "-i", "rt-none0", "-Z", "nobody", "--cpu", "irq=0"];
     let end = run(&args);
-    assert_eq!(end.status.code(), Some(1), "{}", end.stderr);
+    assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
     assert!(end.stderr.contains("irq="), "{}", end.stderr);
 }
