@@ -89,7 +89,8 @@ impl GuestAndHub {
             fs::write(&path, text).unwrap();
             path
         };
-        let built = ["", "deps"].map(|folder| Path::new(BINARY).with_file_name(folder));
+        // `cargo test` builds it in `deps` only, where it is never older.
+        let built = ["deps", ""].map(|folder| Path::new(BINARY).with_file_name(folder));
         let libraries = built.map(|folder| folder.join("libringtap_pcap.so"));
         let library = libraries.into_iter().find(|path| path.exists());
         let library = library.expect("cargo build -p ringtap-pcap");
@@ -164,12 +165,20 @@ impl GuestAndHub {
         self.machine.qemu.wait_for_stdout(text, GUEST_LIMIT);
     }
 
-    /// The JSON behind this text on the console.
+    /// The JSON behind this text on the console, once it is whole.
     pub(crate) fn said(&self, text: &str) -> serde_json::Value {
-        let console = self.console();
-        let (_, rest) = console.split_once(text).expect("the guest said it");
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
-        values.next().unwrap_or_else(|| panic!("{rest}")).unwrap()
+        self.wait_for(text);
+        let deadline = Instant::now() + GUEST_LIMIT;
+        loop {
+            let console = self.console();
+            let (_, rest) = console.split_once(text).expect("the guest said it");
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter();
+            match values.next() {
+                Some(Ok(value)) => return value,
+                _ => assert!(Instant::now() < deadline, "{rest}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 
     /// Sends UDP packets to a port.
