@@ -5,7 +5,7 @@
 mod kit;
 
 use kit::{GuestAndHub, NOBODY};
-use ringtap_testkit::{GUEST_LIMIT, require_root};
+use ringtap_testkit::{GUEST_LIMIT, require_root, say_skipped};
 use rustix::process::Signal;
 
 #[test]
@@ -115,6 +115,10 @@ fn readers_in_a_guest_outlive_the_host_process_and_others_outlive_agent_and_qemu
     host.wait_for("GUEST first");
     vm.interrupt();
     let ended = vm.wait(GUEST_LIMIT);
+    if ended.status.code() == Some(18) {
+        say_skipped("the emulated guest's kernel did not come back from an unplug");
+        return host.finish_hub();
+    }
     assert!(ended.status.success(), "{}", ended.stderr);
     host.wait_for_readers(0);
     host.send(53, 10);
