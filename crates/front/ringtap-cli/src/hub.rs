@@ -232,7 +232,7 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
         server: &server,
         metrics,
     };
-    wait(&hub, &end, || reloaded.obey(&reload))?;
+    wait(&hub, &end, || reloaded.reload_if_asked(&reload))?;
     service::tell(NotifyState::Stopping);
     // Before the programs that NAPI may depend on are detached.
     steered.undo();

@@ -93,7 +93,7 @@ enum Verb {
     Manual(manual::ManualArgs),
 }
 
-/// Exit status for arguments that cannot be meant, here and in clap.
+/// Exit status of usage errors, the same as that of clap.
 pub(crate) const USAGE: u8 = 2;
 /// Exit status when a source or a sender ends because its interface was removed.
 pub(crate) const INTERFACE_REMOVED: u8 = 3;

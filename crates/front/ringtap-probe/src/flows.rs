@@ -157,7 +157,7 @@ impl FlowMeter {
         self.expire(ENDS_OF_PACKET, records);
     }
 
-    /// Moves the time on to `now_ns`, and ends at most `most` flows.
+    /// Sets the time to `now_ns`, and ends flows whose time-outs have passed, at most `most` of them.
     ///
     /// Returns whether all flows whose time is over have ended.
     pub(crate) fn tick(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) -> bool {

@@ -30,7 +30,7 @@ pub struct FlowRecord {
     pub first_payload_ns: Option<u64>,
     /// Why the record ends.
     pub end: EndReason,
-    /// Part of a lasting flow that this record is, counted from 0.
+    /// Number of this record among those of its flow, from 0: a long flow has several.
     pub part: u32,
     /// The probe analysed one flow in this many; 1: all.
     pub sampling: u32,

@@ -118,8 +118,8 @@ mod tests {
             begun,
             release: release_lock,
         });
-        let bell: Arc<dyn Signal> = doorbell.clone();
-        let signals = SignalThread::start(bell, NonZeroU32::new(5).unwrap()).unwrap();
+        let signal: Arc<dyn Signal> = doorbell.clone();
+        let signals = SignalThread::start(signal, NonZeroU32::new(5).unwrap()).unwrap();
         for _ in 0..3 {
             signals.signal();
             begins.recv_timeout(LIMIT).unwrap();

@@ -8,7 +8,7 @@
 //! Invariants
 //! - The agent asks the host only for packets that some filter of its readers matches, as far as these
 //!   filters can be joined; without readers it subscribes to nothing.
-//! - No reader can make the thread that copies wait.
+//! - The copying thread never waits for a reader.
 
 mod agent;
 mod group;

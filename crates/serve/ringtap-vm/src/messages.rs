@@ -27,7 +27,7 @@ pub const VERSION: u16 = 1;
 /// needs no signals from the guest.)
 pub const PACKETS_VECTOR: u16 = 0;
 
-/// What the agent asks.
+/// Requests of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum GuestRequest {
@@ -66,7 +66,7 @@ pub enum GuestRequest {
     },
 }
 
-/// What the host answers or reports.
+/// Answers and reports of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum HostMessage {

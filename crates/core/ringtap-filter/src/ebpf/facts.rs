@@ -113,26 +113,6 @@ impl LoadFacts {
     }
 }
 
-/// A load from the packet: size in bytes, and whether its offset is X + k.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PacketLoad {
-    pub(super) bytes: u8,
-    pub(super) is_indexed: bool,
-}
-
-pub(super) fn packet_load(code: u16) -> Option<PacketLoad> {
-    let (bytes, is_indexed) = match code {
-        LD_W_ABS => (4, false),
-        LD_H_ABS => (2, false),
-        LD_B_ABS | LDX_MSH => (1, false),
-        LD_W_IND => (4, true),
-        LD_H_IND => (2, true),
-        LD_B_IND => (1, true),
-        _ => return None,
-    };
-    Some(PacketLoad { bytes, is_indexed })
-}
-
 /// Whether the instruction rejects every packet.
 pub(super) fn is_outside(instruction: &Instruction) -> bool {
     packet_load(instruction.code).is_some() && instruction.k >= OUTSIDE_EVERY_PACKET

@@ -8,12 +8,13 @@
 use std::collections::BTreeMap;
 
 use super::assembler::{Assembler, Label};
-use super::facts::{self, LoadFacts, Needed, Written, is_outside, packet_load};
+use super::facts::{self, LoadFacts, Needed, Written, is_outside};
 use super::frame::{A, Frame, X};
 use super::insn::*;
 use super::kept::{Kept, Key};
 use super::load::{self, Field, Offset, Slow};
 use crate::Program;
+use crate::program::code::packet_load;
 use crate::program::{Instruction, code, jump as jump_target};
 
 /// A filter and its facts.

@@ -11,10 +11,9 @@
 
 use super::FilterHook;
 use super::assembler::{Assembler, Label};
-use super::facts::packet_load;
 use super::insn::*;
 use crate::Program;
-use crate::program::code::{LD_MEM, LDX_MEM, ST, STX};
+use crate::program::code::{LD_MEM, LDX_MEM, ST, STX, packet_load};
 
 /// Longest prefix, in bytes: that of the smallest Ethernet packet.
 const LONGEST_PREFIX: u32 = 60;

@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 
 use super::assembler::Assembler;
-use super::facts::{LoadFacts, packet_load};
+use super::facts::LoadFacts;
 use super::frame::{A, Frame, X};
 use super::insn::*;
 use super::load::{self, Field, Offset};
 use crate::program::Instruction;
+use crate::program::code::packet_load;
 
 /// Minimum number of reads for which a field is kept.
 const READS: usize = 3;

@@ -6,8 +6,8 @@
 //! the programs, and those in which an indexed load leaves the packet.
 
 use super::code::{
-    CLASS, CLASS_ALU, CLASS_JMP, DIV, JA, JGE, JGT, LD_B_ABS, LD_B_IND, LD_H_ABS, LD_H_IND, LD_LEN,
-    LD_W_ABS, LD_W_IND, LDX_MSH, MOD, OPERATION, RETURN_A, RETURN_CONSTANT, SOURCE_X, SUB, TXA,
+    CLASS, CLASS_ALU, CLASS_JMP, DIV, JA, JGE, JGT, LD_LEN, MOD, OPERATION, RETURN_A,
+    RETURN_CONSTANT, SOURCE_X, SUB, TXA, packet_load,
 };
 use super::{Instruction, Program, jump};
 
@@ -24,19 +24,6 @@ const fn instruction(code: u16, jump_true: u8, jump_false: u8, k: u32) -> Instru
 }
 
 const MATCH: Instruction = instruction(RETURN_CONSTANT, 0, 0, u32::MAX);
-
-/// Bytes of the packet that a load reads, and whether its offset is X + k.
-fn load_of(code: u16) -> Option<(u32, bool)> {
-    Some(match code {
-        LD_W_ABS => (4, false),
-        LD_H_ABS => (2, false),
-        LD_B_ABS | LDX_MSH => (1, false),
-        LD_W_IND => (4, true),
-        LD_H_IND => (2, true),
-        LD_B_IND => (1, true),
-        _ => return None,
-    })
-}
 
 impl Program {
     /// A program that matches what any of these matches, and rarely more, for packets of which at most
@@ -71,8 +58,8 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
         if divides || instruction.code == RETURN_A {
             return None;
         }
-        if let Some((bytes, _)) = load_of(instruction.code) {
-            least = least.max(instruction.k.checked_add(bytes)?);
+        if let Some(load) = packet_load(instruction.code) {
+            least = least.max(instruction.k.checked_add(load.bytes.into())?);
         }
     }
     if least > snap_length {
@@ -100,7 +87,7 @@ fn join(programs: &[&Program], snap_length: u32) -> Option<Program> {
 /// Appends a program that goes on behind its end where it does not match. Packets have the bytes of
 /// its fixed offsets.
 fn append(joined: &mut Vec<Instruction>, program: &[Instruction], snap_length: u32) -> Option<()> {
-    let is_indexed = |one: &Instruction| load_of(one.code).is_some_and(|(_, indexed)| indexed);
+    let is_indexed = |one: &Instruction| packet_load(one.code).is_some_and(|load| load.is_indexed);
     // Where each instruction begins, and the end.
     let mut places = Vec::with_capacity(program.len() + 1);
     let mut place = joined.len();
@@ -113,8 +100,8 @@ fn append(joined: &mut Vec<Instruction>, program: &[Instruction], snap_length: u
         let place = *places.get(at)?;
         let skip_to = |to: usize| places.get(to)?.checked_sub(place + 1);
         if is_indexed(one) {
-            let (bytes, _) = load_of(one.code)?;
-            let behind = one.k.checked_add(bytes)?;
+            let load = packet_load(one.code)?;
+            let behind = one.k.checked_add(load.bytes.into())?;
             joined.extend([
                 instruction(TXA, 0, 0, 0),
                 instruction(JGT | CLASS_JMP, 0, 1, snap_length.checked_sub(behind)?),

@@ -52,3 +52,24 @@ pub(crate) const JSET: u16 = 0x40;
 
 /// Only the kernel interprets offsets from here on (`SKF_LL_OFF`, `SKF_NET_OFF`, `SKF_AD_OFF`).
 pub(crate) const KERNEL_OFFSETS: u32 = 0xffe0_0000;
+
+/// A load from the packet: size in bytes, and whether its offset is X + k.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PacketLoad {
+    pub(crate) bytes: u8,
+    pub(crate) is_indexed: bool,
+}
+
+/// The load of an instruction with this code; `None` for other instructions.
+pub(crate) fn packet_load(code: u16) -> Option<PacketLoad> {
+    let (bytes, is_indexed) = match code {
+        LD_W_ABS => (4, false),
+        LD_H_ABS => (2, false),
+        LD_B_ABS | LDX_MSH => (1, false),
+        LD_W_IND => (4, true),
+        LD_H_IND => (2, true),
+        LD_B_IND => (1, true),
+        _ => return None,
+    };
+    Some(PacketLoad { bytes, is_indexed })
+}

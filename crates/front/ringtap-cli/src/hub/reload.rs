@@ -77,7 +77,7 @@ pub(super) struct Reloaded<'a> {
 
 impl Reloaded<'_> {
     /// Reads the file again if a signal asked for it.
-    pub(super) fn obey(&mut self, asked: &AtomicBool) {
+    pub(super) fn reload_if_asked(&mut self, asked: &AtomicBool) {
         if !asked.swap(false, Relaxed) {
             return;
         }

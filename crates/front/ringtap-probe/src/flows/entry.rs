@@ -34,7 +34,7 @@ pub(super) struct FlowEntry {
     pub(super) hash: u32,
     /// Next flow in the same bucket, or next free entry.
     pub(super) next: u32,
-    /// Neighbours in the list of the flow's state.
+    /// The next newer and the next older flow in the list of flows with this state.
     pub(super) newer: u32,
     pub(super) older: u32,
     pub(super) state: FlowState,

@@ -26,17 +26,17 @@ use crate::messages::{
     APPLICATION, DevicePart, GrantedGroup, GuestRequest, HostMessage, pack, unpack,
 };
 
-/// How long one look for the host takes, and the pause after it.
+/// Time for which an attempt to connect to the host lasts, and the pause before the next attempt.
 const LOOK: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for an announced device to appear.
 const DEVICE_TIME: Duration = Duration::from_secs(30);
-/// Packets that follow each other within this time come without signals.
+/// Time for which the thread still polls after the last packet, before it asks the host for signals.
 const NAP: Duration = Duration::from_micros(250);
 /// Most groups of a host.
 const MOST_GROUPS: usize = 64;
 
-/// What an agent is started with.
+/// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
     /// Folder of the sockets, which exists.

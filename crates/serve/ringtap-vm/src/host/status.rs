@@ -19,8 +19,8 @@ use super::commands::ActiveSubscriptions;
 use super::{GroupOptions, lock};
 use crate::messages::GuestCounters;
 
-/// Longest wait for the other process's word or report.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a request or a report of the process at the other end.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Most bytes of a report.
 const MOST_REPORT_BYTES: u64 = 1024 * 1024;
 
@@ -272,8 +272,8 @@ impl Drop for StatusServer {
 }
 
 fn word(stream: &mut UnixStream) -> io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIME))?;
+    stream.set_write_timeout(Some(ANSWER_TIME))?;
     let mut bytes = [0; 16];
     let read = stream.read(&mut bytes)?;
     Ok(String::from_utf8_lossy(bytes.get(..read).unwrap_or_default()).into_owned())
@@ -326,7 +326,7 @@ impl AttachedVms {
 
 fn ask(path: &Path) -> io::Result<VmReport> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIME))?;
     stream.write_all(b"status")?;
     let mut text = String::new();
     stream.take(MOST_REPORT_BYTES).read_to_string(&mut text)?;

@@ -22,7 +22,7 @@ pub(crate) type Figures = [u64; WORDS - 1];
 /// The host's half: writes the page, and signals through a second device.
 pub(crate) struct Telemetry {
     page: Words<AtomicU64>,
-    bell: HostDevice,
+    events: HostDevice,
     interval: Duration,
     next: Instant,
 }
@@ -31,11 +31,11 @@ impl Telemetry {
     /// Plugs the page and the signal into a guest.
     pub(crate) fn plug(vm: &mut GuestVm, interval: Duration) -> Result<Self, VmError> {
         let page = vm.plug(APPLICATION, DeviceKind::Bulk, 4096)?;
-        let bell = vm.plug(APPLICATION, DeviceKind::Control { vectors: 1 }, 8)?;
+        let events = vm.plug(APPLICATION, DeviceKind::Control { vectors: 1 }, 8)?;
         let page = page.memory().words(0, WORDS).ok_or(VmError::NoDevice)?;
         Ok(Telemetry {
             page,
-            bell,
+            events,
             interval,
             next: Instant::now(),
         })
@@ -63,7 +63,7 @@ impl BackEnd for Telemetry {
             word.store(figure, Relaxed);
         }
         self.page[0].fetch_add(1, Release);
-        self.bell.signal(0);
+        self.events.signal(0);
         Ok(Some(self.interval))
     }
 }

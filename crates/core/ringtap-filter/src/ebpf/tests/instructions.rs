@@ -2,7 +2,7 @@
 //! Every instruction of classic BPF, with the constants at which it may go wrong.
 
 use super::{Case, instruction, plain};
-use crate::ebpf::facts::packet_load;
+use crate::program::code::packet_load;
 use crate::program::code::*;
 use crate::{Instruction, Program};
 

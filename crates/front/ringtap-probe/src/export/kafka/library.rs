@@ -253,7 +253,7 @@ fn c_string(text: &str) -> Result<CString, ExportError> {
     CString::new(text).map_err(|_| ExportError(format!("{text:?} has a zero byte")))
 }
 
-/// A text that the library wrote into a buffer.
+/// Text up to the first zero byte of a buffer that the library has written.
 fn text(buffer: &[c_char]) -> String {
     let bytes = buffer.iter().take_while(|byte| **byte != 0);
     let bytes: Vec<u8> = bytes.map(|byte| byte.to_ne_bytes()[0]).collect();
