@@ -122,7 +122,7 @@ impl Account {
     }
 
     /// Counts a chunk that the reader gets in this step.
-    fn note_step(&mut self, step: u64) {
+    pub(super) fn note_step(&mut self, step: u64) {
         let before = if self.in_step.1 == step {
             self.in_step.0
         } else {
@@ -283,7 +283,7 @@ impl Entry {
         chunk: ChunkId,
         from: u32,
         cut: bool,
-        (part, step): (Part, u64),
+        part: Part,
     ) -> bool {
         let missed = self.lanes[lane].take_unreported();
         let reported = self.report(lane, missed);
@@ -294,7 +294,6 @@ impl Entry {
             return false;
         }
         self.lanes[lane].hold(part);
-        self.lanes[lane].note_step(step);
         true
     }
 

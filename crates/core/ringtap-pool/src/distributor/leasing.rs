@@ -99,8 +99,9 @@ impl Distributor {
             Terms::Cut(part) => (Some(part), true),
         };
         let step = self.steps;
-        let is_delivered = |part: &Part| entry.deliver(lane, chunk, from, cut, (*part, step));
+        let is_delivered = |part: &Part| entry.deliver(lane, chunk, from, cut, *part);
         if let Some(part) = part.filter(is_delivered) {
+            entry.lanes[lane].note_step(step);
             entry.lanes[lane].begins(begins.unwrap_or(0) + u64::from(from));
             let peers = &self.owners.get(entry.owner).readers;
             let takes = self.chunks.lease(chunk, reader, part, peers);

@@ -30,7 +30,7 @@ fn a_removed_interface_ends_each_source_with_an_exit_status_of_its_own() {
 fn an_interface_that_is_moved_away_is_let_go() {
     require_root!();
     require_tool!("ip");
-    for device in ["tap:rx0", "packet:rx0"] {
+    for device in ["tap:rx0", "packet:rx0", "xdp:rx0"] {
         let net = Namespace::with_veth("links_moved");
         let other = Namespace::new("links_moved_to");
         let count = start_count(&net, device, &[]);

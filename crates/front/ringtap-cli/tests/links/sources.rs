@@ -115,3 +115,33 @@ fn a_lost_carrier_and_a_new_name_end_nothing() {
         assert_eq!(delivered, AFTER as u64, "{device}: {counters}");
     }
 }
+
+#[test]
+fn more_queues_and_fewer_queues_end_nothing() {
+    require_root!();
+    require_tool!("ip", "ethtool", "python3");
+    for device in [
+        "tap:rx0?mode=native&direction=in",
+        "tap:rx0?mode=tc&direction=in",
+        "packet:rx0?direction=in",
+    ] {
+        let net = Namespace::new("links_queues");
+        let pair = "link add tx0 numtxqueues 2 numrxqueues 2 type veth \
+                    peer name rx0 numtxqueues 2 numrxqueues 2";
+        net.ip(&pair.split_whitespace().collect::<Vec<_>>());
+        for end in ["tx0", "rx0"] {
+            net.ip(&["link", "set", end, "up"]);
+        }
+        let count = start_count(&net, device, &[MARKED]);
+        for queues in ["1", "2"] {
+            let _set = net.run("ethtool", &["-L", "rx0", "rx", queues]).success();
+            net.inject("tx0", &marked(AFTER));
+        }
+        settle_everywhere();
+        count.interrupt();
+        let counters = last_json(&count.wait(LIMIT).success());
+        assert_eq!(counters["balanced"], true, "{counters}");
+        let delivered = number(&counters, "delivered");
+        assert_eq!(delivered, 2 * AFTER as u64, "{device}: {counters}");
+    }
+}

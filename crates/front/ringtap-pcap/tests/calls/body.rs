@@ -10,7 +10,6 @@
 )]
 
 use std::ffi::{CString, c_char, c_int};
-use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,6 +22,7 @@ use ringtap_ipc::socket::Listener;
 use ringtap_pcap::abi::{BpfProgram, ERRBUF_SIZE, Instruction, PacketHeader, Pcap, PcapStatistics};
 use ringtap_pcap::calls::{ask::*, file::*, find::*, open::*, packets::*, set::*};
 use ringtap_pcap::list::*;
+use ringtap_pool::source::Source;
 use ringtap_testkit::Script;
 
 /// Packets read in all runs so far.
@@ -35,33 +35,40 @@ const PLACES: usize = 4;
 struct HubFixture {
     _hub: Hub,
     _server: Server,
-    socket: PathBuf,
+    device: String,
 }
 
-fn hub_fixture() -> &'static HubFixture {
-    static FIXTURE: OnceLock<HubFixture> = OnceLock::new();
-    FIXTURE.get_or_init(|| {
+impl HubFixture {
+    fn new(sources: Vec<Box<dyn Source>>) -> Self {
         let folder = tempfile::tempdir().expect("a folder").keep();
         let socket = folder.join("hub.sock");
-        let device: DeviceSpec = "sim:20kpps?pool=4MiB".parse().expect("a device");
-        let options = SimOptions::from_device(&device).expect("it can be simulated");
-        let source = sim::open(&options).expect("it starts");
         let group = Group::new("all");
         let access = vec![group.access.clone()];
-        let started = Hub::start(
-            vec![Box::new(source)],
-            vec![group],
-            HubOptions::default(),
-            Vec::new(),
-        );
+        let started = Hub::start(sources, vec![group], HubOptions::default(), Vec::new());
         let (hub, _) = started.expect("a hub");
         let listener = Listener::bind(&socket).expect("a socket");
         HubFixture {
             _server: Server::open(listener, &hub, access).expect("a server"),
             _hub: hub,
-            socket,
+            device: format!("hub:all?socket={}", socket.display()),
         }
-    })
+    }
+}
+
+fn hub_of_a_simulated_nic() -> &'static str {
+    static FIXTURE: OnceLock<HubFixture> = OnceLock::new();
+    let fixture = FIXTURE.get_or_init(|| {
+        let device: DeviceSpec = "sim:20kpps?pool=4MiB".parse().expect("a device");
+        let options = SimOptions::from_device(&device).expect("it can be simulated");
+        HubFixture::new(vec![Box::new(sim::open(&options).expect("it starts"))])
+    });
+    &fixture.device
+}
+
+/// The device of a hub that captures nothing.
+pub(crate) fn hub_without_sources() -> &'static str {
+    static FIXTURE: OnceLock<HubFixture> = OnceLock::new();
+    &FIXTURE.get_or_init(|| HubFixture::new(Vec::new())).device
 }
 
 /// A handle that the script uses.
@@ -95,7 +102,7 @@ unsafe extern "C" fn touch(user: *mut u8, header: *const PacketHeader, data: *co
 /// Makes the calls that these bytes choose; returns the number of calls.
 pub(crate) fn run(input: &[u8]) -> usize {
     let mut script = Script::new(input);
-    let hub = format!("hub:all?socket={}", hub_fixture().socket.display());
+    let hub = hub_of_a_simulated_nic();
     let mut places = [Place {
         handle: ptr::null_mut(),
         real: false,
@@ -104,7 +111,7 @@ pub(crate) fn run(input: &[u8]) -> usize {
     while !script.is_empty() && calls < 200 {
         let place = &mut places[script.below(PLACES)];
         // SAFETY: pointers point to places of the right size, or are NULL where that is allowed.
-        unsafe { call(&mut script, place, &hub) };
+        unsafe { call(&mut script, place, hub) };
         calls += 1;
     }
     for place in places {
@@ -119,7 +126,7 @@ unsafe fn open(script: &mut Script<'_>, place: &mut Place, hub: &str) {
     let devices = [
         hub,
         hub,
-        hub,
+        hub_without_sources(),
         "hub:none",
         "nosuch0",
         "tap:@@",
