@@ -124,7 +124,7 @@ pub(crate) struct HubArgs {
 /// What to do with a running hub.
 #[derive(Clone, Debug, Subcommand)]
 enum HubAction {
-    /// Make a running hub read its configuration file again: groups, users, metrics.
+    /// Make a running hub read its configuration file again: sources, groups, users, limits, metrics.
     Reload(HubSocketArgs),
 }
 
@@ -224,10 +224,11 @@ pub(crate) fn run(args: &HubArgs) -> Result<ExitCode> {
     say_ready(&config, &path);
     service::tell(NotifyState::Ready);
     hub.handle().when_over(ended);
+    let devices = config.devices.iter().map(|device| device.spec.clone());
     let mut reloaded = Reloaded {
         args,
+        sources: devices.zip(facts).collect(),
         config,
-        facts,
         hub: &hub,
         server: &server,
         metrics,
@@ -294,18 +295,20 @@ fn require_different_interfaces(devices: &[Device]) -> Result<()> {
     Ok(())
 }
 
+/// Starts to capture from a device.
+fn open(Device { spec, place }: &Device) -> Result<Box<dyn Source>> {
+    let source = ringtap_capture::open(spec);
+    Ok(match place {
+        Some(place) => source.with_context(|| place.clone())?,
+        None => source?,
+    })
+}
+
 /// Opens the sources, gives up rights, and starts a hub; returns the facts about each source, too.
 fn start(config: &Config, keeps: &Confinement) -> Result<(Hub, Vec<Facts>)> {
     require_different_interfaces(&config.devices)?;
-    let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    for Device { spec, place } in &config.devices {
-        let source = ringtap_capture::open(spec);
-        let source = match place {
-            Some(place) => source.with_context(|| place.clone())?,
-            None => source?,
-        };
-        sources.push(source);
-    }
+    let sources = config.devices.iter().map(open);
+    let sources = sources.collect::<Result<Vec<_>>>()?;
     let facts: Vec<_> = sources.iter().map(|one| one.facts().clone()).collect();
     let groups = compiled(&config.groups, &facts)?;
     for (source, Device { spec, .. }) in sources.iter().zip(&config.devices) {

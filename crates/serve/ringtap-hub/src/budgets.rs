@@ -77,6 +77,11 @@ impl Budgets {
         }
     }
 
+    /// Replaces the limits for charges from now on.
+    pub(crate) fn set_limits(&mut self, limits: &Limits) {
+        self.limits = *limits;
+    }
+
     /// Charges a user for a subscription with this private memory.
     pub(crate) fn charge(&self, uid: u32, private_bytes: u64) -> Result<Charge, OverBudget> {
         let mut users = lock(&self.users);

@@ -227,17 +227,19 @@ impl Capture {
         }
     }
 
-    /// Whether the hub may nap: no lane is short of chunks.
+    /// Whether the hub may nap: the source has ended, or no lane is short of chunks.
     pub(crate) fn has_room_for_a_nap(&self) -> bool {
         let roomy = |lane| {
             let chunks = self.distributor.chunks_of(lane);
             let used = self.distributor.chunks_in_use(lane);
             chunks.saturating_sub(used) >= NAP_CHUNKS.max(chunks / 2)
         };
-        self.stage == Stage::Running
-            && !self.paused.contains(&true)
-            && self.distributor.is_drained()
-            && self.lanes().all(roomy)
+        let has_room = || self.distributor.is_drained() && self.lanes().all(roomy);
+        match self.stage {
+            Stage::Running => !self.paused.contains(&true) && has_room(),
+            Stage::Draining => false,
+            Stage::Ended => true,
+        }
     }
 
     /// Announces that the hub is about to sleep, so that lanes signal.

@@ -26,7 +26,8 @@ use crate::capture::Capture;
 use crate::engine::{Engine, EngineThread};
 use crate::filter_work::FilterLimits;
 use crate::group::Group;
-use crate::hub::{AttachError, Command, HubOptions, Question, random_seed};
+use crate::hub::{AttachError, Command, HubOptions, NewSource, Question, random_seed};
+use crate::limits::Limits;
 use crate::membership::Membership;
 use crate::sources::SourceHandle;
 use crate::subscribers::{Changes, Subscribers};
@@ -54,6 +55,10 @@ pub(crate) struct HubControl {
     pub(crate) started_ns: u64,
     /// The ways of the bridge that the hub belongs to.
     pub(crate) bridges: Vec<BridgeStatus>,
+    options: HubOptions,
+    engine_event: Event,
+    /// Sources to be added when no rules are being loaded.
+    newcomers: Vec<NewSource>,
     inbox: Receiver<Command>,
     /// Questions that wait for the next reading of the figures, and the earliest time of it.
     questions: Vec<Question>,
@@ -72,17 +77,10 @@ impl HubControl {
     ) -> io::Result<Self> {
         let engine_event = Event::new()?;
         let rings = Arc::new(Rings::new()?);
-        let (mut handles, mut captures) = (Vec::new(), Vec::new());
-        for mut source in sources {
-            handles.push(SourceHandle::new(&mut *source, Arc::new(event.clone()))?);
-            let signal: Arc<dyn Signal> = Arc::new(engine_event.clone());
-            captures.push(Capture::new(source, &options, signal));
-        }
-        let own_rings = Arc::clone(&rings);
-        let engine = Engine::new(captures, own_rings, engine_event, event.clone());
-        Ok(HubControl {
+        let engine = Engine::new(Arc::clone(&rings), engine_event.clone(), event.clone());
+        let mut control = HubControl {
             engine: EngineThread::new(engine),
-            sources: handles,
+            sources: Vec::new(),
             membership: Membership::new(
                 groups,
                 FilterLimits::of(&options.limits),
@@ -96,11 +94,46 @@ impl HubControl {
             rings,
             started_ns: now_ns(),
             bridges: Vec::new(),
+            options,
+            engine_event,
+            newcomers: Vec::new(),
             inbox,
             questions: Vec::new(),
             next_reading: Instant::now(),
             over: None,
-        })
+        };
+        for source in sources {
+            control.add_source(source).map_err(io::Error::other)?;
+        }
+        Ok(control)
+    }
+
+    fn add_source(&mut self, mut source: Box<dyn Source>) -> Result<(), AttachError> {
+        let handle = SourceHandle::new(&mut *source, Arc::new(self.event.clone()))?;
+        let signal: Arc<dyn Signal> = Arc::new(self.engine_event.clone());
+        let capture = Capture::new(source, &self.options, signal);
+        self.engine.call(move |engine| engine.add(capture))?;
+        self.sources.push(handle);
+        Ok(())
+    }
+
+    /// Adds the sources that wait; `true` if there were any, which have no rules yet. Not while rules are
+    /// being loaded, of which the new sources know nothing.
+    pub(crate) fn add_newcomers(&mut self) -> bool {
+        let newcomers = std::mem::take(&mut self.newcomers);
+        let has_some = !newcomers.is_empty();
+        for NewSource { source, responder } in newcomers {
+            let added = self.add_source(source);
+            // The answer is dropped if its receiver is gone.
+            responder.send(added);
+        }
+        has_some
+    }
+
+    fn set_limits(&mut self, limits: &Limits) {
+        self.membership.set_limits(FilterLimits::of(limits));
+        self.budgets.set_limits(limits);
+        self.wake_percent = limits.wake_percent_per_reader;
     }
 
     /// Starts the hub's thread: from now on chunks move.
@@ -151,6 +184,11 @@ impl HubControl {
             Command::Bridges(ways) => self.bridges = ways,
             Command::Groups(groups, responder) => {
                 responder.send(Ok(self.membership.replace_groups(groups)));
+            }
+            Command::Limits(limits) => self.set_limits(&limits),
+            Command::AddSource(new) => self.newcomers.push(new),
+            Command::StopSource(at) => {
+                drop(self.engine.call(move |engine| engine.stop_source(at)));
             }
             Command::Ask(question) => self.questions.push(question),
             Command::WhenOver(over) => self.over = Some(over),

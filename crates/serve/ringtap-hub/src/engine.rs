@@ -55,14 +55,9 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// The thread's state; `event` ends its sleep, and it signals `control` when a source has ended.
-    pub(crate) fn new(
-        captures: Vec<Capture>,
-        rings: Arc<Rings>,
-        event: Event,
-        control: Event,
-    ) -> Self {
+    pub(crate) fn new(rings: Arc<Rings>, event: Event, control: Event) -> Self {
         Engine {
-            captures,
+            captures: Vec::new(),
             links: ReaderLinks::default(),
             event,
             rings,
@@ -103,6 +98,18 @@ impl Engine {
     /// Stops every source.
     pub(crate) fn stop(&mut self) {
         self.captures.iter_mut().for_each(Capture::stop);
+    }
+
+    /// Adds a source, for readers that attach from now on.
+    pub(crate) fn add(&mut self, capture: Capture) {
+        self.captures.push(capture);
+    }
+
+    /// Stops one source.
+    pub(crate) fn stop_source(&mut self, source: usize) {
+        if let Some(capture) = self.captures.get_mut(source) {
+            capture.stop();
+        }
     }
 
     /// Whether every source has ended.
@@ -153,7 +160,8 @@ impl Engine {
     }
 
     fn rest(&mut self) {
-        let may_nap = self.fast && self.captures.iter().all(Capture::has_room_for_a_nap);
+        let mut captures = self.captures.iter();
+        let may_nap = self.fast && captures.all(Capture::has_room_for_a_nap);
         let (next, then) = self.phase.next(may_nap);
         self.phase = then;
         match next {

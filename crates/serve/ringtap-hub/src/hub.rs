@@ -4,8 +4,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 
 use ringtap_filter::Program;
@@ -36,10 +36,16 @@ pub struct Hub {
 pub struct Handle {
     commands: Sender<Command>,
     event: Event,
+    facts: Arc<RwLock<HubFacts>>,
+}
+
+/// What the hub's server knows of the hub.
+struct HubFacts {
     limits: Limits,
+    /// The pool of a source is a BPF map.
     has_map: bool,
     /// Link type of each source.
-    pub(crate) link_types: Arc<[u16]>,
+    link_types: Vec<u16>,
 }
 
 /// Options of a hub.
@@ -81,10 +87,19 @@ pub(crate) enum Command {
     Leave(SubscriptionId),
     Bridges(Vec<BridgeStatus>),
     Groups(Vec<Group>, Responder<Result<Vec<String>, AttachError>>),
+    Limits(Limits),
+    AddSource(NewSource),
+    StopSource(usize),
     Ask(Question),
     WhenOver(Sender<()>),
     Stop,
     Quit,
+}
+
+/// A source to be added.
+pub(crate) struct NewSource {
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) responder: Responder<Result<(), AttachError>>,
 }
 
 /// A question about the hub's figures.
@@ -216,7 +231,11 @@ impl Hub {
         let has_map = sources.iter().any(|source| source.pool_is_map());
         let event = Event::new()?;
         let link_types = sources.iter().map(|source| source.facts().link_type);
-        let link_types = link_types.collect();
+        let facts = HubFacts {
+            limits: options.limits,
+            has_map,
+            link_types: link_types.collect(),
+        };
         let (commands, inbox) = mpsc::channel();
         let mut control = HubControl::new(sources, groups, options, inbox, event.clone())?;
         let subscriptions = control.attach_at_start(requests);
@@ -228,9 +247,7 @@ impl Hub {
             handle: Handle {
                 commands,
                 event,
-                limits: options.limits,
-                has_map,
-                link_types,
+                facts: Arc::new(RwLock::new(facts)),
             },
             thread: Some(thread),
         };
@@ -270,14 +287,53 @@ fn check_names(groups: &[Group]) -> Result<(), HubError> {
 }
 
 impl Handle {
+    fn facts(&self) -> RwLockReadGuard<'_, HubFacts> {
+        self.facts.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The hub's limits.
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
+    pub(crate) fn limits(&self) -> Limits {
+        self.facts().limits
     }
 
     /// Whether the pool of a source is a BPF map.
     pub(crate) fn has_map(&self) -> bool {
-        self.has_map
+        self.facts().has_map
+    }
+
+    /// Link type of each source.
+    pub(crate) fn link_types(&self) -> Vec<u16> {
+        self.facts().link_types.clone()
+    }
+
+    fn set_facts(&self, change: impl FnOnce(&mut HubFacts)) {
+        change(&mut self.facts.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Adds a source, which captures already. Readers that attach from now on read it, too; attached
+    /// readers do not.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError::System`], [`AttachError::Ending`]; the hub has no further source then.
+    pub fn add_source(&self, source: Box<dyn Source>) -> Result<(), AttachError> {
+        let (link_type, is_map) = (source.facts().link_type, source.pool_is_map());
+        // Before any reader can get the pool.
+        self.set_facts(|facts| facts.has_map |= is_map);
+        self.ask(|responder| Command::AddSource(NewSource { source, responder }))?;
+        self.set_facts(|facts| facts.link_types.push(link_type));
+        Ok(())
+    }
+
+    /// Stops the source with this index. Readers get the packets that it captured.
+    pub fn stop_source(&self, source: usize) {
+        self.send(Command::StopSource(source));
+    }
+
+    /// Replaces the limits, for what readers ask from now on; all but `guaranteed_readers`.
+    pub fn set_limits(&self, limits: Limits) {
+        self.set_facts(|facts| facts.limits = limits);
+        self.send(Command::Limits(limits));
     }
 
     /// Attaches a reader to a group; waits until its rules are in force at every source.
@@ -336,7 +392,7 @@ impl Handle {
     /// Every [`HubError`]; nothing has changed then.
     pub fn replace_groups(&self, groups: Vec<Group>) -> Result<Vec<String>, HubError> {
         check_names(&groups)?;
-        check_filters(&groups, &self.limits)?;
+        check_filters(&groups, &self.limits())?;
         let notes = self.ask(|responder| Command::Groups(groups, responder));
         notes.map_err(|error| HubError::System(io::Error::other(error)))
     }

@@ -118,6 +118,11 @@ impl Membership {
         }
     }
 
+    /// Replaces the limits for filters that come from now on.
+    pub(crate) fn set_limits(&mut self, limits: FilterLimits) {
+        self.limits = limits;
+    }
+
     /// Number of groups, with those that were removed.
     pub(crate) fn group_count(&self) -> u32 {
         to_u32(self.groups.len())

@@ -31,6 +31,11 @@ impl Rates {
         }
     }
 
+    /// Allows each user this number of events per second from now on.
+    pub fn allow(&mut self, per_second: NonZeroU32) {
+        self.interval = Duration::from_secs(1) / per_second.get();
+    }
+
     /// Time until this user may cause the next event; zero if it may at once.
     #[must_use]
     pub fn wait(&self, uid: u32, now: Instant) -> Duration {

@@ -165,8 +165,9 @@ impl Acceptor {
         }
         let first = fds.len();
         let mut polled = Vec::with_capacity(self.connections.len());
+        let limits = self.hub.limits();
         for (at, connection) in self.connections.iter().enumerate() {
-            timeouts.extend(connection.left_for_hello(self.hub.limits(), now));
+            timeouts.extend(connection.left_for_hello(&limits, now));
             let pause = match connection.class {
                 UserClass::Own => Duration::ZERO,
                 _ => self.rates.wait(connection.uid(), now),
@@ -199,6 +200,8 @@ impl Acceptor {
 
     fn serve(&mut self, ready: &Ready, buffer: &mut [u8]) {
         let now = Instant::now();
+        let limits = self.hub.limits();
+        self.rates.allow(limits.requests_per_second);
         // From the last one on, so that the end of a connection moves none that is still to come.
         for at in ready.connections.iter().rev() {
             let connection = &mut self.connections[*at];
@@ -216,7 +219,7 @@ impl Acceptor {
         }
         for at in (0..self.connections.len()).rev() {
             let connection = &self.connections[at];
-            let left = connection.left_for_hello(self.hub.limits(), now);
+            let left = connection.left_for_hello(&limits, now);
             if left.is_some_and(|left| left.is_zero()) {
                 connection.refuse("the hub got no hello in time (limits.hello_seconds)");
                 self.end(at);
@@ -260,7 +263,7 @@ impl Acceptor {
             let class = self.class(&peer);
             let open = self.connections.iter().map(|one| (one.uid(), one.class));
             let open = Occupancy::of(open.chain(self.leaving.users()));
-            if let Err(refusal) = open.admit(self.hub.limits(), peer.uid, class) {
+            if let Err(refusal) = open.admit(&self.hub.limits(), peer.uid, class) {
                 tracing::warn!(pid = peer.pid, uid = peer.uid, "{refusal}");
                 connection::refuse_connection(&socket, &refusal);
                 if !socket.refuses_descriptors() {

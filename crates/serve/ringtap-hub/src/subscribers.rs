@@ -41,7 +41,7 @@ pub(crate) struct Subscriber {
     pub(crate) delivery: Delivery,
     pub(crate) place: Place,
     pub(crate) attached_ns: u64,
-    /// One per source.
+    /// One for each source that the hub had when the reader attached.
     pub(crate) source_readers: Vec<SourceReader>,
     /// Wakes the reader.
     pub(crate) doorbell: Arc<HubDoorbell>,

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A running hub reads its configuration file again: groups, their users, metrics.
+//! A running hub reads its configuration file again: sources, groups, their users, limits, metrics.
 //!
 //! Invariants
-//! - Capture goes on: no source, reader or rule changes.
-//! - After an error, the hub has the groups that it had.
+//! - Capture of the sources that stay goes on; attached readers keep their rules.
+//! - After an error, the hub has the sources and groups that it had.
 
 use std::fs;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ringtap_client::Control as _;
-use ringtap_hub::Hub;
+use ringtap_device::DeviceSpec;
 use ringtap_hub::server::Server;
+use ringtap_hub::{Hub, Limits};
+use ringtap_ipc::protocol::SourceState;
 use ringtap_pool::source::Facts;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-use super::config::Config;
-use super::{HubArgs, compiled, groups, serve_metrics};
+use super::config::{Config, Device};
+use super::{HubArgs, compiled, groups, open, require_different_interfaces, serve_metrics};
 use crate::interrupt;
 use crate::print;
 use crate::seeing::HubSocketArgs;
@@ -68,8 +70,8 @@ fn catches(pid: i32, signal: i32) -> bool {
 pub(super) struct Reloaded<'a> {
     pub(super) args: &'a HubArgs,
     pub(super) config: Config,
-    /// Facts about each source.
-    pub(super) facts: Vec<Facts>,
+    /// Each source that the hub has had, in the hub's order.
+    pub(super) sources: Vec<(DeviceSpec, Facts)>,
     pub(super) hub: &'a Hub,
     pub(super) server: &'a Server,
     pub(super) metrics: Option<MetricsServer>,
@@ -93,33 +95,97 @@ impl Reloaded<'_> {
         }
     }
 
-    /// Puts the file in force; returns what did not change.
+    /// Puts the file in force; returns what did not change, and what did.
     fn reload(&mut self) -> Result<Vec<String>> {
         let new = self.args.config()?;
-        let old = &self.config;
-        let groups = compiled(&new.groups, &self.facts)?;
-        let mut notes = self.hub.handle().replace_groups(groups)?;
+        require_different_interfaces(&new.devices)?;
+        let runs = self.running()?;
+        let is_wanted = |at: &usize| {
+            let spec = &self.sources[*at].0;
+            new.devices.iter().any(|one| one.spec == *spec)
+        };
+        let (stays, goes): (Vec<usize>, Vec<usize>) = runs.iter().partition(|at| is_wanted(at));
+        let known = |one: &&Device| stays.iter().all(|at| self.sources[*at].0 != one.spec);
+        let come: Vec<_> = new.devices.iter().filter(known).collect();
+        self.require_free(&come, &runs)?;
+        let opened = come.iter().map(|device| open(device));
+        let opened = opened.collect::<Result<Vec<_>>>()?;
+        let facts = stays.iter().map(|at| self.sources[*at].1.clone());
+        let facts = facts.chain(opened.iter().map(|source| source.facts().clone()));
+        let groups = compiled(&new.groups, &facts.collect::<Vec<_>>())?;
+        let hub = self.hub.handle();
+        let mut notes = hub.replace_groups(groups)?;
         self.server.set_access(groups::access(&new.groups));
-        for (key, is_same) in [
-            ("source", new.devices == old.devices),
-            ("limits", new.limits == old.limits),
-            ("socket", new.socket == old.socket),
-            ("congestion", new.congestion == old.congestion),
-            ("hash_seed", new.hash_seed == old.hash_seed),
-        ] {
-            if !is_same {
-                notes.push(format!(
-                    "{key}: unchanged: it changes with a restart of the hub"
-                ));
-            }
+        hub.set_limits(new.limits);
+        for (source, Device { spec, .. }) in opened.into_iter().zip(come) {
+            let facts = source.facts().clone();
+            notes.extend(facts.notes.iter().cloned());
+            hub.add_source(source)?;
+            notes.push(format!(
+                "{spec}: captured from now on, for readers that attach from now on"
+            ));
+            self.sources.push((spec.clone(), facts));
         }
+        for at in goes {
+            hub.stop_source(at);
+            notes.push(format!("{}: captured no longer", self.sources[at].0));
+        }
+        notes.extend(unchanged(&self.config, &new));
         let metrics = |config: &Config| (config.metrics, config.metrics_anywhere);
-        if metrics(&new) != metrics(old) {
+        if metrics(&new) != metrics(&self.config) {
             self.metrics = None;
             self.metrics = serve_metrics(&new, self.hub)?;
         }
-        self.config.groups = new.groups;
-        (self.config.metrics, self.config.metrics_anywhere) = (new.metrics, new.metrics_anywhere);
+        self.config = new;
         Ok(notes)
     }
+
+    /// Indexes of the sources that capture.
+    fn running(&self) -> Result<Vec<usize>> {
+        let status = self.hub.handle().status().context("the hub is ending")?;
+        let sources = status.sources.iter().enumerate();
+        let running = sources.filter(|(_, source)| source.state != SourceState::Ended);
+        Ok(running.map(|(at, _)| at).collect())
+    }
+
+    /// Refuses devices whose interface the hub captures already in another way.
+    fn require_free(&self, come: &[&Device], runs: &[usize]) -> Result<()> {
+        for Device { spec, .. } in come {
+            let of_same = |at: &&usize| {
+                let other = &self.sources[**at].0;
+                spec.kind.names_an_interface() && spec.name == other.name
+            };
+            if let Some(at) = runs.iter().find(of_same) {
+                bail!(
+                    "{spec}: the hub captures {} as {}: remove that source with one reload, and add \
+                     this one with the next",
+                    spec.name,
+                    self.sources[*at].0
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys whose new values need another start of the hub.
+fn unchanged(old: &Config, new: &Config) -> impl Iterator<Item = String> {
+    let at_start = |limits: &Limits| {
+        (
+            limits.guaranteed_readers,
+            limits.log_lines_per_second,
+            limits.log_lines_per_user_and_second,
+        )
+    };
+    let keys = [
+        (
+            "limits.guaranteed_readers and .log_lines",
+            at_start(&new.limits) == at_start(&old.limits),
+        ),
+        ("socket", new.socket == old.socket),
+        ("congestion", new.congestion == old.congestion),
+        ("hash_seed", new.hash_seed == old.hash_seed),
+    ];
+    let changed = keys.into_iter().filter(|(_, is_same)| !is_same);
+    changed.map(|(key, _)| format!("{key}: unchanged: it changes with a restart of the hub"))
 }

@@ -4,10 +4,12 @@
 use std::fs;
 
 use ringtap_client::Connection;
+use ringtap_filter::Program;
+use ringtap_ipc::protocol::{SourceState, SourceStatus};
 use ringtap_testkit::Running;
 use tempfile::TempDir;
 
-use crate::support::{BINARY, LARGE_POOL, LIMIT, RunningHub, lost_nothing, request};
+use crate::support::{Account, BINARY, LARGE_POOL, LIMIT, RunningHub, lost_nothing, request};
 
 const PACKETS: u64 = 20_000;
 
@@ -65,6 +67,75 @@ fn groups_come_and_go_without_a_lost_packet() {
         reader.is_some_and(|one| one.delivered >= PACKETS)
     });
     lost_nothing(honest);
+    let _end = hub.finish();
+}
+
+#[test]
+fn sources_come_and_go_without_a_lost_packet() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let file = folder.path().join("hub.toml");
+    let text = file.display().to_string();
+    let write = |devices: &[&str]| {
+        let source = |device: &&str| format!("[[source]]\ndevice = \"{device}\"\n");
+        let sources: String = devices.iter().map(source).collect();
+        fs::write(&file, sources + "[[group]]\nname = \"a\"\n").expect("a file");
+    };
+    write(&[]);
+    // `tap:rx0` is an argument: it stays.
+    let hub = RunningHub::with("reload-source", LARGE_POOL, &["-c", &text]);
+    hub.net.add_veth("tx1", "rx1");
+    let early = hub.count("a", &["--stamps"]);
+    let mut member = hub.receiver("a");
+    let sender = hub.start_sending(5_000, PACKETS);
+
+    // An interface that is not there changes nothing.
+    write(&["tap:nosuch0"]);
+    let _asked = reload(&hub).wait(LIMIT).success();
+    hub.hub.wait_for_stderr("is not in force: ", LIMIT);
+    assert_eq!(hub.status().sources.len(), 1);
+
+    write(&["tap:rx1?direction=in"]);
+    let _asked = reload(&hub).wait(LIMIT).success();
+    hub.wait_until("the new source is there", |status| {
+        status.sources.len() == 2
+    });
+    // A reader of the first source only still changes its filter.
+    member
+        .set_filter(&Program::everything())
+        .expect("it is changed");
+    drop(member);
+    hub.wait_until("it has left", |status| status.readers.len() == 1);
+    write(&["packet:rx1"]);
+    let _asked = reload(&hub).wait(LIMIT).success();
+    hub.hub.wait_for_stderr("captures rx1 as tap:rx1", LIMIT);
+    let late = hub.count("a", &["udp", "or", "ether", "proto", "0x88b5"]);
+    let frame = [vec![2_u8; 12], vec![0x88, 0xb5], vec![0; 50]].concat();
+    hub.net.inject("tx1", &vec![frame.clone(); 100]);
+    hub.wait_until("both have their packets", |status| {
+        let [one, other] = &status.sources[..] else {
+            panic!("two sources")
+        };
+        let captured = |source: &SourceStatus| source.lanes.iter().map(|lane| lane.captured).sum();
+        let (one, other): (u64, u64) = (captured(one), captured(other));
+        one == PACKETS && other == 100
+    });
+    let _sent = sender.wait(LIMIT).success();
+
+    write(&[]);
+    let _asked = reload(&hub).wait(LIMIT).success();
+    hub.wait_until("the source has ended", |status| {
+        status.sources[1].state == SourceState::Ended
+    });
+    assert!(!hub.net.has_xdp("rx1"), "nothing is left behind");
+    hub.net.inject("tx1", &vec![frame.clone(); 100]);
+    hub.net.inject("tx0", &vec![frame; 100]);
+    hub.wait_until("the readers have all packets", |status| {
+        let of = |at: usize| status.readers.get(at).map_or(0, |one| one.delivered);
+        of(0) == PACKETS + 100 && of(1) >= 200
+    });
+    let (late, _) = Account::of(late);
+    assert_eq!(late.lost(), 0, "{late:?}");
+    lost_nothing(early);
     let _end = hub.finish();
 }
 

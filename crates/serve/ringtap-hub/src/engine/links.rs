@@ -49,7 +49,7 @@ pub(crate) struct NewReader {
 
 /// The readers of one subscription.
 pub(super) struct ReaderLink {
-    /// One per source.
+    /// One for each source that the hub had when the reader attached; likewise below.
     pub(super) readers: Vec<ReaderId>,
     /// Sequence of the subscription's first packet, per source and lane.
     starts: Vec<Vec<u64>>,
@@ -192,7 +192,9 @@ impl ReaderLinks {
                 continue;
             }
             for link in self.all.values_mut() {
-                link.is_called |= woken.binary_search(&link.readers[at]).is_ok();
+                // A reader that attached before the source came has none there.
+                let reader = link.readers.get(at);
+                link.is_called |= reader.is_some_and(|one| woken.binary_search(one).is_ok());
             }
         }
         for link in self.all.values_mut().filter(|link| link.is_called) {

@@ -331,7 +331,7 @@ impl ClientConnection {
             protocol: protocol::VERSION,
             features: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            link_types: self.hub.link_types.to_vec(),
+            link_types: self.hub.link_types(),
         }
         .into()
     }

@@ -301,7 +301,8 @@ impl HubControl {
             filter: share.filter.clone(),
             from: from.clone(),
         });
-        let wanted: Vec<_> = wanted.collect();
+        // The reader knows the sources that the hub had when it attached.
+        let wanted: Vec<_> = wanted.take(subscriber.source_readers.len()).collect();
         subscriber.place = wanted
             .first()
             .map_or(Place::Source, |wanted| wanted.place.clone());

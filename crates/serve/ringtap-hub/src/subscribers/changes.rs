@@ -151,6 +151,9 @@ impl HubControl {
             }
             self.finish_loading();
         }
+        if self.add_newcomers() {
+            self.changes.outdate();
+        }
         self.start_loading() || finishes
     }
 
@@ -282,7 +285,7 @@ impl HubControl {
     /// Undoes the changes of a refused set; refuses the change if it was the only one.
     fn undo(&mut self, applied: Vec<Applied>, error: AttachError) {
         if applied.is_empty() {
-            tracing::error!("cannot remove the rules of a detached reader: {error}");
+            tracing::error!("new rules, for no reader that waits, are not in force: {error}");
             return;
         }
         // Other sources may have put the refused rules in force.
