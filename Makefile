@@ -48,8 +48,8 @@ check: ## format, lints, layout, unit tests (less than 2 minutes when warm)
 	@scripts/prepare check
 	@scripts/test check
 
-bench: ## compare with other programs, write bench/results/ (about 25 minutes, needs root)
-	@echo "bench: five alternating rounds of every program in a private network; about 25 minutes"
+bench: ## compare with other programs, write bench/results/ (about 30 minutes, needs root)
+	@echo "bench: five alternating rounds of every program in a private network; about 30 minutes"
 	@scripts/prepare bench
 	@cargo build --release --workspace --bin ringtap --examples
 	@cargo build --release -p ringtap-pcap
