@@ -118,3 +118,15 @@ fn a_file_is_judged_from_its_first_packet_on() {
     let _counters = Running::start(command).wait(LIMIT).success();
     assert_eq!(packets(&kept), expected);
 }
+
+#[test]
+fn a_filter_that_the_capture_cannot_run_is_said_to_run_in_the_reader() {
+    require_root!();
+    for (filter, is_said) in [("ip protochain 99", true), ("udp", false)] {
+        let net = Namespace::with_veth("snap-place");
+        let args = ["count", "-i", "tap:rx0", "--duration", "0.1", filter];
+        let end = net.run(BINARY, &args).success();
+        let said = end.stderr.contains("the reader runs the filter");
+        assert_eq!(said, is_said, "{}", end.stderr);
+    }
+}

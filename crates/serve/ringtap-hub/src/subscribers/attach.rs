@@ -340,10 +340,12 @@ fn endpoint(
     control: SharedMemory,
 ) -> Endpoint {
     let mut facts = source.facts.clone();
+    facts
+        .notes
+        .extend(filter_note(&facts, &wanted.place, share));
     if facts.policy != Policy::Block {
         facts.policy = group.policy;
     }
-    facts.notes.extend(cut_note(&facts, &wanted.place, share));
     Endpoint {
         facts,
         pool: source.pool.clone(),
@@ -370,18 +372,23 @@ fn delivery(request: &SubscriptionRequest, group: &Group) -> Delivery {
     }
 }
 
-/// A note for a reader that runs its filter itself, on packets that the source has cut.
-fn cut_note(facts: &Facts, place: &Place, share: &Share) -> Option<String> {
+/// A note for a reader that runs its filter itself.
+fn filter_note(facts: &Facts, place: &Place, share: &Share) -> Option<String> {
     let Place::Reader(reason) = place else {
         return None;
     };
-    let cuts = facts.snap_length < ORDINARY_FRAME_BYTES && !share.filter.takes_everything();
-    cuts.then(|| {
-        format!(
-            "the filter judges only the first {} bytes of each packet: {reason}",
-            facts.snap_length
-        )
-    })
+    let snap_length = facts.snap_length;
+    match snap_length < ORDINARY_FRAME_BYTES {
+        _ if share.filter.takes_everything() => None,
+        true => Some(format!(
+            "the filter judges only the first {snap_length} bytes of each packet: {reason}"
+        )),
+        // The readers of a source that waits for them, like a file, lose nothing by it.
+        false if facts.policy == Policy::Block => None,
+        false => Some(format!(
+            "the reader runs the filter, not the capture: {reason}"
+        )),
+    }
 }
 
 fn too_much(what: &'static str, group: &Group, asked: u32, allowed: u32) -> AttachError {
