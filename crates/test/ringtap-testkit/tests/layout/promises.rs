@@ -1,39 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of promises: numbered without gaps, and every named test exists.
+//! The page of promises: each area numbers its rows without gaps, and every named test exists.
 //!
-//! A row is `| number | promise | evidence, evidence | last result |`. Evidence is a test's name or a
-//! file's path in backquotes; a promise without one says `no test yet`.
+//! An area begins with a line `## NAME`. A row is `| number | promise | evidence, evidence | last
+//! result |`. Evidence is a test's name or a file's path in backquotes; a promise without one says
+//! `no test yet`.
 
 use crate::files::Source;
 
 pub(crate) fn faults(page: &str, sources: &[Source]) -> Vec<String> {
-    let rows: Vec<_> = page.lines().filter_map(Row::parse).collect();
-    if rows.is_empty() {
-        return vec!["docs/internals/promises.md holds no promise".to_owned()];
-    }
     let mut faults = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        if row.number != index + 1 {
-            faults.push(format!(
-                "promise {} stands in place {}",
-                row.number,
-                index + 1
-            ));
+    let (mut area, mut number, mut count) = ("", 0, 0);
+    for line in page.lines() {
+        if let Some(name) = line.strip_prefix("## ") {
+            (area, number) = (name, 0);
+        } else if let Some(row) = Row::parse(line) {
+            (number, count) = (number + 1, count + 1);
+            let found = row.faults(number, sources);
+            let place = |fault: &String| format!("{area}, promise {}: {fault}", row.number);
+            faults.extend(found.iter().map(place));
         }
-        if !row.text.contains(|c: char| c.is_ascii_digit()) {
-            faults.push(format!("promise {} has no number in it", row.number));
-        }
-        if row.evidence.is_empty() && !row.says_none {
-            faults.push(format!("promise {} names no test", row.number));
-        }
-        if row.result.is_empty() {
-            faults.push(format!("promise {} states no last result", row.number));
-        }
-        for evidence in &row.evidence {
-            if !exists(evidence, sources) {
-                faults.push(format!("promise {}: there is no {evidence}", row.number));
-            }
-        }
+    }
+    if count == 0 {
+        faults.push("docs/internals/promises.md holds no promise".to_owned());
     }
     faults
 }
@@ -59,6 +47,27 @@ impl<'a> Row<'a> {
             says_none: evidence.contains("no test yet"),
             result: cells.next()?,
         })
+    }
+
+    fn faults(&self, number: usize, sources: &[Source]) -> Vec<String> {
+        let rules = [
+            (self.number != number, format!("stands in place {number}")),
+            (
+                !self.text.contains(|c: char| c.is_ascii_digit()),
+                "states no number".to_owned(),
+            ),
+            (
+                self.evidence.is_empty() && !self.says_none,
+                "names no test".to_owned(),
+            ),
+            (self.result.is_empty(), "states no last result".to_owned()),
+        ];
+        let broken = rules.into_iter().filter(|(is_broken, _)| *is_broken);
+        let missing = self.evidence.iter().filter(|name| !exists(name, sources));
+        broken
+            .map(|(_, fault)| fault)
+            .chain(missing.map(|name| format!("there is no {name}")))
+            .collect()
     }
 }
 
@@ -104,6 +113,17 @@ mod tests {
         assert_eq!(count("| 2 | 0 lost | no test yet | – |\n"), 1);
         assert_eq!(count("| 1 | it is fast | no test yet | – |\n"), 1);
         assert_eq!(count("nothing here\n"), 1);
+    }
+
+    #[test]
+    fn each_area_begins_with_number_one() {
+        let row = |number| format!("| {number} | 0 lost | no test yet | – |\n");
+        let page = |second| format!("## A\n{}## B\n{}", row(1), row(second));
+        assert_eq!(count(&page(1)), 0);
+        assert_eq!(
+            faults(&page(2), &sources()),
+            ["B, promise 2: stands in place 1"]
+        );
     }
 
     #[test]
