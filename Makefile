@@ -85,8 +85,10 @@ test-fleet: build ## three probes, a Kafka broker and a Spark job (about 2 minut
 	@scripts/prepare test
 	@$(if $(SUDO),sudo -E) scripts/fleet $(BINARY)
 
-readme: ## put the table of the latest benchmark into README.md
+readme: build ## put the latest benchmark, and a new picture of top and why, into README.md (half a minute, needs root)
+	@scripts/prepare readme
 	@python3 lab/bench.py --readme
+	@$(SUDO) python3 lab/picture.py --ringtap $(BINARY)
 
 $(BINARY):
 	@$(MAKE) --no-print-directory build

@@ -148,15 +148,20 @@ def measure(run: Run, command: str, folder: Path) -> int:
     return 1 if run.problems else 0
 
 
-def show_in_readme(stored: Path) -> int:
-    """Puts a stored result into the README, and one of many readers; gives the exit status."""
-    readers = stored.parent / "readers" / stored.name
-    paths = [path for path in (stored, readers) if path.exists()] or [stored]
+def show_in_readme(folder: Path) -> int:
+    """Puts the newest stored result with many readers into the README; gives the exit status."""
+    paths = [folder / "latest.json", folder / "readers" / "latest.json"]
     try:
-        report.refresh(ROOT / "README.md", [json.loads(path.read_text()) for path in paths])
+        stored = [json.loads(path.read_text()) for path in paths if path.exists()]
+        newest = max(
+            (one for one in stored if "readers" in one), key=lambda one: one["date"], default=None
+        )
+        if newest is None:
+            return refuse(f"README.md stays as it is: no result with many readers in {folder}")
+        report.refresh(ROOT / "README.md", report.readme_part(newest))
     except (OSError, ValueError) as error:
         return refuse(f"README.md stays as it is: {error}")
-    print(f"bench: README.md shows {' and '.join(map(str, paths))}")
+    print(f"bench: README.md shows the result of {newest['date']}")
     return 0
 
 
@@ -170,7 +175,7 @@ def main(words: list[str]) -> int:
     """Runs what the command line asks for; gives the exit status."""
     asked = parse_arguments(words, names())
     if asked.readme:
-        return show_in_readme((asked.out or RESULTS) / "latest.json")
+        return show_in_readme(asked.out or RESULTS)
     target = (asked.target or Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))).resolve()
     run = Run(settings(asked), programs(target))
     needs = sorted({need for one in chosen(run.settings.only) for need in one.needs})

@@ -112,28 +112,21 @@ def _entries(found: dict) -> list[tuple[str, dict]]:
     return entries
 
 
-def readme_part(results: list[dict]) -> str:
-    """The README's text between the markers: the tables of each result, its machine and notes."""
-    parts = []
-    for result in results:
-        if "capture" in result:
-            parts.append(tables.short(result["capture"]))
-        if "readers" in result:
-            parts += ["64-byte packets, readers as separate processes:\n",
-                      tables.crowds(result["readers"])]  # fmt: skip
-        parts.append(" ".join([machine_line(result), *(f"Note: {note}." for note in result["notes"])]))
-        parts.append("")
-    return "\n".join(parts)
+def readme_part(result: dict) -> str:
+    """The README's text between the markers: one table, and where it was measured."""
+    table = tables.four_numbers_of_readers(result["readers"])
+    return f"{table}\n{machine_line(result)}\n"
 
 
-def refresh(readme: Path, results: list[dict]) -> None:
-    """Puts results between the markers of the README.
+def refresh(readme: Path, part: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
+    """Puts `part` between two markers of the README.
 
     Raises ValueError if the README has not exactly one of each marker, in this order.
     """
     text = readme.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in after:
-        raise ValueError(f"{readme}: wants one {BEGIN} and then one {END}")
-    readme.write_text(f"{before}{BEGIN}\n{readme_part(results)}\n{END}{after}")
+    begin, end = markers
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended or begin in rest or end in after:
+        raise ValueError(f"{readme}: wants one {begin} and then one {end}")
+    readme.write_text(f"{before}{begin}\n{part}\n{end}{after}")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 ABSENT = "-"
 
@@ -67,29 +67,6 @@ def capture(sizes: dict) -> str:
             ])  # fmt: skip
         text.append(f"**{size} bytes**\n\n{table(head, rows)}")
     return "\n".join(text)
-
-
-def short(sizes: dict) -> str:
-    """All sizes in one table: delivered Mpps, and what was lost, by median."""
-    head = ["Mpps without the lost ones", *(f"{size} bytes" for size in sizes)]
-    names: list[str] = []
-    for found in sizes.values():
-        names += [name for name in found if name not in names]
-    rows = []
-    for name in names:
-        cells = [_short(found.get(name)) for found in sizes.values()]
-        rows.append([name, *cells])
-    return table(head, rows)
-
-
-def _short(entry: dict | None) -> str:
-    if entry is None:
-        return ABSENT
-    rate = entry["summary"].get("delivered_mpps")
-    if rate is None:
-        return _absent(entry) or ABSENT
-    loss = entry["summary"]["loss_percent"]["median"]
-    return f"{rate['median']:.2f}" + (f" ({loss:.1f} % lost)" if loss else "")
 
 
 def pool(found: dict) -> str:
@@ -223,11 +200,28 @@ def crowds(found: dict) -> str:
     return table(["Mpps without loss", *heads], rows)
 
 
-def _crowd_cell(entry: dict | None) -> str:
+def _crowd_cell(
+    entry: dict | None, show: Callable[[dict, int, float], str] = figure
+) -> str:
     if not entry or not entry["rounds"]:
         return ABSENT
     limited = any(row["limited"] for row in entry["rounds"])
-    return figure(entry["summary"]["lossless_pps"], 2, 1e-6) + (" *" if limited else "")
+    return show(entry["summary"]["lossless_pps"], 2, 1e-6) + (" *" if limited else "")
+
+
+def four_numbers_of_readers(found: dict) -> str:
+    """Median lossless rates in Mpps, for the README; `*` where the sender had no more."""
+    kinds = found["contenders"]
+    rows = [
+        [f"{count} reader{'s' if count > 1 else ''}"]
+        + [_crowd_cell(entry["counts"].get(str(count)), _median) for entry in kinds.values()]
+        for count in (1, 4, 8, 16)
+    ]
+    return table(["Mpps without loss", *kinds], rows)
+
+
+def _median(summary: dict, digits: int, scale: float) -> str:
+    return f"{summary['median'] * scale:.{digits}f}"
 
 
 def filters(found: dict) -> str:

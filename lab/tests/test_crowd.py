@@ -146,8 +146,9 @@ class Tables(unittest.TestCase):
                        ("tcpdump", "dumpcap", "netsniff-ng"), "1"),
                    "machine": {"cpu": "A CPU", "cores": 2, "virtual": True, "kernel": "6.18",
                                "system": "a system"}}  # fmt: skip
-        text = report.readme_part([result])
-        self.assertIn("8 readers", text)
+        text = report.readme_part(result)
+        self.assertRegex(text, r"\| 8 readers +\| +5.00 \* \|")
+        self.assertEqual(text.count("\n| "), 5)
         for goal in result["goals"]:
             self.assertNotIn(goal["goal"], text)
 
