@@ -23,7 +23,7 @@ use std::{
 
 use ringtap_filter::{
     LinkType, Place, Program, Rule, Rules,
-    classifier::{Classifier, ClassifierError, Turns, Verdict},
+    classifier::{Classification, Classifier, ClassifierError, Turns},
 };
 use ringtap_pool::source::SourceError;
 
@@ -156,9 +156,9 @@ impl LaneClassifier {
 
     /// Classifies a packet with captured bytes `data`; counts it and returns `None` if no rule wants it.
     #[inline]
-    pub fn classify(&mut self, data: &[u8], wire_length: u32) -> Option<Verdict> {
+    pub fn classify(&mut self, data: &[u8], wire_length: u32) -> Option<Classification> {
         let Some(rules) = &self.rules else {
-            return Some(Verdict {
+            return Some(Classification {
                 mask: u64::MAX,
                 hash: None,
             });

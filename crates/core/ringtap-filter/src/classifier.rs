@@ -59,7 +59,7 @@ impl Default for Turns {
 
 /// The result of classification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Classification {
     /// The bits of the members that get the packet; 0 if no rule selects it.
     pub mask: u64,
     /// The flow hash over the outer headers, if a rule balances by it.
@@ -112,7 +112,7 @@ impl Classifier {
 
     /// Classifies a packet with captured bytes `data` that was `wire_length` bytes long.
     #[must_use]
-    pub fn classify(&self, data: &[u8], wire_length: u32, turns: &mut Turns) -> Verdict {
+    pub fn classify(&self, data: &[u8], wire_length: u32, turns: &mut Turns) -> Classification {
         let mut hashes = Hashes::new(&self.keys, data, self.link);
         let mut mask = 0;
         for (rule, turn) in self.rules.iter().zip(&mut turns.0) {
@@ -121,7 +121,7 @@ impl Classifier {
             }
         }
         let hash = (mask != 0 && self.has_flow_hash).then(|| hashes.flow(Headers::Outer));
-        Verdict { mask, hash }
+        Classification { mask, hash }
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn nobody_wants_a_packet_without_rules() {
         let verdict = classifier(vec![]).classify(&packet(true), 42, &mut Turns::default());
-        assert_eq!(verdict, Verdict::default());
+        assert_eq!(verdict, Classification::default());
     }
 
     #[test]

@@ -24,10 +24,10 @@ mod tests;
 
 use crate::Program;
 use assembler::Assembler;
-use filter::Filter;
+use filter::FilterFacts;
 use frame::Frame;
 use kept::{Kept, Key};
-use shared::Group;
+use shared::GroupEmitter;
 
 pub use insn::Insn;
 
@@ -105,16 +105,16 @@ fn build(
     for filter in &mut analysed {
         filter.find_needed(&kept);
     }
-    Group::new(&mut assembler, &frame, &kept, most_shared).emit(&analysed);
+    GroupEmitter::new(&mut assembler, &frame, &kept, most_shared).emit(&analysed);
     frame.end(&mut assembler);
     assembler.finish()
 }
 
-fn analyse((number, program): (usize, &Program)) -> Result<Filter<'_>, TranslateError> {
+fn analyse((number, program): (usize, &Program)) -> Result<FilterFacts<'_>, TranslateError> {
     if program.most_steps().is_none() {
         return Err(TranslateError::Loops { filter: number });
     }
-    Ok(Filter {
+    Ok(FilterFacts {
         number,
         program,
         facts: facts::facts(program),
@@ -124,6 +124,6 @@ fn analyse((number, program): (usize, &Program)) -> Result<Filter<'_>, Translate
 }
 
 /// Fields behind an IPv4 header that a filter reads, once per read.
-fn fields<'a>(filter: &'a Filter<'_>) -> impl Iterator<Item = Key> + 'a {
+fn fields<'a>(filter: &'a FilterFacts<'_>) -> impl Iterator<Item = Key> + 'a {
     (0..filter.facts.len()).filter_map(|at| filter.key(at))
 }

@@ -73,7 +73,7 @@ mod headers;
 mod tests;
 
 use crate::{Headers, LinkType};
-use headers::Packet;
+use headers::ParsedPacket;
 pub use headers::{Fragment, Ip};
 
 /// First header of a packet.
@@ -112,7 +112,7 @@ pub fn vlan(data: &[u8]) -> u32 {
 #[must_use]
 pub fn ip(data: &[u8], link: Link, headers: Headers) -> Option<Ip<'_>> {
     match headers::dissect(data, link, headers) {
-        Packet::Ip(ip) => Some(ip),
+        ParsedPacket::Ip(ip) => Some(ip),
         _ => None,
     }
 }
@@ -153,7 +153,7 @@ impl HashKeys {
     #[must_use]
     pub fn flow(&self, data: &[u8], link: Link, headers: Headers) -> u32 {
         match headers::dissect(data, link, headers) {
-            Packet::Ip(ip) => {
+            ParsedPacket::Ip(ip) => {
                 let (sum, is_swapped) = self.sum_of_addresses(&ip);
                 let (first, second) = match is_swapped {
                     Some(true) => (ip.ports.1, ip.ports.0),
@@ -172,13 +172,13 @@ impl HashKeys {
     #[must_use]
     pub fn addresses(&self, data: &[u8], link: Link, headers: Headers) -> u32 {
         match headers::dissect(data, link, headers) {
-            Packet::Ip(ip) => finish(self.sum_of_addresses(&ip).0),
+            ParsedPacket::Ip(ip) => finish(self.sum_of_addresses(&ip).0),
             other => self.without_ip(&other),
         }
     }
 
-    fn without_ip(&self, packet: &Packet) -> u32 {
-        let Packet::Ethernet { macs, ethertype } = *packet else {
+    fn without_ip(&self, packet: &ParsedPacket) -> u32 {
+        let ParsedPacket::Ethernet { macs, ethertype } = *packet else {
             return 0;
         };
         let (low, high) = (macs.0.min(macs.1), macs.0.max(macs.1));

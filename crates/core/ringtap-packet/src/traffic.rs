@@ -34,7 +34,7 @@ pub enum Sizes {
     Imix,
 }
 
-/// TransportProtocol protocol.
+/// Transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportProtocol {
     /// UDP.

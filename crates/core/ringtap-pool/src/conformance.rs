@@ -113,8 +113,8 @@ struct Found {
 }
 
 impl Found {
-    fn read(&mut self, reader: &mut Reader) -> Progress {
-        let mut progress = Progress::Nothing;
+    fn read(&mut self, reader: &mut Reader) -> ReadProgress {
+        let mut progress = ReadProgress::Nothing;
         loop {
             let batch = match reader
                 .try_next()
@@ -122,9 +122,9 @@ impl Found {
             {
                 Next::Batch(batch) => batch,
                 Next::Empty => return progress,
-                Next::Ended => return Progress::Ended,
+                Next::Ended => return ReadProgress::Ended,
             };
-            progress = Progress::Some;
+            progress = ReadProgress::Some;
             self.missing += batch.gap().map_or(0, |gap| gap.packets);
             let lane = batch.lane().0;
             if let Some(gap) = batch.gap() {
@@ -165,7 +165,7 @@ impl Found {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum ReadProgress {
     Nothing,
     Some,
     Ended,
@@ -236,7 +236,7 @@ impl Run {
         self.distributor.finish();
         for (reader, found) in &mut self.readers {
             let progress = found.read(reader);
-            assert!(progress == Progress::Ended, "readers are told of the end");
+            assert!(progress == ReadProgress::Ended, "readers learn of the end");
         }
         assert_eq!(
             self.source.counts(),
@@ -247,7 +247,7 @@ impl Run {
     }
 
     fn read(&mut self) -> bool {
-        let read = |(reader, found): &mut (Reader, Found)| found.read(reader) == Progress::Some;
+        let read = |(reader, found): &mut (Reader, Found)| found.read(reader) == ReadProgress::Some;
         self.readers
             .iter_mut()
             .map(read)
@@ -388,7 +388,7 @@ fn an_overrun_is_charged_alone(harness: &mut dyn Harness) {
     assert_eq!(run.slow(1), 0);
     assert!(
         slow.missing <= run.slow(0),
-        "gaps tell of no more than was lost"
+        "gaps report no more than was lost"
     );
 }
 

@@ -27,7 +27,7 @@ const MOST_LANES: u32 = 1 << 16;
 /// First bytes of the region, written before the reader maps it.
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct Header {
+struct ControlHeader {
     magic: AtomicU64,
     version: AtomicU32,
     lanes: AtomicU32,
@@ -85,7 +85,7 @@ pub struct Progress {
 
 /// One side's view of a control region.
 #[derive(Clone)]
-pub(crate) struct Control {
+pub(crate) struct ControlRegion {
     pub(crate) hub: Words<HubWords>,
     pub(crate) reader: Words<ReaderWords>,
     pub(crate) deliveries: Parts,
@@ -98,7 +98,7 @@ pub(crate) struct Control {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages describe the fields")]
-pub enum ControlError {
+pub enum ControlRegionError {
     /// Unknown format or version.
     #[error("no control region of version {VERSION}: update ringtap on both sides")]
     Unknown,
@@ -112,7 +112,7 @@ pub enum ControlError {
 
 /// Sizes of a control region.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct ControlSizes {
     lanes: u32,
     deliveries: u32,
     returns: u32,
@@ -126,14 +126,14 @@ struct Places {
     end: usize,
 }
 
-const HUB_WORDS: usize = size_of::<Header>();
+const HUB_WORDS: usize = size_of::<ControlHeader>();
 const READER_WORDS: usize = HUB_WORDS + size_of::<HubWords>();
 const STARTS: usize = READER_WORDS + size_of::<ReaderWords>();
 
-impl Sizes {
+impl ControlSizes {
     fn of(geometry: &Geometry) -> Self {
         let chunks = geometry.chunk_count.clamp(1, MOST_ENTRIES / 4);
-        Sizes {
+        ControlSizes {
             lanes: geometry.lane_count,
             // Two reports of missed packets may precede a delivery.
             deliveries: (3 * chunks).next_power_of_two(),
@@ -157,18 +157,18 @@ impl Sizes {
 
 /// Bytes of a control region for a reader of a pool of these sizes.
 pub fn control_bytes(geometry: &Geometry) -> usize {
-    Sizes::of(geometry).places().end
+    ControlSizes::of(geometry).places().end
 }
 
-impl Control {
+impl ControlRegion {
     /// Writes a control region into zeroed, writable memory that no other code uses yet.
     pub(crate) fn create(
         region: &Region,
         geometry: &Geometry,
         starts: &[u64],
-    ) -> Result<Self, ControlError> {
-        let sizes = Sizes::of(geometry);
-        let control = Control::view(region, sizes)?;
+    ) -> Result<Self, ControlRegionError> {
+        let sizes = ControlSizes::of(geometry);
+        let control = ControlRegion::view(region, sizes)?;
         for (word, start) in control.starts.iter().zip(starts) {
             word.store(start.to_le(), Relaxed);
         }
@@ -183,28 +183,28 @@ impl Control {
     }
 
     /// Opens a region that a distributor created, as its reader.
-    pub(crate) fn open(region: &Region) -> Result<Self, ControlError> {
+    pub(crate) fn open(region: &Region) -> Result<Self, ControlRegionError> {
         let header = header(region)?;
         let header = &header[0];
         let word = |word: &AtomicU32| u32::from_le(word.load(Relaxed));
         let magic = u64::from_le(header.magic.load(Acquire));
         if magic != MAGIC || word(&header.version) != VERSION {
-            return Err(ControlError::Unknown);
+            return Err(ControlRegionError::Unknown);
         }
-        let sizes = Sizes {
+        let sizes = ControlSizes {
             lanes: word(&header.lanes),
             deliveries: word(&header.deliveries),
             returns: word(&header.returns),
         };
         if sizes.lanes > MOST_LANES || sizes.deliveries.max(sizes.returns) > MOST_ENTRIES {
-            return Err(ControlError::Unknown);
+            return Err(ControlRegionError::Unknown);
         }
-        Control::view(region, sizes)
+        ControlRegion::view(region, sizes)
     }
 
-    fn view(region: &Region, sizes: Sizes) -> Result<Self, ControlError> {
+    fn view(region: &Region, sizes: ControlSizes) -> Result<Self, ControlRegionError> {
         let places = sizes.places();
-        let too_small = || ControlError::TooSmall {
+        let too_small = || ControlRegionError::TooSmall {
             have_bytes: region.bytes(),
         };
         if region.bytes() < places.end {
@@ -225,11 +225,11 @@ impl Control {
             word(READER_WORDS + offset_of!(ReaderWords, returns_tail))?,
             entries(places.returns, sizes.returns)?,
         );
-        Ok(Control {
+        Ok(ControlRegion {
             hub: region.words(HUB_WORDS, 1).ok_or_else(too_small)?,
             reader: region.words(READER_WORDS, 1).ok_or_else(too_small)?,
-            deliveries: deliveries.map_err(|_| ControlError::Unknown)?,
-            returns: returns.map_err(|_| ControlError::Unknown)?,
+            deliveries: deliveries.map_err(|_| ControlRegionError::Unknown)?,
+            returns: returns.map_err(|_| ControlRegionError::Unknown)?,
             starts: entries(places.starts, sizes.lanes)?,
         })
     }
@@ -257,8 +257,8 @@ impl ReaderWords {
     }
 }
 
-fn header(region: &Region) -> Result<Words<Header>, ControlError> {
-    region.words(0, 1).ok_or(ControlError::TooSmall {
+fn header(region: &Region) -> Result<Words<ControlHeader>, ControlRegionError> {
+    region.words(0, 1).ok_or(ControlRegionError::TooSmall {
         have_bytes: region.bytes(),
     })
 }
@@ -271,22 +271,22 @@ mod tests {
         Geometry::contiguous(4096, 9, 2, 1500).unwrap()
     }
 
-    fn made() -> (Region, Control) {
+    fn made() -> (Region, ControlRegion) {
         let region = Region::on_heap(control_bytes(&geometry()));
-        let control = Control::create(&region, &geometry(), &[3, 4]).unwrap();
+        let control = ControlRegion::create(&region, &geometry(), &[3, 4]).unwrap();
         (region, control)
     }
 
     #[test]
     fn a_reader_finds_what_the_distributor_wrote() {
         let (region, _) = made();
-        assert_eq!(Control::open(&region).unwrap().starts(), [3, 4]);
+        assert_eq!(ControlRegion::open(&region).unwrap().starts(), [3, 4]);
     }
 
     #[test]
     fn the_layout_is_the_documented_one() {
         assert_eq!((HUB_WORDS, READER_WORDS, STARTS), (64, 128, 192));
-        assert_eq!(offset_of!(Header, returns), 20);
+        assert_eq!(offset_of!(ControlHeader, returns), 20);
         assert_eq!(offset_of!(HubWords, wants_returns), 16);
         assert_eq!(offset_of!(HubWords, horizon_ns), 24);
         assert_eq!(offset_of!(ReaderWords, asleep), 8);
@@ -310,11 +310,11 @@ mod tests {
             (20, 1 << 12),
         ] {
             let before = word(at)[0].swap(value, Relaxed);
-            assert!(Control::open(&region).is_err(), "{at}: {value}");
+            assert!(ControlRegion::open(&region).is_err(), "{at}: {value}");
             word(at)[0].store(before, Relaxed);
         }
-        assert!(Control::open(&region).is_ok());
-        assert!(Control::open(&Region::on_heap(64)).is_err());
-        assert!(Control::open(&Region::on_heap(8)).is_err());
+        assert!(ControlRegion::open(&region).is_ok());
+        assert!(ControlRegion::open(&Region::on_heap(64)).is_err());
+        assert!(ControlRegion::open(&Region::on_heap(8)).is_err());
     }
 }

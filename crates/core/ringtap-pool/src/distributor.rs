@@ -27,7 +27,7 @@ mod wakeups;
 
 use std::sync::Arc;
 
-use crate::control::{self, Control, ControlError};
+use crate::control::{self, ControlRegion, ControlRegionError};
 use crate::format::Geometry;
 use crate::ids::{ChunkId, LaneId, ReaderId, widen};
 use crate::memory::Region;
@@ -88,7 +88,7 @@ pub enum AddReaderError {
     TooMany,
     /// The reader's control region is invalid.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(#[from] ControlRegionError),
     /// Packets at the start sequence are not readable any more, or not yet.
     #[error("{lane} cannot be read from packet {start} on")]
     Start {
@@ -224,7 +224,7 @@ impl Distributor {
                 });
             }
         }
-        let control = Control::create(memory, self.pool.geometry(), starts)?;
+        let control = ControlRegion::create(memory, self.pool.geometry(), starts)?;
         let credit = |lane: &Lane| {
             let chunks = lane.ends.chunks;
             entry::credit(options.credit, options.policy, chunks, &lane.budget)
@@ -340,7 +340,7 @@ impl Distributor {
         }
         for entry in self.readers.iter_mut().flatten() {
             entry.control.hub().ended.store(1, Release);
-            entry.untold_end = true;
+            entry.unreported_end = true;
         }
     }
 

@@ -10,7 +10,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering::*};
 
 /// Decoded state word of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct ChunkState {
     /// Number of readable slots.
     pub published: u32,
     /// Whether no more slots will be published.
@@ -33,10 +33,10 @@ pub fn seal(state: &AtomicU32, published: u32) {
 
 /// Reads a chunk's state.
 #[inline]
-pub fn observe(state: &AtomicU32) -> State {
+pub fn observe(state: &AtomicU32) -> ChunkState {
     // Pairs with the release stores in `publish` and `seal`, and with the eBPF program's store.
     let word = u32::from_le(state.load(Acquire));
-    State {
+    ChunkState {
         published: word & !SEALED,
         sealed: word & SEALED != 0,
     }

@@ -14,7 +14,7 @@ mod peek;
 
 use std::sync::Arc;
 
-use crate::control::{Control, ControlError, Progress};
+use crate::control::{ControlRegion, ControlRegionError, Progress};
 use crate::distributor::Policy;
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::memory::Region;
@@ -23,8 +23,8 @@ use crate::sync::Ordering::*;
 use crate::view::Pool;
 use crate::wake::{Level, Signal};
 pub use batch::{Batch, Packet, Packets};
-pub(crate) use delivery::{Delivery, MOST_MISSED, MissedPackets};
-use lane::{Held, Lane, Missed};
+pub(crate) use delivery::{DeliveryEntry, MOST_MISSED, MissedPackets};
+use lane::{Held, MissedCounts, ReaderLane};
 use lease::{Lease, LeaseHome};
 pub use peek::Peek;
 
@@ -79,7 +79,7 @@ struct Range {
 pub struct Reader {
     home: Arc<LeaseHome>,
     deliveries: Consumer,
-    lanes: Vec<Lane>,
+    lanes: Vec<ReaderLane>,
     turn: usize,
     /// Sum over the lanes of the next expected sequence number.
     read_to: u64,
@@ -97,18 +97,18 @@ impl Reader {
         control: &Region,
         policy: Policy,
         distributor: Arc<dyn Signal>,
-    ) -> Result<Self, ControlError> {
-        let control = Control::open(control)?;
+    ) -> Result<Self, ControlRegionError> {
+        let control = ControlRegion::open(control)?;
         let (lanes, want) = (control.starts.len(), pool.geometry().lane_count);
         if lanes != widen(want) {
-            return Err(ControlError::Lanes { lanes, want });
+            return Err(ControlRegionError::Lanes { lanes, want });
         }
         Ok(Reader::new(pool, control, policy, distributor))
     }
 
     pub(crate) fn new(
         pool: Pool,
-        control: Control,
+        control: ControlRegion,
         policy: Policy,
         distributor: Arc<dyn Signal>,
     ) -> Self {
@@ -117,7 +117,7 @@ impl Reader {
         control.reader().read_to.store(read_to, Relaxed);
         Reader {
             deliveries: Consumer::new(control.deliveries.clone()),
-            lanes: starts.into_iter().map(Lane::new).collect(),
+            lanes: starts.into_iter().map(ReaderLane::new).collect(),
             read_to,
             turn: 0,
             cut_bytes: match policy {
@@ -177,7 +177,7 @@ impl Reader {
     /// Number of waiting packets: published, delivered, and not yet taken.
     pub fn waiting(&mut self) -> Result<u64, RecvError> {
         self.accept()?;
-        let held = self.lanes.iter().flat_map(Lane::held);
+        let held = self.lanes.iter().flat_map(ReaderLane::held);
         let waiting = |held: &Held| {
             let published = self.pool().chunk(held.chunk)?.state().published;
             Some(u64::from(published.saturating_sub(held.next)))
@@ -191,14 +191,14 @@ impl Reader {
         // Before the queue, so that every delivery before the end is found below.
         let ended = self.home.control.hub().ended.load(Acquire) != 0;
         while let Some(entry) = self.deliveries.pop()? {
-            self.accept_one(Delivery::from_entry(entry))?;
+            self.accept_one(DeliveryEntry::from_entry(entry))?;
         }
         Ok(ended)
     }
 
-    fn accept_one(&mut self, delivery: Delivery) -> Result<(), RecvError> {
+    fn accept_one(&mut self, delivery: DeliveryEntry) -> Result<(), RecvError> {
         match delivery {
-            Delivery::Chunk { chunk, from, cut } => {
+            DeliveryEntry::Chunk { chunk, from, cut } => {
                 let view = self.pool().chunk(chunk);
                 let lane = view.ok_or(RecvError::BadChunk(chunk))?.lane();
                 let most = widen(self.pool().geometry().chunk_count);
@@ -212,12 +212,12 @@ impl Reader {
                     cut,
                 });
             }
-            Delivery::Missed {
+            DeliveryEntry::Missed {
                 lane,
                 packets,
                 which,
             } => {
-                let mut missed = Missed::default();
+                let mut missed = MissedCounts::default();
                 match which {
                     MissedPackets::Lost => missed.lost = packets,
                     MissedPackets::OtherMembers => missed.other_members = packets,
@@ -301,7 +301,7 @@ impl Reader {
 /// Announces a reader's sleep; usable while the reader itself is borrowed.
 #[derive(Clone)]
 pub struct Sleeper {
-    control: Control,
+    control: ControlRegion,
     distributor: Arc<dyn Signal>,
 }
 

@@ -13,7 +13,7 @@ use crate::format::{self, CHUNK_HEADER_SIZE, Geometry, HeaderError, SLOT_SIZE, S
 use crate::ids::{ChunkId, LaneId, widen};
 use crate::memory::{Piece, Region};
 use crate::number::{to_u32, to_u64, to_usize};
-use crate::publish::{self, State};
+use crate::publish::{self, ChunkState};
 use crate::sync::Ordering::*;
 
 /// Prefetch distance for slots, in bytes.
@@ -152,7 +152,7 @@ pub struct Chunk<'a>(pub(crate) Piece<'a>);
 impl<'a> Chunk<'a> {
     /// The chunk's state; an impossible count is cut to the chunk's capacity.
     #[inline]
-    pub fn state(self) -> State {
+    pub fn state(self) -> ChunkState {
         let mut state = publish::observe(self.0.word32(format::chunk::STATE));
         let most = (self.0.bytes() - CHUNK_HEADER_SIZE) / SLOT_SIZE;
         state.published = state.published.min(to_u32(most));

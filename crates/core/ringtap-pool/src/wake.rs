@@ -20,7 +20,6 @@ pub const FIRST_SLEEP: Duration = Duration::from_millis(2);
 ///
 /// The sleeper raises the flag, checks for news, then sleeps. The other side publishes news, takes
 /// the flag, and signals if it was raised.
-/// the flag, and signals if it was raised.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct WakeFlag(AtomicU32);

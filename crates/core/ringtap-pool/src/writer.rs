@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Ordering::*};
 use crate::view::Pool;
 use crate::wake::{Level, Signal, WakeWord};
 pub use cells::{Cell, CellLayout};
-use open::{Header, Open};
+use open::{ChunkHeader, Open};
 
 /// Metadata of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,7 +292,7 @@ impl LaneWriter {
         };
         // SAFETY: `self.pool` keeps the region, and `open` lives no longer than `self`.
         let piece = unsafe { chunk.0.outlive() };
-        let header = Header {
+        let header = ChunkHeader {
             lane: self.lane,
             first_sequence: self.sequence,
             chunk_sequence: self.chunk_sequence,

@@ -12,7 +12,7 @@
 //!   instance from a file system of the process's own.)
 //! - A reader cannot send descriptors to the hub through a doorbell.
 
-mod rings;
+mod watch;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ use rustix::net::{
 };
 
 use crate::event::{Event, PeerEvent};
-pub use rings::{RING_INTERVAL, Rings};
+pub use watch::{DOORBELL_INTERVAL, DoorbellWatch};
 
 /// Most reads of one call that empties a doorbell: the other end may refill it all the time.
 const MOST_READS: usize = 512;
@@ -57,19 +57,22 @@ pub fn doorbell() -> io::Result<(HubDoorbell, ReaderDoorbell)> {
     let (to_reader, news) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // From now on the kernel refuses what the reader sends.
     shutdown(&to_reader, Shutdown::Read)?;
-    let rings = Event::new()?;
-    let hub = PeerEvent::of(&rings)?;
+    let from_reader = Event::new()?;
+    let hub = PeerEvent::of(&from_reader)?;
     Ok((
-        HubDoorbell { to_reader, rings },
+        HubDoorbell {
+            to_reader,
+            from_reader,
+        },
         ReaderDoorbell { news, hub },
     ))
 }
 
-/// The hub's end of a doorbell; [`Signal::signal`] wakes the reader. [`Rings`] notices the reader's
-/// signals.
+/// The hub's end of a doorbell; [`Signal::signal`] wakes the reader. [`DoorbellWatch`] notices the
+/// reader's signals.
 pub struct HubDoorbell {
     to_reader: OwnedFd,
-    rings: Event,
+    from_reader: Event,
 }
 
 impl Signal for HubDoorbell {
@@ -187,10 +190,10 @@ mod tests {
         for _ in 0..100_000 {
             hub.signal();
         }
-        let rings = Rings::new().unwrap();
-        rings.add(&hub).unwrap();
-        assert!(rings.take());
-        rings.remove(&hub);
+        let doorbells = DoorbellWatch::new().unwrap();
+        doorbells.add(&hub).unwrap();
+        assert!(doorbells.take());
+        doorbells.remove(&hub);
     }
 
     #[test]

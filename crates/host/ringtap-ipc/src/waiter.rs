@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a reader waits: it naps while packets come fast, else sleeps until the hub wakes it.
+//! How a reader waits: it pauses while packets come fast, else sleeps until the hub wakes it.
 //!
 //! A wake-up costs the capture side about a microsecond. When packets follow each other within
-//! a nap's length, it costs both sides less to look again after the nap.
+//! the length of a pause, it costs both sides less to look again after the pause.
 //!
 //! Invariants
 //! - Caches are cold after a sleep. So between the end of a sleep and the first packet the waiter
@@ -20,15 +20,15 @@ use rustix::io::Errno;
 
 use crate::doorbell::Doorbell;
 
-/// Length of a nap; at a million packets a second, 250 packets come during a nap.
-const NAP: Duration = Duration::from_micros(250);
+/// Length of a pause; at a million packets a second, 250 packets come during a pause.
+const PAUSE: Duration = Duration::from_micros(250);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitPhase {
     /// Packets came since the last wait.
     Awake,
-    /// A nap is over without a packet.
-    Napped,
+    /// A pause is over without a packet.
+    Paused,
     /// The sleep is announced and begins after one more look for packets.
     Armed,
     /// One short sleep is over.
@@ -79,7 +79,7 @@ pub struct Waiter {
     phase: WaitPhase,
     /// When the last sleep began.
     begun: Instant,
-    /// The last sleep, including the first look for packets after it, was shorter than a nap.
+    /// The last sleep, including the first look for packets after it, was shorter than a pause.
     fast: bool,
 }
 
@@ -167,11 +167,11 @@ impl Waiter {
     /// Settles what the end of a sleep left open.
     fn settle(&mut self) {
         self.phase = match self.phase {
-            WaitPhase::Woken => WaitPhase::Napped,
+            WaitPhase::Woken => WaitPhase::Paused,
             WaitPhase::Found => WaitPhase::Awake,
             _ => return,
         };
-        self.fast = self.begun.elapsed() < NAP;
+        self.fast = self.begun.elapsed() < PAUSE;
         self.sleepers.iter().for_each(Sleeper::disarm);
     }
 
@@ -187,18 +187,18 @@ impl Waiter {
         match self.phase {
             WaitPhase::Armed | WaitPhase::Slept => self.sleep(deadline),
             _ => {
-                self.nap_or_announce(deadline);
+                self.pause_or_announce(deadline);
                 Ok(Waited::Look)
             }
         }
     }
 
     #[cold]
-    fn nap_or_announce(&mut self, deadline: Option<Instant>) {
+    fn pause_or_announce(&mut self, deadline: Option<Instant>) {
         self.settle();
         if self.phase == WaitPhase::Awake && self.fast {
-            std::thread::sleep(left_until(deadline).map_or(NAP, |left| left.min(NAP)));
-            self.phase = WaitPhase::Napped;
+            std::thread::sleep(left_until(deadline).map_or(PAUSE, |left| left.min(PAUSE)));
+            self.phase = WaitPhase::Paused;
         } else {
             // Also after a sleep that ended without a packet: the doorbell stays readable until the next
             // announcement, so another sleep would end at once.

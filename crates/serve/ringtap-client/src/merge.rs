@@ -20,7 +20,7 @@ use ringtap_pool::reader::{Reader, RecvError};
 pub const ORDER_WINDOW: Duration = Duration::from_millis(100);
 
 /// Longest sleep while the horizon has not passed the earliest packet.
-const HELD_NAP: Duration = Duration::from_millis(1);
+const HELD_PAUSE: Duration = Duration::from_millis(1);
 
 /// How well time-stamp order was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Hold {
     /// need not wake readers.
     pub(crate) fn look_again_in(self) -> Duration {
         match self.has_horizon {
-            true => self.left.min(HELD_NAP),
+            true => self.left.min(HELD_PAUSE),
             false => self.left,
         }
     }

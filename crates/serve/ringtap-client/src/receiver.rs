@@ -57,7 +57,7 @@ pub enum ReceiveError {
 /// Link type of a hub without sources.
 const ETHERNET: LinkType = LinkType(1);
 /// Shortest sleep while packets gather up to the watermark.
-const LEAST_NAP: Duration = Duration::from_micros(250);
+const LEAST_PAUSE: Duration = Duration::from_micros(250);
 
 /// The result of [`Receiver::next`] and [`Receiver::try_next`].
 pub enum Next {
@@ -423,8 +423,8 @@ impl Receiver {
             return Ok(());
         }
         if let Some(hold) = self.holds.take() {
-            let nap = Instant::now() + hold.look_again_in();
-            deadline = Some(deadline.map_or(nap, |deadline| deadline.min(nap)));
+            let held_until = Instant::now() + hold.look_again_in();
+            deadline = Some(deadline.map_or(held_until, |deadline| deadline.min(held_until)));
         } else if self.watermark.packets > 1
             && let Some(left) = self.still_gathers()?
         {
@@ -438,7 +438,7 @@ impl Receiver {
     /// Sleeps briefly while packets gather.
     #[cold]
     fn rest(&mut self, left: Duration, deadline: Option<Instant>) {
-        pause((left / 4).max(LEAST_NAP).min(left), deadline);
+        pause((left / 4).max(LEAST_PAUSE).min(left), deadline);
         self.look_for_hub();
     }
 

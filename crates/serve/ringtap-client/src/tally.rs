@@ -86,13 +86,13 @@ impl LaneTally {
         };
         let position = self.position.max(counts.start);
         // Packets left out after the last one read, which no gap reported.
-        let untold = counts.missed_sequences.saturating_sub(self.left_out);
-        if position.saturating_add(untold) == counts.position {
+        let unreported = counts.missed_sequences.saturating_sub(self.left_out);
+        if position.saturating_add(unreported) == counts.position {
             let lost = counts.missed_packets.saturating_sub(self.missed);
             counters.dropped.overrun = self.missed.saturating_add(lost);
             let members = counts.missed_other_members;
             let members = members.saturating_sub(self.missed_other_members);
-            let filtered = untold.saturating_sub(lost.saturating_add(members));
+            let filtered = unreported.saturating_sub(lost.saturating_add(members));
             counters.filtered = counters.filtered.saturating_add(filtered);
             counters.other_members = counters.other_members.saturating_add(members);
             return counters;

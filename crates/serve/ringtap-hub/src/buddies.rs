@@ -28,11 +28,11 @@ pub struct BuddyCounts {
 
 /// The buddy groups of one distributor. A group is the chunk share of the same number.
 #[derive(Default)]
-pub struct BuddyGroups(Mutex<State>);
+pub struct BuddyGroups(Mutex<BuddyState>);
 
 #[derive(Default)]
-struct State {
-    groups: HashMap<u32, Group>,
+struct BuddyState {
+    groups: HashMap<u32, BuddyGroup>,
     /// Chunks that each reader took instead of their lane's owner.
     helped_chunks: HashMap<ReaderId, u64>,
     /// Groups in which an open chunk went to another member than the owner.
@@ -42,14 +42,14 @@ struct State {
 }
 
 #[derive(Default)]
-struct Group {
+struct BuddyGroup {
     offload_percent: Option<u8>,
     counts: BuddyCounts,
 }
 
 impl BuddyGroups {
     // One thread drives a distributor and reads the counters: it never waits for this lock.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BuddyState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +117,7 @@ impl Scheduler for BuddyGroups {
     }
 
     fn returned(&self, returned: &Returned<'_>) {
-        let State { groups, flows, .. } = &mut *self.state();
+        let BuddyState { groups, flows, .. } = &mut *self.state();
         let Some(group) = groups.get_mut(&returned.share) else {
             return;
         };

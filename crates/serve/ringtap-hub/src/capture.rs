@@ -33,8 +33,8 @@ pub const SOURCE_NOTES: &str = "ringtap::source";
 /// Most messages of a source that `status` shows besides those from its start.
 const MOST_NOTES: usize = 16;
 
-/// The hub naps only while each lane has this many free chunks: no lane fills more during a nap.
-const NAP_CHUNKS: u32 = 64;
+/// The hub pauses only while each lane has this many free chunks: no lane fills more in a pause.
+const PAUSE_CHUNKS: u32 = 64;
 
 /// Phase of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,12 +227,12 @@ impl Capture {
         }
     }
 
-    /// Whether the hub may nap: the source has ended, or no lane is short of chunks.
-    pub(crate) fn has_room_for_a_nap(&self) -> bool {
+    /// Whether the hub may pause: the source has ended, or no lane is short of chunks.
+    pub(crate) fn has_room_for_a_pause(&self) -> bool {
         let roomy = |lane| {
             let chunks = self.distributor.chunks_of(lane);
             let used = self.distributor.chunks_in_use(lane);
-            chunks.saturating_sub(used) >= NAP_CHUNKS.max(chunks / 2)
+            chunks.saturating_sub(used) >= PAUSE_CHUNKS.max(chunks / 2)
         };
         let has_room = || self.distributor.is_drained() && self.lanes().all(roomy);
         match self.stage {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use ringtap_ipc::doorbell::Rings;
+use ringtap_ipc::doorbell::DoorbellWatch;
 use ringtap_ipc::event::{Event, sleep_until_readable};
 use ringtap_ipc::protocol::BridgeStatus;
 use ringtap_ipc::time::now_ns;
@@ -51,7 +51,7 @@ pub(crate) struct HubControl {
     /// Signalled by commands, loaded rules, ended relays and ended sources.
     pub(crate) event: Event,
     /// Doorbells of all readers.
-    pub(crate) rings: Arc<Rings>,
+    pub(crate) doorbells: Arc<DoorbellWatch>,
     pub(crate) started_ns: u64,
     /// The ways of the bridge that the hub belongs to.
     pub(crate) bridges: Vec<BridgeStatus>,
@@ -76,8 +76,8 @@ impl HubControl {
         event: Event,
     ) -> io::Result<Self> {
         let engine_event = Event::new()?;
-        let rings = Arc::new(Rings::new()?);
-        let engine = Engine::new(Arc::clone(&rings), engine_event.clone(), event.clone());
+        let doorbells = Arc::new(DoorbellWatch::new()?);
+        let engine = Engine::new(Arc::clone(&doorbells), engine_event.clone(), event.clone());
         let mut control = HubControl {
             engine: EngineThread::new(engine),
             sources: Vec::new(),
@@ -91,7 +91,7 @@ impl HubControl {
             budgets: Budgets::new(&options.limits),
             wake_percent: options.limits.wake_percent_per_reader,
             event,
-            rings,
+            doorbells,
             started_ns: now_ns(),
             bridges: Vec::new(),
             options,

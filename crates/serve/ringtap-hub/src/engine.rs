@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use ringtap_ipc::doorbell::{RING_INTERVAL, Rings};
+use ringtap_ipc::doorbell::{DOORBELL_INTERVAL, DoorbellWatch};
 use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::wake::Signal as _;
 
 use crate::capture::{Capture, Stage};
-use crate::phase::{NAP, Next, Phase};
+use crate::phase::{IdleAction, PAUSE, Phase};
 pub(crate) use figures::{Figures, SourceFigures};
 pub(crate) use links::NewReader;
 use links::{ReaderLinks, Sleepers};
@@ -40,13 +40,13 @@ pub(crate) struct Engine {
     links: ReaderLinks,
     event: Event,
     /// Doorbells of all readers, and when one last ended a sleep.
-    rings: Arc<Rings>,
-    rang: Instant,
+    doorbells: Arc<DoorbellWatch>,
+    last_doorbell: Instant,
     /// Signalled when a source has ended.
     control: Event,
     looked_for_losses: Instant,
     phase: Phase,
-    /// Duration of the last sleep, and whether chunks ended it within a nap's length.
+    /// Duration of the last sleep, and whether chunks ended it within the length of a pause.
     slept: Duration,
     fast: bool,
     /// Time until the next check of the readers below their watermarks.
@@ -55,13 +55,13 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// The thread's state; `event` ends its sleep, and it signals `control` when a source has ended.
-    pub(crate) fn new(rings: Arc<Rings>, event: Event, control: Event) -> Self {
+    pub(crate) fn new(doorbells: Arc<DoorbellWatch>, event: Event, control: Event) -> Self {
         Engine {
             captures: Vec::new(),
             links: ReaderLinks::default(),
             event,
-            rings,
-            rang: Instant::now(),
+            doorbells,
+            last_doorbell: Instant::now(),
             control,
             looked_for_losses: Instant::now(),
             phase: Phase::Awake,
@@ -84,7 +84,7 @@ impl Engine {
             };
             let moved = self.step();
             if moved {
-                self.fast = self.slept < NAP;
+                self.fast = self.slept < PAUSE;
             }
             if moved || handled {
                 self.phase = Phase::Awake;
@@ -161,26 +161,26 @@ impl Engine {
 
     fn rest(&mut self) {
         let mut captures = self.captures.iter();
-        let may_nap = self.fast && captures.all(Capture::has_room_for_a_nap);
-        let (next, then) = self.phase.next(may_nap);
+        let may_pause = self.fast && captures.all(Capture::has_room_for_a_pause);
+        let (next, then) = self.phase.next(may_pause);
         self.phase = then;
         match next {
-            Next::Nap => self.nap(),
-            Next::Arm => {
+            IdleAction::Pause => self.pause(),
+            IdleAction::Arm => {
                 for capture in &mut self.captures {
                     capture.arm();
                 }
                 // Packets captured before the reader attached caused no signal.
                 self.wake(Sleepers::All);
             }
-            Next::Sleep(at_most) => self.sleep(at_most),
+            IdleAction::Sleep(at_most) => self.sleep(at_most),
         }
     }
 
-    /// Sleeps while packets are captured. After the nap the hub finds chunks and wakes sleepers, or
+    /// Sleeps while packets are captured. After the pause the hub finds chunks and wakes sleepers, or
     /// arms itself; both happen before the first sleep of a reader is over.
-    fn nap(&mut self) {
-        self.sleep_on(false, Some(NAP));
+    fn pause(&mut self) {
+        self.sleep_on(false, Some(PAUSE));
     }
 
     /// Sleeps until a signal comes or a reader below its watermark is due.
@@ -199,15 +199,15 @@ impl Engine {
 
     /// Sleeps until work, a reader's doorbell or (with `sources`) a source signals.
     fn sleep_on(&mut self, sources: bool, timeout: Option<Duration>) -> bool {
-        // The hub does not listen to doorbells right after one, so that readers cannot keep it awake.
-        let deaf = RING_INTERVAL.saturating_sub(self.rang.elapsed());
+        // The hub ignores doorbells right after one, so that readers cannot keep it awake.
+        let ignored_for = DOORBELL_INTERVAL.saturating_sub(self.last_doorbell.elapsed());
         let mut fds = vec![self.event.as_fd()];
-        let timeout = match deaf.is_zero() {
+        let timeout = match ignored_for.is_zero() {
             true => {
-                fds.push(self.rings.as_fd());
+                fds.push(self.doorbells.as_fd());
                 timeout
             }
-            false => Some(timeout.map_or(deaf, |timeout| timeout.min(deaf))),
+            false => Some(timeout.map_or(ignored_for, |timeout| timeout.min(ignored_for))),
         };
         let of_sources = fds.len();
         if sources {
@@ -233,8 +233,8 @@ impl Engine {
         if ready[0] {
             self.event.clear();
         }
-        if ready[1..of_sources].contains(&true) && self.rings.take() {
-            self.rang = Instant::now();
+        if ready[1..of_sources].contains(&true) && self.doorbells.take() {
+            self.last_doorbell = Instant::now();
         }
         if signalled {
             self.captures.iter_mut().for_each(Capture::look);

@@ -27,7 +27,7 @@ const OWN_BITS: u32 = 63;
 const NOT_IN_SOURCE: &str = "a member of a balanced group runs its own filter itself";
 const NO_BIT_LEFT: &str = "there are more readers than bits in a packet's mask";
 
-/// Who joins a group, and on which terms.
+/// A subscription that joins a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newcomer {
     pub(crate) subscription: SubscriptionId,

@@ -33,7 +33,7 @@ use crate::hub::{Handle, Hub};
 use crate::rate::Rates;
 use admission::{Occupancy, UserClass};
 use connection::{ClientConnection, Stay};
-use leaving::Leaving;
+use leaving::ClosingConnections;
 pub use one::{refuse, serve_one};
 
 /// Most connections accepted between two looks at the open ones.
@@ -53,14 +53,14 @@ pub struct Server {
 struct Acceptor {
     listener: Listener,
     hub: Handle,
-    /// Of all groups.
+    /// Users that may attach to some group.
     access: Arc<RwLock<Vec<Access>>>,
     verdicts: Option<Arc<VerdictChannel>>,
     closing: Event,
     /// Signalled when the control thread has answered a request.
     answered: Event,
     connections: Vec<ClientConnection>,
-    leaving: Leaving,
+    leaving: ClosingConnections,
     rates: Rates,
     /// The server accepts no connection before this.
     accepts_from: Instant,
@@ -106,7 +106,7 @@ impl Server {
             closing: closing.clone(),
             answered: Event::new()?,
             connections: Vec::new(),
-            leaving: Leaving::default(),
+            leaving: ClosingConnections::default(),
             rates: Rates::new(hub.handle().limits().requests_per_second),
             accepts_from: Instant::now(),
         };
@@ -202,7 +202,7 @@ impl Acceptor {
         let now = Instant::now();
         let limits = self.hub.limits();
         self.rates.allow(limits.requests_per_second);
-        // From the last one on, so that the end of a connection moves none that is still to come.
+        // From the last index down: the end of a connection moves no connection that is still to come.
         for at in ready.connections.iter().rev() {
             let connection = &mut self.connections[*at];
             if !connection.awaits_hub() {

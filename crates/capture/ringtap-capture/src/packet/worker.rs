@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ringtap_filter::classifier::Verdict;
+use ringtap_filter::classifier::Classification;
 use ringtap_pool::{
     format::flag,
     wake::Signal,
@@ -256,7 +256,7 @@ impl PacketLane {
         let _counted = self.writer.stage(&meta, parts);
     }
 
-    fn classify(&mut self, parts: [&[u8]; 3], wire_length: u32) -> Option<Verdict> {
+    fn classify(&mut self, parts: [&[u8]; 3], wire_length: u32) -> Option<Classification> {
         let [first, tag, _] = parts;
         if tag.is_empty() || !self.classifier.has_rules() {
             return self.classifier.classify(first, wire_length);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ringtap_filter::classifier::Verdict;
+use ringtap_filter::classifier::Classification;
 use ringtap_pool::format::flag;
 use ringtap_pool::number::to_u16;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
@@ -236,7 +236,7 @@ impl FileLane {
     }
 }
 
-fn meta(packet: &ReplayedPacket<'_>, wanted: Verdict) -> PacketMeta {
+fn meta(packet: &ReplayedPacket<'_>, wanted: Classification) -> PacketMeta {
     PacketMeta {
         time_ns: packet.time_ns,
         wire_length: packet.wire_length,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ringtap_filter::classifier::Verdict;
+use ringtap_filter::classifier::Classification;
 use ringtap_pool::writer::{LaneWriter, PacketMeta};
 
 use super::SimLink;
@@ -47,8 +47,8 @@ pub(super) struct SimQueue {
     writer: LaneWriter,
     classifier: LaneClassifier,
     state: Arc<QueueState>,
-    /// Verdict on the first packet in the ring, which found no room, and the edition of the rules.
-    pending: Option<(Verdict, u64)>,
+    /// Classification of the first packet in the ring, which found no room, and the edition of the rules.
+    pending: Option<(Classification, u64)>,
     lacks_chunk: bool,
     scratch: SimFrame,
 }

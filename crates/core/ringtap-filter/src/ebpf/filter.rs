@@ -18,7 +18,7 @@ use crate::program::code::packet_load;
 use crate::program::{Instruction, code, jump as jump_target};
 
 /// A filter and its facts.
-pub(super) struct Filter<'a> {
+pub(super) struct FilterFacts<'a> {
     /// The filter's bit in the result.
     pub(super) number: usize,
     pub(super) program: &'a Program,
@@ -43,7 +43,7 @@ pub(super) struct Translator<'a> {
     to: &'a mut Assembler,
     frame: &'a Frame,
     kept: &'a Kept,
-    filter: &'a Filter<'a>,
+    filter: &'a FilterFacts<'a>,
     /// Labels before the instructions that jumps lead to.
     labels: BTreeMap<usize, Label>,
     accept: Label,
@@ -51,7 +51,7 @@ pub(super) struct Translator<'a> {
     slow: Vec<Slow>,
 }
 
-impl Filter<'_> {
+impl FilterFacts<'_> {
     pub(super) fn instructions(&self) -> &[Instruction] {
         self.program.instructions()
     }
@@ -96,7 +96,7 @@ pub(super) fn translate(
     to: &mut Assembler,
     frame: &Frame,
     kept: &Kept,
-    filter: &Filter<'_>,
+    filter: &FilterFacts<'_>,
     (start, written): (usize, Written),
 ) {
     clear(to, frame, filter.needed[start].unwritten(written));
@@ -130,7 +130,7 @@ impl<'a> Translator<'a> {
         to: &'a mut Assembler,
         frame: &'a Frame,
         kept: &'a Kept,
-        filter: &'a Filter<'a>,
+        filter: &'a FilterFacts<'a>,
         (accept, reject): (Label, Label),
     ) -> Self {
         Self {

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use super::assembler::{Assembler, Label};
 use super::facts::{Needed, Written, is_outside};
-use super::filter::{self, Filter, Step, Translator, condition, operand};
+use super::filter::{self, FilterFacts, Step, Translator, condition, operand};
 use super::frame::{A, Frame, X};
 use super::insn::{Cond, Width};
 use super::kept::Kept;
@@ -25,8 +25,8 @@ use crate::program::{Instruction, code};
 
 /// A filter and its next instruction.
 #[derive(Clone, Copy)]
-struct Member<'a> {
-    filter: &'a Filter<'a>,
+struct FilterAt<'a> {
+    filter: &'a FilterFacts<'a>,
     at: usize,
 }
 
@@ -40,7 +40,7 @@ struct Path {
 
 /// Instructions that some filters share.
 struct Row<'a> {
-    members: Vec<Member<'a>>,
+    members: Vec<FilterAt<'a>>,
     /// Number of instructions that are not jumps.
     length: usize,
     ending: Ending,
@@ -66,7 +66,7 @@ struct Restored {
 /// Code that is still to be emitted.
 enum Task<'a> {
     /// Filters with the same path so far.
-    Group(Vec<Member<'a>>, Path),
+    Group(Vec<FilterAt<'a>>, Path),
     /// One row of a group.
     Row(Row<'a>, Path, Restored),
     /// A jump.
@@ -77,7 +77,7 @@ enum Task<'a> {
     Slow(Vec<Slow>, Label),
 }
 
-pub(super) struct Group<'a> {
+pub(super) struct GroupEmitter<'a> {
     to: &'a mut Assembler,
     frame: &'a Frame,
     kept: &'a Kept,
@@ -85,7 +85,7 @@ pub(super) struct Group<'a> {
     most: usize,
 }
 
-impl<'a> Group<'a> {
+impl<'a> GroupEmitter<'a> {
     pub(super) fn new(
         to: &'a mut Assembler,
         frame: &'a Frame,
@@ -101,8 +101,8 @@ impl<'a> Group<'a> {
     }
 
     /// Emits all filters from their first instruction.
-    pub(super) fn emit(&mut self, filters: &'a [Filter<'a>]) {
-        let members = filters.iter().map(|filter| Member { filter, at: 0 });
+    pub(super) fn emit(&mut self, filters: &'a [FilterFacts<'a>]) {
+        let members = filters.iter().map(|filter| FilterAt { filter, at: 0 });
         let path = Path {
             written: Written::NOTHING,
             saved: 0,
@@ -125,14 +125,19 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn emit_group(&mut self, members: Vec<Member<'a>>, mut path: Path, tasks: &mut Vec<Task<'a>>) {
+    fn emit_group(
+        &mut self,
+        members: Vec<FilterAt<'a>>,
+        mut path: Path,
+        tasks: &mut Vec<Task<'a>>,
+    ) {
         let mut bits = 0_u64;
         let mut left = Vec::new();
         for member in members {
             match member.filter.step(member.at) {
                 Step::Accept => bits |= 1 << member.filter.number,
                 Step::Reject => {}
-                Step::At(at) => left.push(Member { at, ..member }),
+                Step::At(at) => left.push(FilterAt { at, ..member }),
             }
         }
         if bits != 0 {
@@ -183,7 +188,7 @@ impl<'a> Group<'a> {
     }
 
     fn emit_row(&mut self, row: Row<'a>, mut path: Path, tasks: &mut Vec<Task<'a>>) {
-        let Some(&Member { filter, at }) = row.members.first() else {
+        let Some(&FilterAt { filter, at }) = row.members.first() else {
             return;
         };
         if row.members.len() == 1 || row.ending == Ending::Alone {
@@ -252,7 +257,7 @@ impl<'a> Group<'a> {
     }
 }
 
-fn reject(members: &[Member<'_>]) -> bool {
+fn reject(members: &[FilterAt<'_>]) -> bool {
     let mut steps = members.iter().map(|member| member.filter.step(member.at));
     steps.all(|step| step == Step::Reject)
 }
@@ -261,7 +266,7 @@ fn reject(members: &[Member<'_>]) -> bool {
 type Alike = (Ending, Vec<(u16, u32)>);
 
 /// Groups the members by equal rows, in order of the first member of each.
-fn rows(members: Vec<Member<'_>>, can_share: bool) -> Vec<Row<'_>> {
+fn rows(members: Vec<FilterAt<'_>>, can_share: bool) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     let mut known = BTreeMap::<Alike, usize>::new();
     for member in members {
@@ -290,7 +295,7 @@ fn rows(members: Vec<Member<'_>>, can_share: bool) -> Vec<Row<'_>> {
 }
 
 /// The instructions up to the next jump or return, and how they end.
-fn row_of(member: Member<'_>) -> (Range<usize>, Ending) {
+fn row_of(member: FilterAt<'_>) -> (Range<usize>, Ending) {
     let instructions = member.filter.instructions();
     let mut at = member.at;
     loop {
@@ -330,11 +335,11 @@ impl<'a> Row<'a> {
     }
 
     /// The members after the final jump.
-    fn behind(&self, skip: fn(&Instruction) -> u8) -> Vec<Member<'a>> {
-        let behind = |member: &Member<'a>| {
+    fn behind(&self, skip: fn(&Instruction) -> u8) -> Vec<FilterAt<'a>> {
+        let behind = |member: &FilterAt<'a>| {
             let at = member.at + self.length;
             let jump = member.filter.instructions().get(at);
-            Member {
+            FilterAt {
                 at: at + 1 + usize::from(jump.map_or(0, skip)),
                 ..*member
             }
@@ -343,8 +348,8 @@ impl<'a> Row<'a> {
     }
 
     /// The members at the final instruction.
-    fn at_end(&self) -> Vec<Member<'a>> {
-        let at_end = |member: &Member<'a>| Member {
+    fn at_end(&self) -> Vec<FilterAt<'a>> {
+        let at_end = |member: &FilterAt<'a>| FilterAt {
             at: member.at + self.length,
             ..*member
         };

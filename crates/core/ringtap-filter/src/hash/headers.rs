@@ -31,7 +31,7 @@ const MOST_EXTENSIONS: usize = 4;
 /// Upper 16 and lower 32 bits.
 pub(super) type Mac = (u16, u32);
 
-pub(super) enum Packet<'a> {
+pub(super) enum ParsedPacket<'a> {
     Ip(Ip<'a>),
     Ethernet { macs: (Mac, Mac), ethertype: u16 },
     TooShort,
@@ -81,13 +81,13 @@ impl Ip<'_> {
     }
 }
 
-pub(super) fn dissect(data: &[u8], link: Link, headers: Headers) -> Packet<'_> {
+pub(super) fn dissect(data: &[u8], link: Link, headers: Headers) -> ParsedPacket<'_> {
     let outer = match link {
         Link::Ethernet => ethernet(data),
-        Link::Ip => ip_by_version(data).map_or(Packet::TooShort, Packet::Ip),
+        Link::Ip => ip_by_version(data).map_or(ParsedPacket::TooShort, ParsedPacket::Ip),
     };
     match &outer {
-        Packet::Ip(ip) if headers == Headers::Inner => inner(ip).unwrap_or(outer),
+        ParsedPacket::Ip(ip) if headers == Headers::Inner => inner(ip).unwrap_or(outer),
         _ => outer,
     }
 }
@@ -98,9 +98,9 @@ pub(super) fn vlan(data: &[u8]) -> Option<u32> {
     is_tagged.then_some(u32::from(tag & 0x0fff))
 }
 
-fn ethernet(data: &[u8]) -> Packet<'_> {
+fn ethernet(data: &[u8]) -> ParsedPacket<'_> {
     let Some((macs, mut ethertype)) = macs(data).zip(u16_at(data, 12)) else {
-        return Packet::TooShort;
+        return ParsedPacket::TooShort;
     };
     let mut at = 14;
     for _ in 0..MOST_TAGS {
@@ -111,7 +111,7 @@ fn ethernet(data: &[u8]) -> Packet<'_> {
         at += 4;
     }
     let ip = data.get(at..).and_then(|rest| ip(rest, ethertype));
-    ip.map_or(Packet::Ethernet { macs, ethertype }, Packet::Ip)
+    ip.map_or(ParsedPacket::Ethernet { macs, ethertype }, ParsedPacket::Ip)
 }
 
 fn macs(data: &[u8]) -> Option<(Mac, Mac)> {
@@ -213,7 +213,7 @@ fn first_ports(payload: &[u8]) -> Option<(u16, u16)> {
 }
 
 /// The packet inside a tunnel.
-fn inner<'a>(outer: &Ip<'a>) -> Option<Packet<'a>> {
+fn inner<'a>(outer: &Ip<'a>) -> Option<ParsedPacket<'a>> {
     if outer.fragment.is_some() {
         return None;
     }
@@ -226,14 +226,14 @@ fn inner<'a>(outer: &Ip<'a>) -> Option<Packet<'a>> {
     }
 }
 
-fn inner_ethernet(data: &[u8]) -> Option<Packet<'_>> {
+fn inner_ethernet(data: &[u8]) -> Option<ParsedPacket<'_>> {
     match ethernet(data) {
-        Packet::TooShort => None,
+        ParsedPacket::TooShort => None,
         packet => Some(packet),
     }
 }
 
-fn vxlan(data: &[u8]) -> Option<Packet<'_>> {
+fn vxlan(data: &[u8]) -> Option<ParsedPacket<'_>> {
     let header: &[u8; 8] = data.first_chunk()?;
     if header[0] & 0x08 == 0 {
         return None;
@@ -241,7 +241,7 @@ fn vxlan(data: &[u8]) -> Option<Packet<'_>> {
     inner_ethernet(&data[8..])
 }
 
-fn gre(data: &[u8]) -> Option<Packet<'_>> {
+fn gre(data: &[u8]) -> Option<ParsedPacket<'_>> {
     let (flags, kind) = (u16_at(data, 0)?, u16_at(data, 2)?);
     if flags & 0x4007 != 0 {
         return None;
@@ -252,11 +252,11 @@ fn gre(data: &[u8]) -> Option<Packet<'_>> {
     let payload = data.get(4 + 4 * options.count()..)?;
     match kind {
         TRANSPARENT_ETHERNET => inner_ethernet(payload),
-        kind => ip(payload, kind).map(Packet::Ip),
+        kind => ip(payload, kind).map(ParsedPacket::Ip),
     }
 }
 
-fn gtp(data: &[u8]) -> Option<Packet<'_>> {
+fn gtp(data: &[u8]) -> Option<ParsedPacket<'_>> {
     let header: &[u8; 8] = data.first_chunk()?;
     if header[0] & 0xf0 != 0x30 || header[1] != 255 {
         return None;
@@ -269,7 +269,7 @@ fn gtp(data: &[u8]) -> Option<Packet<'_>> {
             rest = after_gtp_extensions(options[3], rest)?;
         }
     }
-    ip_by_version(rest).map(Packet::Ip)
+    ip_by_version(rest).map(ParsedPacket::Ip)
 }
 
 fn after_gtp_extensions(first: u8, mut data: &[u8]) -> Option<&[u8]> {

@@ -7,7 +7,7 @@ use super::MAX_READERS;
 use super::admission::Part;
 use crate::ids::{ChunkId, widen};
 
-/// A reader does not get a chunk, from this slot on.
+/// Packets of a chunk, from this slot on, that a reader does not get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missed {
     pub(super) reader: usize,
@@ -72,13 +72,13 @@ struct ChunkRecord {
     /// Number of times that the chunk was opened; distinguishes leases of different uses.
     opening: u32,
     leases: ReaderSet,
-    /// Those of the leases that lie beyond their reader's guarantee.
+    /// Leases beyond their reader's guarantee.
     shared: ReaderSet,
 }
 
 impl ChunkRecord {
-    /// What a lease changes that is about to be added, or was just removed: whether the chunk, and the
-    /// owner on the chunk, have no other lease beyond a guarantee.
+    /// Whether a lease that is about to be added, or was just removed, is the only one beyond a
+    /// guarantee: of the chunk, and of the owner on the chunk.
     fn only_use(&self, part: Part, peers: &ReaderSet) -> SharedUse {
         SharedUse {
             of_lane: part == Part::Shared && self.shared.is_empty(),

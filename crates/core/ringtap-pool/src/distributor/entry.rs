@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::admission::{LaneBudget, Part, Room, reserve};
 use super::chunks::Why;
-use crate::control::Control;
+use crate::control::ControlRegion;
 use crate::ids::{ChunkId, LaneId};
 use crate::number::to_u32;
 use crate::queue::{Consumer, Producer};
-use crate::reader::{Delivery, MOST_MISSED, MissedPackets};
+use crate::reader::{DeliveryEntry, MOST_MISSED, MissedPackets};
 use crate::sync::Ordering::Relaxed;
 
 /// What happens to packets for a reader past its credit.
@@ -110,7 +110,7 @@ pub(super) struct Account {
     in_step: (u32, u64),
     /// Sequence number after the reader's last packet in sealed chunks.
     sealed_to: u64,
-    /// Its first sequence in the chunk that is being filled, if the reader has a lease on that chunk.
+    /// The reader's first sequence in the open chunk, if the reader leases that chunk.
     fills_from: Option<u64>,
 }
 
@@ -175,21 +175,21 @@ impl Account {
 pub(super) struct Entry {
     deliveries: Producer,
     returns: Consumer,
-    pub(super) control: Control,
+    pub(super) control: ControlRegion,
     pub(super) policy: Policy,
     pub(super) mask: u64,
     pub(super) group: u64,
     pub(super) lanes: Vec<Account>,
     /// Index of the reader's owner.
     pub(super) owner: usize,
-    /// It gets only the chunks that its share leaves to it.
+    /// The reader gets only the chunks for which the scheduler of its chunk share chooses it.
     pub(super) is_in_share: bool,
     pub(super) corrupt: bool,
     /// Whether the reader sleeps and must not be woken yet.
     pub(super) deferred: bool,
-    /// Whether the reader must still be told that no more chunks follow.
-    pub(super) untold_end: bool,
-    /// Number of its sleeps when it was last seen awake.
+    /// Whether the reader has not learned yet that no more chunks follow.
+    pub(super) unreported_end: bool,
+    /// The reader's number of sleeps when it was last awake.
     slept: u32,
 }
 
@@ -207,7 +207,7 @@ impl Entry {
         options: &ReaderOptions,
         owner: usize,
         credits: &[u32],
-        control: Control,
+        control: ControlRegion,
     ) -> Self {
         let account = |(credit, start): (&u32, u64)| Account {
             credit: *credit,
@@ -226,7 +226,7 @@ impl Entry {
             is_in_share: options.chunk_share.is_some(),
             corrupt: false,
             deferred: false,
-            untold_end: false,
+            unreported_end: false,
             slept: 0,
             control,
         }
@@ -288,7 +288,7 @@ impl Entry {
         let missed = self.lanes[lane].take_unreported();
         let reported = self.report(lane, missed);
         // The queue has room for every chunk of the pool: only a corrupt reader causes a failure.
-        let delivery = Delivery::Chunk { chunk, from, cut };
+        let delivery = DeliveryEntry::Chunk { chunk, from, cut };
         if !reported || self.deliveries.push(delivery.to_entry()).is_err() {
             self.corrupt = true;
             return false;
@@ -306,7 +306,7 @@ impl Entry {
         ];
         reports.into_iter().all(|(packets, which)| {
             let packets = packets.min(MOST_MISSED);
-            let report = Delivery::Missed {
+            let report = DeliveryEntry::Missed {
                 lane,
                 packets,
                 which,
@@ -341,7 +341,8 @@ impl Entry {
     pub(super) fn has_news(&mut self, positions: &[u64]) -> bool {
         let ends = self.lanes.iter().zip(positions);
         let ends = ends.fold(0, |sum: u64, (lane, now)| sum.wrapping_add(lane.ends(*now)));
-        ends != self.control.reader().read_to.load(Relaxed) || std::mem::take(&mut self.untold_end)
+        ends != self.control.reader().read_to.load(Relaxed)
+            || std::mem::take(&mut self.unreported_end)
     }
 
     /// The next chunk that the reader returned.

@@ -12,7 +12,7 @@ use crate::ids::ChunkId;
 use crate::number::to_u32;
 
 impl Distributor {
-    /// What a reader misses that does not get these slots of a chunk.
+    /// Packets that a reader misses without these slots of a chunk.
     pub(super) fn missing(
         &self,
         id: ChunkId,

@@ -9,7 +9,7 @@
 use super::chunks::{ReaderSet, SharedUse};
 
 /// The readers of one user, and what they hold together.
-pub(super) struct Owner {
+pub(super) struct ReaderOwner {
     pub(super) user: Option<u32>,
     pub(super) readers: ReaderSet,
     /// For each lane, the chunks that one of the readers holds beyond its guarantee.
@@ -18,18 +18,19 @@ pub(super) struct Owner {
 
 /// All owners; readers name theirs by its index.
 #[derive(Default)]
-pub(super) struct Owners(Vec<Owner>);
+pub(super) struct Owners(Vec<ReaderOwner>);
 
 impl Owners {
     /// Adds a reader; returns the index of its owner.
     pub(super) fn join(&mut self, user: Option<u32>, reader: usize, lanes: usize) -> usize {
-        let is_it = |one: &Owner| user.is_some() && one.user == user && !one.readers.is_empty();
-        let is_free = |one: &Owner| one.readers.is_empty();
+        let is_it =
+            |one: &ReaderOwner| user.is_some() && one.user == user && !one.readers.is_empty();
+        let is_free = |one: &ReaderOwner| one.readers.is_empty();
         let found = self.0.iter().position(is_it);
         let at = found.or_else(|| self.0.iter().position(is_free));
         let at = at.unwrap_or(self.0.len());
         if at == self.0.len() {
-            self.0.push(Owner {
+            self.0.push(ReaderOwner {
                 user,
                 readers: ReaderSet::default(),
                 shared_held: vec![0; lanes],
@@ -45,7 +46,7 @@ impl Owners {
         self.0[owner].readers.remove(reader);
     }
 
-    pub(super) fn get(&self, owner: usize) -> &Owner {
+    pub(super) fn get(&self, owner: usize) -> &ReaderOwner {
         &self.0[owner]
     }
 
@@ -62,7 +63,7 @@ impl Owners {
     }
 }
 
-impl Owner {
+impl ReaderOwner {
     /// Chunks of a lane that the owner's readers hold beyond their guarantees.
     pub(super) fn shared_held(&self, lane: usize) -> u32 {
         self.shared_held[lane]

@@ -5,7 +5,7 @@ use crate::ids::{ChunkId, LaneId};
 
 /// One entry of a reader's delivery queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Delivery {
+pub(crate) enum DeliveryEntry {
     /// A chunk, its first slot for this reader, and whether the reader gets only the first bytes of
     /// each packet (the policy has the number).
     Chunk {
@@ -38,16 +38,16 @@ const OTHER_MEMBERS: u64 = 1 << 62;
 const LANE_BITS: u32 = 14;
 const COUNT_BITS: u32 = 48;
 
-/// Maximum number of packets in one [`Delivery::Missed`].
+/// Maximum number of packets in one [`DeliveryEntry::Missed`].
 pub(crate) const MOST_MISSED: u64 = (1 << COUNT_BITS) - 1;
 
-impl Delivery {
+impl DeliveryEntry {
     pub(crate) fn to_entry(self) -> u64 {
         match self {
-            Delivery::Chunk { chunk, from, cut } => {
+            DeliveryEntry::Chunk { chunk, from, cut } => {
                 u64::from(chunk.0) | (u64::from(from) << 32) | if cut { CUT } else { 0 }
             }
-            Delivery::Missed {
+            DeliveryEntry::Missed {
                 lane,
                 packets,
                 which,
@@ -65,13 +65,13 @@ impl Delivery {
     pub(crate) fn from_entry(entry: u64) -> Self {
         let low = |value: u64| u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
         if entry & MISSED == 0 {
-            return Delivery::Chunk {
+            return DeliveryEntry::Chunk {
                 chunk: ChunkId(low(entry)),
                 from: low((entry & !CUT) >> 32),
                 cut: entry & CUT != 0,
             };
         }
-        Delivery::Missed {
+        DeliveryEntry::Missed {
             lane: LaneId(low(entry >> COUNT_BITS) & ((1 << LANE_BITS) - 1)),
             packets: entry & MOST_MISSED,
             which: match entry & OTHER_MEMBERS {
@@ -90,20 +90,20 @@ mod tests {
     fn every_delivery_survives_the_queue() {
         let chunk = ChunkId(u32::MAX);
         for cut in [false, true] {
-            let delivery = Delivery::Chunk {
+            let delivery = DeliveryEntry::Chunk {
                 chunk,
                 from: 16_383,
                 cut,
             };
-            assert_eq!(Delivery::from_entry(delivery.to_entry()), delivery);
+            assert_eq!(DeliveryEntry::from_entry(delivery.to_entry()), delivery);
         }
         for which in [MissedPackets::Lost, MissedPackets::OtherMembers] {
-            let missed = Delivery::Missed {
+            let missed = DeliveryEntry::Missed {
                 lane: LaneId(9_999),
                 packets: MOST_MISSED,
                 which,
             };
-            assert_eq!(Delivery::from_entry(missed.to_entry()), missed);
+            assert_eq!(DeliveryEntry::from_entry(missed.to_entry()), missed);
         }
     }
 }

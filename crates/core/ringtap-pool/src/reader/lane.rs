@@ -12,20 +12,20 @@ use crate::ids::ChunkId;
 
 /// Missed packets before a chunk.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Missed {
+pub(super) struct MissedCounts {
     /// Packets that the reader wanted.
     pub(super) lost: u64,
     /// Packets for other members of the reader's group.
     pub(super) other_members: u64,
 }
 
-impl Missed {
-    const NONE: Self = Missed {
+impl MissedCounts {
+    const NONE: Self = MissedCounts {
         lost: 0,
         other_members: 0,
     };
 
-    fn add(&mut self, more: Missed) {
+    fn add(&mut self, more: MissedCounts) {
         self.lost = self.lost.saturating_add(more.lost);
         self.other_members = self.other_members.saturating_add(more.other_members);
     }
@@ -43,7 +43,7 @@ pub(super) struct Held {
 }
 
 /// One lane of a reader.
-pub(super) struct Lane {
+pub(super) struct ReaderLane {
     /// The chunk being read.
     pub(super) front: Option<Held>,
     /// Whether `behind.missed` has entries.
@@ -58,14 +58,14 @@ struct Behind {
     /// Chunks after the front one.
     held: VecDeque<Held>,
     /// Packets missed before each of these held chunks, in order.
-    missed: VecDeque<(ChunkId, Missed)>,
+    missed: VecDeque<(ChunkId, MissedCounts)>,
     /// Packets missed before the next delivered chunk.
-    missed_since: Missed,
+    missed_since: MissedCounts,
 }
 
-impl Lane {
+impl ReaderLane {
     pub(super) fn new(expected: u64) -> Self {
-        Lane {
+        ReaderLane {
             front: None,
             has_missed: false,
             expected,
@@ -86,7 +86,7 @@ impl Lane {
     /// Adds a delivered chunk.
     pub(super) fn hold(&mut self, held: Held) {
         let missed = std::mem::take(&mut self.behind.missed_since);
-        if missed != Missed::NONE {
+        if missed != MissedCounts::NONE {
             self.behind.missed.push_back((held.chunk, missed));
             self.has_missed = true;
         }
@@ -97,7 +97,7 @@ impl Lane {
     }
 
     /// Adds packets missed before the next chunk.
-    pub(super) fn miss(&mut self, missed: Missed) {
+    pub(super) fn miss(&mut self, missed: MissedCounts) {
         self.behind.missed_since.add(missed);
     }
 
@@ -108,7 +108,7 @@ impl Lane {
         };
         self.front = self.behind.held.pop_front();
         let missed = self.missed_before(passed.chunk);
-        if missed == Missed::NONE {
+        if missed == MissedCounts::NONE {
             return;
         }
         let behind = &mut *self.behind;
@@ -124,19 +124,19 @@ impl Lane {
 
     /// Takes the packets missed before this chunk.
     #[inline]
-    pub(super) fn missed_before(&mut self, chunk: ChunkId) -> Missed {
+    pub(super) fn missed_before(&mut self, chunk: ChunkId) -> MissedCounts {
         match self.has_missed {
             true => self.noted_before(chunk),
-            false => Missed::NONE,
+            false => MissedCounts::NONE,
         }
     }
 
     #[cold]
-    fn noted_before(&mut self, chunk: ChunkId) -> Missed {
+    fn noted_before(&mut self, chunk: ChunkId) -> MissedCounts {
         let missed = &mut self.behind.missed;
         let first = missed.front().copied();
         let Some((_, packets)) = first.filter(|(before, _)| *before == chunk) else {
-            return Missed::NONE;
+            return MissedCounts::NONE;
         };
         missed.pop_front();
         self.has_missed = !missed.is_empty();

@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::RecvError;
-use crate::control::Control;
+use crate::control::ControlRegion;
 use crate::ids::ChunkId;
 use crate::queue::{Producer, PushError};
 use crate::view::{Chunk, Pool};
@@ -17,7 +17,7 @@ use crate::wake::Signal;
 /// State shared by a reader and its batches, which may outlive the reader.
 pub(super) struct LeaseHome {
     pub(super) pool: Pool,
-    pub(super) control: Control,
+    pub(super) control: ControlRegion,
     pub(super) distributor: Arc<dyn Signal>,
     returns: Mutex<Producer>,
     /// Why chunks cannot be returned any more.
@@ -31,7 +31,7 @@ pub(super) struct Lease {
 }
 
 impl LeaseHome {
-    pub(super) fn new(pool: Pool, control: Control, distributor: Arc<dyn Signal>) -> Self {
+    pub(super) fn new(pool: Pool, control: ControlRegion, distributor: Arc<dyn Signal>) -> Self {
         LeaseHome {
             returns: Mutex::new(Producer::new(control.returns.clone())),
             pool,

@@ -42,7 +42,7 @@ fn padded(length: usize) -> usize {
 }
 
 /// Header fields of a chunk.
-pub(super) struct Header {
+pub(super) struct ChunkHeader {
     pub(super) lane: LaneId,
     pub(super) first_sequence: u64,
     pub(super) chunk_sequence: u64,
@@ -58,7 +58,7 @@ impl Open {
     /// `end`.
     pub(super) unsafe fn new(
         piece: Piece<'static>,
-        header: &Header,
+        header: &ChunkHeader,
         end: usize,
         most_packets: u32,
     ) -> Self {
@@ -79,12 +79,12 @@ impl Open {
             wire_bytes: 0,
         };
         publish::publish(open.state(), 0);
-        open.ask_for_first_lines();
+        open.prefetch_first_lines();
         open
     }
 
-    /// The writer prefetches later lines packet by packet.
-    fn ask_for_first_lines(&self) {
+    /// Prefetches the first lines; the writer prefetches later lines packet by packet.
+    fn prefetch_first_lines(&self) {
         let slots = (0..SLOTS_AHEAD).step_by(LINE);
         slots.for_each(|at| self.piece.will_write(self.next_slot + at));
         let most = AHEAD.min(self.floor);
@@ -97,7 +97,7 @@ impl Open {
     }
 
     /// Stores the combined masks before the slots are published.
-    fn tell_wanted(&self) {
+    fn store_wanted(&self) {
         let word = self.piece.word64(format::chunk::WANTED);
         word.store(self.wanted.to_le(), Relaxed);
     }
@@ -164,14 +164,14 @@ impl Open {
             return false;
         }
         self.published = staged;
-        self.tell_wanted();
+        self.store_wanted();
         publish::publish(self.state(), staged);
         true
     }
 
     /// Publishes the staged packets and seals the chunk.
     pub(super) fn seal(self) {
-        self.tell_wanted();
+        self.store_wanted();
         publish::seal(self.state(), self.staged());
     }
 }

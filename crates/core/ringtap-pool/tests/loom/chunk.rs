@@ -5,7 +5,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use ringtap_pool::format::Slot;
-use ringtap_pool::publish::{State, get_slot, observe, publish, put_slot, seal};
+use ringtap_pool::publish::{ChunkState, get_slot, observe, publish, put_slot, seal};
 use ringtap_pool::{AtomicU32, AtomicU64};
 
 /// A chunk for two packets; payloads are plain memory checked by loom.
@@ -48,7 +48,7 @@ impl Chunk {
     }
 
     /// Reads all published packets and checks that they are complete.
-    fn check(&self) -> State {
+    fn check(&self) -> ChunkState {
         let state = observe(&self.state);
         for (index, number) in (0..state.published).zip(1..) {
             let at = usize::try_from(index).unwrap();
@@ -76,7 +76,7 @@ fn filled_while_read(fill: fn(&Chunk)) {
         );
         writing.join().unwrap();
         let last = chunk.check();
-        let all = State {
+        let all = ChunkState {
             published: 2,
             sealed: true,
         };

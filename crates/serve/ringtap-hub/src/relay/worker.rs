@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use ringtap_filter::Place;
 use ringtap_ipc::distance::Distance;
-use ringtap_ipc::doorbell::{HubDoorbell, RING_INTERVAL, Rings, doorbell};
+use ringtap_ipc::doorbell::{DOORBELL_INTERVAL, DoorbellWatch, HubDoorbell, doorbell};
 use ringtap_ipc::memfd::Reclaimable;
 use ringtap_ipc::subscription::{Subscription, Wanted, Watermark};
 use ringtap_ipc::time::now_ns;
@@ -48,8 +48,8 @@ pub(super) struct Worker {
     /// Wakes the reader of the private pools.
     reader: HubDoorbell,
     /// Notices the reader's signals, and when the last one came.
-    rings: Rings,
-    rang: Instant,
+    doorbells: DoorbellWatch,
+    last_doorbell: Instant,
 }
 
 impl Worker {
@@ -59,8 +59,8 @@ impl Worker {
         for_other_user: bool,
     ) -> io::Result<(Self, Subscription, Vec<Reclaimable>)> {
         let (reader, readers_doorbell) = doorbell()?;
-        let rings = Rings::new()?;
-        rings.add(&reader)?;
+        let doorbells = DoorbellWatch::new()?;
+        doorbells.add(&reader)?;
         let (mut pipes, mut endpoints) = (Vec::new(), Vec::new());
         let mut memory = Vec::new();
         let wakes = inner
@@ -100,12 +100,12 @@ impl Worker {
         }
         let sleepers = pipes.iter().map(|pipe| pipe.reader.sleeper()).collect();
         let waiter = Waiter::new(sleepers, inner.doorbell, wakes)?;
-        waiter.listen(Beside::Event(rings.as_fd()))?;
+        waiter.listen(Beside::Event(doorbells.as_fd()))?;
         let worker = Worker {
             waiter,
             reader,
-            rings,
-            rang: Instant::now(),
+            doorbells,
+            last_doorbell: Instant::now(),
             pipes,
         };
         let subscription = Subscription {
@@ -148,19 +148,19 @@ impl Worker {
                 tracing::error!("private delivery ended: cannot wait for packets: {error}");
                 return;
             }
-            self.take_rings();
+            self.take_signals();
             self.wake_reader();
         }
     }
 
     /// Discards the reader's signals. Pauses if they come too fast, which delays only this reader.
-    fn take_rings(&mut self) {
-        if self.rings.take() {
-            let early = RING_INTERVAL.saturating_sub(self.rang.elapsed());
+    fn take_signals(&mut self) {
+        if self.doorbells.take() {
+            let early = DOORBELL_INTERVAL.saturating_sub(self.last_doorbell.elapsed());
             if !early.is_zero() {
                 std::thread::sleep(early);
             }
-            self.rang = Instant::now();
+            self.last_doorbell = Instant::now();
         }
     }
 

@@ -99,7 +99,7 @@ fn refused_reply(code: Refusal, message: impl Into<String>) -> Reply {
 pub(super) fn refuse_connection(transport: &dyn Transport, message: &str) {
     let reply = refused_reply(Refusal::TooMuch, message);
     // A reader that does not receive the reason finds the connection closed.
-    let _deaf = transport.send(&encode(&reply), &[]);
+    let _closed = transport.send(&encode(&reply), &[]);
 }
 
 impl ClientConnection {

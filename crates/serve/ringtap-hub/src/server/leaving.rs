@@ -17,9 +17,9 @@ use super::admission::UserClass;
 
 /// Connections that threads are closing.
 #[derive(Default)]
-pub(super) struct Leaving(Vec<(u32, UserClass, JoinHandle<()>)>);
+pub(super) struct ClosingConnections(Vec<(u32, UserClass, JoinHandle<()>)>);
 
-impl Leaving {
+impl ClosingConnections {
     /// Closes everything that `what` owns, on another thread.
     pub(super) fn close<T: Send + 'static>(&mut self, uid: u32, class: UserClass, what: T) {
         let what = ManuallyDrop::new(what);

@@ -44,6 +44,6 @@ pub fn serve_one(transport: Box<dyn Transport>, peer: Peer, hub: &Hub) -> io::Re
 pub fn refuse(transport: &dyn Transport, message: &str) {
     connection::refuse_connection(transport, message);
     // The reader sends its first request in any case; closing before that would lose the refusal.
-    let _heard = sleep_until_readable(&[transport.fd()], Some(REFUSAL_TIMEOUT));
+    let _received = sleep_until_readable(&[transport.fd()], Some(REFUSAL_TIMEOUT));
     let _asked = transport.receive(&mut vec![0; MOST_BYTES]);
 }

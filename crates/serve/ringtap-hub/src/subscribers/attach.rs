@@ -120,7 +120,7 @@ impl HubControl {
         let group = &group.ok_or(AttachError::NotSubscribed)?;
         let id = joined.subscription;
         let (doorbell, readers_doorbell) = doorbell()?;
-        self.rings.add(&doorbell)?;
+        self.doorbells.add(&doorbell)?;
         let doorbell = Arc::new(doorbell);
         let memory = self.sources.iter().map(|source| {
             let bytes = control_bytes(source.pool.geometry());
@@ -223,7 +223,7 @@ impl HubControl {
     pub(crate) fn leave(&mut self, id: SubscriptionId) {
         let subscriber = self.subscribers.all.remove(&id);
         if let Some(subscriber) = &subscriber {
-            self.rings.remove(&subscriber.doorbell);
+            self.doorbells.remove(&subscriber.doorbell);
         }
         match subscriber {
             Some(subscriber) if subscriber.relay.is_some() => {

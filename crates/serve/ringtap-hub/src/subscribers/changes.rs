@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes of the rules: a reader attaches, changes its filter, or flows move.
+//! Changes of the rules: a reader attaches, leaves, or changes its filter.
 //!
 //! All sources load one set of rules at a time, on threads of their own. Changes that arrive
 //! meanwhile form the next set. If a source refuses a set with several changes, each change is

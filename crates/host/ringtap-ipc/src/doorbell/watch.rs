@@ -14,22 +14,22 @@ use super::HubDoorbell;
 
 /// Shortest time between two wake-ups by readers: one that signals without end costs the hub a wake-up
 /// per interval, however many such readers there are.
-pub const RING_INTERVAL: Duration = Duration::from_micros(100);
+pub const DOORBELL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// Most readers whose signals one call takes.
 const MOST_EVENTS: usize = 64;
 
 /// Doorbells of the readers that may signal.
-pub struct Rings(OwnedFd);
+pub struct DoorbellWatch(OwnedFd);
 
-impl Rings {
+impl DoorbellWatch {
     /// A set without doorbells.
     ///
     /// # Errors
     ///
     /// The system's, when no descriptor is free.
     pub fn new() -> io::Result<Self> {
-        Ok(Rings(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+        Ok(DoorbellWatch(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
 
     /// Notices the signals of this doorbell's reader, too.
@@ -41,14 +41,14 @@ impl Rings {
         // Edge-triggered: each signal is an event, so that nobody needs to reset the eventfd.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(0);
-        Ok(epoll::add(&self.0, &doorbell.rings, data, flags)?)
+        Ok(epoll::add(&self.0, &doorbell.from_reader, data, flags)?)
     }
 
     /// No longer notices this doorbell's signals. The reader may keep its end, so closing the hub's
     /// end is not enough.
     pub fn remove(&self, doorbell: &HubDoorbell) {
         // Fails only for a doorbell that was never added.
-        let _absent = epoll::delete(&self.0, &doorbell.rings);
+        let _absent = epoll::delete(&self.0, &doorbell.from_reader);
     }
 
     /// Discards the signals so far; returns whether there was one.
@@ -63,7 +63,7 @@ impl Rings {
 }
 
 /// Readable while there are signals.
-impl AsFd for Rings {
+impl AsFd for DoorbellWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -79,18 +79,18 @@ mod tests {
 
     #[test]
     fn each_signal_is_noticed_once_and_a_removed_reader_is_not_heard() {
-        let rings = Rings::new().unwrap();
+        let doorbells = DoorbellWatch::new().unwrap();
         let (hub, reader) = doorbell().unwrap();
-        rings.add(&hub).unwrap();
+        doorbells.add(&hub).unwrap();
         for _ in 0..3 {
-            assert!(!rings.take());
+            assert!(!doorbells.take());
             reader.signal();
-            assert!(sleep_until_readable(&[rings.as_fd()], None).unwrap());
-            assert!(rings.take());
+            assert!(sleep_until_readable(&[doorbells.as_fd()], None).unwrap());
+            assert!(doorbells.take());
         }
-        rings.remove(&hub);
+        doorbells.remove(&hub);
         drop(hub);
         reader.signal();
-        assert!(!rings.take());
+        assert!(!doorbells.take());
     }
 }
