@@ -28,7 +28,7 @@ const OURS: [&str; 7] = [
     "rt_xsk",
     "rt_xsk_vlan",
 ];
-const NAP: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a capture does with the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub fn wait_for_another(
         if !may_leave(&found.name) || start.elapsed() > LEAVING {
             return Err(another_program_error(interface, found));
         }
-        sleep(NAP);
+        sleep(PAUSE);
     }
     Ok(())
 }
@@ -118,7 +118,7 @@ pub fn refuse_another_ringtap(
                 },
             });
         }
-        sleep(NAP);
+        sleep(PAUSE);
     }
     Ok(())
 }

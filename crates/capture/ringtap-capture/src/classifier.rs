@@ -41,7 +41,7 @@ pub struct ClassifyError {
 const LOOPS: &str =
     "the filter loops over headers (protochain): only a reader itself runs such a filter";
 /// Interval at which `set` checks whether a batch has ended.
-const NAP: Duration = Duration::from_micros(50);
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// The rules of a lane, shared with the capturing thread.
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ impl LaneRules {
         self.edition.fetch_add(1, SeqCst);
         let before = self.batches.load(SeqCst);
         while before % 2 == 1 && self.batches.load(SeqCst) == before {
-            std::thread::sleep(NAP);
+            std::thread::sleep(PAUSE);
         }
         Ok(places)
     }

@@ -32,7 +32,7 @@ pub fn open(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     })
 }
 
-/// As [`open`], for a reader whose filter must judge whole packets although the snap length cuts them:
+/// As [`open`], for a reader whose filter must see whole packets although the snap length cuts them:
 /// a file waits for the source's rules before it writes its first packet.
 pub fn open_for_rules(device: &DeviceSpec) -> Result<Box<dyn Source>, CaptureError> {
     if device.kind != Kind::Pcap {

@@ -49,7 +49,7 @@ pub enum FileStart {
     /// When the file is opened.
     #[default]
     AtOnce,
-    /// When the source has rules, so that they judge every packet before the snap length cuts it.
+    /// When the source has rules, so that they see every packet before the snap length cuts it.
     WithRules,
 }
 

@@ -215,7 +215,7 @@ impl OpenOptions {
         workers: NonZeroU32,
         balance: Balance,
     ) -> Result<Vec<Capture>, Error> {
-        // Before the rules are in force, a reader judges what the snap length has left of a packet, and
+        // Before the rules are in force, a reader sees what the snap length has left of a packet, and
         // every worker gets every packet.
         let cuts = device.options.snap_length.is_some() && !self.filter.trim().is_empty();
         let needs_rules = cuts || workers.get() > 1;

@@ -20,7 +20,7 @@ use ringtap_pool::source::{Counts, Facts, LossUpdate};
 
 use super::shared::BridgeState;
 
-const NAP: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The bridge's part of a mirror.
 pub(super) struct MirrorDriver {
@@ -49,7 +49,7 @@ impl SourceDriver for MirrorDriver {
         self.shared.close_mirror(self.side);
         // The thread closes the mirror in its next round, or when it ends.
         while !self.shared.is_mirror_closed(self.side) {
-            sleep(NAP);
+            sleep(PAUSE);
         }
     }
 

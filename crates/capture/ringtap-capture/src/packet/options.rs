@@ -162,7 +162,7 @@ impl PacketPlan {
         Ok(Self {
             link_type,
             geometry,
-            // Whole packets: the rules judge them before the snap length cuts.
+            // Whole packets: the rules see them before the snap length cuts.
             ring: RingLayout::new(largest),
             promiscuous: options.promiscuous && !interface.is_loopback,
             filter: filter(options.direction, interface.is_loopback),

@@ -26,7 +26,7 @@ pub(super) struct FileWriter {
     reader: Reader,
     lane: FileLane,
     link_type: Option<LinkType>,
-    /// The first packet, until rules can judge it.
+    /// The first packet, until rules can classify it.
     held: Option<HeldPacket>,
 }
 

@@ -14,11 +14,11 @@ const BATCH: u64 = 64;
 /// The same where the link waits, and latency does not matter.
 const LARGE_BATCH: u64 = 1024;
 /// How long the thread sleeps when it may, as a NIC delays its interrupts.
-const NAP: Duration = Duration::from_micros(50);
+const PAUSE: Duration = Duration::from_micros(50);
 /// The longest sleep before the thread checks its stop flag again.
-const LONG_NAP: Duration = Duration::from_millis(20);
+const LONG_PAUSE: Duration = Duration::from_millis(20);
 /// Naps in which a ring must not fill by half.
-const NAPS: u32 = 8;
+const PAUSES: u32 = 8;
 
 /// One queue and its thread's share of the source.
 pub(super) struct SimWorker {
@@ -84,7 +84,7 @@ impl SimWorker {
         match self.queue.link.times {
             // A packet that arrives meanwhile is lost now, not later.
             Times::Clock if !self.may_nap() => thread::yield_now(),
-            _ => thread::sleep(NAP),
+            _ => thread::sleep(PAUSE),
         }
     }
 
@@ -92,10 +92,10 @@ impl SimWorker {
         let queue = &self.queue;
         let next_ps = queue.link.time_of(queue.number, queue.ring.arrived());
         let left = Duration::from_nanos(next_ps.saturating_sub(start.elapsed_ps()) / 1000);
-        if left > NAP * 4 {
-            thread::sleep((left - NAP).min(LONG_NAP));
+        if left > PAUSE * 4 {
+            thread::sleep((left - PAUSE).min(LONG_PAUSE));
         } else if self.may_nap() {
-            thread::sleep(NAP);
+            thread::sleep(PAUSE);
         } else {
             std::hint::spin_loop();
         }
@@ -105,6 +105,6 @@ impl SimWorker {
     fn may_nap(&self) -> bool {
         let link = &self.queue.link;
         let half_ps = link.wire.time_ps(u64::from(link.ring) / 2);
-        Duration::from_nanos(half_ps / 1000) > NAP * NAPS
+        Duration::from_nanos(half_ps / 1000) > PAUSE * PAUSES
     }
 }

@@ -28,7 +28,7 @@ use super::ring::{Completed, Fill, Received, Transmit};
 
 /// How long to retry a busy queue: the kernel closes a socket some time after its process ends.
 pub const BUSY_LIMIT: Duration = Duration::from_secs(2);
-const NAP: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(20);
 /// The kernel requires a completion ring even without sending.
 const COMPLETION_ENTRIES: u32 = 64;
 
@@ -253,7 +253,7 @@ fn retry_while_busy<T>(attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
             Err(error)
                 if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < BUSY_LIMIT =>
             {
-                sleep(NAP);
+                sleep(PAUSE);
             }
             done => return done,
         }

@@ -19,7 +19,7 @@ const BATCH: u32 = 64;
 /// Prefetch distance for stamps and headers, in packets.
 const AHEAD: u32 = 8;
 /// At high rates the thread sleeps this long instead of waiting for wake-ups, which cost the sender.
-const NAP: Duration = Duration::from_micros(100);
+const PAUSE: Duration = Duration::from_micros(100);
 /// A shorter sleep indicates a high packet rate.
 const SHORT: Duration = Duration::from_micros(300);
 /// Interval between checks for recycled chunks while the kernel has few cells.
@@ -224,7 +224,7 @@ impl QueueWorker {
         }
         if self.comes_fast {
             self.comes_fast = false;
-            std::thread::sleep(NAP);
+            std::thread::sleep(PAUSE);
             if self.parts.received.waiting() > 0 {
                 self.comes_fast = true;
                 return;

@@ -8,30 +8,30 @@ use crate::source;
 use crate::wake::NoSignal;
 use crate::writer::{LaneWriter, PacketMeta};
 
-pub(super) struct Bench {
+pub(super) struct Fixture {
     pub(super) writer: LaneWriter,
     pub(super) distributor: Distributor,
 }
 
 /// One lane with this many chunks of 4096 bytes; ten packets of 300 bytes fill a chunk.
-pub(super) fn bench(chunks: u32) -> Bench {
-    bench_with(chunks, Arc::new(NoSignal))
+pub(super) fn fixture(chunks: u32) -> Fixture {
+    fixture_with(chunks, Arc::new(NoSignal))
 }
 
-/// Like [`bench`], with a signal for the driver.
-pub(super) fn bench_with(chunks: u32, signal: Arc<dyn Signal>) -> Bench {
+/// Like [`fixture`], with a signal for the driver.
+pub(super) fn fixture_with(chunks: u32, signal: Arc<dyn Signal>) -> Fixture {
     let geometry = Geometry::contiguous(4096, chunks + 1, 1, 65_535).unwrap();
     let pool = Pool::on_heap(geometry);
     let ids = source::share(&geometry, LaneId(0));
     // SAFETY: on the heap, and this is its only lane.
     let (writer, ends) = unsafe { source::lane(&pool, LaneId(0), ids, Arc::clone(&signal)) };
-    Bench {
+    Fixture {
         writer,
         distributor: Distributor::new(pool, vec![ends], signal),
     }
 }
 
-impl Bench {
+impl Fixture {
     /// Guarantees shares to this many readers.
     fn guaranteed(mut self, readers: u32) -> Self {
         self.distributor = self.distributor.with_guaranteed_readers(readers);
@@ -66,12 +66,12 @@ pub(super) fn drain(reader: &mut Reader) -> (u64, u64) {
 
 #[test]
 fn packets_of_an_open_chunk_are_read_at_once() {
-    let mut bench = bench(4);
-    let (_, mut reader) = bench.reader(ReaderOptions::default());
-    bench.write(1);
-    bench.distributor.step().unwrap();
+    let mut fixture = fixture(4);
+    let (_, mut reader) = fixture.reader(ReaderOptions::default());
+    fixture.write(1);
+    fixture.distributor.step().unwrap();
     assert_eq!(drain(&mut reader), (1, 0));
-    bench.write(1);
+    fixture.write(1);
     assert_eq!(
         drain(&mut reader),
         (1, 0),
@@ -81,19 +81,19 @@ fn packets_of_an_open_chunk_are_read_at_once() {
 
 #[test]
 fn a_chunk_comes_back_when_every_reader_moved_past_it() {
-    let mut bench = bench(4);
-    let (_, mut first) = bench.reader(ReaderOptions::default());
-    let (_, mut second) = bench.reader(ReaderOptions::default());
-    bench.write(15);
-    bench.distributor.step().unwrap();
-    assert_eq!(bench.distributor.chunks_in_use(LaneId(0)), 2);
+    let mut fixture = fixture(4);
+    let (_, mut first) = fixture.reader(ReaderOptions::default());
+    let (_, mut second) = fixture.reader(ReaderOptions::default());
+    fixture.write(15);
+    fixture.distributor.step().unwrap();
+    assert_eq!(fixture.distributor.chunks_in_use(LaneId(0)), 2);
     drain(&mut first);
-    bench.distributor.step().unwrap();
-    assert_eq!(bench.distributor.chunks_in_use(LaneId(0)), 2);
+    fixture.distributor.step().unwrap();
+    assert_eq!(fixture.distributor.chunks_in_use(LaneId(0)), 2);
     drain(&mut second);
-    bench.distributor.step().unwrap();
+    fixture.distributor.step().unwrap();
     assert_eq!(
-        bench.distributor.chunks_in_use(LaneId(0)),
+        fixture.distributor.chunks_in_use(LaneId(0)),
         1,
         "the open one"
     );
@@ -101,25 +101,25 @@ fn a_chunk_comes_back_when_every_reader_moved_past_it() {
 
 #[test]
 fn a_overrun_loses_alone_and_to_the_packet() {
-    let mut bench = bench(8);
-    let (slow, mut overrun) = bench.reader(ReaderOptions {
+    let mut fixture = fixture(8);
+    let (slow, mut overrun) = fixture.reader(ReaderOptions {
         credit: Some(2),
         ..Default::default()
     });
-    let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());
+    let (fast, mut fast_reader) = fixture.reader(ReaderOptions::default());
     let mut fast_read = 0;
     for _ in 0..100 {
-        bench.write(10);
-        bench.distributor.step().unwrap();
+        fixture.write(10);
+        fixture.distributor.step().unwrap();
         fast_read += drain(&mut fast_reader).0;
     }
-    bench.writer.close();
-    bench.distributor.step().unwrap();
-    bench.distributor.finish();
+    fixture.writer.close();
+    fixture.distributor.step().unwrap();
+    fixture.distributor.finish();
     fast_read += drain(&mut fast_reader).0;
     assert_eq!(fast_read, 1000);
-    assert_eq!(bench.distributor.missed(fast, LaneId(0)).packets, 0);
-    let lost = bench.distributor.missed(slow, LaneId(0)).packets;
+    assert_eq!(fixture.distributor.missed(fast, LaneId(0)).packets, 0);
+    let lost = fixture.distributor.missed(slow, LaneId(0)).packets;
     let (read, _) = drain(&mut overrun);
     assert_eq!(read + lost, 1000);
     assert!(lost > 900, "two chunks of ten at most: {read} read");
@@ -132,7 +132,7 @@ fn losses_because_the_driver_came_late_are_told_from_those_of_a_slow_reader() {
         ..Default::default()
     };
     // Steps come in time; the reader reads nothing.
-    let mut bench_in_time = bench(16);
+    let mut bench_in_time = fixture(16);
     let (slow, _kept) = bench_in_time.reader(credit);
     for _ in 0..10 {
         bench_in_time.write(12);
@@ -143,7 +143,7 @@ fn losses_because_the_driver_came_late_are_told_from_those_of_a_slow_reader() {
     let missed = bench_in_time.distributor.missed(slow, LaneId(0));
     assert!(missed.packets > 0 && missed.in_bursts == 0, "{missed:?}");
     // The reader reads everything; each step comes after seven chunks.
-    let mut late = bench(16);
+    let mut late = fixture(16);
     let (prompt, mut reader) = late.reader(credit);
     for _ in 0..5 {
         late.write(7 * 12);
@@ -159,44 +159,44 @@ fn losses_because_the_driver_came_late_are_told_from_those_of_a_slow_reader() {
 
 #[test]
 fn a_reader_with_credit_again_gets_the_rest_of_the_open_chunk() {
-    let mut bench = bench(8);
-    let (id, mut reader) = bench.reader(ReaderOptions {
+    let mut fixture = fixture(8);
+    let (id, mut reader) = fixture.reader(ReaderOptions {
         credit: Some(1),
         ..Default::default()
     });
     let per_chunk = 12;
-    bench.write(per_chunk + 3);
-    bench.distributor.step().unwrap();
+    fixture.write(per_chunk + 3);
+    fixture.distributor.step().unwrap();
     let (read, _) = drain(&mut reader);
-    bench.distributor.step().unwrap();
-    bench.write(2);
+    fixture.distributor.step().unwrap();
+    fixture.write(2);
     let (rest, missing) = drain(&mut reader);
     assert_eq!(read + rest + missing, per_chunk + 5);
     assert_eq!(rest, 2);
-    assert_eq!(bench.distributor.missed(id, LaneId(0)).packets, missing);
+    assert_eq!(fixture.distributor.missed(id, LaneId(0)).packets, missing);
 }
 
 #[test]
 fn a_late_reader_begins_with_the_next_packet() {
-    let mut bench = bench(8);
-    bench.write(3);
-    bench.distributor.step().unwrap();
-    let (_, mut reader) = bench.reader(ReaderOptions::default());
-    bench.write(2);
-    bench.distributor.step().unwrap();
+    let mut fixture = fixture(8);
+    fixture.write(3);
+    fixture.distributor.step().unwrap();
+    let (_, mut reader) = fixture.reader(ReaderOptions::default());
+    fixture.write(2);
+    fixture.distributor.step().unwrap();
     assert_eq!(drain(&mut reader), (2, 0));
 }
 
 #[test]
 fn a_reader_that_leaves_gives_back_everything() {
-    let mut bench = bench(8);
-    let (id, reader) = bench.reader(ReaderOptions::default());
-    bench.write(60);
-    bench.distributor.step().unwrap();
+    let mut fixture = fixture(8);
+    let (id, reader) = fixture.reader(ReaderOptions::default());
+    fixture.write(60);
+    fixture.distributor.step().unwrap();
     drop(reader);
-    bench.distributor.remove_reader(id);
+    fixture.distributor.remove_reader(id);
     assert_eq!(
-        bench.distributor.chunks_in_use(LaneId(0)),
+        fixture.distributor.chunks_in_use(LaneId(0)),
         1,
         "the open one"
     );
@@ -204,81 +204,81 @@ fn a_reader_that_leaves_gives_back_everything() {
 
 #[test]
 fn with_nobody_reading_chunks_go_round() {
-    let mut bench = bench(3);
+    let mut fixture = fixture(3);
     for _ in 0..50 {
-        bench.write(10);
-        bench.distributor.step().unwrap();
+        fixture.write(10);
+        fixture.distributor.step().unwrap();
     }
-    assert_eq!(bench.writer.counters().pool_full(), 0);
+    assert_eq!(fixture.writer.counters().pool_full(), 0);
 }
 
 #[test]
 fn a_full_pool_is_counted_and_found_again() {
-    let mut bench = bench(3);
-    let (_, mut reader) = bench.reader(ReaderOptions {
+    let mut fixture = fixture(3);
+    let (_, mut reader) = fixture.reader(ReaderOptions {
         policy: Policy::Block,
         ..Default::default()
     });
-    bench.write(100);
-    let counters = bench.writer.counters();
+    fixture.write(100);
+    let counters = fixture.writer.counters();
     assert_eq!(counters.captured() + counters.pool_full(), 100);
     assert!(counters.pool_full() > 0);
-    bench.distributor.step().unwrap();
+    fixture.distributor.step().unwrap();
     drain(&mut reader);
-    bench.distributor.step().unwrap();
+    fixture.distributor.step().unwrap();
     let before = counters.pool_full();
-    bench.write(5);
+    fixture.write(5);
     assert_eq!(counters.pool_full(), before);
 }
 
 #[test]
 fn the_end_comes_after_the_last_packet() {
-    let mut bench = bench(4);
-    let (_, mut reader) = bench.reader(ReaderOptions::default());
-    bench.write(3);
-    bench.writer.close();
-    bench.distributor.step().unwrap();
-    bench.distributor.finish();
+    let mut fixture = fixture(4);
+    let (_, mut reader) = fixture.reader(ReaderOptions::default());
+    fixture.write(3);
+    fixture.writer.close();
+    fixture.distributor.step().unwrap();
+    fixture.distributor.finish();
     assert_eq!(drain(&mut reader), (3, 0));
     assert!(matches!(reader.try_next(), Ok(Next::Ended)));
 }
 
 /// Writes packets that belong to bits 1 and 2 in turn.
-fn write_by_turns(bench: &mut Bench, packets: u64) {
+fn write_by_turns(fixture: &mut Fixture, packets: u64) {
     for sequence in 0..packets {
         let meta = PacketMeta {
             wire_length: 300,
             mask: 1 + sequence % 2,
             ..PacketMeta::default()
         };
-        let _counted = bench.writer.write(&meta, [&[7; 300]]);
+        let _counted = fixture.writer.write(&meta, [&[7; 300]]);
     }
 }
 
 #[test]
 fn a_reader_is_charged_only_for_packets_that_it_wanted() {
-    let mut bench = bench(8);
+    let mut fixture = fixture(8);
     let options = ReaderOptions {
         credit: Some(1),
         mask: 2,
         ..ReaderOptions::default()
     };
-    let (id, mut reader) = bench.reader(options);
+    let (id, mut reader) = fixture.reader(options);
     for _ in 0..10 {
-        write_by_turns(&mut bench, 10);
-        bench.distributor.step().unwrap();
+        write_by_turns(&mut fixture, 10);
+        fixture.distributor.step().unwrap();
     }
     let held = drain(&mut reader).0;
-    bench.distributor.step().unwrap();
-    write_by_turns(&mut bench, 1);
-    bench.distributor.step().unwrap();
+    fixture.distributor.step().unwrap();
+    write_by_turns(&mut fixture, 1);
+    fixture.distributor.step().unwrap();
     let Next::Batch(batch) = reader.try_next().unwrap() else {
         panic!("the open chunk was leased again")
     };
     let gap = batch.gap().unwrap();
     assert_eq!(gap.first_sequence, held);
     assert_eq!(gap.packets, gap.sequences / 2, "every other one is ours");
-    let missed = bench.distributor.missed(id, LaneId(0));
+    let missed = fixture.distributor.missed(id, LaneId(0));
     assert_eq!(
         (missed.sequences, missed.packets),
         (gap.sequences, gap.packets)
@@ -288,33 +288,33 @@ fn a_reader_is_charged_only_for_packets_that_it_wanted() {
 #[test]
 fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
     let (mine, other, group) = (1, 2, 4);
-    let mut bench = bench(8);
+    let mut fixture = fixture(8);
     let options = ReaderOptions {
         credit: Some(1),
         mask: mine,
         group,
         ..ReaderOptions::default()
     };
-    let (id, mut reader) = bench.reader(options);
+    let (id, mut reader) = fixture.reader(options);
     let masks = [mine | group, other | group, 8, other | group];
     let mut cycle = masks.into_iter().cycle();
-    let mut write = |bench: &mut Bench, packets: usize| {
+    let mut write = |fixture: &mut Fixture, packets: usize| {
         for mask in cycle.by_ref().take(packets) {
             let meta = PacketMeta {
                 mask,
                 ..PacketMeta::default()
             };
-            bench.writer.write(&meta, [&[7; 300]]).unwrap();
+            fixture.writer.write(&meta, [&[7; 300]]).unwrap();
         }
     };
     for _ in 0..10 {
-        write(&mut bench, 10);
-        bench.distributor.step().unwrap();
+        write(&mut fixture, 10);
+        fixture.distributor.step().unwrap();
     }
     let _held = drain(&mut reader);
-    bench.distributor.step().unwrap();
-    write(&mut bench, 1);
-    bench.distributor.step().unwrap();
+    fixture.distributor.step().unwrap();
+    write(&mut fixture, 1);
+    fixture.distributor.step().unwrap();
     let Next::Batch(batch) = reader.try_next().unwrap() else {
         panic!("the open chunk was leased again")
     };
@@ -329,7 +329,7 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
         (gap.packets, gap.other_members),
         (count(mine), count(other))
     );
-    let missed = bench.distributor.missed(id, LaneId(0));
+    let missed = fixture.distributor.missed(id, LaneId(0));
     let reported = Missing {
         sequences: gap.sequences,
         packets: gap.packets,
@@ -343,24 +343,25 @@ fn packets_for_other_members_are_told_from_losses_and_from_filtered_packets() {
 fn slow_readers_together_cannot_starve_a_fast_one() {
     // Each round fills a chunk: both stopped readers hold their maximum well before the end.
     let (chunks, rounds) = if cfg!(miri) { (16, 50) } else { (64, 500) };
-    let mut bench = bench(chunks).guaranteed(3);
+    let mut fixture = fixture(chunks).guaranteed(3);
     let mut lost = 0;
-    let (_, _asleep) = bench.reader(ReaderOptions::default());
-    let (_, mut stops_later) = bench.reader(ReaderOptions::default());
-    let (fast, mut fast_reader) = bench.reader(ReaderOptions::default());
+    let (_, _asleep) = fixture.reader(ReaderOptions::default());
+    let (_, mut stops_later) = fixture.reader(ReaderOptions::default());
+    let (fast, mut fast_reader) = fixture.reader(ReaderOptions::default());
     for round in 0..rounds {
-        bench.write(10);
+        fixture.write(10);
         lost += u64::from(
-            bench.distributor.chunks_in_use(LaneId(0)) == bench.distributor.chunks_of(LaneId(0)),
+            fixture.distributor.chunks_in_use(LaneId(0))
+                == fixture.distributor.chunks_of(LaneId(0)),
         );
-        bench.distributor.step().unwrap();
+        fixture.distributor.step().unwrap();
         drain(&mut fast_reader);
         if round < rounds / 2 {
             drain(&mut stops_later);
         }
     }
     assert_eq!(
-        bench.distributor.missed(fast, LaneId(0)),
+        fixture.distributor.missed(fast, LaneId(0)),
         Missing::default()
     );
     assert_eq!(lost, 0, "there was always a free chunk");
@@ -368,22 +369,22 @@ fn slow_readers_together_cannot_starve_a_fast_one() {
 
 /// Sum of the shared chunks that stopped readers hold, one after the other.
 fn stopped_one_after_the_other(readers: u32) -> Vec<u32> {
-    let mut bench = bench(520).guaranteed(4);
+    let mut fixture = fixture(520).guaranteed(4);
     let all: Vec<_> = (0..readers)
-        .map(|_| bench.reader(ReaderOptions::default()))
+        .map(|_| fixture.reader(ReaderOptions::default()))
         .collect();
     let mut held = Vec::new();
     let mut running = all;
     while !running.is_empty() {
         let (id, _stopped) = running.remove(0);
         for _ in 0..600 {
-            bench.write(12);
-            bench.distributor.step().unwrap();
+            fixture.write(12);
+            fixture.distributor.step().unwrap();
             for (_, reader) in &mut running {
                 drain(reader);
             }
         }
-        held.push(bench.distributor.held(id, LaneId(0)));
+        held.push(fixture.distributor.held(id, LaneId(0)));
     }
     held
 }
@@ -401,58 +402,58 @@ fn each_reader_that_stops_leaves_every_other_its_guarantee() {
 
 #[test]
 fn a_guarantee_goes_to_the_next_reader_when_a_reader_leaves() {
-    let mut bench = bench(64).guaranteed(2);
+    let mut fixture = fixture(64).guaranteed(2);
     let readers: Vec<_> = (0..8)
-        .map(|_| bench.reader(ReaderOptions::default()))
+        .map(|_| fixture.reader(ReaderOptions::default()))
         .collect();
-    let guarantees = |bench: &Bench| -> Vec<u32> {
-        let of = |(id, _): &(ReaderId, Reader)| bench.distributor.guarantee(*id, LaneId(0));
+    let guarantees = |fixture: &Fixture| -> Vec<u32> {
+        let of = |(id, _): &(ReaderId, Reader)| fixture.distributor.guarantee(*id, LaneId(0));
         readers.iter().map(of).collect()
     };
     // Of T = 56 chunks, 28 are for guarantees: 10 for each of two readers, 2 for each other one.
-    assert_eq!(guarantees(&bench), [10, 10, 2, 2, 2, 2, 0, 0]);
-    bench.distributor.remove_reader(readers[0].0);
-    assert_eq!(guarantees(&bench), [0, 10, 10, 2, 2, 2, 2, 0]);
+    assert_eq!(guarantees(&fixture), [10, 10, 2, 2, 2, 2, 0, 0]);
+    fixture.distributor.remove_reader(readers[0].0);
+    assert_eq!(guarantees(&fixture), [0, 10, 10, 2, 2, 2, 2, 0]);
 }
 
 #[test]
 fn a_strained_reader_gets_a_sample_of_chunks() {
-    let mut bench = bench(64);
-    let (id, mut reader) = bench.reader(ReaderOptions {
+    let mut fixture = fixture(64);
+    let (id, mut reader) = fixture.reader(ReaderOptions {
         credit: Some(8),
         policy: Policy::Sample { one_in: 4 },
         ..ReaderOptions::default()
     });
-    bench.write(4 * 12);
-    bench.distributor.step().unwrap();
-    assert_eq!(bench.distributor.missed(id, LaneId(0)).packets, 0);
-    bench.write(8 * 12);
-    bench.distributor.step().unwrap();
+    fixture.write(4 * 12);
+    fixture.distributor.step().unwrap();
+    assert_eq!(fixture.distributor.missed(id, LaneId(0)).packets, 0);
+    fixture.write(8 * 12);
+    fixture.distributor.step().unwrap();
     assert_eq!(
-        bench.distributor.held(id, LaneId(0)),
+        fixture.distributor.held(id, LaneId(0)),
         6,
         "two of the next eight"
     );
-    bench.writer.close();
-    bench.distributor.step().unwrap();
-    bench.distributor.finish();
+    fixture.writer.close();
+    fixture.distributor.step().unwrap();
+    fixture.distributor.finish();
     let (read, _) = drain(&mut reader);
     assert_eq!(
-        read + bench.distributor.missed(id, LaneId(0)).packets,
+        read + fixture.distributor.missed(id, LaneId(0)).packets,
         12 * 12
     );
 }
 
 #[test]
 fn a_strained_reader_gets_the_beginning_of_packets() {
-    let mut bench = bench(64);
-    let (_, mut reader) = bench.reader(ReaderOptions {
+    let mut fixture = fixture(64);
+    let (_, mut reader) = fixture.reader(ReaderOptions {
         credit: Some(4),
         policy: Policy::Cut { snap_bytes: 100 },
         ..ReaderOptions::default()
     });
-    bench.write(4 * 12);
-    bench.distributor.step().unwrap();
+    fixture.write(4 * 12);
+    fixture.distributor.step().unwrap();
     let mut lengths = Vec::new();
     while let Next::Batch(batch) = reader.try_next().unwrap() {
         lengths.extend(batch.packets().map(|packet| packet.unwrap().data.len()));
@@ -462,28 +463,28 @@ fn a_strained_reader_gets_the_beginning_of_packets() {
 
 #[test]
 fn more_readers_than_bits_in_a_word_each_get_everything() {
-    let mut bench = bench(8);
+    let mut fixture = fixture(8);
     let mut readers: Vec<_> = (0..100)
-        .map(|_| bench.reader(ReaderOptions::default()))
+        .map(|_| fixture.reader(ReaderOptions::default()))
         .collect();
-    bench.write(25);
-    bench.distributor.step().unwrap();
+    fixture.write(25);
+    fixture.distributor.step().unwrap();
     for (_, reader) in &mut readers {
         assert_eq!(drain(reader), (25, 0));
     }
-    bench.distributor.remove_reader(readers[65].0);
+    fixture.distributor.remove_reader(readers[65].0);
     drop(readers);
 }
 
 #[test]
 fn a_reader_cannot_begin_where_nothing_can_be_read() {
-    let mut bench = bench(8);
-    bench.write(15);
-    bench.distributor.step().unwrap();
-    let geometry = *bench.distributor.geometry();
+    let mut fixture = fixture(8);
+    fixture.write(15);
+    fixture.distributor.step().unwrap();
+    let geometry = *fixture.distributor.geometry();
     let mut begin = |start| {
         let memory = Region::on_heap(control::control_bytes(&geometry));
-        bench
+        fixture
             .distributor
             .add_reader_at(&ReaderOptions::default(), &memory, &[start])
     };

@@ -12,14 +12,14 @@ use crate::view::Pool;
 use crate::wake::NoSignal;
 use crate::writer::{LaneWriter, PacketMeta};
 
-struct Bench {
+struct Fixture {
     writers: Vec<LaneWriter>,
     distributor: Distributor,
     id: ReaderId,
     reader: Reader,
 }
 
-fn bench() -> Bench {
+fn fixture() -> Fixture {
     let geometry = Geometry::contiguous(4096, 24, 2, 1500).unwrap();
     let pool = Pool::on_heap(geometry);
     let lane = |lane| {
@@ -30,7 +30,7 @@ fn bench() -> Bench {
     let (writers, ends) = [LaneId(0), LaneId(1)].map(lane).into_iter().unzip();
     let mut distributor = Distributor::new(pool, ends, Arc::new(NoSignal));
     let (id, reader) = distributor.add_reader(&ReaderOptions::default()).unwrap();
-    Bench {
+    Fixture {
         writers,
         distributor,
         id,
@@ -38,7 +38,7 @@ fn bench() -> Bench {
     }
 }
 
-impl Bench {
+impl Fixture {
     fn write(&mut self, lane: usize, count: u8) {
         for fill in 0..count {
             let bytes = [fill; 1000];
@@ -102,61 +102,61 @@ fn an_empty_packet_opens_the_largest_chunk() {
 
 #[test]
 fn lanes_take_turns() {
-    let mut bench = bench();
+    let mut fixture = fixture();
     for lane in [0, 1, 0] {
-        bench.write(lane, 1);
+        fixture.write(lane, 1);
     }
-    let batches = [(); 3].map(|()| bench.batch().as_ref().map(place));
+    let batches = [(); 3].map(|()| fixture.batch().as_ref().map(place));
     assert_eq!(batches, [Some((0, 0, 2)), Some((1, 0, 1)), None]);
 }
 
 #[test]
 fn kept_batches_go_back_in_any_order_and_each_chunk_once() {
-    let mut bench = bench();
+    let mut fixture = fixture();
     // Three packets of this size fill a chunk.
-    bench.write(0, 7);
-    let (first, second) = (bench.batch().unwrap(), bench.batch().unwrap());
+    fixture.write(0, 7);
+    let (first, second) = (fixture.batch().unwrap(), fixture.batch().unwrap());
     assert_eq!((place(&first), place(&second)), ((0, 0, 3), (0, 3, 3)));
-    assert!(bench.batch().is_some(), "the open chunk");
-    assert_eq!(bench.in_use(), 3);
+    assert!(fixture.batch().is_some(), "the open chunk");
+    assert_eq!(fixture.in_use(), 3);
     drop(second);
-    assert_eq!(bench.in_use(), 2);
+    assert_eq!(fixture.in_use(), 2);
     assert_eq!(fills(&first), [0, 1, 2], "a kept batch stays readable");
     drop(first);
-    assert_eq!(bench.in_use(), 1, "only the open chunk is left");
+    assert_eq!(fixture.in_use(), 1, "only the open chunk is left");
     // A chunk returned twice would be refused as not leased, or be filled twice.
     for _ in 0..8 {
-        bench.write(0, 3);
-        let batches: Vec<_> = std::iter::from_fn(|| bench.batch()).collect();
+        fixture.write(0, 3);
+        let batches: Vec<_> = std::iter::from_fn(|| fixture.batch()).collect();
         assert_eq!(batches.iter().map(Batch::len).sum::<usize>(), 3);
     }
 }
 
 #[test]
 fn batches_of_one_chunk_hold_it_together() {
-    let mut bench = bench();
-    bench.write(0, 1);
-    let first = bench.batch().unwrap();
-    bench.write(0, 3);
-    let rest = bench.batch().unwrap();
+    let mut fixture = fixture();
+    fixture.write(0, 1);
+    let first = fixture.batch().unwrap();
+    fixture.write(0, 3);
+    let rest = fixture.batch().unwrap();
     assert_eq!((place(&first), place(&rest)), ((0, 0, 1), (0, 1, 2)));
-    drop(bench.batch());
+    drop(fixture.batch());
     drop(first);
-    assert_eq!(bench.in_use(), 2);
+    assert_eq!(fixture.in_use(), 2);
     drop(rest);
-    assert_eq!(bench.in_use(), 1);
+    assert_eq!(fixture.in_use(), 1);
 }
 
 #[test]
 fn a_batch_outlives_its_reader_and_may_change_threads() {
-    let mut bench = bench();
-    bench.write(1, 4);
-    let batch = bench.batch().unwrap();
-    let Bench {
+    let mut fixture = fixture();
+    fixture.write(1, 4);
+    let batch = fixture.batch().unwrap();
+    let Fixture {
         mut distributor,
         reader,
         ..
-    } = bench;
+    } = fixture;
     drop(reader);
     distributor.step().unwrap();
     assert_eq!(distributor.chunks_in_use(LaneId(1)), 2);
@@ -168,23 +168,23 @@ fn a_batch_outlives_its_reader_and_may_change_threads() {
 
 #[test]
 fn kept_batches_count_against_the_credit_and_lose_nothing_that_was_taken() {
-    let mut bench = bench();
+    let mut fixture = fixture();
     let mut kept = Vec::new();
     for _ in 0..20 {
-        bench.write(0, 3);
-        kept.extend(bench.batch());
+        fixture.write(0, 3);
+        kept.extend(fixture.batch());
     }
     let taken: usize = kept.iter().map(Batch::len).sum();
-    let missed = bench.distributor.missed(bench.id, LaneId(0)).packets;
+    let missed = fixture.distributor.missed(fixture.id, LaneId(0)).packets;
     assert!(
         missed > 0,
         "a reader that keeps all batches is past its credit"
     );
     kept.clear();
-    bench.write(0, 3);
-    let after: Vec<_> = std::iter::from_fn(|| bench.batch()).collect();
+    fixture.write(0, 3);
+    let after: Vec<_> = std::iter::from_fn(|| fixture.batch()).collect();
     let gaps = after.iter().filter_map(Batch::gap).map(|gap| gap.packets);
-    let missed = bench.distributor.missed(bench.id, LaneId(0)).packets;
+    let missed = fixture.distributor.missed(fixture.id, LaneId(0)).packets;
     assert_eq!(gaps.sum::<u64>(), missed);
     let taken = taken + after.iter().map(Batch::len).sum::<usize>();
     assert_eq!(crate::number::to_u64(taken) + missed, 63);

@@ -280,7 +280,7 @@ fn filters_with_too_much_work_run_in_their_readers() {
     membership.join("all", newcomer(11), of_steps(20)).unwrap();
     let why = reason(&membership, 11).unwrap();
     assert!(why.contains("source_filter_steps"), "{why}");
-    // A change is judged like a newcomer, without the filter that it replaces.
+    // A change is admitted like a new member, without the filter that it replaces.
     let set = |membership: &mut Membership, subscription, steps| {
         let set = membership.set_filter(SubscriptionId(subscription), of_steps(steps));
         set.unwrap();

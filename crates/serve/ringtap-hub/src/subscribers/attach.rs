@@ -381,7 +381,7 @@ fn filter_note(facts: &Facts, place: &Place, share: &Share) -> Option<String> {
     match snap_length < ORDINARY_FRAME_BYTES {
         _ if share.filter.takes_everything() => None,
         true => Some(format!(
-            "the filter judges only the first {snap_length} bytes of each packet: {reason}"
+            "the filter sees only the first {snap_length} bytes of each packet: {reason}"
         )),
         // The readers of a source that waits for them, like a file, lose nothing by it.
         false if facts.policy == Policy::Block => None,

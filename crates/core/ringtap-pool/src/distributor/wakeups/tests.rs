@@ -4,101 +4,101 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::super::tests::{Bench, bench, bench_with, drain};
+use super::super::tests::{Fixture, drain, fixture, fixture_with};
 use super::*;
 use crate::distributor::ReaderOptions;
 use crate::ids::LaneId;
 use crate::reader::{Reader, Sleeper};
 use crate::wake::Signal;
 
-fn woken(bench: &mut Bench) -> Vec<ReaderId> {
+fn woken(fixture: &mut Fixture) -> Vec<ReaderId> {
     let mut woken = Vec::new();
-    bench.distributor.wake_sleepers(|id| woken.push(id));
+    fixture.distributor.wake_sleepers(|id| woken.push(id));
     woken
 }
 
 #[test]
 fn who_took_everything_sleeps_on_until_more_comes() {
-    let mut bench = bench(8);
-    let (id, mut reader) = bench.reader(ReaderOptions::default());
+    let mut fixture = fixture(8);
+    let (id, mut reader) = fixture.reader(ReaderOptions::default());
     for _ in 0..30 {
-        bench.write(1);
-        bench.distributor.step().unwrap();
+        fixture.write(1);
+        fixture.distributor.step().unwrap();
         drain(&mut reader);
         reader.sleeper().arm();
-        assert_eq!(woken(&mut bench), [], "it has read all there is");
-        bench.write(1);
-        bench.distributor.step().unwrap();
-        assert_eq!(woken(&mut bench), [id]);
-        assert_eq!(woken(&mut bench), [], "once");
+        assert_eq!(woken(&mut fixture), [], "it has read all there is");
+        fixture.write(1);
+        fixture.distributor.step().unwrap();
+        assert_eq!(woken(&mut fixture), [id]);
+        assert_eq!(woken(&mut fixture), [], "once");
         drain(&mut reader);
     }
 }
 
 #[test]
 fn who_came_late_or_lost_packets_sleeps_on_too() {
-    let mut bench = bench(8);
-    bench.write(15);
-    bench.distributor.step().unwrap();
+    let mut fixture = fixture(8);
+    fixture.write(15);
+    fixture.distributor.step().unwrap();
     let credit = Some(1);
-    let (slow, mut reader) = bench.reader(ReaderOptions {
+    let (slow, mut reader) = fixture.reader(ReaderOptions {
         credit,
         ..ReaderOptions::default()
     });
     reader.sleeper().arm();
-    assert_eq!(woken(&mut bench), [], "nothing since it came");
-    bench.write(37);
-    bench.distributor.step().unwrap();
-    assert_eq!(woken(&mut bench), [slow]);
+    assert_eq!(woken(&mut fixture), [], "nothing since it came");
+    fixture.write(37);
+    fixture.distributor.step().unwrap();
+    assert_eq!(woken(&mut fixture), [slow]);
     for _ in 0..3 {
         drain(&mut reader);
-        bench.distributor.step().unwrap();
+        fixture.distributor.step().unwrap();
     }
-    assert!(bench.distributor.missed(slow, LaneId(0)).packets > 0);
+    assert!(fixture.distributor.missed(slow, LaneId(0)).packets > 0);
     reader.sleeper().arm();
-    assert_eq!(woken(&mut bench), [], "what it lost it cannot read");
-    bench.write(1);
-    assert_eq!(woken(&mut bench), [slow]);
+    assert_eq!(woken(&mut fixture), [], "what it lost it cannot read");
+    fixture.write(1);
+    assert_eq!(woken(&mut fixture), [slow]);
 }
 
 #[test]
 fn the_end_wakes_who_took_everything() {
-    let mut bench = bench(8);
-    let (id, mut reader) = bench.reader(ReaderOptions::default());
-    bench.write(3);
-    bench.distributor.step().unwrap();
+    let mut fixture = fixture(8);
+    let (id, mut reader) = fixture.reader(ReaderOptions::default());
+    fixture.write(3);
+    fixture.distributor.step().unwrap();
     drain(&mut reader);
     reader.sleeper().arm();
-    bench.writer.close();
-    while bench.distributor.step().unwrap() {}
-    bench.distributor.finish();
-    assert_eq!(woken(&mut bench), [id]);
+    fixture.writer.close();
+    while fixture.distributor.step().unwrap() {}
+    fixture.distributor.finish();
+    assert_eq!(woken(&mut fixture), [id]);
 }
 
 #[test]
 fn who_sleeps_now_and_then_has_every_packet_watched() {
-    let mut bench = bench(8);
-    let (_, mut reader) = bench.reader(ReaderOptions::default());
-    let watching = |bench: &Bench| {
-        let entry = bench.distributor.readers[0].as_ref().unwrap();
+    let mut fixture = fixture(8);
+    let (_, mut reader) = fixture.reader(ReaderOptions::default());
+    let watching = |fixture: &Fixture| {
+        let entry = fixture.distributor.readers[0].as_ref().unwrap();
         entry.control.hub().watching.load(Relaxed)
     };
-    bench.distributor.arm(Returns::WhenDry);
-    assert_eq!(watching(&bench), Level::Chunk as u32, "nobody sleeps");
+    fixture.distributor.arm(Returns::WhenDry);
+    assert_eq!(watching(&fixture), Level::Chunk as u32, "nobody sleeps");
     for _ in 0..5 {
         reader.sleeper().arm();
-        bench.distributor.arm(Returns::WhenDry);
-        assert_eq!(watching(&bench), Level::Packet as u32);
+        fixture.distributor.arm(Returns::WhenDry);
+        assert_eq!(watching(&fixture), Level::Packet as u32);
         // The source woke it, not the driver.
         reader.sleeper().disarm();
-        bench.write(1);
-        bench.distributor.step().unwrap();
+        fixture.write(1);
+        fixture.distributor.step().unwrap();
         drain(&mut reader);
-        bench.distributor.arm(Returns::WhenDry);
-        assert_eq!(watching(&bench), Level::Packet as u32, "it slept lately");
+        fixture.distributor.arm(Returns::WhenDry);
+        assert_eq!(watching(&fixture), Level::Packet as u32, "it slept lately");
     }
-    bench.distributor.arm(Returns::WhenDry);
-    assert_eq!(watching(&bench), Level::Chunk as u32, "it is busy now");
+    fixture.distributor.arm(Returns::WhenDry);
+    assert_eq!(watching(&fixture), Level::Chunk as u32, "it is busy now");
 }
 
 /// Doorbell of a driver or a reader.
@@ -137,7 +137,7 @@ enum Who {
 
 /// Writer, driver and reader, each executed step by step.
 struct World {
-    bench: Bench,
+    fixture: Fixture,
     driver_doorbell: Arc<Doorbell>,
     driver: Stand,
     reader: Reader,
@@ -152,12 +152,12 @@ struct World {
 impl World {
     fn new(per_chunk: u32, packets: u64) -> Self {
         let driver_doorbell = Arc::new(Doorbell::default());
-        let mut bench = bench_with(16, Arc::clone(&driver_doorbell) as Arc<dyn Signal>);
-        bench.writer.limit_packets(per_chunk);
-        let (_, reader) = bench.reader(ReaderOptions::default());
+        let mut fixture = fixture_with(16, Arc::clone(&driver_doorbell) as Arc<dyn Signal>);
+        fixture.writer.limit_packets(per_chunk);
+        let (_, reader) = fixture.reader(ReaderOptions::default());
         World {
             sleeper: reader.sleeper(),
-            bench,
+            fixture,
             driver_doorbell,
             driver: Stand::Works,
             reader,
@@ -192,13 +192,13 @@ impl World {
 
     fn write(&mut self) {
         self.to_write -= 1;
-        self.bench.write(1);
+        self.fixture.write(1);
         self.written += 1;
     }
 
     fn wake(&mut self) {
         let (mut rings, read_all) = (0, self.read == self.written);
-        self.bench.distributor.wake_sleepers(|_| rings += 1);
+        self.fixture.distributor.wake_sleepers(|_| rings += 1);
         self.rung |= rings > 0;
         assert!(rings == 0 || !read_all, "a ring for nothing");
     }
@@ -210,12 +210,12 @@ impl World {
                 self.driver_doorbell.rang();
                 Stand::Works
             }
-            Stand::Works | Stand::Woke if self.bench.distributor.step().unwrap() => {
+            Stand::Works | Stand::Woke if self.fixture.distributor.step().unwrap() => {
                 self.wake();
                 Stand::Works
             }
             Stand::Works => {
-                self.bench.distributor.arm(Returns::WhenDry);
+                self.fixture.distributor.arm(Returns::WhenDry);
                 Stand::Armed
             }
             Stand::Armed => {
