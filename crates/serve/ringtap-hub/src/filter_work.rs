@@ -96,3 +96,49 @@ impl FilterLimits {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringtap_filter::Instruction;
+
+    use super::*;
+
+    /// A filter that runs this many instructions.
+    fn filter(steps: usize) -> Program {
+        let instruction = |code| Instruction {
+            code,
+            jump_true: 0,
+            jump_false: 0,
+            k: 1,
+        };
+        let mut program = vec![instruction(0x80); steps - 1];
+        program.push(instruction(0x06));
+        Program::new(&program).unwrap()
+    }
+
+    #[test]
+    fn filters_at_their_limits_run_and_one_instruction_more_is_refused() {
+        let limits = FilterLimits {
+            one: 8,
+            user: 10,
+            all: 20,
+            ..FilterLimits::of(&Limits::default())
+        };
+        assert_eq!(limits.check_alone(&filter(8)), Ok(8));
+        let refusal = limits.check_alone(&filter(9)).unwrap_err();
+        assert!(
+            refusal.to_string().contains("(filter_steps in"),
+            "{refusal}"
+        );
+        for (user, all, key) in [
+            (2, 12, None),
+            (3, 12, Some("user_filter_steps")),
+            (0, 13, Some("source_filter_steps")),
+        ] {
+            let refusal = limits.check(&filter(8), FilterSteps { user, all }).err();
+            let text = refusal.map(|refusal| refusal.to_string());
+            assert_eq!(text.is_some(), key.is_some(), "{text:?}");
+            assert!(text.unwrap_or_default().contains(key.unwrap_or_default()));
+        }
+    }
+}

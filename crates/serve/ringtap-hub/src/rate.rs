@@ -78,6 +78,10 @@ mod tests {
         let later = start + Duration::from_millis(100);
         assert_eq!(rates.wait(1, later), Duration::ZERO);
         let much_later = start + Duration::from_secs(100);
+        rates.count_many(1, 12, much_later);
+        let wait = rates.wait(1, much_later);
+        assert_eq!(wait, Duration::from_millis(200), "silence saves nothing up");
+        let much_later = much_later + Duration::from_secs(100);
         (0..1000).for_each(|uid| rates.count(uid, start));
         rates.count(5000, much_later);
         assert_eq!(rates.due.len(), 1);

@@ -151,6 +151,28 @@ mod tests {
     }
 
     #[test]
+    fn a_computed_result_and_too_many_instructions_cannot_be_joined() {
+        let instruction = |code, k| Instruction {
+            code,
+            jump_true: 0,
+            jump_false: 0,
+            k,
+        };
+        let length = Program::new(&[instruction(0x80, 0), instruction(0x16, 0)]).unwrap();
+        assert_eq!(length.and(&longer_than(9)), None);
+        assert!(longer_than(9).and(&length).is_some());
+        for (own, fits) in [
+            (MOST_INSTRUCTIONS - 4, true),
+            (MOST_INSTRUCTIONS - 3, false),
+        ] {
+            let mut long = vec![instruction(0x80, 0); own - 1];
+            long.push(instruction(0x06, 1));
+            let joined = Program::new(&long).unwrap().and(&longer_than(9));
+            assert_eq!(joined.is_some(), fits, "{own}");
+        }
+    }
+
+    #[test]
     fn a_program_that_takes_everything_adds_nothing() {
         let everything = Program::everything();
         assert_eq!(everything.and(&longer_than(9)).unwrap(), longer_than(9));

@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 
 use ringtap_filter::{Headers, Instruction};
+use ringtap_pool::distributor::Policy;
 
 use super::*;
 use crate::limits::Limits;
@@ -399,4 +400,48 @@ fn packets_in_turn_and_vlans_are_divided_evenly() {
         steps.iter().all(|share| (1..=3).contains(share)),
         "{steps:?}"
     );
+}
+
+#[test]
+fn a_reload_changes_what_readers_do_not_notice_and_names_the_rest() {
+    let lanes = Group {
+        division: Division::Lanes,
+        ..Group::new("lanes")
+    };
+    let groups = vec![Group::new("all"), Group::new("old"), lanes.clone()];
+    let mut membership = Membership::new(groups, limits(), HashSeed(0));
+    membership
+        .join("all", newcomer(1), Program::everything())
+        .unwrap();
+    let more_credit = Group {
+        credit_chunks: Some(5),
+        policy: Policy::Cut { snap_bytes: 96 },
+        ..Group::new("all")
+    };
+    let notes = membership.replace_groups(vec![more_credit, Group::new("new"), lanes.clone()]);
+    assert!(notes.is_empty(), "{notes:?}");
+    let names: Vec<_> = membership
+        .open_groups()
+        .map(|one| one.name.clone())
+        .collect();
+    assert_eq!(names, ["all", "lanes", "new"]);
+    assert_eq!(membership.group("all").unwrap().credit_chunks, Some(5));
+
+    let filtered = |name| Group {
+        filter: longer_than(100),
+        ..Group::new(name)
+    };
+    let more_lanes = Group {
+        offload_percent: Some(60),
+        ..lanes
+    };
+    let notes = membership.replace_groups(vec![filtered("all"), filtered("new"), more_lanes]);
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(
+        notes[0].contains("group all: unchanged: its filter"),
+        "{notes:?}"
+    );
+    assert!(notes[1].contains("group lanes: unchanged"), "{notes:?}");
+    let filter = |name| membership.group(name).unwrap().filter.takes_everything();
+    assert_eq!((filter("all"), filter("new")), (true, false));
 }

@@ -136,6 +136,15 @@ mod tests {
     }
 
     #[test]
+    fn where_members_have_all_connections_strangers_get_none_and_root_gets_one() {
+        let members: Vec<_> = (1000..1600).map(|uid| (uid, UserClass::Member)).collect();
+        let open = fill(&members);
+        assert_eq!(open.len(), 512 - 512 / 16);
+        assert!(admit(&open, 9999, UserClass::Stranger).is_err());
+        assert_eq!(admit(&open, 0, UserClass::Own), Ok(()));
+    }
+
+    #[test]
     fn root_gets_every_connection_but_not_more() {
         let open = fill(&[(0, UserClass::Own)]);
         assert_eq!(open.len(), 512);

@@ -46,7 +46,9 @@ pub(super) fn status_page(status: HubStatus, after: u64) -> Reply {
 
 #[cfg(test)]
 mod tests {
-    use ringtap_ipc::protocol::{GroupStatus, ReaderStatus};
+    use ringtap_ipc::protocol::{
+        BridgeStatus, DepartedStatus, GroupStatus, ReaderStatus, SourceStatus,
+    };
 
     use super::*;
 
@@ -58,7 +60,10 @@ mod tests {
             ..ReaderStatus::default()
         };
         HubStatus {
+            sources: vec![SourceStatus::default()],
             groups: vec![GroupStatus::default()],
+            bridges: vec![BridgeStatus::default()],
+            departed: vec![DepartedStatus::default()],
             readers: (1..=readers).map(reader).collect(),
             ..HubStatus::default()
         }
@@ -74,7 +79,13 @@ mod tests {
             let Reply::Status(page) = reply else {
                 panic!("a page")
             };
-            assert_eq!(page.groups.is_empty(), after > 0);
+            let once = [
+                page.sources.len(),
+                page.groups.len(),
+                page.bridges.len(),
+                page.departed.len(),
+            ];
+            assert_eq!(once, [usize::from(after == 0); 4]);
             seen.extend(page.readers);
             pages += 1;
             match page.readers_after {
