@@ -48,7 +48,7 @@ pub(crate) enum Stage {
 }
 
 /// A source, its pool and its distributor.
-pub(crate) struct Capture {
+pub(crate) struct SourceCapture {
     source: Box<dyn Source>,
     pub(crate) facts: Facts,
     pub(crate) pool: Pool,
@@ -87,7 +87,7 @@ pub(crate) struct Beginning {
     pub(crate) scarce: Option<[u32; 2]>,
 }
 
-impl Capture {
+impl SourceCapture {
     pub(crate) fn new(
         mut source: Box<dyn Source>,
         options: &HubOptions,
@@ -97,7 +97,7 @@ impl Capture {
         let pool = source.pool();
         let lanes = source.take_lanes();
         let buddies = Arc::new(BuddyGroups::default());
-        Capture {
+        SourceCapture {
             facts: source.facts().clone(),
             paused: vec![false; lanes.len()],
             longest_wait: Duration::ZERO,

@@ -22,7 +22,7 @@ use ringtap_pool::source::Source;
 use ringtap_pool::wake::Signal;
 
 use crate::budgets::Budgets;
-use crate::capture::Capture;
+use crate::capture::SourceCapture;
 use crate::engine::{Engine, EngineThread};
 use crate::filter_work::FilterLimits;
 use crate::group::Group;
@@ -111,7 +111,7 @@ impl HubControl {
     fn add_source(&mut self, mut source: Box<dyn Source>) -> Result<(), AttachError> {
         let handle = SourceHandle::new(&mut *source, Arc::new(self.event.clone()))?;
         let signal: Arc<dyn Signal> = Arc::new(self.engine_event.clone());
-        let capture = Capture::new(source, &self.options, signal);
+        let capture = SourceCapture::new(source, &self.options, signal);
         self.engine.call(move |engine| engine.add(capture))?;
         self.sources.push(handle);
         Ok(())

@@ -22,7 +22,7 @@ use ringtap_ipc::event::{Event, readable_among};
 use ringtap_ipc::time::now_ns;
 use ringtap_pool::wake::Signal as _;
 
-use crate::capture::{Capture, Stage};
+use crate::capture::{SourceCapture, Stage};
 use crate::phase::{IdleAction, PAUSE, Phase};
 pub(crate) use figures::{Figures, SourceFigures};
 pub(crate) use links::NewReader;
@@ -36,7 +36,7 @@ const LOSSES_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) type EngineWork = Box<dyn FnOnce(&mut Engine) + Send>;
 
 pub(crate) struct Engine {
-    captures: Vec<Capture>,
+    captures: Vec<SourceCapture>,
     links: ReaderLinks,
     event: Event,
     /// Doorbells of all readers, and when one last ended a sleep.
@@ -97,11 +97,11 @@ impl Engine {
 
     /// Stops every source.
     pub(crate) fn stop(&mut self) {
-        self.captures.iter_mut().for_each(Capture::stop);
+        self.captures.iter_mut().for_each(SourceCapture::stop);
     }
 
     /// Adds a source, for readers that attach from now on.
-    pub(crate) fn add(&mut self, capture: Capture) {
+    pub(crate) fn add(&mut self, capture: SourceCapture) {
         self.captures.push(capture);
     }
 
@@ -114,7 +114,7 @@ impl Engine {
 
     /// Whether every source has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        let ended = |capture: &Capture| capture.stage == Stage::Ended;
+        let ended = |capture: &SourceCapture| capture.stage == Stage::Ended;
         self.captures.iter().all(ended)
     }
 
@@ -126,7 +126,7 @@ impl Engine {
 
     /// Sequence of the next packet, per source and lane.
     pub(crate) fn positions(&mut self) -> Vec<Vec<u64>> {
-        let position = |capture: &mut Capture| {
+        let position = |capture: &mut SourceCapture| {
             let lanes = capture.counts().lanes;
             lanes.iter().map(|lane| lane.captured).collect()
         };
@@ -161,7 +161,7 @@ impl Engine {
 
     fn rest(&mut self) {
         let mut captures = self.captures.iter();
-        let may_pause = self.fast && captures.all(Capture::has_room_for_a_pause);
+        let may_pause = self.fast && captures.all(SourceCapture::has_room_for_a_pause);
         let (next, then) = self.phase.next(may_pause);
         self.phase = then;
         match next {
@@ -211,7 +211,7 @@ impl Engine {
         };
         let of_sources = fds.len();
         if sources {
-            fds.extend(self.captures.iter().filter_map(Capture::wake_fd));
+            fds.extend(self.captures.iter().filter_map(SourceCapture::wake_fd));
         }
         let ready = readable_among(&fds, timeout).unwrap_or_else(|error| {
             tracing::error!("the hub cannot wait for events: {error}");
@@ -237,7 +237,7 @@ impl Engine {
             self.last_doorbell = Instant::now();
         }
         if signalled {
-            self.captures.iter_mut().for_each(Capture::look);
+            self.captures.iter_mut().for_each(SourceCapture::look);
         }
         true
     }

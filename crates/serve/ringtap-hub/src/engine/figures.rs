@@ -18,7 +18,7 @@ use ringtap_pool::source::{Counts, LaneCounts};
 use super::Engine;
 use super::links::ReaderLink;
 use crate::buddies::BuddyCounts;
-use crate::capture::{Capture, Stage};
+use crate::capture::{SourceCapture, Stage};
 
 /// All figures at one moment.
 pub(crate) struct Figures {
@@ -70,7 +70,7 @@ impl Engine {
     }
 }
 
-pub(super) fn of_reader(link: &ReaderLink, captures: &[Capture], now: u64) -> ReaderFigures {
+pub(super) fn of_reader(link: &ReaderLink, captures: &[SourceCapture], now: u64) -> ReaderFigures {
     let mut numbers = ReaderStatus {
         overrun: link.lost,
         last_loss_ns: link.last_loss_ns,
@@ -113,13 +113,13 @@ pub(super) fn of_reader(link: &ReaderLink, captures: &[Capture], now: u64) -> Re
 }
 
 /// Age in milliseconds of the oldest packet of a lane that a reader holds.
-fn age_ms(capture: &Capture, reader: ReaderId, lane: LaneId, now: u64) -> u64 {
+fn age_ms(capture: &SourceCapture, reader: ReaderId, lane: LaneId, now: u64) -> u64 {
     let oldest = capture.distributor.oldest_held(reader, lane);
     let time = oldest.and_then(|id| capture.pool.chunk(id)?.first_time_ns());
     time.map_or(0, |time| now.saturating_sub(time) / 1_000_000)
 }
 
-fn of_source(capture: &mut Capture, groups: u32) -> SourceFigures {
+fn of_source(capture: &mut SourceCapture, groups: u32) -> SourceFigures {
     let counts = capture.counts();
     let geometry = *capture.pool.geometry();
     let in_flight = |lane: &LaneCounts| {

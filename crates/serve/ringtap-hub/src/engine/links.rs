@@ -16,7 +16,7 @@ use ringtap_pool::wake::Signal;
 
 use super::Engine;
 use super::figures::of_reader;
-use crate::capture::{Beginning, Capture};
+use crate::capture::{Beginning, SourceCapture};
 
 /// Shortest time between two checks of a reader below its watermark.
 const LOOK: Duration = Duration::from_micros(250);
@@ -150,7 +150,7 @@ impl ReaderLinks {
     }
 
     /// Stores the time of losses since the last call.
-    pub(super) fn note_losses(&mut self, captures: &[Capture], now: u64) {
+    pub(super) fn note_losses(&mut self, captures: &[SourceCapture], now: u64) {
         for link in self.all.values_mut() {
             let lost = link.lost(captures);
             if lost > link.lost {
@@ -164,7 +164,7 @@ impl ReaderLinks {
     pub(super) fn wake(
         &mut self,
         sleepers: Sleepers,
-        captures: &mut [Capture],
+        captures: &mut [SourceCapture],
         now: Instant,
     ) -> Option<Duration> {
         let mut look_again: Option<Duration> = None;
@@ -207,8 +207,8 @@ impl ReaderLinks {
 
 impl ReaderLink {
     /// Packets that the readers lost because they were past their credit.
-    pub(super) fn lost(&self, captures: &[Capture]) -> u64 {
-        let lost = |(capture, reader): (&Capture, &ReaderId)| -> u64 {
+    pub(super) fn lost(&self, captures: &[SourceCapture]) -> u64 {
+        let lost = |(capture, reader): (&SourceCapture, &ReaderId)| -> u64 {
             let missed = |lane| capture.distributor.missed(*reader, lane).packets;
             capture.lanes().map(missed).sum()
         };
@@ -216,7 +216,7 @@ impl ReaderLink {
     }
 
     /// Time left for a sleeper below its watermark; `None` if it must be woken, or no packet waits.
-    fn still_waits(&mut self, captures: &mut [Capture], now: Instant) -> Option<Duration> {
+    fn still_waits(&mut self, captures: &mut [SourceCapture], now: Instant) -> Option<Duration> {
         let readers = captures.iter().zip(self.readers.iter().zip(&self.starts));
         let waiting: u64 = readers
             .map(|(capture, (reader, starts))| waiting(capture, *reader, starts))
@@ -243,7 +243,7 @@ impl ReaderLink {
 }
 
 /// Packets that wait for a reader at a source, by the reader's own counters.
-fn waiting(capture: &Capture, reader: ReaderId, starts: &[u64]) -> u64 {
+fn waiting(capture: &SourceCapture, reader: ReaderId, starts: &[u64]) -> u64 {
     let distributor = &capture.distributor;
     let Some(progress) = distributor.progress(reader) else {
         return 0;
