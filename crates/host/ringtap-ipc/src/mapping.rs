@@ -109,7 +109,7 @@ impl Mapping {
             }
             let have = usize::try_from(stat.st_size).unwrap_or(0);
             if have < bytes {
-                return Err(refused("less memory than it is said to be"));
+                return Err(refused("less memory than the sender stated"));
             }
         }
         Mapping::new(file, bytes, access)

@@ -131,7 +131,7 @@ pub struct Reclaimable {
 }
 
 impl Reclaimable {
-    /// Frees the memory: whoever maps it reads zeros from then on.
+    /// Frees the memory: processes that map it read zeros from then on.
     ///
     /// Waits for other system calls on the file. A process that may write the file, as a reader may its
     /// control region, can make this wait for ever.

@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// Runs until nobody can send work any more.
+    /// Runs until the control thread has ended.
     fn run(mut self, inbox: &Receiver<EngineWork>) {
         loop {
             let handled = match inbox.try_recv() {

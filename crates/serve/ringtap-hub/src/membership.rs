@@ -52,7 +52,7 @@ struct Member {
 
 struct GroupMembers {
     group: Group,
-    /// No longer configured: nobody can join. It keeps its place, by which chunk shares are numbered.
+    /// No longer configured: no reader can join. It keeps its place, by which chunk shares are numbered.
     is_removed: bool,
     members: Vec<Member>,
     /// The bit of all packets of a balanced group that has members.

@@ -19,7 +19,7 @@ use crate::record::{FlowRecord, Measurement, Record};
 /// Most values of analyses that are kept.
 const MAX_SERIES: usize = 10_000;
 
-/// Keeps totals and the latest values for whoever asks for them.
+/// Keeps totals and the latest values for the metrics server.
 pub struct PrometheusExporter(ProbeMetrics);
 
 /// The metrics of a probe; clones share them.
