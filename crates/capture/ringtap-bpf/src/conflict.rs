@@ -189,7 +189,7 @@ fn another_program_error(interface: &Interface, found: FoundProgram) -> BpfError
         remedy: match holder(found.id) {
             Some(process) => format!("stop its {process}"),
             None => format!(
-                "no process holds it; whoever attached it can detach it (`bpftool net show dev {}`)",
+                "no process holds it; the program that attached it can detach it (`bpftool net show dev {}`)",
                 interface.name
             ),
         },
