@@ -19,7 +19,7 @@ use ringtap_ipc::event::has_left;
 use ringtap_ipc::protocol::Snapshot;
 use ringtap_ipc::subscription::{Subscription, SubscriptionRequest, Wanted, Watermark};
 use ringtap_ipc::waiter::{Beside, Waited, Waiter};
-use ringtap_pool::control::ControlError as RegionError;
+use ringtap_pool::control::ControlRegionError;
 use ringtap_pool::reader::{self, Reader, RecvError};
 use ringtap_pool::source::Facts;
 use ringtap_pool::wake::Signal;
@@ -39,7 +39,7 @@ pub enum ReceiveError {
     Corrupt(#[from] RecvError),
     /// The reader's control region is not valid.
     #[error(transparent)]
-    Region(#[from] RegionError),
+    Region(#[from] ControlRegionError),
     /// The hub has died or was stopped.
     #[error("the hub ended: start the hub again, then this reader")]
     HubLeft,
