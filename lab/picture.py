@@ -11,6 +11,7 @@ import argparse
 import os
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MARKERS = ("<!-- picture:begin -->", "<!-- picture:end -->")
 #: How long traffic flows before the pictures, for steady rates.
 WARM_UP_SECONDS = 6.0
-COLUMNS, LINES = 84, 12
+COLUMNS, LINES = 84, 14
 READERS = [("ids", "ids-1", ""), ("ids", "ids-2", ""), ("rec", "dump", "--work zlib:6")]
 
 
@@ -39,11 +40,12 @@ def top(ringtap: Path) -> str:
 
 
 def why(ringtap: Path) -> str:
-    """What `ringtap why` prints."""
+    """What `ringtap why` prints, its lines wrapped."""
     done = subprocess.run([ringtap, "why"], capture_output=True, text=True, check=False)
     if done.returncode != 1:
         raise ToolError(f"ringtap why found no loss: {done.stdout}{done.stderr}")
-    return done.stdout.strip()
+    lines = done.stdout.strip().split("\n")
+    return "\n".join(textwrap.fill(line, 100, subsequent_indent="    ") for line in lines)
 
 
 def take(ringtap: Path) -> int:
