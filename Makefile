@@ -18,7 +18,7 @@ SECONDS ?= 30
 BINARY := $(or $(CARGO_TARGET_DIR),target)/release/ringtap
 
 .DEFAULT_GOAL := help
-.PHONY: help build sample run test check bench figures fuzz soak kills chaos flaps test-fleet readme install uninstall deb rpm package-test clean
+.PHONY: help build sample run demo-vm test check bench bench-vm figures fuzz soak kills chaos flaps test-fleet readme install uninstall deb rpm package-test clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -38,6 +38,13 @@ run: build ## build, then show a capture in a private network (at most 20 second
 	@echo "run: ringtap demo, at most 20 seconds"
 	@$(BINARY) demo
 
+# Where scripts/prepare downloads a kernel for guests; sudo has another HOME.
+GUEST_KERNEL := RINGTAP_GUEST_KERNEL=$(or $(RINGTAP_GUEST_KERNEL),$(HOME)/.cache/ringtap/guest-kernel)
+
+demo-vm: build ## two virtual machines read one capture of the host, each its share (at most 2 minutes, needs root)
+	@scripts/prepare vm
+	@$(SUDO) env $(GUEST_KERNEL) python3 lab/demo_vm.py --ringtap $(BINARY)
+
 test: ## all tests of all tiers that this machine can run (about 20 minutes when cold)
 	@echo "test: all tiers; about 20 minutes on 2 cores when cold, 5 to 10 otherwise"
 	@scripts/prepare test
@@ -54,6 +61,11 @@ bench: ## compare with other programs, write bench/results/ (about 30 minutes, n
 	@cargo build --release --workspace --bin ringtap --examples
 	@cargo build --release -p ringtap-pcap
 	@$(SUDO) python3 lab/bench.py --target $(or $(CARGO_TARGET_DIR),target) $(BENCH)
+
+bench-vm: build ## capture in virtual machines beside virtio-net, writes bench/results/vm-latest.* (8 minutes, needs root)
+	@scripts/prepare vm
+	@echo "bench-vm: two virtual machines in a private network; about 8 minutes"
+	@$(SUDO) env $(GUEST_KERNEL) python3 lab/bench_vm.py --target $(or $(CARGO_TARGET_DIR),target)
 
 figures: build ## the WireCAP paper's figures in virtual time: tables, and plots in target/figures/ (about 1 minute)
 	@scripts/prepare figures
