@@ -7,6 +7,7 @@ pub(crate) mod log;
 mod losses;
 mod reload;
 mod service;
+pub(crate) mod vms;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -168,6 +169,12 @@ impl HubArgs {
             config.groups.push(GroupText::named("all"));
         }
         groups::admit_sudo_user(&mut config.groups);
+        let has = |name: &String| config.groups.iter().any(|group| group.name() == name);
+        for vm in &config.vms {
+            if let Some(missing) = vm.groups.iter().find(|group| !has(group)) {
+                bail!("[[vm]] {}: there is no group {missing}", vm.name);
+            }
+        }
         ensure!(
             !config.devices.is_empty(),
             UsageError(
@@ -397,6 +404,12 @@ fn say_ready(config: &Config, path: &std::path::Path) {
         groups.join(", "),
         path.display()
     ));
+    for vm in &config.vms {
+        print::note(format_args!(
+            "ringtap: VM {0}: systemctl enable --now ringtap-vm@{0}, or ringtap vm attach -c FILE --name {0}",
+            vm.name
+        ));
+    }
 }
 
 /// Waits for an interrupt, the end of the time, or the end of all sources; calls `each` every second.

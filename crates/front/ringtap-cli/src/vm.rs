@@ -19,6 +19,7 @@ use ringtap_vm::host::{
 };
 use ringtap_vnplug::host::{GuestVm, QmpError, VmError, serve};
 
+use crate::hub::vms::{self, Monitor};
 use crate::{interrupt, print};
 
 /// Longest wait for a guest that is detached to let its devices go.
@@ -43,6 +44,8 @@ const EXAMPLES: &str = "\
 Examples:
   ringtap hub -i eth0 -g ids -g dns:'udp port 53'
   ringtap vm attach --qmp /run/vm1.qmp --name vm1 --group ids --group dns
+  ringtap vm attach --libvirt appliance --group ids
+  ringtap vm attach -c /etc/ringtap/hub.toml --name vm1       [[vm]] of this name
   ringtap vm list
   ringtap vm detach vm1
 In the guest: ringtap guest, and then ringtap count -i host:ids
@@ -50,9 +53,9 @@ In the guest: ringtap guest, and then ringtap count -i host:ids
 docs/vm.md shows how to start QEMU.
 
 Exit status: 0; 2 for a wrong command line; 1 if the hub refuses, and for other failures;
-of attach: 10 no QMP socket, 11 a socket of something else or in use, 12 no free pcie-root-port,
+of attach: 10 no QMP socket or domain, 11 a socket of something else or in use, 12 no free pcie-root-port,
 13 no port with room for the memory, 14 QEMU refuses, 15 QEMU is too old, 16 the VM does not run,
-17 QEMU cannot open this process's memory, 18 the guest does not let devices go.";
+17 QEMU cannot open the memory, 18 the guest does not let devices go.";
 
 #[derive(Subcommand, Debug)]
 enum Action {
@@ -68,32 +71,87 @@ enum Action {
     /// Unplug the memory of a VM and end its `ringtap vm attach`.
     Detach {
         /// Name of the VM.
-        #[arg(value_name = "NAME", value_parser = name)]
+        #[arg(value_name = "NAME", value_parser = vms::name)]
         name: String,
     },
 }
 
 #[derive(Args, Debug)]
 struct AttachArgs {
-    /// QEMU's QMP socket, for this process alone.
-    #[arg(long, value_name = "SOCKET")]
-    qmp: PathBuf,
+    #[command(flatten)]
+    machine: MachineArgs,
 
     /// A name for the VM, in lists and for the hub.
-    #[arg(long, default_value = "vm1", value_name = "NAME", value_parser = name)]
+    #[arg(long, default_value = "vm1", value_name = "NAME", value_parser = vms::name)]
     name: String,
 
-    /// The hub's socket. Without it: $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
+    /// The hub's socket. Without it: that of the file, else $RINGTAP_SOCKET, else /run/ringtap/hub.sock.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
     /// Size of the memory that the guest can read, a power of two; its groups share it evenly.
-    #[arg(long, default_value = "64MiB", value_name = "SIZE")]
+    #[arg(
+        long,
+        default_value = "64MiB",
+        value_name = "SIZE",
+        conflicts_with = "config"
+    )]
     memory: Size,
 
     /// A group that the guest may read; more than once for several groups.
-    #[arg(short = 'g', long = "group", required = true, value_name = "GROUP")]
+    #[arg(
+        short = 'g',
+        long = "group",
+        required_unless_present = "config",
+        value_name = "GROUP"
+    )]
+    #[arg(conflicts_with = "config")]
     groups: Vec<String>,
+}
+
+/// Which virtual machine.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct MachineArgs {
+    /// QEMU's QMP socket, for this process alone.
+    #[arg(long, value_name = "SOCKET")]
+    qmp: Option<PathBuf>,
+
+    /// A running domain of libvirt, by `virsh`, at $LIBVIRT_DEFAULT_URI if that is set.
+    #[arg(long, value_name = "DOMAIN")]
+    libvirt: Option<String>,
+
+    /// A hub's file, whose [[vm]] with this --name says all else.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl AttachArgs {
+    fn resolve(&self) -> Result<(Monitor, GroupOptions)> {
+        let vm = self.name.clone();
+        let own = self.socket.clone();
+        if let Some(file) = &self.machine.config {
+            let (found, socket) = vms::find(file, &vm)?;
+            let options = GroupOptions {
+                vm,
+                socket: own.or(socket).unwrap_or_else(default_socket),
+                groups: found.groups,
+                memory_bytes: found.memory_bytes.unwrap_or(self.memory.0),
+            };
+            return Ok((found.monitor, options));
+        }
+        let monitor = match (&self.machine.qmp, &self.machine.libvirt) {
+            (Some(socket), _) => Monitor::Qmp(socket.clone()),
+            (None, domain) => Monitor::Libvirt(domain.clone().unwrap_or_default()),
+        };
+        let options = GroupOptions {
+            vm,
+            socket: own.unwrap_or_else(default_socket),
+            groups: self.groups.clone(),
+            memory_bytes: self.memory.0,
+        };
+        Ok((monitor, options))
+    }
 }
 
 pub(crate) fn run(args: &VmArgs) -> Result<ExitCode> {
@@ -123,12 +181,7 @@ pub(crate) fn run(args: &VmArgs) -> Result<ExitCode> {
 }
 
 fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
-    let options = GroupOptions {
-        vm: args.name.clone(),
-        socket: args.socket.clone().unwrap_or_else(default_socket),
-        groups: args.groups.clone(),
-        memory_bytes: args.memory.0,
-    };
+    let (monitor, options) = args.resolve()?;
     let mut names = options.groups.clone();
     names.sort();
     names.dedup();
@@ -144,7 +197,11 @@ fn attach(args: &AttachArgs, folder: PathBuf) -> Result<()> {
     };
     // Before QEMU is asked for anything.
     options.check()?;
-    let mut vm = GuestVm::attach(&args.qmp, options.limits()).map_err(HostError::Vm)?;
+    let vm = match &monitor {
+        Monitor::Qmp(socket) => GuestVm::attach(socket, options.limits()),
+        Monitor::Libvirt(domain) => GuestVm::attach_domain(domain, options.limits()),
+    };
+    let mut vm = vm.map_err(HostError::Vm)?;
     let stop = Arc::new(AtomicBool::new(false));
     let ending = {
         let (stop, waker) = (Arc::clone(&stop), vm.waker());
@@ -188,14 +245,14 @@ fn serve_guest(
 fn exit_code(error: &HostError) -> u8 {
     match error {
         HostError::Vm(error) => match error {
-            VmError::Qmp(QmpError::Connect { .. }) => 10,
+            VmError::Qmp(QmpError::Connect { .. } | QmpError::Libvirt(_)) => 10,
             VmError::Qmp(QmpError::Busy | QmpError::NotQmp | QmpError::NoAnswer(_)) => 11,
             VmError::NoPort => 12,
             VmError::NoWindow { .. } => 13,
             VmError::Qmp(QmpError::Refused { .. }) => 14,
             VmError::TooOld(..) => 15,
             VmError::NotRunning(_) => 16,
-            VmError::OtherProcess(..) | VmError::Memory(_) => 17,
+            VmError::Memory(_) => 17,
             VmError::Held(_) => 18,
             _ => 1,
         },
@@ -258,17 +315,6 @@ fn describe(vm: &VmReport) -> String {
         text += &format!("  {advice}\n");
     }
     text
-}
-
-/// Parses the name of a virtual machine, which is a part of a file's name.
-fn name(text: &str) -> Result<String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let is_name = (1..=32).contains(&text.len()) && text.chars().all(is_plain);
-    ensure!(
-        is_name && !text.starts_with('.'),
-        "\"{text}\" is no name: use at most 32 letters, digits, '-', '_' and '.'"
-    );
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]

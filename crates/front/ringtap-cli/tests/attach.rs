@@ -88,6 +88,18 @@ fn what_the_hub_cannot_give_is_refused_before_qemu_is_asked() {
     let elsewhere = setup.attach(&["--socket", "/nowhere.sock"]);
     assert_refusal(&elsewhere, 2, "cannot be used multiple times");
     assert_refusal(&setup.attach(&["--name", "a/b"]), 2, "no name");
+    let both = setup.attach(&["--libvirt", "vm1"]);
+    assert_refusal(&both, 2, "cannot be used with");
+    let file = setup.path("hub.toml");
+    let vm = format!("[[vm]]\nname = \"vm1\"\nqmp = \"{}\"\n", setup.path("qmp"));
+    std::fs::write(&file, format!("{vm}groups = [\"other\"]\n")).unwrap();
+    let attach = |name| {
+        let hub = setup.path("hub.sock");
+        let all = ["attach", "--socket", &hub, "-c", &file, "--name", name];
+        setup.vm(&all)
+    };
+    assert_refusal(&attach("vm1"), 1, "no group other: it has ids");
+    assert_refusal(&attach("vm2"), 1, "no [[vm]] vm2");
     listener.set_nonblocking(true).unwrap();
     let asked = listener.accept();
     assert_eq!(asked.unwrap_err().kind(), ErrorKind::WouldBlock);

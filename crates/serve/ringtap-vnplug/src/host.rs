@@ -7,6 +7,7 @@
 mod budget;
 mod doorbell;
 mod inventory;
+mod libvirt;
 mod memory;
 mod qmp;
 mod serve;

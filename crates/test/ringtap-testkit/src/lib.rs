@@ -27,6 +27,7 @@ use std::time::Duration;
 
 mod lanes;
 mod leftovers;
+mod libvirt;
 mod machine;
 mod namespace;
 mod needs;
@@ -43,6 +44,7 @@ pub use lanes::{LANE_PACKETS, LaneOrder, send_on, usable_cpus};
 pub use leftovers::{
     EbpfObject, assert_no_orphans, ebpf_objects_of, stale_namespaces, wait_until_gone,
 };
+pub use libvirt::{DOMAIN, LibvirtDomain};
 pub use machine::{GUEST_LIMIT, GUEST_MODULES, GUEST_STARTED, VirtualMachine};
 pub use namespace::Namespace;
 pub use needs::{bpftool, missing_capability, say_skipped, tool_exists};

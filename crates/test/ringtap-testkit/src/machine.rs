@@ -128,7 +128,7 @@ impl VirtualMachine {
 }
 
 /// Where `scripts/prepare test` unpacks the kernel's package.
-fn kernel_folder() -> Option<PathBuf> {
+pub(crate) fn kernel_folder() -> Option<PathBuf> {
     let home = std::env::var_os("RINGTAP_GUEST_KERNEL").map(PathBuf::from);
     let cache =
         || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/ringtap/guest-kernel"));
@@ -143,7 +143,7 @@ fn kernel_folder() -> Option<PathBuf> {
 }
 
 /// The file or folder whose name begins like this.
-fn file_in(folder: &Path, start: &str) -> PathBuf {
+pub(crate) fn file_in(folder: &Path, start: &str) -> PathBuf {
     let entries = fs::read_dir(folder).expect("the kernel's folder can be read");
     let paths = entries.map(|entry| entry.expect("the folder can be read").path());
     let begins = |path: &PathBuf| {
@@ -154,7 +154,7 @@ fn file_in(folder: &Path, start: &str) -> PathBuf {
 }
 
 /// The files, the libraries that they need, and the modules.
-fn initial_files(kernel: &Path, files: &[(&str, &Path)]) -> Vec<u8> {
+pub(crate) fn initial_files(kernel: &Path, files: &[(&str, &Path)]) -> Vec<u8> {
     let mut image = Vec::new();
     let read = |path: &Path| fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut libraries = Vec::new();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads and checks `hub.toml`; errors name the line.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::groups::{self, Dividing, GroupPlaces, GroupText};
+use super::vms::{ConfiguredVm, VmTable};
 use crate::seeing::metrics;
 
 /// Configuration of a hub.
@@ -26,6 +28,7 @@ pub(super) struct Config {
     pub(super) limits: Limits,
     pub(super) devices: Vec<Device>,
     pub(super) groups: Vec<GroupText>,
+    pub(super) vms: Vec<ConfiguredVm>,
 }
 
 /// A device, and the place in the file that names it.
@@ -52,6 +55,8 @@ struct File {
     sources: Vec<SourceTable>,
     #[serde(default, rename = "group")]
     groups: Vec<GroupTable>,
+    #[serde(default, rename = "vm")]
+    vms: Vec<VmTable>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -103,7 +108,7 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         // toml's own message quotes the line and marks the position.
         let said = error.to_string();
         let hint = match said.contains("expected a sequence") {
-            true => ": a list is wanted here: [[source]] and [[group]] have two brackets, users = [\"NAME\"]",
+            true => ": a list is wanted here: [[source]], [[group]] and [[vm]] have two brackets, users = [\"NAME\"]",
             false => "",
         };
         anyhow!("{}: {}{hint}", path.display(), said.trim_end())
@@ -122,11 +127,18 @@ fn parse(path: &Path, text: &str) -> Result<Config> {
         let place = Some(text.place("device", &source.device.span()));
         Ok(Device { spec, place })
     });
-    text.require_own_names(&file.groups)?;
+    text.require_own_names("group", file.groups.iter().map(|group| &group.name))?;
+    text.require_own_names("vm", file.vms.iter().map(|vm| &vm.name))?;
+    let vms = file.vms.iter().map(|vm| {
+        let resolved = vm.resolve();
+        resolved.map_err(|error| text.error("vm", &vm.name.span(), &error))
+    });
+    let vms = vms.collect::<Result<_>>()?;
     let groups = file.groups.into_iter().map(|table| text.group(table));
     Ok(Config {
         devices: devices.collect::<Result<_>>()?,
         groups: groups.collect::<Result<_>>()?,
+        vms,
         congestion: text.option("congestion", file.congestion.as_ref(), groups::congestion)?,
         metrics: text.option("metrics", file.metrics.as_ref(), metrics::address)?,
         metrics_anywhere: file.metrics_anywhere,
@@ -157,12 +169,19 @@ impl Text<'_> {
         format!("{}, line {line}, {key}", self.path.display())
     }
 
-    fn require_own_names(&self, groups: &[GroupTable]) -> Result<()> {
-        for (at, group) in groups.iter().enumerate() {
-            let name = group.name.get_ref();
-            if groups[..at].iter().any(|one| one.name.get_ref() == name) {
-                let error = format!("there is a group \"{name}\" above: choose another name");
-                return Err(self.error("name", &group.name.span(), &error));
+    fn require_own_names<'n>(
+        &self,
+        kind: &str,
+        names: impl Iterator<Item = &'n Spanned<String>>,
+    ) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            if !seen.insert(name.get_ref()) {
+                let error = format!(
+                    "there is a {kind} \"{}\" above: choose another name",
+                    name.get_ref()
+                );
+                return Err(self.error("name", &name.span(), &error));
             }
         }
         Ok(())
@@ -245,6 +264,7 @@ mod tests {
     use ringtap_pool::distributor::Policy;
 
     use super::*;
+    use crate::hub::vms::Monitor;
 
     fn parsed(text: &str) -> Result<Config> {
         parse(Path::new("hub.toml"), text)
@@ -275,6 +295,15 @@ mod tests {
             delivery = "private"
             policy = "cut:128"
             private_pool = "8MiB"
+            [[vm]]
+            name = "vm1"
+            qmp = "/run/vm1.qmp"
+            groups = ["ids", "rec"]
+            memory = "128MiB"
+            [[vm]]
+            name = "vm2"
+            libvirt = "appliance"
+            groups = ["ids"]
             [limits]
             connections_per_user = 9
             "#,
@@ -292,6 +321,12 @@ mod tests {
         assert_eq!(rec.delivery, Delivery::Private);
         assert_eq!(rec.policy, Policy::Cut { snap_bytes: 128 });
         assert_eq!(rec.private_pool_bytes, 8 << 20);
+        let [one, two] = &config.vms[..] else {
+            panic!("two VMs")
+        };
+        assert_eq!(one.monitor, Monitor::Qmp("/run/vm1.qmp".into()));
+        assert_eq!((one.groups.len(), one.memory_bytes), (2, Some(128 << 20)));
+        assert_eq!(two.monitor, Monitor::Libvirt("appliance".into()));
         assert_eq!(config.limits.connections_per_user.get(), 9);
         assert_eq!(config.limits.connections, Limits::default().connections);
     }
@@ -331,7 +366,7 @@ mod tests {
         let nothing = error("[[group]]\nname = \"a\"\ncredit = 0\n");
         assert!(nothing.contains("line 3, credit: "), "{nothing}");
         let single = error("[source]\ndevice = \"eth0\"\n");
-        assert!(single.contains("[[source]] and [[group]]"), "{single}");
+        assert!(single.contains("[[source]], [[group]] and"), "{single}");
         let limit = error("[limits]\nconnection = 3\n");
         assert!(
             limit.contains("line 2") && limit.contains("connections_per_user"),
@@ -341,6 +376,12 @@ mod tests {
         assert!(zero.contains("line 2"), "{zero}");
         let address = error("metrics = \"localhost:9464\"\n");
         assert!(address.contains("like 127.0.0.1:9464"), "{address}");
+        let both = "[[vm]]\nname = \"v\"\ngroups = [\"a\"]\nqmp = \"q\"\nlibvirt = \"d\"\n";
+        let both = error(both);
+        assert!(
+            both.contains("line 2, vm: ") && both.contains("either"),
+            "{both}"
+        );
         let syntax = error("socket = \n");
         assert!(syntax.contains("line 1"), "{syntax}");
     }

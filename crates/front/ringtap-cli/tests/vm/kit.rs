@@ -12,7 +12,7 @@ use ringtap_ipc::protocol::HubStatus;
 use ringtap_testkit::{GUEST_LIMIT, Namespace, Running, VirtualMachine, say_skipped, tool_exists};
 use tempfile::TempDir;
 
-const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
 /// Runs a program as an ordinary user that the agent lets read.
 pub(crate) const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 /// Programs of this machine that the guest gets beside Ringtap.
@@ -74,86 +74,161 @@ fn stripped(built: &Path, folder: &Path) -> PathBuf {
     to
 }
 
+/// Boots a machine that carries out `plan`; `None`, with a line that says why, where that cannot be done.
+pub(crate) fn boot_machine(
+    plan: &str,
+    options: &[&str],
+    kernel_options: &str,
+) -> Option<VirtualMachine> {
+    let ports = [
+        "id=p1,chassis=1",
+        "id=p2,chassis=2,pref64-reserve=64M",
+        "id=p3,chassis=3,pref64-reserve=64M",
+        "id=p4,chassis=4",
+    ];
+    let ports = ports.map(|port| format!("pcie-root-port,{port}"));
+    let ports = ports.iter().flat_map(|port| ["-device", port]);
+    let options: Vec<_> = ["-M", "q35"]
+        .into_iter()
+        .chain(options.iter().copied())
+        .chain(ports)
+        .collect();
+    with_guest_files(plan, |files| {
+        VirtualMachine::boot(files, &options, kernel_options)
+    })
+}
+
+/// Boots with the files (path in the guest, file of this machine) of a guest that carries out `plan`.
+pub(crate) fn with_guest_files<M>(
+    plan: &str,
+    boot: impl FnOnce(&[(&str, &Path)]) -> Option<M>,
+) -> Option<M> {
+    let missing = TOOLS.into_iter().find(|name| tool(name).is_none());
+    if let Some(missing) = missing.or((!tool_exists("strip")).then_some("strip")) {
+        say_skipped(&format!("needs {missing}"));
+        return None;
+    }
+    let folder = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    // `cargo test` builds it in `deps` only, where it is never older.
+    let built = ["deps", ""].map(|folder| Path::new(BINARY).with_file_name(folder));
+    let libraries = built.map(|folder| folder.join("libringtap_pcap.so"));
+    let library = libraries.into_iter().find(|path| path.exists());
+    let library = library.expect("cargo build -p ringtap-pcap");
+    let mut files = vec![
+        ("init".to_owned(), write("init", INIT)),
+        ("plan".to_owned(), write("plan", plan)),
+        (
+            "bin/ringtap".to_owned(),
+            stripped(Path::new(BINARY), folder.path()),
+        ),
+        (
+            "bin/libringtap_pcap.so".to_owned(),
+            stripped(&library, folder.path()),
+        ),
+    ];
+    files.extend(TOOLS.map(|name| (format!("bin/{name}"), tool(name).unwrap())));
+    let files: Vec<_> = files.iter().map(|(to, from)| (&**to, &**from)).collect();
+    boot(&files)
+}
+
+/// Sends UDP packets to a port.
+pub(crate) fn inject_port(net: &Namespace, port: u16, packets: usize) {
+    let mut frame = vec![0; 60];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 9, 17]);
+    frame[26..36].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x30, 0x39]);
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    frame[39] = 26;
+    net.inject("tx0", &vec![frame; packets]);
+}
+
+/// The JSON behind this text on a machine's console, once it is whole.
+pub(crate) fn said_by(machine: &VirtualMachine, text: &str) -> serde_json::Value {
+    machine.qemu.wait_for_stdout(text, GUEST_LIMIT);
+    let deadline = Instant::now() + GUEST_LIMIT;
+    loop {
+        let console = machine.qemu.stdout();
+        let (_, rest) = console.split_once(text).expect("the guest said it");
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
+        match values.next() {
+            Some(Ok(value)) => return value,
+            _ => assert!(Instant::now() < deadline, "{rest}"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 impl GuestAndHub {
     /// Starts both; the guest carries out `plan`, lines of a shell. `None`, with a line that says why,
     /// where that cannot be done.
     pub(crate) fn boot(test: &str, plan: &str) -> Option<Self> {
-        let missing = TOOLS.into_iter().find(|name| tool(name).is_none());
-        if let Some(missing) = missing.or((!tool_exists("strip")).then_some("strip")) {
-            say_skipped(&format!("needs {missing}"));
-            return None;
-        }
+        let iommu = ["-device", "intel-iommu,intremap=on"];
+        let machine = boot_machine(plan, &iommu, "intel_iommu=on iommu=pt")?;
+        Some(Self::with(test, machine, &["all"]))
+    }
+
+    /// Starts a hub with these groups for a machine.
+    pub(crate) fn with(test: &str, machine: VirtualMachine, groups: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            fs::write(&path, text).unwrap();
-            path
-        };
-        // `cargo test` builds it in `deps` only, where it is never older.
-        let built = ["deps", ""].map(|folder| Path::new(BINARY).with_file_name(folder));
-        let libraries = built.map(|folder| folder.join("libringtap_pcap.so"));
-        let library = libraries.into_iter().find(|path| path.exists());
-        let library = library.expect("cargo build -p ringtap-pcap");
-        let mut files = vec![
-            ("init".to_owned(), write("init", INIT)),
-            ("plan".to_owned(), write("plan", plan)),
-            (
-                "bin/ringtap".to_owned(),
-                stripped(Path::new(BINARY), folder.path()),
-            ),
-            (
-                "bin/libringtap_pcap.so".to_owned(),
-                stripped(&library, folder.path()),
-            ),
-        ];
-        files.extend(TOOLS.map(|name| (format!("bin/{name}"), tool(name).unwrap())));
-        let files: Vec<_> = files.iter().map(|(to, from)| (&**to, &**from)).collect();
-        let options = [
-            "-M",
-            "q35",
-            "-device",
-            "intel-iommu,intremap=on",
-            "-device",
-            "pcie-root-port,id=p1,chassis=1",
-            "-device",
-            "pcie-root-port,id=p2,chassis=2,pref64-reserve=64M",
-            "-device",
-            "pcie-root-port,id=p3,chassis=3,pref64-reserve=64M",
-            "-device",
-            "pcie-root-port,id=p4,chassis=4",
-        ];
-        let machine = VirtualMachine::boot(&files, &options, "intel_iommu=on iommu=pt")?;
         let net = Namespace::with_veth(test);
         let socket = folder.path().join("hub.sock");
         let mut command = net.command(BINARY);
-        command.args(["hub", "-i", "tap:rx0?direction=in", "-g", "all", "--socket"]);
+        command.args(["hub", "-i", "tap:rx0?direction=in", "--socket"]);
         command.arg(&socket);
+        for group in groups {
+            command.args(["-g", group]);
+        }
         let hub = Running::start(command);
         hub.wait_for_stderr("ringtap: hub of", GUEST_LIMIT);
-        Some(GuestAndHub {
+        GuestAndHub {
             machine,
             net,
             hub,
             folder,
             sent: Cell::new(0),
-        })
+        }
     }
 
     fn socket(&self) -> PathBuf {
         self.folder.path().join("hub.sock")
     }
 
-    /// Gives the machine the group.
+    /// Gives the machine the group `all`.
     pub(crate) fn attach(&self) -> Running {
+        self.attach_as("vm1", &self.machine, &["all"])
+    }
+
+    /// Gives a machine groups.
+    pub(crate) fn attach_as(
+        &self,
+        name: &str,
+        machine: &VirtualMachine,
+        groups: &[&str],
+    ) -> Running {
         let mut command = Command::new(BINARY);
-        command.args([
-            "vm", "attach", "--group", "all", "--memory", "16MiB", "--qmp",
-        ]);
+        command.args(["vm", "attach", "--name", name, "--memory", "16MiB"]);
+        for group in groups {
+            command.args(["--group", group]);
+        }
         command
-            .arg(self.machine.qmp())
+            .arg("--qmp")
+            .arg(machine.qmp())
             .arg("--socket")
             .arg(self.socket());
         command.arg("--folder").arg(self.folder.path().join("vm"));
+        Running::start(command)
+    }
+
+    /// Reads a group on the host until it is interrupted, and then prints its counters.
+    pub(crate) fn host_reader(&self, group: &str) -> Running {
+        let mut command = Command::new(BINARY);
+        command.args(["count", "-q", "--json", "-i"]);
+        command.arg(format!("hub:{group}?socket={}", self.socket().display()));
         Running::start(command)
     }
 
@@ -167,29 +242,12 @@ impl GuestAndHub {
 
     /// The JSON behind this text on the console, once it is whole.
     pub(crate) fn said(&self, text: &str) -> serde_json::Value {
-        self.wait_for(text);
-        let deadline = Instant::now() + GUEST_LIMIT;
-        loop {
-            let console = self.console();
-            let (_, rest) = console.split_once(text).expect("the guest said it");
-            let mut values = serde_json::Deserializer::from_str(rest).into_iter();
-            match values.next() {
-                Some(Ok(value)) => return value,
-                _ => assert!(Instant::now() < deadline, "{rest}"),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        said_by(&self.machine, text)
     }
 
     /// Sends UDP packets to a port.
     pub(crate) fn send(&self, port: u16, packets: usize) {
-        let mut frame = vec![0; 60];
-        frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
-        frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 9, 17]);
-        frame[26..36].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x30, 0x39]);
-        frame[36..38].copy_from_slice(&port.to_be_bytes());
-        frame[39] = 26;
-        self.net.inject("tx0", &vec![frame; packets]);
+        inject_port(&self.net, port, packets);
         self.sent.set(self.sent.get() + packets as u64);
     }
 
@@ -232,11 +290,7 @@ impl GuestAndHub {
 
     /// Detaches the guest, and checks the hub's account.
     pub(crate) fn finish(self, vm: Running) {
-        vm.interrupt();
-        let ended = vm.wait(GUEST_LIMIT);
-        // 18: the emulated guest's kernel did not come back from its last unplug.
-        let is_usual = matches!(ended.status.code(), Some(0 | 18));
-        assert!(is_usual, "{}", ended.stderr);
+        detach(vm);
         self.finish_hub();
     }
 
@@ -245,4 +299,13 @@ impl GuestAndHub {
         let end = self.hub.wait(GUEST_LIMIT).success();
         assert!(end.stdout.contains(": balanced"), "{}", end.stdout);
     }
+}
+
+/// Ends the process of a machine.
+pub(crate) fn detach(vm: Running) {
+    vm.interrupt();
+    let ended = vm.wait(GUEST_LIMIT);
+    // 18: the emulated guest's kernel did not come back from its last unplug.
+    let is_usual = matches!(ended.status.code(), Some(0 | 18));
+    assert!(is_usual, "{}", ended.stderr);
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod kit;
+mod libvirt;
+mod two;
 
 use kit::{GuestAndHub, NOBODY};
 use ringtap_testkit::{GUEST_LIMIT, require_root, say_skipped};

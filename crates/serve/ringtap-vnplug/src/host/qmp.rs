@@ -14,12 +14,11 @@ use std::time::{Duration, Instant};
 
 use ringtap_ipc::event::sleep_until_readable;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv, sockopt};
+use rustix::net::{RecvFlags, recv};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::doorbell::send_with;
-use super::vm::VmError;
 
 /// Most bytes of an answer: the longest, a list of a machine's objects, has some kilobytes.
 const MOST_ANSWER_BYTES: usize = 1024 * 1024;
@@ -36,6 +35,9 @@ pub enum QmpError {
         /// The system's error.
         error: io::Error,
     },
+    /// `virsh` does not reach the domain.
+    #[error("virsh: {0}")]
+    Libvirt(String),
     /// No greeting within the limit.
     #[error(
         "no greeting: another program uses this QMP socket: give QEMU a second -qmp option for Ringtap"
@@ -90,6 +92,15 @@ impl Qmp {
             path: path.display().to_string(),
             error,
         })?;
+        Qmp::over(socket, prefix, limit)
+    }
+
+    /// As [`Qmp::connect`], with a connected socket.
+    pub(super) fn over(
+        socket: UnixStream,
+        prefix: &str,
+        limit: Duration,
+    ) -> Result<Self, QmpError> {
         let mut qmp = Qmp {
             socket,
             pending: Vec::new(),
@@ -111,24 +122,6 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Refuses a QEMU that cannot open the memory of this process.
-    pub(super) fn check_process(&self) -> Result<(), VmError> {
-        let peer = sockopt::socket_peercred(&self.socket)?;
-        let process = peer.pid.as_raw_nonzero().get();
-        let own = rustix::process::geteuid();
-        if !peer.uid.is_root() && peer.uid != own {
-            return Err(VmError::OtherProcess(process, "as another user"));
-        }
-        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid"));
-        let (theirs, ours) = (namespace(&process.to_string()), namespace("self")?);
-        match theirs {
-            Ok(theirs) if theirs != ours => {
-                Err(VmError::OtherProcess(process, "in another PID namespace"))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Runs a command; returns its result.
     pub(super) fn run(
         &mut self,
@@ -136,6 +129,17 @@ impl Qmp {
         arguments: Value,
     ) -> Result<Value, QmpError> {
         self.run_with(command, arguments, None)
+    }
+
+    /// Gives QEMU a file's descriptor; returns its number in a set of QEMU, and the path by which QEMU opens
+    /// the file. So QEMU may run as any user and in any namespace.
+    pub(super) fn lend(&mut self, fd: BorrowedFd<'_>) -> Result<(u64, String), QmpError> {
+        let added = self.run_with("add-fd", json!({}), Some(fd))?;
+        let number = |key| added.get(key).and_then(Value::as_u64);
+        let (set, fd) = number("fdset-id")
+            .zip(number("fd"))
+            .ok_or(QmpError::NotQmp)?;
+        Ok((set, format!("/proc/self/fd/{fd}")))
     }
 
     /// Gives QEMU a descriptor under a name.

@@ -12,7 +12,7 @@ mod sleep;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ pub use error::VmError;
 use super::budget::GuestLimits;
 use super::doorbell::{self, DeviceEvents};
 use super::inventory::{self, PREFIX};
+use super::libvirt;
 use super::memory::{self, HostDevice};
 use super::qmp::{Qmp, QmpError};
 use super::session::{FromGuest, HostSession};
@@ -80,10 +81,27 @@ impl GuestVm {
     ///
     /// Names what is missing and the remedy.
     pub fn attach(qmp: &Path, limits: GuestLimits) -> Result<Self, VmError> {
+        Self::with(limits, |prefix, limit| Qmp::connect(qmp, prefix, limit))
+    }
+
+    /// As [`GuestVm::attach`], for a running domain of libvirt, which `virsh` reaches.
+    ///
+    /// # Errors
+    ///
+    /// As [`GuestVm::attach`]; [`QmpError::Libvirt`].
+    pub fn attach_domain(domain: &str, limits: GuestLimits) -> Result<Self, VmError> {
+        Self::with(limits, |prefix, limit| {
+            Qmp::over(libvirt::connect(domain)?, prefix, limit)
+        })
+    }
+
+    fn with(
+        limits: GuestLimits,
+        connect: impl FnOnce(&str, Duration) -> Result<Qmp, QmpError>,
+    ) -> Result<Self, VmError> {
         let prefix = format!("{PREFIX}{:016x}-", random());
         let limit = Duration::from_millis(limits.answer_ms);
-        let mut qmp = Qmp::connect(qmp, &prefix, limit)?;
-        qmp.check_process()?;
+        let mut qmp = connect(&prefix, limit)?;
         inventory::check(&mut qmp)?;
         inventory::remove_leftovers(&mut qmp, limit)?;
         let port = inventory::free_port(&mut qmp, CONTROLLER_BYTES)?;
@@ -147,12 +165,15 @@ impl GuestVm {
         let mut events = None;
         match kind {
             DeviceKind::Bulk => {
-                let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+                let (set, path) = self.qmp.lend(file.as_fd())?;
                 let arguments = json!({
                     "qom-type": "memory-backend-file", "id": backing, "size": size,
                     "share": true, "readonly": true, "mem-path": path,
                 });
-                match self.qmp.run("object-add", arguments) {
+                let added = self.qmp.run("object-add", arguments);
+                // QEMU has opened the file, or never will.
+                self.qmp.run("remove-fd", json!({ "fdset-id": set }))?;
+                match added {
                     Err(QmpError::Refused { text, .. }) => return Err(VmError::Memory(text)),
                     added => added?,
                 };

@@ -56,14 +56,8 @@ pub enum VmError {
     /// The machine is paused, migrating or has crashed.
     #[error("the VM is in state {0:?}, instead of running: resume it first")]
     NotRunning(String),
-    /// QEMU runs where it cannot open memory of this process.
-    #[error("QEMU (process {0}) runs {1}: run it as the same user and in the same PID namespace")]
-    OtherProcess(i32, &'static str),
-    /// QEMU cannot open the memory of this process.
-    #[error(
-        "QEMU cannot open the memory of this process ({0}): run QEMU as the same user and with \
-         the same view of /proc"
-    )]
+    /// QEMU cannot open memory that it was given.
+    #[error("QEMU cannot open the memory that it was given ({0}): it needs /proc")]
     Memory(String),
     /// The guest does not let devices go.
     #[error("the guest does not let go of {0}: end its agent, or restart the VM")]
