@@ -106,10 +106,11 @@ def trial(lab: Lab, start: Callable, stop: Callable, traffic: Traffic, used: lis
     for one in used:
         start(one)
     lab.settle()
-    worked, ran = sum(one.guest_ns() for one in used), lab.host_ns()
+    worked, ran, begin = sum(one.guest_ns() for one in used), lab.host_ns(), time.monotonic()
     sent = send(lab.run.programs, traffic)
     lab.settle()
     worked, ran = sum(one.guest_ns() for one in used) - worked, lab.host_ns() - ran
+    seconds = time.monotonic() - begin
     received = [count for one in used for count in stop(one)]
     return {
         "offered": sent.packets,
@@ -117,6 +118,7 @@ def trial(lab: Lab, start: Callable, stop: Callable, traffic: Traffic, used: lis
         "elapsed_ns": sent.elapsed_ns,
         "host_ns_per_packet": ran / sent.packets,
         "guest_ns": worked,
+        "measured_seconds": seconds,
     }
 
 
