@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MARKERS = ("<!-- picture:begin -->", "<!-- picture:end -->")
 #: How long traffic flows before the pictures, for steady rates.
 WARM_UP_SECONDS = 6.0
-COLUMNS, LINES = 84, 14
+COLUMNS, LINES, WIDTH = 84, 14, 112
 READERS = [("ids", "ids-1", ""), ("ids", "ids-2", ""), ("rec", "dump", "--work zlib:6")]
 
 
@@ -40,12 +40,14 @@ def top(ringtap: Path) -> str:
 
 
 def why(ringtap: Path) -> str:
-    """What `ringtap why` prints, its lines wrapped."""
+    """What `ringtap why` prints, with the first advice only and its lines wrapped."""
     done = subprocess.run([ringtap, "why"], capture_output=True, text=True, check=False)
     if done.returncode != 1:
         raise ToolError(f"ringtap why found no loss: {done.stdout}{done.stderr}")
-    lines = done.stdout.strip().split("\n")
-    return "\n".join(textwrap.fill(line, 100, subsequent_indent="    ") for line in lines)
+    finding, found, advice = done.stdout.strip().partition("\n  - ")
+    lines = [*finding.split("\n"), *(found + advice).strip("\n").split("\n")[:1]]
+    text = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines)
+    return f"{text}\n  …"
 
 
 def take(ringtap: Path) -> int:
