@@ -8,6 +8,7 @@ use clap::Args;
 use ringtap::{AllCounters, Batch, Capture, Counted, Counters, OpenOptions, Order, Packet};
 use serde_json::{Value, json};
 
+use crate::UsageError;
 use crate::affinity::Placement;
 use crate::print;
 use crate::report;
@@ -72,6 +73,28 @@ impl ReadingArgs {
         OpenOptions::new()
             .name(self.name.as_deref().unwrap_or(verb))
             .in_order(own.unwrap_or(window))
+    }
+
+    /// These arguments with further limits.
+    ///
+    /// # Errors
+    ///
+    /// A limit is given already.
+    pub(crate) fn limited(
+        &self,
+        packets: Option<u64>,
+        duration: Option<Duration>,
+    ) -> Result<Self, UsageError> {
+        let is_double = (packets.is_some() && self.count.is_some())
+            || (duration.is_some() && self.duration.is_some());
+        if is_double {
+            let text = "-a packets and -c, or -a duration and --duration: give one of them";
+            return Err(UsageError(text.to_owned()));
+        }
+        let mut limited = self.clone();
+        limited.count = self.count.or(packets);
+        limited.duration = self.duration.or(duration);
+        Ok(limited)
     }
 
     /// Arguments without limits, of which only the final counters are printed.
@@ -194,21 +217,21 @@ impl<'a> Reading<'a> {
     }
 
     /// Gives each packet that passes the filter to `each`, with access to the counters up to that packet;
-    /// stops at the limit.
+    /// stops at the limit, and when `each` has enough.
     #[inline]
     pub(crate) fn batch(
         &mut self,
         batch: &Batch,
-        mut each: impl FnMut(Packet<'_>, &mut Counted<'_>) -> Result<()>,
+        mut each: impl FnMut(Packet<'_>, &mut Counted<'_>) -> Result<Flow>,
     ) -> Result<Flow> {
         let most = self.args.count.unwrap_or(u64::MAX);
         let mut left = most - self.capture.delivered();
         let mut packets = self.capture.packets(batch);
         while let Some(packet) = packets.next() {
             // By value: storing a packet in memory and reloading it would stall the processor.
-            each(packet?, &mut packets)?;
+            let flow = each(packet?, &mut packets)?;
             left -= 1;
-            if left == 0 {
+            if left == 0 || flow == Flow::Stop {
                 return Ok(Flow::Stop);
             }
         }

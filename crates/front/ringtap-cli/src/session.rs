@@ -22,8 +22,8 @@ pub(crate) trait BatchConsumer {
     fn batch(&mut self, batch: &Batch) -> Result<Flow>;
 
     /// Runs when no packet waits.
-    fn idle(&mut self) -> Result<()> {
-        Ok(())
+    fn idle(&mut self) -> Result<Flow> {
+        Ok(Flow::Go)
     }
 
     /// Runs at regular intervals, with or without packets.
@@ -40,7 +40,9 @@ pub(crate) fn receive(interval: Duration, consumer: &mut impl BatchConsumer) -> 
     loop {
         let found = match consumer.capture().try_next()? {
             Next::Empty => {
-                consumer.idle()?;
+                if consumer.idle()? == Flow::Stop {
+                    return Ok(());
+                }
                 let left = due.saturating_duration_since(Instant::now());
                 consumer.capture().next(Some(left))?
             }

@@ -219,3 +219,126 @@ fn signals_begin_the_next_file_and_write_what_waits_and_each_file_gets_its_comma
         "one line for each file"
     );
 }
+
+/// Packets in the files of the folder whose names end so, in the order of the names.
+fn packets_in(folder: &Path, ending: &str) -> Vec<u64> {
+    let files = fs::read_dir(folder).expect("the folder");
+    let mut names: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    names.retain(|name| name.display().to_string().ends_with(ending));
+    names.sort();
+    let count = |name: &std::path::PathBuf| {
+        let mut reader = Reader::open(&name.display().to_string()).expect("the file is valid");
+        let mut count = 0;
+        while reader.next_packet().expect("whole packets").is_some() {
+            count += 1;
+        }
+        count
+    };
+    names.iter().map(count).collect()
+}
+
+#[test]
+fn criteria_of_dumpcap_end_files_and_the_recording() {
+    let folder = TempDir::new().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringtap"));
+    command.args([
+        "record",
+        "-q",
+        "-i",
+        "sim:max",
+        "-a",
+        "files:3",
+        "-b",
+        "packets:1000",
+        "-w",
+    ]);
+    command.arg(folder.path().join("t.pcap.zst"));
+    let end = Running::start(command).wait(LIMIT).success();
+    assert_eq!(packets_in(folder.path(), ".pcap.zst"), [1_000; 3]);
+    assert!(
+        end.stderr.contains("neither counters nor directions"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn a_ring_leaves_the_space_on_disk_that_it_was_told_to() {
+    require_root!();
+    let folder = TempDir::new().expect("a folder");
+    let end = run(
+        &folder,
+        r#"mkdir "$2/disk"; mount -t tmpfs -o size=4m tmpfs "$2/disk" || exit 99
+           "$1" record -r "$2/in.pcap" -w "$2/disk/t.pcapng" -C 200kB --min-free 50% --json --quiet || exit 98
+           df --output=pcent "$2/disk" | tail -1 >&2; cp "$2/disk"/* "$2/"
+           "$1" record -r "$2/in.pcap" -w "$2/disk/t.pcapng" -C 200kB --min-free 50% --at-limit stop"#,
+    );
+    let kept = packets_in(folder.path(), ".pcapng");
+    assert!((5..=11).contains(&kept.len()), "{kept:?} {}", end.stderr);
+    let used: u64 = end
+        .stderr
+        .lines()
+        .find_map(|line| line.trim().strip_suffix('%')?.parse().ok())
+        .expect("df");
+    assert!((25..=51).contains(&used), "{used} %");
+    assert!(
+        end.stderr.contains("used up their space") || end.stderr.contains("no room"),
+        "{}",
+        end.stderr
+    );
+}
+
+#[test]
+fn a_signal_is_an_event_that_writes_what_came_before() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("t.pcapng");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringtap"));
+    command.args([
+        "record",
+        "-q",
+        "--json",
+        "-i",
+        "sim:1000pps",
+        "--before",
+        "1000",
+        "-w",
+    ]);
+    command.arg(&file);
+    let recorder = Running::start(command);
+    let size = || fs::metadata(&file).map_or(0, |file| file.len());
+    let until = |is_so: &dyn Fn() -> bool| {
+        let start = std::time::Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < LIMIT, "{} bytes", size());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    until(&|| size() > 0);
+    let head = size();
+    until(&|| {
+        recorder.signal(rustix::process::Signal::USR1);
+        size() > head
+    });
+    recorder.interrupt();
+    let end = recorder.wait(LIMIT).success();
+    let counters: Value = end
+        .stdout
+        .lines()
+        .last()
+        .and_then(|line| serde_json::from_str(line).ok())
+        .expect("counters");
+    let events = end
+        .stdout
+        .lines()
+        .find(|line| line.contains("packets_outside"))
+        .expect("events");
+    let events: Value = serde_json::from_str(events).expect("JSON");
+    let kept = packets_in(folder.path(), ".pcapng");
+    let outside = events["packets_outside"].as_u64().expect("a number");
+    assert_eq!(
+        counters["delivered"].as_u64(),
+        Some(kept[0] + outside),
+        "{events} {counters}"
+    );
+    assert!(kept[0] > 0);
+}

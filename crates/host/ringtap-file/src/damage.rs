@@ -20,7 +20,7 @@ pub enum ReadError {
         offset: u64,
         cause: io::Error,
     },
-    /// The file is compressed.
+    /// A pipe or a format of compression that the reader does not decompress.
     #[error("{file}: is compressed: unpack it with `{unpack}` and read the result with -r -")]
     Compressed { file: String, unpack: &'static str },
     /// The first bytes belong to no capture format.

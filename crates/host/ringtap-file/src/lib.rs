@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Capture files: reading pcap and pcapng at full speed or paced, and writing pcapng.
+//! Capture files: reading pcap and pcapng at full speed or paced, also compressed, and writing both.
 //!
 //! [`Reader`] yields packets that borrow from its buffer. [`Pace`] delays each packet until it is
-//! due. [`write`] appends pcapng blocks to a buffer.
+//! due. [`write`] appends pcapng blocks to a buffer, [`write::classic`] packets of
+//! a pcap file.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -14,6 +15,7 @@ mod pace;
 mod pcap;
 mod pcapng;
 mod reader;
+mod unpack;
 mod window;
 pub mod write;
 

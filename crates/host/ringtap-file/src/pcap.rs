@@ -15,7 +15,7 @@ use super::{
 const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
-const NANOSECONDS: u32 = 0xa1b2_3c4d;
+pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
 /// A patched libpcap of the 1990s with longer packet headers.
 const PATCHED: u32 = 0xa1b2_cd34;
 

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use ringtap_filter::LinkType;
 
 use super::{
-    bytes::ByteOrder, damage::ReadError, interface::Interface, options, pcap, pcapng,
+    bytes::ByteOrder, damage::ReadError, interface::Interface, options, pcap, pcapng, unpack,
     window::Window,
 };
 
@@ -35,6 +35,8 @@ const FAMILY_OF_WRITER: [LinkType; 2] = [LinkType(0), LinkType(109)];
 pub(super) enum Input {
     /// A file on disk.
     File(File),
+    /// A compressed file on disk.
+    Packed(Box<dyn Read + Send>),
     /// A pipe, a terminal or a socket, which may stay silent for ever.
     Pipe(File),
     /// Anything else that can be read.
@@ -43,16 +45,19 @@ pub(super) enum Input {
 
 impl Input {
     fn from_file(file: File) -> io::Result<Self> {
-        Ok(match file.metadata()?.is_file() {
-            true => Self::File(file),
-            false => Self::Pipe(file),
+        if !file.metadata()?.is_file() {
+            return Ok(Self::Pipe(file));
+        }
+        Ok(match unpack::unpack(file)? {
+            Ok(unpacked) => Self::Packed(unpacked),
+            Err(file) => Self::File(file),
         })
     }
 
     pub(super) fn stream(&mut self) -> &mut dyn Read {
         match self {
             Self::File(file) | Self::Pipe(file) => file,
-            Self::Stream(stream) => stream,
+            Self::Packed(stream) | Self::Stream(stream) => stream,
         }
     }
 
@@ -162,7 +167,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a pcap or pcapng file; `-` is standard input.
+    /// Opens a pcap or pcapng file, also one that gzip or zstd compressed; `-` is standard input.
+    ///
+    /// Byte offsets in a compressed file are those of its content.
     ///
     /// # Errors
     ///
@@ -315,8 +322,8 @@ impl Reader {
 fn refuse(window: &Window, start: [u8; 4]) -> ReadError {
     let file = window.file().to_owned();
     let unpack = match start {
-        [0x1f, 0x8b, ..] => "gzip -dc",
-        [0x28, 0xb5, 0x2f, 0xfd] => "zstd -dc",
+        [first, second, ..] if [first, second] == unpack::GZIP => "gzip -dc",
+        unpack::ZSTD => "zstd -dc",
         [0x04, 0x22, 0x4d, 0x18] => "lz4 -dc",
         [0xfd, b'7', b'z', b'X'] => "xz -dc",
         [b'B', b'Z', b'h', _] => "bzip2 -dc",

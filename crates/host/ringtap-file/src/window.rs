@@ -58,7 +58,7 @@ impl Window {
     }
 
     pub(super) fn is_stream(&self) -> bool {
-        !matches!(self.input, Input::File(_))
+        !matches!(self.input, Input::File(_) | Input::Packed(_))
     }
 
     pub(super) fn file(&self) -> &str {

@@ -5,6 +5,8 @@
 //! - Every function appends exactly one whole block.
 //! - Times are nanoseconds: each interface is described with `if_tsresol` 9.
 
+pub mod classic;
+
 use ringtap_pool::number::{to_u16, to_u32, to_usize};
 
 use super::{

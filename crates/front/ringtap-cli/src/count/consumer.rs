@@ -77,12 +77,12 @@ impl BatchConsumer for CountReader<'_> {
     #[inline(never)]
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
         if self.extras.none() {
-            return self.reading.batch(batch, |_, _| Ok(()));
+            return self.reading.batch(batch, |_, _| Ok(Flow::Go));
         }
         let extras = &mut self.extras;
         self.reading.batch(batch, |packet, _| {
             extras.packet(packet);
-            Ok(())
+            Ok(Flow::Go)
         })
     }
 

@@ -24,7 +24,7 @@ struct CountingReader<'a>(Reading<'a>);
 
 impl BatchConsumer for CountingReader<'_> {
     fn batch(&mut self, batch: &Batch) -> Result<Flow> {
-        self.0.batch(batch, |_, _| Ok(()))
+        self.0.batch(batch, |_, _| Ok(Flow::Go))
     }
 
     fn capture(&mut self) -> &mut Capture {

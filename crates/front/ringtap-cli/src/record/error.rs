@@ -44,4 +44,15 @@ pub(crate) enum WriteError {
     /// The oldest file of a ring cannot be deleted.
     #[error("{file}: the oldest file of the ring cannot be deleted: {cause}")]
     Delete { file: String, cause: io::Error },
+    /// The files have used up their space before the first packet of a file.
+    #[error(
+        "{file}: no room for another file: raise --max-total, lower --min-free or -C, or delete files"
+    )]
+    Budget { file: String },
+    /// The free space cannot be read.
+    #[error("{folder}: its free space is unknown: {cause}")]
+    Space { folder: String, cause: io::Error },
+    /// The sources have several link types, a pcap file only one.
+    #[error("{file}: pcap has one link type, and the sources have several: use pcapng")]
+    LinkTypes { file: String },
 }

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use jiff::{Timestamp, fmt::strtime, tz::TimeZone};
 use ringtap_pool::number::to_usize;
 
+use super::compress::Compression;
 use super::error::WriteError;
 
 /// Names the files of a series.
@@ -109,24 +110,30 @@ impl Names {
     }
 }
 
-/// Splits `dir/name.pcapng` into `dir/name` and `.pcapng`.
+/// Splits `dir/name.pcapng` into `dir/name` and `.pcapng`, `name.pcapng.zst` into `name` and `.pcapng.zst`.
 fn split_extension(path: &str) -> (&str, &str) {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
-    match path[name..].rfind('.') {
+    let plain = match Compression::of_name(path) {
+        Some(method) => path.len() - method.ending().len(),
+        None => path.len(),
+    };
+    let dot = path.get(name..plain).and_then(|plain| plain.rfind('.'));
+    match dot.or_else(|| path[name..].rfind('.')) {
         Some(dot) if dot > 0 => path.split_at(name + dot),
         _ => (path, ""),
     }
 }
 
-/// The closed files of a ring, oldest first.
+/// The files of a ring, oldest first; the last one is open.
 #[derive(Default)]
 pub(super) struct FileRing {
-    kept: VecDeque<String>,
+    /// Names with the sizes of closed files, in bytes.
+    kept: VecDeque<(String, u64)>,
 }
 
 impl FileRing {
-    /// A ring with these files, oldest first.
-    pub(super) fn with(files: impl IntoIterator<Item = String>) -> Self {
+    /// A ring with these closed files, oldest first.
+    pub(super) fn with(files: impl IntoIterator<Item = (String, u64)>) -> Self {
         FileRing {
             kept: files.into_iter().collect(),
         }
@@ -135,12 +142,32 @@ impl FileRing {
     /// Files to delete before `next` is created, so that at most `count` exist.
     pub(super) fn make_room(&mut self, next: &str, count: u32) -> Vec<String> {
         // A repeated name replaces its file.
-        self.kept.retain(|kept| kept != next);
+        self.kept.retain(|(kept, _)| kept != next);
         let count = to_usize(count);
         let surplus = (self.kept.len() + 1).saturating_sub(count);
-        let gone = self.kept.drain(..surplus).collect();
-        self.kept.push_back(next.to_owned());
+        let gone = self.kept.drain(..surplus).map(|(name, _)| name).collect();
+        self.kept.push_back((next.to_owned(), 0));
         gone
+    }
+
+    /// Closes the open file with this size.
+    pub(super) fn close(&mut self, size_bytes: u64) {
+        if let Some((_, size)) = self.kept.back_mut() {
+            *size = size_bytes;
+        }
+    }
+
+    /// Sum of the sizes of closed files.
+    pub(super) fn closed_bytes(&self) -> u64 {
+        self.kept.iter().map(|(_, size)| size).sum()
+    }
+
+    /// Takes the oldest file out, to delete it; `None` if only the open one is left.
+    pub(super) fn oldest_closed(&mut self) -> Option<(String, u64)> {
+        match self.kept.len() {
+            0 | 1 => None,
+            _ => self.kept.pop_front(),
+        }
     }
 }
 
@@ -237,6 +264,12 @@ mod tests {
         assert_eq!(ring.make_room("c", 2), ["a"]);
         assert_eq!(ring.make_room("b", 2), [""; 0]);
         assert_eq!(ring.make_room("d", 2), ["c"]);
-        assert_eq!(ring.make_room("e", 1), ["b", "d"]);
+        ring.close(70);
+        assert_eq!(
+            (ring.closed_bytes(), ring.oldest_closed()),
+            (70, Some(("b".into(), 0)))
+        );
+        assert_eq!(ring.oldest_closed(), None);
+        assert_eq!(ring.make_room("e", 1), ["d"]);
     }
 }

@@ -3,19 +3,23 @@
 //!
 //! Invariants
 //! - The buffer starts and ends between blocks, and so does the file after each flush.
+//! - A compressed file consists of whole frames, each of a buffer.
 //! - After an error, a regular file is truncated to whole blocks, and nothing more is written.
 
 use std::{
     fs::File,
     io::{self, Write},
+    mem,
     os::{fd::AsFd, unix::fs::OpenOptionsExt as _},
 };
 
 use ringtap_pool::number::to_u64;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use ringtap_file::write::whole_blocks;
+use ringtap_file::Format;
+use ringtap_file::write::{WholeBlocks, classic, whole_blocks};
 
+use super::compress::Compressor;
 use super::error::WriteError;
 
 /// Fits into the second-level cache; larger and smaller buffers are slower.
@@ -72,6 +76,10 @@ pub(super) struct Output {
     name: String,
     medium: Box<dyn Medium>,
     buffer: Vec<u8>,
+    format: Format,
+    /// The file's header is in the file or on its way.
+    has_header: bool,
+    compressor: Option<Compressor>,
     /// Bytes and packets in the file.
     size_bytes: u64,
     packets: u64,
@@ -115,11 +123,24 @@ impl Output {
             name: name.to_owned(),
             medium,
             buffer: Vec::with_capacity(BUFFER_BYTES),
+            format: Format::Pcapng,
+            has_header: false,
+            compressor: None,
             size_bytes: 0,
             packets: 0,
             wire_bytes: 0,
             failed: false,
         }
+    }
+
+    /// Writes this format from the beginning, through the compressor if there is one.
+    pub(super) fn begin(&mut self, format: Format, compressor: Option<Compressor>) {
+        (self.format, self.compressor) = (format, compressor);
+    }
+
+    /// The compressor, for the next file.
+    pub(super) fn take_compressor(&mut self) -> Option<Compressor> {
+        self.compressor.take()
     }
 
     /// Fails if no program reads the bytes, as far as the system knows.
@@ -137,40 +158,80 @@ impl Output {
         &self.name
     }
 
-    /// Bytes in the file and in the buffer.
+    /// Bytes in the file and in the buffer; of a compressed file, those in the file.
+    #[inline]
     pub(super) fn size_bytes(&self) -> u64 {
-        self.size_bytes + to_u64(self.buffer.len())
+        match self.compressor {
+            None => self.size_bytes + to_u64(self.buffer.len()),
+            Some(_) => self.size_bytes,
+        }
     }
 
     /// Whether everything has been written.
     pub(super) fn is_flushed(&self) -> bool {
-        self.buffer.is_empty()
+        self.buffer.is_empty() && self.compressor.as_ref().is_none_or(Compressor::is_empty)
     }
 
     /// The buffer, with room for `room` more bytes; append only whole blocks.
     #[inline]
     pub(super) fn buffer(&mut self, room: usize) -> Result<&mut Vec<u8>, WriteError> {
         if self.buffer.len() + room > BUFFER_BYTES {
-            self.flush()?;
+            self.pass_on()?;
         }
         Ok(&mut self.buffer)
     }
 
+    /// Writes everything to the file.
     pub(super) fn flush(&mut self) -> Result<(), WriteError> {
+        self.pass_on()?;
+        while self.write_frame()? {}
+        Ok(())
+    }
+
+    /// Empties the buffer, into the file or into the compressor.
+    fn pass_on(&mut self) -> Result<(), WriteError> {
         if self.failed {
             return Err(self.fail(0, io::Error::other("an earlier write failed")));
         }
-        let mut done = 0;
-        while done < self.buffer.len() {
-            match self.medium.write(&self.buffer[done..]) {
-                Ok(0) => return Err(self.fail(done, io::ErrorKind::WriteZero.into())),
-                Ok(count) => done += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.fail(done, error)),
-            }
+        if self.compressor.is_some() {
+            return self.compress();
         }
-        self.settle(done);
+        let written = write_all(&mut *self.medium, &self.buffer);
+        match written {
+            Ok(()) => self.settle(self.buffer.len()),
+            Err((done, cause)) => return Err(self.fail(done, cause)),
+        };
         Ok(())
+    }
+
+    /// Gives the buffer to the compressor, after writing a frame if too many are on their way.
+    fn compress(&mut self) -> Result<(), WriteError> {
+        while self.compressor.as_ref().is_some_and(Compressor::is_full) {
+            self.write_frame()?;
+        }
+        let holds = self.whole(self.buffer.len());
+        let Some(compressor) = self.compressor.as_mut().filter(|_| !self.buffer.is_empty()) else {
+            return Ok(());
+        };
+        self.has_header = true;
+        match compressor.submit(mem::take(&mut self.buffer), holds) {
+            Ok(empty) => self.buffer = empty,
+            Err(cause) => return Err(self.fail(0, cause)),
+        }
+        Ok(())
+    }
+
+    /// Writes the oldest compressed buffer; returns `false` if there is none.
+    fn write_frame(&mut self) -> Result<bool, WriteError> {
+        let Some(frame) = self.compressor.as_mut().and_then(Compressor::take) else {
+            return Ok(false);
+        };
+        let (frame, holds) = frame.map_err(|cause| self.fail(0, cause))?;
+        write_all(&mut *self.medium, &frame).map_err(|(done, cause)| self.fail(done, cause))?;
+        self.size_bytes += to_u64(frame.len());
+        self.packets += holds.packets;
+        self.wire_bytes += holds.wire_bytes;
+        Ok(true)
     }
 
     /// Packets in the file, without the buffer, and their bytes on the wire.
@@ -178,9 +239,29 @@ impl Output {
         (self.packets, self.wire_bytes)
     }
 
+    /// The whole blocks in the first `limit` bytes of the buffer.
+    fn whole(&self, limit: usize) -> WholeBlocks {
+        if self.format == Format::Pcapng {
+            return whole_blocks(&self.buffer, limit);
+        }
+        let header = match self.has_header {
+            true => 0,
+            false => classic::FILE_HEADER,
+        };
+        if limit < header {
+            return WholeBlocks::default();
+        }
+        let packets = classic::whole_packets(&self.buffer[header..], limit - header);
+        WholeBlocks {
+            end: header + packets.end,
+            ..packets
+        }
+    }
+
     /// Empties the buffer, and counts the packets in its first `done` bytes as written.
     fn settle(&mut self, done: usize) -> usize {
-        let whole = whole_blocks(&self.buffer, done);
+        let whole = self.whole(done);
+        self.has_header |= whole.end > 0;
         self.size_bytes += to_u64(whole.end);
         self.packets += whole.packets;
         self.wire_bytes += whole.wire_bytes;
@@ -188,10 +269,17 @@ impl Output {
         whole.end
     }
 
-    /// Truncates the file to whole blocks after `done` bytes of the buffer were written; drops the rest.
+    /// Truncates the file to whole blocks after `done` bytes of the buffer, or of a frame, were written;
+    /// drops the rest.
     #[cold]
     fn fail(&mut self, done: usize, cause: io::Error) -> WriteError {
-        let end = self.settle(done);
+        let end = match self.compressor {
+            None => self.settle(done),
+            Some(_) => {
+                self.buffer.clear();
+                0
+            }
+        };
         self.failed = true;
         let file = self.name.clone();
         let (size_bytes, packets) = (self.size_bytes, self.packets);
@@ -217,6 +305,20 @@ impl Output {
             cause,
         }
     }
+}
+
+/// Writes all bytes; an error says how many were written before.
+fn write_all(medium: &mut dyn Medium, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match medium.write(&bytes[done..]) {
+            Ok(0) => return Err((done, io::ErrorKind::WriteZero.into())),
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((done, error)),
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Output {

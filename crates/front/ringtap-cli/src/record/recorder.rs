@@ -18,7 +18,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use super::error::WriteError;
-use super::{ClosedFiles, FileNext, Writer, WrittenFiles};
+use super::{ClosedFiles, Events, FileNext, Writer, WrittenFiles};
 use crate::print;
 use crate::reading::{Extra, Reading};
 use crate::report::{self, grouped};
@@ -33,12 +33,14 @@ pub(crate) struct Recorder<'a> {
     progress: bool,
     signals: FileSignals,
     closed: Option<ClosedFiles>,
+    /// Only packets around events are written.
+    events: Option<Events>,
 }
 
 /// Signals about the files; by default none is caught. Both wait until the recorder looks.
 #[derive(Default)]
 pub(crate) struct FileSignals {
-    /// SIGUSR1: begin the next file.
+    /// SIGUSR1: begin the next file, or an event.
     next: Arc<AtomicBool>,
     /// SIGUSR2: write the buffer.
     flush: Arc<AtomicBool>,
@@ -67,6 +69,7 @@ impl<'a> Recorder<'a> {
         Recorder {
             signals,
             closed: None,
+            events: None,
             reading,
             writer,
             start_ns,
@@ -77,6 +80,11 @@ impl<'a> Recorder<'a> {
     /// Runs a command for each closed file from now on.
     pub(crate) fn when_closed(self, closed: Option<ClosedFiles>) -> Self {
         Recorder { closed, ..self }
+    }
+
+    /// Writes only packets around events from now on.
+    pub(crate) fn around(self, events: Option<Events>) -> Self {
+        Recorder { events, ..self }
     }
 
     /// Closes the last file with the final counters and prints both.
@@ -104,7 +112,12 @@ impl<'a> Recorder<'a> {
         }
         match closed {
             Ok(written) => {
-                let counters = self.reading.finish(&[written_files(&written)])?;
+                let events = self.events.as_ref().map(Events::report);
+                let told: Vec<_> = [written_files(&written)]
+                    .into_iter()
+                    .chain(events)
+                    .collect();
+                let counters = self.reading.finish(&told)?;
                 received?;
                 Ok((counters, written))
             }
@@ -122,6 +135,9 @@ impl<'a> Recorder<'a> {
     /// The final counters after an error that closed the files.
     fn finish_short(&mut self) -> Result<(Counters, WrittenFiles)> {
         let (packets, wire_bytes) = self.writer.in_files();
+        // Packets outside of events were delivered, and left out on purpose.
+        let (others, other_bytes) = self.events.as_ref().map_or((0, 0), Events::left_out);
+        let (packets, wire_bytes) = (packets + others, wire_bytes + other_bytes);
         let lost = self.reading.capture.keep_written(packets, wire_bytes);
         let told = match lost {
             0 => Vec::new(),
@@ -156,17 +172,22 @@ impl BatchConsumer for Recorder<'_> {
             writer,
             start_ns,
             closed,
+            events,
             ..
         } = self;
         let mut dropped_before = batch.gap().map_or(0, |gap| gap.packets);
         let interface = reading.capture.source_of(batch.lane());
         reading.batch(batch, |packet, counters| {
             let packet = to_file(packet, interface, std::mem::take(&mut dropped_before));
-            if writer.packet(&packet)? == FileNext::Rotate {
-                let counters = counters.all_counters()?;
-                next_file(writer, closed, *start_ns, &counters)?;
+            let next = match events {
+                None => writer.packet(&packet)?,
+                Some(events) => events.packet(&packet, writer)?,
+            };
+            match next {
+                FileNext::Continue => Ok(Flow::Go),
+                FileNext::Rotate => next_file(writer, closed, *start_ns, &counters.all_counters()?),
+                FileNext::Stop => Ok(Flow::Stop),
             }
-            Ok(())
         })
     }
 
@@ -174,24 +195,32 @@ impl BatchConsumer for Recorder<'_> {
         &mut self.reading.capture
     }
 
-    fn idle(&mut self) -> Result<()> {
+    fn idle(&mut self) -> Result<Flow> {
         if self.signals.flush.swap(false, Relaxed) {
             self.writer.flush()?;
         }
         let is_asked = self.signals.next.swap(false, Relaxed);
-        if is_asked && !self.writer.is_series() {
-            print::note("ringtap: SIGUSR1 ignored: only a series (-C, -G) has a next file");
+        match &mut self.events {
+            Some(events) if is_asked => events.fire(&mut self.writer)?,
+            None if is_asked && !self.writer.is_series() => {
+                print::note("ringtap: SIGUSR1 ignored: only a series (-C, -G) has a next file");
+            }
+            _ => {}
         }
-        let is_full = self.writer.tick(now_ns())? == FileNext::Rotate;
-        if is_full || (is_asked && self.writer.is_series()) {
-            let all = self.reading.capture.all_counters()?;
-            next_file(&mut self.writer, &mut self.closed, self.start_ns, &all)?;
+        let has_next = is_asked && self.events.is_none() && self.writer.is_series();
+        match self.writer.tick(now_ns())? {
+            FileNext::Stop => return Ok(Flow::Stop),
+            FileNext::Continue if !has_next => return Ok(Flow::Go),
+            _ => {}
         }
-        Ok(())
+        let all = self.reading.capture.all_counters()?;
+        next_file(&mut self.writer, &mut self.closed, self.start_ns, &all)
     }
 
     fn tick(&mut self) -> Result<Flow> {
-        self.idle()?;
+        if self.idle()? == Flow::Stop || self.writer.keep_budget()? == FileNext::Stop {
+            return Ok(Flow::Stop);
+        }
         self.writer.require_a_reader()?;
         if self.progress {
             self.show_progress()?;
@@ -207,11 +236,14 @@ fn next_file(
     closed: &mut Option<ClosedFiles>,
     start_ns: u64,
     counters: &AllCounters,
-) -> Result<()> {
+) -> Result<Flow> {
     let (now_ns, file) = (now_ns(), writer.file().to_owned());
-    writer.rotate(&of_interfaces(start_ns, now_ns, counters), now_ns)?;
+    let statistics = of_interfaces(start_ns, now_ns, counters);
+    if writer.rotate(&statistics, now_ns)? == FileNext::Stop {
+        return Ok(Flow::Stop);
+    }
     closed.iter_mut().for_each(|commands| commands.add(&file));
-    Ok(())
+    Ok(Flow::Go)
 }
 
 fn to_file<'a>(packet: PoolPacket<'a>, interface: u32, dropped_before: u64) -> FilePacket<'a> {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Written files, read back by our reader and by other tools; full disks.
 
+mod around;
 mod failing;
+mod packed;
 mod series;
 mod tools;
 

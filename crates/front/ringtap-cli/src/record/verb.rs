@@ -5,14 +5,16 @@ use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
 use ringtap::{Capture, Facts, ORDER_WINDOW};
-use ringtap_file::Interface;
+use ringtap_file::{Format, Interface, Reader};
 use ringtap_filter::LinkType;
 use ringtap_ipc::time::now_ns;
 
+use super::events::EventOptions;
 use super::{ClosedFiles, FileOptions, FileSignals, Recorder, Writer, origin};
 use crate::UsageError;
 use crate::affinity::{self, Steered};
@@ -34,6 +36,9 @@ pub(crate) struct RecordArgs {
     files: FileOptions,
 
     #[command(flatten)]
+    events: EventOptions,
+
+    #[command(flatten)]
     reading: ReadingArgs,
 
     #[command(flatten)]
@@ -45,57 +50,66 @@ Examples:
   ringtap record -i eth0 -w web.pcapng tcp port 80
   ringtap record -i eth0 -w trace.pcapng -C 100MB -W 10     the newest 1 GB, in ten files
   ringtap record -i eth0 -w 'trace-%H%M.pcapng' -G 60       a file a minute
-  ringtap record -i eth0 -w t.pcapng -G 60 -z 'zstd -q --rm'   compresses each file
+  ringtap record -i eth0 -w t.pcapng.zst -G 60              compressed
+  ringtap record -i eth0 -w t.pcapng --max-total 1TB --min-free 5%   a ring that fits the disk
+  ringtap record -i eth0 -w t.pcapng --before 60 --trigger 'tcp port 4444'   a minute before each such packet
   ringtap record -i packet:lo -w - | tshark -r -            into another program
   ringtap record -r old.pcap -w new.pcapng                  pcap to pcapng
 
-SIGUSR1 begins the next file of a series, SIGUSR2 writes what is still in memory.
+SIGUSR1 begins the next file of a series, or an event with --before; SIGUSR2 writes what is still in memory.
 A disk that is too slow loses packets of this recorder only: dropped.overrun.
 With -w - the recording ends with status 0 when the reading program ends first.";
 
 pub(crate) fn run(args: &RecordArgs) -> Result<ExitCode> {
-    args.files.check()?;
+    let files = args.files.resolved()?;
     if let Some(read) = args.input.file() {
-        require_another(read, &args.files.file)?;
+        require_another(read, &files.file)?;
         ensure!(
-            args.files.file_seconds.is_none() || args.input.has_recorded_speed(),
+            files.file_seconds.is_none() || args.input.has_recorded_speed(),
             UsageError(
                 "-G counts seconds of the clock, not of a file: use -C, or --speed 1x".to_owned()
             )
         );
     }
+    let seconds = files
+        .stop_at
+        .seconds
+        .map(|it| Duration::from_secs(it.into()));
+    let limited = args.reading.limited(files.stop_at.packets, seconds)?;
     let cpu = args.reading.cpu.resolve(args.input.interface())?;
     let kind = args.input.kind();
-    let keeps = args.user.recording(kind, &cpu, &args.files.file)?;
+    let keeps = args.user.recording(kind, &cpu, &files.file)?;
     let requests = keeps.start_early(EndRequests::new)?;
     let options = args
         .reading
         .open_options("record", ORDER_WINDOW)
         .confined(keeps);
     let signals = FileSignals::catch()?;
-    let closed = args.files.when_closed.as_deref();
+    let closed = files.when_closed.as_deref();
     let closed = closed.map(|command| ClosedFiles::start(command, args.user.user()));
     let closed = closed.transpose()?;
     let capture = affinity::on(cpu.capture, || args.input.open(options))?;
     let start_ns = now_ns();
     let interfaces = interfaces(&capture, &args.input.filter_text());
-    let writer = Writer::create(&args.files, origin(), interfaces, start_ns)?;
+    let events = args.events.events(&capture)?;
+    let writer = Writer::create(&files, origin(), interfaces, start_ns)?;
     let steered = Steered::default();
     let _goes_back = steered.at_end();
-    requests.stop(capture.control(), args.reading.duration, &steered)?;
+    requests.stop(capture.control(), limited.duration, &steered)?;
     print::notes(capture.notes());
+    print::notes(losses(args.input.file(), files.format()));
     cpu.steer(capture.facts().interface.as_deref(), &steered)?;
     affinity::pin(cpu.reader)?;
     // Standard output may be the file.
-    let sink = if args.files.file == "-" {
+    let sink = if files.file == "-" {
         Sink::Stderr
     } else {
         Sink::Stdout
     };
-    let reading = Reading::new(&args.reading, capture, "record").to(sink);
+    let reading = Reading::new(&limited, capture, "record").to(sink);
     let progress = io::stderr().is_terminal() && !args.reading.quiet && !args.reading.json;
     let recorder = Recorder::new(reading, writer, start_ns, progress, signals);
-    let mut recorder = recorder.when_closed(closed);
+    let mut recorder = recorder.when_closed(closed).around(events);
     let received = session::receive(args.reading.interval, &mut recorder);
     // Before the capture ends: NAPI may depend on its program.
     steered.undo();
@@ -123,6 +137,25 @@ fn require_another(read: &str, written: &str) -> Result<()> {
         ))
     );
     Ok(())
+}
+
+/// What the files of this format do not keep, and what of the file that is read.
+fn losses(read: Option<&str>, format: Format) -> Vec<&'static str> {
+    let is_file = |file: &&str| fs::metadata(file).is_ok_and(|it| it.is_file());
+    let input = read
+        .filter(is_file)
+        .and_then(|file| Reader::open(file).ok());
+    let mut losses = Vec::new();
+    if input.is_some_and(|input| input.format() == Format::Pcapng) {
+        losses.push(
+            "packets, times and directions are copied; comments, interface names and secrets of the file \
+             are not: `editcap` and `mergecap` keep them",
+        );
+    }
+    if format == Format::Pcap {
+        losses.push("pcap files have neither counters nor directions: pcapng has");
+    }
+    losses
 }
 
 /// Description of each source for the files.

@@ -2,21 +2,24 @@
 //! Writes packets to one file or to a series of files.
 //!
 //! Invariants
-//! - Every file begins with a section and an interface block, and ends with statistics.
+//! - Every pcapng file begins with a section and its interfaces, and ends with statistics.
 //! - At most `file_count` files of the series exist at any time.
-
-use std::{fs, io};
+//! - The disk budget is checked for each new file and with each tick.
 
 use jiff::tz::TimeZone;
-use ringtap_file::write::{self, FilePacket, Origin};
-use ringtap_file::{Interface, Statistics};
+use ringtap_file::write::{self, FilePacket, Origin, classic};
+use ringtap_file::{Format, Interface, Statistics};
+use ringtap_filter::LinkType;
 
 use super::{
+    compress::Compressor,
     error::WriteError,
-    names::{FileRing, Names},
+    names::Names,
     options::FileOptions,
     output::Output,
+    ring::{FilesOnDisk, NextFile},
 };
+use crate::print;
 
 /// Longest time in nanoseconds that a packet stays in the buffer while few packets arrive.
 const FLUSH_NS: u64 = 1_000_000_000;
@@ -28,6 +31,8 @@ pub(crate) enum FileNext {
     Continue,
     /// [`Writer::rotate`]: the file has reached its size or its age.
     Rotate,
+    /// [`Writer::finish`]: the recording has all that it may have.
+    Stop,
 }
 
 /// Totals of all files.
@@ -43,11 +48,17 @@ pub(crate) struct WrittenFiles {
 /// Records packets.
 pub(crate) struct Writer {
     options: FileOptions,
+    format: Format,
+    /// Limits of one file; the largest number if there is none.
+    most_bytes: u64,
+    most_packets: u64,
+    /// Packets in the open file.
+    packets: u64,
     /// The interfaces of each file, in the order of their numbers.
     interfaces: Vec<Interface>,
     origin: Origin,
     names: Names,
-    ring: FileRing,
+    ring: FilesOnDisk,
     output: Output,
     /// `size_bytes` counts closed files only.
     written: WrittenFiles,
@@ -71,13 +82,33 @@ impl Writer {
         now_ns: u64,
     ) -> Result<Self, WriteError> {
         let mut names = Names::new(&options.file, options.is_series(), TimeZone::system());
-        let earlier = options
-            .file_count
-            .map(|_| earlier_files(&options.file, &names));
-        let mut ring = FileRing::with(earlier.unwrap_or_default());
-        let output = next_output(options, &mut names, &mut ring, now_ns)?;
+        let format = options.format();
+        if format == Format::Pcap {
+            require_one_link_type(&options.file, &interfaces)?;
+        }
+        let compressor = options.compression().map(Compressor::start).transpose();
+        let compressor = compressor.map_err(|cause| WriteError::Create {
+            file: options.file.clone(),
+            cause,
+        })?;
+        let mut ring = FilesOnDisk::new(options, &names);
+        let name = names.next(now_ns)?;
+        ring.begin(&name)?;
+        if !ring.has_room(0, NextFile::Follows)? {
+            return Err(WriteError::Budget { file: name });
+        }
+        let mut output = Output::create(&name)?;
+        output.begin(format, compressor);
         let mut writer = Self {
             options: options.clone(),
+            format,
+            most_bytes: options
+                .file_size
+                .or(options.stop_at.size_bytes)
+                .or(options.max_total)
+                .unwrap_or(u64::MAX),
+            most_packets: options.file_packets.unwrap_or(u64::MAX),
+            packets: 0,
             interfaces,
             origin,
             names,
@@ -110,11 +141,31 @@ impl Writer {
     #[inline]
     pub(crate) fn packet(&mut self, packet: &FilePacket<'_>) -> Result<FileNext, WriteError> {
         let buffer = self.output.buffer(write::packet_room(packet.data.len()))?;
-        write::packet(buffer, packet);
+        append(buffer, packet, self.format);
         self.written.packets += 1;
-        match self.options.file_size {
-            Some(limit) if self.output.size_bytes() >= limit => Ok(FileNext::Rotate),
-            _ => Ok(FileNext::Continue),
+        self.packets += 1;
+        if self.output.size_bytes() >= self.most_bytes || self.packets >= self.most_packets {
+            return Ok(self.full());
+        }
+        Ok(FileNext::Continue)
+    }
+
+    /// Appends packets that are in the form of the file already.
+    pub(super) fn append(&mut self, packets: &[u8], count: u64) -> Result<(), WriteError> {
+        let buffer = self.output.buffer(packets.len())?;
+        buffer.extend_from_slice(packets);
+        self.written.packets += count;
+        self.packets += count;
+        Ok(())
+    }
+
+    /// What follows a full file.
+    #[cold]
+    fn full(&self) -> FileNext {
+        let files = self.options.stop_at.files.map_or(u64::MAX, u64::from);
+        match self.is_series() && self.written.files < files {
+            true => FileNext::Rotate,
+            false => FileNext::Stop,
         }
     }
 
@@ -132,12 +183,26 @@ impl Writer {
         }
         let age_ns = now_ns.saturating_sub(self.opened_ns);
         match self.options.file_seconds {
-            Some(limit) if age_ns >= u64::from(limit) * 1_000_000_000 => Ok(FileNext::Rotate),
+            Some(limit) if age_ns >= u64::from(limit) * 1_000_000_000 => Ok(self.full()),
             _ => Ok(FileNext::Continue),
         }
     }
 
-    /// Closes the file with the statistics of each interface and starts the next one of the series.
+    /// Keeps the disk budget: deletes the oldest files; returns [`FileNext::Stop`] if that is not enough.
+    pub(crate) fn keep_budget(&mut self) -> Result<FileNext, WriteError> {
+        self.after_budget(NextFile::No)
+    }
+
+    fn after_budget(&mut self, next: NextFile) -> Result<FileNext, WriteError> {
+        if self.ring.has_room(self.output.size_bytes(), next)? {
+            return Ok(FileNext::Continue);
+        }
+        print::note("ringtap: recording stops: the files have used up their space on disk");
+        Ok(FileNext::Stop)
+    }
+
+    /// Closes the file with the statistics of each interface and starts the next one of the series; returns
+    /// [`FileNext::Stop`], and does neither, if there is no space for it.
     ///
     /// # Errors
     ///
@@ -146,13 +211,22 @@ impl Writer {
         &mut self,
         statistics: &[Statistics],
         now_ns: u64,
-    ) -> Result<(), WriteError> {
+    ) -> Result<FileNext, WriteError> {
+        if self.after_budget(NextFile::Follows)? == FileNext::Stop {
+            return Ok(FileNext::Stop);
+        }
         self.end(statistics)?;
-        let next = next_output(&self.options, &mut self.names, &mut self.ring, now_ns)?;
+        self.ring.close(self.output.size_bytes());
+        let name = self.names.next(now_ns)?;
+        self.ring.begin(&name)?;
+        let next = Output::create(&name)?;
         self.written.size_bytes += self.output.size_bytes();
         self.closed = self.in_files();
+        let compressor = self.output.take_compressor();
         self.output = next;
-        self.begin(now_ns)
+        self.output.begin(self.format, compressor);
+        self.begin(now_ns)?;
+        Ok(FileNext::Continue)
     }
 
     /// Closes the last file with the statistics of each interface; returns the totals.
@@ -169,6 +243,11 @@ impl Writer {
     /// Name of the open file.
     pub(crate) fn file(&self) -> &str {
         &self.written.file
+    }
+
+    /// Format of the files.
+    pub(super) fn format(&self) -> Format {
+        self.format
     }
 
     /// Whether [`Writer::rotate`] begins another file.
@@ -195,16 +274,30 @@ impl Writer {
         self.flushed_ns = now_ns;
         self.written.files += 1;
         self.written.file = self.output.name().to_owned();
+        self.packets = 0;
         let buffer = self.output.buffer(0)?;
-        write::section(buffer, &self.origin);
-        for interface in &self.interfaces {
-            write::interface(buffer, interface, self.origin.os.as_deref());
+        match self.format {
+            Format::Pcap => {
+                let first = self.interfaces.first();
+                let link_type = first.map_or(LinkType::ETHERNET, |first| first.link_type);
+                classic::file_header(buffer, link_type);
+            }
+            Format::Pcapng => {
+                write::section(buffer, &self.origin);
+                for interface in &self.interfaces {
+                    write::interface(buffer, interface, self.origin.os.as_deref());
+                }
+            }
         }
         // At once, so that a program that follows the file or pipe has the header.
         self.output.flush()
     }
 
     fn end(&mut self, statistics: &[Statistics]) -> Result<(), WriteError> {
+        let statistics = match self.format {
+            Format::Pcap => &[],
+            Format::Pcapng => statistics,
+        };
         for (interface, statistics) in (0..).zip(statistics) {
             write::statistics(self.output.buffer(1024)?, interface, statistics);
         }
@@ -212,49 +305,23 @@ impl Writer {
     }
 }
 
-/// The files that earlier runs of this series left, oldest first.
-fn earlier_files(pattern: &str, names: &Names) -> Vec<String> {
-    let (folder, _) = pattern.rsplit_once('/').map_or((".", ""), |parts| parts);
-    // Without a folder, or if it cannot be read, creating the file fails with the reason.
-    let entries = fs::read_dir(match folder {
-        "" => "/",
-        folder => folder,
-    });
-    let mut found = Vec::new();
-    for entry in entries.into_iter().flatten().flatten() {
-        let (Ok(name), Ok(facts)) = (entry.file_name().into_string(), entry.metadata()) else {
-            continue;
-        };
-        if facts.is_file() && names.is_of_series(&name) {
-            let name = match pattern.rsplit_once('/') {
-                Some((folder, _)) => format!("{folder}/{name}"),
-                None => name,
-            };
-            found.push((facts.modified().ok(), name));
-        }
+/// Appends a packet to a buffer.
+#[inline]
+pub(super) fn append(buffer: &mut Vec<u8>, packet: &FilePacket<'_>, format: Format) {
+    match format {
+        Format::Pcapng => write::packet(buffer, packet),
+        Format::Pcap => classic::packet(buffer, packet),
     }
-    found.sort();
-    found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Deletes files that drop out of the ring, then opens the next file.
-fn next_output(
-    options: &FileOptions,
-    names: &mut Names,
-    ring: &mut FileRing,
-    now_ns: u64,
-) -> Result<Output, WriteError> {
-    let name = names.next(now_ns)?;
-    if let Some(count) = options.file_count {
-        for old in ring.make_room(&name, count) {
-            match fs::remove_file(&old) {
-                // Another process has deleted the file already.
-                Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-                    return Err(WriteError::Delete { file: old, cause });
-                }
-                _ => {}
-            }
-        }
+/// Fails if a pcap file, which has one link type, would need several.
+fn require_one_link_type(file: &str, interfaces: &[Interface]) -> Result<(), WriteError> {
+    let mut types = interfaces.iter().map(|interface| interface.link_type);
+    let first = types.next();
+    match types.all(|other| Some(other) == first) {
+        true => Ok(()),
+        false => Err(WriteError::LinkTypes {
+            file: file.to_owned(),
+        }),
     }
-    Output::create(&name)
 }

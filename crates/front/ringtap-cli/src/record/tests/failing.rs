@@ -10,15 +10,18 @@ use std::{
     time::Duration,
 };
 
-use ringtap_file::{ReadError, Reader, write};
+use ringtap_file::write::classic;
+use ringtap_file::{Format, ReadError, Reader, write};
 use ringtap_testkit::{Running, require_root};
 use tempfile::TempDir;
 
 use super::super::{
     FileOptions, Writer,
+    compress::{Compression, Compressor},
     error::WriteError,
     origin,
     output::{Medium, Output},
+    writer::append,
 };
 use super::{Kept, START_NS, interface, packets, read};
 
@@ -72,12 +75,30 @@ impl Medium for Disk {
 }
 
 fn fill(disk: &Disk, packets: &[Kept]) -> Result<(), WriteError> {
+    fill_as(disk, packets, Format::Pcapng, None)
+}
+
+fn fill_as(
+    disk: &Disk,
+    packets: &[Kept],
+    format: Format,
+    compression: Option<Compression>,
+) -> Result<(), WriteError> {
     let mut output = Output::new("disk", Box::new(disk.clone()));
+    output.begin(
+        format,
+        compression.map(|method| Compressor::start(method).unwrap()),
+    );
     let buffer = output.buffer(0)?;
-    write::section(buffer, &origin());
-    write::interface(buffer, &interface(), None);
+    match format {
+        Format::Pcap => classic::file_header(buffer, interface().link_type),
+        Format::Pcapng => {
+            write::section(buffer, &origin());
+            write::interface(buffer, &interface(), None);
+        }
+    }
     for (number, packet) in packets.iter().enumerate() {
-        write::packet(output.buffer(2_000)?, &packet.packet());
+        append(output.buffer(2_000)?, &packet.packet(), format);
         if number % 5 == 4 {
             output.flush()?;
         }
@@ -97,33 +118,45 @@ fn short_and_interrupted_writes_lose_nothing() {
 #[test]
 fn a_disk_that_is_full_at_any_byte_leaves_whole_packets_and_a_true_count() {
     let sent = packets(12, 60);
-    let whole = Disk::new(1 << 20, 1 << 20);
-    fill(&whole, &sent).unwrap();
-    let needed = whole.bytes.lock().unwrap().len();
-    for room in 0..needed {
-        let disk = Disk::new(room, 33);
-        let error = fill(&disk, &sent).unwrap_err();
-        let bytes = disk.bytes.lock().unwrap().clone();
-        assert!(whole.bytes.lock().unwrap().starts_with(&bytes));
-        let (size_bytes, packets) = match error {
-            WriteError::Begin { .. } => (0, 0),
-            WriteError::Write {
-                size_bytes,
-                packets,
-                ..
-            } => (size_bytes, packets),
-            other => panic!("{room}: {other}"),
-        };
-        assert_eq!(size_bytes, u64::try_from(bytes.len()).unwrap());
-        if bytes.is_empty() {
-            continue;
+    for (format, compression) in [
+        (Format::Pcapng, None),
+        (Format::Pcap, None),
+        (Format::Pcapng, Some(Compression::Gzip(1))),
+        (Format::Pcap, Some(Compression::Zstd(1))),
+    ] {
+        let whole = Disk::new(1 << 20, 1 << 20);
+        fill_as(&whole, &sent, format, compression).unwrap();
+        let needed = whole.bytes.lock().unwrap().len();
+        for room in 0..needed {
+            let disk = Disk::new(room, 33);
+            let error = fill_as(&disk, &sent, format, compression).unwrap_err();
+            let bytes = disk.bytes.lock().unwrap().clone();
+            assert!(whole.bytes.lock().unwrap().starts_with(&bytes));
+            let (size_bytes, packets) = match error {
+                WriteError::Begin { .. } => (0, 0),
+                WriteError::Write {
+                    size_bytes,
+                    packets,
+                    ..
+                } => (size_bytes, packets),
+                other => panic!("{room}: {other}"),
+            };
+            assert_eq!(size_bytes, u64::try_from(bytes.len()).unwrap());
+            if bytes.is_empty() {
+                continue;
+            }
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(&bytes).unwrap();
+            let mut reader = Reader::open(file.path().to_str().unwrap()).unwrap();
+            let mut found = 0;
+            while reader.next_packet().unwrap().is_some() {
+                found += 1;
+            }
+            assert_eq!(
+                found, packets,
+                "a disk of {room} bytes, {format:?}, {compression:?}"
+            );
         }
-        let mut reader = Reader::from_stream("disk", io::Cursor::new(bytes)).unwrap();
-        let mut found = 0;
-        while reader.next_packet().unwrap().is_some() {
-            found += 1;
-        }
-        assert_eq!(found, packets, "a disk of {room} bytes");
     }
 }
 

@@ -14,13 +14,19 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Records as a verb would; packets are one second apart.
 fn record(options: &FileOptions, packets: &[Kept]) -> Result<u64, WriteError> {
     let mut now_ns = START_NS;
-    let mut writer = Writer::create(options, origin(), vec![interface()], now_ns)?;
+    let options = options.resolved().unwrap();
+    let mut writer = Writer::create(&options, origin(), vec![interface()], now_ns)?;
     for packet in packets {
         let full = writer.packet(&packet.packet())?;
         now_ns += SECOND_NS;
         let old = writer.tick(now_ns)?;
-        if [full, old].contains(&FileNext::Rotate) {
-            writer.rotate(&[statistics()], now_ns)?;
+        let budget = writer.keep_budget()?;
+        let mut next = [full, old, budget];
+        if next.contains(&FileNext::Rotate) {
+            next[0] = writer.rotate(&[statistics()], now_ns)?;
+        }
+        if next.contains(&FileNext::Stop) {
+            break;
         }
     }
     Ok(writer.finish(&[statistics()])?.files)
@@ -101,7 +107,8 @@ fn a_file_of_the_ring_that_somebody_deleted_is_no_error() {
     for name in files(&folder) {
         fs::remove_file(name).unwrap();
     }
-    writer.rotate(&[statistics()], START_NS).unwrap();
+    let next = writer.rotate(&[statistics()], START_NS).unwrap();
+    assert_eq!(next, FileNext::Continue);
     assert_eq!(files(&folder).len(), 1);
 }
 
@@ -118,7 +125,7 @@ fn contradicting_options_are_refused_before_anything_is_written() {
         ..FileOptions::default()
     };
     for options in [ring_of_nothing, split_pipe] {
-        assert!(options.check().is_err(), "{options:?}");
+        assert!(options.resolved().is_err(), "{options:?}");
     }
 }
 
@@ -175,4 +182,72 @@ fn few_packets_reach_the_file_with_a_tick() {
         FileNext::Continue
     );
     assert_eq!(read(&options.file), sent);
+}
+
+fn bytes(folder: &TempDir) -> u64 {
+    let sizes = files(folder)
+        .into_iter()
+        .map(|name| fs::metadata(name).unwrap().len());
+    sizes.sum()
+}
+
+#[test]
+fn a_budget_keeps_the_newest_files_of_all_runs() {
+    let folder = TempDir::new().unwrap();
+    let sent = packets(500, 1_500);
+    let options = FileOptions {
+        max_total: Some(200_000),
+        ..file(&folder, "t.pcapng")
+    };
+    for _ in 0..2 {
+        let made = record(&options, &sent).unwrap();
+        assert!(made > 10, "{made}");
+        assert!(bytes(&folder) <= 200_000, "{}", bytes(&folder));
+        let names = files(&folder);
+        assert!(names.len() >= 7, "{names:?}");
+        let mut by_age: Vec<_> = names
+            .iter()
+            .map(|name| (fs::metadata(name).unwrap().modified().unwrap(), name))
+            .collect();
+        by_age.sort();
+        let together: Vec<_> = by_age.iter().flat_map(|(_, name)| read(name)).collect();
+        let kept = together.len();
+        assert!(together.ends_with(&sent[500 - kept.min(50)..]), "{kept}");
+    }
+}
+
+#[test]
+fn a_recording_stops_where_it_was_told_to() {
+    let sent = packets(500, 1_500);
+    let stop = |files: Option<u32>, size_bytes: Option<u64>| super::super::StopAt {
+        files,
+        size_bytes,
+        ..Default::default()
+    };
+    let asked: [fn(&mut FileOptions); 2] = [
+        |options| options.max_total = Some(100_000),
+        |options| options.stop_at.size_bytes = Some(100_000),
+    ];
+    for ask in asked {
+        let folder = TempDir::new().unwrap();
+        let mut options = FileOptions {
+            at_limit: super::super::AtLimit::Stop,
+            ..file(&folder, "t.pcapng")
+        };
+        ask(&mut options);
+        assert_eq!(record(&options, &sent).unwrap(), 1);
+        let size = bytes(&folder);
+        assert!((100_000..103_000).contains(&size), "{size}");
+        let kept = read(&files(&folder)[0]);
+        assert_eq!(kept, sent[..kept.len()]);
+    }
+    let folder = TempDir::new().unwrap();
+    let options = FileOptions {
+        file_packets: Some(20),
+        stop_at: stop(Some(3), None),
+        ..file(&folder, "t.pcapng")
+    };
+    assert_eq!(record(&options, &sent).unwrap(), 3);
+    let together: Vec<_> = files(&folder).iter().flat_map(|name| read(name)).collect();
+    assert_eq!(together, sent[..60]);
 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{Kept, packets, read, write};
 
-fn output(program: &str, args: &[&str]) -> String {
+pub(super) fn output(program: &str, args: &[&str]) -> String {
     let output = Command::new(program)
         .args(args)
         .stdin(Stdio::null())

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records only around events: packets before each event, held in memory until then, and after it.
+//!
+//! Invariants
+//! - Held packets use at most the given number of bytes; the oldest ones go first.
+//! - A packet is written once, even if several events want it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use ringtap::Capture;
+use ringtap_device::Size;
+use ringtap_file::Format;
+use ringtap_file::write::FilePacket;
+use ringtap_filter::Program;
+use ringtap_pool::number::to_u64;
+use serde_json::json;
+
+use super::error::WriteError;
+use super::output::BUFFER_BYTES;
+use super::writer::{FileNext, Writer, append};
+use crate::print;
+use crate::reading::{Extra, seconds};
+use crate::report::{as_f64, grouped};
+
+/// Which packets are recorded.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Events")]
+pub(crate) struct EventOptions {
+    /// Record only around events: from SECONDS before to --after seconds after each. SIGUSR1 is an event.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    before: Option<Duration>,
+
+    /// Seconds to record after an event.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10", requires = "before")]
+    after: Duration,
+
+    /// Each packet that passes this filter is an event.
+    #[arg(long, value_name = "FILTER", requires = "before")]
+    trigger: Option<String>,
+
+    /// Memory for the packets before an event; with less than they need, the window is shorter.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256MiB",
+        requires = "before"
+    )]
+    before_size: Size,
+}
+
+impl EventOptions {
+    /// The events of this capture, if only they are recorded.
+    pub(super) fn events(&self, capture: &Capture) -> Result<Option<Events>> {
+        let Some(before) = self.before else {
+            return Ok(None);
+        };
+        let trigger = self.trigger.as_ref();
+        let trigger = trigger.map(|filter| ringtap::compile(filter, capture.facts()));
+        let Size(most_bytes) = self.before_size;
+        let trigger = trigger.transpose()?;
+        Ok(Some(Events::new(trigger, [before, self.after], most_bytes)))
+    }
+}
+
+/// A new segment begins after this part of the time before an event.
+const SEGMENTS: u64 = 16;
+
+/// Successive packets in the form of the file, held and dropped together.
+struct Segment {
+    bytes: Vec<u8>,
+    first_ns: u64,
+    last_ns: u64,
+    packets: u64,
+    wire_bytes: u64,
+}
+
+/// The part of a recording that is written.
+pub(crate) struct Events {
+    trigger: Option<Program>,
+    before_ns: u64,
+    after_ns: u64,
+    most_bytes: u64,
+    segments: VecDeque<Segment>,
+    held_bytes: u64,
+    /// Time of the last packet.
+    now_ns: u64,
+    /// Packets up to this time belong to the last event.
+    until_ns: Option<u64>,
+    /// Whether memory, not time, ended the window.
+    is_short: bool,
+    events: u64,
+    /// Packets that were dropped, and their bytes on the wire.
+    left_out: (u64, u64),
+}
+
+impl Events {
+    /// Writes the packets of these times before and after events; `trigger` passes packets that are events.
+    pub(super) fn new(
+        trigger: Option<Program>,
+        [before, after]: [Duration; 2],
+        most_bytes: u64,
+    ) -> Self {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            trigger,
+            before_ns: ns(before),
+            after_ns: ns(after),
+            most_bytes,
+            segments: VecDeque::new(),
+            held_bytes: 0,
+            now_ns: 0,
+            until_ns: None,
+            is_short: false,
+            events: 0,
+            left_out: (0, 0),
+        }
+    }
+
+    /// Writes the packet, or holds it until an event wants it.
+    pub(super) fn packet(
+        &mut self,
+        packet: &FilePacket<'_>,
+        writer: &mut Writer,
+    ) -> Result<FileNext, WriteError> {
+        self.now_ns = self.now_ns.max(packet.time_ns);
+        let trigger = self.trigger.as_ref();
+        if trigger.is_some_and(|filter| filter.matches(packet.data, packet.wire_length)) {
+            self.fire(writer)?;
+        }
+        if self.until_ns.is_some_and(|until| packet.time_ns <= until) {
+            return writer.packet(packet);
+        }
+        self.hold(packet, writer.format());
+        Ok(FileNext::Continue)
+    }
+
+    /// Begins an event, or extends the last one: writes all packets that are held.
+    pub(super) fn fire(&mut self, writer: &mut Writer) -> Result<(), WriteError> {
+        if self.until_ns.is_none_or(|until| until < self.now_ns) {
+            self.events += 1;
+        }
+        self.until_ns = Some(self.now_ns.saturating_add(self.after_ns));
+        self.drop_old();
+        if std::mem::take(&mut self.is_short) {
+            let held_ns = self
+                .segments
+                .front()
+                .map_or(0, |oldest| self.now_ns.saturating_sub(oldest.first_ns));
+            print::note(format_args!(
+                "ringtap: an event: of the {:.1} s before it, memory held {:.1} s: raise --before-size",
+                as_f64(self.before_ns) / 1e9,
+                as_f64(held_ns) / 1e9,
+            ));
+        }
+        self.held_bytes = 0;
+        for segment in self.segments.drain(..) {
+            writer.append(&segment.bytes, segment.packets)?;
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, packet: &FilePacket<'_>, format: Format) {
+        let most_ns = self.before_ns / SEGMENTS;
+        let is_full = |last: &Segment| {
+            last.bytes.len() + packet.data.len() + 1024 > BUFFER_BYTES
+                || packet.time_ns.saturating_sub(last.first_ns) > most_ns
+        };
+        if self.segments.back().is_none_or(is_full) {
+            self.segments.push_back(Segment {
+                bytes: Vec::new(),
+                first_ns: packet.time_ns,
+                last_ns: packet.time_ns,
+                packets: 0,
+                wire_bytes: 0,
+            });
+        }
+        if let Some(last) = self.segments.back_mut() {
+            let before = last.bytes.len();
+            append(&mut last.bytes, packet, format);
+            self.held_bytes += to_u64(last.bytes.len() - before);
+            last.last_ns = last.last_ns.max(packet.time_ns);
+            last.packets += 1;
+            last.wire_bytes += u64::from(packet.wire_length);
+        }
+        self.drop_old();
+    }
+
+    /// Drops what no event can want any more, and what memory has no room for.
+    fn drop_old(&mut self) {
+        let from_ns = self.now_ns.saturating_sub(self.before_ns);
+        while let Some(oldest) = self.segments.front() {
+            let is_old = oldest.last_ns < from_ns;
+            if !is_old && self.held_bytes <= self.most_bytes {
+                break;
+            }
+            self.is_short = !is_old;
+            self.held_bytes -= to_u64(oldest.bytes.len());
+            self.left_out.0 += oldest.packets;
+            self.left_out.1 += oldest.wire_bytes;
+            self.segments.pop_front();
+        }
+    }
+
+    /// Packets that no event wanted, those still held included, and their bytes on the wire.
+    pub(super) fn left_out(&self) -> (u64, u64) {
+        let held = self.segments.iter();
+        held.fold(self.left_out, |(packets, bytes), segment| {
+            (packets + segment.packets, bytes + segment.wire_bytes)
+        })
+    }
+
+    /// The figures for the final report.
+    pub(super) fn report(&self) -> Extra {
+        let (packets, _) = self.left_out();
+        let text = format!(
+            "{} events; {} packets outside of them were not written",
+            grouped(self.events),
+            grouped(packets)
+        );
+        Extra::new(
+            "events",
+            text,
+            json!({"events": self.events, "packets_outside": packets}),
+        )
+    }
+}

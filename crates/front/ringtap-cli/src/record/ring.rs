@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The closed files of a series on disk: deletes the oldest to keep their number and their space.
+
+use std::{fs, io, path::Path};
+
+use super::{
+    budget::{AtLimit, Budget},
+    error::WriteError,
+    names::{FileRing, Names},
+    options::FileOptions,
+};
+
+/// Keeps the limits of `-W`, `--max-total` and `--min-free`.
+pub(super) struct FilesOnDisk {
+    /// `None`: files are never deleted.
+    files: Option<FileRing>,
+    count: u32,
+    /// Room that a new file needs, in bytes.
+    file_bytes: u64,
+    budget: Budget,
+    at_limit: AtLimit,
+}
+
+impl FilesOnDisk {
+    /// The limits of these options, and the files of earlier runs.
+    pub(super) fn new(options: &FileOptions, names: &Names) -> Self {
+        let (folder, _) = folder_and_name(&options.file);
+        let earlier = || FileRing::with(earlier_files(&options.file, names));
+        FilesOnDisk {
+            files: options.is_ring().then(earlier),
+            count: options.file_count.unwrap_or(u32::MAX),
+            file_bytes: options.file_size.unwrap_or(0),
+            budget: Budget {
+                most_bytes: options.max_total,
+                free: options.min_free,
+                folder: Path::new(folder).to_owned(),
+            },
+            at_limit: options.at_limit,
+        }
+    }
+
+    /// Deletes the files beyond the number to keep, before a file of this name is created.
+    pub(super) fn begin(&mut self, name: &str) -> Result<(), WriteError> {
+        let files = self.files.iter_mut();
+        let gone = files.flat_map(|files| files.make_room(name, self.count));
+        gone.collect::<Vec<_>>()
+            .iter()
+            .try_for_each(|old| delete(old))
+    }
+
+    /// The file that began last is closed, with this size.
+    pub(super) fn close(&mut self, size_bytes: u64) {
+        self.files
+            .iter_mut()
+            .for_each(|files| files.close(size_bytes));
+    }
+
+    /// Whether an open file of `size` bytes has room, and so has a new file after it; deletes the oldest
+    /// files for that, if it may.
+    pub(super) fn has_room(&mut self, size: u64, next: NextFile) -> Result<bool, WriteError> {
+        let closed = self.files.as_ref().map_or(0, FileRing::closed_bytes);
+        let more = match next {
+            NextFile::No => 0,
+            NextFile::Follows => self.file_bytes,
+        };
+        let excess = self.budget.excess(closed + size, more);
+        let mut excess = excess.map_err(|cause| WriteError::Space {
+            folder: self.budget.folder.display().to_string(),
+            cause,
+        })?;
+        while excess > 0 {
+            let oldest = match (self.at_limit, &mut self.files) {
+                (AtLimit::Delete, Some(files)) => files.oldest_closed(),
+                _ => None,
+            };
+            let Some((name, size_bytes)) = oldest else {
+                return Ok(false);
+            };
+            delete(&name)?;
+            excess = excess.saturating_sub(size_bytes);
+        }
+        Ok(true)
+    }
+}
+
+/// Whether another file comes after the open one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextFile {
+    No,
+    Follows,
+}
+
+/// Folder and name of a path.
+fn folder_and_name(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some(parts) => parts,
+        None => (".", path),
+    }
+}
+
+/// The files that earlier runs of this series left, with their sizes, oldest first.
+fn earlier_files(pattern: &str, names: &Names) -> Vec<(String, u64)> {
+    let (folder, _) = folder_and_name(pattern);
+    let mut found = Vec::new();
+    // If the folder cannot be read, creating the file fails with the reason.
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (Ok(name), Ok(facts)) = (entry.file_name().into_string(), entry.metadata()) else {
+            continue;
+        };
+        if facts.is_file() && names.is_of_series(&name) {
+            let name = match pattern.rsplit_once('/') {
+                Some((folder, _)) => format!("{folder}/{name}"),
+                None => name,
+            };
+            found.push((facts.modified().ok(), name, facts.len()));
+        }
+    }
+    found.sort();
+    let each = found.into_iter();
+    each.map(|(_, name, size_bytes)| (name, size_bytes))
+        .collect()
+}
+
+/// Deletes a file, unless another process did so already.
+fn delete(file: &str) -> Result<(), WriteError> {
+    match fs::remove_file(file) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(WriteError::Delete {
+            file: file.to_owned(),
+            cause,
+        }),
+        _ => Ok(()),
+    }
+}
