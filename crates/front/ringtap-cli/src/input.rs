@@ -46,6 +46,11 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<Mode>,
 
+    /// Origin of time stamps, as for tcpdump: `host`, the kernel's clock. `ringtap doctor DEVICE` says what
+    /// the NIC could do.
+    #[arg(short = 'j', long = "time-stamp-type", value_name = "TYPE", value_parser = stamps)]
+    _stamps: Option<HostClock>,
+
     /// Do not ask the interface for packets to other hosts.
     #[arg(short = 'p', long)]
     no_promiscuous_mode: bool,
@@ -71,6 +76,17 @@ pub(crate) struct InputArgs {
     /// The filter, as trailing words.
     #[arg(value_name = "FILTER")]
     words: Vec<String>,
+}
+
+/// The only origin of time stamps.
+#[derive(Clone, Debug)]
+struct HostClock;
+
+fn stamps(word: &str) -> Result<HostClock, String> {
+    match word {
+        "host" => Ok(HostClock),
+        _ => Err("every source stamps with the kernel's clock: host".to_owned()),
+    }
 }
 
 /// Parses the value of a flag as a device option of the same name.

@@ -9,6 +9,8 @@ mod bridge;
 mod confine;
 mod count;
 mod demo;
+mod devices;
+mod doctor;
 mod exec;
 mod guest;
 mod hub;
@@ -55,7 +57,7 @@ enum Verb {
     /// Count packets: one line per second, at the end all counters.
     Count(count::CountArgs),
     /// Record packets to pcapng files, with rotation; each file has the counters.
-    Record(record::RecordArgs),
+    Record(Box<record::RecordArgs>),
     /// Capture once for many readers in separate processes.
     Hub(hub::HubArgs),
     /// Measure traffic: flow records, largest talkers, sizes.
@@ -81,6 +83,10 @@ enum Verb {
     Why(seeing::why::WhyArgs),
     /// Let a virtual machine read groups of the hub on this machine.
     Vm(vm::VmArgs),
+    /// Check machine and interface for captures; explain, fix and restore settings.
+    Doctor(doctor::DoctorArgs),
+    /// List what can stand after -i: interfaces, and groups of a running hub.
+    Devices(devices::DevicesArgs),
     /// Show a hub in a private network: a sender, one capture, four readers, their counters.
     Demo(demo::DemoArgs),
     /// Open a device for a program that reads through libringtap-pcap.
@@ -104,17 +110,18 @@ pub(crate) const INTERFACE_REMOVED: u8 = 3;
 pub(crate) struct UsageError(pub(crate) String);
 
 /// Flags of tcpdump and dumpcap that no verb has, and what to use instead.
-const INSTEAD: [(&str, &str); 6] = [
+const INSTEAD: [(&str, &str); 7] = [
+    (
+        "-J",
+        "time stamps are the kernel's (-j host); `ringtap doctor DEVICE` says what the NIC offers",
+    ),
     ("-n", "addresses and ports are never resolved: leave -n out"),
     ("-l", "lines are never buffered: leave -l out"),
     (
         "-D",
-        "`ip -br link` lists interfaces, `ringtap status` the groups of a hub",
+        "`ringtap devices` lists interfaces and the groups of a hub",
     ),
-    (
-        "-b",
-        "criteria are flags of their own: -C SIZE, -G SECONDS, -W FILES",
-    ),
+    ("-b", "`ringtap record` begins new files"),
     ("-a", "stop with -c PACKETS or --duration SECONDS"),
     (
         "-xXAetSKE",
@@ -157,6 +164,8 @@ fn main() -> ExitCode {
         Verb::Top(args) => seeing::top::run(&args),
         Verb::Why(args) => seeing::why::run(&args),
         Verb::Vm(args) => vm::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
+        Verb::Devices(args) => devices::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::ServeOne(args) => serve_one::run(&args),
         Verb::Sim(args) => sim::run(&args),

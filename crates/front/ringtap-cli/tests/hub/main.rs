@@ -3,6 +3,7 @@
 
 mod attacks;
 mod buddies;
+mod containers;
 mod delivery;
 mod filters;
 mod groups;

@@ -22,6 +22,21 @@ pub struct XdpFeatures {
 }
 
 impl XdpFeatures {
+    /// The bit sets `xdp-features` and `xdp-rx-metadata-features` of the netlink family `netdev`.
+    pub fn new(act: u64, metadata: u64) -> Self {
+        Self { act, metadata }
+    }
+
+    /// The driver gives packets to AF_XDP sockets without a copy.
+    pub fn zero_copy(self) -> bool {
+        self.act & 8 != 0
+    }
+
+    /// Programs also see packets that lie in several buffers.
+    pub fn several_buffers(self) -> bool {
+        self.act & 32 != 0
+    }
+
     /// The driver runs XDP programs itself.
     pub fn native(self) -> bool {
         self.act & 1 != 0
