@@ -6,14 +6,8 @@
 #ifndef RINGTAP_PACKET_H
 #define RINGTAP_PACKET_H
 
-#include <bpf/bpf_endian.h>
-
+#include "headers.h"
 #include "tap.h"
-
-enum rt_hook { RT_XDP, RT_TC };
-
-#define RT_MACS 12 /* bytes before a VLAN tag */
-#define RT_TAG 4
 
 struct rt_packet {
 	void *ctx;
@@ -25,20 +19,9 @@ struct rt_packet {
 	__u32 hash; /* with RT_HASHED in the flags */
 };
 
-/* Whether an ethertype, in network order, begins a VLAN tag. */
-static __always_inline int rt_is_vlan(__u32 type)
-{
-	return type == bpf_htons(0x8100) || type == bpf_htons(0x88a8) || type == bpf_htons(0x9100);
-}
-
 /* bpf_xdp_load_bytes() takes 16-bit offsets and lengths: larger packets are copied in two parts. */
 #define RT_XDP_PART 0xfff0
 #define RT_XDP_MOST (2 * RT_XDP_PART)
-
-static __always_inline __u32 rt_tag(__u32 network_proto, __u32 tci)
-{
-	return (network_proto & 0xffff) | (__u32)__builtin_bswap16(tci) << 16;
-}
 
 /* Length on the wire, in bytes. */
 static __always_inline __u32 rt_wire_length(const struct rt_packet *packet)

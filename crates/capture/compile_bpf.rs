@@ -8,7 +8,10 @@ use std::{env, path::Path, process::Command};
 /// The programs of each crate; some of those of ringtap-capture are for its tests and examples.
 const PROGRAMS: [(&str, &[&str]); 4] = [
     ("ringtap-bpf", &["refusal"]),
-    ("ringtap-capture", &["tap", "xsk", "floor", "tagging"]),
+    (
+        "ringtap-capture",
+        &["tap", "xsk", "meter", "floor", "tagging"],
+    ),
     ("ringtap-send", &["send"]),
     ("ringtap-bridge", &["redirect"]),
 ];

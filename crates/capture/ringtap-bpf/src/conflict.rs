@@ -19,7 +19,7 @@ use crate::{BpfError, link, object};
 /// Longest wait for a program whose process has ended; the kernel detaches it with a delay.
 const LEAVING: Duration = Duration::from_secs(2);
 /// Names of the programs that Ringtap attaches to interfaces.
-const OURS: [&str; 7] = [
+const OURS: [&str; 10] = [
     "rt_rx",
     "rt_rx_vlan",
     "rt_tc_rx",
@@ -27,6 +27,9 @@ const OURS: [&str; 7] = [
     "rt_tc_forward",
     "rt_xsk",
     "rt_xsk_vlan",
+    "rt_meter_xdp",
+    "rt_meter_rx",
+    "rt_meter_tx",
 ];
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -51,17 +54,18 @@ impl FoundProgram {
     /// Effect of a program of Ringtap's.
     fn effect(&self) -> Effect {
         match self.name.as_str() {
-            "rt_tc_tx" => Effect::Looks,
-            "rt_rx" | "rt_rx_vlan" | "rt_tc_rx" => self.settings(),
+            "rt_tc_tx" | "rt_meter_tx" => Effect::Looks,
+            "rt_rx" | "rt_rx_vlan" | "rt_tc_rx" => self.settings(".rodata.config", only_looks),
+            "rt_meter_xdp" | "rt_meter_rx" => self.settings(".rodata.meter", meter_only_looks),
             _ => Effect::Takes,
         }
     }
 
-    /// Effect by the settings of a tap; an unknown one takes packets.
-    fn settings(&self) -> Effect {
+    /// Effect by the settings of a tap or meter; an unknown one takes packets.
+    fn settings(&self, section: &str, only_looks: fn(&[u8]) -> bool) -> Effect {
         let maps = self.map_ids.iter();
         let mut maps = maps.filter_map(|id| MapHandle::from_map_id(*id).ok());
-        let settings = maps.find(|map| map.name() == ".rodata.config");
+        let settings = maps.find(|map| map.name() == section);
         let bytes = settings.and_then(|map| map.lookup(&[0; 4], MapFlags::ANY).ok()?);
         match bytes.is_some_and(|bytes| only_looks(&bytes)) {
             true => Effect::Looks,
@@ -147,7 +151,7 @@ fn conflicting(
     let mut conflicts = with_effect.filter(|(found, other)| match (effect, other) {
         (_, Effect::Takes) => true,
         // The host's own packets are not taken.
-        (Effect::Takes, Effect::Looks) => found.name != "rt_tc_tx",
+        (Effect::Takes, Effect::Looks) => !found.name.ends_with("_tx"),
         (Effect::Looks, Effect::Looks) => false,
     });
     conflicts.next()
@@ -221,4 +225,10 @@ pub fn only_looks(settings: &[u8]) -> bool {
     const FORWARD_TO: usize = 5 * 8 + 8 * 4;
     let is_zero = |at: usize| settings.get(at..at + 4) == Some(&[0; 4]);
     is_zero(EXCLUSIVE) && is_zero(FORWARD_TO)
+}
+
+/// Whether a meter with these settings (`struct rt_meter_config`) lets every packet go on.
+#[must_use]
+pub fn meter_only_looks(settings: &[u8]) -> bool {
+    settings.first_chunk() == Some(&[0; 4])
 }

@@ -90,6 +90,9 @@ pub enum CaptureError {
     #[error("{interface}: receive queue {queue} cannot be selected: only 0 to 255 can")]
     Queue { interface: String, queue: u16 },
 
+    /// The meter counts all receive queues.
+    #[error("{interface}: a meter in the kernel counts all receive queues: leave out \"@\"")]
+    MeterQueues { interface: String },
     /// Another program detached the capture program, and it cannot stay attached.
     #[error(
         "{interface}: another program detaches the capture program: {reason}; stop that program, \

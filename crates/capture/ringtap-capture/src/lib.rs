@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ringtap's sources, which write packets into a pool.
 
+#[cfg(test)]
+mod c_view;
 pub mod classifier;
 mod clock;
 mod error;
 mod fallback;
+pub mod meter;
 #[doc(hidden)]
 pub mod monitor;
 pub mod nic;

@@ -26,6 +26,7 @@ use ringtap_pool::memory::Words;
 use ringtap_pool::source::Facts;
 use ringtap_pool::view::Pool;
 
+pub(crate) use attach::online_cpus;
 pub use forward::{Checksums, Forward, Forwarded, ForwardedCounts, Passing};
 use layout::LaneWords;
 use object::Loaded;

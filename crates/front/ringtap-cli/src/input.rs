@@ -7,7 +7,11 @@ use crate::UsageError;
 use anyhow::Result;
 use clap::Args;
 use ringtap::{Balance, Capture, Headers, OpenOptions};
+use ringtap_capture::CaptureError;
+use ringtap_capture::meter::{KernelMeter, MeterWants};
+use ringtap_capture::tap::TapOptions;
 use ringtap_device::{DeviceSpec, Direction, Kind, Mode, Options, Size, Speed};
+use ringtap_net::interface::Interface;
 
 /// Where packets come from.
 #[derive(Args, Debug, Clone)]
@@ -131,6 +135,26 @@ impl InputArgs {
         Ok(self
             .options(options)
             .open_workers(&self.named()?, workers, balance)?)
+    }
+
+    /// Attaches a meter in the kernel to the interface.
+    pub(crate) fn open_meter(&self, wants: &MeterWants, has_workers: bool) -> Result<KernelMeter> {
+        let device = self.named()?.with_flags(&self.flags())?;
+        let refused = match device.kind {
+            Kind::Auto | Kind::Tap if !self.filter_text().trim().is_empty() => "and no filter",
+            Kind::Auto | Kind::Tap if has_workers && device.options.exclusive => {
+                "and, of an exclusive interface, no analyses in workers"
+            }
+            Kind::Auto | Kind::Tap => "",
+            _ => "that Ringtap may tap",
+        };
+        if !refused.is_empty() {
+            let text = format!("analyses in the kernel need an interface (-i eth0) {refused}");
+            return Err(UsageError(text).into());
+        }
+        let interface = Interface::find(&device.name).map_err(CaptureError::from)?;
+        let options = TapOptions::from_device(&device, &interface)?;
+        Ok(KernelMeter::attach(&options, wants)?)
     }
 
     fn named(&self) -> Result<DeviceSpec> {

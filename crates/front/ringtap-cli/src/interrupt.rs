@@ -61,14 +61,25 @@ impl EndRequests {
         steered: &Steered,
     ) -> Result<()> {
         let (stopper, steered) = (Arc::clone(control), steered.clone());
+        self.call(duration, move || {
+            steered.undo();
+            stopper.stop();
+        })
+    }
+
+    /// Calls `stop` at the first request, which may have come already, and after `duration` if there is one.
+    pub(crate) fn call(
+        self,
+        duration: Option<Duration>,
+        stop: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
         self.is_open.store(true, Ordering::Relaxed);
         start("duration", move || {
             let _request = match duration {
                 Some(duration) => self.requests.recv_timeout(duration).ok(),
                 None => self.requests.recv().ok(),
             };
-            steered.undo();
-            stopper.stop();
+            stop();
         })
     }
 }

@@ -7,11 +7,13 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use ringtap::{Control, OpenOptions};
+use ringtap::{Capture, OpenOptions};
+use ringtap_capture::meter::KernelMeter;
 use ringtap_device::Kind;
 use ringtap_probe::config::{ExportPlan, ProbeConfig};
 use ringtap_probe::export::Exporter;
@@ -22,7 +24,7 @@ use ringtap_probe::export::text::TextLines;
 use ringtap_probe::{ExportOptions, Probe, ProbeLedger, ProbePlan, usual_workers};
 use serde_json::json;
 
-use crate::affinity::{Placement, Steered};
+use crate::affinity::Placement;
 use crate::confine::UserArgs;
 use crate::input::InputArgs;
 use crate::interrupt::EndRequests;
@@ -111,15 +113,43 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
     destinations.extend(args.export.iter().cloned());
     let keeps = args.user.keeping(kind, &Placement::default())?;
     let requests = keeps.start_early(EndRequests::new)?;
-    let options = OpenOptions::new().name("probe").confined(keeps);
-    let captures = args.input.open_workers(options, workers, plan.headers)?;
-    let Some(first) = captures.first() else {
-        return Ok(ExitCode::FAILURE);
+    let wants = plan.kernel_wants();
+    let open_meter = |wants| args.input.open_meter(&wants, plan.needs_packets());
+    let meter = wants.map(open_meter).transpose()?;
+    let captures = match plan.needs_packets() || meter.is_none() {
+        true => {
+            let options = OpenOptions::new().name("probe").confined(keeps);
+            args.input.open_workers(options, workers, plan.headers)?
+        }
+        false => {
+            keeps.enter()?;
+            Vec::new()
+        }
     };
-    requests.stop(first.control(), args.duration, &Steered::default())?;
-    print::notes(first.notes());
-    let facts = first.facts().clone();
-    let output = ProbeOutput(Arc::clone(first.control()));
+    let first = captures.first();
+    let control = first.map(|capture| Arc::clone(capture.control()));
+    let ending = meter.as_ref().map(KernelMeter::ending);
+    let stop: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+        if let Some(ending) = &ending {
+            ending.store(true, Relaxed);
+        }
+        if let Some(control) = &control {
+            control.stop();
+        }
+    });
+    let stopper = Arc::clone(&stop);
+    requests.call(args.duration, move || stopper())?;
+    print::notes(meter.iter().flat_map(KernelMeter::notes));
+    print::notes(first.into_iter().flat_map(Capture::notes));
+    let (device, offered_from) = match first.map(Capture::facts) {
+        Some(facts) => (facts.device.clone(), facts.offered_from.clone()),
+        None => (
+            format!("meter:{}", args.input.interface().unwrap_or_default()),
+            "the packets that the programs in the kernel saw".to_owned(),
+        ),
+    };
+    let workers = captures.len();
+    let output = ProbeOutput(stop);
     // After the rights are gone, so that files belong to the user of -Z.
     let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
     match to_stdout {
@@ -144,27 +174,18 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
             Some(server)
         }
     };
-    let probe = Probe::start(captures, plan, exporters, ExportOptions::new(is_live))?;
+    let options = ExportOptions::new(is_live);
+    let probe = Probe::start(captures, meter, plan, exporters, options)?;
     print::note(format_args!(
-        "ringtap: probe of {} with {workers} workers",
-        facts.device
+        "ringtap: probe of {device} with {workers} workers"
     ));
     let outcome = probe.run()?;
     if to_stdout.unwrap_or(args.json) {
-        print::line(report::json(
-            &facts.device,
-            "probe",
-            None,
-            &outcome.counters,
-        )?)?;
+        print::line(report::json(&device, "probe", None, &outcome.counters)?)?;
         print::line(ledger_json(&outcome.ledger))?;
     } else {
-        let title = format!("{}:", facts.device);
-        print::line(report::counters(
-            &title,
-            &facts.offered_from,
-            &outcome.counters,
-        ))?;
+        let title = format!("{device}:");
+        print::line(report::counters(&title, &offered_from, &outcome.counters))?;
         print::line(ledger_text(&outcome.ledger))?;
     }
     outcome.result?;
@@ -173,7 +194,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode> {
 }
 
 /// Standard output; ends the capture once nobody reads it.
-struct ProbeOutput(Arc<dyn Control>);
+struct ProbeOutput(Arc<dyn Fn() + Send + Sync>);
 
 impl Write for ProbeOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -182,7 +203,7 @@ impl Write for ProbeOutput {
             .as_ref()
             .is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
         {
-            self.0.stop();
+            (self.0)();
         }
         written
     }
@@ -204,6 +225,15 @@ fn ledger_text(ledger: &ProbeLedger) -> String {
         number(flows.records),
         number(flows.evicted),
     );
+    if let Some(kernel) = &ledger.kernel {
+        text.push_str(&format!(
+            "\n  in the kernel: analysed {} of {} packets; skipped {} not IP, {} without room",
+            number(kernel.analysed),
+            number(kernel.seen),
+            number(kernel.not_ip + kernel.disabled),
+            number(kernel.full + kernel.nested),
+        ));
+    }
     for (name, exporter) in &ledger.exporters {
         let dropped = exporter.dropped_queue_full + exporter.dropped_failed + exporter.waiting;
         text.push_str(&format!(
@@ -236,6 +266,17 @@ fn ledger_json(ledger: &ProbeLedger) -> serde_json::Value {
             "evicted": ledger.flows.evicted,
             "not_sampled": ledger.flows.not_sampled,
         },
+        "kernel": ledger.kernel.map(|kernel| json!({
+            "seen": kernel.seen,
+            "bytes": kernel.bytes,
+            "analysed": kernel.analysed,
+            "skipped": {
+                "not_ip": kernel.not_ip,
+                "disabled": kernel.disabled,
+                "full": kernel.full,
+                "nested": kernel.nested,
+            },
+        })),
         "parts_dropped": ledger.parts_dropped,
         "exporters": exporters.collect::<Vec<_>>(),
     })

@@ -11,9 +11,11 @@ mod top;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::flows::FlowOptions;
+use ringtap_capture::meter::{KeyParts, SIZE_RANGES};
+
+use crate::flows::{FlowOptions, FlowPart};
 use crate::packet::{Dissected, PacketKey};
-use crate::record::Measurement;
+use crate::record::{Measurement, OneWay};
 use cardinality::Distinct;
 use sizes::SizeCounts;
 use top::TopKeys;
@@ -29,6 +31,18 @@ pub struct AnalysisPlan {
     pub every: Option<Duration>,
     /// Whether the analysis runs.
     pub enabled: bool,
+    /// Where the packets are counted.
+    pub place: AnalysisPlace,
+}
+
+/// Where an analysis counts packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnalysisPlace {
+    /// In the workers, which read the packets (Adviser).
+    #[default]
+    Workers,
+    /// In the kernel; no packet goes to user space (Ksensor).
+    Kernel,
 }
 
 /// What an analysis measures.
@@ -65,6 +79,23 @@ pub enum KeyPart {
     Port,
     /// Addresses, ports and protocol, in either order.
     Flow,
+}
+
+impl AnalysisKind {
+    /// The parts of the key by which the kernel counts packets for this analysis.
+    pub(crate) fn key_parts(self) -> KeyParts {
+        let (by, vlan) = match self {
+            AnalysisKind::Flows(_) => (KeyPart::Flow, true),
+            AnalysisKind::Top { by, .. } | AnalysisKind::Cardinality { by } => (by, false),
+            AnalysisKind::Sizes => return KeyParts::default(),
+        };
+        KeyParts {
+            source: !matches!(by, KeyPart::Destination | KeyPart::Port),
+            destination: !matches!(by, KeyPart::Source | KeyPart::Port),
+            ports: matches!(by, KeyPart::Port | KeyPart::Flow),
+            vlan,
+        }
+    }
 }
 
 impl KeyPart {
@@ -178,9 +209,28 @@ impl Meter {
     #[inline]
     pub(crate) fn packet(&mut self, packet: &Dissected) {
         match self {
-            Meter::Top(by, _, keys) => keys.add(by.of(&packet.key), packet.ip_bytes.into()),
+            Meter::Top(by, _, keys) => keys.add(by.of(&packet.key), packet.ip_bytes.into(), 1),
             Meter::Sizes(sizes) => sizes.add(packet.frame_bytes),
             Meter::Cardinality(by, distinct) => distinct.add(&by.of(&packet.key)),
+        }
+    }
+
+    /// Counts packets of one direction of a flow. Sizes are counted by [`Meter::sizes`].
+    pub(crate) fn part(&mut self, part: &FlowPart) {
+        match self {
+            Meter::Top(by, _, keys) => {
+                let OneWay { bytes, packets, .. } = part.counts;
+                keys.add(by.of(&part.key), bytes, packets);
+            }
+            Meter::Sizes(_) => {}
+            Meter::Cardinality(by, distinct) => distinct.add(&by.of(&part.key)),
+        }
+    }
+
+    /// Adds packets and bytes of each range of sizes.
+    pub(crate) fn sizes(&mut self, ranges: &[(u64, u64); SIZE_RANGES]) {
+        if let Meter::Sizes(sizes) = self {
+            sizes.add_all(ranges);
         }
     }
 

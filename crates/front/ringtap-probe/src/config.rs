@@ -10,11 +10,13 @@ use ringtap::Headers;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::analysis::{AnalysisKind, AnalysisPlan, KeyPart};
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, KeyPart};
 use crate::export::destination::Destination;
 use crate::flows::FlowOptions;
-use crate::plan::ProbePlan;
+use crate::plan::{ProbePlan, USUAL_KERNEL_FLOWS};
 
+/// Shortest idle time-out of flows that the kernel counts.
+const LEAST_KERNEL_IDLE: Duration = Duration::from_secs(2);
 /// Most keys of a `top` result.
 const MOST_KEYS: u32 = 10_000;
 
@@ -50,6 +52,14 @@ struct ConfigFile {
     analysis: Vec<AnalysisTable>,
     #[serde(default)]
     export: Vec<ExportTable>,
+    #[serde(default)]
+    kernel: KernelTable,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KernelTable {
+    flows: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +69,8 @@ struct AnalysisTable {
     name: Option<Spanned<String>>,
     #[serde(default = "yes")]
     enabled: bool,
+    #[serde(rename = "where")]
+    place: Option<Spanned<String>>,
     every: Option<Spanned<String>>,
     by: Option<Spanned<String>>,
     count: Option<Spanned<u32>>,
@@ -102,6 +114,9 @@ impl ProbeConfig {
         let mut plan = ProbePlan {
             headers: Headers::Inner,
             analyses: Vec::with_capacity(file.analysis.len()),
+            kernel_flows: place
+                .number("flows", file.kernel.flows.as_ref(), 1 << 24)?
+                .unwrap_or(USUAL_KERNEL_FLOWS),
         };
         for table in &file.analysis {
             let analysis = place.analysis(table, every)?;
@@ -197,10 +212,32 @@ impl ConfigText<'_> {
                 AnalysisKind::Cardinality { by } => format!("distinct {}", by.word()),
                 _ => table.kind.get_ref().clone(),
             }),
-            kind,
             every: self.time("every", table.every.as_ref())?.or(every),
             enabled: table.enabled,
+            place: self.place(table, &kind)?,
+            kind,
         })
+    }
+
+    fn place(
+        &self,
+        table: &AnalysisTable,
+        kind: &AnalysisKind,
+    ) -> Result<AnalysisPlace, ConfigError> {
+        let Some(place) = &table.place else {
+            return Ok(AnalysisPlace::Workers);
+        };
+        match (place.get_ref().as_str(), kind) {
+            ("workers", _) => Ok(AnalysisPlace::Workers),
+            ("kernel", AnalysisKind::Flows(FlowOptions { idle, .. }))
+                if *idle < LEAST_KERNEL_IDLE =>
+            {
+                let why = "flows in the kernel need idle of at least 2s: their counts are taken each second";
+                Err(self.error("where", place, why))
+            }
+            ("kernel", _) => Ok(AnalysisPlace::Kernel),
+            _ => Err(self.error("where", place, "expected workers or kernel")),
+        }
     }
 
     /// Refuses keys that mean nothing for this kind of analysis.
@@ -313,6 +350,7 @@ mod tests {
             most_flows = 5000
             [[analysis]]
             kind = "top"
+            where = "kernel"
             by = "pair"
             count = 20
             every = "1m"
@@ -342,6 +380,9 @@ mod tests {
             ("top pair", kind, false)
         );
         assert_eq!(top.every, Some(Duration::from_secs(60)));
+        let wants = config.plan.kernel_wants().expect("one is in the kernel");
+        assert!(wants.parts.source && wants.parts.destination && !wants.parts.ports);
+        assert!(config.plan.needs_packets());
         assert_eq!(config.exports.len(), 2);
         assert_eq!(
             config.exports[1],
@@ -375,6 +416,14 @@ mod tests {
             (
                 "[[analysis]]\nkind = \"flows\"\nsampling = 0",
                 "line 3, sampling: expected a number",
+            ),
+            (
+                "[[analysis]]\nkind = \"sizes\"\nwhere = \"nic\"",
+                "line 3, where: expected workers or kernel",
+            ),
+            (
+                "[[analysis]]\nkind = \"flows\"\nwhere = \"kernel\"\nidle = \"1s\"",
+                "line 3, where: flows in the kernel need idle of at least 2s",
             ),
             (
                 "[[analysis]]\nkind = \"sizes\"\n[[analysis]]\nkind = \"sizes\"",

@@ -14,8 +14,8 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::packet::{ACK, Dissected, SYN, Secret, low_half};
-use crate::record::{EndReason, Record};
+use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
+use crate::record::{EndReason, OneWay, Record};
 use entry::FlowState;
 use fragments::FragmentPorts;
 use table::{FlowIndex, FlowTable};
@@ -70,6 +70,22 @@ impl std::ops::AddAssign for FlowCounters {
         self.evicted += other.evicted;
         self.not_sampled += other.not_sampled;
     }
+}
+
+/// Counts of one direction of a flow, for a time that is short against the time-outs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowPart {
+    pub(crate) key: PacketKey,
+    pub(crate) counts: OneWay,
+    pub(crate) first_payload_ns: Option<u64>,
+    /// Time of the first segment with ACK and without SYN and RST.
+    pub(crate) first_ack_ns: Option<u64>,
+    /// TCP flags of the first segment.
+    pub(crate) first_flags: u8,
+    /// Sequence number after the first segment, if that may be a retransmission.
+    pub(crate) first_end: Option<u32>,
+    /// Sequence number after the latest segment.
+    pub(crate) expected: u32,
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -129,18 +145,62 @@ impl FlowMeter {
         if let Some(fragment) = packet.fragment {
             self.fragments.complete(packet, fragment, &self.secret);
         }
-        let hash = self.secret.hash(&packet.key);
+        let flags = packet.tcp.map_or(0, |tcp| tcp.flags);
+        if let Some(flow) = self.place(&packet.key, packet.time_ns, flags, 1, records) {
+            let state = self.table.at(flow).count(packet);
+            self.table.touch(flow, state);
+            self.expire(ENDS_OF_PACKET, records);
+        }
+    }
+
+    /// Adds counts of one direction each, in the order of their first packets.
+    pub(crate) fn parts(&mut self, parts: &[FlowPart], records: &mut Vec<Record>) {
+        for part in parts {
+            let OneWay {
+                packets, first_ns, ..
+            } = part.counts;
+            let flags = part.first_flags;
+            if let Some(flow) = self.place(&part.key, first_ns, flags, packets, records) {
+                let state = self.table.at(flow).add(part);
+                self.table.touch(flow, state);
+                self.expire(ENDS_OF_PACKET, records);
+            }
+        }
+        // The answer to a SYN may come after counts that contain the ACK, too.
+        let begin = |part: &&FlowPart| part.counts.tcp_flags & SYN != 0;
+        for part in parts.iter().filter(begin) {
+            let hash = low_half(self.secret.hash(&part.key));
+            if let Some(flow) = self.table.find(&part.key, hash) {
+                self.table.at(flow).complete_handshake(part);
+            }
+        }
+    }
+
+    /// The flow of `packets` packets whose first has this key, time and TCP flags; `None` if sampling
+    /// leaves it out.
+    #[inline]
+    fn place(
+        &mut self,
+        key: &PacketKey,
+        time_ns: u64,
+        flags: u8,
+        packets: u64,
+        records: &mut Vec<Record>,
+    ) -> Option<FlowIndex> {
+        let hash = self.secret.hash(key);
         if !(hash >> 32).is_multiple_of(self.options.sampling.max(1).into()) {
-            self.counters.not_sampled += 1;
-            return;
+            self.counters.not_sampled += packets;
+            return None;
         }
-        self.move_time(packet.time_ns, records);
+        self.move_time(time_ns, records);
         let hash = low_half(hash);
-        let mut found = self.table.find(&packet.key, hash);
+        let mut found = self.table.find(key, hash);
         if let Some(flow) = found {
-            found = self.still_lasts(flow, packet, records).then_some(flow);
+            found = self
+                .still_lasts(flow, time_ns, flags, records)
+                .then_some(flow);
         }
-        let flow = match found {
+        Some(match found {
             Some(flow) => flow,
             None => {
                 if self.table.is_full()
@@ -149,12 +209,9 @@ impl FlowMeter {
                     self.counters.evicted += 1;
                     self.end(victim, EndReason::Evicted, records);
                 }
-                self.table.add(packet, hash)
+                self.table.add(key, flags, hash)
             }
-        };
-        let state = self.table.at(flow).count(packet);
-        self.table.touch(flow, state);
-        self.expire(ENDS_OF_PACKET, records);
+        })
     }
 
     /// Sets the time to `now_ns`, and ends flows whose time-outs have passed, at most `most` of them.
@@ -195,13 +252,12 @@ impl FlowMeter {
     fn still_lasts(
         &mut self,
         flow: FlowIndex,
-        packet: &Dissected,
+        now_ns: u64,
+        flags: u8,
         records: &mut Vec<Record>,
     ) -> bool {
-        let (active_ns, now_ns) = (self.active_ns, packet.time_ns);
-        let idle_ns = self.idle_ns;
+        let (active_ns, idle_ns) = (self.active_ns, self.idle_ns);
         let entry = self.table.at(flow);
-        let flags = packet.tcp.map_or(0, |tcp| tcp.flags);
         let begins_anew = entry.state == FlowState::Closed && flags & (SYN | ACK) == SYN;
         if begins_anew || now_ns.saturating_sub(entry.last_ns()) >= idle_ns {
             let reason = entry.reason();

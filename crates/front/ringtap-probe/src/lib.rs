@@ -16,7 +16,8 @@ mod worker;
 
 pub use plan::ProbePlan;
 pub use probe::{
-    ExportOptions, Probe, ProbeControl, ProbeError, ProbeLedger, ProbeOutcome, usual_workers,
+    ExportOptions, KernelLedger, Probe, ProbeControl, ProbeError, ProbeLedger, ProbeOutcome,
+    usual_workers,
 };
 #[cfg(feature = "report")]
 pub mod report;

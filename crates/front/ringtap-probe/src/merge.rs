@@ -3,6 +3,7 @@
 //!
 //! Invariants
 //! - A result appears once all workers have passed its interval, or have ended.
+//! - The worker after the last has the analyses in the kernel, for itself.
 //! - At most [`MOST_WAITING`] intervals wait; beyond it, the oldest appears without the missing parts.
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +28,7 @@ impl Merger {
     pub(crate) fn new(workers: usize) -> Self {
         Merger {
             workers,
-            ended: vec![false; workers],
+            ended: vec![false; workers + 1],
             passed: HashMap::new(),
             waiting: BTreeMap::new(),
         }
@@ -36,7 +37,11 @@ impl Merger {
     /// Adds a part; appends results that are complete now.
     pub(crate) fn add(&mut self, part: IntervalPart, records: &mut Vec<Record>) {
         let passed = self.passed.entry(part.analysis.clone());
-        let passed = passed.or_insert_with(|| vec![None; self.workers]);
+        let passed = passed.or_insert_with(|| match part.worker < self.workers {
+            true => vec![None; self.workers],
+            // For these, all others have passed every interval.
+            false => [vec![Some(Interval::LAST); self.workers], vec![None]].concat(),
+        });
         if let Some(passed) = passed.get_mut(part.worker) {
             *passed = Some(part.interval);
         }

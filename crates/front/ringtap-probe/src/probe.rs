@@ -3,16 +3,18 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ringtap::{AllCounters, Capture, Counters};
+use ringtap::{AllCounters, Capture, Counters, Dropped};
+use ringtap_capture::meter::KernelMeter;
 use ringtap_filter::LinkType;
 use ringtap_filter::hash::Link;
 
+use crate::analysis::AnalysisPlace;
 use crate::export::{ExportCounters, ExportError, ExportQueue, Exporter, WhenFull};
 use crate::flows::FlowCounters;
 use crate::merge::Merger;
@@ -91,6 +93,45 @@ pub struct ProbeLedger {
     pub parts_dropped: u64,
     /// Exporters by name.
     pub exporters: Vec<(String, ExportCounters)>,
+    /// The analyses in the kernel, if there are any.
+    pub kernel: Option<KernelLedger>,
+}
+
+/// Account of the analyses in the kernel: `seen = analysed + not_ip + disabled + full + nested`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelLedger {
+    /// Packets that the programs saw.
+    pub seen: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Packets that all analyses counted.
+    pub analysed: u64,
+    /// Packets skipped because they are not IP.
+    pub not_ip: u64,
+    /// Packets skipped because no analysis was on.
+    pub disabled: u64,
+    /// Packets of new flows for which there was no room; `sizes` has counted them.
+    pub full: u64,
+    /// Packets that met a program that had not ended.
+    pub nested: u64,
+}
+
+impl KernelLedger {
+    /// The account as that of a capture.
+    fn counters(&self) -> Counters {
+        let dropped = Dropped {
+            kernel: self.nested,
+            pool_full: self.full,
+            ..Dropped::default()
+        };
+        Counters {
+            offered: self.seen,
+            delivered: self.seen.saturating_sub(dropped.total()),
+            bytes: self.bytes,
+            dropped,
+            ..Counters::default()
+        }
+    }
 }
 
 /// A probe that runs.
@@ -108,6 +149,9 @@ pub struct Probe {
 pub struct ProbeControl {
     plan: Arc<Mutex<PlanInForce>>,
     counters: Arc<[Arc<WorkerCounters>]>,
+    /// Workers of captures; the worker after them has the meter.
+    workers: usize,
+    stop_meter: Option<Arc<AtomicBool>>,
 }
 
 /// The plan, and the way of a new one to each worker.
@@ -117,13 +161,14 @@ struct PlanInForce {
 }
 
 impl Probe {
-    /// Starts one worker for each capture.
+    /// Starts one worker for each capture, and one for the analyses in the kernel if there is a meter.
     ///
     /// # Errors
     ///
     /// Every [`ProbeError`] but [`ProbeError::Capture`] and [`ProbeError::Worker`].
     pub fn start(
         captures: Vec<Capture>,
+        meter: Option<KernelMeter>,
         plan: ProbePlan,
         exporters: Vec<Box<dyn Exporter>>,
         options: ExportOptions,
@@ -137,24 +182,37 @@ impl Probe {
         let count = u32::try_from(workers).unwrap_or(u32::MAX);
         let secret = Secret::random();
         let (mut threads, mut plans, mut counters) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, (capture, link)) in captures.into_iter().zip(links?).enumerate() {
+        let mut setup = |number, place, link| {
             let (new_plan, next_plans) = mpsc::channel();
             let own = Arc::new(WorkerCounters::default());
+            plans.push(new_plan);
+            counters.push(Arc::clone(&own));
             let setup = WorkerSetup {
                 number,
-                workers: count,
+                place,
+                workers: match place {
+                    AnalysisPlace::Workers => count,
+                    AnalysisPlace::Kernel => 1,
+                },
                 link,
                 secret,
                 outlets: Arc::clone(&outlets),
                 reports: sender.clone(),
                 plans: next_plans,
-                counters: Arc::clone(&own),
+                counters: own,
             };
-            plans.push(new_plan);
-            counters.push(own);
-            let worker = ProbeWorker::new(setup, &plan);
+            ProbeWorker::new(setup, &plan)
+        };
+        for (number, (capture, link)) in captures.into_iter().zip(links?).enumerate() {
+            let worker = setup(number, AnalysisPlace::Workers, link);
             let builder = thread::Builder::new().name(format!("worker {number}"));
             threads.push(builder.spawn(move || worker.run(capture))?);
+        }
+        let stop_meter = meter.as_ref().map(KernelMeter::ending);
+        if let Some(meter) = meter {
+            let worker = setup(workers, AnalysisPlace::Kernel, Link::Ethernet);
+            let builder = thread::Builder::new().name("kernel's counts".to_owned());
+            threads.push(builder.spawn(move || worker.run_meter(meter))?);
         }
         Ok(Probe {
             threads,
@@ -166,6 +224,8 @@ impl Probe {
                     workers: plans,
                 })),
                 counters: counters.into(),
+                workers,
+                stop_meter,
             },
             merger: Merger::new(workers),
             end_limit: options.end_limit,
@@ -184,15 +244,19 @@ impl Probe {
     /// [`ProbeError::Worker`]. A failure of the capture is part of the outcome, with the ledger.
     pub fn run(mut self) -> Result<ProbeOutcome, ProbeError> {
         let mut records: Vec<Record> = Vec::new();
-        let mut ended = Vec::new();
+        let (mut ended, mut running) = (Vec::new(), self.threads.len());
         let mut outcome = Ok(());
-        while ended.len() < self.threads.len() {
+        while running > 0 {
             match self.reports.recv_timeout(LOOK) {
                 Ok(WorkerReport::Part(part)) => self.merger.add(part, &mut records),
                 Ok(WorkerReport::Ended(worker, capture, result)) => {
                     self.merger.end(worker, &mut records);
-                    ended.push(*capture);
+                    ended.extend(capture.map(|capture| *capture));
                     outcome = outcome.and(result);
+                    running -= 1;
+                    if !ended.is_empty() && ended.len() == self.control.workers {
+                        self.control.stop_meter();
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(ProbeError::Worker),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -204,9 +268,12 @@ impl Probe {
         for thread in self.threads {
             thread.join().map_err(|_| ProbeError::Worker)?;
         }
-        let counters = sum_of(&ended);
         let source = ended.first().map_or(Ok(()), Capture::outcome);
         let mut ledger = self.control.ledger();
+        let counters = match (&ledger.kernel, ended.is_empty()) {
+            (Some(kernel), true) => Ok(kernel.counters()),
+            _ => sum_of(&ended),
+        };
         if let Some(outlets) = Arc::into_inner(self.outlets) {
             ledger.exporters = outlets.finish(self.end_limit);
         }
@@ -233,11 +300,8 @@ impl ProbeControl {
     /// The ledger now, without exporters.
     pub fn ledger(&self) -> ProbeLedger {
         let mut ledger = ProbeLedger::default();
+        let (workers, meters) = self.counters.split_at(self.workers);
         for worker in self.counters.iter() {
-            ledger.captured += worker.captured.load(Relaxed);
-            ledger.analysed += worker.analysed.load(Relaxed);
-            ledger.not_ip += worker.not_ip.load(Relaxed);
-            ledger.disabled += worker.disabled.load(Relaxed);
             ledger.parts_dropped += worker.parts_dropped.load(Relaxed);
             ledger.flows += FlowCounters {
                 flows: worker.flows.load(Relaxed),
@@ -246,7 +310,29 @@ impl ProbeControl {
                 not_sampled: worker.not_sampled.load(Relaxed),
             };
         }
+        ledger.kernel = meters.first().map(|meter| KernelLedger {
+            seen: meter.captured.load(Relaxed),
+            bytes: meter.kernel_bytes.load(Relaxed),
+            analysed: meter.analysed.load(Relaxed),
+            not_ip: meter.not_ip.load(Relaxed),
+            disabled: meter.disabled.load(Relaxed),
+            full: meter.kernel_full.load(Relaxed),
+            nested: meter.kernel_nested.load(Relaxed),
+        });
+        for worker in workers {
+            ledger.captured += worker.captured.load(Relaxed);
+            ledger.analysed += worker.analysed.load(Relaxed);
+            ledger.not_ip += worker.not_ip.load(Relaxed);
+            ledger.disabled += worker.disabled.load(Relaxed);
+        }
         ledger
+    }
+
+    /// Ends the analyses in the kernel; captures end by their own controls.
+    pub fn stop_meter(&self) {
+        if let Some(stop) = &self.stop_meter {
+            stop.store(true, Relaxed);
+        }
     }
 
     /// The plan now.

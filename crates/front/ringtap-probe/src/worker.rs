@@ -5,6 +5,8 @@
 //! - Nothing on a packet's way takes a lock or waits for another thread.
 //! - Each captured packet is counted as analysed or as skipped.
 
+mod kernel;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -14,7 +16,7 @@ use ringtap::{Batch, Capture, Next};
 use ringtap_filter::hash::Link;
 use ringtap_ipc::time::now_ns;
 
-use crate::analysis::{AnalysisKind, AnalysisPlan, Meter};
+use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, Meter};
 use crate::flows::{FlowCounters, FlowMeter, FlowOptions};
 use crate::outlets::Outlets;
 use crate::packet::{Dissected, Secret};
@@ -33,7 +35,7 @@ pub(crate) enum WorkerReport {
     /// The worker's part of an interval.
     Part(IntervalPart),
     /// The capture has ended, and so has the worker.
-    Ended(usize, Box<Capture>, Result<(), ringtap::Error>),
+    Ended(usize, Option<Box<Capture>>, Result<(), ringtap::Error>),
 }
 
 /// What one worker measured in one interval of one analysis.
@@ -64,6 +66,10 @@ pub(crate) struct WorkerCounters {
     pub(crate) flow_records: AtomicU64,
     pub(crate) evicted: AtomicU64,
     pub(crate) not_sampled: AtomicU64,
+    /// Of the kernel's analyses: bytes, packets of flows without room, packets that met a running program.
+    pub(crate) kernel_bytes: AtomicU64,
+    pub(crate) kernel_full: AtomicU64,
+    pub(crate) kernel_nested: AtomicU64,
     /// Parts of intervals that found the probe busy.
     pub(crate) parts_dropped: AtomicU64,
 }
@@ -71,6 +77,8 @@ pub(crate) struct WorkerCounters {
 /// What a worker starts with.
 pub(crate) struct WorkerSetup {
     pub(crate) number: usize,
+    /// The analyses of the worker.
+    pub(crate) place: AnalysisPlace,
     /// Number of all workers, which share the memory for flows.
     pub(crate) workers: u32,
     pub(crate) link: Link,
@@ -117,7 +125,7 @@ impl ProbeWorker {
     pub(crate) fn run(mut self, mut capture: Capture) {
         let outcome = self.read(&mut capture);
         self.end_of_capture();
-        let ended = WorkerReport::Ended(self.setup.number, Box::new(capture), outcome);
+        let ended = WorkerReport::Ended(self.setup.number, Some(Box::new(capture)), outcome);
         let _probe_is_gone = self.setup.reports.send(ended);
     }
 
@@ -254,7 +262,8 @@ impl ProbeWorker {
     /// Changes to another plan; analyses that stay the same go on, the others end with their results.
     fn follow(&mut self, plan: &ProbePlan) {
         self.headers = plan.headers;
-        let wanted: Vec<_> = plan.analyses.iter().filter(|one| one.enabled).collect();
+        let is_own = |one: &&AnalysisPlan| one.enabled && one.place == self.setup.place;
+        let wanted: Vec<_> = plan.analyses.iter().filter(is_own).collect();
         let old_flows = std::mem::take(&mut self.flows);
         let old_meters = std::mem::take(&mut self.meters);
         let (mut flows_left, mut meters_left) = (old_flows, old_meters);
@@ -320,6 +329,12 @@ impl Interval {
     pub(crate) const NONE: Interval = Interval {
         from_ns: u64::MAX,
         to_ns: 0,
+    };
+
+    /// After all others.
+    pub(crate) const LAST: Interval = Interval {
+        from_ns: u64::MAX,
+        to_ns: u64::MAX,
     };
 
     /// The interval of this length that holds a time; intervals start at multiples of their length.

@@ -65,7 +65,7 @@ pub(super) fn plan(options: &TapOptions, largest_frame: u32) -> Result<TapPlan, 
 }
 
 /// Number of the highest online CPU, plus one.
-fn online_cpus() -> Option<u32> {
+pub(crate) fn online_cpus() -> Option<u32> {
     let list = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let last = list.trim().rsplit([',', '-']).next()?;
     last.parse::<u32>().ok()?.checked_add(1)

@@ -83,50 +83,22 @@ impl QueueConfig {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::mem::offset_of;
-    use std::path::Path;
-
-    use libbpf_rs::btf::types::{MemberAttr, Struct};
-    use libbpf_rs::{Btf, HasSize};
-
     use super::*;
-
-    fn same(name: &str, size: usize, members: &[(&str, usize)]) {
-        let object = Path::new(env!("OUT_DIR")).join("xsk.bpf.o");
-        let types = Btf::from_path(object).unwrap();
-        let found: Struct<'_> = types.type_by_name(name).unwrap();
-        assert_eq!(found.size(), size, "size of {name}");
-        let places: BTreeMap<_, _> = found
-            .iter()
-            .map(|member| {
-                let MemberAttr::Normal { offset } = member.attr else {
-                    panic!("{name} has no bit fields")
-                };
-                (
-                    member.name.unwrap().to_str().unwrap().to_owned(),
-                    offset / 8,
-                )
-            })
-            .collect();
-        for (member, offset) in members {
-            let offset = u32::try_from(*offset).unwrap();
-            assert_eq!(places.get(*member), Some(&offset), "{name}.{member}");
-        }
-    }
+    use crate::c_view::{places, same};
 
     #[test]
     fn words_lie_where_the_program_has_them() {
-        let queue = [
-            ("offered", offset_of!(QueueWords, offered)),
-            ("filtered", offset_of!(QueueWords, filtered)),
-            ("paused", offset_of!(QueueWords, paused)),
-            ("failed", offset_of!(QueueWords, failed)),
-        ];
-        same("rt_queue", size_of::<QueueWords>(), &queue);
-        let control = [("state", offset_of!(QueueControl, state))];
-        same("rt_queue_control", size_of::<QueueControl>(), &control);
+        let queue = places!(QueueWords: offered, filtered, paused, failed);
+        same("xsk", "rt_queue", size_of::<QueueWords>(), &queue);
+        let control = places!(QueueControl: state);
         same(
+            "xsk",
+            "rt_queue_control",
+            size_of::<QueueControl>(),
+            &control,
+        );
+        same(
+            "xsk",
             "rt_xsk_config",
             QueueConfig { shared: false }.to_bytes().len(),
             &[("shared", 0)],
@@ -141,7 +113,7 @@ mod tests {
             ("filtered", 16),
             ("tag", 20),
         ];
-        same("rt_stamp", STAMP_BYTES, &places);
+        same("xsk", "rt_stamp", STAMP_BYTES, &places);
         let mut bytes = [0; STAMP_BYTES];
         bytes[0] = 1;
         bytes[8] = 2;

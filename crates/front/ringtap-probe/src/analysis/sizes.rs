@@ -22,7 +22,12 @@ impl SizeCounts {
 
     /// Adds the counts of another worker.
     pub(crate) fn merge(&mut self, other: &SizeCounts) {
-        for (sum, more) in self.0.iter_mut().zip(&other.0) {
+        self.add_all(&other.0);
+    }
+
+    /// Adds packets and bytes of each range.
+    pub(crate) fn add_all(&mut self, ranges: &[(u64, u64); ENDS.len() + 1]) {
+        for (sum, more) in self.0.iter_mut().zip(ranges) {
             *sum = (sum.0 + more.0, sum.1 + more.1);
         }
     }

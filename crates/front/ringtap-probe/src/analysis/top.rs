@@ -39,10 +39,10 @@ impl TopKeys {
         }
     }
 
-    /// Counts a packet.
+    /// Counts packets.
     #[inline]
-    pub(crate) fn add(&mut self, key: PacketKey, bytes: u64) {
-        self.add_weight(key, Weight { bytes, packets: 1 });
+    pub(crate) fn add(&mut self, key: PacketKey, bytes: u64, packets: u64) {
+        self.add_weight(key, Weight { bytes, packets });
     }
 
     fn add_weight(&mut self, key: PacketKey, weight: Weight) {
@@ -120,9 +120,9 @@ mod tests {
         // Ten keys have 1,000 packets each, among 100,000 keys with one packet; on two workers.
         let mut parts = [TopKeys::new(10), TopKeys::new(10)];
         for number in 0..100_000 {
-            parts[usize::from(number % 2 == 0)].add(key(1000 + number), 100);
+            parts[usize::from(number % 2 == 0)].add(key(1000 + number), 100, 1);
             if number % 10 == 0 {
-                parts[usize::from(number % 20 == 0)].add(key(number / 10 % 10), 100);
+                parts[usize::from(number % 20 == 0)].add(key(number / 10 % 10), 100, 1);
             }
         }
         let [mut sum, other] = parts;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One flow in the table.
 
+use super::FlowPart;
 use crate::packet::{ACK, Dissected, FIN, PacketKey, RST, SYN, TCP};
 use crate::record::{Details, EndReason, FlowRecord, OneWay};
 
@@ -43,17 +44,14 @@ pub(super) struct FlowEntry {
 }
 
 impl FlowEntry {
-    /// A flow without packets whose originator sent `packet`.
+    /// A flow without packets, whose first one has this key and these TCP flags.
     ///
     /// A first packet with SYN and ACK comes from the responder.
-    pub(super) fn new(packet: &Dissected, hash: u32, nobody: u32) -> Self {
-        let is_answer = packet
-            .tcp
-            .is_some_and(|tcp| tcp.flags & (SYN | ACK) == SYN | ACK);
+    pub(super) fn new(key: &PacketKey, flags: u8, hash: u32, nobody: u32) -> Self {
         FlowEntry {
-            key: match is_answer {
-                true => packet.key.reversed(),
-                false => packet.key,
+            key: match flags & (SYN | ACK) == SYN | ACK {
+                true => key.reversed(),
+                false => *key,
             },
             ways: [OneWay::default(); 2],
             expected: [0; 2],
@@ -109,6 +107,55 @@ impl FlowEntry {
             self.count_tcp(packet, way);
         }
         self.state_now()
+    }
+
+    /// Adds counts of one direction and returns the flow's state after it.
+    pub(super) fn add(&mut self, part: &FlowPart) -> FlowState {
+        let way = self.way_of(&part.key);
+        let (counts, more) = (&mut self.ways[way], &part.counts);
+        if counts.packets == 0 {
+            counts.first_ns = more.first_ns;
+        }
+        counts.packets += more.packets;
+        counts.bytes += more.bytes;
+        counts.frame_bytes += more.frame_bytes;
+        counts.payload_bytes += more.payload_bytes;
+        counts.last_ns = counts.last_ns.max(more.last_ns);
+        let repeats = part.first_end.is_some_and(|end| {
+            counts.tcp_flags != 0 && end.wrapping_sub(self.expected[way]).cast_signed() <= 0
+        });
+        let ahead = part.expected.wrapping_sub(self.expected[way]).cast_signed();
+        if counts.tcp_flags == 0 || ahead > 0 {
+            self.expected[way] = part.expected;
+        }
+        counts.retransmissions = counts
+            .retransmissions
+            .saturating_add(more.retransmissions + u32::from(repeats));
+        counts.resets += more.resets;
+        counts.tcp_flags |= more.tcp_flags;
+        if let Some(first) = part.first_payload_ns
+            && (self.first_payload_ns == 0 || first < self.first_payload_ns)
+        {
+            self.first_payload_ns = first;
+        }
+        if more.tcp_flags & FIN != 0 {
+            self.finished |= 1 << way;
+        }
+        self.complete_handshake(part);
+        self.state_now()
+    }
+
+    /// Takes the time of the handshake from the originator's counts, once both sides have sent SYN.
+    pub(super) fn complete_handshake(&mut self, part: &FlowPart) {
+        let both_synchronised = self.ways.iter().all(|one| one.tcp_flags & SYN != 0);
+        if let Some(ack) = part.first_ack_ns
+            && both_synchronised
+            && self.handshake_ns.is_none()
+            && self.way_of(&part.key) == 0
+        {
+            let took = ack.saturating_sub(self.ways[0].first_ns);
+            self.handshake_ns = std::num::NonZeroU64::new(took.max(1));
+        }
     }
 
     fn count_tcp(&mut self, packet: &Dissected, way: usize) {

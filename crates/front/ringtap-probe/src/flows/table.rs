@@ -6,7 +6,7 @@
 //! - Memory is taken as flows come, and never more than for the highest number of flows.
 
 use super::entry::{FlowEntry, FlowState};
-use crate::packet::{Dissected, PacketKey};
+use crate::packet::PacketKey;
 
 /// No entry.
 const NOBODY: u32 = u32::MAX;
@@ -78,8 +78,8 @@ impl FlowTable {
     }
 
     /// Adds a flow; the table must not be full.
-    pub(super) fn add(&mut self, packet: &Dissected, hash: u32) -> FlowIndex {
-        let mut entry = FlowEntry::new(packet, hash, NOBODY);
+    pub(super) fn add(&mut self, key: &PacketKey, flags: u8, hash: u32) -> FlowIndex {
+        let mut entry = FlowEntry::new(key, flags, hash, NOBODY);
         let bucket = self.bucket(hash);
         entry.next = self.buckets[bucket];
         let at = match self.free {

@@ -2,67 +2,38 @@
 //! Compares the C view and the Rust view of data shared with the programs.
 
 use super::*;
-use std::collections::BTreeMap;
 use std::mem::offset_of;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use libbpf_rs::btf::types::{MemberAttr, Struct};
-use libbpf_rs::{Btf, HasSize};
 use ringtap_filter::{BUCKETS, Balance, Headers, MASKS};
 use ringtap_pool::format::{self, chunk, flag, region};
 use ringtap_pool::number::to_u32;
 
+use crate::c_view::{c_struct, places, same};
 use crate::tap::groups;
-
-/// Size and member offsets of a C struct, from the compiled program's type information.
-fn c_struct(name: &str) -> (usize, BTreeMap<String, usize>) {
-    let object = Path::new(env!("OUT_DIR")).join("tap.bpf.o");
-    let types = Btf::from_path(object).unwrap();
-    let found: Struct<'_> = types.type_by_name(name).unwrap();
-    let members = found.iter().map(|member| {
-        let MemberAttr::Normal { offset } = member.attr else {
-            panic!("{name} has no bit fields")
-        };
-        let place = usize::try_from(offset / 8).unwrap();
-        (member.name.unwrap().to_str().unwrap().to_owned(), place)
-    });
-    (found.size(), members.collect())
-}
-
-fn same(name: &str, size: usize, members: &[(&str, usize)]) {
-    let (c_size, c_members) = c_struct(name);
-    assert_eq!(c_size, size, "size of {name}");
-    for (member, offset) in members {
-        assert_eq!(c_members.get(*member), Some(offset), "{name}.{member}");
-    }
-}
-
-macro_rules! places {
-    ($type:ty: $($field:ident),+) => { [$((stringify!($field), offset_of!($type, $field))),+] };
-}
 
 #[test]
 fn lanes_and_control_words_lie_where_the_program_has_them() {
     let lane = places!(LaneWords: chunk, count, back, busy, sequence, chunk_sequence, offered,
         bytes, free_depth, filtered, capture_tail, recycle_head, pool_full, nested, failed, other_queue,
         refused);
-    same("rt_lane", size_of::<LaneWords>(), &lane);
+    same("tap", "rt_lane", size_of::<LaneWords>(), &lane);
     let control = places!(ControlWords: recycle_tail, capture_head, wake, paused,
         tai_minus_utc_ns, group_sets);
-    same("rt_control", size_of::<ControlWords>(), &control);
+    same("tap", "rt_control", size_of::<ControlWords>(), &control);
     let group = [
         ("balance", 0),
         ("program", 4),
         ("masks", 8),
         ("owners", 8 + 8 * MASKS),
     ];
-    same("rt_group", groups::GROUP_WORDS * 8, &group);
+    same("tap", "rt_group", groups::GROUP_WORDS * 8, &group);
 }
 
 #[test]
 fn counters_of_what_was_forwarded_lie_where_the_programs_have_them() {
     let words = places!(ForwardedWords: offered, filtered, redirected, to_stack, from_stack, bytes);
-    same("rt_forwarded", size_of::<ForwardedWords>(), &words);
+    same("tap", "rt_forwarded", size_of::<ForwardedWords>(), &words);
 }
 
 #[test]
@@ -90,7 +61,7 @@ fn settings_lie_where_the_program_has_them() {
         chunk_packets: 17,
     };
     let bytes = numbered.to_bytes();
-    let (size, members) = c_struct("rt_config");
+    let (size, members) = c_struct("tap", "rt_config");
     assert_eq!(bytes.len(), size);
     for (name, value) in [
         ("queues", 2),
@@ -126,7 +97,7 @@ fn the_format_is_the_programs_too() {
         ("segment_stride", region::SEGMENT_STRIDE),
         ("epoch", region::EPOCH),
     ];
-    same("rt_region", format::REGION_HEADER_SIZE, &fields);
+    same("tap", "rt_region", format::REGION_HEADER_SIZE, &fields);
     let header = [
         ("state", chunk::STATE),
         ("lane", chunk::LANE),
@@ -135,7 +106,7 @@ fn the_format_is_the_programs_too() {
         ("lost_before", chunk::LOST_BEFORE),
         ("wanted", chunk::WANTED),
     ];
-    same("rt_chunk", format::CHUNK_HEADER_SIZE, &header);
+    same("tap", "rt_chunk", format::CHUNK_HEADER_SIZE, &header);
     let slot = [
         ("time_ns", 0),
         ("mask", 8),
@@ -145,7 +116,7 @@ fn the_format_is_the_programs_too() {
         ("payload", 28),
         ("queue", 30),
     ];
-    same("rt_slot", format::SLOT_SIZE, &slot);
+    same("tap", "rt_slot", format::SLOT_SIZE, &slot);
 }
 
 #[test]

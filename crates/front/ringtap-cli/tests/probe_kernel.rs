@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `ringtap probe` with analyses in the kernel.
+
+use std::collections::BTreeMap;
+
+use ringtap_testkit::{
+    Finished, LIMIT, Namespace, Running, require_root, require_tool, settle_everywhere,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringtap");
+
+/// Long enough that no time-out divides a flow, however slow the machine is.
+const FLOWS: &str = "[[analysis]]\nkind = \"flows\"\nidle = \"5h\"\nactive = \"10h\"\n";
+
+/// An Ethernet frame with a TCP segment between 10.0.0.`from` and 10.0.0.`to`.
+fn segment(from: (u8, u16), to: (u8, u16), sequence: u32, flags: u8, payload: u16) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+    frame.extend((40 + payload).to_be_bytes());
+    frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, from.0, 10, 0, 0, to.0]);
+    frame.extend([from.1.to_be_bytes(), to.1.to_be_bytes()].concat());
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, 1, 0x50, flags, 4, 0, 0, 0, 0, 0]);
+    frame.resize(54 + usize::from(payload), 7);
+    frame
+}
+
+/// Connections with a handshake, data, a retransmission and no end.
+fn connections(flows: u16) -> Vec<Vec<u8>> {
+    let (syn, ack) = (0x02, 0x10);
+    let steps = [
+        (1, syn, 0, false),
+        (1, syn | ack, 0, true),
+        (2, ack, 0, false),
+        (2, ack, 100, false),
+        (2, ack, 100, false),
+        (2, ack, 300, true),
+    ];
+    let mut frames = Vec::new();
+    for (sequence, flags, payload, backward) in steps {
+        for port in 1..=flows {
+            let (client, server) = ((1, 10_000 + port), (2, 443));
+            frames.push(match backward {
+                false => segment(client, server, sequence, flags, payload),
+                true => segment(server, client, sequence, flags, payload),
+            });
+        }
+    }
+    frames
+}
+
+fn probe(net: &Namespace, folder: &TempDir, name: &str, config: &str) -> Running {
+    let path = folder.path().join(name);
+    std::fs::write(&path, config).expect("a file of the test");
+    let path = path.display().to_string();
+    let device = "tap:rx0?direction=in";
+    let words = [
+        "probe",
+        "-i",
+        device,
+        "--json",
+        "--workers",
+        "2",
+        "--config",
+        &path,
+    ];
+    let running = net.spawn(BINARY, &words);
+    running.wait_for_stderr("ringtap: probe of", LIMIT);
+    running
+}
+
+fn end(running: Running) -> Finished {
+    running.interrupt();
+    running.wait(LIMIT).success()
+}
+
+fn objects(end: &Finished, of_type: &str) -> Vec<Value> {
+    let lines = end.stdout.lines().map(serde_json::from_str::<Value>);
+    let lines = lines.map(|line| line.expect("each line is one object"));
+    lines.filter(|object| object["type"] == of_type).collect()
+}
+
+/// The records without times, by the originator's port.
+fn flows(end: &Finished) -> BTreeMap<u64, Value> {
+    let records = objects(end, "flow").into_iter().map(|mut record| {
+        let fields = record.as_object_mut().expect("an object");
+        assert!(fields.contains_key("handshake_rtt"), "{fields:?}");
+        for time in ["ts", "duration", "handshake_rtt", "first_payload_ts"] {
+            fields.remove(time);
+        }
+        (record["id.orig_p"].as_u64().expect("a port"), record)
+    });
+    records.collect()
+}
+
+#[test]
+fn records_of_the_kernel_are_those_of_workers() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("probe_kernel");
+    let folder = TempDir::new().expect("a folder can be made");
+    let workers = probe(&net, &folder, "workers.toml", FLOWS);
+    let kernel = format!(
+        "{FLOWS}where = \"kernel\"\n[[analysis]]\nkind = \"sizes\"\nwhere = \"kernel\"\nevery = \"5h\"\n"
+    );
+    let kernel = probe(&net, &folder, "kernel.toml", &kernel);
+    net.inject("tx0", &connections(500));
+    settle_everywhere();
+    let (workers, kernel) = (end(workers), end(kernel));
+    let (expected, got) = (flows(&workers), flows(&kernel));
+    assert_eq!(expected.len(), 500);
+    assert_eq!(got, expected);
+    let ledger = &objects(&kernel, "probe")[0]["kernel"];
+    assert_eq!(
+        (&ledger["seen"], &ledger["analysed"]),
+        (&3000.into(), &3000.into()),
+        "{ledger}"
+    );
+    assert_eq!(objects(&kernel, "counters")[0]["delivered"], 3000);
+    let sizes: BTreeMap<_, _> = objects(&kernel, "measurement")
+        .iter()
+        .map(|size| (size["key"].to_string(), size["values"]["packets"].as_u64()))
+        .collect();
+    let expected = [
+        ("\"0-64\"", 1500),
+        ("\"128-255\"", 1000),
+        ("\"256-511\"", 500),
+    ];
+    let expected = expected.map(|(range, packets)| (range.to_owned(), Some(packets)));
+    assert_eq!(sizes, expected.into_iter().collect());
+}
+
+#[test]
+fn a_flood_beyond_the_kernels_room_is_counted_to_the_last_packet() {
+    require_root!();
+    require_tool!("ip");
+    let net = Namespace::with_veth("probe_room");
+    let folder = TempDir::new().expect("a folder can be made");
+    let config = format!("{FLOWS}where = \"kernel\"\n[kernel]\nflows = 64\n");
+    let kernel = probe(&net, &folder, "kernel.toml", &config);
+    net.inject("tx0", &connections(5000));
+    settle_everywhere();
+    let end = end(kernel);
+    let ledger = &objects(&end, "probe")[0]["kernel"];
+    let number = |value: &Value| value.as_u64().expect("a number");
+    assert_eq!(number(&ledger["seen"]), 30_000, "{ledger}");
+    let skipped = number(&ledger["skipped"]["full"]);
+    assert!(skipped > 0, "{ledger}");
+    let records = objects(&end, "flow");
+    let packets = |field: &str| records.iter().map(|flow| number(&flow[field])).sum::<u64>();
+    assert_eq!(
+        packets("orig_pkts") + packets("resp_pkts") + skipped,
+        30_000
+    );
+}
+
+#[test]
+fn analyses_in_the_kernel_need_an_interface() {
+    let folder = TempDir::new().expect("a folder can be made");
+    let path = folder.path().join("kernel.toml");
+    std::fs::write(&path, format!("{FLOWS}where = \"kernel\"\n")).expect("a file of the test");
+    let mut command = std::process::Command::new(BINARY);
+    command
+        .args(["probe", "-r", "nothing.pcap", "--config"])
+        .arg(&path);
+    let end = Running::start(command).wait(LIMIT);
+    assert_eq!(end.status.code(), Some(2), "{}", end.stderr);
+    assert!(end.stderr.contains("need an interface"), "{}", end.stderr);
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Worker of the analyses in the kernel: takes the kernel's counts at intervals and makes records of them.
+//!
+//! Invariants
+//! - The worker sees no packet; its work depends on the number of flows and keys.
+//! - Counts belong to the interval of their first packet; those of sizes to the one in which they are taken.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use ringtap_capture::CaptureError;
+use ringtap_capture::meter::{FlowCounts, KernelMeter, MeterCounters};
+use ringtap_ipc::time::{nanoseconds, now_ns};
+
+use super::{ProbeWorker, WorkerReport};
+use crate::flows::FlowPart;
+use crate::packet::PacketKey;
+use crate::record::OneWay;
+
+/// Time between two looks at the kernel's counts, at whole multiples of it.
+pub(crate) const TAKING: Duration = Duration::from_secs(1);
+/// Longest time without a look at the request to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The kernel's counters, and those that were reported before.
+#[derive(Default)]
+struct TakenCounts {
+    reported: MeterCounters,
+    parts: Vec<FlowPart>,
+}
+
+impl ProbeWorker {
+    /// Takes counts until the meter shall end or fails, and reports the end.
+    pub(crate) fn run_meter(mut self, mut meter: KernelMeter) {
+        let ending = meter.ending();
+        let mut progress = TakenCounts::default();
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !ending.load(Relaxed) {
+            wait_for_counts(&meter, &ending);
+            outcome = self.take(&mut meter, &mut progress);
+            self.between_batches();
+        }
+        meter.stop();
+        let rest = self.take(&mut meter, &mut progress);
+        self.end_of_capture();
+        let outcome = outcome.and(rest).map_err(ringtap::Error::from);
+        let ended = WorkerReport::Ended(self.setup.number, None, outcome);
+        let _probe_is_gone = self.setup.reports.send(ended);
+    }
+
+    /// Takes all counts, and adds them to all analyses.
+    fn take(
+        &mut self,
+        meter: &mut KernelMeter,
+        progress: &mut TakenCounts,
+    ) -> Result<(), CaptureError> {
+        let TakenCounts { reported, parts } = progress;
+        parts.clear();
+        let outcome = meter.take(|counts| parts.push(part(&counts)));
+        parts.sort_unstable_by_key(|part| part.counts.first_ns);
+        for (_, flows) in &mut self.flows {
+            flows.parts(parts, &mut self.records);
+        }
+        let counters = meter.counters();
+        for at in 0..self.meters.len() {
+            for part in &*parts {
+                let OneWay {
+                    first_ns, last_ns, ..
+                } = part.counts;
+                self.enter_interval(at, first_ns);
+                let meter = &mut self.meters[at];
+                meter.seen.add(last_ns);
+                meter.meter.part(part);
+            }
+            let mut sizes = counters.sizes;
+            for (sum, before) in sizes.iter_mut().zip(&reported.sizes) {
+                *sum = (sum.0 - before.0, sum.1 - before.1);
+            }
+            if sizes.iter().any(|(packets, _)| *packets > 0) {
+                let time_ns = now_ns().saturating_sub(nanoseconds(TAKING) / 2);
+                self.enter_interval(at, time_ns);
+                self.meters[at].meter.sizes(&sizes);
+            }
+        }
+        self.account(&counters, reported);
+        outcome
+    }
+
+    /// Makes sure that the interval of an analysis holds this time.
+    fn enter_interval(&mut self, at: usize, time_ns: u64) {
+        if !self.meters[at].interval.holds(time_ns) {
+            self.next_interval(at, time_ns);
+        }
+        self.meters[at].seen.add(time_ns);
+    }
+
+    fn account(&self, now: &MeterCounters, reported: &mut MeterCounters) {
+        let counters = &self.setup.counters;
+        let disabled = self.flows.is_empty() && self.meters.is_empty();
+        let counter = match disabled {
+            true => &counters.disabled,
+            false => &counters.analysed,
+        };
+        counter.fetch_add(now.analysed - reported.analysed, Relaxed);
+        counters.captured.store(now.seen, Relaxed);
+        counters.not_ip.store(now.not_ip, Relaxed);
+        counters.kernel_bytes.store(now.bytes, Relaxed);
+        counters.kernel_full.store(now.full, Relaxed);
+        counters.kernel_nested.store(now.nested, Relaxed);
+        *reported = *now;
+    }
+}
+
+/// Waits for the next multiple of [`TAKING`], or until the kernel's room for flows is nearly full.
+fn wait_for_counts(meter: &KernelMeter, stop: &AtomicBool) {
+    let (start_ns, length_ns) = (now_ns(), nanoseconds(TAKING));
+    let end_ns = start_ns - start_ns % length_ns + length_ns;
+    loop {
+        let now_ns = now_ns();
+        // After a step of the clock, too.
+        if now_ns >= end_ns || now_ns < start_ns || stop.load(Relaxed) {
+            return;
+        }
+        if meter.wait(LOOK.min(Duration::from_nanos(end_ns - now_ns))) {
+            return;
+        }
+    }
+}
+
+fn part(counts: &FlowCounts) -> FlowPart {
+    let words = |[a, b, c, d]: [u32; 4]| match counts.is_ipv6 {
+        true => [join(a, b), join(c, d)],
+        false => [0, a.into()],
+    };
+    FlowPart {
+        key: PacketKey {
+            source: words(counts.source),
+            destination: words(counts.destination),
+            ports: counts.ports,
+            vlan: counts.vlan,
+            protocol: counts.protocol,
+            is_ipv6: counts.is_ipv6,
+        },
+        counts: OneWay {
+            packets: counts.packets,
+            bytes: counts.bytes,
+            frame_bytes: counts.frame_bytes,
+            payload_bytes: counts.payload_bytes,
+            first_ns: counts.first_ns,
+            last_ns: counts.last_ns,
+            tcp_flags: counts.tcp_flags,
+            retransmissions: counts.retransmissions,
+            resets: counts.resets,
+        },
+        first_payload_ns: counts.first_payload_ns,
+        first_ack_ns: counts.first_ack_ns,
+        first_flags: counts.first_flags,
+        first_end: counts.first_end,
+        expected: counts.expected,
+    }
+}
+
+fn join(upper: u32, lower: u32) -> u64 {
+    u64::from(upper) << 32 | u64::from(lower)
+}
