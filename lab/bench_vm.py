@@ -283,10 +283,13 @@ def measure(run: Run, command: str, only: list[str], folder: Path) -> int:
         "revision": machine.revision(ROOT),
         "machine": machine.facts(),
         "acceleration": guest.acceleration(),
-        "quiet": machine.wait_quiet(30),
         "settings": {"trial_seconds": TRIAL_SECONDS, "ring_mib": RING_MIB},
         "problems": run.problems,
     }
+    busy = machine.wait_quiet(30)["busy_share"]
+    for name in only:
+        about = f"{machine.now()}; {busy:.0%} of the cores were busy before"
+        result.setdefault("measured", {})[name] = about
     with ExitStack() as stack:
         image = sandbox.SCRATCH / "image"
         machines = [
@@ -298,14 +301,16 @@ def measure(run: Run, command: str, only: list[str], folder: Path) -> int:
             one.booted()
         machines[0].run("ip link set eth0 up promisc on")
         lab = Lab(run, machines, result)
-        with lab.stack:
-            for at in (0, 1):
-                if at == 1:
-                    lab.start_hub()
-                for name in only:
-                    if work := SECTIONS[name][at]:
-                        attempt(run, name, lambda work=work: work(lab))
-                        store(result, stored)
+        try:
+            with lab.stack:
+                for at in (0, 1):
+                    if at == 1:
+                        lab.start_hub()
+                    for name in only:
+                        if work := SECTIONS[name][at]:
+                            attempt(run, name, lambda work=work: work(lab))
+        finally:
+            store(result, stored)
     print(report_vm.goal_table(result), f"bench-vm: wrote {stored}", sep="\n")
     return 1 if run.problems else 0
 

@@ -34,6 +34,7 @@ class Goals(unittest.TestCase):
             "machine": {"cpu": "C", "cores": 2, "kernel": "K", "system": "S"},
             "settings": {"trial_seconds": 3.0, "ring_mib": 16},
             "date": "D", "revision": "R", "command": "X", "acceleration": "tcg", "problems": [],
+            "measured": {"rates": "D"},
         }  # fmt: skip
         page = report_vm.markdown(result)
         for text in ("emulates the processor", "90,000", "9 x", "MISSED"):
