@@ -265,6 +265,8 @@ fn ledger_json(ledger: &ProbeLedger) -> serde_json::Value {
             "records": ledger.flows.records,
             "evicted": ledger.flows.evicted,
             "not_sampled": ledger.flows.not_sampled,
+            "payload_no_room": ledger.flows.payload.no_room,
+            "payload_unread": ledger.flows.payload.unread,
         },
         "kernel": ledger.kernel.map(|kernel| json!({
             "seen": kernel.seen,

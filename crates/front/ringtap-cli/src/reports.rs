@@ -12,22 +12,18 @@ use crate::print;
 
 #[derive(Args, Debug)]
 pub(crate) struct ReportArgs {
-    /// Folder to which `ringtap probe --export parquet:FOLDER` wrote.
-    folder: PathBuf,
+    /// Results of `ringtap probe`: the folder of `--export parquet:FOLDER`, or a file or folder of JSON lines.
+    results: PathBuf,
 
-    /// The page; the numbers go to NAME-rates.csv and NAME-tables.csv beside it.
+    /// The page; the numbers go to NAME-rates.csv, NAME-tables.csv and NAME-dns.csv beside it.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
-    let report = FlowReport::read(&args.folder)?;
-    let [page, rates, tables] = report
-        .write(&args.output)?
-        .map(|path| path.display().to_string());
-    print::line(format!(
-        "{page}, {rates}, {tables}: {} flow records",
-        report.flows
-    ))?;
+    let report = FlowReport::read(&args.results)?;
+    let files = report.write(&args.output)?;
+    let files = files.map(|path| path.display().to_string()).join(", ");
+    print::line(format!("{files}: {} flow records", report.flows))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::analysis::{AnalysisKind, AnalysisPlace, AnalysisPlan, KeyPart};
+use crate::application::require_ndpi;
 use crate::export::destination::Destination;
 use crate::flows::FlowOptions;
 use crate::plan::{ProbePlan, USUAL_KERNEL_FLOWS};
@@ -78,6 +79,9 @@ struct AnalysisTable {
     active: Option<Spanned<String>>,
     most_flows: Option<Spanned<u32>>,
     sampling: Option<Spanned<u32>>,
+    payload_bytes: Option<Spanned<u32>>,
+    payload_mib: Option<Spanned<u32>>,
+    ndpi: Option<Spanned<bool>>,
 }
 
 #[derive(Deserialize)]
@@ -258,11 +262,16 @@ impl ConfigText<'_> {
             ("count", &table.count, is_top),
             ("most_flows", &table.most_flows, is_flows),
             ("sampling", &table.sampling, is_flows),
+            ("payload_bytes", &table.payload_bytes, is_flows),
+            ("payload_mib", &table.payload_mib, is_flows),
         ];
         let why = format!(
             "means nothing for kind \"{}\": leave it out",
             table.kind.get_ref()
         );
+        if let (Some(ndpi), false) = (&table.ndpi, is_flows) {
+            return Err(self.error("ndpi", ndpi, &why));
+        }
         for (key, value, is_used) in texts {
             if let (Some(value), false) = (value, is_used) {
                 return Err(self.error(key, value, &why));
@@ -302,7 +311,27 @@ impl ConfigText<'_> {
             sampling: self
                 .number("sampling", table.sampling.as_ref(), 1 << 20)?
                 .unwrap_or(usual.sampling),
+            payload_bytes: match &table.payload_bytes {
+                Some(value) if *value.get_ref() == 0 => 0,
+                value => self
+                    .number("payload_bytes", value.as_ref(), 1 << 16)?
+                    .unwrap_or(usual.payload_bytes),
+            },
+            payload_memory: self
+                .number("payload_mib", table.payload_mib.as_ref(), 1 << 20)?
+                .map_or(usual.payload_memory, |mib| u64::from(mib) << 20),
+            ndpi: self.ndpi(table.ndpi.as_ref())?,
         })
+    }
+
+    fn ndpi(&self, wanted: Option<&Spanned<bool>>) -> Result<bool, ConfigError> {
+        match wanted {
+            Some(wanted) if *wanted.get_ref() => {
+                let refused = |why: String| self.error("ndpi", wanted, &why);
+                require_ndpi().map(|()| true).map_err(refused)
+            }
+            _ => Ok(false),
+        }
     }
 
     fn export(&self, to: &Spanned<String>) -> Result<ExportPlan, ConfigError> {

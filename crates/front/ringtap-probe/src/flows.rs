@@ -14,6 +14,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::application::{PayloadCounters, PayloadInspector};
 use crate::packet::{ACK, Dissected, PacketKey, SYN, Secret, low_half};
 use crate::record::{EndReason, OneWay, Record};
 use entry::FlowState;
@@ -37,6 +38,12 @@ pub struct FlowOptions {
     pub idle: Duration,
     /// Meter one flow in this many, chosen by its hash; 1: all.
     pub sampling: u32,
+    /// First bytes of each direction in which TLS, DNS and HTTP are looked for; 0: none.
+    pub payload_bytes: u32,
+    /// Most memory for payload, texts of flows and unanswered DNS questions, in bytes.
+    pub payload_memory: u64,
+    /// Whether nDPI names the application of each flow.
+    pub ndpi: bool,
 }
 
 impl Default for FlowOptions {
@@ -46,6 +53,9 @@ impl Default for FlowOptions {
             active: Duration::from_secs(300),
             idle: Duration::from_secs(60),
             sampling: 1,
+            payload_bytes: 8192,
+            payload_memory: 64 << 20,
+            ndpi: false,
         }
     }
 }
@@ -61,6 +71,8 @@ pub struct FlowCounters {
     pub evicted: u64,
     /// Packets of flows that sampling left out.
     pub not_sampled: u64,
+    /// Payload inspection.
+    pub payload: PayloadCounters,
 }
 
 impl std::ops::AddAssign for FlowCounters {
@@ -69,6 +81,7 @@ impl std::ops::AddAssign for FlowCounters {
         self.records += other.records;
         self.evicted += other.evicted;
         self.not_sampled += other.not_sampled;
+        self.payload += other.payload;
     }
 }
 
@@ -99,6 +112,7 @@ pub(crate) struct FlowMeter {
     idle_ns: u64,
     table: FlowTable,
     fragments: FragmentPorts,
+    payload: PayloadInspector,
     secret: Secret,
     now_ns: u64,
     counters: FlowCounters,
@@ -112,6 +126,7 @@ impl FlowMeter {
             idle_ns: nanoseconds(options.idle),
             table: FlowTable::new(options.most_flows),
             fragments: FragmentPorts::new(),
+            payload: PayloadInspector::new(&options),
             secret,
             now_ns: 0,
             counters: FlowCounters::default(),
@@ -123,8 +138,15 @@ impl FlowMeter {
     pub(crate) fn counters(&self) -> FlowCounters {
         FlowCounters {
             flows: self.table.len().into(),
+            payload: self.payload.counters(),
             ..self.counters
         }
+    }
+
+    /// Memory of payload inspection in bytes.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn payload_memory(&self) -> usize {
+        self.payload.memory()
     }
 
     /// Changes time-outs and sampling, flows stay; `false` if the number of flows differs, which needs a
@@ -135,6 +157,7 @@ impl FlowMeter {
             self.active_ns = nanoseconds(options.active);
             self.idle_ns = nanoseconds(options.idle);
             self.options = options;
+            self.payload.change(&options);
         }
         fits
     }
@@ -147,7 +170,12 @@ impl FlowMeter {
         }
         let flags = packet.tcp.map_or(0, |tcp| tcp.flags);
         if let Some(flow) = self.place(&packet.key, packet.time_ns, flags, 1, records) {
-            let state = self.table.at(flow).count(packet);
+            let entry = self.table.at(flow);
+            let state = entry.count(packet);
+            if self.payload.wants(packet, &entry.texts) {
+                let way = entry.way_of(&packet.key);
+                self.payload.packet(&mut entry.texts, way, packet, records);
+            }
             self.table.touch(flow, state);
             self.expire(ENDS_OF_PACKET, records);
         }
@@ -219,6 +247,7 @@ impl FlowMeter {
     /// Returns whether all flows whose time is over have ended.
     pub(crate) fn tick(&mut self, now_ns: u64, most: usize, records: &mut Vec<Record>) -> bool {
         self.now_ns = self.now_ns.max(now_ns);
+        self.payload.expire(self.now_ns, records);
         self.expire(most, records)
     }
 
@@ -237,6 +266,7 @@ impl FlowMeter {
                 self.end(flow, reason, records);
             }
         }
+        self.payload.finish(records);
     }
 
     /// Sets the time; after a step back of the clock all flows end, because their times mean nothing then.
@@ -298,7 +328,9 @@ impl FlowMeter {
     }
 
     fn end(&mut self, flow: FlowIndex, reason: EndReason, records: &mut Vec<Record>) {
-        let record = self.table.at(flow).record(reason, self.options.sampling);
+        let entry = self.table.at(flow);
+        let record = entry.record(reason, self.options.sampling);
+        self.payload.release(&entry.texts);
         self.counters.records += 1;
         records.push(Record::Flow(Box::new(record)));
         self.table.remove(flow);

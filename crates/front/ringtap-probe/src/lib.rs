@@ -3,9 +3,12 @@
 #![deny(unsafe_code)]
 
 pub mod analysis;
+pub mod application;
 pub mod config;
 pub mod export;
 pub mod flows;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod merge;
 mod outlets;
 mod packet;

@@ -26,7 +26,7 @@ pub(crate) const ACK: u8 = 0x10;
 
 /// One IP packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dissected {
+pub(crate) struct Dissected<'a> {
     pub(crate) time_ns: u64,
     pub(crate) key: PacketKey,
     /// Length of the frame on the wire.
@@ -37,6 +37,10 @@ pub(crate) struct Dissected {
     pub(crate) payload_bytes: u32,
     pub(crate) tcp: Option<TcpHeader>,
     pub(crate) fragment: Option<Fragment>,
+    /// Captured bytes from the IP header on, without the frame's padding.
+    pub(crate) packet: &'a [u8],
+    /// Offset of the payload in `packet`.
+    payload_at: usize,
 }
 
 /// Fields of a TCP header.
@@ -57,11 +61,11 @@ pub(crate) struct PacketKey {
     pub(crate) is_ipv6: bool,
 }
 
-impl Dissected {
+impl<'a> Dissected<'a> {
     /// Reads the headers of a packet; `None` if it is not IP.
     pub(crate) fn new(
         time_ns: u64,
-        data: &[u8],
+        data: &'a [u8],
         frame_bytes: u32,
         link: Link,
         headers: Headers,
@@ -91,8 +95,20 @@ impl Dissected {
             },
             tcp,
             fragment: ip.fragment,
+            packet: cut(data.get(before..).unwrap_or_default(), ip_bytes),
+            payload_at: headers_bytes,
         })
     }
+
+    /// Captured payload of TCP or UDP.
+    pub(crate) fn payload(&self) -> &'a [u8] {
+        self.packet.get(self.payload_at..).unwrap_or_default()
+    }
+}
+
+/// At most the first `most` bytes.
+fn cut(bytes: &[u8], most: u32) -> &[u8] {
+    bytes.get(..most as usize).unwrap_or(bytes)
 }
 
 /// Length of the header of TCP or UDP, and the TCP header's fields; nothing for later fragments.

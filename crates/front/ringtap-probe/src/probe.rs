@@ -15,6 +15,7 @@ use ringtap_filter::LinkType;
 use ringtap_filter::hash::Link;
 
 use crate::analysis::AnalysisPlace;
+use crate::application::PayloadCounters;
 use crate::export::{ExportCounters, ExportError, ExportQueue, Exporter, WhenFull};
 use crate::flows::FlowCounters;
 use crate::merge::Merger;
@@ -308,6 +309,10 @@ impl ProbeControl {
                 records: worker.flow_records.load(Relaxed),
                 evicted: worker.evicted.load(Relaxed),
                 not_sampled: worker.not_sampled.load(Relaxed),
+                payload: PayloadCounters {
+                    no_room: worker.payload_no_room.load(Relaxed),
+                    unread: worker.payload_unread.load(Relaxed),
+                },
             };
         }
         ledger.kernel = meters.first().map(|meter| KernelLedger {

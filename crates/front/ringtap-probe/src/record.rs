@@ -11,6 +11,8 @@ use std::net::IpAddr;
 pub enum Record {
     /// A flow, or a part of one that lasts.
     Flow(Box<FlowRecord>),
+    /// A DNS question with its answer.
+    Dns(Box<DnsRecord>),
     /// A measurement of an analysis other than `flows`.
     Measurement(Box<Measurement>),
 }
@@ -84,12 +86,18 @@ pub struct OneWay {
 pub struct Details {
     /// Name of the application's protocol, lower case: `tls`, `dns`, `quic`, `http`.
     pub application: Option<String>,
+    /// Application by nDPI: `TLS.YouTube`.
+    pub ndpi_application: Option<String>,
     /// Name of the server that the client asked for (SNI, HTTP host).
     pub server_name: Option<String>,
-    /// Protocol that the client offered first (ALPN).
+    /// Protocol that the server chose where that is visible, else the one that the client offered first (ALPN).
     pub alpn: Option<String>,
-    /// TLS version that the server chose, or the highest that the client offered: `TLSv1.3`.
+    /// TLS version that the server chose, or the highest that the client offered: `TLSv13`.
     pub tls_version: Option<String>,
+    /// Cipher suite that the server chose: `TLS_AES_128_GCM_SHA256`.
+    pub tls_cipher: Option<String>,
+    /// JA4 fingerprint of the TLS client.
+    pub ja4: Option<String>,
     /// Name of the first DNS question.
     pub dns_query: Option<String>,
     /// Type of the first DNS question: `A`, `AAAA`.
@@ -98,6 +106,27 @@ pub struct Details {
     pub dns_response: Option<String>,
     /// Time from the DNS question to its answer, in nanoseconds.
     pub dns_latency_ns: Option<u64>,
+}
+
+/// A DNS question with its answer, as far as both were seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsRecord {
+    /// The flow; its source asked.
+    pub key: FlowKey,
+    /// Time of the question; of the answer if the question was not seen.
+    pub time_ns: u64,
+    /// Identifier that both messages carry.
+    pub id: u16,
+    /// Name of the first question, lower case.
+    pub query: String,
+    /// Type of the first question: `A`.
+    pub query_type: String,
+    /// Response code: `NOERROR`; absent without an answer.
+    pub response: Option<String>,
+    /// Addresses and names of the answer, of other records the type; the first 16.
+    pub answers: Vec<String>,
+    /// Time from question to answer, in nanoseconds, if both were seen.
+    pub rtt_ns: Option<u64>,
 }
 
 /// Why a flow's record ends.
@@ -132,6 +161,26 @@ pub struct Measurement {
     pub to_ns: u64,
     /// Names, with units, and values.
     pub values: Vec<(&'static str, f64)>,
+}
+
+impl Details {
+    /// Memory of the details in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let texts = [
+            &self.application,
+            &self.ndpi_application,
+            &self.server_name,
+            &self.alpn,
+            &self.tls_version,
+            &self.tls_cipher,
+            &self.ja4,
+            &self.dns_query,
+            &self.dns_query_type,
+            &self.dns_response,
+        ];
+        let texts = texts.into_iter().flatten().map(String::capacity);
+        size_of::<Details>() + texts.sum::<usize>()
+    }
 }
 
 impl FlowRecord {

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports from Parquet files: one page of HTML with plots, and its numbers as CSV.
+//! Reports from Parquet files or lines of JSON: one page of HTML with plots, and its numbers as CSV.
 //!
 //! Invariant: memory is bounded by the seconds of the flows and [`MAX_KEYS`] keys of each table.
 
+mod dns;
 mod page;
 mod plots;
+mod read;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use dns::DnsTables;
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader as _, SerializedFileReader};
-use parquet::record::{Field, Row};
+use read::{ReportRow, ReportTableKind};
 
 /// Most keys of each table; further ones are added to the key `other`.
 const MAX_KEYS: usize = 200_000;
@@ -31,6 +33,8 @@ pub struct FlowReport {
     /// Flows by the power of two that their bytes reach.
     sizes: BTreeMap<u32, f64>,
     tables: [ReportTable; TABLES.len()],
+    dns: DnsTables,
+    has_losses: bool,
 }
 
 /// Flows, packets and bytes; fractions, because a flow is spread over seconds.
@@ -39,14 +43,16 @@ struct TrafficSum {
     flows: f64,
     packets: f64,
     bytes: f64,
+    /// Packets that the capture lost.
+    lost: f64,
 }
 
 type ReportTable = HashMap<String, TrafficSum>;
 
 /// Titles of the tables, and the key of a flow, which may have none.
-const TABLES: [(&str, KeyOf); 8] = [
-    ("Sources", |flow| flow.text("source")),
-    ("Destinations", |flow| flow.text("destination")),
+const TABLES: [(&str, KeyOf); 10] = [
+    ("Sources", |flow| text(flow, "source")),
+    ("Destinations", |flow| text(flow, "destination")),
     ("Pairs", |flow| {
         Some(format!(
             "{} → {}",
@@ -63,19 +69,29 @@ const TABLES: [(&str, KeyOf); 8] = [
         };
         Some(format!("{protocol}/{}", flow.number("destination_port")?))
     }),
-    ("Applications", |flow| flow.text("application")),
-    ("Servers (TLS, HTTP)", |flow| flow.text("server_name")),
-    ("DNS questions", |flow| flow.text("dns_query")),
-    ("Ends of flows", |flow| flow.text("end_reason")),
+    ("Applications", |flow| {
+        text(flow, "ndpi_application").or_else(|| text(flow, "application"))
+    }),
+    ("Servers (TLS, HTTP)", |flow| text(flow, "server_name")),
+    ("TLS versions", |flow| text(flow, "tls_version")),
+    ("TLS ciphers", |flow| text(flow, "tls_cipher")),
+    ("TLS clients (JA4)", |flow| text(flow, "ja4")),
+    ("Ends of flows", |flow| text(flow, "end_reason")),
 ];
-type KeyOf = fn(&FlowRow) -> Option<String>;
+type KeyOf = fn(&ReportRow) -> Option<String>;
+
+fn text(row: &ReportRow, name: &str) -> Option<String> {
+    row.text(name).map(str::to_owned)
+}
 
 /// Why a report cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
     /// The folder has no results.
-    #[error("{0}: no *.parquet files: write them with `ringtap probe --export parquet:FOLDER`")]
+    #[error(
+        "{0}: no results: write them with `ringtap probe --export parquet:FOLDER`, or json:FILE.json"
+    )]
     Empty(PathBuf),
     /// A file cannot be read or written.
     #[error("{path}: {reason}")]
@@ -98,96 +114,38 @@ pub enum ReportError {
     Plot(String),
 }
 
-/// A row of a file, by names of columns.
-struct FlowRow(HashMap<String, Field>);
-
-impl FlowRow {
-    fn number(&self, name: &str) -> Option<i64> {
-        match self.0.get(name)? {
-            Field::Long(value) | Field::TimestampMicros(value) => Some(*value),
-            _ => None,
-        }
-    }
-
-    fn text(&self, name: &str) -> Option<String> {
-        match self.0.get(name)? {
-            Field::Str(value) => Some(value.clone()),
-            _ => None,
-        }
-    }
-
-    /// Sum of a number of both directions.
-    fn both(&self, name: &str) -> f64 {
-        let way = |way: &str| self.number(&format!("{way}_{name}")).unwrap_or(0);
-        as_f64(way("forward").saturating_add(way("backward")))
-    }
-}
-
-impl From<Row> for FlowRow {
-    fn from(row: Row) -> Self {
-        FlowRow(row.into_columns().into_iter().collect())
-    }
-}
-
 impl FlowReport {
-    /// Reads `FOLDER/flows/*.parquet`.
+    /// Reads the Parquet files or the lines of JSON that a probe wrote: a folder, or one file of JSON.
     ///
     /// # Errors
     ///
     /// There is no file, or one cannot be read.
-    pub fn read(folder: &Path) -> Result<Self, ReportError> {
-        let folder = folder.join("flows");
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |reason| ReportError::Io { path, reason }
-        };
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(at(&folder))? {
-            let path = entry.map_err(at(&folder))?.path();
-            let hidden = path
-                .file_name()
-                .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-            if !hidden && path.extension().is_some_and(|ext| ext == "parquet") {
-                files.push(path);
-            }
-        }
-        if files.is_empty() {
-            return Err(ReportError::Empty(folder));
-        }
+    pub fn read(path: &Path) -> Result<Self, ReportError> {
         let mut report = FlowReport::default();
-        for path in files {
-            let file = File::open(&path).map_err(at(&path))?;
-            report
-                .add_file(file)
-                .map_err(|reason| ReportError::Parquet { path, reason })?;
-        }
+        read::rows(path, &mut |kind, row| match kind {
+            ReportTableKind::Flows => report.add(row),
+            ReportTableKind::Dns => report.dns.add(row),
+            ReportTableKind::Measurements => report.add_loss(row),
+        })?;
         Ok(report)
     }
 
-    fn add_file(&mut self, file: File) -> Result<(), ParquetError> {
-        let reader = SerializedFileReader::new(file)?;
-        for row in reader.get_row_iter(None)? {
-            self.add(&row?.into());
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, flow: &FlowRow) {
+    fn add(&mut self, flow: &ReportRow) {
+        let both = |name: &str| {
+            let way = |way: &str| flow.number(&format!("{way}_{name}")).unwrap_or(0);
+            as_f64(way("forward").saturating_add(way("backward")))
+        };
         let sum = TrafficSum {
             flows: 1.0,
-            packets: flow.both("packets"),
-            bytes: flow.both("bytes"),
+            packets: both("packets"),
+            bytes: both("bytes"),
+            lost: 0.0,
         };
         self.flows += 1;
         self.total.add(sum, 1.0);
         *self.sizes.entry(power(sum.bytes)).or_default() += 1.0;
-        let seconds = |name| flow.number(name).unwrap_or(0).div_euclid(1_000_000);
-        let first = seconds("first_time");
-        let last = seconds("last_time").clamp(first, first.saturating_add(LONGEST_S - 1));
-        let share = 1.0 / as_f64(last - first + 1);
-        for second in first..=last {
-            self.seconds.entry(second).or_default().add(sum, share);
-        }
+        let time = |name| flow.number(name).unwrap_or(0);
+        self.spread(time("first_time"), time("last_time"), sum);
         for ((_, key), table) in TABLES.iter().zip(&mut self.tables) {
             let Some(mut key) = key(flow) else { continue };
             if table.len() >= MAX_KEYS && !table.contains_key(&key) {
@@ -197,12 +155,41 @@ impl FlowReport {
         }
     }
 
-    /// Writes the page, and beside it `NAME-rates.csv` and `NAME-tables.csv`; returns their paths.
+    /// Adds packets that the capture lost, which the probe's ledger states for each interval.
+    fn add_loss(&mut self, row: &ReportRow) {
+        let is_loss =
+            (row.text("analysis"), row.text("value_name")) == (Some("ledger"), Some("dropped"));
+        if let (true, Some(lost)) = (is_loss, row.fraction("value")) {
+            let sum = TrafficSum {
+                lost,
+                ..TrafficSum::default()
+            };
+            let to = row.number("to_time").unwrap_or(0);
+            self.total.add(sum, 1.0);
+            self.has_losses = true;
+            self.spread(row.number("from_time").unwrap_or(to), to - 1, sum);
+        }
+    }
+
+    /// Spreads a sum over the seconds between two times in microseconds.
+    fn spread(&mut self, from: i64, to: i64, sum: TrafficSum) {
+        let first = from.div_euclid(1_000_000);
+        let last = to
+            .div_euclid(1_000_000)
+            .clamp(first, first.saturating_add(LONGEST_S - 1));
+        let share = 1.0 / as_f64(last - first + 1);
+        for second in first..=last {
+            self.seconds.entry(second).or_default().add(sum, share);
+        }
+    }
+
+    /// Writes the page, and beside it `NAME-rates.csv`, `NAME-tables.csv` and `NAME-dns.csv`; returns
+    /// their paths.
     ///
     /// # Errors
     ///
     /// A file cannot be written.
-    pub fn write(&self, page: &Path) -> Result<[PathBuf; 3], ReportError> {
+    pub fn write(&self, page: &Path) -> Result<[PathBuf; 4], ReportError> {
         let beside = |what: &str| {
             let stem = page.file_stem().unwrap_or_default().to_string_lossy();
             page.with_file_name(format!("{stem}-{what}.csv"))
@@ -211,6 +198,7 @@ impl FlowReport {
             (page.to_owned(), self.html()?),
             (beside("rates"), self.rates_csv()),
             (beside("tables"), self.tables_csv()),
+            (beside("dns"), self.dns_csv()),
         ];
         for (path, text) in &written {
             fs::write(path, text).map_err(|reason| ReportError::Io {
@@ -243,6 +231,7 @@ impl TrafficSum {
         self.flows += other.flows * share;
         self.packets += other.packets * share;
         self.bytes += other.bytes * share;
+        self.lost += other.lost * share;
     }
 }
 

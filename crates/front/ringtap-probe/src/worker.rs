@@ -70,6 +70,8 @@ pub(crate) struct WorkerCounters {
     pub(crate) kernel_bytes: AtomicU64,
     pub(crate) kernel_full: AtomicU64,
     pub(crate) kernel_nested: AtomicU64,
+    pub(crate) payload_no_room: AtomicU64,
+    pub(crate) payload_unread: AtomicU64,
     /// Parts of intervals that found the probe busy.
     pub(crate) parts_dropped: AtomicU64,
 }
@@ -214,6 +216,8 @@ impl ProbeWorker {
         counters.flow_records.store(sum.records, Relaxed);
         counters.evicted.store(sum.evicted, Relaxed);
         counters.not_sampled.store(sum.not_sampled, Relaxed);
+        counters.payload_no_room.store(sum.payload.no_room, Relaxed);
+        counters.payload_unread.store(sum.payload.unread, Relaxed);
     }
 
     /// Reports the interval that is over, and starts the one that holds `time_ns`.
@@ -299,6 +303,7 @@ impl ProbeWorker {
     fn share_of(&self, options: FlowOptions) -> FlowOptions {
         FlowOptions {
             most_flows: options.most_flows.div_ceil(self.setup.workers.max(1)),
+            payload_memory: options.payload_memory / u64::from(self.setup.workers.max(1)),
             ..options
         }
     }

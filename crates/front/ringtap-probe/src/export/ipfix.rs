@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::{ExportError, Exporter};
 use crate::record::Record;
+use fields::data_records;
 use message::FlowMessage;
 use socket::{CollectorSocket, SendOutcome};
 
@@ -181,11 +182,12 @@ impl Exporter for FlowExporter {
         for record in records {
             let Record::Flow(flow) = record else { continue };
             let mut current = message.take().unwrap_or_else(|| self.message());
-            if !current.has_room() {
+            let records: Vec<_> = data_records(flow, self.protocol).collect();
+            if !current.has_room(&records) {
                 self.send(current);
                 current = self.message();
             }
-            current.put_flow(flow);
+            current.put_flow(records);
             message = Some(current);
         }
         if let Some(last) = message {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records as JSON, one object a line; flows with the names of Zeek's `conn.log`.
+//! Records as JSON, one object a line; with the names of Zeek's `conn.log`, `ssl.log` and `dns.log`.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{ExportError, Exporter};
 use crate::analysis::protocol_word;
-use crate::record::{EndReason, FlowRecord, Measurement, Record};
+use crate::record::{DnsRecord, EndReason, FlowRecord, Measurement, Record};
 
 /// Writes records as lines of JSON.
 pub struct JsonLines<W> {
@@ -47,6 +47,7 @@ impl<W: Write + Send> Exporter for JsonLines<W> {
 pub fn object(record: &Record) -> Value {
     match record {
         Record::Flow(flow) => flow_object(flow),
+        Record::Dns(dns) => dns_object(dns),
         Record::Measurement(measurement) => measurement_object(measurement),
     }
 }
@@ -133,9 +134,12 @@ fn insert_details(fields: &mut Map<String, Value>, flow: &FlowRecord) {
     };
     let texts = [
         ("service", &details.application),
+        ("ndpi", &details.ndpi_application),
         ("server_name", &details.server_name),
         ("next_protocol", &details.alpn),
         ("version", &details.tls_version),
+        ("cipher", &details.tls_cipher),
+        ("ja4", &details.ja4),
         ("query", &details.dns_query),
         ("qtype_name", &details.dns_query_type),
         ("rcode_name", &details.dns_response),
@@ -148,6 +152,30 @@ fn insert_details(fields: &mut Map<String, Value>, flow: &FlowRecord) {
     if let Some(latency_ns) = details.dns_latency_ns {
         fields.insert("rtt".into(), seconds(latency_ns));
     }
+}
+
+fn dns_object(dns: &DnsRecord) -> Value {
+    let key = &dns.key;
+    let mut object = json!({
+        "type": "dns",
+        "ts": seconds(dns.time_ns),
+        "id.orig_h": key.source,
+        "id.orig_p": key.source_port,
+        "id.resp_h": key.destination,
+        "id.resp_p": key.destination_port,
+        "proto": protocol_word(key.protocol),
+        "trans_id": dns.id,
+        "query": dns.query,
+        "qtype_name": dns.query_type,
+    });
+    if let (Value::Object(fields), Some(response)) = (&mut object, &dns.response) {
+        fields.insert("rcode_name".into(), response.clone().into());
+        fields.insert("answers".into(), dns.answers.clone().into());
+        if let Some(rtt_ns) = dns.rtt_ns {
+            fields.insert("rtt".into(), seconds(rtt_ns));
+        }
+    }
+    object
 }
 
 fn measurement_object(measurement: &Measurement) -> Value {

@@ -10,7 +10,7 @@
 mod library;
 
 use super::{ExportError, Exporter, json};
-use crate::record::Record;
+use crate::record::{FlowKey, Record};
 use library::{KafkaProducer, Produced};
 
 /// Most memory for messages that wait for a broker, in units of 1,024 bytes.
@@ -94,15 +94,17 @@ impl Exporter for KafkaExporter {
 fn key_of(record: &Record) -> String {
     match record {
         Record::Measurement(measurement) => measurement.analysis.clone(),
-        Record::Flow(flow) => {
-            let key = flow.key;
-            let mut ends = [
-                (key.source, key.source_port),
-                (key.destination, key.destination_port),
-            ];
-            ends.sort_unstable();
-            let [(low, low_port), (high, high_port)] = ends;
-            format!("{} {low} {low_port} {high} {high_port}", key.protocol)
-        }
+        Record::Flow(flow) => key_of_flow(&flow.key),
+        Record::Dns(dns) => key_of_flow(&dns.key),
     }
+}
+
+fn key_of_flow(key: &FlowKey) -> String {
+    let mut ends = [
+        (key.source, key.source_port),
+        (key.destination, key.destination_port),
+    ];
+    ends.sort_unstable();
+    let [(low, low_port), (high, high_port)] = ends;
+    format!("{} {low} {low_port} {high} {high_port}", key.protocol)
 }

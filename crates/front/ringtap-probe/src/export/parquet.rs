@@ -12,17 +12,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{ExportError, Exporter};
-use crate::record::{FlowRecord, Measurement, Record};
-use columns::{flow_columns, value_columns};
+use crate::record::{DnsRecord, FlowRecord, Measurement, Record};
+use columns::{dns_columns, flow_columns, value_columns};
 use rows::RowGroups;
 
 /// Rows that are written together.
 const ROW_GROUP: usize = 16_384;
 
-/// Writes `FOLDER/flows/*.parquet` and `FOLDER/measurements/*.parquet`.
+/// Writes `FOLDER/flows/*.parquet`, `FOLDER/dns/*.parquet` and `FOLDER/measurements/*.parquet`.
 pub struct ParquetExporter {
     folder: PathBuf,
     flows: RowGroups<FlowRecord>,
+    dns: RowGroups<DnsRecord>,
     values: RowGroups<ValueRow>,
     failure: Option<ExportError>,
 }
@@ -42,11 +43,13 @@ impl ParquetExporter {
     /// The folder cannot be made.
     pub fn new(folder: PathBuf, rotate: Duration) -> Result<Self, ExportError> {
         let flows = RowGroups::new(folder.join("flows"), flow_columns(), rotate)?;
+        let dns = RowGroups::new(folder.join("dns"), dns_columns(), rotate)?;
         let values = folder.join("measurements");
         let values = RowGroups::new(values, value_columns(), rotate)?;
         Ok(ParquetExporter {
             folder,
             flows,
+            dns,
             values,
             failure: None,
         })
@@ -81,6 +84,7 @@ impl Exporter for ParquetExporter {
         for record in records {
             let taken = match record {
                 Record::Flow(flow) => self.flows.push(FlowRecord::clone(flow), 1),
+                Record::Dns(dns) => self.dns.push(DnsRecord::clone(dns), 1),
                 Record::Measurement(measurement) => self.push_values(measurement),
             };
             outcome = outcome.and(taken);
@@ -93,15 +97,17 @@ impl Exporter for ParquetExporter {
     fn tick(&mut self) -> Result<(), ExportError> {
         let failure = self.failure.take().map_or(Ok(()), Err);
         let flows = self.flows.tick();
-        self.values.tick().and(flows).and(failure)
+        let dns = self.dns.tick();
+        self.values.tick().and(flows).and(dns).and(failure)
     }
 
     fn flush(&mut self) -> Result<(), ExportError> {
         let flows = self.flows.finish();
-        self.values.finish().and(flows)
+        let dns = self.dns.finish();
+        self.values.finish().and(flows).and(dns)
     }
 
     fn lost(&self) -> u64 {
-        self.flows.lost() + self.values.lost()
+        self.flows.lost() + self.dns.lost() + self.values.lost()
     }
 }

@@ -36,6 +36,8 @@ struct ProbeTotals {
     /// Values of the latest interval by the name of the analysis.
     latest: HashMap<String, LatestValues>,
     left_out: u64,
+    /// DNS questions by the response code; `none` without an answer.
+    dns: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,6 +63,10 @@ impl Exporter for PrometheusExporter {
         for record in records {
             match record {
                 Record::Flow(flow) => totals.add(flow),
+                Record::Dns(dns) => {
+                    let response = dns.response.as_deref().unwrap_or("none");
+                    *totals.dns.entry(response.to_owned()).or_default() += 1;
+                }
                 Record::Measurement(measurement) => totals.keep(measurement),
             }
         }
@@ -129,16 +135,15 @@ fn count(number: usize) -> u64 {
 
 impl Collector for ProbeTotals {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut counter =
-            |name: &str, help: &str, unit: &str, label, samples: &[(&'static str, u64)]| {
-                let unit = Unit::Other(unit.into());
-                let kind = ConstCounter::new(0_u64).metric_type();
-                let mut metric = encoder.encode_descriptor(name, help, Some(&unit), kind)?;
-                for (word, value) in samples {
-                    ConstCounter::new(*value).encode(metric.encode_family(&[(label, *word)])?)?;
-                }
-                Ok::<_, fmt::Error>(())
-            };
+        let mut counter = |name: &str, help: &str, unit: &str, label, samples: &[(&str, u64)]| {
+            let unit = Unit::Other(unit.into());
+            let kind = ConstCounter::new(0_u64).metric_type();
+            let mut metric = encoder.encode_descriptor(name, help, Some(&unit), kind)?;
+            for (word, value) in samples {
+                ConstCounter::new(*value).encode(metric.encode_family(&[(label, *word)])?)?;
+            }
+            Ok::<_, fmt::Error>(())
+        };
         let ways = |counts: [u64; 2]| [("forward", counts[0]), ("backward", counts[1])];
         let ends: Vec<_> = self
             .flows
@@ -176,6 +181,13 @@ impl Collector for ProbeTotals {
             "reason",
             &[("limit", self.left_out)],
         )?;
+        let dns = self
+            .dns
+            .iter()
+            .map(|(response, count)| (&**response, *count));
+        let dns: Vec<_> = dns.collect();
+        let help = "DNS questions by the response code of their answer.";
+        counter("ringtap_probe_dns", help, "questions", "response", &dns)?;
         let kind = ConstGauge::new(0.0).metric_type();
         let help = "Values of the latest interval of an analysis.";
         let mut metric = encoder.encode_descriptor("ringtap_probe_value", help, None, kind)?;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use super::{ExportError, Exporter};
 use crate::analysis::{as_value, protocol_word};
-use crate::record::{FlowRecord, Measurement, Record};
+use crate::record::{DnsRecord, FlowRecord, Measurement, Record};
 
 /// Writes records as text.
 pub struct TextLines<W> {
@@ -36,6 +36,10 @@ impl<W: Write + Send> Exporter for TextLines<W> {
                 Record::Flow(flow) => {
                     self.title.clear();
                     lines.push_str(&flow_line(flow));
+                }
+                Record::Dns(dns) => {
+                    self.title.clear();
+                    lines.push_str(&dns_line(dns));
                 }
                 Record::Measurement(measurement) => {
                     let seconds = (measurement.to_ns - measurement.from_ns.min(measurement.to_ns))
@@ -94,6 +98,7 @@ pub fn flow_line(flow: &FlowRecord) -> String {
     if let Some(details) = &flow.details {
         let words = [
             &details.application,
+            &details.ndpi_application,
             &details.server_name,
             &details.dns_query,
             &details.dns_response,
@@ -104,6 +109,25 @@ pub fn flow_line(flow: &FlowRecord) -> String {
         }
     }
     let _infallible = write!(line, ", {}", flow.end.word());
+    line
+}
+
+/// A question with its answer on one line: `dns 10.0.0.1 > 10.0.0.53  example.org A: NOERROR 192.0.2.1, 0.8 ms`.
+fn dns_line(dns: &DnsRecord) -> String {
+    let mut line = format!(
+        "dns {} > {}  {} {}: {}",
+        dns.key.source,
+        dns.key.destination,
+        dns.query.escape_default(),
+        dns.query_type,
+        dns.response.as_deref().unwrap_or("no answer")
+    );
+    for answer in &dns.answers {
+        let _infallible = write!(line, " {}", answer.escape_default());
+    }
+    if let Some(rtt_ns) = dns.rtt_ns {
+        let _infallible = write!(line, ", {:.1} ms", as_value(rtt_ns / 1000) / 1000.0);
+    }
     line
 }
 

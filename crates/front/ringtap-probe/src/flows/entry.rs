@@ -2,8 +2,9 @@
 //! One flow in the table.
 
 use super::FlowPart;
+use crate::application::FlowTexts;
 use crate::packet::{ACK, Dissected, FIN, PacketKey, RST, SYN, TCP};
-use crate::record::{Details, EndReason, FlowRecord, OneWay};
+use crate::record::{EndReason, FlowRecord, OneWay};
 
 /// Packets after which a flow of one direction counts as established.
 const MANY_PACKETS: u64 = 16;
@@ -21,7 +22,7 @@ pub(super) enum FlowState {
 }
 
 /// Counts of one flow, its place in the table's lists, and what TCP needs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct FlowEntry {
     pub(super) key: PacketKey,
     /// From and to the originator.
@@ -30,7 +31,7 @@ pub(super) struct FlowEntry {
     expected: [u32; 2],
     handshake_ns: Option<std::num::NonZeroU64>,
     first_payload_ns: u64,
-    pub(super) details: Option<Box<Details>>,
+    pub(super) texts: FlowTexts,
     part: u32,
     pub(super) hash: u32,
     /// Next flow in the same bucket, or next free entry.
@@ -57,7 +58,7 @@ impl FlowEntry {
             expected: [0; 2],
             handshake_ns: None,
             first_payload_ns: 0,
-            details: None,
+            texts: FlowTexts::default(),
             part: 0,
             hash,
             next: nobody,
@@ -229,7 +230,7 @@ impl FlowEntry {
             end,
             part: self.part,
             sampling,
-            details: self.details.take(),
+            details: self.texts.details(),
         }
     }
 

@@ -6,6 +6,7 @@
 //! - Memory is taken as flows come, and never more than for the highest number of flows.
 
 use super::entry::{FlowEntry, FlowState};
+use crate::application::FlowTexts;
 use crate::packet::PacketKey;
 
 /// No entry.
@@ -150,7 +151,7 @@ impl FlowTable {
             self.entries[link as usize].next = next;
         }
         let entry = &mut self.entries[at as usize];
-        entry.details = None;
+        entry.texts = FlowTexts::default();
         entry.next = self.free;
         self.free = at;
     }

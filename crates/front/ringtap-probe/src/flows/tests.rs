@@ -312,6 +312,7 @@ fn every_packet_is_in_one_record() {
         active: Duration::from_secs(3),
         idle: Duration::from_secs(1),
         sampling: 1,
+        ..FlowOptions::default()
     });
     let mut oracle: HashMap<(u8, u8), (u64, u64)> = HashMap::new();
     for number in 0..50_000 {

@@ -18,11 +18,16 @@ const STYLE: &str = "body{font:14px sans-serif;margin:2em auto;max-width:60em;co
 impl FlowReport {
     /// The page; it needs no other file.
     pub(super) fn html(&self) -> Result<String, ReportError> {
-        let TrafficSum { packets, bytes, .. } = self.total;
+        let TrafficSum {
+            packets,
+            bytes,
+            lost,
+            ..
+        } = self.total;
         let mut page = format!(
             "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Ringtap report</title>\
              <style>{STYLE}</style><h1>Ringtap report</h1>\
-             <p>{} flow records, {packets} packets, {bytes} IP bytes, {} s from {}.</p>\n",
+             <p>{} flow records, {packets} packets, {bytes} IP bytes, {lost} packets lost, {} s from {}.</p>\n",
             self.flows,
             self.seconds.len(),
             self.seconds
@@ -44,6 +49,7 @@ impl FlowReport {
                     flows,
                     packets,
                     bytes,
+                    ..
                 },
             ) in rows
             {
@@ -55,22 +61,45 @@ impl FlowReport {
             }
             page.push_str("</table></section>\n");
         }
+        for (title, rows) in self.dns.tops(TOP) {
+            let _ = writeln!(
+                page,
+                "<section><h2>{title}</h2><table><tr><th></th><th>questions</th><th>no answer</th>\
+                 <th>errors</th><th>mean ms</th></tr>"
+            );
+            for (key, sum) in rows {
+                let latency = sum
+                    .latency_ms()
+                    .map(|ms| format!("{ms:.1}"))
+                    .unwrap_or_default();
+                let _ = writeln!(
+                    page,
+                    "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{latency}</td></tr>",
+                    escaped(key),
+                    sum.questions,
+                    sum.unanswered,
+                    sum.errors
+                );
+            }
+            page.push_str("</table></section>\n");
+        }
         page.push_str("</html>\n");
         Ok(page)
     }
 
     pub(super) fn rates_csv(&self) -> String {
-        let mut csv = String::from("time_s,flows,packets,bytes\n");
+        let mut csv = String::from("time_s,flows,packets,bytes,lost\n");
         for (
             second,
             TrafficSum {
                 flows,
                 packets,
                 bytes,
+                lost,
             },
         ) in &self.seconds
         {
-            let _ = writeln!(csv, "{second},{flows},{packets},{bytes}");
+            let _ = writeln!(csv, "{second},{flows},{packets},{bytes},{lost}");
         }
         csv
     }
@@ -84,11 +113,31 @@ impl FlowReport {
                     flows,
                     packets,
                     bytes,
+                    ..
                 },
             ) in rows
             {
                 let key = key.replace('"', "\"\"");
                 let _ = writeln!(csv, "\"{title}\",\"{key}\",{flows},{packets},{bytes}");
+            }
+        }
+        csv
+    }
+
+    pub(super) fn dns_csv(&self) -> String {
+        let mut csv = String::from("table,key,questions,unanswered,errors,mean_latency_ms\n");
+        for (title, rows) in self.dns.tops(TOP_CSV) {
+            for (key, sum) in rows {
+                let key = key.replace('"', "\"\"");
+                let latency = sum
+                    .latency_ms()
+                    .map(|ms| ms.to_string())
+                    .unwrap_or_default();
+                let _ = writeln!(
+                    csv,
+                    "\"{title}\",\"{key}\",{},{},{},{latency}",
+                    sum.questions, sum.unanswered, sum.errors
+                );
             }
         }
         csv

@@ -20,11 +20,15 @@ const RATES: [(&str, RateOf); 3] = [
     ),
 ];
 
+/// On the same axis, if the probe's ledger is among the results.
+const LOSSES: (&str, RateOf) = ("Packets lost/s", |sum| sum.lost);
+
 impl FlowReport {
     /// All plots, each a complete SVG element.
     pub(super) fn plots(&self) -> Result<Vec<String>, ReportError> {
         let mut plots = Vec::new();
-        for (title, rate) in RATES {
+        let losses = Some(LOSSES).filter(|_| self.has_losses);
+        for (title, rate) in RATES.into_iter().chain(losses) {
             plots.push(
                 self.line(title, rate)
                     .map_err(|error| ReportError::Plot(error.to_string()))?,

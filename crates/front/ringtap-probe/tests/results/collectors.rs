@@ -13,7 +13,7 @@ use ringtap_testkit::{LIMIT, Namespace, Running, require_root, require_tool};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::flows::{Totals, flows, records, totals};
+use crate::flows::{Totals, flows, records, totals, with_texts};
 
 const UDP: &str = "udp://127.0.0.1:9995";
 const EVERY: Duration = Duration::from_secs(600);
@@ -30,7 +30,7 @@ fn nfcapd_gets_the_packets_and_bytes_of_each_flow() {
         let net = Namespace::new("nfcapd");
         let folder = tempfile::tempdir().expect("a folder");
         let collector = nfcapd(&net, folder.path());
-        let flows = flows(200);
+        let flows = with_texts(flows(200));
         net.enter(|| {
             let mut exporter = exporter(protocol, UDP);
             for part in flows.chunks(7) {
@@ -45,6 +45,58 @@ fn nfcapd_gets_the_packets_and_bytes_of_each_flow() {
             "{protocol:?}"
         );
     }
+}
+
+#[test]
+fn tshark_reads_the_application_and_the_host_of_each_flow() {
+    require_tool!("tshark");
+    let collector = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = collector.local_addr().expect("it is bound").port();
+    let mut exporter = exporter(FlowProtocol::Ipfix, &format!("udp://127.0.0.1:{port}"));
+    exporter
+        .write(&records(&with_texts(flows(60))))
+        .expect("it is sent");
+    // Over the loopback interface, what was sent is there.
+    collector.set_nonblocking(true).expect("a socket");
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 101_u32] {
+        file.extend(word.to_le_bytes());
+    }
+    let mut message = [0; 2000];
+    while let Ok(length) = collector.recv(&mut message) {
+        let builder = etherparse::PacketBuilder::ipv4([127, 0, 0, 1], [127, 0, 0, 1], 64);
+        let mut packet = Vec::new();
+        let written = builder
+            .udp(port, port)
+            .write(&mut packet, &message[..length]);
+        written.expect("memory");
+        let length = u32::try_from(packet.len()).expect("small");
+        for word in [0, 0, length, length] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(packet);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("messages.pcap");
+    fs::write(&path, file).expect("a file");
+    let mut command = std::process::Command::new("tshark");
+    command.args([
+        "-r",
+        text(&path),
+        "-V",
+        "-d",
+        &format!("udp.port=={port},cflow"),
+    ]);
+    let told = Running::start(command).wait(LIMIT).success().stdout;
+    let found = |what: &str| {
+        told.lines()
+            .filter(|line| line.trim().starts_with(what))
+            .count()
+    };
+    assert!(!told.contains("Malformed"), "{told}");
+    // Biflows have one record each; a fourth of the flows has one direction, so one record, too.
+    assert_eq!(found("ApplicationName: http"), 20, "{told}");
+    assert_eq!(found("HTTP Request Host: www."), 20, "{told}");
 }
 
 #[test]
@@ -66,7 +118,7 @@ fn nfacctd_gets_the_packets_and_bytes_of_each_flow() {
         fs::write(&config, lines).expect("a file");
         let collector = net.spawn("nfacctd", &["-f", text(&config)]);
         listening(&net);
-        let flows = flows(200);
+        let flows = with_texts(flows(200));
         net.enter(|| {
             let mut exporter = exporter(protocol, UDP);
             for part in flows.chunks(7) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ringtap_probe::record::{EndReason, FlowKey, FlowRecord, OneWay, Record};
+use ringtap_probe::record::{Details, EndReason, FlowKey, FlowRecord, OneWay, Record};
 
 /// 2026-01-01 in nanoseconds.
 pub(crate) const NEW_YEAR_NS: u64 = 1_767_225_600_000_000_000;
@@ -19,6 +19,18 @@ pub(crate) type Totals = BTreeMap<Way, (u64, u64)>;
 /// of bytes.
 pub(crate) fn flows(count: u16) -> Vec<FlowRecord> {
     (0..count).map(flow).collect()
+}
+
+/// Texts of an HTTP request in every third flow.
+pub(crate) fn with_texts(mut flows: Vec<FlowRecord>) -> Vec<FlowRecord> {
+    for (number, flow) in flows.iter_mut().enumerate().step_by(3) {
+        flow.details = Some(Box::new(Details {
+            application: Some("http".into()),
+            server_name: Some(format!("www.{}.example", "a".repeat(number % 90))),
+            ..Details::default()
+        }));
+    }
+    flows
 }
 
 pub(crate) fn records(flows: &[FlowRecord]) -> Vec<Record> {

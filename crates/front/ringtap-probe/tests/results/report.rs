@@ -7,43 +7,103 @@ use std::process::Command;
 use std::time::Duration;
 
 use ringtap_probe::export::Exporter as _;
+use ringtap_probe::export::json::JsonLines;
 use ringtap_probe::export::parquet::ParquetExporter;
-use ringtap_probe::record::{Details, FlowRecord};
+use ringtap_probe::record::{Details, DnsRecord, FlowRecord, Measurement, Record};
 use ringtap_probe::report::FlowReport;
 use ringtap_testkit::{LIMIT, Running, require_tool};
 use tempfile::TempDir;
 
-use crate::flows::{flows, records};
+use crate::flows::{NEW_YEAR_NS, flows, records};
 
 /// A name that a hostile client sends.
 const HOSTILE: &str = "<script>document.body.remove()</script>";
 
-/// A folder with results, and a report of them.
-fn report() -> (TempDir, Vec<FlowRecord>) {
-    let folder = tempfile::tempdir().expect("a folder");
+/// Packets that the capture lost in two seconds.
+const LOST: f64 = 70.0;
+
+/// Flows with texts; DNS questions, of which a third has no answer; losses of the capture.
+fn results() -> (Vec<FlowRecord>, Vec<Record>) {
     let mut flows = flows(500);
     for flow in &mut flows {
         flow.details = Some(Box::new(Details {
             server_name: Some(HOSTILE.into()),
+            tls_version: Some("TLSv13".into()),
+            ja4: Some("t13d1516h2_8daaf6152771_e5627efa2ab1".into()),
             ..Details::default()
         }));
     }
+    let mut all = records(&flows);
+    all.extend((0..30).map(|number| {
+        Record::Dns(Box::new(DnsRecord {
+            key: flows[0].key,
+            time_ns: NEW_YEAR_NS,
+            id: number,
+            query: "www.example.org".into(),
+            query_type: "A".into(),
+            response: (number % 3 > 0).then(|| {
+                if number % 3 == 1 {
+                    "NOERROR"
+                } else {
+                    "NXDOMAIN"
+                }
+                .into()
+            }),
+            answers: Vec::new(),
+            rtt_ns: (number % 3 > 0).then_some(4_000_000),
+        }))
+    }));
+    all.push(Record::Measurement(Box::new(Measurement {
+        analysis: "ledger".into(),
+        name: "packets".into(),
+        key: None,
+        from_ns: NEW_YEAR_NS,
+        to_ns: NEW_YEAR_NS + 2_000_000_000,
+        values: vec![("captured", 1000.0), ("dropped", LOST)],
+    })));
+    (flows, all)
+}
+
+/// A folder with results in Parquet files, and a report of them.
+fn report() -> (TempDir, Vec<FlowRecord>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (flows, all) = results();
     let hour = Duration::from_secs(3600);
     let mut exporter = ParquetExporter::new(folder.path().to_owned(), hour).expect("a folder");
-    exporter.write(&records(&flows)).expect("memory");
+    exporter.write(&all).expect("memory");
     exporter.flush().expect("a file");
-    let report = FlowReport::read(folder.path()).expect("the files were just written");
-    report
-        .write(&folder.path().join("report.html"))
-        .expect("a folder");
+    write_report(folder.path(), &folder.path().join("report.html"));
     (folder, flows)
+}
+
+fn write_report(results: &Path, page: &Path) {
+    let report = FlowReport::read(results).expect("the files were just written");
+    report.write(page).expect("a folder");
+}
+
+#[test]
+fn a_report_of_json_is_that_of_parquet_files() {
+    let (folder, _) = report();
+    let lines = folder.path().join("results.json");
+    let file = fs::File::create(&lines).expect("a file");
+    let mut exporter = JsonLines::new(file, "a file");
+    exporter.write(&results().1).expect("a disk");
+    write_report(&lines, &folder.path().join("json.html"));
+    for part in ["-rates.csv", "-tables.csv", "-dns.csv", ".html"] {
+        let read = |name: &str| fs::read_to_string(folder.path().join(format!("{name}{part}")));
+        assert_eq!(
+            read("json").expect("a file"),
+            read("report").expect("a file"),
+            "{part}"
+        );
+    }
 }
 
 #[test]
 fn the_numbers_of_a_report_are_those_of_its_flows() {
     let (folder, flows) = report();
     let csv = fs::read_to_string(folder.path().join("report-rates.csv")).expect("a file");
-    let mut sums = [0.0; 3];
+    let mut sums = [0.0; 4];
     for line in csv.lines().skip(1) {
         for (sum, field) in sums.iter_mut().zip(line.split(',').skip(1)) {
             *sum += field.parse::<f64>().expect("a number");
@@ -51,19 +111,26 @@ fn the_numbers_of_a_report_are_those_of_its_flows() {
     }
     let packets: u64 = flows.iter().map(FlowRecord::packets).sum();
     let bytes: u64 = flows.iter().map(FlowRecord::bytes).sum();
-    let [got_flows, got_packets, got_bytes] = sums.map(|sum| format!("{sum:.0}"));
-    assert_eq!(
-        (got_flows, got_packets, got_bytes),
-        ("500".into(), packets.to_string(), bytes.to_string())
-    );
+    let got = sums.map(|sum| format!("{sum:.0}"));
+    let want = [
+        "500".to_owned(),
+        packets.to_string(),
+        bytes.to_string(),
+        LOST.to_string(),
+    ];
+    assert_eq!(got, want);
     let tables = fs::read_to_string(folder.path().join("report-tables.csv")).expect("a file");
     for line in [
         "\"Sources\",\"10.1.0.1\",1,",
         "\"Services\",\"udp/443\",250,",
         "\"Ends of flows\",\"idle\",500,",
+        "\"TLS versions\",\"TLSv13\",500,",
     ] {
         assert!(tables.contains(line), "{line} in {tables}");
     }
+    let dns = fs::read_to_string(folder.path().join("report-dns.csv")).expect("a file");
+    let line = "\"DNS questions\",\"www.example.org\",30,10,10,4\n";
+    assert!(dns.contains(line), "{dns}");
 }
 
 #[test]
@@ -82,7 +149,10 @@ fn a_browser_shows_the_report_and_runs_nothing_of_a_hostile_name() {
     // A blank page compresses to almost nothing.
     assert!(sizes[0] > 5 * sizes[1], "{sizes:?}");
     let document = chromium(folder.path(), &page, "--dump-dom");
-    assert_eq!(document.matches("<svg").count(), 4, "{document}");
+    assert_eq!(document.matches("<svg").count(), 5, "{document}");
+    for title in ["Packets lost/s", "DNS servers", "TLS clients (JA4)"] {
+        assert!(document.contains(title), "{title} in {document}");
+    }
     assert!(
         document.contains("&lt;script&gt;document.body"),
         "{document}"

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::FlowProtocol;
-use crate::record::{EndReason, FlowKey, FlowRecord, OneWay};
+use crate::record::{Details, EndReason, FlowKey, FlowRecord, OneWay};
 
 /// Enterprise number of elements that describe the way back (RFC 5103).
 const REVERSE: u32 = 29305;
@@ -18,6 +18,8 @@ const ICMP_V6: u8 = 58;
 pub(super) struct Template {
     v6: bool,
     biflow: bool,
+    /// With [`TEXTS`].
+    texts: bool,
 }
 
 /// One direction of a flow, with the other one.
@@ -57,18 +59,44 @@ const REVERSE_FIELDS: [Element; 5] = [
     (153, 8, |view| view.back.last_ns / 1_000_000),
 ];
 
+type TextElement = (u16, fn(&Details) -> Option<&String>);
+
+/// Elements of variable length, for flows whose payload told something: applicationName, httpRequestHost.
+const TEXTS: [TextElement; 2] = [
+    (96, |details| {
+        details
+            .ndpi_application
+            .as_ref()
+            .or(details.application.as_ref())
+    }),
+    (460, |details| {
+        let is_http = details.application.as_deref() == Some("http");
+        details.server_name.as_ref().filter(|_| is_http)
+    }),
+];
+/// Length in a template that means "variable" (RFC 7011, section 7).
+const VARIABLE: u64 = 65535;
+/// Longest text with a length of one byte.
+const LONGEST_TEXT: usize = 254;
+
 impl Template {
     /// The templates that records of this protocol use.
     pub(super) fn all(protocol: FlowProtocol) -> impl Iterator<Item = Template> {
-        let all = [(false, false), (true, false), (false, true), (true, true)];
-        let all = all.map(|(v6, biflow)| Template { v6, biflow });
-        let wanted = move |template: &Template| !template.biflow || protocol == FlowProtocol::Ipfix;
-        all.into_iter().filter(wanted)
+        let all = (0..8).map(|bits| Template {
+            v6: bits & 1 != 0,
+            biflow: bits & 2 != 0,
+            texts: bits & 4 != 0,
+        });
+        all.filter(move |template| match protocol {
+            FlowProtocol::Ipfix => true,
+            FlowProtocol::IpfixUniflow => !template.biflow,
+            FlowProtocol::NetflowV9 => !template.biflow && !template.texts,
+        })
     }
 
     /// Number of the template, and of the sets of its records.
     pub(super) fn id(self) -> u16 {
-        256 + u16::from(self.v6) + 2 * u16::from(self.biflow)
+        256 + u16::from(self.v6) + 2 * u16::from(self.biflow) + 4 * u16::from(self.texts)
     }
 
     fn addresses(self) -> [(u16, u16); 2] {
@@ -88,12 +116,8 @@ impl Template {
         REVERSE_FIELDS.into_iter().filter(move |_| self.biflow)
     }
 
-    /// Length of a record, in bytes.
-    pub(super) fn record_length(self) -> usize {
-        let fields = self.ours().chain(self.reverse());
-        let lengths = fields.map(|(_, length, _)| length);
-        let addresses = self.addresses().into_iter().map(|(_, length)| length);
-        addresses.chain(lengths).map(usize::from).sum()
+    fn texts(self) -> impl Iterator<Item = TextElement> {
+        TEXTS.into_iter().filter(move |_| self.texts)
     }
 
     /// The template's record in a template set.
@@ -102,7 +126,8 @@ impl Template {
         let own: Vec<_> = self.addresses().into_iter().chain(fields).collect();
         let reverse: Vec<_> = self.reverse().collect();
         put(out, 2, self.id().into());
-        put(out, 2, (own.len() + reverse.len()) as u64);
+        let texts: Vec<_> = self.texts().collect();
+        put(out, 2, (own.len() + reverse.len() + texts.len()) as u64);
         for (id, length) in own {
             put(out, 2, id.into());
             put(out, 2, length.into());
@@ -111,6 +136,10 @@ impl Template {
             put(out, 2, (id | ENTERPRISE).into());
             put(out, 2, length.into());
             put(out, 4, REVERSE.into());
+        }
+        for (id, _) in texts {
+            put(out, 2, id.into());
+            put(out, 2, VARIABLE);
         }
     }
 }
@@ -138,6 +167,7 @@ pub(super) fn data_records(
             let template = Template {
                 v6: key.source.is_ipv6(),
                 biflow,
+                texts: flow.details.is_some() && protocol != FlowProtocol::NetflowV9,
             };
             let key = icmp_as_collectors_expect(key);
             let view = FlowSide {
@@ -146,7 +176,7 @@ pub(super) fn data_records(
                 there,
                 back,
             };
-            let mut out = Vec::with_capacity(template.record_length());
+            let mut out = Vec::with_capacity(128);
             for address in [key.source, key.destination] {
                 match address {
                     IpAddr::V4(address) => out.extend(address.octets()),
@@ -155,6 +185,13 @@ pub(super) fn data_records(
             }
             for (_, length, value) in template.ours().chain(template.reverse()) {
                 put(&mut out, length, value(&view));
+            }
+            for (_, text) in template.texts() {
+                let text = flow.details.as_deref().and_then(text);
+                let text = text.map(|text| text.as_bytes()).unwrap_or_default();
+                let text = text.get(..LONGEST_TEXT).unwrap_or(text);
+                put(&mut out, 1, text.len() as u64);
+                out.extend(text);
             }
             (template, out)
         })

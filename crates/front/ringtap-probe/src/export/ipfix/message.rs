@@ -4,13 +4,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::FlowProtocol;
-use super::fields::{Template, data_records, put};
-use crate::record::FlowRecord;
+use super::fields::{Template, put};
 
 /// Longest message in bytes: fits into one Ethernet frame over IPv6, with room for a tunnel.
 const MAX_MESSAGE: usize = 1400;
-/// Longest data records of one flow with their set headers and padding.
-const LONGEST_FLOW: usize = 2 * (120 + 8);
+/// Set header and padding of a record.
+const SET_OVERHEAD: usize = 8;
 
 /// A message under construction.
 pub(super) struct FlowMessage {
@@ -49,9 +48,12 @@ impl FlowMessage {
         self.records
     }
 
-    /// Whether a further flow fits.
-    pub(super) fn has_room(&self) -> bool {
-        self.bytes.len() + LONGEST_FLOW <= MAX_MESSAGE
+    /// Whether the records of a further flow fit.
+    pub(super) fn has_room(&self, records: &[(Template, Vec<u8>)]) -> bool {
+        let lengths = records
+            .iter()
+            .map(|(_, record)| record.len() + SET_OVERHEAD);
+        self.bytes.len() + lengths.sum::<usize>() <= MAX_MESSAGE
     }
 
     pub(super) fn put_templates(&mut self) {
@@ -72,8 +74,9 @@ impl FlowMessage {
         self.end_set(start);
     }
 
-    pub(super) fn put_flow(&mut self, flow: &FlowRecord) {
-        for (template, record) in data_records(flow, self.protocol) {
+    /// Appends all records of a flow.
+    pub(super) fn put_flow(&mut self, records: Vec<(Template, Vec<u8>)>) {
+        for (template, record) in records {
             self.open_set(template);
             self.bytes.extend(record);
             self.records += 1;

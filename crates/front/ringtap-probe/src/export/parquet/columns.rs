@@ -2,7 +2,7 @@
 //! Columns of the tables: name, type, and the value of a row.
 
 use super::ValueRow;
-use crate::record::{Details, FlowRecord, OneWay};
+use crate::record::{Details, DnsRecord, FlowRecord, OneWay};
 
 /// A column of a table with rows of type `R`.
 pub(super) struct ParquetColumn<R> {
@@ -71,11 +71,14 @@ const OF_A_WAY: [(&str, CountOf); 7] = [
     ("retransmissions", |way| way.retransmissions.into()),
     ("resets", |way| way.resets.into()),
 ];
-const DETAILS: [(&str, TextOf); 7] = [
+const DETAILS: [(&str, TextOf); 10] = [
     ("application", |details| &details.application),
+    ("ndpi_application", |details| &details.ndpi_application),
     ("server_name", |details| &details.server_name),
     ("alpn", |details| &details.alpn),
     ("tls_version", |details| &details.tls_version),
+    ("tls_cipher", |details| &details.tls_cipher),
+    ("ja4", |details| &details.ja4),
     ("dns_query", |details| &details.dns_query),
     ("dns_query_type", |details| &details.dns_query_type),
     ("dns_response", |details| &details.dns_response),
@@ -116,6 +119,28 @@ pub(super) fn flow_columns() -> Vec<ParquetColumn<FlowRecord>> {
         flow.details.as_ref()?.dns_latency_ns
     }));
     columns
+}
+
+/// Columns of the table `dns`.
+pub(super) fn dns_columns() -> Vec<ParquetColumn<DnsRecord>> {
+    vec![
+        time("time", |dns: &DnsRecord| Some(dns.time_ns)),
+        text("source", |dns| Some(dns.key.source.to_string())),
+        text("destination", |dns| Some(dns.key.destination.to_string())),
+        number("source_port", |dns| Some(dns.key.source_port.into())),
+        number("destination_port", |dns| {
+            Some(dns.key.destination_port.into())
+        }),
+        number("protocol", |dns| Some(dns.key.protocol.into())),
+        number("id", |dns| Some(dns.id.into())),
+        text("query", |dns| Some(dns.query.clone())),
+        text("query_type", |dns| Some(dns.query_type.clone())),
+        text("response", |dns| dns.response.clone()),
+        text("answers", |dns| {
+            dns.response.as_ref().map(|_| dns.answers.join(" "))
+        }),
+        number("latency_ns", |dns| dns.rtt_ns),
+    ]
 }
 
 /// Columns of the table `measurements`.

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Application protocols of flows: TLS, HTTP/1 and DNS, from the first payload bytes of each direction.
+//!
+//! Invariants
+//! - Of each direction of a TCP flow, at most `payload_bytes` in 32 segments are kept and parsed.
+//! - Payload, texts of flows and unanswered questions take at most `payload_memory` bytes, plus those of
+//!   one packet. What finds no room is counted, and the flow goes on without texts.
+
+mod dns;
+mod http;
+#[expect(unsafe_code, reason = "functions of the C library nDPI")]
+mod ndpi;
+mod stream;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use crate::flows::FlowOptions;
+use crate::packet::{Dissected, UDP};
+use crate::record::{Details, Record};
+use dns::DnsTransactions;
+use ndpi::{NdpiFlow, NdpiModule, NdpiVerdict};
+use stream::{StreamProtocol, TcpStreams};
+
+/// Longest text that is taken from a packet, in bytes.
+const LONGEST_TEXT: usize = 255;
+/// Share of the memory for questions without an answer: 1 / 4.
+const QUESTIONS_PART: usize = 4;
+const DNS_PORT: u16 = 53;
+
+/// What payload inspection could not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PayloadCounters {
+    /// Flows and DNS questions for which `payload_memory` had no room.
+    pub no_room: u64,
+    /// Flows and DNS messages that could not be read: segments missing or cut, too long, malformed.
+    pub unread: u64,
+}
+
+impl std::ops::AddAssign for PayloadCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.no_room += other.no_room;
+        self.unread += other.unread;
+    }
+}
+
+/// Inspects the payload of one worker's flows.
+pub(crate) struct PayloadInspector {
+    payload_bytes: usize,
+    /// For payload and texts of flows; questions have the rest.
+    most_memory: usize,
+    memory: usize,
+    questions: DnsTransactions,
+    ndpi: Option<NdpiModule>,
+    counters: PayloadCounters,
+}
+
+/// Texts of a flow, and the payload from which further ones may come.
+#[derive(Debug, Default)]
+pub(crate) struct FlowTexts {
+    details: Option<Box<Details>>,
+    inspection: Inspection,
+    ndpi: NdpiProgress,
+}
+
+/// What nDPI says of a flow.
+#[derive(Debug, Default)]
+enum NdpiProgress {
+    #[default]
+    Unseen,
+    Running(Box<NdpiFlow>),
+    Over,
+}
+
+#[derive(Debug, Default)]
+enum Inspection {
+    /// No payload yet, or a flow of DNS datagrams, each of which is whole.
+    #[default]
+    Waiting,
+    Running(Box<TcpStreams>),
+    Over,
+}
+
+/// What a parser says of the first bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ParseProgress {
+    /// All is found.
+    Done,
+    /// Further bytes are needed.
+    More,
+    Malformed,
+}
+
+impl FlowTexts {
+    /// Whether a further packet with payload may tell more.
+    pub(crate) fn wants_payload(&self) -> bool {
+        !matches!(self.inspection, Inspection::Over)
+    }
+
+    /// The texts, which stay with the flow for its next part.
+    pub(crate) fn details(&self) -> Option<Box<Details>> {
+        self.details
+            .clone()
+            .filter(|details| **details != Details::default())
+    }
+
+    /// Shows nDPI a packet, until it knows the application or has seen enough.
+    fn ask_ndpi(&mut self, module: &mut NdpiModule, packet: &Dissected<'_>) {
+        if let NdpiProgress::Unseen = self.ndpi {
+            self.ndpi = NdpiProgress::Running(module.flow());
+        }
+        let NdpiProgress::Running(flow) = &mut self.ndpi else {
+            return;
+        };
+        let verdict = module.packet(flow, packet.packet, packet.time_ns);
+        if verdict.is_some() || flow.is_over() {
+            self.ndpi = NdpiProgress::Over;
+        }
+        if let Some(NdpiVerdict {
+            application,
+            server_name,
+        }) = verdict
+        {
+            let details = self.details.get_or_insert_default();
+            details.ndpi_application = Some(application);
+            details.server_name = details.server_name.take().or(server_name);
+        }
+    }
+
+    fn memory(&self) -> usize {
+        let details = self.details.as_ref().map_or(0, |details| details.memory());
+        let streams = match &self.inspection {
+            Inspection::Running(streams) => {
+                let bytes = streams.ways.iter().map(|way| way.bytes.capacity());
+                size_of::<TcpStreams>() + bytes.sum::<usize>()
+            }
+            Inspection::Waiting | Inspection::Over => 0,
+        };
+        let ndpi = match &self.ndpi {
+            NdpiProgress::Running(flow) => flow.memory(),
+            NdpiProgress::Unseen | NdpiProgress::Over => 0,
+        };
+        details + streams + ndpi
+    }
+
+    /// Ends the inspection; texts that were found stay.
+    fn end(&mut self) {
+        self.inspection = Inspection::Over;
+    }
+}
+
+impl PayloadInspector {
+    pub(crate) fn new(options: &FlowOptions) -> Self {
+        let mut inspector = PayloadInspector {
+            payload_bytes: 0,
+            most_memory: 0,
+            memory: 0,
+            questions: DnsTransactions::default(),
+            ndpi: None,
+            counters: PayloadCounters::default(),
+        };
+        inspector.change(options);
+        inspector
+    }
+
+    /// Changes the limits.
+    pub(crate) fn change(&mut self, options: &FlowOptions) {
+        self.payload_bytes = options.payload_bytes as usize;
+        let memory = usize::try_from(options.payload_memory).unwrap_or(usize::MAX);
+        self.most_memory = memory - memory / QUESTIONS_PART;
+        self.questions.limit(memory / QUESTIONS_PART);
+        if options.ndpi && self.ndpi.is_none() {
+            // The configuration was refused if the library is missing.
+            self.ndpi = NdpiModule::new().ok();
+        } else if !options.ndpi {
+            self.ndpi = None;
+        }
+    }
+
+    pub(crate) fn counters(&self) -> PayloadCounters {
+        PayloadCounters {
+            no_room: self.counters.no_room + self.questions.early(),
+            ..self.counters
+        }
+    }
+
+    /// Memory in bytes.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn memory(&self) -> usize {
+        self.memory + self.questions.memory()
+    }
+
+    /// Whether the flow of a packet may get texts from it.
+    #[inline]
+    pub(crate) fn wants(&self, packet: &Dissected<'_>, texts: &FlowTexts) -> bool {
+        packet.payload_bytes > 0
+            && packet.fragment.is_none()
+            && (self.payload_bytes > 0 && texts.wants_payload()
+                || self.ndpi.is_some() && !matches!(texts.ndpi, NdpiProgress::Over))
+    }
+
+    /// Looks at a packet with payload in direction `way` of its flow; appends answered DNS questions.
+    #[inline(never)]
+    pub(crate) fn packet(
+        &mut self,
+        texts: &mut FlowTexts,
+        way: usize,
+        packet: &Dissected<'_>,
+        records: &mut Vec<Record>,
+    ) {
+        let before = texts.memory();
+        if self.payload_bytes > 0 {
+            self.inspect(texts, way, packet, records);
+        }
+        if let Some(module) = &mut self.ndpi {
+            texts.ask_ndpi(module, packet);
+        }
+        let after = texts.memory();
+        self.memory = (self.memory + after).saturating_sub(before);
+        if after > before && self.memory > self.most_memory {
+            self.counters.no_room += 1;
+            *texts = FlowTexts {
+                details: None,
+                inspection: Inspection::Over,
+                ndpi: NdpiProgress::Over,
+            };
+            self.memory = self.memory.saturating_sub(after);
+        }
+    }
+
+    /// Gives the memory of a flow that ends back.
+    pub(crate) fn release(&mut self, texts: &FlowTexts) {
+        self.memory = self.memory.saturating_sub(texts.memory());
+    }
+
+    /// Appends DNS questions whose time for an answer is over.
+    pub(crate) fn expire(&mut self, now_ns: u64, records: &mut Vec<Record>) {
+        self.questions.expire(now_ns, records);
+    }
+
+    /// Appends all DNS questions without an answer.
+    pub(crate) fn finish(&mut self, records: &mut Vec<Record>) {
+        self.questions.expire(u64::MAX, records);
+    }
+
+    fn inspect(
+        &mut self,
+        texts: &mut FlowTexts,
+        way: usize,
+        packet: &Dissected<'_>,
+        records: &mut Vec<Record>,
+    ) {
+        let FlowTexts {
+            details,
+            inspection,
+            ..
+        } = texts;
+        if matches!(inspection, Inspection::Waiting) {
+            if is_dns_datagram(packet) {
+                let bytes = packet.payload();
+                if !self.questions.message(packet, bytes, details, records) {
+                    self.counters.unread += 1;
+                }
+                return;
+            }
+            match StreamProtocol::of(packet) {
+                Some(protocol) => *inspection = Inspection::Running(TcpStreams::new(protocol)),
+                None => return texts.end(),
+            }
+        }
+        let (Inspection::Running(streams), Some(tcp)) = (inspection, packet.tcp) else {
+            return;
+        };
+        let protocol = streams.protocol;
+        let Some(stream) = streams.ways.get_mut(way) else {
+            return;
+        };
+        if stream.is_over {
+            return;
+        }
+        let grew = stream.add(tcp.sequence, packet.payload(), self.payload_bytes);
+        let mut progress = ParseProgress::Malformed;
+        if grew {
+            progress = match protocol {
+                StreamProtocol::Tls => tls::read(&stream.bytes, details.get_or_insert_default()),
+                StreamProtocol::Http => http::read(&stream.bytes, details.get_or_insert_default()),
+                StreamProtocol::Dns => match dns::of_stream(&stream.bytes) {
+                    None => ParseProgress::More,
+                    Some(bytes) => match self.questions.message(packet, bytes, details, records) {
+                        true => ParseProgress::Done,
+                        false => ParseProgress::Malformed,
+                    },
+                },
+            };
+        }
+        let is_full = stream.is_full(self.payload_bytes);
+        if progress == ParseProgress::Malformed || progress == ParseProgress::More && is_full {
+            self.counters.unread += 1;
+            return texts.end();
+        }
+        stream.is_over = progress == ParseProgress::Done;
+        // An HTTP request has the host; its answer tells nothing more.
+        let is_over = protocol == StreamProtocol::Http && stream.is_over;
+        if is_over || streams.ways.iter().all(|way| way.is_over) {
+            texts.end();
+        }
+    }
+}
+
+fn is_dns_datagram(packet: &Dissected<'_>) -> bool {
+    let (from, to) = packet.key.ports;
+    packet.key.protocol == UDP && (from == DNS_PORT || to == DNS_PORT)
+}
+
+/// Loads nDPI, to see whether it is there.
+///
+/// # Errors
+///
+/// The library is not installed.
+pub fn require_ndpi() -> Result<(), String> {
+    NdpiModule::new().map(|_| ())
+}
+
+/// Bytes of a packet as a text of bounded length.
+fn text(bytes: &[u8]) -> String {
+    let bytes = bytes.get(..LONGEST_TEXT).unwrap_or(bytes);
+    cut(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn cut(mut text: String) -> String {
+    let end = (0..=LONGEST_TEXT.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or(0));
+    text
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! First bytes of TCP streams, in order.
+
+use super::{DNS_PORT, http};
+use crate::packet::{Dissected, SYN, TCP};
+
+/// Segments of each direction that are looked at: bounds the work for a sender of tiny ones.
+const MOST_SEGMENTS: u8 = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamProtocol {
+    Tls,
+    Http,
+    Dns,
+}
+
+#[derive(Debug)]
+pub(super) struct TcpStreams {
+    pub(super) protocol: StreamProtocol,
+    pub(super) ways: [StreamStart; 2],
+}
+
+/// First bytes of one direction.
+#[derive(Debug, Default)]
+pub(super) struct StreamStart {
+    pub(super) bytes: Vec<u8>,
+    /// Next expected sequence number.
+    next: u32,
+    segments: u8,
+    pub(super) is_over: bool,
+}
+
+impl StreamProtocol {
+    /// The protocol of a TCP flow by its first segment with payload.
+    pub(super) fn of(packet: &Dissected<'_>) -> Option<Self> {
+        let (from, to) = packet.key.ports;
+        if packet.key.protocol != TCP || packet.tcp?.flags & SYN != 0 {
+            return None;
+        }
+        match packet.payload() {
+            _ if from == DNS_PORT || to == DNS_PORT => Some(StreamProtocol::Dns),
+            // A handshake record of any version.
+            [22, 3, ..] => Some(StreamProtocol::Tls),
+            payload if http::begins(payload) => Some(StreamProtocol::Http),
+            _ => None,
+        }
+    }
+}
+
+impl TcpStreams {
+    pub(super) fn new(protocol: StreamProtocol) -> Box<Self> {
+        let ways = Default::default();
+        Box::new(TcpStreams { protocol, ways })
+    }
+}
+
+impl StreamStart {
+    /// Whether no further bytes are taken.
+    pub(super) fn is_full(&self, most: usize) -> bool {
+        self.bytes.len() >= most || self.segments >= MOST_SEGMENTS
+    }
+
+    /// Appends a segment up to `most` bytes in all; `false` if bytes before it are missing.
+    pub(super) fn add(&mut self, sequence: u32, payload: &[u8], most: usize) -> bool {
+        if self.segments == 0 {
+            self.next = sequence;
+        }
+        self.segments = self.segments.saturating_add(1);
+        let Ok(seen) = usize::try_from(self.next.wrapping_sub(sequence).cast_signed()) else {
+            return false;
+        };
+        let new = payload.get(seen..).unwrap_or_default();
+        let new = new
+            .get(..most.saturating_sub(self.bytes.len()))
+            .unwrap_or(new);
+        self.bytes.extend_from_slice(new);
+        let added = u32::try_from(new.len()).unwrap_or(u32::MAX);
+        self.next = self.next.wrapping_add(added);
+        true
+    }
+}
